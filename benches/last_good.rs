@@ -10,16 +10,16 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use signpost::api::v1alpha1::router::Mode;
-use signpost::compiler::Digest;
-use signpost::compiler::health::Health;
-use signpost::compiler::inputs::{AddressInput, RouterInput};
-use signpost::controller::domain::Domains;
-use signpost::controller::zone::last_good::LastGood;
-use signpost::controller::zone::record;
-use signpost::controller::zone::timeline::Published;
-use signpost::wire::Name;
-use signpost::zone::{Serial, Ttl};
+use signpost_api::v1alpha1::router::Mode;
+use signpost_control::compiler::Digest;
+use signpost_control::compiler::health::Health;
+use signpost_control::compiler::inputs::{AddressInput, RouterInput};
+use signpost_control::controller::domain::Domains;
+use signpost_control::controller::zone::last_good::LastGood;
+use signpost_control::controller::zone::record;
+use signpost_control::controller::zone::timeline::Published;
+use signpost_dns::wire::Name;
+use signpost_dns::zone::{Serial, Ttl};
 
 const DOMAIN: &str = "bench.example";
 const ASKED: usize = 1_000;

@@ -23,8 +23,8 @@ use std::time::{Duration, Instant};
 
 use futures::{StreamExt, stream};
 use kube::api::{Api, PostParams};
-use signpost::api::v1alpha1::route::Route;
-use signpost::api::v1alpha1::router::Router;
+use signpost_api::v1alpha1::route::Route;
+use signpost_api::v1alpha1::router::Router;
 
 const DOMAIN: &str = "bench.example";
 const CLIENTS: usize = 64;
@@ -248,7 +248,7 @@ fn alias(prefix: &str, number: usize) -> String {
 async fn connect(kubeconfig: &Path) -> kube::Client {
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
-        if let Ok(client) = signpost::client::from_kubeconfig(kubeconfig, Duration::from_secs(60)).await
+        if let Ok(client) = signpost_control::client::from_kubeconfig(kubeconfig, Duration::from_secs(60)).await
             && client.apiserver_version().await.is_ok()
         {
             return client;

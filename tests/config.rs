@@ -3,15 +3,15 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use signpost::api::names::LabelRules;
-use signpost::apiserver::audit::log::Bounds;
-use signpost::apiserver::auth::jwks::Source;
-use signpost::apiserver::limits::Limits;
 use signpost::config::value::CookieMode;
 use signpost::config::{self, KEYS, Places, Role, layers, reference, table};
-use signpost::nameserver::rrl::RateLimit;
-use signpost::scheduler::chooser::Chooser;
-use signpost::scheduler::strategy::StrategyName;
+use signpost_api::names::LabelRules;
+use signpost_apiserver::audit::log::Bounds;
+use signpost_apiserver::auth::jwks::Source;
+use signpost_apiserver::limits::Limits;
+use signpost_control::scheduler::chooser::Chooser;
+use signpost_control::scheduler::strategy::StrategyName;
+use signpost_dns::nameserver::rrl::RateLimit;
 
 /// Loads a file's text with variables and flags; all faults as one text.
 fn load(file: &str, variables: &[(&str, &str)], flags: &[(&'static str, &str)]) -> Result<config::Settings, String> {

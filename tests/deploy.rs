@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 
 use kube_cel::{AdmissionRequest, VapEvaluator, VapExpression};
 use serde_json::{Value, json};
-use signpost::api::identity::Identity;
-use signpost::apiserver::auth::rules::{Access, Decision, GROUP_NAME_SERVERS, decide};
 use signpost::config::{self, Places};
+use signpost_api::identity::Identity;
+use signpost_apiserver::auth::rules::{Access, Decision, GROUP_NAME_SERVERS, decide};
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))

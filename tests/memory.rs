@@ -11,21 +11,21 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use signpost::api::identity::{GROUP_MASTERS, Identity};
-use signpost::api::v1alpha1::name_claim::NameClaim;
-use signpost::api::v1alpha1::route::Route;
-use signpost::api::v1alpha1::route_binding::RouteBinding;
-use signpost::apiserver::auth::Authenticator;
-use signpost::apiserver::auth::tokens::Tokens;
-use signpost::apiserver::object::encode;
-use signpost::apiserver::watch_cache::WatchCache;
-use signpost::apiserver::{ApiServer, Settings, registry};
-use signpost::client::reflector::{self, Mirrors, reflect};
-use signpost::controller::claim::ClaimView;
-use signpost::controller::read;
-use signpost::controller::route::{BindingView, RouteView};
-use signpost::scheduler::facts::{BindingFacts, RouteFacts};
-use signpost::store::{Engine, Key, Store, TXN_OPERATIONS_MAX, Txn, Write};
+use signpost_api::identity::{GROUP_MASTERS, Identity};
+use signpost_api::v1alpha1::name_claim::NameClaim;
+use signpost_api::v1alpha1::route::Route;
+use signpost_api::v1alpha1::route_binding::RouteBinding;
+use signpost_apiserver::auth::Authenticator;
+use signpost_apiserver::auth::tokens::Tokens;
+use signpost_apiserver::object::encode;
+use signpost_apiserver::store::{Engine, Key, Store, TXN_OPERATIONS_MAX, Txn, Write};
+use signpost_apiserver::watch_cache::WatchCache;
+use signpost_apiserver::{ApiServer, Settings, registry};
+use signpost_control::client::reflector::{self, Mirrors, reflect};
+use signpost_control::controller::claim::ClaimView;
+use signpost_control::controller::read;
+use signpost_control::controller::route::{BindingView, RouteView};
+use signpost_control::scheduler::facts::{BindingFacts, RouteFacts};
 use tokio_util::sync::CancellationToken;
 
 const OBJECTS: usize = 8_192;
@@ -111,7 +111,7 @@ async fn in_the_mirrors(store: &Arc<Engine>) {
     });
     server.ready().await;
     let identity = Identity { user: "mirror".into(), groups: vec![GROUP_MASTERS.into()] };
-    let client = signpost::client::in_process(server.router(), identity);
+    let client = signpost_control::client::in_process(server.router(), identity);
     // What there is once for all requests is there after the first mirror.
     let (first, mut changes) = reflect(client.clone(), reflector::Settings::default(), |_: Route| ());
     drop(changes.next().await);

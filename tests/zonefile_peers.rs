@@ -7,11 +7,11 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-use signpost::wire::Name;
-use signpost::zone::Contents;
-use signpost::zonefile::include::NoIncludes;
-use signpost::zonefile::read_zone;
-use signpost::zonefile::write::to_text;
+use signpost_dns::wire::Name;
+use signpost_dns::zone::Contents;
+use signpost_dns::zonefile::include::NoIncludes;
+use signpost_dns::zonefile::read_zone;
+use signpost_dns::zonefile::write::to_text;
 
 fn load(text: &str, origin: &str) -> Contents {
     let origin: Name = origin.parse().unwrap();
@@ -22,7 +22,7 @@ fn load(text: &str, origin: &str) -> Contents {
 fn zones(unsayable: &[&str]) -> Vec<Contents> {
     let mut every_type = String::from("$TTL 300\n@ SOA ns admin 1 2 3 4 300\n@ NS ns\nns A 192.0.2.1\n");
     every_type += "\\*.esc\\.aped TXT \"\\000\\\"\\\\;\\255\"\n* A 192.0.2.7\nx 60 A 192.0.2.7\n\\$d\\@ A 192.0.2.7\n";
-    for (index, line) in include_str!("zonefile/types.txt").lines().enumerate() {
+    for (index, line) in include_str!("../crates/dns/tests/zonefile/types.txt").lines().enumerate() {
         // Proofs and delegations that lead nowhere are what a checker rightly complains about.
         let skip = ["#", "NSEC", "DNAME", "NS "].iter().chain(unsayable).any(|start| line.starts_with(start));
         if !line.is_empty() && !skip {
@@ -34,8 +34,8 @@ fn zones(unsayable: &[&str]) -> Vec<Contents> {
         load(&every_type, "example.org."),
         load(include_str!("../zones/shard1.zone"), "shard1."),
         load(include_str!("../zones/v3.rhcloud.com.zone"), "v3.rhcloud.com."),
-        load(include_str!("zonefile/signed-nsec.zone"), "example.org."),
-        load(include_str!("zonefile/signed-nsec3.zone"), "example.org."),
+        load(include_str!("../crates/dns/tests/zonefile/signed-nsec.zone"), "example.org."),
+        load(include_str!("../crates/dns/tests/zonefile/signed-nsec3.zone"), "example.org."),
     ]
 }
 
@@ -92,7 +92,7 @@ fn bind_loads_what_we_write() {
     });
 }
 
-/// What the first lines of a file of `tests/zonefile/check` say is found in it: by us, and by the exit codes of others.
+/// What the first lines of a file of `crates/dns/tests/zonefile/check` say is found in it: by us, and by the exit codes of others.
 struct Expected {
     /// `ok`, `note`, `warning`, `fault` or `error`, and the codes.
     signpost: Vec<String>,
@@ -126,7 +126,7 @@ impl Expected {
 /// differ, the file says why.
 #[test]
 fn findings_beside_those_of_knot_and_bind() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/zonefile/check");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/dns/tests/zonefile/check");
     let mut files: Vec<_> = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
     assert!(files.len() > 30, "{} files only", files.len());

@@ -7,8 +7,8 @@ use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use signpost::sys::datagrams::{BATCH_MAX, Batch, Wait};
-use signpost::sys::packet_info;
+use signpost_dns::sys::datagrams::{BATCH_MAX, Batch, Wait};
+use signpost_dns::sys::packet_info;
 use socket2::{Domain, Socket, Type};
 
 use crate::zones;

@@ -12,13 +12,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
-use signpost::nameserver::Settings;
-use signpost::nameserver::cookie::{Cookies, Secret};
-use signpost::nameserver::rrl::RateLimit;
-use signpost::sys::cpu;
-use signpost::sys::datagrams::{BATCH_MAX, Batch, Wait};
-use signpost::transport::{self, Config, LiveSettings};
-use signpost::zone::db::ZoneDb;
+use signpost_dns::nameserver::Settings;
+use signpost_dns::nameserver::cookie::{Cookies, Secret};
+use signpost_dns::nameserver::rrl::RateLimit;
+use signpost_dns::sys::cpu;
+use signpost_dns::sys::datagrams::{BATCH_MAX, Batch, Wait};
+use signpost_dns::transport::{self, Config, LiveSettings};
+use signpost_dns::zone::db::ZoneDb;
 
 fn main() -> std::io::Result<()> {
     if let Some(address) = argument("--serve-zones") {

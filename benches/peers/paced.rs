@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, UdpSocket};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use signpost::sys::datagrams::{Batch, Wait};
+use signpost_dns::sys::datagrams::{Batch, Wait};
 
 use crate::generator::{Load, query};
 use crate::zones;

@@ -4,10 +4,10 @@ use std::cell::OnceCell;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use signpost::wire::{Name, RecordType};
-use signpost::zone::contents::Contents;
-use signpost::zone::image::Zone;
-use signpost::zone::rrset::Ttl;
+use signpost_dns::wire::{Name, RecordType};
+use signpost_dns::zone::contents::Contents;
+use signpost_dns::zone::image::Zone;
+use signpost_dns::zone::rrset::Ttl;
 
 /// How many there are, where their number is not what is measured.
 pub const ZONES: usize = 1_001;

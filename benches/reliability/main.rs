@@ -31,7 +31,7 @@ fn setting(name: &str, default: u64) -> u64 {
 fn main() {
     let connections = setting("RELIABILITY_CONNECTIONS", 5_000) as usize;
     let length = Duration::from_secs(setting("RELIABILITY_SECONDS", 10));
-    let files = signpost::sys::files::raise_open_files_max().expect("a limit of open files");
+    let files = signpost_dns::sys::files::raise_open_files_max().expect("a limit of open files");
     assert!(
         files as usize > connections + 1_000,
         "{files} files may be open here, too few for {connections} connections"

@@ -4,8 +4,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use signpost::wire::Name;
-use signpost::zone::qname::Qname;
+use signpost_dns::wire::Name;
+use signpost_dns::zone::qname::Qname;
 
 fuzz_target!(|octets: &[u8]| {
     let origin: Name = "origin.example.".parse().expect("a name");

@@ -6,11 +6,11 @@
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
-use signpost::nameserver::cookie::{Cookies, Secret};
-use signpost::nameserver::{Context, Outcome, Peer, Response, Settings, Stats, Transport, respond};
-use signpost::wire::{Name, RecordType};
-use signpost::zone::db::{Snapshot, ZoneDb};
-use signpost::zone::{Contents, Ttl, Zone};
+use signpost_dns::nameserver::cookie::{Cookies, Secret};
+use signpost_dns::nameserver::{Context, Outcome, Peer, Response, Settings, Stats, Transport, respond};
+use signpost_dns::wire::{Name, RecordType};
+use signpost_dns::zone::db::{Snapshot, ZoneDb};
+use signpost_dns::zone::{Contents, Ttl, Zone};
 
 fuzz_target!(|query: &[u8]| {
     for (transport, limit) in [(Transport::Udp, 1232), (Transport::Tcp, 65535)] {

@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use signpost::store::embedded::seal::{self, Version};
+use signpost_apiserver::store::embedded::seal::{self, Version};
 
 const KEY: &str = "/signpost.dev/routes/web/shop";
 

@@ -6,11 +6,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
-use signpost::wire::Name;
-use signpost::wire::rdata;
-use signpost::zonefile::include::NoIncludes;
-use signpost::zonefile::write::to_text;
-use signpost::zonefile::{Severity, read_zone};
+use signpost_dns::wire::Name;
+use signpost_dns::wire::rdata;
+use signpost_dns::zonefile::include::NoIncludes;
+use signpost_dns::zonefile::write::to_text;
+use signpost_dns::zonefile::{Severity, read_zone};
 
 fuzz_target!(|text: &[u8]| {
     let file: Arc<Path> = Path::new("fuzz.zone").into();

@@ -27,7 +27,7 @@ use liveness::Liveness;
 use metrics::Metrics;
 use unbound::Unbound;
 
-use crate::httpd::Peer;
+use signpost_runtime::httpd::Peer;
 
 /// What the endpoints show.
 #[derive(Clone, Default)]

@@ -18,9 +18,9 @@ use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 
 use super::{Exit, complain, serve};
-use crate::client;
-use crate::client::reflector::ObjectKey;
 use crate::config::{self, Settings};
+use signpost_control::client;
+use signpost_control::client::reflector::ObjectKey;
 
 /// The API that this command asks, for who waits for it in vain.
 static ASKED: OnceLock<String> = OnceLock::new();

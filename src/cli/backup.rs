@@ -20,11 +20,11 @@ use super::output::{self, Format};
 use super::style::Painter;
 use super::table::Facts;
 use super::{Exit, note, progress, serve};
-use crate::apiserver;
+
 use crate::config;
 use crate::daemon::restored;
-use crate::store::backup::{self, RestoreError, Summary};
-use crate::store::embedded::{Embedded, FILE_NAME, OpenError, Options};
+use signpost_apiserver::store::backup::{self, RestoreError, Summary};
+use signpost_apiserver::store::embedded::{Embedded, FILE_NAME, OpenError, Options};
 
 /// How long a backup over the API may take.
 const LIMIT: Duration = Duration::from_secs(3_600);
@@ -204,7 +204,8 @@ fn stopped(data_dir: &Path) -> Result<Option<Embedded>, String> {
 /// Asks a running server.
 async fn fetch(place: &Place, to: &mut impl io::Write) -> Result<(), String> {
     let access = place.connect().await?;
-    let request = http::Request::get(apiserver::backup::PATH).body(Body::empty()).map_err(|error| error.to_string())?;
+    let request =
+        http::Request::get(signpost_apiserver::backup::PATH).body(Body::empty()).map_err(|error| error.to_string())?;
     let response = access.client.send(request).await.map_err(|error| access.unanswered(Trouble::from(error)))?;
     let status = response.status();
     if !status.is_success() {
@@ -272,7 +273,7 @@ impl Report {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::{Key, Revision};
+    use signpost_apiserver::store::{Key, Revision};
 
     #[test]
     fn what_is_told() {

@@ -15,7 +15,7 @@ use super::output::{self, Format};
 use super::style::{Painter, Style};
 use super::table::{Cell, Table};
 use super::{Exit, age, confirm, note};
-use crate::api::v1alpha1::brake::{Brake, BrakeCause, BrakeHolder, BrakeKind, Decision, HEARD_EVERY, SILENCE_MAX};
+use signpost_api::v1alpha1::brake::{Brake, BrakeCause, BrakeHolder, BrakeKind, Decision, HEARD_EVERY, SILENCE_MAX};
 
 /// For how long a hold is to have been the same before it can be approved: the time it takes to read what it holds.
 const QUIET: SignedDuration = SignedDuration::from_secs(5);

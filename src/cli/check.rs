@@ -12,10 +12,10 @@ use super::output::{self, Format};
 use super::{Exit, check_store, complain, print, serve};
 use crate::config::{layers, reference};
 use crate::daemon::configuration;
-use crate::wire::Name;
-use crate::zonefile::folder::origin_by_name;
-use crate::zonefile::include::{FolderIncludes, read_file};
-use crate::zonefile::{Finding, Scrutiny, Severity, read_zone_with};
+use signpost_dns::wire::Name;
+use signpost_dns::zonefile::folder::origin_by_name;
+use signpost_dns::zonefile::include::{FolderIncludes, read_file};
+use signpost_dns::zonefile::{Finding, Scrutiny, Severity, read_zone_with};
 
 pub(super) fn command() -> Command {
     let reference = Arg::new("reference")

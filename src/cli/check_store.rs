@@ -12,10 +12,10 @@ use super::output::{self, Format};
 use super::style::Painter;
 use super::table::Facts;
 use super::{Exit, serve};
-use crate::apiserver::registry;
 use crate::config;
-use crate::store::repair::Offline;
-use crate::store::{Key, Write, backup};
+use signpost_apiserver::registry;
+use signpost_apiserver::store::repair::Offline;
+use signpost_apiserver::store::{Key, Write, backup};
 
 pub(super) fn command() -> Command {
     let drop = Arg::new("drop")
@@ -97,7 +97,7 @@ pub(super) fn run(matches: &ArgMatches) -> Exit {
 }
 
 fn check(data_dir: &std::path::Path, drop: &[Key], restore: &[Key], from: Option<&PathBuf>) -> Result<Report, String> {
-    let told = |error: crate::store::embedded::OpenError| error.to_string();
+    let told = |error: signpost_apiserver::store::embedded::OpenError| error.to_string();
     let store = Offline::open(data_dir).map_err(told)?;
     let mut found = store.verify().map_err(told)?;
     let is_damaged = |key: &&Key| found.damaged.iter().any(|damaged| damaged.key == **key);
@@ -111,7 +111,7 @@ fn check(data_dir: &std::path::Path, drop: &[Key], restore: &[Key], from: Option
     if let Some(from) = from {
         let fault = |error: String| format!("{}: {error}; nothing was changed", from.display());
         let mut file = BufReader::new(File::open(from).map_err(|error| fault(error.to_string()))?);
-        let take = |item: crate::store::KeyValue| {
+        let take = |item: signpost_apiserver::store::KeyValue| {
             if restore.contains(&item.key) {
                 writes.push(Write::Put { key: item.key, value: item.value, ttl: None });
             }
@@ -137,7 +137,7 @@ fn check(data_dir: &std::path::Path, drop: &[Key], restore: &[Key], from: Option
     });
     let texts = |keys: &[Key]| keys.iter().map(|key| key.0.to_string()).collect();
     Ok(Report {
-        store: data_dir.join(crate::store::embedded::FILE_NAME).display().to_string(),
+        store: data_dir.join(signpost_apiserver::store::embedded::FILE_NAME).display().to_string(),
         values: found.values,
         damaged: damaged.collect(),
         lost_history: found.lost_history,

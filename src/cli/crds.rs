@@ -3,8 +3,8 @@
 use clap::{Arg, ArgMatches, Command};
 
 use super::{Exit, print};
-use crate::api::names;
-use crate::apiserver::registry::crd;
+use signpost_api::names;
+use signpost_apiserver::registry::crd;
 
 pub(super) fn command() -> Command {
     let domain = Arg::new("domain")

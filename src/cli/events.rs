@@ -14,8 +14,8 @@ use super::output::{self, Format};
 use super::style::{Painter, Style};
 use super::table::{Cell, Table};
 use super::{Exit, age, print, progress};
-use crate::api::v1alpha1::route::Route;
-use crate::api::v1alpha1::router::Router;
+use signpost_api::v1alpha1::route::Route;
+use signpost_api::v1alpha1::router::Router;
 
 /// How long `--watch` goes on: until it is interrupted.
 const EVER: std::time::Duration = std::time::Duration::from_secs(10 * 365 * 86_400);

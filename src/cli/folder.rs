@@ -3,10 +3,10 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::wire::Name;
-use crate::zone::Contents;
-use crate::zonefile::folder::{Change, Folder};
-use crate::zonefile::{Finding, Severity};
+use signpost_dns::wire::Name;
+use signpost_dns::zone::Contents;
+use signpost_dns::zonefile::folder::{Change, Folder};
+use signpost_dns::zonefile::{Finding, Severity};
 
 /// The zones of a folder, in the order of their files.
 #[derive(Debug, Default)]

@@ -7,8 +7,8 @@ use clap::{Arg, ArgMatches, Command, ValueHint};
 
 use super::user::{self, Made};
 use super::{Exit, note, print, serve};
-use crate::tls::files;
-use crate::tls::kubeconfig::{self, Contents, Secret};
+use signpost_runtime::tls::files;
+use signpost_runtime::tls::kubeconfig::{self, Contents, Secret};
 
 pub(super) fn command() -> Command {
     let user = Arg::new("user")

@@ -9,10 +9,10 @@ use kube::Api;
 use kube::api::ListParams;
 
 use super::access::{Access, Place};
-use crate::api::v1alpha1::zone::{Zone, ZoneKind, ZonePlatform};
 use crate::config::{self, NameServer};
-use crate::scheduler::strategy::StrategyName;
-use crate::scheduler::webhook;
+use signpost_api::v1alpha1::zone::{Zone, ZoneKind, ZonePlatform};
+use signpost_control::scheduler::strategy::StrategyName;
+use signpost_control::scheduler::webhook;
 
 /// What is known of the platform.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -144,7 +144,7 @@ fn parent(zones: &[Zone]) -> Option<&Zone> {
     zones.iter().filter(|zone| zone.spec.kind == ZoneKind::Parent).max_by_key(written)
 }
 
-fn name_server(told: &crate::api::v1alpha1::zone::ZoneNameServer) -> NameServer {
+fn name_server(told: &signpost_api::v1alpha1::zone::ZoneNameServer) -> NameServer {
     NameServer {
         name: told.name.clone(),
         addresses: told.addresses.iter().filter_map(|address| address.parse().ok()).collect(),

@@ -10,8 +10,8 @@ use super::output::{self, Format};
 use super::style::{Painter, Style};
 use super::table::{Cell, Table};
 use super::{Exit, progress};
-use crate::api::v1alpha1::router::{ADDRESSES_HEALTHY, AddressHealthState, AddressState, READY, Router, RouterState};
-use crate::api::v1alpha1::zone::Zone;
+use signpost_api::v1alpha1::router::{ADDRESSES_HEALTHY, AddressHealthState, AddressState, READY, Router, RouterState};
+use signpost_api::v1alpha1::zone::Zone;
 
 pub(super) fn command() -> Command {
     let names = Arg::new("names").value_name("NAME").num_args(0..).help("Only these Routers");

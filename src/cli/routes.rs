@@ -12,11 +12,11 @@ use super::output::{self, Format};
 use super::style::{Painter, Style};
 use super::table::{Cell, Table};
 use super::{Exit, age, progress};
-use crate::api::standing::Standing;
-use crate::api::v1alpha1::route::{
+use signpost_api::standing::Standing;
+use signpost_api::v1alpha1::route::{
     ADMITTED, HOST_POINTS_HERE, MOVE_PENDING, NameKind, PUBLISHED, Phase, RESOLVABLE, Route, SCHEDULED,
 };
-use crate::apiserver::selector::label_fault;
+use signpost_apiserver::selector::label_fault;
 
 pub(super) fn command() -> Command {
     let names = Arg::new("names").value_name("NAME").num_args(0..).help("Only routes of these names");

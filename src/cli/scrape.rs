@@ -13,7 +13,7 @@ use super::{Exit, complain, serve};
 use crate::admin::unbound::Report;
 use crate::config::{self, AdminTls};
 use crate::daemon::scheduling::reachable;
-use crate::trust;
+use signpost_runtime::trust;
 
 /// How long one answer may take.
 const TIMEOUT: Duration = Duration::from_secs(10);

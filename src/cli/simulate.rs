@@ -19,8 +19,8 @@ use super::moves::reading::{API_TIMEOUT, Platform};
 use super::output::{self, Format};
 use super::platform::{QUARANTINE_MAX, RESERVED_LABELS};
 use super::{Exit, complain, serve};
-use crate::api::v1alpha1::router::{Router, RouterState};
 use crate::daemon::manifests;
+use signpost_api::v1alpha1::router::{Router, RouterState};
 
 /// The field manager of the dry runs.
 const MANAGER: &str = "signpost-simulate";

@@ -19,17 +19,17 @@ use super::output::{self, Format};
 use super::style::{Painter, Style};
 use super::table::{Cell, Table};
 use super::{Exit, access, complain, note, print, serve};
-use crate::api::identity::GROUP_TENANT_PREFIX;
-use crate::apiserver::auth::rules;
-use crate::client;
 use crate::config;
 use crate::daemon::access::KUBECONFIGS;
 use crate::daemon::data_dir::DataDir;
-use crate::tls::files;
-use crate::tls::kubeconfig::{self, Contents, Secret};
-use crate::tls::tokens::TokenEntry;
-use crate::tls::users::{self, Book, BookError, CredentialKind};
-use crate::tls::{self, tokens};
+use signpost_api::identity::GROUP_TENANT_PREFIX;
+use signpost_apiserver::auth::rules;
+use signpost_control::client;
+use signpost_runtime::tls::files;
+use signpost_runtime::tls::kubeconfig::{self, Contents, Secret};
+use signpost_runtime::tls::tokens::TokenEntry;
+use signpost_runtime::tls::users::{self, Book, BookError, CredentialKind};
+use signpost_runtime::tls::{self, tokens};
 
 /// Life of a client certificate that is not asked for another.
 const CERTIFICATE_TTL: SignedDuration = SignedDuration::from_hours(90 * 24);

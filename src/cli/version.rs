@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::Exit;
 use super::output::{self, Format};
-use crate::api::v1alpha1;
+use signpost_api::v1alpha1;
 
 pub(super) fn command() -> Command {
     Command::new("version").about("Prints the version of the program and of the API it serves").arg(output::argument())

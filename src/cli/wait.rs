@@ -16,10 +16,10 @@ use super::output::{self, Format};
 use super::style::{Painter, Style};
 use super::table::{Cell, Facts};
 use super::{Exit, complain, progress};
-use crate::api::v1alpha1::route::{
+use signpost_api::v1alpha1::route::{
     ADMITTED, HOST_POINTS_HERE, HOST_PROVEN, MOVE_PENDING, PUBLISHED, Phase, RESOLVABLE, Route, SCHEDULED,
 };
-use crate::api::v1alpha1::router::{ACCEPTED, ADDRESSES_HEALTHY, DRAINED, READY, Router, ZONE_PUBLISHED};
+use signpost_api::v1alpha1::router::{ACCEPTED, ADDRESSES_HEALTHY, DRAINED, READY, Router, ZONE_PUBLISHED};
 
 /// What a route can be waited for to be.
 const OF_ROUTES: &[&str] = &[SCHEDULED, ADMITTED, HOST_PROVEN, PUBLISHED, RESOLVABLE, HOST_POINTS_HERE, MOVE_PENDING];

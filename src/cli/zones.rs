@@ -8,16 +8,16 @@ use super::access::{Access, Place};
 use super::folder::StaticZones;
 use super::platform::Platform;
 use super::{brake, complain, note};
-use crate::api::v1alpha1::brake::Brake;
-use crate::api::v1alpha1::route_binding::RouteBinding;
-use crate::api::v1alpha1::router::Router;
-use crate::api::v1alpha1::zone::ZoneKind;
-use crate::compiler;
 use crate::config::Settings;
-use crate::controller::export::{self, Export};
 use crate::daemon::platform;
-use crate::wire::Name;
-use crate::zone::Contents;
+use signpost_api::v1alpha1::brake::Brake;
+use signpost_api::v1alpha1::route_binding::RouteBinding;
+use signpost_api::v1alpha1::router::Router;
+use signpost_api::v1alpha1::zone::ZoneKind;
+use signpost_control::compiler;
+use signpost_control::controller::export::{self, Export};
+use signpost_dns::wire::Name;
+use signpost_dns::zone::Contents;
 
 /// The keys of the configuration that say what zones there are.
 pub(super) const KEYS: &[&str] = &["kubeconfig", "data-dir", "domain", "nameserver", "zones", "dns.listen"];

@@ -15,11 +15,11 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use crate::api::names::is_at_or_below;
-use crate::trust;
 use layers::{Layer, Source};
 pub use parts::AdminTls;
 pub use settings::{KEYS, Settings};
+use signpost_api::names::is_at_or_below;
+use signpost_runtime::trust;
 pub use value::{NameServer, Role, Strategy};
 
 /// The port of name servers, unless the configuration names another one (RFC 1035 §4.2).

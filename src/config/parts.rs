@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use super::settings::Settings;
 use super::value::{LogClients, LogFormat, Role, Strategy};
-use crate::api::names::LabelRules;
-use crate::apiserver::audit;
-use crate::apiserver::limits::{Amount, Limits};
-use crate::nameserver::rrl::RateLimit;
-use crate::scheduler::chooser::Chooser;
-use crate::scheduler::webhook;
+use signpost_api::names::LabelRules;
+use signpost_apiserver::audit;
+use signpost_apiserver::limits::{Amount, Limits};
+use signpost_control::scheduler::chooser::Chooser;
+use signpost_control::scheduler::webhook;
+use signpost_dns::nameserver::rrl::RateLimit;
 
 /// The transport of the admin endpoints.
 #[derive(Debug, Clone, PartialEq, Eq)]

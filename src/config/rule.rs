@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::apiserver::limits::parse_size;
+use signpost_apiserver::limits::parse_size;
 
 /// The form of a value in the file, on the command line, and in the environment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,17 +8,17 @@ use std::time::Duration;
 use super::rule::{boolean, by, duration, number, parsed, path, size, table, text, words};
 use super::table::{settings, unset};
 use super::value::{self, CookieMode, LogClients, LogFormat, NameServer, Resolver, Role, SecretName, Strategy};
-use crate::apiserver::audit::Policy;
-use crate::apiserver::auth::issuer;
-use crate::apiserver::auth::jwt::IssuerSettings;
-use crate::controller::live::proofs::{SERVERS_MAX, Server};
-use crate::nameserver::cookie::Secret;
-use crate::nameserver::prefix::Prefix;
-use crate::nameserver::settings::NSID_OCTETS_MAX;
-use crate::scheduler::strategy::StrategyName;
-use crate::telemetry::{self, Format, otlp};
-use crate::trust;
-use crate::zone::numbers::NUMBERS_MAX;
+use signpost_apiserver::audit::Policy;
+use signpost_apiserver::auth::issuer;
+use signpost_apiserver::auth::jwt::IssuerSettings;
+use signpost_control::controller::live::proofs::{SERVERS_MAX, Server};
+use signpost_control::scheduler::strategy::StrategyName;
+use signpost_dns::nameserver::cookie::Secret;
+use signpost_dns::nameserver::prefix::Prefix;
+use signpost_dns::nameserver::settings::NSID_OCTETS_MAX;
+use signpost_dns::zone::numbers::NUMBERS_MAX;
+use signpost_runtime::telemetry::{self, Format, otlp};
+use signpost_runtime::trust;
 
 /// Each resolver is queried only after the one before it failed.
 const RESOLVERS_MAX: usize = 8;

@@ -6,13 +6,13 @@ use super::DNS_PORT;
 use super::layers::split;
 use super::rule::{Rule, by, parse_duration};
 use super::table::Default;
-use crate::api::names;
-use crate::apiserver::audit::Policy;
-use crate::apiserver::auth::issuer;
-use crate::apiserver::auth::jwt::IssuerSettings;
-use crate::controller::live::proofs::Server;
-use crate::scheduler::strategy::StrategyName;
-use crate::scheduler::webhook;
+use signpost_api::names;
+use signpost_apiserver::audit::Policy;
+use signpost_apiserver::auth::issuer;
+use signpost_apiserver::auth::jwt::IssuerSettings;
+use signpost_control::controller::live::proofs::Server;
+use signpost_control::scheduler::strategy::StrategyName;
+use signpost_control::scheduler::webhook;
 
 /// A role of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -14,17 +14,17 @@ use tokio_rustls::rustls::server::ResolvesServerCert;
 
 use super::data_dir::DataDir;
 use super::upkeep::{self, Due, Upkeep};
-use crate::api::identity::{GROUP_MASTERS, USER_ADMIN, USER_NAME_SERVER, USER_SCHEDULER};
-use crate::apiserver::auth::Authenticator;
-use crate::apiserver::auth::certificate::Revocations;
-use crate::apiserver::auth::jwks::Pace;
-use crate::apiserver::auth::jwt::Issuer;
-use crate::apiserver::auth::tokens::Tokens;
 use crate::config::Settings;
-use crate::tls::kubeconfig::{self, Client, Trust};
-use crate::tls::served::{Look, Served, look};
-use crate::tls::users::{self, Book, CredentialKind};
-use crate::tls::{self, Authority, tokens};
+use signpost_api::identity::{GROUP_MASTERS, USER_ADMIN, USER_NAME_SERVER, USER_SCHEDULER};
+use signpost_apiserver::auth::Authenticator;
+use signpost_apiserver::auth::certificate::Revocations;
+use signpost_apiserver::auth::jwks::Pace;
+use signpost_apiserver::auth::jwt::Issuer;
+use signpost_apiserver::auth::tokens::Tokens;
+use signpost_runtime::tls::kubeconfig::{self, Client, Trust};
+use signpost_runtime::tls::served::{Look, Served, look};
+use signpost_runtime::tls::users::{self, Book, CredentialKind};
+use signpost_runtime::tls::{self, Authority, tokens};
 
 /// The kubeconfig of name servers.
 pub const NAME_SERVER_KUBECONFIG: &str = "name-server.kubeconfig";
@@ -263,7 +263,7 @@ pub(super) fn names(addresses: &[SocketAddr], given: &[String]) -> impl Iterator
 pub fn host_name() -> Option<String> {
     let text = std::fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
     let name = text.trim().to_ascii_lowercase();
-    crate::api::names::check_domain(&name).ok().map(|()| name)
+    signpost_api::names::check_domain(&name).ok().map(|()| name)
 }
 
 #[cfg(test)]

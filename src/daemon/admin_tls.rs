@@ -16,8 +16,8 @@ use super::access::{self, Access};
 use super::data_dir::DataDir;
 use super::upkeep::{self, Due, Upkeep};
 use crate::config::{AdminTls, Settings};
-use crate::tls::served::Served;
-use crate::tls::{self, Authority};
+use signpost_runtime::tls::served::Served;
+use signpost_runtime::tls::{self, Authority};
 
 /// The folder of a process's own authority in its data directory. That of the API's is another, since it signs users, too.
 const FOLDER: &str = "admin-pki";

@@ -18,20 +18,20 @@ use super::sockets;
 use super::tasks::Tasks;
 use super::upkeep;
 use crate::admin::health::Check;
-use crate::api::identity::Identity;
-use crate::api::v1alpha1::router::Router;
-use crate::apiserver::audit::Audit;
-use crate::apiserver::audit::log::Log;
-use crate::apiserver::limits::Refusals;
-use crate::apiserver::{self, ApiServer};
-use crate::client;
-use crate::compiler;
 use crate::config::Settings;
-use crate::controller::router::taken_labels;
-use crate::controller::zone::zones;
-use crate::httpd::{self, Places};
-use crate::store::embedded::Options;
-use crate::store::{self, Damage, Engine, Store as _};
+use signpost_api::identity::Identity;
+use signpost_api::v1alpha1::router::Router;
+use signpost_apiserver::ApiServer;
+use signpost_apiserver::audit::Audit;
+use signpost_apiserver::audit::log::Log;
+use signpost_apiserver::limits::Refusals;
+use signpost_apiserver::store::embedded::Options;
+use signpost_apiserver::store::{self, Damage, Engine, Store as _};
+use signpost_control::client;
+use signpost_control::compiler;
+use signpost_control::controller::router::taken_labels;
+use signpost_control::controller::zone::zones;
+use signpost_runtime::httpd::{self, Places};
 
 /// How long the API may take to fill its cache from the store at the start.
 const READY_WITHIN: Duration = Duration::from_secs(60);
@@ -69,7 +69,7 @@ impl Api {
         };
         let store = room::when_there_is_room(check, open).await?;
         let authenticator = access.authenticator();
-        let server_settings = apiserver::Settings { domain: settings.domain.clone(), authenticator };
+        let server_settings = signpost_apiserver::Settings { domain: settings.domain.clone(), authenticator };
         tasks.watch("the store", store.ended());
         let server = ApiServer::new(Arc::new(store.clone()), server_settings);
         let damage = store::Store::damage(&store);
@@ -182,7 +182,7 @@ fn store_options() -> Options {
 }
 
 /// What the configuration of this process says of the platform's zones; if that is not enough for zones, nothing but names.
-fn known_platform(settings: &Settings) -> apiserver::Platform {
+fn known_platform(settings: &Settings) -> signpost_apiserver::Platform {
     // Without name servers in the configuration there is one, whose address matters to no Router.
     let platform = platform::settings(settings, &[IpAddr::from(Ipv4Addr::LOCALHOST)], None).ok();
     let names = |platform: &compiler::Settings| {
@@ -202,7 +202,7 @@ fn known_platform(settings: &Settings) -> apiserver::Platform {
         taken_labels(&router, platform).into_iter().map(|(label, why)| (label.into(), why.into())).collect()
     };
     let label_rules = settings.label_rules();
-    apiserver::Platform { name_servers, label_rules, examine: Box::new(examine), taken: Box::new(taken) }
+    signpost_apiserver::Platform { name_servers, label_rules, examine: Box::new(examine), taken: Box::new(taken) }
 }
 
 fn open_audit(settings: &Settings, data_dir: &DataDir) -> Result<Option<Arc<Audit>>, Error> {

@@ -12,7 +12,8 @@ use prometheus_client::registry::Unit;
 
 use super::access::Access;
 use super::admin_tls::Source;
-use crate::{client, tls};
+use signpost_control::client;
+use signpost_runtime::tls;
 
 /// Exposes the end of each certificate that the process shows to clients, or to the API as a client.
 pub struct CertificateMetrics {

@@ -9,8 +9,8 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use super::{dns, manifests};
-use crate::api::names::{check_zone, is_at_or_below};
 use crate::config::{self, Error, Errors, Places, Role, Settings};
+use signpost_api::names::{check_zone, is_at_or_below};
 
 /// Domains of examples: of our own pages, and those that RFC 2606 and RFC 6761 reserve.
 const EXAMPLES: [&str; 7] =

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 
 use data_encoding::HEXLOWER;
 
-use crate::controller::ownership::challenge::Key;
-use crate::tls;
+use signpost_control::controller::ownership::challenge::Key;
+use signpost_runtime::tls;
 
 /// Octets of the key of hosts' challenges, as many as its hash has.
 const HOST_KEY_OCTETS: usize = 32;

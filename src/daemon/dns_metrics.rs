@@ -11,15 +11,15 @@ use prometheus_client::registry::Unit;
 
 use super::query_log;
 use super::unbound::Unbound;
-use crate::api::v1alpha1::brake::BrakeKind;
-use crate::client::reflector::{Health, HealthProbe, Restart};
-use crate::controller::static_zones;
-use crate::controller::zone::hold::Held;
-use crate::controller::zone::status::Status;
-use crate::nameserver::{sizes, stats};
-use crate::transport::{Running, durations};
-use crate::wire::Name;
-use crate::zone::{Serial, ZoneDb};
+use signpost_api::v1alpha1::brake::BrakeKind;
+use signpost_control::client::reflector::{Health, HealthProbe, Restart};
+use signpost_control::controller::static_zones;
+use signpost_control::controller::zone::hold::Held;
+use signpost_control::controller::zone::status::Status;
+use signpost_dns::nameserver::{sizes, stats};
+use signpost_dns::transport::{Running, durations};
+use signpost_dns::wire::Name;
+use signpost_dns::zone::{Serial, ZoneDb};
 
 /// Reads the counters of a running name server.
 pub struct DnsMetrics {
@@ -271,7 +271,7 @@ fn synced(page: &mut Page<'_>, status: &Status) -> Result<(), fmt::Error> {
     page.gauge("verdicts", "Faults of objects that zones are made from", &[(vec![], status.verdicts().len() as i64)])
 }
 
-/// The mirrors that the loop keeps, for [`crate::client::metrics::MirrorMetrics`]. Until the loop runs they are unheard of.
+/// The mirrors that the loop keeps, for [`signpost_control::client::metrics::MirrorMetrics`]. Until the loop runs they are unheard of.
 pub fn mirrors(status: &Arc<Status>) -> Vec<(&'static str, HealthProbe)> {
     let probe = |(at, kind): (usize, &'static str)| -> (&'static str, HealthProbe) {
         let status = status.clone();

@@ -11,10 +11,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::Settings;
 use crate::config::value::CookieMode;
-use crate::nameserver;
-use crate::nameserver::cookie::{Cookies, Secret};
-use crate::transport::LiveSettings;
-use crate::zone::asked::Asked;
+use signpost_dns::nameserver;
+use signpost_dns::nameserver::cookie::{Cookies, Secret};
+use signpost_dns::transport::LiveSettings;
+use signpost_dns::zone::asked::Asked;
 
 /// How long a secret that we drew makes cookies.
 const SECRET_LIFETIME: Duration = Duration::from_secs(24 * 3600);

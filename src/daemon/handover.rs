@@ -15,8 +15,8 @@ use serde_json::json;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use crate::client::backoff::Backoff;
 use crate::config::value::SecretName;
+use signpost_control::client::backoff::Backoff;
 
 /// The field manager of the Secret.
 const MANAGER: &str = "signpost";
@@ -91,8 +91,8 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
-    use crate::api::identity::Identity;
-    use crate::client::in_process;
+    use signpost_api::identity::Identity;
+    use signpost_control::client::in_process;
 
     /// The cluster's API refuses once, as before the role is bound; then it takes the Secret, which holds the file.
     #[tokio::test]

@@ -10,7 +10,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
 use crate::config::Settings;
-use crate::httpd::{Limits, Places, Totals};
+use signpost_runtime::httpd::{Limits, Places, Totals};
 
 /// Which part of the files that may be open one server's connections may take; the name server takes three quarters.
 const FILES_PART: u64 = 8;

@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use listenfd::ListenFd;
 use socket2::SockRef;
 
-use crate::transport::given::Given;
+use signpost_dns::transport::given::Given;
 
 /// Sockets were passed on that cannot be used.
 #[derive(Debug, thiserror::Error)]

@@ -14,7 +14,7 @@ use kube::discovery::{ApiResource, Scope};
 use kube::{Api, Client};
 use serde_json::Value;
 
-use crate::zonefile::include::read_file;
+use signpost_dns::zonefile::include::read_file;
 
 /// The field manager of what is applied.
 const MANAGER: &str = "signpost-manifests";

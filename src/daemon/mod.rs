@@ -62,24 +62,27 @@ use crate::admin::health::{Health, Warning};
 use crate::admin::host::Hosts;
 use crate::admin::liveness::Liveness;
 use crate::admin::{self, Admin};
-use crate::api::identity::{
+use crate::config::{self, AdminTls, Places, Role, Settings};
+use signpost_api::identity::{
     GROUP_AUTHENTICATED, GROUP_MASTERS, Identity, USER_ADMIN, USER_CONTROLLER, USER_NAME_SERVER, USER_SCHEDULER,
 };
-use crate::api::v1alpha1::zone::ZonePlatform;
-use crate::apiserver::audit::metrics::AuditMetrics;
-use crate::apiserver::limits::LimitMetrics;
-use crate::client::metrics::MirrorMetrics;
-use crate::client::reflector::Mirrors;
-use crate::config::{self, AdminTls, Places, Role, Settings};
-use crate::controller::domain::{self, Domains, OtherDomain};
-use crate::controller::ledger::BaseSerial;
-use crate::controller::read;
-use crate::httpd;
-use crate::scheduler::chooser::Chooser;
-use crate::sys::files;
-use crate::telemetry::{self, Log};
-use crate::transport::given::Given;
-use crate::{client, compiler, controller, store, tls, transport};
+use signpost_api::v1alpha1::zone::ZonePlatform;
+use signpost_apiserver::audit::metrics::AuditMetrics;
+use signpost_apiserver::limits::LimitMetrics;
+use signpost_apiserver::store;
+use signpost_control::client::metrics::MirrorMetrics;
+use signpost_control::client::reflector::Mirrors;
+use signpost_control::controller::domain::{self, Domains, OtherDomain};
+use signpost_control::controller::ledger::BaseSerial;
+use signpost_control::controller::read;
+use signpost_control::scheduler::chooser::Chooser;
+use signpost_control::{client, compiler, controller};
+use signpost_dns::sys::files;
+use signpost_dns::transport;
+use signpost_dns::transport::given::Given;
+use signpost_runtime::httpd;
+use signpost_runtime::telemetry::{self, Log};
+use signpost_runtime::tls;
 
 /// How many files may be open where the system does not say: what it is nearly everywhere.
 const FILES_MAX_ASSUMED: u64 = 1_024;

@@ -4,12 +4,12 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::api::v1alpha1::zone::{ZoneNameServer, ZonePlatform};
-use crate::compiler::{self, settings::NameServer, settings::SettingsError, settings::text_of};
 use crate::config::{Settings, Strategy};
-use crate::scheduler::chooser::Chooser;
-use crate::scheduler::webhook;
-use crate::zone::Contents;
+use signpost_api::v1alpha1::zone::{ZoneNameServer, ZonePlatform};
+use signpost_control::compiler::{self, settings::NameServer, settings::SettingsError, settings::text_of};
+use signpost_control::scheduler::chooser::Chooser;
+use signpost_control::scheduler::webhook;
+use signpost_dns::zone::Contents;
 
 /// The compiler's settings. Without name servers in the configuration there is one, at `listened`; `base` is what the
 /// zone file of the platform's domain adds to the parent zone.

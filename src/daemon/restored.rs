@@ -3,9 +3,9 @@
 use bytes::Bytes;
 use jiff::Timestamp;
 
-use crate::apiserver::{object, registry};
-use crate::controller::ledger;
-use crate::store::KeyValue;
+use signpost_apiserver::store::KeyValue;
+use signpost_apiserver::{object, registry};
+use signpost_control::controller::ledger;
 
 /// The value that takes the place of a restored one, if it is to be another: the serials of zones go on later than any that
 /// was given out since.

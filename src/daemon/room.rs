@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use crate::admin::health::Check;
-use crate::store::{Engine, Store as _};
+use signpost_apiserver::store::{Engine, Store as _};
 
 /// How often room is looked for.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -78,7 +78,7 @@ pub async fn tell(store: Engine, check: Check, stop: CancellationToken) {
 mod tests {
     use super::*;
     use crate::admin::health::Health;
-    use crate::tls;
+    use signpost_runtime::tls;
 
     #[tokio::test]
     async fn a_step_of_the_start_waits_for_room_and_for_nothing_else() {

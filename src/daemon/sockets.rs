@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::TcpListener;
 
-use crate::transport::given::Given;
+use signpost_dns::transport::given::Given;
 
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 1024;

@@ -9,7 +9,7 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::gauge::ConstGauge;
 
-use crate::store::Damage;
+use signpost_apiserver::store::Damage;
 
 /// Exposes whether the store takes writes, and what of it is damaged.
 pub struct StoreMetrics {

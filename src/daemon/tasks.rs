@@ -121,7 +121,7 @@ impl Default for Tasks {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ending::Ending;
+    use signpost_runtime::ending::Ending;
 
     #[tokio::test]
     async fn tasks_end_when_told_and_are_named_when_not() {

@@ -5,8 +5,8 @@ use super::data_dir::DataDir;
 use super::tasks::Tasks;
 use crate::admin::Admin;
 use crate::config::settings::Trace;
-use crate::telemetry::otlp::{Sender, Settings};
-use crate::telemetry::trace::{self, Counters};
+use signpost_runtime::telemetry::otlp::{Sender, Settings};
+use signpost_runtime::telemetry::trace::{self, Counters};
 
 /// Begins to take spans and to send them in `tasks`, which end after all that makes spans. The numbers are there in any case.
 pub fn start(config: &Trace, data_dir: Option<&DataDir>, tasks: &mut Tasks, admin: &Admin) -> Result<(), Error> {

@@ -7,8 +7,8 @@ use std::time::{Duration, SystemTime};
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
-use crate::tls;
-use crate::tls::served::Served;
+use signpost_runtime::tls;
+use signpost_runtime::tls::served::Served;
 
 /// How often certificates are looked at. A certificate is renewed weeks before it ends.
 const RENEWAL_INTERVAL: Duration = Duration::from_secs(6 * 3600);

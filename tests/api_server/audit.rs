@@ -4,9 +4,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use signpost::api::identity::{Identity, USER_SCHEDULER};
-use signpost::apiserver::audit::log::{Bounds, Log};
-use signpost::apiserver::audit::{Audit, Policy};
+use signpost_api::identity::{Identity, USER_SCHEDULER};
+use signpost_apiserver::audit::log::{Bounds, Log};
+use signpost_apiserver::audit::{Audit, Policy};
 
 use crate::support::{GROUP, PATIENCE, ROUTES, Server, TOKEN, admin, route};
 

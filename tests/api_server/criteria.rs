@@ -7,10 +7,10 @@ use std::time::{Duration, SystemTime};
 use futures::{FutureExt, StreamExt};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
-use signpost::apiserver::limits::{Amount, Limits};
-use signpost::httpd;
-use signpost::store::embedded::Options;
-use signpost::store::{Engine, Key, Outcome, Store, Txn, Write};
+use signpost_apiserver::limits::{Amount, Limits};
+use signpost_apiserver::store::embedded::Options;
+use signpost_apiserver::store::{Engine, Key, Outcome, Store, Txn, Write};
+use signpost_runtime::httpd;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::support::{PATIENCE, ROUTES, Server, admin, route, version};

@@ -11,11 +11,11 @@ use axum::body::Body;
 use data_encoding::BASE64URL_NOPAD;
 use http::Request;
 use serde_json::{Value, json};
-use signpost::apiserver::auth::jwks::{Pace, Source};
-use signpost::apiserver::auth::jwt::{ALGORITHMS, Issuer, IssuerSettings};
-use signpost::apiserver::auth::{Authenticator, Proof, Sender};
-use signpost::httpd::{self, Limits};
-use signpost::tls::{self, Authority};
+use signpost_apiserver::auth::jwks::{Pace, Source};
+use signpost_apiserver::auth::jwt::{ALGORITHMS, Issuer, IssuerSettings};
+use signpost_apiserver::auth::{Authenticator, Proof, Sender};
+use signpost_runtime::httpd::{self, Limits};
+use signpost_runtime::tls::{self, Authority};
 use tokio_util::sync::CancellationToken;
 
 const ISSUER: &str = "https://idp.example";

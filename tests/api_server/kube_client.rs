@@ -11,9 +11,9 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, ResourceExt};
 use serde_json::json;
-use signpost::api::v1alpha1::route::Route;
-use signpost::api::v1alpha1::router::Router;
-use signpost::{httpd, tls};
+use signpost_api::v1alpha1::route::Route;
+use signpost_api::v1alpha1::router::Router;
+use signpost_runtime::{httpd, tls};
 
 use crate::support::{ADMIN_TOKEN, PATIENCE, Server, route, router};
 
@@ -56,7 +56,7 @@ impl Reached {
         });
         let path = folder.path().join("kubeconfig");
         std::fs::write(&path, kubeconfig.to_string()).expect("a file");
-        let client = signpost::client::from_kubeconfig(&path, Duration::from_secs(60)).await.expect("a client");
+        let client = signpost_control::client::from_kubeconfig(&path, Duration::from_secs(60)).await.expect("a client");
         Reached { client, _server: server, _folder: folder }
     }
 }
@@ -300,7 +300,7 @@ async fn server_side_apply(server: &Reached) {
 
 /// Criterion 11: what is told as expired inside a 200 makes kube-rs list anew, at once.
 async fn an_expired_watch_is_listed_anew(server: &Reached) {
-    use signpost::store::Store;
+    use signpost_apiserver::store::Store;
     let api: Api<Route> = Api::default_namespaced(server.client());
     api.create(&PostParams::default(), &typed(route("a"))).await.expect("creates");
     let old = api.list_metadata(&ListParams::default()).await.expect("lists").metadata.resource_version;

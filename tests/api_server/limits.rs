@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use signpost::api::identity::{GROUP_AUTHENTICATED, Identity, USER_SCHEDULER};
-use signpost::apiserver::limits::{Amount, Limits};
-use signpost::apiserver::object;
-use signpost::store::{Engine, Key, Store, Txn, Write};
+use signpost_api::identity::{GROUP_AUTHENTICATED, Identity, USER_SCHEDULER};
+use signpost_apiserver::limits::{Amount, Limits};
+use signpost_apiserver::object;
+use signpost_apiserver::store::{Engine, Key, Store, Txn, Write};
 
 use crate::support::{GROUP, ROUTES, Reply, Server, route, router};
 

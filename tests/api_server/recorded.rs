@@ -20,7 +20,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::Value;
-use signpost::api::identity::{GROUP_AUTHENTICATED, GROUP_MASTERS, Identity, USER_ADMIN};
+use signpost_api::identity::{GROUP_AUTHENTICATED, GROUP_MASTERS, Identity, USER_ADMIN};
 
 use crate::support::Server;
 

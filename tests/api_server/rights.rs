@@ -1,7 +1,7 @@
 //! Who may do what, and how one asks.
 
 use serde_json::json;
-use signpost::api::identity::{Identity, USER_NAME_SERVER};
+use signpost_api::identity::{Identity, USER_NAME_SERVER};
 
 use crate::support::{GROUP, ROUTES, Server, TOKEN, admin, route};
 

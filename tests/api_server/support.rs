@@ -8,11 +8,11 @@ use futures::StreamExt;
 use http::{HeaderMap, Request};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
-use signpost::api::identity::{GROUP_AUTHENTICATED, GROUP_MASTERS, Identity};
-use signpost::apiserver::auth::Authenticator;
-use signpost::apiserver::auth::tokens::{self, Tokens};
-use signpost::apiserver::{ApiServer, Settings};
-use signpost::store::Engine;
+use signpost_api::identity::{GROUP_AUTHENTICATED, GROUP_MASTERS, Identity};
+use signpost_apiserver::auth::Authenticator;
+use signpost_apiserver::auth::tokens::{self, Tokens};
+use signpost_apiserver::store::Engine;
+use signpost_apiserver::{ApiServer, Settings};
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use signpost::store::{Engine, Revision, Store};
+use signpost_apiserver::store::{Engine, Revision, Store};
 
 use crate::support::{GROUP, ROUTES, Server, labelled, route, version};
 

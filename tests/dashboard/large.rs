@@ -8,9 +8,9 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
 use kube::api::PostParams;
 use serde_json::{Value, json};
-use signpost::api::v1alpha1::route::Route;
-use signpost::api::v1alpha1::router::Router;
-use signpost::client;
+use signpost_api::v1alpha1::route::Route;
+use signpost_api::v1alpha1::router::Router;
+use signpost_control::client;
 
 use crate::Example;
 use crate::browser::Browser;

@@ -94,7 +94,7 @@ fn query(qname: &str, qtype: u16, edns: Option<(u16, bool)>) -> Vec<u8> {
 
 /// A name in wire form; escapes as in a zone file.
 fn wire_name(text: &str) -> Vec<u8> {
-    let name: signpost::wire::Name = text.parse().expect("a name of the test's own");
+    let name: signpost_dns::wire::Name = text.parse().expect("a name of the test's own");
     name.as_wire().to_vec()
 }
 

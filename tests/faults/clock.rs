@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use hickory_proto::rr::RecordType;
-use signpost::zone::Serial;
+use signpost_dns::zone::Serial;
 
 use crate::dns::Asker;
 use crate::model::{Key, Model};
@@ -98,7 +98,8 @@ fn forwards_and_back() {
         before = now;
         // The lease's own times come from the clock: the scheduler has renewed it since the jump, and leads.
         eventually(&format!("{when}: the leader renews its lease"), || {
-            let ahead = objects.lease_renewed()? - i64::try_from(signpost::clock::unix_seconds()).expect("in range");
+            let ahead =
+                objects.lease_renewed()? - i64::try_from(signpost_runtime::clock::unix_seconds()).expect("in range");
             ((ahead - days * DAY).abs() < HOUR).then_some(())
         });
         assert!(leads(), "{when}");

@@ -12,9 +12,9 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::json;
-use signpost::api::v1alpha1::route::{NameKind, Route};
-use signpost::api::v1alpha1::router::Router;
-use signpost::api::v1alpha1::{SCHEDULER_LEASE, SCHEDULER_LEASE_NAMESPACE};
+use signpost_api::v1alpha1::route::{NameKind, Route};
+use signpost_api::v1alpha1::router::Router;
+use signpost_api::v1alpha1::{SCHEDULER_LEASE, SCHEDULER_LEASE_NAMESPACE};
 use tokio::runtime::Runtime;
 
 use crate::dns::Asker;
@@ -77,8 +77,9 @@ impl Objects {
     pub fn of(kubeconfig: &Path) -> Objects {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.expect("threads");
-        let client =
-            runtime.block_on(signpost::client::from_kubeconfig(kubeconfig, REQUEST)).expect("the API's own kubeconfig");
+        let client = runtime
+            .block_on(signpost_control::client::from_kubeconfig(kubeconfig, REQUEST))
+            .expect("the API's own kubeconfig");
         Objects { runtime, client }
     }
 

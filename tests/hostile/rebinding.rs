@@ -72,7 +72,7 @@ fn names_in_the_certificate_are_its_own() {
     let flags: Vec<&str> = flags.flat_map(|(flag, path)| [flag, path.to_str().expect("UTF-8")]).collect();
     let zones = ["--roles", "dns,admin", "--zones", zones.to_str().expect("UTF-8")];
     let server = Server::spawn(Ports::free(), &[&zones[..], &flags].concat());
-    let tls = signpost::trust::only(certificate.pem().as_bytes()).expect("a certificate");
+    let tls = signpost_runtime::trust::only(certificate.pem().as_bytes()).expect("a certificate");
     let http = reqwest::Client::builder().tls_backend_preconfigured(tls).no_proxy().build().expect("a client");
     let get = |host: &str| {
         let request = http.get(format!("https://{}/metrics", server.admin)).header("host", host);

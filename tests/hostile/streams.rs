@@ -52,7 +52,7 @@ impl Attacker {
     /// The same over TLS, to the API of `platform`.
     pub fn connect_to_api(client: [u8; 4], platform: &Platform, window: u32) -> std::io::Result<Attacker> {
         let pem = std::fs::read(platform.data.join("pki/ca.crt"))?;
-        let mut tls = signpost::trust::only(&pem).expect("a certificate");
+        let mut tls = signpost_runtime::trust::only(&pem).expect("a certificate");
         tls.alpn_protocols = vec![b"h2".to_vec()];
         let connector = tokio_rustls::TlsConnector::from(std::sync::Arc::new(tls));
         RUNTIME.block_on(async {

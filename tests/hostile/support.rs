@@ -134,7 +134,7 @@ pub struct Client {
 impl Client {
     fn new(platform: &Platform, token: &str) -> Client {
         let pem = std::fs::read(platform.data.join("pki/ca.crt")).expect("the authority's certificate is there");
-        let tls = signpost::trust::only(&pem).expect("a certificate");
+        let tls = signpost_runtime::trust::only(&pem).expect("a certificate");
         let http = reqwest::Client::builder().tls_backend_preconfigured(tls).timeout(Duration::from_secs(60));
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         Client {

@@ -15,7 +15,7 @@ use clients::{Crowd, Flood};
 use program::{PATIENCE, Program};
 
 fn start(flags: &[&str]) -> Program {
-    signpost::sys::files::raise_open_files_max().unwrap();
+    signpost_dns::sys::files::raise_open_files_max().unwrap();
     Program::start(Path::new(env!("CARGO_BIN_EXE_signpost")), flags)
 }
 
@@ -130,6 +130,6 @@ fn a_flood_of_garbage_hinders_no_one() {
 #[test]
 fn the_limit_of_open_files_is_raised() {
     let program = start(&[]);
-    let hard = signpost::sys::files::raise_open_files_max().unwrap();
+    let hard = signpost_dns::sys::files::raise_open_files_max().unwrap();
     assert_eq!(program.files_max(), hard);
 }

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::api::standing::Standing;
-use crate::api::v1alpha1::route::Route;
-use crate::client::reflector::ObjectKey;
+use signpost_api::standing::Standing;
+use signpost_api::v1alpha1::route::Route;
+use signpost_control::client::reflector::ObjectKey;
 
 /// Namespaces counted one by one, those with the most routes; the others are counted together.
 const NAMESPACES_MAX: usize = 2_000;

@@ -21,10 +21,10 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::ask::Failure;
 use super::facts::RouteFacts;
 use super::session::{Rights, Session};
-use crate::api::v1alpha1::route::Route;
-use crate::api::v1alpha1::router::Router;
-use crate::api::v1alpha1::zone::Zone;
-use crate::client::reflector::{self, Change, Changes, ObjectKey, Store, reflect};
+use signpost_api::v1alpha1::route::Route;
+use signpost_api::v1alpha1::router::Router;
+use signpost_api::v1alpha1::zone::Zone;
+use signpost_control::client::reflector::{self, Change, Changes, ObjectKey, Store, reflect};
 
 /// How long a mirror is kept after its last use: someone who loads the page again finds it there.
 const KEPT_UNUSED: Duration = Duration::from_secs(60);

@@ -53,7 +53,7 @@ use self::session::{Session, Sessions};
 use super::exposition::Format;
 use super::health::Health;
 use super::metrics::Metrics;
-use crate::httpd::Encrypted;
+use signpost_runtime::httpd::Encrypted;
 
 /// Largest request of a browser: a token, and a few words.
 const BODY_OCTETS_MAX: usize = 16 << 10;

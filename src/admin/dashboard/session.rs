@@ -22,9 +22,9 @@ use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
 use super::ask::{self, Failure};
-use crate::api::identity::GROUP_TENANT_PREFIX;
-use crate::api::v1alpha1::{GROUP, SCHEDULER_LEASE_NAMESPACE};
-use crate::client;
+use signpost_api::identity::GROUP_TENANT_PREFIX;
+use signpost_api::v1alpha1::{GROUP, SCHEDULER_LEASE_NAMESPACE};
+use signpost_control::client;
 
 /// Sessions at a time; beyond, the one used least recently ends. Each is a token and a client, some ten kilobytes.
 const SESSIONS_MAX: usize = 1_024;

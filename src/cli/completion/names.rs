@@ -10,10 +10,10 @@ use kube::api::ListParams;
 use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
 
-use crate::api::v1alpha1::route::Route;
-use crate::api::v1alpha1::router::Router;
 use crate::cli::access::{self, Access, Place};
 use crate::cli::{Exit, print};
+use signpost_api::v1alpha1::route::Route;
+use signpost_api::v1alpha1::router::Router;
 
 /// How long somebody who pressed a key waits at most.
 const PATIENCE: Duration = Duration::from_millis(1_500);

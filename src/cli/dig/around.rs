@@ -10,16 +10,16 @@ use kube::api::ListParams;
 use kube::{Api, ResourceExt as _};
 
 use super::why::{ALIASES_MAX, Why};
-use crate::api::names::{host_claim_name, label_claim_name};
-use crate::api::v1alpha1;
-use crate::api::v1alpha1::name_claim::NameClaim;
-use crate::api::v1alpha1::route::{NameKind, Route};
-use crate::api::v1alpha1::route_binding::RouteBinding;
 use crate::cli::access::{Access, Place};
 use crate::cli::zones::{Ground, Source, Zones, complain_of};
-use crate::compiler::settings::text_of;
-use crate::controller::export::Objects;
-use crate::wire::{Name, RecordType};
+use signpost_api::names::{host_claim_name, label_claim_name};
+use signpost_api::v1alpha1;
+use signpost_api::v1alpha1::name_claim::NameClaim;
+use signpost_api::v1alpha1::route::{NameKind, Route};
+use signpost_api::v1alpha1::route_binding::RouteBinding;
+use signpost_control::compiler::settings::text_of;
+use signpost_control::controller::export::Objects;
+use signpost_dns::wire::{Name, RecordType};
 
 /// Reads the zones folder, if there is one, and, with `ask`, the API's objects that matter to `name`. Whoever may not read the
 /// ledger of names gets all there are.

@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::response::Response;
-use crate::inquiry::{self, AskError, Inquiry, Transport};
-use crate::wire::edns::option;
-use crate::wire::{Name, RecordType};
+use signpost_control::inquiry::{self, AskError, Inquiry, Transport};
+use signpost_dns::wire::edns::option;
+use signpost_dns::wire::{Name, RecordType};
 
 /// How long one try may take.
 const TIMEOUT: Duration = Duration::from_secs(2);

@@ -22,8 +22,8 @@ use super::style::{Painter, Style, harmless};
 use super::table::{Cell, Facts};
 use super::zones::{self, Zones};
 use super::{Exit, complain, note, progress, serve};
-use crate::api::v1alpha1::route::NameKind;
-use crate::wire::{Name, RecordType};
+use signpost_api::v1alpha1::route::NameKind;
+use signpost_dns::wire::{Name, RecordType};
 
 /// The port of a server that is named without one.
 const DNS_PORT: u16 = 53;

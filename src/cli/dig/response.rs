@@ -1,9 +1,9 @@
 //! A response as it came off the wire (RFC 1035 §4), with names and data uncompressed.
 
-use crate::wire::edns::option;
-use crate::wire::header::{FLAG_AA, FLAG_CD, FLAG_QR, FLAG_RD, FLAG_TC, HEADER_OCTETS, Header, Rcode};
-use crate::wire::rdata::{self, Field};
-use crate::wire::{Name, RecordType};
+use signpost_dns::wire::edns::option;
+use signpost_dns::wire::header::{FLAG_AA, FLAG_CD, FLAG_QR, FLAG_RD, FLAG_TC, HEADER_OCTETS, Header, Rcode};
+use signpost_dns::wire::rdata::{self, Field};
+use signpost_dns::wire::{Name, RecordType};
 
 /// AD and RA, which an authoritative server does not set, but which a resolver asked by mistake does.
 const OTHER_FLAGS: [(u16, &str); 2] = [(0x0080, "ra"), (0x0020, "ad")];
@@ -245,7 +245,7 @@ fn uncompressed(rtype: RecordType, message: &[u8], start: usize, end: usize) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::zonefile::rdata_out;
+    use signpost_dns::zonefile::rdata_out;
 
     fn text(record: &Record) -> String {
         let mut data = Vec::new();

@@ -6,12 +6,12 @@ use serde_json::{Value, json};
 
 use super::response::Response;
 use super::*;
-use crate::api::v1alpha1::route_binding::RouteBinding;
-use crate::api::v1alpha1::router::Router;
 use crate::cli::zones::{Known, Source};
-use crate::compiler::inputs::{BindingInput, RouterInput};
-use crate::compiler::{self, Inputs};
-use crate::wire::header::Header;
+use signpost_api::v1alpha1::route_binding::RouteBinding;
+use signpost_api::v1alpha1::router::Router;
+use signpost_control::compiler::inputs::{BindingInput, RouterInput};
+use signpost_control::compiler::{self, Inputs};
+use signpost_dns::wire::header::Header;
 
 fn name(text: &str) -> Name {
     text.parse().expect("a name of a test")
@@ -54,9 +54,9 @@ fn zones() -> Zones {
     let compiled = compiler::compile(&inputs, &settings);
     assert_eq!((verdicts.len(), compiled.verdicts.len()), (0, 0));
     let source = |kind, router: Option<Box<str>>| match kind {
-        crate::api::v1alpha1::zone::ZoneKind::Parent => Source::Parent,
-        crate::api::v1alpha1::zone::ZoneKind::Alias => Source::Alias,
-        crate::api::v1alpha1::zone::ZoneKind::Shard => Source::Shard(router.expect("a shard has one").into()),
+        signpost_api::v1alpha1::zone::ZoneKind::Parent => Source::Parent,
+        signpost_api::v1alpha1::zone::ZoneKind::Alias => Source::Alias,
+        signpost_api::v1alpha1::zone::ZoneKind::Shard => Source::Shard(router.expect("a shard has one").into()),
     };
     let mut all: Vec<Known> = compiled
         .zones
@@ -65,11 +65,11 @@ fn zones() -> Zones {
         .collect();
     let text = b"$TTL 60\n@ SOA ns h 7 1 1 1 1\n@ NS ns.v3.example.\n*.w CNAME shop-front.routes.v3.example.\n";
     let called: std::sync::Arc<std::path::Path> = std::sync::Arc::from(std::path::Path::new("own.example.zone"));
-    let read = crate::zonefile::read_zone(
+    let read = signpost_dns::zonefile::read_zone(
         text,
         &called,
         Some(name("own.example.")),
-        &mut crate::zonefile::include::FolderIncludes::new(std::path::Path::new("")),
+        &mut signpost_dns::zonefile::include::FolderIncludes::new(std::path::Path::new("")),
     );
     let contents = read.contents.expect("a good zone");
     all.push(Known { contents, source: Source::File("own.example.zone".into()), serial_is_sure: true });
@@ -210,7 +210,7 @@ fn response(flags: u16, addresses: &[[u8; 4]]) -> Response {
         |address: &[u8; 4]| Record { owner: owner.clone(), rtype: RecordType::A, ttl: 30, rdata: Box::new(*address) };
     Response {
         header: Header { flags, ..Header::default() },
-        rcode: crate::wire::header::Rcode(flags & 0xf),
+        rcode: signpost_dns::wire::header::Rcode(flags & 0xf),
         answer: addresses.iter().map(record).collect(),
         authority: Vec::new(),
         additional: Vec::new(),

@@ -7,19 +7,19 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::response::Response;
-use crate::api::v1alpha1::route::NameKind;
-use crate::api::v1alpha1::route_binding::{RouteBinding, RouteBindingSpec};
-use crate::api::v1alpha1::router::Router;
 use crate::cli::zones::{Known, Source, Zones};
-use crate::compiler::apex;
-use crate::compiler::settings::text_of;
-use crate::wire::header::Rcode;
-use crate::wire::{Name, RecordType};
-use crate::zone::lookup::{Lookup, lookup};
-use crate::zone::qname::Qname;
-use crate::zone::rrset::Rdata;
-use crate::zone::{Rrset, Zone};
-use crate::zonefile::rdata_out;
+use signpost_api::v1alpha1::route::NameKind;
+use signpost_api::v1alpha1::route_binding::{RouteBinding, RouteBindingSpec};
+use signpost_api::v1alpha1::router::Router;
+use signpost_control::compiler::apex;
+use signpost_control::compiler::settings::text_of;
+use signpost_dns::wire::header::Rcode;
+use signpost_dns::wire::{Name, RecordType};
+use signpost_dns::zone::lookup::{Lookup, lookup};
+use signpost_dns::zone::qname::Qname;
+use signpost_dns::zone::rrset::Rdata;
+use signpost_dns::zone::{Rrset, Zone};
+use signpost_dns::zonefile::rdata_out;
 
 /// Aliases that are followed, as the server does at most.
 pub(super) const ALIASES_MAX: usize = 8;
@@ -326,7 +326,7 @@ fn of_router(router: &Router, known: &Known, owner: &Name, rtype: RecordType, fo
     let apex = known.contents.apex();
     let mut from = Vec::new();
     for (at, text) in router.spec.records.iter().enumerate() {
-        let (records, _) = crate::zonefile::read_records(text.as_bytes(), &called, apex);
+        let (records, _) = signpost_dns::zonefile::read_records(text.as_bytes(), &called, apex);
         // What is not of the type that was asked for is told if the name has nothing else to tell.
         if records.iter().any(|record| record.owner == *owner && (found != Found::Answer || record.rtype == rtype)) {
             from.push(format!("Router {name}, spec.records[{at}]: {text}"));

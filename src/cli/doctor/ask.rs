@@ -11,9 +11,9 @@ use hickory_proto::op::Message;
 use hickory_proto::rr::{RData, Record as Resource, RecordType};
 use tokio::runtime::{Builder, Runtime};
 
-use crate::inquiry::{AskError, Inquiry};
-use crate::wire::header::FLAG_RD;
-use crate::wire::{self, Name};
+use signpost_control::inquiry::{AskError, Inquiry};
+use signpost_dns::wire::header::FLAG_RD;
+use signpost_dns::wire::{self, Name};
 
 /// Most questions of one visit: what a hundred servers and shards need, and an end to any loop.
 const QUESTIONS_MAX: u32 = 5_000;

@@ -26,10 +26,10 @@ use super::access::{self, Place};
 use super::output::{self, Format};
 use super::platform::Platform;
 use super::{Exit, complain, note, serve};
-use crate::api::names::{ALIAS_LABEL, check_domain};
-use crate::api::v1alpha1::route::Route;
-use crate::api::v1alpha1::router::Router;
 use crate::config::NameServer;
+use signpost_api::names::{ALIAS_LABEL, check_domain};
+use signpost_api::v1alpha1::route::Route;
+use signpost_api::v1alpha1::router::Router;
 
 /// The keys of the configuration that say what should be there, and where the API is.
 const KEYS: &[&str] = &["domain", "nameserver", "kubeconfig", "data-dir"];

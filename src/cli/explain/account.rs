@@ -6,12 +6,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use serde::Serialize;
 
 use super::others::Others;
-use crate::api::names::{alias_zone, domain_of_alias};
-use crate::api::v1alpha1::route::{AssignedName, MOVE, MOVE_ANNOTATION, NameKind, Phase, Route, Trail};
-use crate::api::v1alpha1::route_binding::{Explanation, RouteBinding, RouterVerdict, TrailUse};
 use crate::cli::style::{Painter, Style};
 use crate::cli::table::{Cell, Facts, Table};
-use crate::scheduler::explain::{ABOVE_SOFT_CAPACITY, InShort, in_short};
+use signpost_api::names::{alias_zone, domain_of_alias};
+use signpost_api::v1alpha1::route::{AssignedName, MOVE, MOVE_ANNOTATION, NameKind, Phase, Route, Trail};
+use signpost_api::v1alpha1::route_binding::{Explanation, RouteBinding, RouterVerdict, TrailUse};
+use signpost_control::scheduler::explain::{ABOVE_SOFT_CAPACITY, InShort, in_short};
 
 /// What is told of one route. Its JSON is an interface: fields are added, and none is renamed.
 #[derive(Debug, Serialize)]
@@ -332,8 +332,8 @@ fn table(explanation: &Explanation, painter: Painter) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scheduler::class_map::Layout;
     use serde_json::{Value, json};
+    use signpost_control::scheduler::class_map::Layout;
 
     fn route(status: Value) -> Route {
         let object = json!({

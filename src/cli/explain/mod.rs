@@ -16,15 +16,15 @@ use super::access::{self, API_TIMEOUT, Access, Place};
 use super::output::{self, Format};
 use super::platform::Platform;
 use super::{Exit, serve};
-use crate::api::names::{self, takes_names_of};
-use crate::api::v1alpha1::route::Route;
-use crate::api::v1alpha1::route_binding::RouteBinding;
-use crate::api::v1alpha1::router::Router;
-use crate::client::reflector::ObjectKey;
-use crate::scheduler::facts::{NamespaceFacts, RouteFacts, RouterFacts};
-use crate::scheduler::filter::{Wish, judge};
-use crate::scheduler::snapshot::Shard;
-use crate::scheduler::strategy::StrategyName;
+use signpost_api::names::{self, takes_names_of};
+use signpost_api::v1alpha1::route::Route;
+use signpost_api::v1alpha1::route_binding::RouteBinding;
+use signpost_api::v1alpha1::router::Router;
+use signpost_control::client::reflector::ObjectKey;
+use signpost_control::scheduler::facts::{NamespaceFacts, RouteFacts, RouterFacts};
+use signpost_control::scheduler::filter::{Wish, judge};
+use signpost_control::scheduler::snapshot::Shard;
+use signpost_control::scheduler::strategy::StrategyName;
 
 /// The keys of the configuration that say where the API is, which names are the platform's, and which zone files it serves.
 const KEYS: &[&str] = &["kubeconfig", "data-dir", "domain", "nameserver", "zones"];
@@ -197,8 +197,8 @@ fn judge_now(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scheduler::filter::Rejection;
     use serde_json::{Value, json};
+    use signpost_control::scheduler::filter::Rejection;
 
     /// Every class of reason for which a Router cannot take a route, as the command says it.
     #[test]

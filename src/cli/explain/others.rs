@@ -4,11 +4,11 @@
 use std::path::PathBuf;
 
 use super::account::Now;
-use crate::api::names::is_at_or_below;
 use crate::cli::access::Place;
 use crate::cli::folder::StaticZones;
 use crate::cli::platform::Platform;
-use crate::compiler::settings::text_of;
+use signpost_api::names::is_at_or_below;
+use signpost_control::compiler::settings::text_of;
 
 /// What is known of it.
 #[derive(Debug, Default)]

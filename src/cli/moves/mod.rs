@@ -20,10 +20,10 @@ use self::reading::{API_TIMEOUT, Platform};
 use super::access::{self, Access, Place};
 use super::output::{self, Format};
 use super::{Exit, confirm, note, serve};
-use crate::api::names::is_at_or_below;
-use crate::api::v1alpha1::route::{MOVE_ANNOTATION, MOVE_PENDING, NameKind, Route};
-use crate::api::v1alpha1::router::{Router, RouterState};
-use crate::client::reflector::ObjectKey;
+use signpost_api::names::is_at_or_below;
+use signpost_api::v1alpha1::route::{MOVE_ANNOTATION, MOVE_PENDING, NameKind, Route};
+use signpost_api::v1alpha1::router::{Router, RouterState};
+use signpost_control::client::reflector::ObjectKey;
 
 /// The keys of the configuration that say where the API is, and how the platform moves routes.
 pub(super) const KEYS: &[&str] = &[

@@ -7,13 +7,13 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::api::names;
-use crate::api::v1alpha1::router::RouterState;
 use crate::cli::style::{Painter, Style};
 use crate::cli::table::{Cell, Table};
-use crate::client::reflector::ObjectKey;
-use crate::scheduler::forecast::{Bound, Forecast, Step};
-use crate::scheduler::rebind::held_by_caches;
+use signpost_api::names;
+use signpost_api::v1alpha1::router::RouterState;
+use signpost_control::client::reflector::ObjectKey;
+use signpost_control::scheduler::forecast::{Bound, Forecast, Step};
+use signpost_control::scheduler::rebind::held_by_caches;
 
 /// Most rows of each table; the other formats have all.
 const ROWS_MAX: usize = 50;

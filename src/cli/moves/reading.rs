@@ -9,16 +9,16 @@ use kube::api::ListParams;
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
-use crate::api::v1alpha1::name_claim::NameClaim;
-use crate::api::v1alpha1::route::{NameKind, Route};
-use crate::api::v1alpha1::route_binding::RouteBinding;
-use crate::api::v1alpha1::router::Router;
 use crate::cli::access::{Access, Place};
 use crate::cli::platform::Platform as Known;
 use crate::cli::progress;
-use crate::client::reflector::ObjectKey;
-use crate::scheduler::forecast::{Bound, Forecast};
-use crate::scheduler::quarantine;
+use signpost_api::v1alpha1::name_claim::NameClaim;
+use signpost_api::v1alpha1::route::{NameKind, Route};
+use signpost_api::v1alpha1::route_binding::RouteBinding;
+use signpost_api::v1alpha1::router::Router;
+use signpost_control::client::reflector::ObjectKey;
+use signpost_control::scheduler::forecast::{Bound, Forecast};
+use signpost_control::scheduler::quarantine;
 
 /// Objects in one page of a list.
 const PAGE: u32 = 500;

@@ -17,11 +17,11 @@ use super::output::{self, Format};
 use super::rates::Rates;
 use super::scrape::{self, Admin, Target};
 use super::{Exit, complain, progress};
-use crate::api::v1alpha1::brake::Brake;
-use crate::api::v1alpha1::route::Route;
-use crate::api::v1alpha1::router::Router;
-use crate::api::v1alpha1::zone::Zone;
-use crate::api::v1alpha1::{SCHEDULER_LEASE, SCHEDULER_LEASE_NAMESPACE};
+use signpost_api::v1alpha1::brake::Brake;
+use signpost_api::v1alpha1::route::Route;
+use signpost_api::v1alpha1::router::Router;
+use signpost_api::v1alpha1::zone::Zone;
+use signpost_api::v1alpha1::{SCHEDULER_LEASE, SCHEDULER_LEASE_NAMESPACE};
 
 /// Longest time between the two looks at the counters, in seconds.
 const INTERVAL_MAX: f64 = 60.0;

@@ -8,10 +8,6 @@ use k8s_openapi::api::coordination::v1::Lease;
 use serde::Serialize;
 
 use super::warnings::{self, NAMED, summed};
-use crate::api::v1alpha1::brake::Brake;
-use crate::api::v1alpha1::route::Route;
-use crate::api::v1alpha1::router::{Router, RouterState};
-use crate::api::v1alpha1::zone::{Zone, ZoneKind};
 use crate::cli::age;
 use crate::cli::rates::{self, Rates};
 use crate::cli::routers;
@@ -19,6 +15,10 @@ use crate::cli::routes::{Row, State};
 use crate::cli::scrape::Scrape;
 use crate::cli::style::{Painter, Style, harmless};
 use crate::cli::table::{Cell, Facts};
+use signpost_api::v1alpha1::brake::Brake;
+use signpost_api::v1alpha1::route::Route;
+use signpost_api::v1alpha1::router::{Router, RouterState};
+use signpost_api::v1alpha1::zone::{Zone, ZoneKind};
 
 /// A watch that has been silent for longer than this has lost the API: one that is idle hears of it about every minute.
 const SYNC_AGE_MAX_SECONDS: f64 = 180.0;

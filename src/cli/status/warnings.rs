@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
-use crate::api::v1alpha1::route::{ADMITTED, MOVE_PENDING, PUBLISHED, RESOLVABLE, Route};
-use crate::api::v1alpha1::router::{
+use signpost_api::v1alpha1::route::{ADMITTED, MOVE_PENDING, PUBLISHED, RESOLVABLE, Route};
+use signpost_api::v1alpha1::router::{
     ACCEPTED, ADDRESSES_HEALTHY, AddressState, NO_ACTIVE_ADDRESS, Router, RouterState, ZONE_PUBLISHED,
 };
 

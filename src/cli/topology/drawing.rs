@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 
 use super::model::{Namespace, Topology};
 use super::plan::{self, Plan, routes};
-use crate::api::v1alpha1::router::{AddressState, RouterState};
 use crate::cli::style::harmless;
+use signpost_api::v1alpha1::router::{AddressState, RouterState};
 
 /// A directed graph in four ranks.
 #[derive(Default)]

@@ -20,8 +20,8 @@ use self::plan::Plan;
 use super::access::{self, API_TIMEOUT, Access, Place};
 use super::output::{self, Format};
 use super::{Exit, note, print, progress};
-use crate::api::v1alpha1::route::{NameKind, Route};
-use crate::api::v1alpha1::router::Router;
+use signpost_api::v1alpha1::route::{NameKind, Route};
+use signpost_api::v1alpha1::router::Router;
 
 pub(super) fn command() -> Command {
     let format = Arg::new("format")

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::api::v1alpha1::route::Route;
-use crate::api::v1alpha1::router::{AddressState, Router, RouterState};
 use crate::cli::routers;
 use crate::cli::routes::Row;
+use signpost_api::v1alpha1::route::Route;
+use signpost_api::v1alpha1::router::{AddressState, Router, RouterState};
 
 /// All there is. Its JSON is an interface: fields are added, and none is renamed.
 #[derive(Debug, Serialize)]
@@ -113,7 +113,7 @@ impl Topology {
             .iter()
             .map(|router| {
                 let name = router.metadata.name.clone().unwrap_or_default();
-                let address = |address: &crate::api::v1alpha1::router::Address| Address {
+                let address = |address: &signpost_api::v1alpha1::router::Address| Address {
                     ip: address.ip.clone(),
                     state: address.state,
                     unhealthy: routers::unhealthy(router).any(|ip| ip == address.ip),

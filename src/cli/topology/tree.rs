@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use super::model::{Group, Leaf, Namespace, Shard, Topology};
 use super::plan::{self, Plan, routes};
-use crate::api::v1alpha1::router::{AddressState, RouterState};
 use crate::cli::style::{Painter, Style, harmless};
+use signpost_api::v1alpha1::router::{AddressState, RouterState};
 
 /// The tree: namespaces with their routes by shard, then the shards.
 pub(super) fn text(topology: &Topology, plan: &Plan, painter: Painter) -> String {

@@ -11,11 +11,11 @@ use serde::Serialize;
 use crate::cli::output::{self, Format};
 use crate::cli::style::{Painter, Style, harmless};
 use crate::cli::{Exit, complain};
-use crate::compiler::apex;
-use crate::wire::{Name, RecordType};
-use crate::zone::{Contents, Rrset, diff};
-use crate::zonefile::include::{FolderIncludes, read_file};
-use crate::zonefile::{Scrutiny, Severity, rdata_out, read_zone_with};
+use signpost_control::compiler::apex;
+use signpost_dns::wire::{Name, RecordType};
+use signpost_dns::zone::{Contents, Rrset, diff};
+use signpost_dns::zonefile::include::{FolderIncludes, read_file};
+use signpost_dns::zonefile::{Scrutiny, Severity, rdata_out, read_zone_with};
 
 pub(super) fn command() -> Command {
     let files = Arg::new("files")

@@ -11,7 +11,7 @@ use clap::{Arg, ArgMatches, Command, ValueHint};
 
 use crate::cli::zones::Zones;
 use crate::cli::{Exit, exit_of, print};
-use crate::zonefile;
+use signpost_dns::zonefile;
 
 pub(super) fn command() -> Command {
     let out = Arg::new("out")

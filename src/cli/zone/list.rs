@@ -8,7 +8,7 @@ use crate::cli::output::{self, Format};
 use crate::cli::style::{Painter, Style};
 use crate::cli::table::{Cell, Table};
 use crate::cli::zones::{Source, Zones};
-use crate::compiler::apex;
+use signpost_control::compiler::apex;
 
 pub(super) fn command() -> Command {
     Command::new("list")
@@ -103,8 +103,8 @@ fn table(rows: &[Row], painter: Painter) -> String {
 mod tests {
     use super::*;
     use crate::cli::zones::Known;
-    use crate::wire::RecordType;
-    use crate::zone::{Contents, Ttl};
+    use signpost_dns::wire::RecordType;
+    use signpost_dns::zone::{Contents, Ttl};
 
     #[test]
     fn a_line_a_zone() {

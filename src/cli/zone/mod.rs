@@ -13,7 +13,7 @@ use clap::{Arg, ArgMatches, Command};
 use super::access::{self, API_TIMEOUT, Place};
 use super::zones::{self, Zones};
 use super::{Exit, progress, serve};
-use crate::wire::Name;
+use signpost_dns::wire::Name;
 
 pub(super) fn command() -> Command {
     Command::new("zone")

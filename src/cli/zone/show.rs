@@ -7,9 +7,9 @@ use super::difference::{Line, lines};
 use crate::cli::output::{self, Format};
 use crate::cli::zones::Known;
 use crate::cli::{Exit, complain, exit_of};
-use crate::compiler::apex;
-use crate::wire::Name;
-use crate::zonefile;
+use signpost_control::compiler::apex;
+use signpost_dns::wire::Name;
+use signpost_dns::zonefile;
 
 pub(super) fn command() -> Command {
     Command::new("show")

@@ -14,10 +14,10 @@ use crate::cli::style::{Painter, Style};
 use crate::cli::table::Table;
 use crate::cli::zones::Zones;
 use crate::cli::{Exit, complain, progress, table::Cell};
-use crate::compiler::apex;
-use crate::wire::header::{FLAG_AA, Rcode};
-use crate::wire::{Name, RecordType};
-use crate::zone::Serial;
+use signpost_control::compiler::apex;
+use signpost_dns::wire::header::{FLAG_AA, Rcode};
+use signpost_dns::wire::{Name, RecordType};
+use signpost_dns::zone::Serial;
 
 /// The port of name servers.
 const DNS_PORT: u16 = 53;

@@ -15,7 +15,7 @@ use crate::cli::serve;
 use crate::cli::style::{Painter, Style};
 use crate::cli::table::{Cell, Table};
 use crate::cli::{Exit, access, age, complain, exit_of, progress};
-use crate::trust;
+use signpost_runtime::trust;
 
 /// How long asking all processes may take.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -79,7 +79,7 @@ pub(super) fn run(matches: &ArgMatches) -> Exit {
         return Exit::Failure;
     }
     let names = usize::from(*matches.get_one::<u16>("names").expect("it has a default"));
-    let apex = matches.get_one::<crate::wire::Name>("apex").map(|apex| apex.to_string().to_ascii_lowercase());
+    let apex = matches.get_one::<signpost_dns::wire::Name>("apex").map(|apex| apex.to_string().to_ascii_lowercase());
     let mut report = merged(told.into_iter().flatten());
     report.zones.retain(|zone| apex.as_ref().is_none_or(|apex| zone.zone == *apex));
     report.zones.iter_mut().for_each(|zone| zone.names.truncate(names));

@@ -11,9 +11,9 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::config::value::{LogClients, LogFormat};
-use crate::nameserver::query_log::{Record, Reply};
-use crate::nameserver::stats::TRANSPORTS;
-use crate::wire::header::{FLAG_AA, FLAG_CD, FLAG_QR, FLAG_RD, FLAG_TC, Opcode, Rcode};
+use signpost_dns::nameserver::query_log::{Record, Reply};
+use signpost_dns::nameserver::stats::TRANSPORTS;
+use signpost_dns::wire::header::{FLAG_AA, FLAG_CD, FLAG_QR, FLAG_RD, FLAG_TC, Opcode, Rcode};
 
 /// Octets of an IPv4 and of an IPv6 address that are kept when only the network is to be told: a /24 and a /48.
 const KEPT_OCTETS: (usize, usize) = (3, 6);
@@ -183,10 +183,10 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::nameserver::{Context, Peer, Response, Settings, Stats, Transport, respond};
-    use crate::wire::Name;
-    use crate::zone::image::Unavailable;
-    use crate::zone::{Zone, ZoneDb};
+    use signpost_dns::nameserver::{Context, Peer, Response, Settings, Stats, Transport, respond};
+    use signpost_dns::wire::Name;
+    use signpost_dns::zone::image::Unavailable;
+    use signpost_dns::zone::{Zone, ZoneDb};
 
     /// The line of a request that `client` sends.
     fn line(query: &[u8], client: &str, format: LogFormat, clients: LogClients) -> String {

@@ -16,7 +16,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::config::parts::QueryLog as Settings;
-use crate::transport::query_log::{RING_RECORDS, Tap};
+use signpost_dns::transport::query_log::{RING_RECORDS, Tap};
 
 /// How often the rings are emptied: seldom enough to cost nothing, often enough that a line is seen at once.
 const LOOK: Duration = Duration::from_millis(50);

@@ -19,13 +19,13 @@ use tokio_util::sync::CancellationToken;
 
 use self::tally::{Seen, Tally};
 use crate::admin::unbound::Report;
-use crate::compiler;
-use crate::controller::live::check::PROBE_LABEL;
-use crate::nameserver::sighting::Sighting;
-use crate::transport::sightings::{Sightings, WINDOW};
-use crate::wire::{Name, RecordType};
-use crate::zone::db::Snapshot;
-use crate::zone::{Zone, ZoneDb};
+use signpost_control::compiler;
+use signpost_control::controller::live::check::PROBE_LABEL;
+use signpost_dns::nameserver::sighting::Sighting;
+use signpost_dns::transport::sightings::{Sightings, WINDOW};
+use signpost_dns::wire::{Name, RecordType};
+use signpost_dns::zone::db::Snapshot;
+use signpost_dns::zone::{Zone, ZoneDb};
 
 /// How often the rings are emptied.
 const LOOK: Duration = WINDOW;

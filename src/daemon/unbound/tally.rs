@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::top::{Entry, Top};
 use crate::admin::unbound::{Asked, Report, Zone};
-use crate::wire::Name;
+use signpost_dns::wire::Name;
 
 /// Zones with names, at most; another one takes the place of the one that was asked longest ago. With the names of each some
 /// 5 MiB.

@@ -1,0 +1,97 @@
+//! The store's part of the object walk: durable commits a second, alone and 64 in parallel, and what a watcher costs.
+//!
+//! `cargo bench --bench store`. Each figure is the best of three runs of a second on a fresh data directory in the
+//! system's temporary directory; `TMPDIR` says on which disk. The bar is issue 4's: 5,000 durable creates a second, 64 in
+//! parallel. A value has 1,000 octets, about a Route.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures::StreamExt;
+use signpost_apiserver::store::embedded::Options;
+use signpost_apiserver::store::{Engine, Expect, Key, Store, Txn, Write};
+
+const RUN: Duration = Duration::from_secs(1);
+
+fn main() {
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
+    for (name, writers, watchers) in [
+        ("creates/s, 1 at a time", 1, 0),
+        ("creates/s, 64 in parallel", 64, 0),
+        ("creates/s, 64 in parallel, 10 watchers", 64, 10),
+    ] {
+        let rate = (0..3).map(|_| runtime.block_on(creates(writers, watchers))).fold(0.0, f64::max);
+        println!("embedded  {name:<42} {rate:>10.0}");
+    }
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let store = Engine::open(directory.path(), Options::default()).expect("a new store");
+    runtime.block_on(reads(&store));
+}
+
+/// How many objects a second are created durably.
+async fn creates(writers: usize, watchers: usize) -> f64 {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let store = Engine::open(directory.path(), Options::default()).expect("a new store");
+    let start = store.revision().await.expect("it is open");
+    let watching: Vec<_> = (0..watchers)
+        .map(|_| {
+            let watch = store.watch(&Key("/".into()), start);
+            tokio::spawn(watch.for_each(|_| std::future::ready(())))
+        })
+        .collect();
+    let began = Instant::now();
+    let writing: Vec<_> = (0..writers)
+        .map(|writer| {
+            let store = store.clone();
+            tokio::spawn(async move {
+                let mut done = 0u64;
+                while began.elapsed() < RUN {
+                    store.commit(create(&format!("/routes/ns{writer}/{done}"))).await.expect("it commits");
+                    done += 1;
+                }
+                done
+            })
+        })
+        .collect();
+    let mut done = 0;
+    for writer in writing {
+        done += writer.await.expect("it does not panic");
+    }
+    let took = began.elapsed();
+    watching.into_iter().for_each(|watching| watching.abort());
+    done as f64 / took.as_secs_f64()
+}
+
+fn create(name: &str) -> Txn {
+    let key = Key(name.into());
+    let value = Bytes::from(vec![b'x'; 1_000]);
+    Txn { expect: vec![(key.clone(), Expect::Absent)], writes: vec![Write::Put { key, value, ttl: None }] }
+}
+
+/// What reading costs with 10,000 objects there.
+async fn reads(store: &Engine) {
+    const OBJECTS: usize = 10_000;
+    let filling: Vec<_> = (0..64)
+        .map(|part| {
+            let store = store.clone();
+            tokio::spawn(async move {
+                for number in (part..OBJECTS).step_by(64) {
+                    store.commit(create(&format!("/routes/ns/{number}"))).await.expect("it commits");
+                }
+            })
+        })
+        .collect();
+    for part in filling {
+        part.await.expect("it does not panic");
+    }
+    let began = Instant::now();
+    for number in 0..OBJECTS {
+        store.get(&Key(format!("/routes/ns/{number}").into()), None).await.expect("it is there");
+    }
+    println!("embedded  {:<42} {:>10.2}", "get, µs", began.elapsed().as_secs_f64() * 1e6 / OBJECTS as f64);
+    let began = Instant::now();
+    let page = store.list(&Key("/routes/".into()), None, None, None).await.expect("it lists");
+    assert_eq!(page.items.len(), OBJECTS);
+    println!("embedded  {:<42} {:>10.2}", "list of 10,000, ms", began.elapsed().as_secs_f64() * 1e3);
+}

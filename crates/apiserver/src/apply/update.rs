@@ -1,0 +1,297 @@
+//! The book-keeping of writes that are no applies: creates, replacements and patches.
+//!
+//! `metadata.managedFields` are read and made anew only where they must be: when a client sends some of its own, or when
+//! there are too many managers. As a rule there is less to do. A new object has one manager, who owns what was sent. An object
+//! that changes has the entries that this server wrote, and of their encoded sets only the fields that changed are taken out
+//! and put in.
+
+use jiff::Timestamp;
+use serde_json::{Map, Value};
+
+use super::compare::{Changes, compare};
+use super::field_set::FieldSet;
+use super::managers::{Manager, Managers, Owned, UPDATERS_MAX, seconds_text};
+use super::structure::{Shape, field, identity, items, shape};
+use super::{SERVERS_METADATA, tracked, without_managed_fields};
+use crate::registry::Kind;
+use crate::request::is_built_in;
+use crate::schema::{self, Node};
+
+/// Sets `new.metadata.managedFields` for a write that is no apply (`old` is `None`: a create): `manager` owns what it changed.
+/// `new` may carry the `managedFields` that the client sent. Fills in the schema's defaults, which belong to what was sent.
+pub fn track_update(
+    kind: &Kind,
+    old: Option<&Value>,
+    new: &mut Value,
+    manager: &str,
+    subresource: Option<&str>,
+    now: Timestamp,
+) {
+    let update = Update { kind, manager, subresource, now };
+    let done = match old {
+        None => update.create(new),
+        Some(old) => update.change(old, new),
+    };
+    if done.is_none() {
+        update.anew(old, new);
+    }
+}
+
+/// The fields that every object of a built-in kind has in Kubernetes, if only empty, so that no write makes them.
+const STRUCTS: [&str; 4] = ["spec", "status", "source", "deprecatedSource"];
+
+/// A write that is no apply.
+struct Update<'a> {
+    kind: &'a Kind,
+    manager: &'a str,
+    subresource: Option<&'a str>,
+    now: Timestamp,
+}
+
+/// What a write changes.
+struct Changed {
+    removed: FieldSet,
+    written: FieldSet,
+}
+
+impl Changed {
+    /// What nobody else owns any more.
+    fn touched(&self) -> impl Iterator<Item = &FieldSet> {
+        [&self.removed, &self.written].into_iter()
+    }
+}
+
+impl Update<'_> {
+    /// A create without field sets of the client's own. `None`: it is no such one, and nothing was done.
+    fn create(&self, new: &mut Value) -> Option<()> {
+        if self.subresource.is_some() || !is_nothing(&new["metadata"]["managedFields"]) {
+            return None;
+        }
+        schema::apply_defaults(&self.kind.schema, new);
+        let sent = self.sent_fields(new)?;
+        let entries = if sent.is_empty() { Vec::new() } else { vec![self.entry(sent)] };
+        set_entries(new, entries)
+    }
+
+    /// The fields of the new object, encoded, without those that the server sets.
+    fn sent_fields(&self, new: &Value) -> Option<Map<String, Value>> {
+        let schema: &Node = &self.kind.schema;
+        let mut set = Map::new();
+        for (name, value) in new.as_object()? {
+            match name.as_str() {
+                "apiVersion" | "kind" => {}
+                "status" if self.kind.has_status => {}
+                "metadata" => {
+                    let inner = encoded_fields(field(Some(schema), name).0, value, &SERVERS_METADATA)?;
+                    if !inner.is_empty() {
+                        set.insert("f:metadata".to_owned(), Value::Object(inner));
+                    }
+                }
+                _ => encode_field(Some(schema), name, value, &mut set)?,
+            }
+        }
+        if is_built_in(self.kind) {
+            for name in STRUCTS.map(|name| format!("f:{name}")) {
+                if let Some(Value::Object(inner)) = set.get_mut(&name) {
+                    inner.remove(".");
+                    if inner.is_empty() {
+                        set.remove(&name);
+                    }
+                }
+            }
+        }
+        Some(set)
+    }
+
+    /// A change of an object whose field sets the client has left alone. `None`: it is no such one, and nothing was done.
+    fn change(&self, old: &Value, new: &mut Value) -> Option<()> {
+        let stored = &old["metadata"]["managedFields"];
+        let sent = &new["metadata"]["managedFields"];
+        if self.subresource.is_none() && !is_nothing(sent) && sent != stored {
+            return None;
+        }
+        if stored.is_null() {
+            // An object that has no managers (they were cleared) is not tracked again before the first apply.
+            schema::apply_defaults(&self.kind.schema, new);
+            return set_entries(new, Vec::new());
+        }
+        let sets = |entry: &Value| entry["fieldsV1"].as_object().is_some_and(|set| !set.is_empty());
+        let stored = stored.as_array().filter(|entries| !entries.is_empty() && entries.iter().all(sets))?;
+        if stored.iter().filter(|entry| entry["operation"] == "Update").count() >= UPDATERS_MAX {
+            return None;
+        }
+        let changed = self.changed_fields(old, new);
+        // As a rule the new version is made of the old one, and has its entries with it.
+        let sent = new.get_mut("metadata").and_then(|metadata| metadata.get_mut("managedFields")).map(Value::take);
+        let mut entries = match sent {
+            Some(Value::Array(sent)) if sent == *stored => sent,
+            _ => stored.clone(),
+        };
+        for set in changed.touched().filter(|set| !set.is_empty()) {
+            for entry in &mut entries {
+                set.take_from(entry["fieldsV1"].as_object_mut()?)?;
+            }
+            entries.retain(sets);
+        }
+        let taken = self.taken(changed);
+        if !taken.is_empty() {
+            let api_version = self.kind.api_version();
+            let is_mine = |entry: &&mut Value| {
+                entry["operation"] == "Update"
+                    && entry["manager"] == self.manager
+                    && entry["apiVersion"] == api_version
+                    && entry["subresource"].as_str().unwrap_or_default() == self.subresource.unwrap_or_default()
+            };
+            match entries.iter_mut().find(is_mine) {
+                Some(entry) => {
+                    taken.add_to(entry["fieldsV1"].as_object_mut()?)?;
+                    entry["time"] = seconds_text(self.now).into();
+                }
+                None => {
+                    let Value::Object(set) = taken.encode() else { return None };
+                    entries.push(self.entry(set));
+                }
+            }
+            sort(&mut entries);
+        }
+        set_entries(new, entries)
+    }
+
+    /// The entry of this write's manager.
+    fn entry(&self, set: Map<String, Value>) -> Value {
+        let mut entry = Map::new();
+        entry.insert("manager".to_owned(), self.manager.into());
+        entry.insert("operation".to_owned(), "Update".into());
+        entry.insert("apiVersion".to_owned(), self.kind.api_version().into());
+        entry.insert("time".to_owned(), seconds_text(self.now).into());
+        entry.insert("fieldsType".to_owned(), "FieldsV1".into());
+        entry.insert("fieldsV1".to_owned(), Value::Object(set));
+        if let Some(subresource) = self.subresource {
+            entry.insert("subresource".to_owned(), subresource.into());
+        }
+        Value::Object(entry)
+    }
+
+    /// What the write changes. Fills in the defaults.
+    fn changed_fields(&self, old: &Value, new: &mut Value) -> Changed {
+        let schema: &Node = &self.kind.schema;
+        schema::apply_defaults(schema, new);
+        let Changes { added, modified: mut written, removed } = compare(schema, old, new);
+        written.absorb(added);
+        Changed { removed, written }
+    }
+
+    /// What the manager owns now.
+    fn taken(&self, Changed { mut written, .. }: Changed) -> FieldSet {
+        if is_built_in(self.kind) {
+            written.subtract(&FieldSet::of_fields(&STRUCTS.each_ref().map(std::slice::from_ref)));
+        }
+        tracked(self.kind, written, self.subresource)
+    }
+
+    /// Reads all field sets, and writes all.
+    fn anew(&self, old: Option<&Value>, new: &mut Value) {
+        let mut managers = match (old, self.subresource) {
+            // No manager is changed by way of a subresource.
+            (Some(old), Some(_)) => Managers::of(old),
+            (old, _) => Managers::of_replacement(old, new),
+        };
+        // An object that has no managers (they were cleared) is not tracked again before the first apply.
+        if old.is_some() && managers.0.is_empty() {
+            schema::apply_defaults(&self.kind.schema, new);
+            managers.encode_into(new);
+            return;
+        }
+        let nothing = Value::Object(Map::new());
+        // What defaults make of a client's own field sets does not count.
+        let mut plain = without_managed_fields(new);
+        let changed = self.changed_fields(old.unwrap_or(&nothing), &mut plain);
+        *new = plain;
+        changed.touched().for_each(|set| managers.take(set, None));
+        let taken = self.taken(changed);
+        if !taken.is_empty() {
+            let api_version = self.kind.api_version();
+            let manager = Manager::updating(self.manager, &api_version, self.subresource);
+            let fresh = || Owned { set: FieldSet::default(), time: None, api_version };
+            let owned = managers.0.entry(manager).or_insert_with(fresh);
+            owned.set.absorb(taken);
+            owned.time = Some(self.now);
+        }
+        managers.fold_oldest();
+        managers.encode_into(new);
+    }
+}
+
+/// The fields of a value that was sent as a part of a new object, encoded, those of these names left out. `None`: this is for
+/// [`Update::anew`] to say.
+fn encoded_fields(schema: Option<&Node>, value: &Value, without: &[&str]) -> Option<Map<String, Value>> {
+    let mut set = Map::new();
+    match shape(schema, value) {
+        Shape::Leaf => {}
+        Shape::Object(fields) => {
+            for (name, value) in fields.iter().filter(|(name, _)| !without.contains(&name.as_str())) {
+                encode_field(schema, name, value, &mut set)?;
+            }
+        }
+        Shape::List(list) => {
+            for item in list {
+                if let Some(element) = identity(schema, item) {
+                    set.insert(element.encode(), member(encoded_fields(items(schema), item, &[])?));
+                }
+            }
+        }
+    }
+    Some(set)
+}
+
+fn encode_field(schema: Option<&Node>, name: &str, value: &Value, set: &mut Map<String, Value>) -> Option<()> {
+    let inner = encoded_fields(field(schema, name).0, value, &[])?;
+    set.insert(format!("f:{name}"), member(inner));
+    Some(())
+}
+
+/// A field that is owned itself, beside what is owned in it.
+fn member(mut inner: Map<String, Value>) -> Value {
+    if !inner.is_empty() {
+        inner.insert(".".to_owned(), Value::Object(Map::new()));
+    }
+    Value::Object(inner)
+}
+
+/// Whether there are no field sets.
+fn is_nothing(entries: &Value) -> bool {
+    entries.is_null() || entries.as_array().is_some_and(Vec::is_empty)
+}
+
+/// As [`Managers::encode_into`] sorts them; times are written so that their texts sort as they do.
+fn sort(entries: &mut [Value]) {
+    fn key(entry: &Value) -> [&str; 5] {
+        ["operation", "time", "manager", "apiVersion", "subresource"]
+            .map(|name| entry[name].as_str().unwrap_or_default())
+    }
+    entries.sort_by(|a, b| key(a).cmp(&key(b)));
+}
+
+fn set_entries(object: &mut Value, entries: Vec<Value>) -> Option<()> {
+    let metadata = object.as_object_mut()?.entry("metadata").or_insert_with(|| Value::Object(Map::new()));
+    let metadata = metadata.as_object_mut()?;
+    if entries.is_empty() {
+        metadata.remove("managedFields");
+    } else {
+        metadata.insert("managedFields".to_owned(), Value::Array(entries));
+    }
+    Some(())
+}
+
+/// As [`track_update`], always by reading and writing everything: what the shorter ways are held against.
+#[cfg(test)]
+pub(super) fn track_anew(
+    kind: &Kind,
+    old: Option<&Value>,
+    new: &mut Value,
+    manager: &str,
+    subresource: Option<&str>,
+    now: Timestamp,
+) {
+    Update { kind, manager, subresource, now }.anew(old, new);
+}

@@ -1,0 +1,333 @@
+//! The audit log: who changed what, and who was refused, as Kubernetes' audit events.
+//!
+//! One event for each request that counts ([`Policy`]), at the level `Metadata` and the stage `ResponseComplete`: never a
+//! body, never a header but the user agent, so never a secret. An event is made when the answer is known and handed to the
+//! writer of the file ([`log`]) through a bounded queue: no request waits for the disk, and what finds the queue full is
+//! counted and complained of. Of requests that change nothing a few per second and user are written, and the rest is counted
+//! (`limit`). All senders without credentials share one such limit. Changes are always written; where the log is full, users have
+//! equal shares of its oldest part (`share`). So nobody can push the events of others out.
+
+mod limit;
+pub mod log;
+pub mod metrics;
+mod share;
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use http::header;
+use http::request::Parts;
+use jiff::Timestamp;
+use serde::Serialize;
+
+use self::limit::Limits;
+use self::log::Log;
+use super::auth::Proof;
+use super::auth::Sender;
+use super::auth::impersonate::Subject;
+use super::request::{Target, Verb};
+use signpost_api::identity::Identity;
+use signpost_runtime::httpd::Peer;
+
+/// Longest text of the client's own in an event, in octets: path and query, user agent, a message that quotes them.
+const TEXT_OCTETS_MAX: usize = 2_048;
+/// How many groups of a user are written.
+const GROUPS_MAX: usize = 64;
+
+/// Which requests are written down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Policy {
+    /// Writes and refusals. Left out are reviews (questions), and Leases and Events written by the process's own loops.
+    Writes,
+    /// Reads as well.
+    All,
+}
+
+/// The audit log of a server.
+pub struct Audit {
+    policy: Policy,
+    log: Log,
+    limits: Mutex<Limits>,
+}
+
+/// What is known of a request when its answer is: filled in as the request passes the doors.
+#[derive(Default)]
+pub(crate) struct Facts {
+    pub(crate) target: Option<Target>,
+    pub(crate) verb: Option<Verb>,
+    pub(crate) sender: Option<Sender>,
+    pub(crate) subject: Option<Subject>,
+}
+
+/// How a request ended.
+pub(crate) struct Ending<'a> {
+    /// HTTP status.
+    pub(crate) code: u16,
+    /// Reason and message of a failure.
+    pub(crate) failure: Option<(&'a str, &'a str)>,
+    /// What was made, if something was.
+    pub(crate) made: Option<&'a Made>,
+}
+
+/// The object that a create made, as an extension of the response: its name may be the server's choice.
+#[derive(Debug, Clone)]
+pub(crate) struct Made {
+    pub(crate) name: String,
+    pub(crate) uid: String,
+    pub(crate) revision: u64,
+}
+
+impl Audit {
+    /// A log into `log`.
+    pub fn new(policy: Policy, log: Log) -> Self {
+        Audit { policy, log, limits: Mutex::default() }
+    }
+
+    /// The file and its numbers.
+    pub fn log(&self) -> &Log {
+        &self.log
+    }
+
+    /// Writes down a request, if it counts.
+    pub(crate) fn record(&self, id: &str, parts: &Parts, received: Timestamp, facts: &Facts, ending: &Ending<'_>) {
+        if !self.counts(facts, ending.code) {
+            return;
+        }
+        if !self.has_room(facts, ending.code) {
+            return self.log.suppress();
+        }
+        let event = event(id, parts, received, facts, ending);
+        let mut line = match serde_json::to_vec(&event) {
+            Ok(line) => line,
+            Err(error) => return tracing::error!(%error, "an audit event is no JSON"),
+        };
+        line.push(b'\n');
+        self.log.write(line);
+    }
+
+    fn counts(&self, facts: &Facts, code: u16) -> bool {
+        if self.policy == Policy::All || matches!(code, 401 | 403) {
+            return true;
+        }
+        match &facts.target {
+            Some(Target::Resource(resource)) if is_write(facts) => {
+                // A leader renews its Lease every few seconds, and tells of each decision by an Event.
+                let own = facts.sender.as_ref().is_some_and(|sender| sender.proof == Proof::InProcess);
+                !(own && matches!(resource.kind.plural, "leases" | "events"))
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether the event is a change that was made, or its sender has room for another event.
+    fn has_room(&self, facts: &Facts, code: u16) -> bool {
+        let user = match &facts.sender {
+            Some(sender) if sender.proof == Proof::InProcess => return true,
+            Some(sender) if sender.proof != Proof::Nothing => Some(sender.identity.user.as_str()),
+            _ => None,
+        };
+        if user.is_some() && code < 400 && is_write(facts) {
+            return true;
+        }
+        let mut limits = self.limits.lock().unwrap_or_else(PoisonError::into_inner);
+        limits.take(user, Instant::now())
+    }
+}
+
+fn is_write(facts: &Facts) -> bool {
+    facts.verb.is_some_and(|verb| !matches!(verb, Verb::Get | Verb::List | Verb::Watch))
+}
+
+/// `audit.k8s.io/v1` Event.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Event<'a> {
+    kind: &'static str,
+    api_version: &'static str,
+    level: &'static str,
+    #[serde(rename = "auditID")]
+    audit_id: &'a str,
+    stage: &'static str,
+    #[serde(rename = "requestURI")]
+    request_uri: &'a str,
+    verb: &'a str,
+    user: User<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    impersonated_user: Option<User<'a>>,
+    #[serde(rename = "sourceIPs", skip_serializing_if = "Vec::is_empty")]
+    source_ips: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    user_agent: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    object_ref: Option<ObjectReference<'a>>,
+    response_status: ResponseStatus<'a>,
+    request_received_timestamp: String,
+    stage_timestamp: String,
+}
+
+#[derive(Serialize, Default)]
+struct User<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    username: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    uid: Option<&'a str>,
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    groups: &'a [String],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    extra: Option<&'a BTreeMap<String, Vec<String>>>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ObjectReference<'a> {
+    resource: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    namespace: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    uid: Option<&'a str>,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    api_group: &'a str,
+    api_version: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    resource_version: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    subresource: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct ResponseStatus<'a> {
+    metadata: BTreeMap<(), ()>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'a str>,
+    code: u16,
+}
+
+fn event<'a>(
+    id: &'a str,
+    parts: &'a Parts,
+    received: Timestamp,
+    facts: &'a Facts,
+    ending: &'a Ending<'_>,
+) -> Event<'a> {
+    let method = parts.method.as_str();
+    let verb = match facts.verb {
+        Some(verb) => verb.as_str(),
+        None if method == "HEAD" || method == "GET" => "get",
+        // Custom methods can be any text; those of HTTP are short.
+        None => cut(method, 32),
+    };
+    let peer = parts.extensions.get::<Peer>();
+    Event {
+        kind: "Event",
+        api_version: "audit.k8s.io/v1",
+        level: "Metadata",
+        audit_id: id,
+        stage: "ResponseComplete",
+        request_uri: cut(parts.uri.path_and_query().map_or("/", |uri| uri.as_str()), TEXT_OCTETS_MAX),
+        verb,
+        user: facts.sender.as_ref().map(|sender| user(&sender.identity)).unwrap_or_default(),
+        impersonated_user: facts.subject.as_ref().map(|subject| User {
+            uid: subject.uid.as_deref(),
+            extra: Some(&subject.extra).filter(|extra| !extra.is_empty()),
+            ..user(&subject.identity)
+        }),
+        source_ips: peer.map(|peer| peer.0.ip().to_canonical().to_string()).into_iter().collect(),
+        user_agent: parts
+            .headers
+            .get(header::USER_AGENT)
+            .and_then(|agent| agent.to_str().ok())
+            .map(|agent| cut(agent, TEXT_OCTETS_MAX)),
+        object_ref: facts.target.as_ref().and_then(|target| object_reference(target, ending.made)),
+        response_status: ResponseStatus {
+            metadata: BTreeMap::new(),
+            status: ending.failure.map(|_| "Failure"),
+            message: ending.failure.map(|(_, message)| cut(message, TEXT_OCTETS_MAX)),
+            reason: ending.failure.map(|(reason, _)| reason),
+            code: ending.code,
+        },
+        request_received_timestamp: micro_time(received),
+        stage_timestamp: micro_time(Timestamp::now()),
+    }
+}
+
+fn user(identity: &Identity) -> User<'_> {
+    let groups = &identity.groups[..identity.groups.len().min(GROUPS_MAX)];
+    User { username: Some(&identity.user), groups, ..User::default() }
+}
+
+fn object_reference<'a>(target: &'a Target, made: Option<&'a Made>) -> Option<ObjectReference<'a>> {
+    match target {
+        Target::Resource(resource) => Some(ObjectReference {
+            resource: resource.kind.plural,
+            namespace: resource.namespace.as_deref(),
+            name: resource.name.as_deref().or_else(|| made.map(|made| made.name.as_str())),
+            uid: made.map(|made| made.uid.as_str()),
+            api_group: resource.kind.group,
+            api_version: resource.kind.version,
+            resource_version: made.map(|made| made.revision.to_string()),
+            subresource: resource.subresource.map(|subresource| subresource.as_str()),
+        }),
+        Target::Review { review, namespace } => Some(ObjectReference {
+            resource: review.plural,
+            namespace: namespace.as_deref(),
+            name: None,
+            uid: None,
+            api_group: review.group,
+            api_version: review.version,
+            resource_version: None,
+            subresource: None,
+        }),
+        Target::Path(_) => None,
+    }
+}
+
+/// At most so many octets of a text, by whole characters.
+fn cut(text: &str, octets: usize) -> &str {
+    let end = (0..=octets.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
+    &text[..end.unwrap_or(0)]
+}
+
+fn micro_time(time: Timestamp) -> String {
+    format!("{time:.6}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_microseconds() {
+        for (nanosecond, text) in [(0, "2026-01-01T00:00:00.000000Z"), (1_234_999, "2026-01-01T00:00:00.001234Z")] {
+            let time = Timestamp::new(1_767_225_600, nanosecond).expect("a time");
+            assert_eq!(micro_time(time), text);
+        }
+    }
+
+    #[test]
+    fn texts_are_cut_between_characters() {
+        assert_eq!(cut("äö", 3), "ä");
+        assert_eq!(cut("ab", 3), "ab");
+    }
+
+    #[test]
+    fn strangers_get_a_few_events_and_then_a_count() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let log = Log::open(&folder.path().join("audit.log"), log::Bounds::default()).expect("opens");
+        let audit = Audit::new(Policy::Writes, log);
+        let parts = http::Request::builder().uri("/apis").body(()).expect("a request").into_parts().0;
+        let ending = Ending { code: 401, failure: Some(("Unauthorized", "Unauthorized")), made: None };
+        for _ in 0..1_000 {
+            audit.record("id", &parts, Timestamp::now(), &Facts::default(), &ending);
+        }
+        let counts = audit.log().counts();
+        assert!(counts.suppressed >= 800, "{counts:?}");
+        assert!(counts.written + counts.suppressed + counts.lost <= 1_000);
+    }
+}

@@ -1,0 +1,332 @@
+//! The public keys of an identity provider (RFC 7517): read from a file or fetched from a URL, and kept.
+//!
+//! ```text
+//!   a token with a key id ── known, fresh ──▶ the key
+//!                         ── known, old ────▶ the key, and the set is fetched meanwhile
+//!                         ── unknown ───────▶ the set is fetched, at most once in a pause, then the key or nothing
+//! ```
+//!
+//! So a provider may change its keys whenever it likes; tokens that nobody signed make at most one request in a while,
+//! whatever their number; and a provider that cannot be reached takes nobody's access away, since the last set is kept.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwapOption;
+use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, PublicKeyUse};
+use jsonwebtoken::{Algorithm, DecodingKey};
+use serde_json::Value;
+use tokio::sync::{Mutex, OwnedMutexGuard};
+use tokio::task::JoinHandle;
+
+use signpost_runtime::trust;
+
+/// Largest key set in octets: a hundred RSA keys with their certificates.
+const SET_OCTETS_MAX: usize = 512 * 1024;
+/// How many keys of a set are looked at. Providers have two or three.
+const KEYS_MAX: usize = 100;
+/// How long a fetch may take, all in all.
+const FETCH_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// Where a key set is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// In a file.
+    File(PathBuf),
+    /// At a URL: `https`, or `http` on this machine.
+    Url {
+        /// The URL.
+        url: String,
+        /// Authorities in PEM to trust instead of the system's.
+        authorities: Option<PathBuf>,
+    },
+}
+
+/// How often a set is fetched.
+#[derive(Debug, Clone, Copy)]
+pub struct Pace {
+    /// A set older than this is fetched again when it is used.
+    pub fresh: Duration,
+    /// There is at least this between the end of a fetch, however it ends, and the next.
+    pub pause: Duration,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        // A withdrawn key is taken for ten minutes more; a new key is known ten seconds after the last look.
+        Pace { fresh: Duration::from_secs(600), pause: Duration::from_secs(10) }
+    }
+}
+
+/// Why there is no key set.
+#[derive(Debug, thiserror::Error)]
+pub enum FetchError {
+    /// The file cannot be read.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// The provider does not answer.
+    #[error("{url}: {reason}")]
+    Url {
+        /// The URL.
+        url: String,
+        /// What happened.
+        reason: String,
+    },
+    /// It is no key set, or one without a key that could be used.
+    #[error("{place}: {reason}")]
+    NoKeys {
+        /// File or URL.
+        place: String,
+        /// What is wrong.
+        reason: String,
+    },
+}
+
+/// A key set that is kept up to date.
+pub struct KeySet {
+    source: Source,
+    pace: Pace,
+    loaded: ArcSwapOption<Loaded>,
+    /// When it was last fetched, and the client for it; held while a fetch is under way.
+    fetching: Arc<Mutex<Fetcher>>,
+}
+
+#[derive(Default)]
+struct Fetcher {
+    /// When the last fetch came to an end.
+    ended: Option<Instant>,
+    client: Option<reqwest::Client>,
+}
+
+struct Loaded {
+    keys: Vec<Key>,
+    at: Instant,
+}
+
+/// A key that signatures can be checked with.
+#[derive(Clone)]
+struct Key {
+    id: Option<String>,
+    algorithms: &'static [Algorithm],
+    key: DecodingKey,
+}
+
+impl KeySet {
+    /// The set at that place. It is fetched when it is first needed.
+    pub fn new(source: Source, pace: Pace) -> Arc<Self> {
+        Arc::new(KeySet { source, pace, loaded: ArcSwapOption::empty(), fetching: Arc::default() })
+    }
+
+    /// The keys that may have made a signature with this key id and algorithm: one as a rule; of a token without a key id,
+    /// all that fit the algorithm; none, if nobody knows the key.
+    pub async fn find(self: &Arc<Self>, id: Option<&str>, algorithm: Algorithm) -> Vec<DecodingKey> {
+        if let Some(loaded) = self.loaded.load_full() {
+            let found = matching(&loaded, id, algorithm);
+            if !found.is_empty() {
+                if loaded.at.elapsed() > self.pace.fresh
+                    && let Ok(fetcher) = self.fetching.clone().try_lock_owned()
+                {
+                    self.fetch_unless_too_soon(fetcher);
+                }
+                return found;
+            }
+        }
+        let asked = Instant::now();
+        let fetcher = self.fetching.clone().lock_owned().await;
+        // A fetch that ended while this waited is its answer, too, good or bad.
+        if fetcher.ended.is_none_or(|ended| ended < asked)
+            && let Some(fetch) = self.fetch_unless_too_soon(fetcher)
+        {
+            // A fetch that panicked brought nothing.
+            let _ = fetch.await;
+        }
+        self.loaded.load().as_deref().map(|loaded| matching(loaded, id, algorithm)).unwrap_or_default()
+    }
+
+    /// Fetches in a task of its own, which ends within [`FETCH_TIME_MAX`]: a client that goes away takes nobody's keys along.
+    fn fetch_unless_too_soon(self: &Arc<Self>, fetcher: OwnedMutexGuard<Fetcher>) -> Option<JoinHandle<()>> {
+        if fetcher.ended.is_some_and(|ended| ended.elapsed() < self.pace.pause) {
+            return None;
+        }
+        let set = self.clone();
+        Some(tokio::spawn(async move { set.fetch(fetcher).await }))
+    }
+
+    async fn fetch(&self, mut fetcher: OwnedMutexGuard<Fetcher>) {
+        let read = async {
+            match &self.source {
+                Source::File(path) => {
+                    let read = tokio::fs::read(path).await;
+                    read.map_err(|source| FetchError::File { path: path.clone(), source })
+                }
+                Source::Url { url, authorities } => {
+                    let at_url = |reason: String| FetchError::Url { url: url.clone(), reason };
+                    let client = match &fetcher.client {
+                        Some(client) => client.clone(),
+                        None => client(authorities.as_ref()).await.map_err(at_url)?,
+                    };
+                    fetcher.client = Some(client.clone());
+                    get(&client, url).await.map_err(at_url)
+                }
+            }
+        };
+        let loaded = match tokio::time::timeout(FETCH_TIME_MAX, read).await {
+            Ok(read) => read.and_then(|octets| {
+                parse(&octets).map_err(|reason| FetchError::NoKeys { place: self.source.to_string(), reason })
+            }),
+            Err(_) => {
+                let reason = "it took too long".to_owned();
+                Err(FetchError::NoKeys { place: self.source.to_string(), reason })
+            }
+        };
+        // A fetch may take as long as the pause, which begins when it is over.
+        fetcher.ended = Some(Instant::now());
+        match loaded {
+            Ok(keys) => self.loaded.store(Some(Arc::new(Loaded { keys, at: Instant::now() }))),
+            Err(error) if self.loaded.load().is_some() => {
+                tracing::warn!(%error, "the keys of an identity provider cannot be fetched; those known are kept");
+            }
+            Err(error) => {
+                tracing::error!(%error, "the keys of an identity provider cannot be fetched; its tokens are refused");
+            }
+        }
+    }
+}
+
+impl std::fmt::Display for Source {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Source::File(path) => path.display().fmt(f),
+            Source::Url { url, .. } => f.write_str(url),
+        }
+    }
+}
+
+fn matching(loaded: &Loaded, id: Option<&str>, algorithm: Algorithm) -> Vec<DecodingKey> {
+    let fits = |key: &&Key| key.algorithms.contains(&algorithm) && (id.is_none() || key.id.as_deref() == id);
+    loaded.keys.iter().filter(fits).map(|key| key.key.clone()).collect()
+}
+
+/// A client that goes where it is sent and nowhere else: no redirects, no proxies of the environment.
+async fn client(authorities: Option<&PathBuf>) -> Result<reqwest::Client, String> {
+    let at = |error: String| authorities.map(|path| format!("{}: {error}", path.display())).unwrap_or(error);
+    let pem = match authorities {
+        Some(path) => Some(tokio::fs::read(path).await.map_err(|error| at(error.to_string()))?),
+        None => None,
+    };
+    let builder = reqwest::Client::builder()
+        .redirect(reqwest::redirect::Policy::none())
+        .no_proxy()
+        .connect_timeout(FETCH_TIME_MAX)
+        .user_agent(concat!("signpost/", env!("CARGO_PKG_VERSION")))
+        .tls_backend_preconfigured(trust::of(pem.as_deref()).map_err(at)?);
+    builder.build().map_err(|error| error.to_string())
+}
+
+async fn get(client: &reqwest::Client, url: &str) -> Result<Vec<u8>, String> {
+    // The cause of a failed connection stands behind the error, and is what people need.
+    let told = |error: reqwest::Error| {
+        let source = std::error::Error::source(&error).map(|source| format!(": {source}")).unwrap_or_default();
+        format!("{}{source}", error.without_url())
+    };
+    let mut response = client.get(url).header("accept", "application/json").send().await.map_err(told)?;
+    if !response.status().is_success() {
+        return Err(format!("it answers {}", response.status()));
+    }
+    let mut octets = Vec::new();
+    while let Some(chunk) = response.chunk().await.map_err(told)? {
+        if octets.len() + chunk.len() > SET_OCTETS_MAX {
+            return Err(format!("the key set is over {SET_OCTETS_MAX} octets"));
+        }
+        octets.extend_from_slice(&chunk);
+    }
+    Ok(octets)
+}
+
+/// The keys of a set that signatures can be checked with. Others are left out: sets may hold keys of kinds to come.
+fn parse(octets: &[u8]) -> Result<Vec<Key>, String> {
+    if octets.len() > SET_OCTETS_MAX {
+        return Err(format!("is over {SET_OCTETS_MAX} octets"));
+    }
+    let set: Value = serde_json::from_slice(octets).map_err(|error| format!("is no JSON: {error}"))?;
+    let list = set["keys"].as_array().ok_or("is no key set: it has no list \"keys\"")?;
+    let keys: Vec<Key> = list.iter().take(KEYS_MAX).filter_map(key).collect();
+    if keys.is_empty() { Err("holds no public key that signatures could be checked with".to_owned()) } else { Ok(keys) }
+}
+
+fn key(value: &Value) -> Option<Key> {
+    let jwk: Jwk = serde_json::from_value(value.clone()).ok()?;
+    if jwk.common.public_key_use.as_ref().is_some_and(|of| *of != PublicKeyUse::Signature) {
+        return None;
+    }
+    // Which algorithms a key is for follows from what it is. A secret key is for none: whoever could read the set could
+    // sign with it.
+    let by_kind: &'static [Algorithm] = match &jwk.algorithm {
+        AlgorithmParameters::RSA(_) => &RSA,
+        AlgorithmParameters::EllipticCurve(key) => match key.curve {
+            EllipticCurve::P256 => &[Algorithm::ES256],
+            EllipticCurve::P384 => &[Algorithm::ES384],
+            _ => return None,
+        },
+        AlgorithmParameters::OctetKeyPair(key) if key.curve == EllipticCurve::Ed25519 => &[Algorithm::EdDSA],
+        _ => return None,
+    };
+    let algorithms = match value["alg"].as_str() {
+        None => by_kind,
+        Some(name) => {
+            let algorithm: Algorithm = name.parse().ok()?;
+            let at = by_kind.iter().position(|one| *one == algorithm)?;
+            &by_kind[at..=at]
+        }
+    };
+    Some(Key { id: jwk.common.key_id.clone(), algorithms, key: DecodingKey::from_jwk(&jwk).ok()? })
+}
+
+const RSA: [Algorithm; 6] =
+    [Algorithm::RS256, Algorithm::RS384, Algorithm::RS512, Algorithm::PS256, Algorithm::PS384, Algorithm::PS512];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn only_public_keys_for_signatures_are_taken() {
+        let x = "MKBCTNIcKUSDii11ySs3526iDZ8AiTo7Tu6KPAqv7D4";
+        let y = "4Etl6SRW2YiLUrN5vfvVHuhp7x8PxltmWWlbbM4IFyM";
+        let set = json!({"keys": [
+            {"kty": "EC", "crv": "P-256", "kid": "a", "x": x, "y": y},
+            {"kty": "EC", "crv": "P-256", "kid": "b", "x": x, "y": y, "alg": "ES384"},
+            {"kty": "EC", "crv": "P-256", "kid": "c", "x": x, "y": y, "use": "enc"},
+            {"kty": "oct", "kid": "d", "k": "c2VjcmV0", "alg": "HS256"},
+            {"kty": "OKP", "crv": "Ed25519", "kid": "e", "x": x},
+            {"kty": "RSA", "kid": "f", "n": "AQAB", "e": "AQAB", "alg": "PS256"},
+            {"kty": "from-the-future", "kid": "g"},
+            7
+        ]});
+        let keys = parse(set.to_string().as_bytes()).expect("a key set");
+        let told: Vec<_> = keys.iter().map(|key| (key.id.as_deref().unwrap_or("-"), key.algorithms)).collect();
+        let expected: [(&str, &[Algorithm]); 3] =
+            [("a", &[Algorithm::ES256]), ("e", &[Algorithm::EdDSA]), ("f", &[Algorithm::PS256])];
+        assert_eq!(told, expected);
+    }
+
+    #[test]
+    fn what_is_no_key_set_is_told() {
+        for (text, part) in [
+            ("", "no JSON"),
+            ("[]", "no list"),
+            (r#"{"keys":[]}"#, "no public key"),
+            (r#"{"keys":[{"kty":"oct","k":"YQ"}]}"#, "no public key"),
+        ] {
+            let error = parse(text.as_bytes()).map(|_| ()).expect_err(text);
+            assert!(error.contains(part), "{error}");
+        }
+    }
+}

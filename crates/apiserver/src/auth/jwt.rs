@@ -1,0 +1,287 @@
+//! Tokens of users' own identity providers (RFC 7519, as OpenID Connect uses them).
+//!
+//! A token is taken from a provider that is configured, for one of its audiences, signed with an asymmetric algorithm on
+//! the list by a key of its set ([`jwks`](super::jwks)), and in its time. Its claims then say who the user is and in which
+//! groups; both get a prefix, and nothing that a provider says can make someone one of the platform's own
+//! (`system:…`): such a user is refused, such a group is left out.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use data_encoding::BASE64URL_NOPAD;
+use jsonwebtoken::{Algorithm, AlgorithmFamily, Validation};
+use serde_json::{Map, Value};
+
+use super::jwks::{KeySet, Pace, Source};
+use signpost_api::identity::{GROUP_AUTHENTICATED, Identity};
+
+/// Longest token in octets. Real ones have one to four thousand.
+const TOKEN_OCTETS_MAX: usize = 16 * 1024;
+/// How many groups of one token count.
+const GROUPS_MAX: usize = 500;
+/// Longest name of a user or a group in octets, prefix included.
+const NAME_OCTETS_MAX: usize = 512;
+/// What names of the platform's own begin with.
+const RESERVED_PREFIX: &str = "system:";
+/// Longest difference of clocks that can be allowed for.
+pub const LEEWAY_MAX: Duration = Duration::from_secs(300);
+
+/// All algorithms that a token may be signed with. `none` and those with a shared secret are not among them and cannot be
+/// asked for.
+pub const ALGORITHMS: [Algorithm; 9] = [
+    Algorithm::RS256,
+    Algorithm::RS384,
+    Algorithm::RS512,
+    Algorithm::PS256,
+    Algorithm::PS384,
+    Algorithm::PS512,
+    Algorithm::ES256,
+    Algorithm::ES384,
+    Algorithm::EdDSA,
+];
+
+/// An identity provider, as it is configured.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IssuerSettings {
+    /// `iss` of its tokens, to the letter.
+    pub issuer: String,
+    /// At least one of these must be in `aud`; not empty.
+    pub audiences: Vec<String>,
+    /// Where its keys are.
+    pub keys: Source,
+    /// Which of [`ALGORITHMS`] are taken.
+    pub algorithms: Vec<Algorithm>,
+    /// The claim that holds the user's name.
+    pub username_claim: String,
+    /// What is put before it.
+    pub username_prefix: String,
+    /// The claim that holds the groups: a list of texts, or one text.
+    pub groups_claim: String,
+    /// What is put before each group.
+    pub groups_prefix: String,
+    /// How far the provider's clock may be off.
+    pub leeway: Duration,
+}
+
+/// An identity provider with its keys.
+pub struct Issuer {
+    settings: IssuerSettings,
+    keys: Arc<KeySet>,
+}
+
+impl Issuer {
+    /// The provider; its keys are fetched when its first token comes.
+    pub fn new(settings: IssuerSettings, pace: Pace) -> Self {
+        let keys = KeySet::new(settings.keys.clone(), pace);
+        Issuer { settings, keys }
+    }
+}
+
+/// Why a token is refused. The client hears only 401; this is for the log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Refused {
+    /// It is no token as these are.
+    Malformed(&'static str),
+    /// Nobody whom we know made it.
+    Issuer,
+    /// The algorithm is not on the list.
+    Algorithm,
+    /// No key with its id is known.
+    Key,
+    /// Signature, audience or time; the library's words.
+    Invalid(String),
+    /// A claim lacks or cannot be a name.
+    Claim(String),
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Refused::Malformed(what) => write!(f, "malformed: {what}"),
+            Refused::Issuer => f.write_str("its issuer is not configured"),
+            Refused::Algorithm => f.write_str("its algorithm is not allowed"),
+            Refused::Key => f.write_str("its key is not known"),
+            Refused::Invalid(what) => f.write_str(what),
+            Refused::Claim(name) => write!(f, "the claim {name:?} lacks or cannot be used"),
+        }
+    }
+}
+
+/// Whether a bearer token has the three parts of these tokens.
+pub fn looks_like_one(token: &str) -> bool {
+    token.bytes().filter(|octet| *octet == b'.').count() == 2
+}
+
+/// Whose token it is, and when it ends, in seconds since the epoch.
+pub async fn identify(issuers: &[Issuer], token: &str) -> Result<(Identity, i64), Refused> {
+    if token.len() > TOKEN_OCTETS_MAX {
+        return Err(Refused::Malformed("over its bound"));
+    }
+    let mut parts = token.split('.');
+    let (Some(header), Some(payload), Some(_), None) = (parts.next(), parts.next(), parts.next(), parts.next()) else {
+        return Err(Refused::Malformed("not three parts"));
+    };
+    let header = object(header).ok_or(Refused::Malformed("its header is no JSON object"))?;
+    // RFC 7515 §4.1.11: who does not understand what `crit` lists must refuse; we understand none of it.
+    if header.contains_key("crit") {
+        return Err(Refused::Malformed("it demands an extension (crit)"));
+    }
+    let algorithm = header.get("alg").and_then(Value::as_str).and_then(|name| name.parse::<Algorithm>().ok());
+    let algorithm = algorithm.filter(|one| one.family() != AlgorithmFamily::Hmac).ok_or(Refused::Algorithm)?;
+    // Not verified yet: this only chooses whose keys to verify with, and is demanded again below.
+    let claimed = object(payload).ok_or(Refused::Malformed("its claims are no JSON object"))?;
+    let claimed = claimed.get("iss").and_then(Value::as_str).unwrap_or_default();
+    let issuer = issuers.iter().find(|issuer| issuer.settings.issuer == claimed).ok_or(Refused::Issuer)?;
+    if !issuer.settings.algorithms.contains(&algorithm) {
+        return Err(Refused::Algorithm);
+    }
+    let id = header.get("kid").and_then(Value::as_str);
+    let keys = issuer.keys.find(id, algorithm).await;
+    let mut refused = Refused::Key;
+    for key in keys {
+        match jsonwebtoken::decode::<Map<String, Value>>(token, &key, &validation(&issuer.settings, algorithm)) {
+            Ok(token) => return issuer.settings.identity(&token.claims),
+            Err(error) => refused = Refused::Invalid(error.to_string()),
+        }
+    }
+    Err(refused)
+}
+
+fn validation(settings: &IssuerSettings, algorithm: Algorithm) -> Validation {
+    let mut validation = Validation::new(algorithm);
+    validation.required_spec_claims = HashSet::from(["exp", "iss", "aud"].map(str::to_owned));
+    validation.set_issuer(&[&settings.issuer]);
+    validation.set_audience(&settings.audiences);
+    validation.validate_nbf = true;
+    validation.leeway = settings.leeway.as_secs();
+    validation
+}
+
+impl IssuerSettings {
+    /// Who the verified claims speak of.
+    fn identity(&self, claims: &Map<String, Value>) -> Result<(Identity, i64), Refused> {
+        let fault = |name: &str| Refused::Claim(name.to_owned());
+        let name = claims.get(&self.username_claim).and_then(Value::as_str).filter(|name| !name.is_empty());
+        let user = format!("{}{}", self.username_prefix, name.ok_or_else(|| fault(&self.username_claim))?);
+        if !is_name(&user) || user.starts_with(RESERVED_PREFIX) {
+            return Err(fault(&self.username_claim));
+        }
+        // As in Kubernetes: whoever may enter any address with the provider would be whoever they like.
+        if self.username_claim == "email" && claims.get("email_verified").is_some_and(|value| *value != true) {
+            return Err(fault("email_verified"));
+        }
+        let named: Vec<&str> = match claims.get(&self.groups_claim) {
+            Some(Value::String(one)) => vec![one],
+            Some(Value::Array(several)) => several.iter().filter_map(Value::as_str).take(GROUPS_MAX).collect(),
+            _ => Vec::new(),
+        };
+        let mut groups: Vec<String> = named
+            .into_iter()
+            .filter(|group| !group.is_empty())
+            .map(|group| format!("{}{group}", self.groups_prefix))
+            .filter(|group| is_name(group) && !group.starts_with(RESERVED_PREFIX))
+            .collect();
+        groups.push(GROUP_AUTHENTICATED.to_owned());
+        let expires = claims.get("exp").and_then(Value::as_f64).ok_or_else(|| fault("exp"))?;
+        let leeway = i64::try_from(self.leeway.as_secs()).unwrap_or(0);
+        Ok((Identity { user, groups }, (expires as i64).saturating_add(leeway)))
+    }
+}
+
+fn is_name(name: &str) -> bool {
+    name.len() <= NAME_OCTETS_MAX && !name.chars().any(char::is_control)
+}
+
+fn object(part: &str) -> Option<Map<String, Value>> {
+    let octets = BASE64URL_NOPAD.decode(part.as_bytes()).ok()?;
+    match serde_json::from_slice(&octets).ok()? {
+        Value::Object(fields) => Some(fields),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn settings() -> IssuerSettings {
+        IssuerSettings {
+            issuer: "https://idp.example".into(),
+            audiences: vec!["signpost".into()],
+            keys: Source::File("keys".into()),
+            algorithms: ALGORITHMS.to_vec(),
+            username_claim: "sub".into(),
+            username_prefix: "idp:".into(),
+            groups_claim: "groups".into(),
+            groups_prefix: String::new(),
+            leeway: Duration::ZERO,
+        }
+    }
+
+    #[test]
+    fn claims_become_a_user_and_groups() {
+        let email = IssuerSettings { username_claim: "email".into(), username_prefix: String::new(), ..settings() };
+        let bare = IssuerSettings { username_prefix: String::new(), ..settings() };
+        let signpost = IssuerSettings { groups_prefix: "signpost:".into(), ..settings() };
+        for (settings, claims, expected) in [
+            (settings(), json!({"sub": "u", "exp": 1}), Some(("idp:u", vec![]))),
+            (settings(), json!({"sub": "u", "exp": 1, "groups": "a"}), Some(("idp:u", vec!["a"]))),
+            (settings(), json!({"sub": "u", "exp": 1, "groups": ["a", 7, "", "b"]}), Some(("idp:u", vec!["a", "b"]))),
+            (settings(), json!({"sub": "u", "exp": 1, "groups": ["system:masters", "b"]}), Some(("idp:u", vec!["b"]))),
+            (
+                signpost,
+                json!({"sub": "u", "exp": 1, "groups": ["viewers", "tenant:shop"]}),
+                Some(("idp:u", vec!["signpost:viewers", "signpost:tenant:shop"])),
+            ),
+            (settings(), json!({"exp": 1}), None),
+            (settings(), json!({"sub": "", "exp": 1}), None),
+            (settings(), json!({"sub": 7, "exp": 1}), None),
+            (settings(), json!({"sub": "a\nb", "exp": 1}), None),
+            (bare.clone(), json!({"sub": "system:signpost:scheduler", "exp": 1}), None),
+            (bare, json!({"sub": "u", "exp": 1}), Some(("u", vec![]))),
+            (email.clone(), json!({"email": "u@shop.test", "exp": 1}), Some(("u@shop.test", vec![]))),
+            (
+                email.clone(),
+                json!({"email": "u@shop.test", "email_verified": true, "exp": 1}),
+                Some(("u@shop.test", vec![])),
+            ),
+            (email, json!({"email": "u@shop.test", "email_verified": false, "exp": 1}), None),
+        ] {
+            let found = settings.identity(claims.as_object().expect("an object")).ok().map(|(identity, _)| identity);
+            let expected = expected.map(|(user, groups)| {
+                let groups = groups.into_iter().chain([GROUP_AUTHENTICATED]).map(str::to_owned).collect();
+                Identity { user: user.to_owned(), groups }
+            });
+            assert_eq!(found, expected, "{claims}");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_no_token_is_refused_before_any_key_is_asked_for() {
+        let issuers = [Issuer::new(settings(), Pace::default())];
+        let part = |value: Value| BASE64URL_NOPAD.encode(value.to_string().as_bytes());
+        let claims = || part(json!({"iss": "https://idp.example"}));
+        for (token, expected) in [
+            ("a.b".to_owned(), Refused::Malformed("not three parts")),
+            ("!.b.c".to_owned(), Refused::Malformed("its header is no JSON object")),
+            (format!("{}.{}.", part(json!({"alg": "none"})), claims()), Refused::Algorithm),
+            (format!("{}.{}.x", part(json!({"alg": "HS256"})), claims()), Refused::Algorithm),
+            (format!("{}.{}.x", part(json!({})), claims()), Refused::Algorithm),
+            (
+                format!("{}.{}.x", part(json!({"alg": "ES256"})), part(json!({"iss": "https://other.example"}))),
+                Refused::Issuer,
+            ),
+            (
+                format!("{}.{}.x", part(json!({"alg": "ES256", "crit": ["x"]})), claims()),
+                Refused::Malformed("it demands an extension (crit)"),
+            ),
+            (format!("{}.{}.x", part(json!({"alg": "ES256", "kid": "k"})), claims()), Refused::Key),
+            ("x".repeat(20_000), Refused::Malformed("over its bound")),
+        ] {
+            assert_eq!(identify(&issuers, &token).await, Err(expected), "{token:.80}");
+        }
+    }
+}

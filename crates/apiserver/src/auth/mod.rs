@@ -1,0 +1,228 @@
+//! Who sends a request, and whether they may.
+//!
+//! [`Authenticator::authenticate`] finds the sender: an [`Identity`] in the request's extensions (the process's own loops),
+//! a client certificate, a bearer token of ours or of an identity provider ([`jwt`]), or nobody (`system:anonymous`).
+//! [`impersonate`](mod@impersonate) lets those who may speak for another. [`rules`] is the one table of who may do what.
+//!
+//! Credentials can be taken back while they are in use: each request asks anew, and what lasts (a watch) ends when
+//! [`Authenticator::until_refused`] says so.
+
+pub mod certificate;
+pub mod impersonate;
+pub mod issuer;
+pub mod jwks;
+pub mod jwt;
+pub mod rules;
+pub mod tokens;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use http::header;
+use http::request::Parts;
+use tokio::sync::watch;
+
+use self::certificate::Revocations;
+use self::jwt::Issuer;
+use self::tokens::Tokens;
+use super::error::ApiError;
+use signpost_api::identity::{GROUP_UNAUTHENTICATED, Identity};
+use signpost_runtime::clock;
+use signpost_runtime::httpd::ClientCertificate;
+
+/// The user of a request without credentials.
+pub const USER_ANONYMOUS: &str = "system:anonymous";
+
+/// Finds out who sends a request.
+pub struct Authenticator {
+    tokens: ArcSwap<Tokens>,
+    revocations: ArcSwap<Revocations>,
+    issuers: Vec<Issuer>,
+    /// Told when tokens or revocations are others.
+    changed: watch::Sender<()>,
+}
+
+impl Default for Authenticator {
+    fn default() -> Self {
+        Authenticator::new(Tokens::default())
+    }
+}
+
+/// Who sends a request, and what proved it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sender {
+    /// Who.
+    pub identity: Identity,
+    /// By what.
+    pub proof: Proof,
+}
+
+/// What proved who one is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Proof {
+    /// Nothing was shown.
+    Nothing,
+    /// The request comes from this process.
+    InProcess,
+    /// A token of ours, with this hash.
+    Token(tokens::Hash),
+    /// A client certificate.
+    Certificate(Box<ClientCertificate>),
+    /// A token of an identity provider, which ends then, in seconds since the epoch.
+    Jwt {
+        /// `exp`.
+        expires: i64,
+    },
+}
+
+impl Authenticator {
+    /// With these bearer tokens.
+    pub fn new(tokens: Tokens) -> Self {
+        Authenticator {
+            tokens: ArcSwap::from_pointee(tokens),
+            revocations: ArcSwap::default(),
+            issuers: Vec::new(),
+            changed: watch::Sender::new(()),
+        }
+    }
+
+    /// Takes tokens of these identity providers as well.
+    pub fn with_issuers(mut self, issuers: Vec<Issuer>) -> Self {
+        self.issuers = issuers;
+        self
+    }
+
+    /// Takes other tokens from now on; requests under way keep the old ones.
+    pub fn replace_tokens(&self, tokens: Tokens) {
+        self.tokens.store(tokens.into());
+        self.changed.send_replace(());
+    }
+
+    /// Refuses other certificates from now on.
+    pub fn replace_revocations(&self, revocations: Revocations) {
+        self.revocations.store(revocations.into());
+        self.changed.send_replace(());
+    }
+
+    /// The sender; 401 if the credentials are wrong. A wrong token never makes an anonymous user of someone.
+    pub async fn authenticate(&self, request: &Parts) -> Result<Sender, ApiError> {
+        if let Some(identity) = request.extensions.get::<Identity>() {
+            return Ok(Sender { identity: identity.clone(), proof: Proof::InProcess });
+        }
+        if let Some(certificate) = request.extensions.get::<ClientCertificate>() {
+            let identity = self.revocations.load().identify(certificate, now()).ok_or_else(ApiError::unauthorized)?;
+            return Ok(Sender { identity, proof: Proof::Certificate(Box::new(certificate.clone())) });
+        }
+        let Some(authorization) = request.headers.get(header::AUTHORIZATION) else {
+            let identity = Identity { user: USER_ANONYMOUS.into(), groups: vec![GROUP_UNAUTHENTICATED.into()] };
+            return Ok(Sender { identity, proof: Proof::Nothing });
+        };
+        let text = authorization.to_str().map_err(|_| ApiError::unauthorized())?;
+        let (scheme, token) = text.trim().split_once(' ').ok_or_else(ApiError::unauthorized)?;
+        if !scheme.eq_ignore_ascii_case("bearer") {
+            return Err(ApiError::unauthorized());
+        }
+        let token = token.trim();
+        // A token of ours has no dots; one of an identity provider has two.
+        if !self.issuers.is_empty() && jwt::looks_like_one(token) {
+            let (identity, expires) = jwt::identify(&self.issuers, token).await.map_err(|refused| {
+                tracing::debug!(%refused, "a token of an identity provider was refused");
+                ApiError::unauthorized()
+            })?;
+            return Ok(Sender { identity, proof: Proof::Jwt { expires } });
+        }
+        let (identity, hash) = self.tokens.load().identify(token, now()).ok_or_else(ApiError::unauthorized)?;
+        Ok(Sender { identity, proof: Proof::Token(hash) })
+    }
+
+    /// Returns when the proof is not taken any more or has ended; never, if it cannot end.
+    pub async fn until_refused(self: Arc<Self>, proof: Proof) {
+        let mut changed = self.changed.subscribe();
+        loop {
+            let end = match &proof {
+                Proof::Nothing | Proof::InProcess => return std::future::pending().await,
+                Proof::Token(hash) => match self.tokens.load().identity_of(hash, now()) {
+                    Some(_) => self.tokens.load().expiry_of(hash),
+                    None => return,
+                },
+                Proof::Certificate(certificate) => match self.revocations.load().identify(certificate, now()) {
+                    Some(_) => Some(certificate.not_after + 1),
+                    None => return,
+                },
+                Proof::Jwt { expires } if *expires <= now() => return,
+                Proof::Jwt { expires } => Some(*expires),
+            };
+            // The clock may be set; so it is asked again once an hour at least.
+            let wait = end.map_or(3_600, |end| (end - now()).clamp(1, 3_600));
+            tokio::select! {
+                _ = changed.changed() => {}
+                () = tokio::time::sleep(Duration::from_secs(wait.unsigned_abs())) => {}
+            }
+        }
+    }
+}
+
+/// Seconds since the epoch.
+fn now() -> i64 {
+    i64::try_from(clock::unix_seconds()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Request;
+
+    use super::*;
+
+    pub(super) fn parts(headers: &[(&str, &str)]) -> Parts {
+        let mut builder = Request::builder().uri("/");
+        for (key, value) in headers {
+            builder = builder.header(*key, *value);
+        }
+        builder.body(()).expect("a request").into_parts().0
+    }
+
+    #[tokio::test]
+    async fn tokens_identify_and_wrong_ones_are_refused() {
+        let text = tokens::line("s3cret", "alice", &["ops".to_owned()]);
+        let authenticator = Authenticator::new(Tokens::parse(&text).expect("tokens"));
+        for (authorization, expected) in [
+            (None, Ok(USER_ANONYMOUS)),
+            (Some("Bearer s3cret"), Ok("alice")),
+            (Some("bearer  s3cret "), Ok("alice")),
+            (Some("Bearer other"), Err(401)),
+            (Some("Bearer a.b.c"), Err(401)),
+            (Some("Bearer "), Err(401)),
+            (Some("Basic s3cret"), Err(401)),
+            (Some("s3cret"), Err(401)),
+        ] {
+            let headers: Vec<_> = authorization.into_iter().map(|value| ("authorization", value)).collect();
+            let found = authenticator.authenticate(&parts(&headers)).await;
+            let found = found.as_ref().map(|sender| sender.identity.user.as_str()).map_err(|error| error.code);
+            assert_eq!(found, expected, "{authorization:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_lasts_ends_when_the_token_is_taken_back() {
+        let line = |token: &str| tokens::line(token, "alice", &[]);
+        let authenticator = Arc::new(Authenticator::new(Tokens::parse(&line("one")).expect("tokens")));
+        let sender = authenticator.authenticate(&parts(&[("authorization", "Bearer one")])).await.expect("known");
+        let mut refused = std::pin::pin!(authenticator.clone().until_refused(sender.proof));
+        let mut soon = async || tokio::time::timeout(Duration::from_millis(20), refused.as_mut()).await.is_ok();
+        assert!(!soon().await);
+        authenticator.replace_tokens(Tokens::parse(&(line("one") + &line("two"))).expect("tokens"));
+        assert!(!soon().await, "it is there still");
+        authenticator.replace_tokens(Tokens::parse(&line("two")).expect("tokens"));
+        assert!(tokio::time::timeout(Duration::from_secs(10), refused).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn what_lasts_ends_with_its_proof() {
+        let authenticator = Arc::new(Authenticator::default());
+        let ended = authenticator.clone().until_refused(Proof::Jwt { expires: now() - 1 });
+        assert!(tokio::time::timeout(Duration::from_secs(10), ended).await.is_ok());
+        let own = authenticator.until_refused(Proof::InProcess);
+        assert!(tokio::time::timeout(Duration::from_millis(20), own).await.is_err());
+    }
+}

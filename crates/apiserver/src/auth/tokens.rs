@@ -1,0 +1,156 @@
+//! Bearer tokens: a file with a line for each, which holds a hash of the token and never the token.
+//!
+//! ```text
+//! # SHA-256 of the token   user            groups
+//! 9f86d081…0f00a08         signpost:admin  system:masters
+//! ```
+//!
+//! Tokens are random and long, so one SHA-256 is enough: there is nothing to guess. Every line is compared in constant
+//! time and all of them always, so that time tells nothing.
+
+use aws_lc_rs::constant_time::verify_slices_are_equal;
+use aws_lc_rs::digest::{self, SHA256, SHA256_OUTPUT_LEN};
+use aws_lc_rs::rand;
+use data_encoding::{BASE64URL_NOPAD, HEXLOWER, HEXLOWER_PERMISSIVE};
+
+use signpost_api::identity::{GROUP_AUTHENTICATED, Identity};
+
+/// How many tokens a file may hold: all are compared for each request, at about 20 ns each.
+pub const TOKENS_MAX: usize = 10_000;
+/// Longest token in octets.
+const TOKEN_OCTETS_MAX: usize = 4_096;
+
+/// The tokens that are taken, hashed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Tokens(Vec<Known>);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Known {
+    hash: Hash,
+    identity: Identity,
+    /// From when on it is refused, in seconds since the epoch.
+    expires: Option<i64>,
+}
+
+/// SHA-256 of a token.
+pub type Hash = [u8; SHA256_OUTPUT_LEN];
+
+/// A line of a token file that cannot be understood.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}: {what}")]
+pub struct TokenFileError {
+    /// Which line, from 1.
+    pub line: usize,
+    /// What was found, and what should stand there.
+    pub what: String,
+}
+
+impl Tokens {
+    /// Reads a token file.
+    pub fn parse(text: &str) -> Result<Self, TokenFileError> {
+        let mut tokens = Vec::new();
+        for (line, content) in (1..).zip(text.lines()) {
+            let error = |what: String| TokenFileError { line, what };
+            let content = content.split('#').next().unwrap_or_default();
+            let mut words = content.split_whitespace();
+            let Some(hash) = words.next() else { continue };
+            let hash = HEXLOWER_PERMISSIVE
+                .decode(hash.as_bytes())
+                .ok()
+                .and_then(|hash| Hash::try_from(hash).ok())
+                .ok_or_else(|| error("the first word must be the SHA-256 of a token: 64 hexadecimal digits".into()))?;
+            let user = words.next().ok_or_else(|| error("after the hash a user name must follow".into()))?;
+            let mut groups: Vec<String> = words.map(str::to_owned).collect();
+            groups.push(GROUP_AUTHENTICATED.to_owned());
+            if tokens.len() == TOKENS_MAX {
+                return Err(error(format!("a token file may hold at most {TOKENS_MAX} tokens")));
+            }
+            tokens.push(Known { hash, identity: Identity { user: user.to_owned(), groups }, expires: None });
+        }
+        Ok(Tokens(tokens))
+    }
+
+    /// Takes a further token, known by its hash in hexadecimal, until `expires` (seconds since the epoch). Whether it was
+    /// taken: not if `sha256` is no hash, or [`TOKENS_MAX`] are there.
+    pub fn add(&mut self, sha256: &str, user: &str, groups: &[String], expires: Option<i64>) -> bool {
+        let hash = HEXLOWER_PERMISSIVE.decode(sha256.as_bytes()).ok().and_then(|hash| Hash::try_from(hash).ok());
+        let Some(hash) = hash.filter(|_| self.0.len() < TOKENS_MAX) else { return false };
+        let mut groups = groups.to_vec();
+        groups.push(GROUP_AUTHENTICATED.to_owned());
+        self.0.push(Known { hash, identity: Identity { user: user.to_owned(), groups }, expires });
+        true
+    }
+
+    /// Whose token this is at `now` (seconds since the epoch), and its hash.
+    pub fn identify(&self, token: &str, now: i64) -> Option<(Identity, Hash)> {
+        if token.is_empty() || token.len() > TOKEN_OCTETS_MAX {
+            return None;
+        }
+        let hash = Hash::try_from(digest::digest(&SHA256, token.as_bytes()).as_ref()).ok()?;
+        self.identity_of(&hash, now).map(|identity| (identity.clone(), hash))
+    }
+
+    /// Whom the token with this hash belongs to at `now`; `None` if it is not known or has expired.
+    pub fn identity_of(&self, hash: &Hash, now: i64) -> Option<&Identity> {
+        let mut found = None;
+        for known in &self.0 {
+            if verify_slices_are_equal(&known.hash, hash).is_ok() {
+                found = Some(known);
+            }
+        }
+        found.filter(|known| known.expires.is_none_or(|expires| now < expires)).map(|known| &known.identity)
+    }
+
+    /// When the token with this hash expires, in seconds since the epoch.
+    pub fn expiry_of(&self, hash: &Hash) -> Option<i64> {
+        self.0.iter().find(|known| known.hash == *hash)?.expires
+    }
+}
+
+/// The line of a token file for `token`, with a newline at the end. `user` and `groups` hold no white space and no `#`.
+pub fn line(token: &str, user: &str, groups: &[String]) -> String {
+    let hash = HEXLOWER.encode(digest::digest(&SHA256, token.as_bytes()).as_ref());
+    format!("{hash} {user} {}", groups.join(" ")).trim_end().to_owned() + "\n"
+}
+
+/// A new token: 256 random bits as 43 characters; `None` if the system has no randomness.
+pub fn generate() -> Option<String> {
+    let mut octets = [0_u8; 32];
+    rand::fill(&mut octets).ok()?;
+    Some(BASE64URL_NOPAD.encode(&octets))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files() {
+        let token = generate().expect("randomness");
+        let text = format!("# users\n\n{}{}", line(&token, "a", &["g".into(), "h".into()]), line("x", "b", &[]));
+        let tokens = Tokens::parse(&text).expect("right");
+        assert_eq!(tokens.identify(&token, 0).expect("known").0.groups, ["g", "h", GROUP_AUTHENTICATED]);
+        assert_eq!(tokens.identify("x", 0).expect("known").0.user, "b");
+        assert_eq!(tokens.identify("y", 0), None);
+        assert_eq!(tokens.identify("", 0), None);
+    }
+
+    #[test]
+    fn tokens_expire() {
+        let mut tokens = Tokens::default();
+        let hash = HEXLOWER.encode(digest::digest(&SHA256, b"t").as_ref());
+        assert!(tokens.add(&hash, "u", &["g".into()], Some(100)));
+        assert!(!tokens.add("00", "u", &[], None));
+        let (identity, hash) = tokens.identify("t", 99).expect("is known");
+        assert_eq!(identity.groups, ["g", GROUP_AUTHENTICATED]);
+        assert_eq!(tokens.identify("t", 100), None);
+        assert_eq!((tokens.identity_of(&hash, 100), tokens.expiry_of(&hash)), (None, Some(100)));
+    }
+
+    #[test]
+    fn faults_name_the_line() {
+        for text in ["\nxyz alice", "\nabcd alice", &format!("\n{}", "0".repeat(64))] {
+            assert_eq!(Tokens::parse(text).map_err(|error| error.line).err(), Some(2), "{text}");
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! The last check before a commit: the size of the object, and the quota of its namespace.
+//!
+//! Every object that is committed or shown by a dry run is an [`Admitted`] one, which only this file makes. It holds the
+//! encoded object, and the reservation of what the object adds to its namespace until the commit has ended.
+
+use bytes::Bytes;
+use serde_json::Value;
+
+use super::write::{Live, Part, Writer, name_of, releases};
+use crate::auth::rules::{GROUP_NAME_SERVERS, GROUP_SCHEDULERS};
+use crate::error::ApiError;
+use crate::limits::{Amount, Bound, CLUSTER_OBJECT_BYTES, Quota};
+use crate::request::object_key;
+use crate::watch_cache::usage::{Reservation, exceeds};
+use crate::{engine, object, registry, shares};
+use signpost_api::identity::Identity;
+
+/// An object that may be committed.
+pub(crate) struct Admitted {
+    pub(super) name: String,
+    /// As it will be stored.
+    pub(super) value: Bytes,
+    pub(super) reservation: Option<Reservation>,
+    /// Whether it is part of a deletion, which a full disk does not hinder.
+    pub(super) frees: bool,
+}
+
+impl Writer<'_> {
+    /// Admits a new object (`old` is `None`) or a changed one, or refuses it: 413 if the object is too large, 403 if the
+    /// namespace has no room for it.
+    pub(crate) fn admit(&self, tree: Value, old: Option<&Live>, part: Part) -> Result<Admitted, ApiError> {
+        let name = name_of(&tree).to_owned();
+        let frees = old.is_some_and(|old| releases(&old.tree, &tree));
+        let stored = self.to_stored(tree);
+        let value = engine::value(object::encode(&stored));
+        self.check_size(&name, value.len(), &stored, old, part)?;
+        let reservation = self.reserve(&name, value.len(), old)?;
+        Ok(Admitted { name, value, reservation, frees })
+    }
+
+    /// Admits an object that is marked for deletion, which is never refused.
+    pub(crate) fn admit_marked(&self, tree: Value) -> Admitted {
+        let name = name_of(&tree).to_owned();
+        Admitted { name, value: engine::value(object::encode(&self.to_stored(tree))), reservation: None, frees: true }
+    }
+
+    /// An object may have so many bytes; twice as many if the platform writes it, so that an object of a tenant at the limit
+    /// still gets its status. An object that is stored with more may be changed if it does not grow, or if all but its field
+    /// sets shrinks: whoever takes a finalizer away becomes one of the managers.
+    fn check_size(
+        &self,
+        name: &str,
+        found: usize,
+        stored: &Value,
+        old: Option<&Live>,
+        part: Part,
+    ) -> Result<(), ApiError> {
+        let of_kind = if self.kind.namespaced { self.server.limits().object_bytes } else { CLUSTER_OBJECT_BYTES };
+        let old_bytes = old.map_or(0, |old| old.bytes);
+        let limit = match part == Part::Status || is_of_platform(self.identity) {
+            true => (2 * of_kind).max(old_bytes + of_kind),
+            false => of_kind,
+        };
+        let shrinks =
+            |old: &Live| found <= old.bytes || content_bytes(stored) < content_bytes(&self.to_stored(old.tree.clone()));
+        match found <= limit || old.is_some_and(shrinks) {
+            true => Ok(()),
+            false => Err(ApiError::object_too_large(self.kind, name, found, limit)),
+        }
+    }
+
+    fn reserve(&self, name: &str, found: usize, old: Option<&Live>) -> Result<Option<Reservation>, ApiError> {
+        let shelf = self.server.cache.shelf(self.kind);
+        let (Some(namespace), Some(usage)) = (self.namespace, &shelf.usage) else { return Ok(None) };
+        let Some(quota) = Quota::of(shelf.kind) else { return Ok(None) };
+        let bytes = found.saturating_sub(old.map_or(0, |old| old.bytes));
+        let adds = Amount { objects: u64::from(old.is_none()), bytes: bytes as u64 };
+        if adds == Amount::default() {
+            return Ok(None);
+        }
+        let own = self.quota_of(quota, namespace);
+        let limit = match (is_of_platform(self.identity), quota.of_platform) {
+            (false, _) => Some(own),
+            (true, None) => None,
+            (true, Some(times)) => {
+                Some(Amount { objects: own.objects.saturating_mul(times), bytes: own.bytes.saturating_mul(times) })
+            }
+        };
+        let base = old.map_or(0, |old| old.revision);
+        let reserved = usage.reserve((namespace, &object_key(Some(namespace), name)), base, adds, limit);
+        reserved.map(Some).map_err(|used| self.exceeded(quota, name, (used, adds), limit.unwrap_or(own)))
+    }
+
+    /// What a namespace may have.
+    fn quota_of(&self, quota: &Quota, namespace: &str) -> Amount {
+        let shelf = self.server.cache.shelf(registry::find_kind("Namespace").expect("namespaces are always served"));
+        let found = shelf.get(namespace).map(|found| shelf.trees.of(&found));
+        quota.amount(&self.server.limits(), found.as_deref())
+    }
+
+    /// 403 in the words of a ResourceQuota.
+    fn exceeded(&self, quota: &Quota, name: &str, (used, adds): (Amount, Amount), limit: Amount) -> ApiError {
+        let told = |bound: &Bound, requested: u64, used: u64, limited: u64| {
+            let Bound { limit, resource, annotation } = bound;
+            let why = format!(
+                "exceeded quota: {}, requested: {resource}={requested}, used: {resource}={used}, limited: \
+                 {resource}={limited}; delete some, or ask an administrator of the platform to set the annotation \
+                 {annotation} of the namespace",
+                limit.name()
+            );
+            ApiError::forbidden(self.stored_kind(), name, &why).limited(*limit)
+        };
+        match exceeds(used, adds, limit) {
+            (true, _) => told(&quota.objects, adds.objects, used.objects, limit.objects),
+            (false, _) => told(&quota.bytes, adds.bytes, used.bytes, limit.bytes),
+        }
+    }
+}
+
+/// Whether someone is one of the platform's own users, in this process or another one.
+fn is_of_platform(identity: &Identity) -> bool {
+    let is_own = |group: &String| [GROUP_SCHEDULERS, GROUP_NAME_SERVERS].contains(&group.as_str());
+    identity.user.starts_with(shares::OWN_PREFIX) || identity.groups.iter().any(is_own)
+}
+
+/// The size of an object without its field sets.
+fn content_bytes(stored: &Value) -> usize {
+    let mut content = stored.clone();
+    content["metadata"].as_object_mut().map(|metadata| metadata.remove("managedFields"));
+    object::encode(&content).len()
+}

@@ -1,0 +1,232 @@
+//! POST to a collection: a new object.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::response::Response;
+use bytes::Bytes;
+use http::StatusCode;
+use serde_json::Value;
+
+use super::write::{Lost, Part, Writer, Written, metadata_of, name_of};
+use super::{Call, body};
+use crate::audit::Made;
+use crate::engine;
+use crate::error::{ApiError, Cause};
+use crate::negotiate::{self, Offer};
+use crate::registry::{Kind, Operation, find};
+use crate::request::WriteOptions;
+use crate::store::{Key, Revision};
+use crate::table::Include;
+use signpost_api::v1alpha1::GROUP;
+use signpost_runtime::telemetry::trace::Trace;
+
+/// Characters of generated names: no vowels, so that no words come out, and none that look alike.
+const SUFFIX_CHARACTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+/// How many of them are appended.
+const SUFFIX_LENGTH: usize = 5;
+/// Longest base of a generated name: 63 in all.
+const BASE_LENGTH_MAX: usize = 58;
+/// How often another name is tried when a generated one is taken.
+const NAMES_TRIED: usize = 8;
+/// How often a create is judged anew when something that it depends on has changed. Of the Routers that are created at one
+/// time (by one pipeline, say) one comes through in each turn, so this is how many of them may be.
+const CREATES_AT_ONCE: usize = 64;
+
+/// Answers a create.
+pub(crate) async fn create(call: &Call<'_>, sent: &Bytes) -> Result<Response, ApiError> {
+    let kind = call.resource.kind;
+    let format = negotiate::format(call.headers, Offer::Object)?;
+    let include = Include::parse(&call.query)?;
+    let options = WriteOptions::parse(&call.query, call.headers, "CreateOptions")?;
+    let writer = Writer::new(call.server, &call.resource, call.identity, options);
+    let body::Sent { mut object, duplicates } = body::read(kind, call.headers, sent)?;
+    let mut warnings = Vec::new();
+    writer.prune(&mut object, &duplicates, 400, &mut warnings)?;
+    let mut written = create_object(&writer, object, false).await?;
+    written.warnings.splice(0..0, warnings);
+    let made =
+        Made { name: written.object.name().to_owned(), uid: written.object.uid(), revision: written.object.revision };
+    let mut response = written.respond(kind, format, include);
+    response.extensions_mut().insert(made);
+    Ok(response)
+}
+
+/// Creates `object`. `managed` says that its field sets are made already (by an apply).
+pub(crate) async fn create_object(writer: &Writer<'_>, mut object: Value, managed: bool) -> Result<Written, ApiError> {
+    let began = Instant::now();
+    let meta = metadata_of(&mut object)?;
+    let text = |key: &str| meta.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let (name, base) = (text("name"), text("generateName"));
+    if !text("resourceVersion").is_empty() {
+        return Err(ApiError::bad_request("resourceVersion should not be set on objects to be created"));
+    }
+    let namespace = text("namespace");
+    if !namespace.is_empty() && Some(namespace.as_str()) != writer.namespace {
+        return Err(ApiError::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ));
+    }
+    if let Some(namespace) = writer.namespace {
+        meta.insert("namespace".to_owned(), namespace.into());
+    }
+    let mut warnings = finalizer_warnings(&object);
+    warnings.extend(drop_read_status(writer.kind, &mut object));
+    if name.is_empty() && base.is_empty() {
+        let cause = Cause::required("metadata.name", "name or generateName is required");
+        return Err(ApiError::invalid(writer.kind, "", vec![cause]));
+    }
+    let mut written = match name.is_empty() {
+        false => create_named(writer, object, managed).await?,
+        true => create_generated(writer, &base, &object, managed).await?,
+    };
+    written.warnings.extend(warnings);
+    written.warnings.extend(writer.warnings(&written.object));
+    written.warnings.extend(writer.warning_of_hosts(&written.object).await);
+    trace(writer, &written, began);
+    Ok(written)
+}
+
+/// Creates `object` under a name that is not taken.
+async fn create_generated(writer: &Writer<'_>, base: &str, object: &Value, managed: bool) -> Result<Written, ApiError> {
+    let mut result = Err(ApiError::already_exists(writer.kind, base));
+    for _ in 0..NAMES_TRIED {
+        let mut object = object.clone();
+        object["metadata"]["name"] = generated(base).into();
+        result = create_named(writer, object, managed).await;
+        if result.as_ref().err().is_none_or(|error| error.reason != "AlreadyExists") {
+            break;
+        }
+    }
+    result
+}
+
+/// The first span of a Route's walk: from the request that creates it until that is on the disk.
+fn trace(writer: &Writer<'_>, written: &Written, began: Instant) {
+    if (writer.kind.kind, writer.kind.group) != ("Route", GROUP) || writer.options.dry_run {
+        return;
+    }
+    let Some(trace) = Trace::of(&written.object.uid()) else { return };
+    let route = format!("{}/{}", writer.namespace.unwrap_or_default(), written.object.name());
+    let revision = written.object.revision.to_string();
+    trace.first("api.write", began).with("signpost.route", route).with("signpost.revision", revision).end();
+}
+
+async fn create_named(writer: &Writer<'_>, object: Value, managed: bool) -> Result<Written, ApiError> {
+    let name = name_of(&object).to_owned();
+    let exists = || ApiError::already_exists(writer.kind, &name);
+    for _ in 0..CREATES_AT_ONCE {
+        let namespace = home(writer, &name).await?;
+        // As in kube-apiserver, an object that is not valid is 422 even if its name is taken.
+        let new = writer.prepare_create(object.clone(), managed)?;
+        let side = writer.before_commit(Operation::Create(&new)).await;
+        // The checks against other objects may fail only because the object exists: report that instead. Without an
+        // error or a dry run, the commit finds it.
+        if (side.is_err() || writer.options.dry_run) && writer.live(&name, true).await?.is_some() {
+            return Err(exists());
+        }
+        let side = side?;
+        let admitted = writer.admit(new, None, Part::Main)?;
+        if writer.options.dry_run {
+            let object = Arc::new(writer.shown_admitted(&admitted, 0)?.unwritten());
+            return Ok(Written { status: StatusCode::CREATED, object, warnings: Vec::new() });
+        }
+        match writer.commit_create(admitted, side, namespace).await {
+            Ok(object) => return Ok(Written { status: StatusCode::CREATED, object, warnings: Vec::new() }),
+            Err(Lost::Race { main: Some(_) }) => return Err(exists()),
+            Err(Lost::Race { main: None }) => {}
+            Err(Lost::Failed(error)) => return Err(error),
+        }
+    }
+    Err(ApiError::conflict(writer.kind, &name, "what it depends on keeps changing; please try again"))
+}
+
+/// The namespace that a new object goes to, at the revision that the commit demands, so that none is created into a
+/// namespace whose contents were just found to be gone.
+async fn home(writer: &Writer<'_>, name: &str) -> Result<Option<(Key, Revision)>, ApiError> {
+    let Some(namespace) = writer.namespace.filter(|_| writer.kind.namespaced) else { return Ok(None) };
+    let namespaces = find("", "v1", "namespaces").expect("namespaces are always served");
+    let shelf = writer.server.cache.shelf(namespaces);
+    let (revision, deleting) = match shelf.get(namespace) {
+        Some(found) => (found.revision, found.deleting),
+        None => {
+            // Another server may have made it just now.
+            let (_, found) = writer.server.store.get(&engine::key(namespaces.key_prefix, namespace)).await?;
+            (found.ok_or_else(|| ApiError::not_found(namespaces, namespace))?.modified.0, false)
+        }
+    };
+    if deleting {
+        let why = format!("unable to create new content in namespace {namespace} because it is being terminated");
+        let mut error = ApiError::forbidden(writer.kind, name, &why);
+        let message = format!("namespace {namespace} is being terminated");
+        error.causes.push(Cause::new("NamespaceTerminating", "metadata.namespace", message));
+        return Err(error);
+    }
+    Ok(Some((engine::key(namespaces.key_prefix, namespace), Revision(revision))))
+}
+
+fn generated(base: &str) -> String {
+    let cut = base.char_indices().take_while(|(at, character)| at + character.len_utf8() <= BASE_LENGTH_MAX).count();
+    let mut name: String = base.chars().take(cut).collect();
+    // 27 characters: the bias of a byte's remainder does not matter here.
+    let random = uuid::Uuid::new_v4();
+    let random = random.as_bytes().iter().take(SUFFIX_LENGTH);
+    name.extend(random.map(|octet| char::from(SUFFIX_CHARACTERS[usize::from(*octet) % SUFFIX_CHARACTERS.len()])));
+    name
+}
+
+/// Takes off the status of an object that was read from an API, as it is in a file that `kubectl get -o yaml` has written: such
+/// a file is no wish to set the status, and `kubectl replace --force` has deleted the object by the time it creates it. Where
+/// a kind refuses a status at create, that is told.
+fn drop_read_status(kind: &Kind, object: &mut Value) -> Option<String> {
+    // Only a server gives one.
+    let was_read = object["metadata"]["uid"].as_str().is_some_and(|uid| !uid.is_empty());
+    let status = object.as_object_mut().filter(|_| was_read && kind.has_status)?.remove("status")?;
+    let causes = kind.rules.validate_sent_status(None, &status);
+    (!causes.is_empty()).then(|| "status was dropped: only a RouteBinding sets it".to_owned())
+}
+
+fn finalizer_warnings(object: &Value) -> Vec<String> {
+    let finalizers = object["metadata"]["finalizers"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let known = ["orphan", "foregroundDeletion", "kubernetes"];
+    let vague = finalizers.filter(|finalizer| !finalizer.contains('/') && !known.contains(finalizer));
+    vague
+        .map(|finalizer| {
+            format!(
+                "metadata.finalizers: {finalizer:?}: prefer a domain-qualified finalizer name including a path (/) to avoid \
+                 accidental conflicts with other finalizer writers"
+            )
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use signpost_api::v1alpha1::VERSION;
+
+    #[test]
+    fn the_status_of_a_copy_is_no_wish() {
+        let routes = find(GROUP, VERSION, "routes").expect("routes are served");
+        let route = |uid: &str, status: Value| json!({"kind": "Route", "metadata": {"name": "r", "uid": uid}, "spec": {}, "status": status});
+        for (uid, status, left, told) in [
+            ("u1", json!({"phase": "scheduled", "dns": "x.test"}), false, true),
+            ("u1", json!({}), false, false),
+            // Written by hand: the kind refuses it.
+            ("", json!({"phase": "scheduled"}), true, false),
+        ] {
+            let mut object = route(uid, status.clone());
+            let warning = drop_read_status(routes, &mut object);
+            assert_eq!((object.get("status").is_some(), warning.is_some()), (left, told), "{uid} {status}");
+        }
+    }
+
+    #[test]
+    fn generated_names() {
+        let name = generated("route-");
+        assert!(name.starts_with("route-") && name.len() == 11, "{name}");
+        assert_eq!(generated(&"a".repeat(100)).len(), 63);
+        assert_ne!(generated("x"), generated("x"));
+    }
+}

@@ -1,0 +1,71 @@
+//! GET of one object.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::response::Response;
+use http::StatusCode;
+
+use super::Call;
+use crate::error::ApiError;
+use crate::negotiate::{self, Offer};
+use crate::object::Object;
+use crate::table::Include;
+use crate::{engine, respond};
+
+/// How long a read waits for a revision that has not happened yet.
+pub const FUTURE_WAIT: Duration = Duration::from_secs(3);
+
+/// Answers with the newest state, or any cached one if the client says so by `resourceVersion`.
+pub(crate) async fn get(call: &Call<'_>) -> Result<Response, ApiError> {
+    let kind = call.resource.kind;
+    let format = negotiate::format(call.headers, Offer::Object)?;
+    let include = Include::parse(&call.query)?;
+    let cached = match resource_version(call.query.get("resourceVersion"))? {
+        None if !call.server.cache.is_current(&*call.server.store).await? => None,
+        Some(wanted) if wanted > 0 => {
+            wait_for(call, wanted).await?;
+            call.server.cache.shelf(kind).get(&call.resource.key())
+        }
+        _ => call.server.cache.shelf(kind).get(&call.resource.key()),
+    };
+    let object = match cached {
+        Some(object) => object,
+        None => read(call).await?,
+    };
+    Ok(respond::object(StatusCode::OK, kind, format, include, &object))
+}
+
+/// A `resourceVersion` parameter.
+pub(crate) fn resource_version(text: Option<&str>) -> Result<Option<u64>, ApiError> {
+    let broken = |_| ApiError::bad_request(format!("invalid resource version {:?}", text.unwrap_or_default()));
+    text.map(str::parse).transpose().map_err(broken)
+}
+
+/// Waits until the cache shows the revision that a get or a list asks for, so that the answer need not wait for it.
+pub(crate) async fn wait_for_wanted(call: &Call<'_>) -> Result<(), ApiError> {
+    match call.query.get("resourceVersion").map(str::parse) {
+        // With `continue` that is an error, and whatever is no number will be one.
+        Some(Ok(wanted)) if call.query.get("continue").is_none() => wait_for(call, wanted).await,
+        _ => Ok(()),
+    }
+}
+
+/// Waits until the cache shows `wanted`; 504 if that takes too long.
+pub(crate) async fn wait_for(call: &Call<'_>, wanted: u64) -> Result<(), ApiError> {
+    match call.server.cache.reaches(wanted, FUTURE_WAIT).await {
+        true => Ok(()),
+        false => Err(ApiError::version_too_large(wanted, call.server.cache.applied())),
+    }
+}
+
+/// The object as the store has it.
+async fn read(call: &Call<'_>) -> Result<Arc<Object>, ApiError> {
+    let kind = call.server.cache.shelf(call.resource.kind).kind;
+    let key = call.resource.key();
+    let (_, found) = call.server.store.get(&engine::key(kind.key_prefix, &key)).await?;
+    let name = call.resource.name.as_deref().unwrap_or_default();
+    let found = found.ok_or_else(|| ApiError::not_found(call.resource.kind, name))?;
+    let object = Object::from_stored(kind, &key, &found.value, found.modified.0);
+    object.map(Arc::new).map_err(|_| ApiError::damaged(&[format!("{}{key}", kind.key_prefix)]))
+}

@@ -1,0 +1,170 @@
+//! PUT: an object is replaced, or its status. And the loop that every change of an existing object goes through.
+
+use std::sync::Arc;
+
+use axum::response::Response;
+use bytes::Bytes;
+use http::StatusCode;
+use serde_json::Value;
+
+use super::write::{ATTEMPTS, Change, Live, Lost, Part, Writer, Written, metadata_of};
+use super::{Call, body};
+use crate::error::{ApiError, Cause};
+use crate::negotiate::{self, Offer};
+use crate::object::Object;
+use crate::registry::Operation;
+use crate::request::{Subresource, WriteOptions, is_built_in};
+use crate::table::Include;
+
+/// Answers a replacement.
+pub(crate) async fn update(call: &Call<'_>, sent: &Bytes) -> Result<Response, ApiError> {
+    let kind = call.resource.kind;
+    let format = negotiate::format(call.headers, Offer::Object)?;
+    let include = Include::parse(&call.query)?;
+    let options = WriteOptions::parse(&call.query, call.headers, "UpdateOptions")?;
+    let writer = Writer::new(call.server, &call.resource, call.identity, options);
+    let name = call.resource.name.as_deref().unwrap_or_default();
+    let body::Sent { mut object, duplicates } = body::read(kind, call.headers, sent)?;
+    let mut warnings = Vec::new();
+    writer.prune(&mut object, &duplicates, 400, &mut warnings)?;
+    let sent_name = object["metadata"]["name"].as_str().unwrap_or_default();
+    if sent_name != name {
+        return Err(ApiError::bad_request(format!(
+            "the name of the object ({sent_name}) does not match the name on the URL ({name})"
+        )));
+    }
+    fit_namespace(&mut object, writer.namespace)?;
+    let unversioned = object["metadata"]["resourceVersion"].as_str().is_none_or(str::is_empty);
+    let part = part(call.resource.subresource);
+    let uid = object["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
+    let wanted = |live: &Live| {
+        // Said of objects that are there alone: `kubectl replace` must hear that there is none.
+        if unversioned && !may_leave_out_version(kind) {
+            let cause = Cause::new(
+                "FieldValueInvalid",
+                "metadata.resourceVersion",
+                "Invalid value: 0x0: must be specified for an update",
+            );
+            return Err(ApiError::invalid(kind, name, vec![cause]));
+        }
+        let found = live.tree["metadata"]["uid"].as_str().unwrap_or_default();
+        if !uid.is_empty() && uid != found {
+            let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {found}");
+            return Err(ApiError::conflict(kind, name, &why));
+        }
+        Ok((object.clone(), false))
+    };
+    let mut written = change(&writer, name, part, wanted).await?.ok_or_else(|| ApiError::not_found(kind, name))?;
+    written.warnings.splice(0..0, warnings);
+    Ok(written.respond(kind, format, include))
+}
+
+/// The part of an object that a request is about.
+pub(crate) fn part(subresource: Option<Subresource>) -> Part {
+    match subresource {
+        None => Part::Main,
+        Some(Subresource::Status) => Part::Status,
+        Some(Subresource::Finalize) => Part::Finalize,
+    }
+}
+
+/// Kubernetes lets these be replaced whatever they are.
+fn may_leave_out_version(kind: &crate::registry::Kind) -> bool {
+    is_built_in(kind) && kind.plural != "leases"
+}
+
+/// The namespace in an object must be that of the URL, or absent.
+pub(crate) fn fit_namespace(object: &mut Value, namespace: Option<&str>) -> Result<(), ApiError> {
+    let meta = metadata_of(object)?;
+    let found = meta.get("namespace").and_then(Value::as_str).unwrap_or_default();
+    match namespace {
+        Some(namespace) if found.is_empty() => {
+            meta.insert("namespace".to_owned(), namespace.into());
+        }
+        Some(namespace) if found == namespace => {}
+        None if found.is_empty() => {}
+        _ => {
+            return Err(ApiError::bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request",
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Changes an existing object into what `wanted` makes of it (`true`: its field sets are made already), again if someone
+/// else was faster. The `resourceVersion` of what is wanted, where it has one, must be the live one's. `None`: there is no
+/// such object.
+pub(crate) async fn change(
+    writer: &Writer<'_>,
+    name: &str,
+    part: Part,
+    wanted: impl Fn(&Live) -> Result<(Value, bool), ApiError>,
+) -> Result<Option<Written>, ApiError> {
+    let mut fresh = false;
+    for _ in 0..ATTEMPTS {
+        let Some(live) = writer.live(name, fresh).await? else { return Ok(None) };
+        let (new, managed) = match wanted(&live) {
+            Ok(new) => new,
+            // What was judged may have been a cache behind the store.
+            Err(error) if !fresh && error.code == 409 => {
+                fresh = true;
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
+        let version = new["metadata"]["resourceVersion"].as_str().unwrap_or_default();
+        if !version.is_empty() && version != live.revision.to_string() {
+            if version.parse::<u64>().is_err() {
+                return Err(ApiError::bad_request(format!("invalid resource version {version:?}")));
+            }
+            if fresh {
+                return Err(ApiError::modified(writer.kind, name));
+            }
+            fresh = true;
+            continue;
+        }
+        match apply_change(writer, name, &live, new, part, managed).await {
+            Ok(object) => {
+                let mut warnings = if part == Part::Main { writer.warnings(&object) } else { Vec::new() };
+                if part == Part::Main {
+                    warnings.extend(writer.warning_of_names(&object).await);
+                }
+                return Ok(Some(Written { status: StatusCode::OK, object, warnings }));
+            }
+            Err(Lost::Race { .. }) => fresh = true,
+            Err(Lost::Failed(error)) => return Err(error),
+        }
+    }
+    Err(ApiError::modified(writer.kind, name))
+}
+
+async fn apply_change(
+    writer: &Writer<'_>,
+    name: &str,
+    live: &Live,
+    wanted: Value,
+    part: Part,
+    managed: bool,
+) -> Result<Arc<Object>, Lost> {
+    let dry_run = writer.options.dry_run;
+    match writer.prepare_update(&live.tree, wanted, part, managed)? {
+        Change::None => Ok(writer.shown(name, &live.tree, live.revision)?),
+        Change::Put(new) => {
+            let side = writer.before_commit(Operation::Update { old: &live.tree, new: &new }).await?;
+            let admitted = writer.admit(new, Some(live), part)?;
+            match dry_run {
+                true => Ok(Arc::new(writer.shown_admitted(&admitted, live.revision)?)),
+                false => writer.commit_update(live, admitted, side).await,
+            }
+        }
+        Change::Delete(last) => {
+            // Whether it may go was judged when its deletion began, by what was agreed to then.
+            let side = writer.before_commit(Operation::Release { old: &last }).await?;
+            if !dry_run {
+                writer.commit_delete(live, side).await?;
+            }
+            Ok(writer.shown(name, &last, live.revision)?)
+        }
+    }
+}

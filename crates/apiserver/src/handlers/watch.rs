@@ -1,0 +1,378 @@
+//! GET with `watch=true`: a stream of changes, one JSON object a line.
+//!
+//! A watcher is pulled by its connection: it takes changes from the cache's ring at its own pace, up to a piece at a time,
+//! and sleeps when there are none. One that begins before the ring reads the store's history first. What it cannot get any
+//! more ends in one `ERROR` line with code 410 inside the 200, since clients repeat a 410 of HTTP itself for ever.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::response::Response;
+use bytes::Bytes;
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use serde_json::json;
+use tokio::time::Instant;
+
+use super::Call;
+use super::get::{resource_version, wait_for};
+use super::list::{self, invalid_options};
+use crate::Shared;
+use crate::damaged::{self, is_damaged};
+use crate::error::{ApiError, Cause};
+use crate::negotiate::{self, Format, Offer};
+use crate::object::Object;
+use crate::registry::Kind;
+use crate::respond;
+use crate::selector::Selector;
+use crate::store::{self, Event, Key, Revision};
+use crate::table::{self, Include};
+use crate::watch_cache::{Change, Cursor, event_line};
+
+/// A watch without `timeoutSeconds` ends after this long and up to as much again, at random, so that watchers that came
+/// together do not come back together.
+const TIMEOUT_MIN: Duration = Duration::from_secs(30 * 60);
+/// Longest watch.
+const TIMEOUT_MAX: Duration = Duration::from_secs(24 * 3600);
+/// How often an idle watch gets a bookmark.
+const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
+/// How long before its end a watch gets its last bookmark.
+const LAST_BOOKMARK: Duration = Duration::from_millis(1_500);
+/// How many changes are taken from the ring at once.
+const CHANGES_AT_ONCE: usize = 256;
+/// How large a piece of the stream is at most, one line more or less.
+const CHUNK_OCTETS: usize = 64 * 1024;
+
+/// Answers a watch: the stream's head at once, its lines as they come.
+pub(crate) async fn watch(call: &Call<'_>) -> Result<Response, ApiError> {
+    let kind = call.resource.kind;
+    let bookmarks = call.query.flag("allowWatchBookmarks");
+    let offer = if bookmarks { Offer::WatchWithBookmarks } else { Offer::Watch };
+    let format = negotiate::format(call.headers, offer)?;
+    let include = Include::parse(&call.query)?;
+    let mut selector = Selector::parse(kind, call.query.text("labelSelector"), call.query.text("fieldSelector"))?;
+    if let Some(name) = &call.resource.name {
+        selector = selector.and_name(name);
+    }
+    let timeout = match call.query.number("timeoutSeconds")? {
+        Some(seconds) if seconds > 0 => Duration::from_secs(seconds).min(TIMEOUT_MAX),
+        _ => TIMEOUT_MIN + TIMEOUT_MIN.mul_f64(f64::from(uuid::Uuid::new_v4().as_fields().0) / f64::from(u32::MAX)),
+    };
+    let start = start(call).await?;
+    let now = Instant::now();
+    let mut watcher = Watcher {
+        server: call.server.clone(),
+        kind,
+        format,
+        include,
+        prefix: call.resource.prefix(),
+        selector,
+        initial: VecDeque::new(),
+        announce: None,
+        source: Source::Ended,
+        told: 0,
+        next_bookmark: if bookmarks { following_bookmark(now, now + timeout) } else { None },
+        end: now + timeout,
+        columns_sent: false,
+    };
+    watcher.begin(start, call)?;
+    let lines = futures::stream::unfold(watcher, |mut watcher| async move { Some((watcher.next().await?, watcher)) });
+    Ok(respond::stream(lines))
+}
+
+/// How many initial objects are looked at at once: some milliseconds, whatever the selector.
+const OBJECTS_AT_ONCE: usize = 512;
+
+/// When the bookmark after `now` is due: in a minute, or shortly before the end.
+fn following_bookmark(now: Instant, end: Instant) -> Option<Instant> {
+    let last = end.checked_sub(LAST_BOOKMARK)?;
+    (now < last).then(|| last.min(now + BOOKMARK_EVERY))
+}
+
+/// Where a watch begins.
+enum Start {
+    /// With the objects that are there; `announce`: and a bookmark behind them.
+    Objects { announce: bool },
+    /// After a revision.
+    After(u64),
+    /// Now.
+    Now,
+}
+
+async fn start(call: &Call<'_>) -> Result<Start, ApiError> {
+    let query = &call.query;
+    let version = resource_version(query.get("resourceVersion"))?;
+    let matching = query.text("resourceVersionMatch");
+    let forbidden = |why: &str| Err(invalid_options(Cause::forbidden("resourceVersionMatch", why)));
+    if query.get("sendInitialEvents").is_none() {
+        if !matching.is_empty() {
+            return forbidden("resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided");
+        }
+        return Ok(match version {
+            None | Some(0) => Start::Objects { announce: false },
+            Some(version) => Start::After(version),
+        });
+    }
+    if matching != "NotOlderThan" {
+        return forbidden("sendInitialEvents requires setting resourceVersionMatch to NotOlderThan");
+    }
+    if !query.flag("sendInitialEvents") {
+        return Ok(version.filter(|version| *version > 0).map_or(Start::Now, Start::After));
+    }
+    match version {
+        Some(0) => {}
+        Some(wanted) => wait_for(call, wanted).await?,
+        // As consistent as a list: nothing that was committed before may be missing.
+        None => {
+            call.server.cache.is_current(&*call.server.store).await?;
+        }
+    }
+    Ok(Start::Objects { announce: true })
+}
+
+/// One watch.
+struct Watcher {
+    server: Arc<Shared>,
+    kind: &'static Kind,
+    format: Format,
+    include: Include,
+    prefix: String,
+    selector: Selector,
+    /// Objects that were there at the start and are still to be told.
+    initial: VecDeque<Arc<Object>>,
+    /// The bookmark that ends the initial objects, still to be told.
+    announce: Option<u64>,
+    source: Source,
+    /// The revision up to which everything was told.
+    told: u64,
+    /// When the next bookmark is due, if there is one.
+    next_bookmark: Option<Instant>,
+    end: Instant,
+    columns_sent: bool,
+}
+
+/// Where changes come from.
+enum Source {
+    /// The cache.
+    Ring(Cursor),
+    /// The store, until it reaches what the ring has.
+    History(BoxStream<'static, store::Result<Vec<Event>>>),
+    /// Nowhere: the stream is over.
+    Ended,
+}
+
+/// What waiting brought.
+enum Woken {
+    Changes(Vec<Arc<Change>>),
+    Bookmark,
+    TooOld(u64),
+    Over,
+}
+
+impl Watcher {
+    fn begin(&mut self, start: Start, call: &Call<'_>) -> Result<(), ApiError> {
+        let cache = &self.server.cache;
+        match start {
+            Start::Objects { announce } => {
+                let (snapshot, cursor) = cache.snapshot_and_follow(self.kind, &self.prefix);
+                let damaged = list::placeholders(call, &self.selector, &snapshot.damaged);
+                if !damaged.is_empty() && !damaged::takes_placeholders(call.headers) {
+                    return Err(list::damaged_objects(call, &damaged));
+                }
+                self.initial = snapshot.objects.into_iter().chain(damaged).collect();
+                self.announce = announce.then_some(snapshot.revision);
+                self.told = snapshot.revision;
+                self.source = Source::Ring(cursor);
+            }
+            Start::Now => {
+                self.told = cache.applied();
+                self.source = cache.follow_from(self.kind, &self.prefix, self.told).map_or(Source::Ended, Source::Ring);
+            }
+            Start::After(revision) => {
+                self.told = revision;
+                self.source = match cache.follow_from(self.kind, &self.prefix, revision) {
+                    Ok(cursor) => Source::Ring(cursor),
+                    // Of all kinds: whatever is written next anywhere shows that history has caught up with the ring.
+                    Err(_) => Source::History(self.server.store.watch(&Key("/".into()), Revision(revision))),
+                };
+            }
+        }
+        Ok(())
+    }
+
+    /// The next piece of the stream; `None` at its end.
+    async fn next(&mut self) -> Option<Bytes> {
+        while !self.initial.is_empty() {
+            let chunk = self.initial_chunk();
+            if !chunk.is_empty() {
+                return Some(chunk);
+            }
+            // Others have their turn between objects that the selector does not take.
+            tokio::task::yield_now().await;
+        }
+        if let Some(revision) = self.announce.take() {
+            return Some(self.bookmark(revision, true));
+        }
+        loop {
+            match self.wait().await {
+                Woken::Changes(changes) => {
+                    let chunk = self.lines(&changes);
+                    if !chunk.is_empty() {
+                        return Some(chunk);
+                    }
+                }
+                Woken::Bookmark => return Some(self.bookmark(self.told, false)),
+                Woken::TooOld(oldest) => {
+                    self.source = Source::Ended;
+                    let error = ApiError::expired(format!("too old resource version: {} ({oldest})", self.told));
+                    return Some(event_line("ERROR", error.status().to_string().as_bytes()));
+                }
+                Woken::Over => return None,
+            }
+        }
+    }
+
+    fn initial_chunk(&mut self) -> Bytes {
+        let mut chunk = Vec::new();
+        for _ in 0..OBJECTS_AT_ONCE {
+            if chunk.len() >= CHUNK_OCTETS {
+                break;
+            }
+            let Some(object) = self.initial.pop_front() else { break };
+            if is_damaged(&object) || self.selector.matches(self.kind, &object) {
+                chunk.extend_from_slice(&event_line("ADDED", &self.shown(&object)));
+            }
+        }
+        chunk.into()
+    }
+
+    async fn wait(&mut self) -> Woken {
+        loop {
+            let now = Instant::now();
+            if now >= self.end {
+                return Woken::Over;
+            }
+            let wake = self.next_bookmark.unwrap_or(self.end);
+            match &mut self.source {
+                Source::Ended => return Woken::Over,
+                Source::Ring(cursor) => {
+                    // Read before the ring is looked at: what is not in the ring then has not happened up to here.
+                    let applied = self.server.cache.applied();
+                    let Ok(changes) = cursor.take(CHANGES_AT_ONCE) else {
+                        // Too slow. It may come back and go on from what it was told.
+                        return Woken::Over;
+                    };
+                    if !changes.is_empty() {
+                        self.told = changes.last().map_or(self.told, |change| change.revision);
+                        return Woken::Changes(changes);
+                    }
+                    self.told = self.told.max(applied);
+                    if self.next_bookmark.is_some_and(|due| now >= due) {
+                        self.next_bookmark = following_bookmark(now, self.end);
+                        return Woken::Bookmark;
+                    }
+                    tokio::select! {
+                        () = cursor.changed() => {}
+                        () = tokio::time::sleep_until(wake) => {}
+                        () = self.server.stopping.cancelled() => return Woken::Over,
+                    }
+                }
+                Source::History(stream) => {
+                    let events = tokio::select! {
+                        events = stream.next() => events,
+                        () = tokio::time::sleep_until(self.end) => return Woken::Over,
+                        () = self.server.stopping.cancelled() => return Woken::Over,
+                    };
+                    return match events {
+                        Some(Ok(events)) => self.historic(&events),
+                        Some(Err(store::Error::Compacted { oldest })) => Woken::TooOld(oldest.0),
+                        Some(Err(_)) | None => Woken::Over,
+                    };
+                }
+            }
+        }
+    }
+
+    /// One revision of history; the ring takes over as soon as it can.
+    fn historic(&mut self, events: &[Event]) -> Woken {
+        let Some(at) = events.last().map(|event| event.at.0) else { return Woken::Changes(Vec::new()) };
+        let stored = self.server.cache.shelf(self.kind).kind;
+        let ours = events.iter().filter(|event| event.now.key.0.starts_with(stored.key_prefix));
+        let changes = ours.filter_map(|event| Change::from_event(stored, event)).map(Arc::new).collect();
+        self.told = at;
+        if let Ok(cursor) = self.server.cache.follow_from(self.kind, &self.prefix, at) {
+            self.source = Source::Ring(cursor);
+        }
+        Woken::Changes(changes)
+    }
+
+    /// The lines of those changes that this watch is about.
+    fn lines(&mut self, changes: &[Arc<Change>]) -> Bytes {
+        let ours: Vec<_> = changes.iter().filter(|change| change.now.key().starts_with(&self.prefix)).collect();
+        if let [one] = ours.as_slice() {
+            // As a rule one change comes at a time, and its line is shared by all who watch without a selector.
+            return self.line(one).unwrap_or_default();
+        }
+        let mut chunk = Vec::new();
+        for change in ours {
+            if let Some(line) = self.line(change) {
+                chunk.extend_from_slice(&line);
+            }
+        }
+        chunk.into()
+    }
+
+    /// The line of one change, if this watch sees it: an object that leaves the selector is `DELETED` as it was, one that
+    /// enters is `ADDED`.
+    fn line(&mut self, change: &Change) -> Option<Bytes> {
+        let plain = matches!(self.format, Format::Objects(_)) && self.kind.view.is_none();
+        if plain && self.selector.is_everything() {
+            return Some(change.line());
+        }
+        let matches = |object: &Arc<Object>| self.selector.matches(self.kind, object);
+        let was = change.before.as_ref().filter(|before| matches(before));
+        let is = !change.deleted && matches(&change.now);
+        let event_type = match (was, is) {
+            (None, true) => "ADDED",
+            (Some(_), true) => "MODIFIED",
+            (Some(_), false) if change.deleted => "DELETED",
+            (Some(before), false) => {
+                let left = before.at(change.revision);
+                return Some(event_line("DELETED", &self.shown(&left)));
+            }
+            // Of one that could not be read nobody knows whether it was selected.
+            (None, false) if change.deleted && change.before.is_none() => "DELETED",
+            (None, false) => return None,
+        };
+        if plain && event_type == change.event_type() {
+            return Some(change.line());
+        }
+        Some(event_line(event_type, &self.shown(&change.now)))
+    }
+
+    /// An object in the format of this watch.
+    fn shown(&mut self, object: &Object) -> Bytes {
+        match self.format {
+            Format::Objects(_) => respond::as_json(self.kind, object),
+            Format::Metadata(version) => respond::metadata(object, version),
+            Format::Table(version) => {
+                let columns = !std::mem::replace(&mut self.columns_sent, true);
+                table::of_one(self.kind, self.include, object, columns, version).into()
+            }
+        }
+    }
+
+    fn bookmark(&self, revision: u64, ends_initial: bool) -> Bytes {
+        let mut metadata = json!({"resourceVersion": revision.to_string(), "creationTimestamp": null});
+        if ends_initial {
+            metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
+        }
+        let (kind, api_version) = match self.format {
+            Format::Metadata(version) => ("PartialObjectMetadata".to_owned(), version.api_version().to_owned()),
+            _ => (self.kind.kind.to_owned(), self.kind.api_version()),
+        };
+        let object = json!({"kind": kind, "apiVersion": api_version, "metadata": metadata});
+        event_line("BOOKMARK", object.to_string().as_bytes())
+    }
+}

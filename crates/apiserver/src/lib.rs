@@ -1,0 +1,443 @@
+//! The API server: Kubernetes API conventions over a [`crate::store::Store`].
+//!
+//! A request passes the doors in this order (`Shared::answer`): what does it ask for ([`request`]), who asks
+//! ([`auth`]), may they ([`auth::rules`]), and then the [`handlers`], a file a verb; last, the [`audit`] log. All that is particular to a kind stands
+//! in [`registry`]. Reads come from the [`watch_cache`]; writes go to the store as one transaction and are answered when the
+//! cache shows them. Beside the requests run three loops ([`ApiServer::run`]): the cache, the [`garbage`] collector, and the
+//! end of [`namespaces`].
+
+#![forbid(unsafe_code)]
+#![allow(
+    clippy::result_large_err,
+    reason = "an ApiError ends its request: the octets it adds to a result are nothing beside the answer made of it"
+)]
+
+pub mod store;
+
+pub mod apply;
+pub mod audit;
+pub mod auth;
+pub mod backup;
+pub mod continue_token;
+pub mod damaged;
+pub mod discovery;
+pub mod engine;
+pub mod error;
+pub mod garbage;
+pub mod handlers;
+pub mod health;
+pub mod limits;
+pub mod namespaces;
+pub mod negotiate;
+pub mod object;
+pub mod openapi;
+pub mod patch;
+pub mod protobuf;
+pub mod registry;
+pub mod request;
+pub mod respond;
+pub mod review;
+pub mod schema;
+pub mod selector;
+pub mod shares;
+pub mod skim;
+pub mod strategic_merge;
+pub mod table;
+pub mod trees;
+pub mod watch_cache;
+pub(crate) mod work;
+
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use axum::body::{Body, HttpBody};
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use futures::{FutureExt, StreamExt};
+use http::request::Parts;
+use http::{HeaderValue, Method, Request};
+use http_body_util::{BodyExt, Limited};
+use jiff::Timestamp;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+
+use self::audit::{Audit, Ending, Facts, Made};
+use self::auth::impersonate::Subject;
+use self::auth::rules::{self, Access};
+use self::auth::{Authenticator, Proof};
+use self::engine::Engine;
+use self::error::ApiError;
+use self::handlers::Call;
+use self::limits::{Limit, Limits, Refusals};
+use self::request::{Query, Target, Verb};
+use self::shares::{Share, Shares};
+use self::watch_cache::WatchCache;
+use crate::store::Store;
+use signpost_api::identity::Identity;
+use signpost_api::names::LabelRules;
+use signpost_runtime::httpd;
+
+/// Largest body of a request in octets: what kube-apiserver takes.
+pub const BODY_OCTETS_MAX: usize = 3 * 1024 * 1024;
+/// How long a client may take to send a body.
+const BODY_TIME_MAX: Duration = Duration::from_secs(30);
+/// How long anything but a watch may take.
+const REQUEST_TIME_MAX: Duration = Duration::from_secs(60);
+/// How many requests other than watches may be under way, from their heads to the ends of their answers, a sixteenth of
+/// them a user's ([`shares`]). Each holds at most a body while that arrives, so more of them would be more memory for slow
+/// senders; kubectl with a folder of manifests and a busy controller stay far below their users' 128.
+const REQUESTS_MAX: usize = 2_048;
+/// How many of these are worked on at once, their bodies read; each holds a few copies of its body.
+const WORKED_ON_MAX: usize = 1_024;
+/// How many watches there may be, a sixteenth of them a user's; each is a cursor and a connection's share.
+const WATCHES_MAX: usize = 20_000;
+
+/// What an [`ApiServer`] is told when it is made.
+pub struct Settings {
+    /// The platform's domain, such as `v3.rhcloud.com`.
+    pub domain: String,
+    /// Who is who. Keep a clone to replace the tokens later.
+    pub authenticator: Arc<Authenticator>,
+}
+
+/// What the name servers' configuration says, as far as the API goes by it.
+pub struct Platform {
+    /// The names of the platform's name servers, without a dot at the end.
+    pub name_servers: Vec<String>,
+    /// Which labels Routes may have.
+    pub label_rules: LabelRules,
+    /// What of a Router cannot be used, a sentence for each fault: its sender is warned.
+    pub examine: Examine,
+    /// Which labels' names in a Router's zone do not lead to it: the sender is warned of the routes that have them.
+    pub taken: Taken,
+}
+
+/// Tells the labels of a Router's zone whose names lead elsewhere, and why, in words that follow the name.
+pub type Taken = Box<dyn Fn(&serde_json::Value) -> Vec<(String, String)> + Send + Sync>;
+
+/// Tells the faults of a Router.
+pub type Examine = Box<dyn Fn(&serde_json::Value) -> Vec<String> + Send + Sync>;
+
+/// The API server. Clones are handles to one server.
+#[derive(Clone)]
+pub struct ApiServer {
+    shared: Arc<Shared>,
+}
+
+/// What handlers share.
+pub(crate) struct Shared {
+    pub(crate) store: Arc<dyn Engine>,
+    pub(crate) cache: WatchCache,
+    pub(crate) domain: String,
+    pub(crate) authenticator: Arc<Authenticator>,
+    audit: OnceLock<Arc<Audit>>,
+    pub(crate) backup: backup::Place,
+    pub(crate) platform: OnceLock<Platform>,
+    limits: OnceLock<Limits>,
+    refusals: Arc<Refusals>,
+    /// Fires when the server stops; ends watches.
+    pub(crate) stopping: CancellationToken,
+    requests: Arc<Shares>,
+    watches: Arc<Shares>,
+    worked_on: Semaphore,
+    pub(crate) turns: work::Turns,
+}
+
+impl ApiServer {
+    /// A server over `store`. It answers 503 until [`Self::run`] has filled its cache.
+    pub fn new(store: Arc<impl Store>, settings: Settings) -> Self {
+        let shared = Shared {
+            store,
+            cache: WatchCache::new(),
+            domain: settings.domain,
+            authenticator: settings.authenticator,
+            audit: OnceLock::new(),
+            backup: backup::Place::default(),
+            platform: OnceLock::new(),
+            limits: OnceLock::new(),
+            refusals: Arc::default(),
+            stopping: CancellationToken::new(),
+            requests: Shares::new(REQUESTS_MAX),
+            watches: Shares::new(WATCHES_MAX),
+            worked_on: Semaphore::new(WORKED_ON_MAX),
+            turns: work::Turns::new(),
+        };
+        ApiServer { shared: Arc::new(shared) }
+    }
+
+    /// Writes requests down in `audit` from now on. To be called once, before the first request.
+    pub fn audit_to(&self, audit: Arc<Audit>) {
+        // A second log would split the story in two; the first one keeps it.
+        let _ = self.shared.audit.set(audit);
+    }
+
+    /// Serves backups that `source` writes from now on. To be called once, before the first request.
+    pub fn back_up_with(&self, source: backup::Source) {
+        self.shared.backup.set(source);
+    }
+
+    /// Tells of the platform, from now on. To be called once, before the first request.
+    pub fn know_platform(&self, platform: Platform) {
+        // The first one counts, as with the others.
+        let _ = self.shared.platform.set(platform);
+    }
+
+    /// Sets the limits, which have their defaults otherwise. To be called once, before the first request.
+    pub fn limit_to(&self, limits: Limits) {
+        // The first one counts, as with the others.
+        let _ = self.shared.limits.set(limits);
+    }
+
+    /// How many requests each limit refused.
+    pub fn refusals(&self) -> &Arc<Refusals> {
+        &self.shared.refusals
+    }
+
+    /// Keeps the cache, collects garbage and ends namespaces until `cancel` fires; then watches end, too.
+    pub async fn run(&self, cancel: CancellationToken) {
+        let shared = &self.shared;
+        let _stop = shared.stopping.clone().drop_guard();
+        tokio::join!(
+            shared.cache.run(&*shared.store, &cancel),
+            namespaces::run(shared, &cancel),
+            garbage::run(shared, &cancel),
+            async {
+                cancel.cancelled().await;
+                shared.stopping.cancel();
+            }
+        );
+    }
+
+    /// Whether requests can be answered: the cache is filled and the first namespaces are there.
+    pub fn is_ready(&self) -> bool {
+        self.shared.is_ready()
+    }
+
+    /// Waits until [`Self::is_ready`].
+    pub async fn ready(&self) {
+        while !self.is_ready() {
+            self.shared.cache.reaches(self.shared.cache.applied() + 1, Duration::from_millis(50)).await;
+        }
+    }
+
+    /// The server as a service: behind the TLS listener, or as the service of a [`kube::Client`] in this process, whose
+    /// requests then carry an [`Identity`] in their extensions.
+    pub fn router(&self) -> axum::Router {
+        axum::Router::new().fallback(serve).with_state(self.shared.clone())
+    }
+}
+
+/// Answers one request, whatever it is.
+async fn serve(State(shared): State<Arc<Shared>>, request: Request<Body>) -> Response {
+    let received = Timestamp::now();
+    let (parts, body) = request.into_parts();
+    let head = parts.method == Method::HEAD;
+    let id = uuid::Uuid::new_v4().to_string();
+    let mut facts = Facts::default();
+    // A fault of ours in one request must not take the connection, and with it others' requests, along.
+    let answer = AssertUnwindSafe(shared.answer(&parts, body, &mut facts)).catch_unwind().await;
+    let answer = answer.unwrap_or_else(|_| {
+        tracing::error!(method = %parts.method, path = parts.uri.path(), "a request made the API server panic");
+        Err(ApiError::internal("the request met a fault of the server's own"))
+    });
+    if let Some(audit) = shared.audit.get() {
+        let ending = match &answer {
+            Ok(response) => {
+                let made = response.extensions().get::<Made>();
+                Ending { code: response.status().as_u16(), failure: None, made }
+            }
+            Err(error) => Ending { code: error.code, failure: Some((error.reason, &error.message)), made: None },
+        };
+        audit.record(&id, &parts, received, &facts, &ending);
+    }
+    if let Err(ApiError { limit: Some(limit), .. }) = &answer {
+        shared.refusals.count(*limit);
+    }
+    let mut response = answer.unwrap_or_else(IntoResponse::into_response);
+    if let Ok(id) = HeaderValue::from_str(&id) {
+        response.headers_mut().insert("audit-id", id);
+    }
+    if head { response.map(|_| Body::empty()) } else { response }
+}
+
+impl Shared {
+    /// The doors, in their order.
+    async fn answer(self: &Arc<Self>, parts: &Parts, body: Body, facts: &mut Facts) -> Result<Response, ApiError> {
+        let target = Target::parse(&parts.uri)?;
+        facts.target = Some(target.clone());
+        let query = Query::parse(&parts.uri);
+        let sender = self.authenticator.authenticate(parts).await?;
+        let proof = sender.proof.clone();
+        facts.sender = Some(sender.clone());
+        facts.subject = auth::impersonate::impersonate(parts, &sender.identity)?;
+        let himself = || Subject { identity: sender.identity.clone(), uid: None, extra: Default::default() };
+        let subject = facts.subject.clone().unwrap_or_else(himself);
+        let verb = match &target {
+            Target::Resource(resource) => Some(resource.verb(&parts.method, &query)?),
+            Target::Review { .. } if parts.method != Method::POST => return Err(ApiError::method_not_allowed()),
+            Target::Review { .. } => Some(Verb::Create),
+            Target::Path(_) => None,
+        };
+        facts.verb = verb;
+        authorize(&subject.identity, &target, verb, &parts.method)?;
+        let share = self.share(verb, &subject.identity, &proof)?;
+        let mut response = self.dispatch(target, verb, query, &subject, parts, body).await?;
+        if sender.identity.user.starts_with(shares::OWN_PREFIX) {
+            response.extensions_mut().insert(httpd::OfPlatform);
+        }
+        Ok(self.held(response, share, proof, verb == Some(Verb::Watch)))
+    }
+
+    /// A place among the requests or watches; none for what is answered from nothing but its path, and for our own loops.
+    fn share(&self, verb: Option<Verb>, identity: &Identity, proof: &Proof) -> Result<Option<Share>, ApiError> {
+        let shares = match verb {
+            None => return Ok(None),
+            Some(_) if *proof == Proof::InProcess => return Ok(None),
+            Some(Verb::Watch) => &self.watches,
+            Some(_) => &self.requests,
+        };
+        shares.take(&identity.user).map(Some).ok_or_else(ApiError::too_many_requests)
+    }
+
+    /// `response`, which keeps its share until the client has consumed it. A watch outlasts the look at its credentials, so
+    /// it ends when they do; a list that ended so would be taken for whole.
+    fn held(&self, response: Response, share: Option<Share>, proof: Proof, is_watch: bool) -> Response {
+        let Some(share) = share else { return response };
+        let is_stream = response.body().size_hint().exact().is_none();
+        response.map(|body| match is_watch && is_stream {
+            true => {
+                let refused = self.authenticator.clone().until_refused(proof);
+                httpd::holding(Body::from_stream(body.into_data_stream().take_until(refused.boxed())), share)
+            }
+            false => httpd::holding(body, share),
+        })
+    }
+
+    async fn dispatch(
+        self: &Arc<Self>,
+        target: Target,
+        verb: Option<Verb>,
+        query: Query,
+        subject: &Subject,
+        parts: &Parts,
+        body: Body,
+    ) -> Result<Response, ApiError> {
+        let identity = &subject.identity;
+        let resource = match target {
+            Target::Path(path) => return self.path(&path, &query, parts),
+            Target::Review { review, namespace } => {
+                let asked = handlers::body::read_review(&parts.headers, &read(body).await?)?;
+                let answer = review.answer(subject, namespace.as_deref(), asked)?;
+                return Ok(respond::json(http::StatusCode::CREATED, answer.to_string()));
+            }
+            Target::Resource(resource) => resource,
+        };
+        if !self.is_ready() {
+            return Err(match self.store.full() {
+                Some(needed) => store::Error::Full { needed }.into(),
+                None => ApiError::unavailable("the server is starting, please try again"),
+            });
+        }
+        let verb = verb.ok_or_else(ApiError::method_not_allowed)?;
+        let call = Call { server: self, resource, query, identity, headers: &parts.headers };
+        if verb == Verb::Watch {
+            return handlers::watch::watch(&call).await;
+        }
+        // What a client makes us wait for comes first, on its own share; then the work.
+        let body = match verb {
+            Verb::Get | Verb::List | Verb::Watch => {
+                handlers::get::wait_for_wanted(&call).await?;
+                Bytes::new()
+            }
+            Verb::Create | Verb::Update | Verb::Patch | Verb::Delete | Verb::DeleteCollection => read(body).await?,
+        };
+        let answer = async {
+            let _permit = match parts.extensions.get::<Identity>() {
+                Some(_) => None,
+                None => Some(self.worked_on.acquire().await.expect("the semaphore is never closed")),
+            };
+            let is_large = body.len() >= work::BODY_LARGE && matches!(verb, Verb::Create | Verb::Update | Verb::Patch);
+            let _turn = self.turns.take(is_large).await;
+            let handling = async {
+                match verb {
+                    Verb::Get => handlers::get::get(&call).await,
+                    Verb::List => handlers::list::list(&call).await,
+                    Verb::Create => handlers::create::create(&call, &body).await,
+                    Verb::Update => handlers::update::update(&call, &body).await,
+                    Verb::Patch => handlers::patch::patch(&call, &body).await,
+                    Verb::Delete => handlers::delete::delete(&call, &body).await,
+                    Verb::DeleteCollection => handlers::delete::delete_collection(&call, &body).await,
+                    Verb::Watch => Err(ApiError::method_not_allowed()),
+                }
+            };
+            work::wait_beside(is_large, handling).await
+        };
+        tokio::time::timeout(REQUEST_TIME_MAX, answer)
+            .await
+            .unwrap_or_else(|_| Err(ApiError::timeout("the request took longer than a minute")))
+    }
+
+    /// Everything that is no object.
+    fn path(&self, path: &str, query: &Query, parts: &Parts) -> Result<Response, ApiError> {
+        let found = health::answer(self, path, query)
+            .or_else(|| backup::answer(&self.backup, path, &parts.method))
+            .or_else(|| discovery::answer(path, &parts.headers))
+            .or_else(|| openapi::answer(path, query, &parts.headers));
+        match found {
+            Some(_) if parts.method != Method::GET && parts.method != Method::HEAD => {
+                Err(ApiError::method_not_allowed())
+            }
+            Some(response) => response,
+            None if discovery::is_in_built_in_group(path) => Err(ApiError::no_such_resource()),
+            None => Ok(respond::not_found()),
+        }
+    }
+
+    /// The limits.
+    pub(crate) fn limits(&self) -> Limits {
+        self.limits.get().copied().unwrap_or_default()
+    }
+
+    /// Whether requests can be answered.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.cache.applied() > 0 && namespaces::are_there(self)
+    }
+}
+
+fn authorize(identity: &Identity, target: &Target, verb: Option<Verb>, method: &Method) -> Result<(), ApiError> {
+    let verb = verb.map(Verb::as_str);
+    match target {
+        Target::Resource(resource) => {
+            let path = resource.path();
+            let (namespace, name) = (resource.namespace.as_deref(), resource.name.as_deref());
+            let access = Access::resource(verb.unwrap_or_default(), resource.kind.group, &path, namespace, name);
+            rules::authorize(identity, &access)
+        }
+        Target::Review { review, namespace } => {
+            let access = Access::resource("create", review.group, review.plural, namespace.as_deref(), None);
+            rules::authorize(identity, &access)
+        }
+        Target::Path(path) => {
+            let verb = method.as_str().to_ascii_lowercase();
+            let verb = if verb == "head" { "get" } else { verb.as_str() };
+            // Health names its checks below its path: `/readyz/cache`.
+            rules::authorize(identity, &Access::Path { verb, path: health::root_of(path) })
+        }
+    }
+}
+
+/// Reads a whole body within its bounds.
+async fn read(body: Body) -> Result<Bytes, ApiError> {
+    let collected = tokio::time::timeout(BODY_TIME_MAX, Limited::new(body, BODY_OCTETS_MAX).collect()).await;
+    match collected {
+        Ok(Ok(collected)) => Ok(collected.to_bytes()),
+        Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => {
+            let message = format!("Request entity is too large: limit is {BODY_OCTETS_MAX}");
+            Err(ApiError::too_large(message).limited(Limit::RequestBody))
+        }
+        Ok(Err(error)) => Err(ApiError::bad_request(format!("the body could not be read: {error}"))),
+        Err(_) => Err(ApiError::new(408, "Timeout", "the body did not arrive in time")),
+    }
+}

@@ -1,0 +1,221 @@
+//! Namespaces: those that are always there, and the end of those that are deleted.
+//!
+//! A deleted namespace is `Terminating`: nothing new is taken into it (`handlers::create`), and this loop deletes what is in
+//! it. When nothing is left it lets go of the namespace, which is gone with its last finalizer. As long as something holds
+//! it, its conditions say what.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use super::Shared;
+use super::error::ApiError;
+use super::handlers::create::create_object;
+use super::handlers::delete::{Deletion, Propagation, delete_object};
+use super::handlers::update::change;
+use super::handlers::write::{Part, Writer, whole_seconds};
+use super::registry::{Kind, find, kinds};
+use signpost_api::identity::{GROUP_MASTERS, Identity, USER_CONTROLLER};
+use signpost_api::text::{MESSAGE_OCTETS_MAX, cut};
+
+/// The namespaces that are always there.
+const ALWAYS: [&str; 2] = ["default", "kube-system"];
+/// How long to let changes gather before terminating namespaces are looked at again.
+const GATHER: Duration = Duration::from_millis(50);
+/// How long until another try when something did not work or is held by a finalizer.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// The most failures that the conditions of a namespace tell of.
+const FAILURES_TOLD_MAX: usize = 8;
+
+/// The identity of the server's own loops, which may do what is needed.
+pub(crate) fn own_identity() -> Identity {
+    Identity { user: USER_CONTROLLER.to_owned(), groups: vec![GROUP_MASTERS.to_owned()] }
+}
+
+fn kind() -> &'static Kind {
+    find("", "v1", "namespaces").expect("namespaces are always served")
+}
+
+/// Whether the namespaces that are always there are.
+pub(crate) fn are_there(server: &Shared) -> bool {
+    let shelf = server.cache.shelf(kind());
+    ALWAYS.iter().all(|name| shelf.exists(name))
+}
+
+/// Keeps the permanent namespaces and ends the others, until `cancel` fires.
+pub(crate) async fn run(server: &Arc<Shared>, cancel: &CancellationToken) {
+    let work = async {
+        loop {
+            server.cache.reaches(1, RETRY).await;
+            if server.cache.applied() > 0 {
+                break;
+            }
+        }
+        let mut told = None;
+        while let Err(error) = make(server).await {
+            // A full disk is told by the store.
+            let told_of = Some((error.code, error.reason));
+            if error.code != 507 && told != told_of {
+                tracing::warn!(%error, "the first namespaces could not be made yet");
+                told = told_of;
+            }
+            tokio::time::sleep(RETRY).await;
+        }
+        loop {
+            let seen = server.cache.applied();
+            let terminating: Vec<_> =
+                server.cache.snapshot(kind(), "").objects.into_iter().filter(|namespace| namespace.deleting).collect();
+            let mut wait = Duration::from_secs(60);
+            for namespace in &terminating {
+                wait = RETRY;
+                if let Err(error) = end(server, namespace.name()).await {
+                    tracing::warn!(namespace = namespace.name(), %error, "the namespace cannot end yet");
+                }
+            }
+            server.cache.reaches(seen + 1, wait).await;
+            tokio::time::sleep(GATHER).await;
+        }
+    };
+    cancel.run_until_cancelled(work).await;
+}
+
+async fn make(server: &Arc<Shared>) -> Result<(), ApiError> {
+    let identity = own_identity();
+    let writer = Writer::internal(server, kind(), None, &identity);
+    for name in ALWAYS {
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+        match create_object(&writer, namespace, false).await {
+            // One that is damaged is there, too, and is no reason to serve nothing.
+            Err(error) if error.reason != "AlreadyExists" && !error.is_damaged() => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Deletes what is in a namespace, or, when nothing is, lets go of it.
+async fn end(server: &Arc<Shared>, namespace: &str) -> Result<(), ApiError> {
+    let identity = own_identity();
+    let prefix = format!("{namespace}/");
+    let deletion = Deletion { propagation: Some(Propagation::Background), ..Deletion::default() };
+    let mut failed = Vec::new();
+    let mut remaining = Remaining::default();
+    for kind in kinds().iter().filter(|kind| kind.namespaced && kind.view.is_none()) {
+        let writer = Writer::internal(server, kind, Some(namespace), &identity);
+        for object in server.cache.snapshot(kind, &prefix).objects {
+            if object.deleting {
+                continue;
+            }
+            match delete_object(&writer, object.name(), &deletion).await {
+                Err(error) if error.code != 404 => failed.push(error),
+                _ => {}
+            }
+        }
+        let left = server.cache.snapshot(kind, &prefix);
+        left.damaged.iter().for_each(|_| remaining.count(kind, &Value::Null));
+        for object in left.objects {
+            remaining.count(kind, &object.tree_without_managed_fields());
+        }
+    }
+    if !remaining.resources.is_empty() {
+        tell(server, namespace, &remaining, &failed).await?;
+        return failed.pop().map_or(Ok(()), Err);
+    }
+    let writer = Writer::internal(server, kind(), None, &identity);
+    change(&writer, namespace, Part::Finalize, |live| {
+        let mut new = live.tree.clone();
+        new["spec"]["finalizers"] = json!([]);
+        Ok((new, true))
+    })
+    .await
+    .map(|_| ())
+}
+
+/// What is still in a namespace that ends.
+#[derive(Default)]
+struct Remaining {
+    /// How many objects of each resource, such as `routes.signpost.dev`.
+    resources: BTreeMap<String, usize>,
+    /// How many objects each finalizer holds.
+    finalizers: BTreeMap<String, usize>,
+}
+
+impl Remaining {
+    fn count(&mut self, kind: &Kind, object: &Value) {
+        *self.resources.entry(format!("{}.{}", kind.plural, kind.group)).or_default() += 1;
+        let finalizers = object["metadata"]["finalizers"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        for finalizer in finalizers {
+            *self.finalizers.entry(finalizer.to_owned()).or_default() += 1;
+        }
+    }
+
+    /// Type, whether it holds, reason and message of each condition, in the words of Kubernetes, which tools look for.
+    fn conditions(&self, failed: &[ApiError]) -> [(&'static str, bool, &'static str, String); 5] {
+        let list = |counts: &BTreeMap<String, usize>, verb: &str| {
+            let told: Vec<String> =
+                counts.iter().map(|(what, count)| format!("{what} {verb} {count} resource instances")).collect();
+            told.join(", ")
+        };
+        let failures: Vec<String> = failed.iter().take(FAILURES_TOLD_MAX).map(ToString::to_string).collect();
+        let deletion = match failures.is_empty() {
+            true => {
+                (false, "ContentDeleted", "All content successfully deleted, may be waiting on finalization".into())
+            }
+            false => {
+                (true, "ContentDeletionFailed", format!("Failed to delete all resource types: {}", failures.join(", ")))
+            }
+        };
+        let content = format!("Some resources are remaining: {}", list(&self.resources, "has"));
+        let finalizers = match self.finalizers.is_empty() {
+            true => (false, "ContentHasNoFinalizers", "All content-preserving finalizers finished".into()),
+            false => {
+                let told = list(&self.finalizers, "in");
+                (
+                    true,
+                    "SomeFinalizersRemain",
+                    format!("Some content in the namespace has finalizers remaining: {told}"),
+                )
+            }
+        };
+        let discovered = "All resources successfully discovered".into();
+        let parsed = "All legacy kube types successfully parsed".into();
+        [
+            ("NamespaceDeletionDiscoveryFailure", false, "ResourcesDiscovered", discovered),
+            ("NamespaceDeletionGroupVersionParsingFailure", false, "ParsedGroupVersions", parsed),
+            ("NamespaceDeletionContentFailure", deletion.0, deletion.1, deletion.2),
+            ("NamespaceContentRemaining", true, "SomeResourcesRemain", content),
+            ("NamespaceFinalizersRemaining", finalizers.0, finalizers.1, finalizers.2),
+        ]
+    }
+}
+
+/// Says in the conditions of a namespace what it waits for. Nothing is written when they say so already.
+async fn tell(
+    server: &Arc<Shared>,
+    namespace: &str,
+    remaining: &Remaining,
+    failed: &[ApiError],
+) -> Result<(), ApiError> {
+    let identity = own_identity();
+    let writer = Writer::internal(server, kind(), None, &identity);
+    let conditions = remaining.conditions(failed);
+    let told = change(&writer, namespace, Part::Status, |live| {
+        let mut new = live.tree.clone();
+        let before = live.tree["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        let told = conditions.iter().map(|(kind, holds, reason, message)| {
+            let status = if *holds { "True" } else { "False" };
+            let same = before.iter().find(|found| found["type"] == *kind && found["status"] == status);
+            let since =
+                same.map_or_else(|| whole_seconds(writer.now).into(), |same| same["lastTransitionTime"].clone());
+            let message = cut(message, MESSAGE_OCTETS_MAX);
+            json!({"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": since})
+        });
+        new["status"]["conditions"] = told.collect();
+        Ok((new, false))
+    });
+    told.await.map(|_| ())
+}

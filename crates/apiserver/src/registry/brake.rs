@@ -1,0 +1,349 @@
+//! Brake: a loss that the name servers hold back. They make it and say who holds; an administrator decides.
+//!
+//! A name server's credential may be stolen. With it, nobody can decide: a new Brake has no decision, and only administrators
+//! may update the main resource. Nobody can change or remove what another user has entered either, until that entry lapses. The
+//! server writes the user's name into each entry. Name servers that share one user can change each other's entries.
+
+use futures::FutureExt as _;
+use futures::future::{self, BoxFuture};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::columns::{self, AGE, Cell, Column, Columns};
+use super::selectable::Selectable;
+use super::{Context, Kind, Operation, Reader, Rules, SideWrite, crd, field, known};
+use crate::auth::rules::{self, Access, Decision};
+use crate::error::{ApiError, Cause};
+use crate::schema::Schema;
+use crate::skim::Json;
+use signpost_api::v1alpha1::brake::{BRAKES_MAX, Brake, BrakeHolder, SILENCE_MAX};
+use signpost_api::v1alpha1::{CATEGORY, GROUP, VERSION};
+
+/// How a Brake began. What has become of it is told in its status by name servers, who may not decide.
+const FIXED: [&str; 5] = ["type", "objects", "known", "cause", "names"];
+
+pub(super) fn kind() -> Kind {
+    Kind {
+        group: GROUP,
+        version: VERSION,
+        kind: "Brake",
+        plural: "brakes",
+        singular: "brake",
+        short_names: &["brk"],
+        categories: &[CATEGORY],
+        namespaced: false,
+        has_status: true,
+        key_prefix: "/signpost.dev/brakes/",
+        schema: Schema::new(crd::schema_of::<Brake>()),
+        columns: Columns::new(COLUMNS),
+        selectable_fields: Selectable::new(&["spec.type", "spec.decision"]),
+        time_to_live: None,
+        view: None,
+        rules: &Brakes,
+    }
+}
+
+const COLUMNS: &[Column] = &[
+    Column {
+        name: "Type",
+        kind: "string",
+        priority: 0,
+        description: "Kind of the missing objects.",
+        reads: &["spec.type"],
+        cell: columns::shown,
+    },
+    Column {
+        name: "Objects",
+        kind: "integer",
+        priority: 0,
+        description: "How many are held.",
+        reads: &["status.objects", "status.objects", "spec.objects"],
+        cell: |read, _| Cell::As(now(read)),
+    },
+    Column {
+        name: "Known",
+        kind: "integer",
+        priority: 0,
+        description: "How many of this kind were known.",
+        reads: &["status.objects", "status.known", "spec.known"],
+        cell: |read, _| Cell::As(now(read)),
+    },
+    Column {
+        name: "Cause",
+        kind: "string",
+        priority: 0,
+        description: "How they came to be missing: `list` or `burst`.",
+        reads: &["spec.cause"],
+        cell: columns::shown,
+    },
+    Column {
+        name: "Decision",
+        kind: "string",
+        priority: 0,
+        description: "What an administrator has said: `approve` or `reject`.",
+        reads: &["spec.decision"],
+        cell: columns::shown,
+    },
+    Column {
+        name: "Holders",
+        kind: "string",
+        priority: 0,
+        description: "The name servers that hold.",
+        reads: &["status.holders"],
+        cell: |read, _| {
+            let holders = read[0].items().map(|holder| holder.get(["host", "server"]));
+            columns::list(holders.filter_map(|names| names.into_iter().find_map(Json::text)), 3)
+        },
+    },
+    AGE,
+    Column {
+        name: "Names",
+        kind: "string",
+        priority: 1,
+        description: "The first of the missing objects.",
+        reads: &["status.objects", "status.names", "spec.names"],
+        cell: |read, _| columns::list(now(read).items().filter_map(Json::text), 3),
+    },
+];
+
+/// What is held now, which the status says; what was when it began, until a name server has entered how many objects that are.
+fn now<'a>(read: &[Json<'a>]) -> Json<'a> {
+    let [objects, now, then] = *read else { return Json::default() };
+    if objects.is_null() { then } else { now }
+}
+
+struct Brakes;
+
+impl Rules for Brakes {
+    fn prepare_status(&self, context: &Context<'_>, old: &Value, new: &mut Value) {
+        let Some(entries) = new["status"]["holders"].as_array_mut() else { return };
+        for entry in entries.iter_mut().filter(|entry| entry.is_object()) {
+            let before = find(old, &entry["server"]).cloned().unwrap_or_default();
+            entry["user"] = before["user"].clone();
+            if *entry != before {
+                entry["user"] = json!(context.identity.user);
+                bound_times(entry, context.now);
+            }
+            if entry["user"].is_null() {
+                entry.as_object_mut().map(|entry| entry.remove("user"));
+            }
+        }
+    }
+
+    fn validate_create(&self, context: &Context<'_>, object: &Value) -> Vec<Cause> {
+        let mut causes = Vec::new();
+        for name in ["decision", "decidedAt"].into_iter().filter(|name| !object["spec"][*name].is_null()) {
+            let what = "may not be set at creation: an administrator decides later, by an update";
+            causes.push(field::forbidden(&format!("spec.{name}"), what));
+        }
+        // With one, a Brake would outlive its hold and block the next Brake of that name.
+        if !object["metadata"]["finalizers"].is_null() && !may_decide(context) {
+            causes.push(field::forbidden("metadata.finalizers", "only administrators may set finalizers on a Brake"));
+        }
+        causes
+    }
+
+    fn validate_update(&self, _context: &Context<'_>, old: &Value, new: &Value) -> Vec<Cause> {
+        let changed = FIXED.iter().filter(|name| old["spec"][**name] != new["spec"][**name]);
+        let what = "field is immutable: only decision and decidedAt may change";
+        let mut causes: Vec<Cause> =
+            changed.map(|name| field::invalid(&format!("spec.{name}"), &new["spec"][*name], what)).collect();
+        if old["spec"]["decision"] != new["spec"]["decision"] && !old["metadata"]["deletionTimestamp"].is_null() {
+            causes.push(field::forbidden("spec.decision", "the Brake is being deleted"));
+        }
+        causes
+    }
+
+    fn validate_status_update(&self, context: &Context<'_>, old: &Value, new: &Value) -> Vec<Cause> {
+        let changed = |entry: &&Value| find(new, &entry["server"]) != Some(*entry);
+        let refused = entries(old).filter(changed).filter(|entry| !may_change(context, entry));
+        refused.map(|entry| field::forbidden("status.holders", &not_yours(entry))).collect()
+    }
+
+    fn before_commit<'a>(
+        &'a self,
+        context: &'a Context<'a>,
+        operation: Operation<'a>,
+        reader: &'a dyn Reader,
+    ) -> BoxFuture<'a, Result<Vec<SideWrite>, ApiError>> {
+        let refused = match operation {
+            Operation::Delete { old, .. } => {
+                let name = old["metadata"]["name"].as_str().unwrap_or_default();
+                let theirs = entries(old).find(|entry| !may_change(context, entry));
+                theirs.map(|entry| ApiError::forbidden(known("Brake"), name, &not_yours(entry)))
+            }
+            Operation::Create(new) if !may_decide(context) => return within_number(new, reader).boxed(),
+            _ => None,
+        };
+        future::ready(refused.map_or(Ok(Vec::new()), Err)).boxed()
+    }
+}
+
+/// Refuses one Brake more than [`BRAKES_MAX`]: whoever has a name server's credential could fill the store with them.
+async fn within_number(new: &Value, reader: &dyn Reader) -> Result<Vec<SideWrite>, ApiError> {
+    if reader.list("Brake", None).await?.len() < BRAKES_MAX {
+        return Ok(Vec::new());
+    }
+    let name = new["metadata"]["name"].as_str().unwrap_or_default();
+    let message =
+        format!("there are {BRAKES_MAX} Brakes, the most that there may be: an administrator must delete some");
+    Err(ApiError::forbidden(known("Brake"), name, &message))
+}
+
+/// Brings times in the future down to [`SILENCE_MAX`] from now. So an entry lapses whatever its sender claims, and clocks may
+/// differ by as much.
+fn bound_times(entry: &mut Value, now: Timestamp) {
+    let latest = now.saturating_add(SILENCE_MAX).unwrap_or(now);
+    for name in ["since", "changedAt", "heardAt"] {
+        let time = entry[name].as_str().and_then(|text| text.parse::<Timestamp>().ok());
+        if time.is_some_and(|time| time > latest) {
+            entry[name] = json!(latest.to_string());
+        }
+    }
+}
+
+fn entries(brake: &Value) -> impl Iterator<Item = &Value> {
+    brake["status"]["holders"].as_array().into_iter().flatten()
+}
+
+fn find<'a>(brake: &'a Value, server: &Value) -> Option<&'a Value> {
+    entries(brake).find(|entry| entry["server"] == *server)
+}
+
+/// Whether the sender may decide: an administrator.
+fn may_decide(context: &Context<'_>) -> bool {
+    let access = Access::resource("update", GROUP, "brakes", None, None);
+    matches!(rules::decide(context.identity, &access), Decision::Allowed { .. })
+}
+
+/// Whether the sender may change an entry: it is the sender's, it lapsed, or the sender is an administrator. An entry that an
+/// older version stored names no user.
+fn may_change(context: &Context<'_>, entry: &Value) -> bool {
+    let is_own = entry["user"].as_str().is_none_or(|user| user == context.identity.user);
+    is_own || has_lapsed(entry, context.now) || may_decide(context)
+}
+
+fn has_lapsed(entry: &Value, now: Timestamp) -> bool {
+    serde_json::from_value::<BrakeHolder>(entry.clone()).is_ok_and(|holder| holder.silence(now) >= SILENCE_MAX)
+}
+
+fn not_yours(entry: &Value) -> String {
+    let [server, user] = ["server", "user"].map(|name| entry[name].as_str().unwrap_or_default());
+    format!("the entry of the name server {server:?} belongs to the user {user:?}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::{Objects, check_create, context};
+    use super::*;
+    use signpost_api::identity::{GROUP_MASTERS, Identity};
+
+    fn brake(holders: Value) -> Value {
+        json!({
+            "apiVersion": "signpost.dev/v1alpha1", "kind": "Brake", "metadata": {"name": "b", "uid": "u1"},
+            "spec": {"type": "Router", "objects": 3, "known": 3, "cause": "list"},
+            "status": {"holders": holders},
+        })
+    }
+
+    fn entry(server: &str, user: &str, heard: &str) -> Value {
+        json!({"server": server, "since": "2026-01-01T10:00:00Z", "generation": 1, "set": "s", "heardAt": heard, "user": user})
+    }
+
+    #[test]
+    fn nobody_decides_at_creation() {
+        let mut new = brake(json!([]));
+        assert_eq!(check_create("Brake", new.clone()), Vec::<String>::new());
+        new["spec"]["decision"] = json!("approve");
+        new["metadata"]["finalizers"] = json!(["example.org/x"]);
+        let found = check_create("Brake", new);
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!(found[0].starts_with("spec.decision: Forbidden") && found[1].starts_with("metadata.finalizers"));
+    }
+
+    #[test]
+    fn a_brake_that_is_being_deleted_is_not_decided() {
+        let old = brake(json!([]));
+        let mut new = old.clone();
+        new["spec"]["decision"] = json!("approve");
+        assert!(Brakes.validate_update(&context(), &old, &new).is_empty());
+        let mut going = old;
+        going["metadata"]["deletionTimestamp"] = json!("2026-01-01T11:59:00Z");
+        assert_eq!(Brakes.validate_update(&context(), &going, &new).len(), 1);
+    }
+
+    #[tokio::test]
+    async fn entries_belong_to_the_user_that_wrote_them() {
+        let recent = "2026-01-01T11:59:00Z";
+        let old = brake(json!([entry("ns1", "one", recent), entry("ns2", "two", recent)]));
+        let lapsed = brake(json!([entry("ns1", "one", recent), entry("ns2", "two", "2026-01-01T11:50:00Z")]));
+        let one = Identity::user("one");
+        let admin = Identity { user: "root".to_owned(), groups: vec![GROUP_MASTERS.to_owned()] };
+        let forged = |old: &Value| {
+            let mut new = old.clone();
+            new["status"]["holders"][1]["set"] = json!("forged");
+            new
+        };
+        let without = |at: usize, old: &Value| {
+            let mut new = old.clone();
+            new["status"]["holders"].as_array_mut().expect("a list").remove(at);
+            new
+        };
+        for (identity, old, new, is_allowed) in [
+            (&one, &old, old.clone(), true),
+            (&one, &old, without(0, &old), true),
+            (&one, &old, without(1, &old), false),
+            (&one, &old, forged(&old), false),
+            (&one, &lapsed, without(1, &lapsed), true),
+            (&one, &lapsed, forged(&lapsed), true),
+            (&admin, &old, forged(&old), true),
+            (&admin, &old, brake(json!([])), true),
+        ] {
+            let (context, mut new) = (Context { identity, ..context() }, new);
+            Brakes.prepare_status(&context, old, &mut new);
+            let found = Brakes.validate_status_update(&context, old, &new);
+            assert_eq!(found.is_empty(), is_allowed, "{identity:?} {new} {found:?}");
+        }
+        // The server writes the user, whatever the client sends; an entry that did not change keeps its user.
+        let context = Context { identity: &one, ..context() };
+        let mut new = old.clone();
+        new["status"]["holders"][0]["set"] = json!("more");
+        new["status"]["holders"][0]["user"] = json!("two");
+        new["status"]["holders"][1]["user"] = json!("one");
+        Brakes.prepare_status(&context, &old, &mut new);
+        assert_eq!(new["status"]["holders"][0]["user"], "one");
+        assert_eq!(new["status"]["holders"][1], old["status"]["holders"][1]);
+        // Times in the future are bounded, so that an entry lapses whatever it claims.
+        new["status"]["holders"][0]["heardAt"] = json!("2099-01-01T00:00:00Z");
+        Brakes.prepare_status(&context, &old, &mut new);
+        assert_eq!(new["status"]["holders"][0]["heardAt"], "2026-01-01T12:10:00Z");
+        // A deletion would remove the entries of others, too.
+        let (options, objects) = (Value::Null, Objects::new(Vec::new()));
+        for (old, is_allowed) in [(&old, false), (&lapsed, true), (&without(1, &old), true)] {
+            let delete = Operation::Delete { old, options: &options };
+            assert_eq!(Brakes.before_commit(&context, delete, &objects).await.is_ok(), is_allowed, "{old}");
+        }
+    }
+
+    #[tokio::test]
+    async fn the_number_of_brakes_is_bounded() {
+        let stored = |count: usize| {
+            let named = |number: usize| {
+                let mut brake = brake(json!([]));
+                brake["metadata"]["name"] = json!(format!("b{number}"));
+                brake
+            };
+            Objects::new((0..count).map(named).collect())
+        };
+        let new = brake(json!([]));
+        let one = Identity::user("one");
+        let admin = Identity { user: "root".to_owned(), groups: vec![GROUP_MASTERS.to_owned()] };
+        for (identity, count, is_allowed) in
+            [(&one, BRAKES_MAX - 1, true), (&one, BRAKES_MAX, false), (&admin, BRAKES_MAX, true)]
+        {
+            let context = Context { identity, ..context() };
+            let done = Brakes.before_commit(&context, Operation::Create(&new), &stored(count)).await;
+            assert_eq!(done.is_ok(), is_allowed, "{identity:?} {count}");
+        }
+    }
+}

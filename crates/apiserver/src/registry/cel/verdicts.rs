@@ -1,0 +1,722 @@
+//! One table of good and bad objects, judged twice: by the Rust rules, and by the definition's schema and CEL rules.
+
+use std::collections::BTreeSet;
+use std::sync::LazyLock;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube_cel::{Validator, compile_schema};
+use serde_json::{Value, json};
+
+use super::super::fixture::{NOW, check_create, check_update, context};
+use super::super::{crd, known, metadata};
+use super::cost;
+use crate::schema::{self, Node};
+use signpost_api::names;
+
+/// A kind, the stored object's spec and status if it is an update, the new one's, and whether it is good. All are named as
+/// [`object`] says unless they bring metadata.
+type Case = (&'static str, Option<Value>, Value, bool);
+
+fn definition(kind: &str) -> Value {
+    static ALL: LazyLock<Vec<CustomResourceDefinition>> = LazyLock::new(|| crd::crds(Some(context().domain)));
+    let found = ALL.iter().find(|definition| definition.spec.names.kind == kind).expect("a kind of ours");
+    serde_json::to_value(found).expect("JSON")["spec"]["versions"][0]["schema"]["openAPIV3Schema"].clone()
+}
+
+fn object(kind: &str, mut parts: Value) -> Value {
+    parts["apiVersion"] = json!("signpost.dev/v1alpha1");
+    parts["kind"] = json!(kind);
+    if parts["metadata"].is_null() {
+        let name = if kind == "Zone" { "s1.v3.example" } else { "n-r" };
+        parts["metadata"] = json!({"name": name});
+        if known(kind).namespaced {
+            parts["metadata"]["namespace"] = json!("n");
+        }
+    }
+    parts
+}
+
+/// What a cluster finds: the faults of the schema, of the metadata, and of the rules, whose texts are noted in `broken`.
+///
+/// A cluster does not fill in what our server fills in beyond the schema's defaults (a Router's `dns`), so that is done.
+fn faults_in_cluster(kind: &str, old: Option<&Value>, new: &Value, broken: &mut BTreeSet<String>) -> Vec<String> {
+    let (kind, definition) = (known(kind), definition(kind));
+    let schema = Node::of(&definition);
+    let context = context();
+    let mut new = new.clone();
+    let old = old.cloned().map(|mut old| {
+        schema::apply_defaults(&schema, &mut old);
+        old
+    });
+    match &old {
+        None => kind.rules.prepare_create(&context, &mut new),
+        Some(old) => kind.rules.prepare_update(&context, old, &mut new),
+    }
+    schema::apply_defaults(&schema, &mut new);
+    let mut found: Vec<String> = schema::validate(&schema, &new)
+        .into_iter()
+        .chain(metadata::validate(kind, old.as_ref(), &new))
+        .map(|cause| format!("{}: {}", cause.field, cause.message))
+        .collect();
+    // A cluster does not run rules on what the schema refuses.
+    if found.is_empty()
+        && let Err(errors) = Validator::new().validate(&definition, &new, old.as_ref())
+    {
+        for error in errors.iter() {
+            broken.insert(error.rule.clone());
+            found.push(format!("{}: {} ({:?})", error.field_path, error.message, error.kind));
+        }
+    }
+    found
+}
+
+#[test]
+fn both_give_the_same_verdicts() {
+    let (mut broken, mut wrong) = (BTreeSet::new(), Vec::new());
+    for (kind, old, new, good) in cases() {
+        let (old, new) = (old.map(|old| object(kind, old)), object(kind, new));
+        let ours = match &old {
+            None => check_create(kind, new.clone()),
+            Some(old) => check_update(kind, old, new.clone()),
+        };
+        if ours.is_empty() != good {
+            wrong.push(format!("our server: {kind} {old:?} {new} {ours:?}"));
+        }
+        let theirs = faults_in_cluster(kind, old.as_ref(), &new, &mut broken);
+        if theirs.is_empty() != good {
+            wrong.push(format!("a cluster: {kind} {old:?} {new} {theirs:?}"));
+        }
+    }
+    // A rule that no object breaks is not tested.
+    for kind in KINDS {
+        for rule in super::rules(kind, Some(context().domain)) {
+            if !broken.contains(&rule.rule) {
+                wrong.push(format!("no object of the table breaks this rule of {kind}: {}", rule.rule));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+const KINDS: [&str; 6] = ["Router", "Route", "RouteBinding", "NameClaim", "Zone", "Brake"];
+
+#[test]
+fn every_rule_compiles_at_its_place_and_is_cheap() {
+    for kind in KINDS {
+        let mut definition = definition(kind);
+        let (mut count, mut all) = (0, 0_u64);
+        for rule in super::rules(kind, Some(context().domain)) {
+            // With a margin, since the estimate of another version may be another one.
+            let cost = cost::cost(&definition, rule.place, &rule.rule);
+            assert!(cost <= cost::RULE_MAX / 2, "{kind} {}: {} costs {cost}", rule.place, rule.rule);
+            all = all.saturating_add(cost);
+            let place = super::at(&mut definition, rule.place);
+            let place = place.unwrap_or_else(|| panic!("{kind} has no {}", rule.place));
+            let compiled = compile_schema(place);
+            assert!(!compiled.has_errors(), "{kind} {}: {:?}", rule.place, compiled.compilation_errors());
+            assert!(rule.message.len() <= 2_048 && !rule.message.contains('\n'), "{}", rule.message);
+            // A field path leads to a field that the schema has. What metadata holds, it does not say.
+            if let Some(path) = rule.field {
+                let path = path.strip_prefix('.').unwrap_or_else(|| panic!("{kind}: {path} begins with a dot"));
+                let field = path.split('.').try_fold(&*place, |schema, name| schema["properties"].get(name));
+                assert!(field.is_some(), "{kind} {}: there is no field {path}", rule.place);
+            }
+            // Items of a list without keys are not known again after a change.
+            let is_in_list = rule.place.contains("[]") || rule.place.contains("{}");
+            assert!(!(is_in_list && rule.rule.contains("oldSelf")), "{kind} {}: {}", rule.place, rule.rule);
+            count += 1;
+        }
+        assert!(count > 0, "{kind}");
+        assert!(all <= cost::DEFINITION_MAX / 2, "{kind}: all rules together cost {all}");
+    }
+}
+
+#[test]
+fn the_definitions_are_structural() {
+    for kind in KINDS {
+        let mut faults = Vec::new();
+        structural(&definition(kind), "", &mut faults);
+        assert_eq!(faults, Vec::<String>::new(), "{kind}");
+    }
+}
+
+/// What a cluster demands of a schema: one type at each place, no references and no alternatives, keys of list-maps that are
+/// required or have a default, defaults that are valid.
+fn structural(schema: &Value, path: &str, faults: &mut Vec<String>) {
+    let Some(fields) = schema.as_object() else { return faults.push(format!("{path}: not an object")) };
+    let any = schema["x-kubernetes-int-or-string"] == true || schema["x-kubernetes-preserve-unknown-fields"] == true;
+    if !any && !schema["type"].is_string() {
+        faults.push(format!("{path}: no type"));
+    }
+    for name in ["$ref", "oneOf", "anyOf", "allOf", "not", "uniqueItems", "nullable", "definitions"] {
+        if fields.contains_key(name) {
+            faults.push(format!("{path}: {name}"));
+        }
+    }
+    // Clients refuse what is not of the field's type; a cluster takes it.
+    let is_of_type = |value: &Value| match schema["type"].as_str() {
+        Some("string") => value.is_string(),
+        Some("integer") => value.is_i64(),
+        _ => true,
+    };
+    if !schema["enum"].as_array().into_iter().flatten().all(is_of_type) {
+        faults.push(format!("{path}: a value of enum is not of its type"));
+    }
+    if fields.contains_key("properties") && fields.contains_key("additionalProperties") {
+        faults.push(format!("{path}: both properties and additionalProperties"));
+    }
+    if let Some(default) = fields.get("default") {
+        faults.extend(
+            schema::validate(&Node::of(schema), default).iter().map(|cause| format!("{path}: default {cause:?}")),
+        );
+    }
+    for key in schema["x-kubernetes-list-map-keys"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+        let item = &schema["items"];
+        let required = item["required"].as_array().is_some_and(|names| names.iter().any(|name| name == key));
+        if !required && item["properties"][key]["default"].is_null() {
+            faults.push(format!("{path}: the key {key} is neither required nor has a default"));
+        }
+    }
+    for (name, inner) in schema["properties"].as_object().into_iter().flatten() {
+        structural(inner, &format!("{path}.{name}"), faults);
+    }
+    for name in ["items", "additionalProperties"] {
+        if let Some(inner) = fields.get(name) {
+            structural(inner, &format!("{path}.{name}"), faults);
+        }
+    }
+}
+
+fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    cases.extend(routers());
+    cases.extend(routes());
+    cases.extend(bindings());
+    cases.extend(claims());
+    cases.extend(zones());
+    cases.extend(brakes());
+    cases
+}
+
+fn spec(spec: Value) -> Value {
+    json!({"spec": spec})
+}
+
+fn routers() -> Vec<Case> {
+    let mut cases: Vec<Case> = Vec::new();
+    let long = format!("{}.example", ["a".repeat(60), "b".repeat(60), "c".repeat(59)].join("."));
+    let too_long = format!("d{long}");
+    for (dns, good) in [
+        ("s1.v3.example", true),
+        ("shards.elsewhere.test", true),
+        ("_s.elsewhere.test", false),
+        ("s._s.elsewhere.test", false),
+        ("xn--bcher-kva.test", true),
+        ("test", true),
+        (&long, true),
+        (&too_long, false),
+        ("S1.v3.example", false),
+        ("s1.v3.example.", false),
+        ("s1..v3.example", false),
+        ("-s.test", false),
+        ("s_1.test", false),
+        ("*.test", false),
+        ("bücher.test", false),
+        ("v3.example", false),
+        ("example", false),
+        ("routes.v3.example", false),
+        ("x.routes.v3.example", false),
+        ("xroutes.v3.example", true),
+        ("av3.example", true),
+    ] {
+        cases.push(("Router", None, spec(json!({"dns": dns})), good));
+    }
+    for (ip, good) in [
+        ("192.0.2.1", true),
+        ("2001:db8::1", true),
+        ("2001:DB8:0::1", true),
+        ("127.0.0.1", true),
+        ("::1", true),
+        ("169.254.1.1", true),
+        ("fc00::1", true),
+        ("300.0.0.1", false),
+        ("192.0.2.01", false),
+        ("192.0.2.1/32", false),
+        ("host", false),
+        ("0.0.0.0", false),
+        ("::", false),
+        ("224.0.0.1", false),
+        ("239.1.1.1", false),
+        ("ff02::1", false),
+        ("255.255.255.255", false),
+        ("::ffff:192.0.2.1", false),
+        ("0:0:0:0:0:ffff:c000:201", false),
+        ("fe80::1", false),
+        ("fe80::1%eth0", false),
+    ] {
+        cases.push(("Router", None, spec(json!({"addresses": [{"ip": ip}]})), good));
+    }
+    for (a, b, good) in [
+        ("192.0.2.1", "192.0.2.2", true),
+        ("192.0.2.1", "192.0.2.1", false),
+        ("2001:db8::1", "2001:DB8:0::1", false),
+        ("2001:db8::1", "2001:db8::2", true),
+    ] {
+        cases.push(("Router", None, spec(json!({"addresses": [{"ip": a}, {"ip": b}]})), good));
+    }
+    for (record, good) in [
+        ("@ TXT \"x\"", true),
+        ("@\tCAA 0 issue \"ca.example\"", true),
+        ("ä TXT \"ö\"", true),
+        ("", false),
+        ("  \t\u{a0}\u{3000}", false),
+        ("$INCLUDE /etc/passwd", false),
+        (" \u{2003}$INCLUDE x", false),
+        ("a$b TXT x", true),
+        ("a A 192.0.2.1\nb A 192.0.2.2", false),
+        ("a\r", false),
+        ("a\u{85}b", false),
+        ("a\u{7f}", false),
+        ("a\0", false),
+    ] {
+        cases.push(("Router", None, spec(json!({"records": [record]})), good));
+    }
+    for (length, character, good) in [(8192, "x", true), (8193, "x", false), (4096, "ä", true), (4097, "ä", false)] {
+        cases.push(("Router", None, spec(json!({"records": [character.repeat(length)]})), good));
+    }
+    for (check, good) in [
+        (json!({"port": 80}), true),
+        (json!({}), false),
+        (json!({"port": 0}), false),
+        (json!({"port": 65_536}), false),
+        (json!({"port": 1, "type": "https", "insecure": true, "rise": 10, "fall": 1}), true),
+        (json!({"port": 1, "type": "udp"}), false),
+        (json!({"port": 1, "intervalSeconds": 0}), false),
+        (json!({"port": 1, "timeoutSeconds": 61}), false),
+        (json!({"port": 1, "panicThreshold": 101}), false),
+        (json!({"port": 1, "path": "/a?b=%20"}), true),
+        (json!({"port": 1, "path": "a"}), false),
+        (json!({"port": 1, "path": ""}), false),
+        (json!({"port": 1, "path": "/a b"}), false),
+        (json!({"port": 1, "path": "/\n"}), false),
+        (json!({"port": 1, "path": "/ä"}), false),
+        (json!({"port": 1, "expectedStatuses": "200,301-399"}), true),
+        (json!({"port": 1, "expectedStatuses": vec!["200-299"; 16].join(",")}), true),
+        (json!({"port": 1, "expectedStatuses": vec!["200"; 17].join(",")}), false),
+        (json!({"port": 1, "expectedStatuses": "600"}), false),
+        (json!({"port": 1, "expectedStatuses": "200-"}), false),
+        (json!({"port": 1, "expectedStatuses": "200,399-301"}), false),
+        (json!({"port": 1, "expectedStatuses": "2xx"}), false),
+        (json!({"port": 1, "host": "www.Shop.test"}), true),
+        (json!({"port": 1, "host": "localhost"}), true),
+        (json!({"port": 1, "host": "a b"}), false),
+        (json!({"port": 1, "host": "a."}), false),
+        (json!({"port": 1, "host": ""}), false),
+    ] {
+        cases.push(("Router", None, spec(json!({"healthCheck": check})), good));
+    }
+    for (capacity, good) in [
+        (json!({"soft": 5, "hard": 10}), true),
+        (json!({"soft": 10, "hard": 10}), true),
+        (json!({"soft": 11}), true),
+        (json!({"soft": 11, "hard": 10}), false),
+        (json!({"hard": -1}), false),
+    ] {
+        cases.push(("Router", None, spec(json!({"capacity": capacity})), good));
+    }
+    let long_label = "a".repeat(64);
+    let long_prefix = format!("{}/a", ["b".repeat(63).as_str(); 4].join("."));
+    for selector in ["routeSelector", "namespaceSelector"] {
+        for (key, value, good) in [
+            ("app", "shop", true),
+            ("example.com/app_1", "", true),
+            ("A.b-c", "A_1.b", true),
+            (&long_label[..63], &long_label[..63], true),
+            (&long_label, "x", false),
+            ("app", &long_label, false),
+            (&long_prefix, "x", false),
+            ("Example.com/app", "x", false),
+            ("a/b/c", "x", false),
+            ("/app", "x", false),
+            ("-a", "x", false),
+            ("app", "-", false),
+            ("app", "a b", false),
+        ] {
+            cases.push(("Router", None, spec(json!({selector: {"matchLabels": {key: value}}})), good));
+            let expression = json!([{"key": key, "operator": "In", "values": [value]}]);
+            cases.push(("Router", None, spec(json!({selector: {"matchExpressions": expression}})), good));
+        }
+        for (operator, values, good) in [
+            ("In", json!(["a"]), true),
+            ("NotIn", json!([]), false),
+            ("Exists", json!([]), true),
+            ("Exists", json!(["a"]), false),
+            ("DoesNotExist", Value::Null, true),
+            ("In", Value::Null, false),
+            ("exists", Value::Null, false),
+        ] {
+            let mut expression = json!({"key": "a", "operator": operator});
+            if !values.is_null() {
+                expression["values"] = values;
+            }
+            cases.push(("Router", None, spec(json!({selector: {"matchExpressions": [expression]}})), good));
+        }
+        let many: serde_json::Map<String, Value> = (0..65).map(|number| (format!("l{number}"), json!("x"))).collect();
+        cases.push(("Router", None, spec(json!({selector: {"matchLabels": many}})), false));
+    }
+    for (changed, good) in [
+        (json!({}), true),
+        (json!({"mode": "active-passive", "state": "draining", "ttl": 0, "weight": 1000}), true),
+        (json!({"mode": "passive"}), false),
+        (json!({"ttl": 86401}), false),
+        (json!({"weight": -1}), false),
+        (json!({"addresses": [{"ip": "192.0.2.1", "weight": 0}]}), false),
+        (json!({"addresses": [{}]}), false),
+    ] {
+        cases.push(("Router", None, spec(changed), good));
+    }
+    for (dns, good) in [(Some("a.v3.example"), true), (Some("b.v3.example"), false), (None, true)] {
+        let mut new = json!({"ttl": 5});
+        if let Some(dns) = dns {
+            new["dns"] = json!(dns);
+        }
+        cases.push(("Router", Some(spec(json!({"dns": "a.v3.example"}))), spec(new), good));
+    }
+    cases
+}
+
+fn routes() -> Vec<Case> {
+    let mut cases: Vec<Case> = Vec::new();
+    let long = format!("{}.test", "a".repeat(64));
+    for (host, good) in [
+        ("", true),
+        ("www.shop.test", true),
+        ("WWW.Shop.TEST", true),
+        ("*.shop.test", true),
+        ("_service.shop.test", true),
+        ("a-b.test", true),
+        ("1.test", true),
+        ("localhost", false),
+        ("*.test", false),
+        ("*", false),
+        ("a.*.test", false),
+        ("*.*.test", false),
+        ("*x.test", false),
+        ("www.shop.test.", false),
+        ("www..test", false),
+        ("-a.test", false),
+        ("a-.test", false),
+        ("a_b.test", false),
+        ("__a.test", false),
+        (&long, false),
+        ("bücher.test", false),
+        ("192.0.2.1", false),
+        ("a.1", false),
+        ("xn--.test", false),
+        ("v3.example", false),
+        ("a.V3.example", false),
+        ("*.v3.example", false),
+        ("av3.example", true),
+        ("example.com", true),
+    ] {
+        cases.push(("Route", None, spec(json!({"host": host})), good));
+    }
+    // Its own name, of the Route n-r in the namespace n, wherever a Router may be.
+    for (part, good) in [
+        (json!({"host": "n-n-r.s1.v3.example"}), true),
+        (json!({"host": "N-N-R.s1.V3.example"}), true),
+        (json!({"host": "n-other.s1.v3.example"}), false),
+        (json!({"host": "n-r.s1.v3.example"}), false),
+        (json!({"host": "*.n-n-r.s1.v3.example"}), false),
+        (json!({"host": "shop.s1.v3.example", "subdomain": "Shop"}), true),
+        (json!({"host": "shops.s1.v3.example", "subdomain": "shop"}), false),
+        (json!({"host": "n-n-r.s1.v3.example", "subdomain": "shop"}), false),
+    ] {
+        cases.push(("Route", None, spec(part), good));
+    }
+    let longest = "a".repeat(63);
+    for (subdomain, good) in [
+        ("shop", true),
+        ("Shop-1", true),
+        (longest.as_str(), true),
+        ("", false),
+        ("a.b", false),
+        ("a-", false),
+        ("a_b", false),
+        ("Routes", false),
+        ("localhost", false),
+        ("wpad", false),
+        ("ISATAP", false),
+        ("routes1", true),
+    ] {
+        cases.push(("Route", None, spec(json!({"subdomain": subdomain})), good));
+    }
+    for (path, good) in [
+        ("", true),
+        ("/", true),
+        ("/shop/a%20b", true),
+        ("/ä", true),
+        ("shop", false),
+        ("/a b", false),
+        ("/a\u{a0}b", false),
+        ("/a\u{2028}b", false),
+        ("/a\n", false),
+        ("/a\u{85}", false),
+        ("/a?x", false),
+        ("/a#x", false),
+    ] {
+        cases.push(("Route", None, spec(json!({"path": path})), good));
+    }
+    for (port, good) in [
+        (json!(80), true),
+        (json!(65535), true),
+        (json!(0), false),
+        (json!(65536), false),
+        (json!(-1), false),
+        (json!("https"), true),
+        (json!("a-1"), true),
+        (json!("80"), false),
+        (json!(""), false),
+        (json!("HTTP"), false),
+        (json!("a--b"), false),
+        (json!("-a"), false),
+        (json!("a-"), false),
+        (json!("abcdefghijklmno"), true),
+        (json!("abcdefghijklmnop"), false),
+        (json!(true), false),
+    ] {
+        cases.push(("Route", None, spec(json!({"port": {"targetPort": port}})), good));
+    }
+    for (part, good) in [
+        (json!({"to": {"name": "web"}}), true),
+        (json!({"to": {"kind": "", "name": "web"}}), false),
+        (json!({"to": {"kind": "Service"}}), false),
+        (json!({"to": {"name": "web", "weight": 257}}), false),
+        (json!({"tls": {"termination": "edge"}}), true),
+        (json!({"tls": {"termination": "none"}}), false),
+        (json!({"host": 7}), false),
+    ] {
+        cases.push(("Route", None, spec(part), good));
+    }
+    let own = "n-r.s1.v3.example";
+    let scheduled = |spec: Value| {
+        json!({"spec": spec, "status": {"phase": "scheduled", "router": "s1", "dns": own, "names": [
+            {"name": own, "type": "system"}, {"name": "n-r.routes.v3.example", "type": "alias"}]}})
+    };
+    let new = |spec: Value| json!({"spec": spec, "status": {"phase": "new"}});
+    for (old, after, good) in [
+        (new(json!({})), new(json!({"host": "a.shop.test", "subdomain": "b"})), true),
+        (new(json!({"host": "a.shop.test"})), new(json!({})), true),
+        (new(json!({})), new(json!({"host": own})), false),
+        (new(json!({})), new(json!({"host": "n-n-r.s1.v3.example"})), true),
+        (new(json!({"host": "n-n-r.s1.v3.example"})), new(json!({"host": "n-n-r.s1.v3.example", "path": "/x"})), true),
+        (
+            new(json!({"host": "n-n-r.s1.v3.example"})),
+            new(json!({"host": "n-n-r.s1.v3.example", "subdomain": "b"})),
+            false,
+        ),
+        (new(json!({})), new(json!({"subdomain": "routes"})), false),
+        (scheduled(json!({})), scheduled(json!({"path": "/x", "host": ""})), true),
+        (scheduled(json!({"host": ""})), scheduled(json!({})), true),
+        (scheduled(json!({})), scheduled(json!({"host": "a.shop.test"})), false),
+        (scheduled(json!({})), scheduled(json!({"host": own})), true),
+        (scheduled(json!({})), scheduled(json!({"host": "N-R.s1.v3.example"})), true),
+        (scheduled(json!({"host": own})), scheduled(json!({})), true),
+        (scheduled(json!({"host": own})), scheduled(json!({"host": own, "path": "/x"})), true),
+        (scheduled(json!({"host": "a.shop.test"})), scheduled(json!({"host": "a.shop.test", "path": "/"})), true),
+        (scheduled(json!({"host": "a.shop.test"})), scheduled(json!({})), false),
+        (scheduled(json!({"host": "a.shop.test"})), scheduled(json!({"host": "b.shop.test"})), false),
+        (scheduled(json!({"host": "a.shop.test"})), scheduled(json!({"host": own})), false),
+        (scheduled(json!({})), scheduled(json!({"subdomain": "b"})), false),
+        (scheduled(json!({"subdomain": "b"})), scheduled(json!({"subdomain": "b"})), true),
+        (scheduled(json!({"subdomain": "b"})), scheduled(json!({})), false),
+    ] {
+        cases.push(("Route", Some(old), after, good));
+    }
+    cases
+}
+
+fn bindings() -> Vec<Case> {
+    let binding = |change: Value| {
+        let mut spec = json!({"routeNamespace": "n", "routeName": "n-r", "routeUID": "u", "router": "s1",
+            "dns": "s1.v3.example", "label": "n-r", "strategy": "round-robin", "names": [
+                {"name": "n-r.s1.v3.example", "type": "system"}, {"name": "n-r.routes.v3.example", "type": "alias"}]});
+        spec.as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
+        json!({"spec": spec})
+    };
+    let names = |list: &[(&str, &str)]| {
+        let list: Vec<Value> = list.iter().map(|(kind, name)| json!({"name": name, "type": kind})).collect();
+        json!({"names": list})
+    };
+    let trails = |names: &[&str]| {
+        let trail = |name| json!({"name": name, "router": "s2", "since": NOW, "until": NOW});
+        json!({"trails": names.iter().map(trail).collect::<Vec<Value>>()})
+    };
+    let pending = |names: &[&str]| {
+        let mut change = trails(names);
+        change["trails"].as_array_mut().unwrap().iter_mut().for_each(|trail| trail["from"] = json!(NOW));
+        change
+    };
+    let (system, alias) = (("system", "n-r.s1.v3.example"), ("alias", "n-r.routes.v3.example"));
+    let long = format!("{}.test", ["a".repeat(60).as_str(); 4].join("."));
+    let mut cases: Vec<Case> = Vec::new();
+    for (change, good) in [
+        (json!({}), true),
+        (json!({"routeName": "other"}), false),
+        (json!({"routeUID": ""}), false),
+        (json!({"router": ""}), false),
+        (json!({"strategy": ""}), false),
+        (json!({"label": "n.r"}), false),
+        (json!({"label": ""}), false),
+        (json!({"label": "a".repeat(64)}), false),
+        (json!({"dns": "s2.v3.example"}), false),
+        (
+            json!({"dns": long, "label": "abcdefghij", "names": [
+            {"name": "x.test", "type": "system"}, {"name": "abcdefghij.routes.v3.example", "type": "alias"}]}),
+            false,
+        ),
+        (names(&[system, alias, ("custom", "www.shop.test")]), true),
+        (trails(&["n-r.s2.v3.example", "n-r.elsewhere.test"]), true),
+        (trails(&["n-r.s1.v3.example"]), false),
+        (trails(&["n-r."]), false),
+        (trails(&["n-x.s2.v3.example"]), false),
+        (trails(&["n-r.s2.v3.example", "n-r.s2.v3.example"]), false),
+        (pending(&["n-r.s2.v3.example"]), true),
+        (pending(&["n-r.s2.v3.example", "n-r.s3.v3.example"]), false),
+        (names(&[system]), false),
+        (names(&[alias]), false),
+        (names(&[system, ("alias", "n-r.routes.v4.example")]), false),
+        (names(&[system, alias, ("system", "x.s1.v3.example")]), false),
+        (names(&[system, alias, ("alias", "x.routes.v3.example")]), false),
+        (names(&[system, alias, ("custom", "a.shop.test"), ("custom", "b.shop.test")]), false),
+        (names(&[system, system, alias]), false),
+        (names(&[system, alias, ("other", "x")]), false),
+    ] {
+        cases.push(("RouteBinding", None, binding(change), good));
+    }
+    let moved = json!({"router": "s2", "dns": "s2.v3.example", "names": [
+        {"name": "n-r.s2.v3.example", "type": "system"}, {"name": "n-r.routes.v3.example", "type": "alias"}]});
+    let relabelled = json!({"label": "x", "names": [
+        {"name": "x.s1.v3.example", "type": "system"}, {"name": "x.routes.v3.example", "type": "alias"}]});
+    for (change, good) in [(moved, true), (json!({"routeUID": "v"}), false), (relabelled, false)] {
+        cases.push(("RouteBinding", Some(binding(json!({}))), binding(change), good));
+    }
+    cases
+}
+
+fn claims() -> Vec<Case> {
+    let claim = |name: &str, kind: &str, value: &str, more: Value| {
+        let mut spec = json!({"type": kind, "value": value, "since": NOW,
+            "holder": {"namespace": "n", "name": "r", "uid": "u"}});
+        spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        json!({"metadata": {"name": name}, "spec": spec})
+    };
+    let label = |more: Value| claim("n-r", "label", "n-r", more);
+    let host = |host: &str| claim(&names::host_claim_name(host), "host", host, json!({}));
+    let mut cases: Vec<Case> = Vec::new();
+    for (new, good) in [
+        (label(json!({})), true),
+        (claim("n-x", "label", "n-r", json!({})), false),
+        (claim("n.r", "label", "n.r", json!({})), false),
+        (claim("n-r", "label", "N-r", json!({})), false),
+        (host("www.shop.test"), true),
+        (host("*.shop.test"), true),
+        (host("localhost"), false),
+        (host("a.1"), false),
+        (claim("www.shop.test", "host", "www.shop.test", json!({})), false),
+        (claim("n-r", "name", "n-r", json!({})), false),
+        (label(json!({"quarantineUntil": NOW})), false),
+        (label(json!({"quarantineUntil": NOW, "releasedAt": NOW})), true),
+        (label(json!({"holder": {"namespace": "", "name": "r", "uid": "u"}})), false),
+        (label(json!({"holder": {"namespace": "n", "name": "", "uid": "u"}})), false),
+        (label(json!({"holder": {"namespace": "n", "name": "r", "uid": ""}})), false),
+        (label(json!({"holder": {"namespace": "n", "name": "r"}})), false),
+        (label(json!({"since": "today"})), false),
+    ] {
+        cases.push(("NameClaim", None, new, good));
+    }
+    let (past, future) = ("2000-01-01T00:00:00Z", "2100-01-01T00:00:00Z");
+    let held = || label(json!({}));
+    let quarantined = || label(json!({"releasedAt": past, "quarantineUntil": future}));
+    let again = || label(json!({"holder": {"namespace": "n", "name": "r", "uid": "v"}}));
+    let other = || label(json!({"holder": {"namespace": "m", "name": "r", "uid": "w"}}));
+    for (old, new, good) in [
+        (held(), again(), true),
+        (held(), quarantined(), true),
+        (held(), other(), false),
+        (quarantined(), again(), true),
+        (quarantined(), other(), false),
+        (label(json!({"releasedAt": past, "quarantineUntil": past})), other(), true),
+        (label(json!({"releasedAt": past})), other(), true),
+        (held(), claim("n-r", "label", "other", json!({})), false),
+        (
+            host("www.shop.test"),
+            claim(&names::host_claim_name("www.shop.test"), "host", "b.shop.test", json!({})),
+            false,
+        ),
+        (held(), claim("n-r", "host", "n-r.test", json!({})), false),
+    ] {
+        cases.push(("NameClaim", Some(old), new, good));
+    }
+    cases
+}
+
+fn zones() -> Vec<Case> {
+    let version = |digest: &str| json!({"serial": 1, "digest": digest, "at": NOW});
+    let mut cases: Vec<Case> = Vec::new();
+    for (new, good) in [
+        (json!({"type": "shard", "router": "s1", "versions": [version("00ffAB")]}), true),
+        (json!({"type": "parent"}), true),
+        (json!({"type": "parent", "router": ""}), true),
+        (json!({"type": "shard"}), false),
+        (json!({"type": "shard", "router": ""}), false),
+        (json!({"type": "alias", "router": "s1"}), false),
+        (json!({"type": "other"}), false),
+        (json!({"type": "parent", "versions": [version("")]}), false),
+        (json!({"type": "parent", "versions": [version("xyz")]}), false),
+        (json!({"type": "parent", "versions": [{"serial": -1, "digest": "0", "at": NOW}]}), false),
+        (json!({"type": "parent", "versions": [{"serial": 1, "digest": "0", "at": "now"}]}), false),
+    ] {
+        cases.push(("Zone", None, spec(new), good));
+    }
+    let long = format!("{}.test", "a".repeat(64));
+    for (name, good) in [("v3.example", true), ("test", true), (long.as_str(), false), ("a_b.test", false)] {
+        cases.push(("Zone", None, json!({"metadata": {"name": name}, "spec": {"type": "parent"}}), good));
+    }
+    let update = |kind: &str| spec(json!({"type": kind}));
+    cases.push(("Zone", Some(update("parent")), update("parent"), true));
+    cases.push(("Zone", Some(update("parent")), update("alias"), false));
+    cases
+}
+
+fn brakes() -> Vec<Case> {
+    let brake = |more: Value| {
+        let mut spec = json!({"type": "Router", "objects": 3, "known": 3, "cause": "list", "names": ["a", "b", "c"]});
+        spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        json!({"spec": spec})
+    };
+    let mut cases: Vec<Case> = Vec::new();
+    for (change, good) in [
+        (json!({}), true),
+        (json!({"names": vec!["a"; 20]}), true),
+        (json!({"names": vec!["a"; 21]}), false),
+        (json!({"type": "Zone"}), false),
+        (json!({"cause": "whim"}), false),
+        (json!({"objects": -1}), false),
+        (json!({"decision": "perhaps"}), false),
+    ] {
+        cases.push(("Brake", None, brake(change), good));
+    }
+    for (change, good) in [
+        (json!({"decision": "approve", "decidedAt": NOW}), true),
+        (json!({"decision": "reject"}), true),
+        (json!({"type": "RouteBinding"}), false),
+        (json!({"objects": 4}), false),
+        (json!({"known": 4}), false),
+        (json!({"cause": "burst"}), false),
+        (json!({"names": ["a", "b"]}), false),
+    ] {
+        cases.push(("Brake", Some(brake(json!({}))), brake(change), good));
+    }
+    cases
+}

@@ -1,0 +1,447 @@
+//! Event: what happened to an object, for people; one stored kind with two representations.
+//!
+//! Events are stored as core `v1` and also served as `events.k8s.io/v1`: the same object with other names for some fields.
+//! Both take writes. They expire after an hour.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+
+use super::columns::{self, Cell, Column, Columns, MakeCell};
+use super::labels::check_key;
+use super::selectable::Selectable;
+use super::{Context, Kind, Rules, View, field, metadata};
+use crate::error::Cause;
+use crate::schema::Schema;
+use crate::skim::Json;
+
+/// How long an event lives after its last write, as in Kubernetes.
+const TIME_TO_LIVE: Duration = Duration::from_secs(60 * 60);
+/// The longest message of an event without an `eventTime`. Kubernetes bounds it by the size of the object alone.
+const MESSAGE_CHARACTERS_MAX: u64 = 8_192;
+/// Longest note of an event in the new representation, in octets, as in Kubernetes.
+const NOTE_OCTETS_MAX: usize = 1024;
+/// Longest action, reason and reporting instance of an event with an `eventTime`, in octets, as in Kubernetes.
+const TEXT_OCTETS_MAX: usize = 128;
+/// Name of a field in `events.k8s.io/v1` and in core `v1`, where they differ.
+const NAMES: [(&str, &str); 7] = [
+    ("regarding", "involvedObject"),
+    ("note", "message"),
+    ("deprecatedSource", "source"),
+    ("deprecatedFirstTimestamp", "firstTimestamp"),
+    ("deprecatedLastTimestamp", "lastTimestamp"),
+    ("deprecatedCount", "count"),
+    ("reportingController", "reportingComponent"),
+];
+const CORE_API: &str = "v1";
+const NEW_API: &str = "events.k8s.io/v1";
+
+/// The stored representation, core `v1`.
+pub(super) fn core_kind() -> Kind {
+    let mut schema = metadata::of_built_in::<k8s_openapi::api::core::v1::Event>();
+    schema["properties"]["message"]["maxLength"] = json!(MESSAGE_CHARACTERS_MAX);
+    atomic(&mut schema, &["involvedObject", "related"]);
+    Kind {
+        group: "",
+        schema: Schema::new(schema),
+        columns: Columns::new(COLUMNS),
+        selectable_fields: Selectable::new(&[
+            "involvedObject.kind",
+            "involvedObject.namespace",
+            "involvedObject.name",
+            "involvedObject.uid",
+            "involvedObject.apiVersion",
+            "involvedObject.resourceVersion",
+            "involvedObject.fieldPath",
+            "reason",
+            "reportingComponent",
+            "source",
+            "type",
+        ]),
+        view: None,
+        rules: &CoreEvents,
+        ..both()
+    }
+}
+
+/// The view `events.k8s.io/v1`.
+pub(super) fn new_kind() -> Kind {
+    let mut schema = metadata::of_built_in::<k8s_openapi::api::events::v1::Event>();
+    schema["properties"]["note"]["maxLength"] = json!(MESSAGE_CHARACTERS_MAX);
+    atomic(&mut schema, &["regarding", "related"]);
+    Kind {
+        group: "events.k8s.io",
+        schema: Schema::new(schema),
+        columns: Columns::new(COLUMNS),
+        selectable_fields: Selectable::new(&[
+            "regarding.kind",
+            "regarding.namespace",
+            "regarding.name",
+            "regarding.uid",
+            "regarding.apiVersion",
+            "regarding.resourceVersion",
+            "regarding.fieldPath",
+            "reason",
+            "reportingController",
+            "type",
+        ]),
+        view: Some(View { from_stored: to_new, to_stored: to_core }),
+        rules: &NewEvents,
+        ..both()
+    }
+}
+
+fn both() -> Kind {
+    Kind {
+        group: "",
+        version: "v1",
+        kind: "Event",
+        plural: "events",
+        singular: "event",
+        short_names: &["ev"],
+        categories: &[],
+        namespaced: true,
+        has_status: false,
+        key_prefix: "/core/events/",
+        schema: Schema::new(Value::Null),
+        columns: Columns::new(&[]),
+        selectable_fields: Selectable::new(&[]),
+        time_to_live: Some(TIME_TO_LIVE),
+        view: None,
+        rules: &CoreEvents,
+    }
+}
+
+/// References to objects are one value each when they are merged.
+fn atomic(schema: &mut Value, names: &[&str]) {
+    for name in names {
+        schema["properties"][*name]["x-kubernetes-map-type"] = json!("atomic");
+    }
+}
+
+/// From the stored representation to `events.k8s.io/v1`.
+pub fn to_new(event: Value) -> Value {
+    renamed(event, NEW_API, |name| NAMES.iter().find(|(_, core)| *core == name).map(|(new, _)| *new))
+}
+
+/// From `events.k8s.io/v1` to the stored representation.
+pub fn to_core(event: Value) -> Value {
+    renamed(event, CORE_API, |name| NAMES.iter().find(|(new, _)| *new == name).map(|(_, core)| *core))
+}
+
+fn renamed(event: Value, api_version: &str, rename: impl Fn(&str) -> Option<&'static str>) -> Value {
+    let Value::Object(fields) = event else { return event };
+    let rename_all = |fields: Map<String, Value>, prefix: &str| -> Map<String, Value> {
+        let renamed = fields.into_iter().map(|(name, value)| {
+            let new = name.strip_prefix(prefix).and_then(&rename).map(|new| format!("{prefix}{new}"));
+            (new.unwrap_or(name), value)
+        });
+        renamed.collect()
+    };
+    let mut fields = rename_all(fields, "");
+    fields.insert("apiVersion".to_owned(), Value::from(api_version));
+    // Who owns which field is told in the names of the representation.
+    let entries = fields.get_mut("metadata").and_then(|metadata| metadata.get_mut("managedFields"));
+    for entry in entries.and_then(Value::as_array_mut).into_iter().flatten().filter_map(Value::as_object_mut) {
+        entry.insert("apiVersion".to_owned(), Value::from(api_version));
+        if let Some(Value::Object(set)) = entry.get_mut("fieldsV1") {
+            *set = rename_all(std::mem::take(set), "f:");
+        }
+    }
+    Value::Object(fields)
+}
+
+struct CoreEvents;
+
+impl Rules for CoreEvents {
+    fn prepare_create(&self, _context: &Context<'_>, object: &mut Value) {
+        micro_times(object, &["/eventTime", "/series/lastObservedTime"]);
+    }
+
+    fn prepare_update(&self, _context: &Context<'_>, _old: &Value, new: &mut Value) {
+        micro_times(new, &["/eventTime", "/series/lastObservedTime"]);
+    }
+
+    fn validate_create(&self, _context: &Context<'_>, object: &Value) -> Vec<Cause> {
+        validate(object, "reportingComponent")
+    }
+
+    fn validate_update(&self, _context: &Context<'_>, _old: &Value, new: &Value) -> Vec<Cause> {
+        validate(new, "reportingComponent")
+    }
+}
+
+/// The paths of causes are those of the stored representation, as kube-apiserver reports them.
+struct NewEvents;
+
+impl Rules for NewEvents {
+    fn prepare_create(&self, context: &Context<'_>, object: &mut Value) {
+        CoreEvents.prepare_create(context, object);
+    }
+
+    fn prepare_update(&self, context: &Context<'_>, old: &Value, new: &mut Value) {
+        CoreEvents.prepare_update(context, old, new);
+    }
+
+    fn validate_create(&self, _context: &Context<'_>, object: &Value) -> Vec<Cause> {
+        let event = to_core(object.clone());
+        let mut causes = validate(&event, "reportingController");
+        causes.extend(series(&event));
+        if is_unset(&event["eventTime"]) {
+            causes.push(field::required("eventTime", ""));
+        }
+        let kind = event["type"].as_str().unwrap_or_default();
+        if !matches!(kind, "Normal" | "Warning") {
+            causes.push(field::invalid("type", &json!(""), &format!("has invalid value: {kind}")));
+        }
+        let source = &event["source"];
+        for (name, is_unset) in [
+            ("firstTimestamp", is_unset(&event["firstTimestamp"])),
+            ("lastTimestamp", is_unset(&event["lastTimestamp"])),
+            ("count", event["count"].as_i64().unwrap_or_default() == 0),
+            ("source", is_unset(&source["component"]) && is_unset(&source["host"])),
+        ] {
+            if !is_unset {
+                causes.push(field::invalid(name, &json!(""), "needs to be unset"));
+            }
+        }
+        causes
+    }
+
+    fn validate_update(&self, _context: &Context<'_>, old: &Value, new: &Value) -> Vec<Cause> {
+        let (old, new) = (to_core(old.clone()), to_core(new.clone()));
+        let mut causes = validate(&new, "reportingController");
+        if old["series"] != new["series"] {
+            causes.extend(series(&new));
+        }
+        for name in IMMUTABLE {
+            let (was, is) = (&old[name], &new[name]);
+            if was != is && !(is_unset(was) && is_unset(is)) {
+                let path = if name == "reportingComponent" { "reportingController" } else { name };
+                causes.push(field::invalid(path, is, "field is immutable"));
+            }
+        }
+        causes
+    }
+}
+
+/// The fields of an event that an update by `events.k8s.io/v1` cannot change.
+const IMMUTABLE: [&str; 13] = [
+    "involvedObject",
+    "reason",
+    "message",
+    "source",
+    "firstTimestamp",
+    "lastTimestamp",
+    "count",
+    "type",
+    "eventTime",
+    "action",
+    "related",
+    "reportingComponent",
+    "reportingInstance",
+];
+
+fn is_unset(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::String(text) => text.is_empty(),
+        Value::Object(fields) => fields.is_empty(),
+        _ => false,
+    }
+}
+
+/// The rules for both representations, after kube-apiserver's `legacyValidateEvent`. An event with an `eventTime` can be
+/// about an object of another namespace. `controller` is the name of the field `reportingComponent` in the causes.
+fn validate(event: &Value, controller: &str) -> Vec<Cause> {
+    let text = |name: &str| event[name].as_str().unwrap_or_default();
+    let namespace = event["metadata"]["namespace"].as_str().unwrap_or_default();
+    let of_object = event["involvedObject"]["namespace"].as_str().unwrap_or_default();
+    let wrong_namespace =
+        || field::invalid("involvedObject.namespace", &Value::from(of_object), "does not match event.namespace");
+    let mut causes = Vec::new();
+    if is_unset(&event["eventTime"]) {
+        if namespace != of_object && !(of_object.is_empty() && namespace == "default") {
+            causes.push(wrong_namespace());
+        }
+        return causes;
+    }
+    if of_object.is_empty() && !matches!(namespace, "default" | "kube-system") {
+        causes.push(wrong_namespace());
+    }
+    match text("reportingComponent") {
+        "" => causes.push(field::required(controller, "")),
+        name => causes.extend(check_key(name).map(|what| field::invalid(controller, &Value::from(name), &what))),
+    }
+    for (name, octets_max) in [
+        ("reportingInstance", TEXT_OCTETS_MAX),
+        ("action", TEXT_OCTETS_MAX),
+        ("reason", TEXT_OCTETS_MAX),
+        ("message", NOTE_OCTETS_MAX),
+    ] {
+        if text(name).is_empty() && name != "message" {
+            causes.push(field::required(name, ""));
+        }
+        if text(name).len() > octets_max {
+            let why = format!("can have at most {octets_max} characters");
+            causes.push(field::invalid(name, &json!(""), &why));
+        }
+    }
+    causes
+}
+
+/// The faults of the series of an event that is written by `events.k8s.io/v1`.
+fn series(event: &Value) -> Vec<Cause> {
+    let Some(series) = event["series"].as_object() else { return Vec::new() };
+    let mut causes = Vec::new();
+    if series.get("count").and_then(Value::as_i64).unwrap_or_default() < 2 {
+        causes.push(field::invalid("series.count", &json!(""), "should be at least 2"));
+    }
+    if series.get("lastObservedTime").is_none_or(is_unset) {
+        causes.push(field::required("series.lastObservedTime", ""));
+    }
+    causes
+}
+
+/// Writes the times at these JSON pointers with exactly six decimals: clients in Go refuse an object with other ones.
+pub(super) fn micro_times(object: &mut Value, pointers: &[&str]) {
+    for pointer in pointers {
+        if let Some(Value::String(text)) = object.pointer_mut(pointer)
+            && let Ok(time) = text.parse::<Timestamp>()
+        {
+            *text = time.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string();
+        }
+    }
+}
+
+/// Of the stored representation, whichever is asked for, so that both print alike.
+const COLUMNS: &[Column] = &[
+    column(
+        "Last Seen",
+        0,
+        "Time since the event happened last.",
+        &["series.lastObservedTime", "lastTimestamp", "firstTimestamp", "eventTime"],
+        seen,
+    ),
+    column("Type", 0, "`Normal` or `Warning`.", &["type"], columns::shown),
+    column("Reason", 0, "Why, in one word.", &["reason"], columns::shown),
+    column("Object", 0, "The object it happened to.", &["involvedObject.kind", "involvedObject.name"], |read, _| {
+        let kind = read[0].text().unwrap_or_default().to_ascii_lowercase();
+        match read[1].text() {
+            Some(name) if !name.is_empty() => Cell::text(format!("{kind}/{name}")),
+            _ => Cell::text(kind),
+        }
+    }),
+    column("Subobject", 1, "The part of the object.", &["involvedObject.fieldPath"], columns::shown),
+    column(
+        "Source",
+        1,
+        "Who says so.",
+        &["source.component", "reportingComponent", "source.host", "reportingInstance"],
+        |read, _| {
+            let either = |first: Json<'_>, second: Json<'_>| {
+                let first = first.text().filter(|text| !text.is_empty());
+                first.or_else(|| second.text()).unwrap_or_default().into_owned()
+            };
+            let (component, host) = (either(read[0], read[1]), either(read[2], read[3]));
+            Cell::text(if host.is_empty() { component } else { format!("{component}, {host}") })
+        },
+    ),
+    column("Message", 0, "What happened.", &["message"], |read, _| match read[0].text() {
+        Some(message) => Cell::text(message.trim().to_owned()),
+        None => Cell::Blank,
+    }),
+    column("First Seen", 1, "Time since the event happened first.", &["firstTimestamp", "eventTime"], seen),
+    column("Count", 1, "How often it happened.", &["series.count", "count"], |read, _| {
+        let of_series = read[0].number();
+        Cell::Number(of_series.or(read[1].number().filter(|count| *count > 0)).unwrap_or(1))
+    }),
+    column("Name", 1, "The event's own name.", &["metadata.name"], columns::shown),
+];
+
+const fn column(
+    name: &'static str,
+    priority: u8,
+    description: &'static str,
+    reads: &'static [&'static str],
+    cell: MakeCell,
+) -> Column {
+    Column { name, kind: "string", priority, description, reads, cell }
+}
+
+/// Time since the first of these that there is.
+fn seen<'a>(read: &[Json<'a>], now: i64) -> Cell<'a> {
+    let time = read.iter().find(|time| time.text().is_some()).copied().unwrap_or_default();
+    match columns::since(time, now) {
+        Cell::Blank => Cell::text("<unknown>"),
+        since => since,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::registry::{find, find_kind};
+
+    #[test]
+    fn the_two_representations_are_each_other() {
+        let core = json!({
+            "apiVersion": "v1", "kind": "Event", "involvedObject": {"kind": "Route", "name": "r"}, "message": "m",
+            "source": {"component": "c"}, "firstTimestamp": "f", "lastTimestamp": "l", "count": 3, "reason": "R",
+            "reportingComponent": "c", "reportingInstance": "i", "eventTime": "t", "type": "Normal",
+            "metadata": {"name": "e", "managedFields": [
+                {"manager": "m", "apiVersion": "v1", "fieldsV1": {"f:message": {}, "f:reason": {}}}]}
+        });
+        let new = to_new(core.clone());
+        assert_eq!(new["apiVersion"], "events.k8s.io/v1");
+        assert_eq!(new["regarding"]["name"], "r");
+        assert_eq!(new["note"], "m");
+        assert_eq!(new["deprecatedCount"], 3);
+        assert!(new.get("message").is_none());
+        assert_eq!(new["metadata"]["managedFields"][0]["fieldsV1"], json!({"f:note": {}, "f:reason": {}}));
+        assert_eq!(to_core(new), core);
+    }
+
+    #[test]
+    fn fields_are_selected_in_each_representation() {
+        let event = json!({"metadata": {"name": "e"}, "involvedObject": {"name": "r"}, "source": {"component": "c"}});
+        let kind = find_kind("Event").unwrap();
+        assert_eq!(kind.field(&event, "involvedObject.name").as_deref(), Some("r"));
+        assert_eq!(kind.field(&event, "source").as_deref(), Some("c"));
+        assert_eq!(kind.field(&event, "reason").as_deref(), Some(""));
+        assert_eq!(kind.field(&event, "message"), None);
+        let new = find("events.k8s.io", "v1", "events").unwrap();
+        assert_eq!(new.field(&to_new(event), "regarding.name").as_deref(), Some("r"));
+    }
+
+    #[test]
+    fn times_have_six_decimals() {
+        let mut event = json!({"eventTime": "2026-01-02T03:04:05Z", "series": {"lastObservedTime": "2026-01-02T04:04:05.1234567+01:00"}});
+        micro_times(&mut event, &["/eventTime", "/series/lastObservedTime", "/none"]);
+        assert_eq!(
+            event,
+            json!({"eventTime": "2026-01-02T03:04:05.000000Z", "series": {"lastObservedTime": "2026-01-02T03:04:05.123456Z"}})
+        );
+    }
+
+    #[test]
+    fn rows_read_as_kubectl_prints_them() {
+        let event = json!({
+            "metadata": {"name": "e"}, "involvedObject": {"kind": "Route", "name": "r", "fieldPath": "spec"}, "message": " m\n",
+            "source": {"component": "c", "host": "h"}, "firstTimestamp": "2026-01-01T00:00:00Z", "type": "Normal", "reason": "R",
+            "eventTime": null
+        });
+        let now = "2026-01-01T00:01:07Z".parse::<Timestamp>().unwrap().as_second();
+        let columns = Columns::new(COLUMNS);
+        let cells: Vec<Value> = columns.iter().map(|column| columns.cell_of(column.name, &event, now)).collect();
+        assert_eq!(
+            cells,
+            ["67s", "Normal", "R", "route/r", "spec", "c, h", "m", "67s"]
+                .map(Value::from)
+                .into_iter()
+                .chain([Value::from(1), Value::from("e")])
+                .collect::<Vec<_>>()
+        );
+    }
+}

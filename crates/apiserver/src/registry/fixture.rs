@@ -1,0 +1,111 @@
+//! What the tests of the kinds share: a request, a store of a few objects, and one way to check an object.
+
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::turnstile::Turnstile;
+use super::{Context, Reader, known, metadata};
+use crate::error::ApiError;
+use crate::schema;
+use signpost_api::identity::Identity;
+use signpost_api::names::LabelRules;
+
+/// The time of all requests in tests.
+pub(crate) const NOW: &str = "2026-01-01T12:00:00Z";
+
+/// A request of an administrator in the namespace `n`; the platform's domain is `v3.example`.
+pub(crate) fn context() -> Context<'static> {
+    static IDENTITY: std::sync::LazyLock<Identity> = std::sync::LazyLock::new(|| Identity::user("admin"));
+    static LABEL_RULES: std::sync::LazyLock<LabelRules> = std::sync::LazyLock::new(LabelRules::default);
+    Context {
+        identity: &IDENTITY,
+        domain: "v3.example",
+        name_servers: &[],
+        label_rules: &LABEL_RULES,
+        namespace: Some("n"),
+        manager: "test",
+        now: NOW.parse::<Timestamp>().expect("a constant"),
+    }
+}
+
+/// All faults of a new object, as `path: message`, found as the handlers do.
+pub(crate) fn check_create(kind: &str, mut object: Value) -> Vec<String> {
+    let kind = known(kind);
+    assert_eq!(schema::prune(&kind.schema, &mut object), Vec::<String>::new());
+    kind.rules.prepare_create(&context(), &mut object);
+    schema::apply_defaults(&kind.schema, &mut object);
+    let mut causes = schema::validate(&kind.schema, &object);
+    causes.extend(metadata::validate(kind, None, &object));
+    causes.extend(kind.rules.validate_create(&context(), &object));
+    causes.iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect()
+}
+
+/// All faults of a changed object, as `path: message`.
+pub(crate) fn check_update(kind: &str, old: &Value, mut new: Value) -> Vec<String> {
+    let kind = known(kind);
+    let mut old = old.clone();
+    schema::apply_defaults(&kind.schema, &mut old);
+    assert_eq!(schema::prune(&kind.schema, &mut new), Vec::<String>::new());
+    kind.rules.prepare_update(&context(), &old, &mut new);
+    schema::apply_defaults(&kind.schema, &mut new);
+    let mut causes = schema::validate(&kind.schema, &new);
+    causes.extend(metadata::validate(kind, Some(&old), &new));
+    causes.extend(kind.rules.validate_update(&context(), &old, &new));
+    causes.iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect()
+}
+
+/// A store of a few objects. Every turnstile was passed at revision 7.
+pub(crate) struct Objects(Vec<Value>);
+
+impl Objects {
+    pub(crate) fn new(objects: Vec<Value>) -> Self {
+        Objects(objects)
+    }
+
+    fn find(&self, kind: &str, namespace: Option<&str>) -> impl Iterator<Item = &Value> {
+        self.0.iter().filter(move |object| {
+            object["kind"] == kind && (namespace.is_none() || object["metadata"]["namespace"].as_str() == namespace)
+        })
+    }
+}
+
+impl Reader for Objects {
+    fn get<'a>(
+        &'a self,
+        kind: &'a str,
+        namespace: Option<&'a str>,
+        name: &'a str,
+    ) -> BoxFuture<'a, Result<Option<Arc<Value>>, ApiError>> {
+        let found = self.find(kind, namespace).find(|object| object["metadata"]["name"] == name).cloned().map(Arc::new);
+        Box::pin(async move { Ok(found) })
+    }
+
+    fn list<'a>(&'a self, kind: &'a str, namespace: Option<&'a str>) -> BoxFuture<'a, Result<Vec<Value>, ApiError>> {
+        let found = self.find(kind, namespace).cloned().collect();
+        Box::pin(async move { Ok(found) })
+    }
+
+    fn count<'a>(&'a self, kind: &'a str, field: &'a str, value: &'a str) -> BoxFuture<'a, Result<usize, ApiError>> {
+        let same = |object: &&Value| known(kind).field(object, field).as_deref() == Some(value);
+        let found = self.find(kind, None).filter(same).count();
+        Box::pin(async move { Ok(found) })
+    }
+
+    fn matching<'a>(
+        &'a self,
+        kind: &'a str,
+        field: &'a str,
+        test: &'a (dyn Fn(&str) -> bool + Sync),
+    ) -> BoxFuture<'a, Result<Vec<Value>, ApiError>> {
+        let wanted = |object: &&Value| known(kind).field(object, field).is_some_and(|found| test(&found));
+        let found = self.find(kind, None).filter(wanted).cloned().collect();
+        Box::pin(async move { Ok(found) })
+    }
+
+    fn passed<'a>(&'a self, _turnstile: &'a Turnstile<'a>) -> BoxFuture<'a, Result<Option<String>, ApiError>> {
+        Box::pin(async { Ok(Some("7".to_owned())) })
+    }
+}

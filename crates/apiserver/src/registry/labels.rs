@@ -1,0 +1,210 @@
+//! The syntax of names, label keys and values, and label selectors, with Kubernetes' messages.
+
+use serde_json::Value;
+
+use super::field;
+use crate::error::Cause;
+
+/// Longest name part of a qualified name, and longest label value, in octets.
+const PART_OCTETS_MAX: usize = 63;
+/// Longest DNS subdomain in octets.
+pub const SUBDOMAIN_OCTETS_MAX: usize = 253;
+
+const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and \
+                         must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is \
+                         '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
+const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start \
+                     and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is \
+                     '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
+const QUALIFIED: &str = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an \
+                         alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is \
+                         '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
+const LABEL_VALUE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and \
+                           must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', \
+                           regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
+
+/// What is wrong with a name that must be a lower-case DNS subdomain.
+pub fn check_subdomain(name: &str) -> Option<String> {
+    if name.len() > SUBDOMAIN_OCTETS_MAX {
+        return Some(format!("must be no more than {SUBDOMAIN_OCTETS_MAX} bytes"));
+    }
+    (!name.split('.').all(is_lower_label)).then(|| SUBDOMAIN.to_owned())
+}
+
+/// What is wrong with a name that must be one lower-case DNS label.
+pub fn check_label(name: &str) -> Option<String> {
+    if name.len() > PART_OCTETS_MAX {
+        return Some(format!("must be no more than {PART_OCTETS_MAX} bytes"));
+    }
+    (!is_lower_label(name)).then(|| LABEL.to_owned())
+}
+
+/// What is wrong with a key of a label or an annotation: `name` or `prefix/name`.
+pub fn check_key(key: &str) -> Option<String> {
+    let (prefix, name) = match key.split_once('/') {
+        Some((prefix, name)) => (Some(prefix), name),
+        None => (None, key),
+    };
+    if let Some(prefix) = prefix {
+        if prefix.is_empty() {
+            return Some("prefix part must be non-empty".to_owned());
+        }
+        if let Some(what) = check_subdomain(prefix) {
+            return Some(format!("prefix part {what}"));
+        }
+    }
+    match name {
+        "" => Some("name part must be non-empty".to_owned()),
+        _ if name.len() > PART_OCTETS_MAX => Some(format!("name part must be no more than {PART_OCTETS_MAX} bytes")),
+        _ => (!is_word(name)).then(|| QUALIFIED.to_owned()),
+    }
+}
+
+/// What is wrong with the value of a label.
+pub fn check_value(value: &str) -> Option<String> {
+    match value {
+        "" => None,
+        _ if value.len() > PART_OCTETS_MAX => Some(format!("must be no more than {PART_OCTETS_MAX} bytes")),
+        _ => (!is_word(value)).then(|| LABEL_VALUE.to_owned()),
+    }
+}
+
+/// The faults of a map of labels at `path`.
+pub fn check_labels(path: &str, labels: Option<&Value>) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    for (key, value) in labels.and_then(Value::as_object).into_iter().flatten() {
+        if let Some(what) = check_key(key) {
+            causes.push(field::invalid(path, &Value::from(key.as_str()), &what));
+        }
+        if let Some(what) = value.as_str().and_then(check_value) {
+            causes.push(field::invalid(path, value, &what));
+        }
+    }
+    causes
+}
+
+/// The faults of a label selector at `path`.
+pub fn check_selector(path: &str, selector: Option<&Value>) -> Vec<Cause> {
+    let Some(selector) = selector else { return Vec::new() };
+    let mut causes = check_labels(&format!("{path}.matchLabels"), selector.get("matchLabels"));
+    for (index, expression) in
+        selector.get("matchExpressions").and_then(Value::as_array).into_iter().flatten().enumerate()
+    {
+        let path = format!("{path}.matchExpressions[{index}]");
+        if let Some(key) = expression.get("key").filter(|key| key.is_string())
+            && let Some(what) = key.as_str().and_then(check_key)
+        {
+            causes.push(field::invalid(&format!("{path}.key"), key, &what));
+        }
+        let values = expression.get("values").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+        let values_path = format!("{path}.values");
+        match expression.get("operator").and_then(Value::as_str) {
+            Some("In" | "NotIn") if values.is_empty() => {
+                causes.push(field::required(&values_path, "must be specified when `operator` is 'In' or 'NotIn'"))
+            }
+            Some("Exists" | "DoesNotExist") if !values.is_empty() => causes.push(field::forbidden(
+                &values_path,
+                "may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
+            )),
+            Some("In" | "NotIn" | "Exists" | "DoesNotExist") | None => {}
+            Some(other) => causes.push(field::not_supported(
+                &format!("{path}.operator"),
+                &Value::from(other),
+                &["In", "NotIn", "Exists", "DoesNotExist"],
+            )),
+        }
+        for (index, value) in values.iter().enumerate() {
+            if let Some(what) = value.as_str().and_then(check_value) {
+                causes.push(field::invalid(&format!("{values_path}[{index}]"), value, &what));
+            }
+        }
+    }
+    causes
+}
+
+fn is_lower_label(label: &str) -> bool {
+    let edge = |octet: &u8| octet.is_ascii_lowercase() || octet.is_ascii_digit();
+    let bytes = label.as_bytes();
+    bytes.first().is_some_and(edge)
+        && bytes.last().is_some_and(edge)
+        && bytes.iter().all(|octet| edge(octet) || *octet == b'-')
+}
+
+/// Letters, digits, dashes, underscores and dots, with a letter or digit at both ends.
+fn is_word(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    bytes.first().is_some_and(u8::is_ascii_alphanumeric)
+        && bytes.last().is_some_and(u8::is_ascii_alphanumeric)
+        && bytes.iter().all(|octet| octet.is_ascii_alphanumeric() || matches!(octet, b'-' | b'_' | b'.'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    #[test]
+    fn keys_values_and_names_follow_kubernetes() {
+        let long = "a".repeat(64);
+        for (key, good) in [
+            ("app", true),
+            ("example.com/app_1", true),
+            ("A.b-c", true),
+            ("", false),
+            ("/app", false),
+            ("a/b/c", false),
+            ("Example.com/app", false),
+            ("-a", false),
+            ("a-", false),
+            ("ä", false),
+            (long.as_str(), false),
+        ] {
+            assert_eq!(check_key(key).is_none(), good, "{key}");
+        }
+        for (value, good) in [("", true), ("x", true), ("A_1.b", true), ("-", false), ("a b", false), (&long, false)] {
+            assert_eq!(check_value(value).is_none(), good, "{value}");
+        }
+        for (name, good) in [("a", true), ("a.b-c", true), ("", false), ("a..b", false), ("A", false), ("a_b", false)] {
+            assert_eq!(check_subdomain(name).is_none(), good, "{name}");
+        }
+        for (name, good) in [("a", true), ("a-1", true), ("a.b", false), ("", false), (long.as_str(), false)] {
+            assert_eq!(check_label(name).is_none(), good, "{name}");
+        }
+    }
+
+    #[test]
+    fn selectors_are_checked_with_their_paths() {
+        let selector = json!({
+            "matchLabels": {"ok": "fine", "not ok": "x"},
+            "matchExpressions": [
+                {"key": "tier", "operator": "In", "values": ["a", "b c"]},
+                {"key": "tier", "operator": "In"},
+                {"key": "tier", "operator": "Exists", "values": ["a"]},
+                {"key": "-", "operator": "exists"}
+            ]
+        });
+        let found: Vec<(String, &str)> =
+            check_selector("spec.s", Some(&selector)).into_iter().map(|cause| (cause.field, cause.reason)).collect();
+        assert_eq!(
+            found,
+            [
+                ("spec.s.matchLabels".to_owned(), "FieldValueInvalid"),
+                ("spec.s.matchExpressions[0].values[1]".to_owned(), "FieldValueInvalid"),
+                ("spec.s.matchExpressions[1].values".to_owned(), "FieldValueRequired"),
+                ("spec.s.matchExpressions[2].values".to_owned(), "FieldValueForbidden"),
+                ("spec.s.matchExpressions[3].key".to_owned(), "FieldValueInvalid"),
+                ("spec.s.matchExpressions[3].operator".to_owned(), "FieldValueNotSupported"),
+            ]
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_panics(text in "\\PC{0,80}") {
+            let _ = (check_key(&text), check_value(&text), check_subdomain(&text), check_label(&text));
+            let selector = json!({"matchLabels": {&text: &text}, "matchExpressions": [{"key": &text, "operator": &text, "values": [&text]}]});
+            let _ = check_selector("spec", Some(&selector));
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! Lease: who leads, and heartbeats; a built-in kind of Kubernetes.
+
+use serde_json::Value;
+
+use super::columns::{self, BUILT_IN_AGE, Column, Columns};
+use super::selectable::Selectable;
+use super::{Context, Kind, Rules, event, field, metadata};
+use crate::error::Cause;
+use crate::schema::Schema;
+
+pub(super) fn kind() -> Kind {
+    Kind {
+        group: "coordination.k8s.io",
+        version: "v1",
+        kind: "Lease",
+        plural: "leases",
+        singular: "lease",
+        short_names: &[],
+        categories: &[],
+        namespaced: true,
+        has_status: false,
+        key_prefix: "/coordination.k8s.io/leases/",
+        schema: Schema::new(metadata::of_built_in::<k8s_openapi::api::coordination::v1::Lease>()),
+        columns: Columns::new(&[
+            Column {
+                name: "Holder",
+                kind: "string",
+                priority: 0,
+                description: "Who holds the lease.",
+                reads: &["spec.holderIdentity"],
+                cell: columns::shown,
+            },
+            BUILT_IN_AGE,
+        ]),
+        selectable_fields: Selectable::new(&[]),
+        time_to_live: None,
+        view: None,
+        rules: &Leases,
+    }
+}
+
+struct Leases;
+
+impl Rules for Leases {
+    fn prepare_create(&self, _context: &Context<'_>, object: &mut Value) {
+        times(object);
+    }
+
+    fn prepare_update(&self, _context: &Context<'_>, _old: &Value, new: &mut Value) {
+        times(new);
+    }
+
+    fn validate_create(&self, _context: &Context<'_>, object: &Value) -> Vec<Cause> {
+        faults(object)
+    }
+
+    fn validate_update(&self, _context: &Context<'_>, _old: &Value, new: &Value) -> Vec<Cause> {
+        faults(new)
+    }
+}
+
+fn times(object: &mut Value) {
+    event::micro_times(object, &["/spec/acquireTime", "/spec/renewTime"]);
+}
+
+fn faults(object: &Value) -> Vec<Cause> {
+    let spec = &object["spec"];
+    let mut causes = Vec::new();
+    if spec["leaseDurationSeconds"].as_i64().is_some_and(|seconds| seconds <= 0) {
+        let value = &spec["leaseDurationSeconds"];
+        causes.push(field::invalid("spec.leaseDurationSeconds", value, "must be greater than 0"));
+    }
+    if spec["leaseTransitions"].as_i64().is_some_and(|transitions| transitions < 0) {
+        let value = &spec["leaseTransitions"];
+        causes.push(field::invalid("spec.leaseTransitions", value, "must be greater than or equal to 0"));
+    }
+    causes
+}

@@ -1,0 +1,466 @@
+//! NameClaim: the ledger of names. A name has one holder, and goes to another only after it was released and its quarantine
+//! has passed.
+//!
+//! A wildcard host and a host that it covers are two claims, and must not be held by two namespaces: whoever holds
+//! `*.shop.example` would lose names below it to anybody who asks for them, and the other way round. The scheduler that leads
+//! decides who is admitted; here it is seen to in the transaction that writes the claim, so that a scheduler that does not know
+//! yet that it was deposed cannot admit the one while its successor admits the other. Who claims a covered host demands that
+//! the wildcards above it are as they were seen; who claims a wildcard demands that nobody has come through the
+//! turnstile of the hosts below it.
+
+use futures::future::BoxFuture;
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde_json::{Value, json};
+
+use super::columns::{self, AGE, Cell, Column, Columns};
+use super::selectable::Selectable;
+use super::turnstile::Turnstile;
+use super::{Context, Effect, Kind, Operation, Reader, Rules, SideWrite, crd, field};
+use crate::error::{ApiError, Cause};
+use crate::schema::Schema;
+use signpost_api::names;
+use signpost_api::v1alpha1::name_claim::{CLAIM_LABEL, CLAIM_LABEL_LABEL, Holder, NameClaim};
+use signpost_api::v1alpha1::{CATEGORY, GROUP, VERSION};
+
+pub(super) fn kind() -> Kind {
+    Kind {
+        group: GROUP,
+        version: VERSION,
+        kind: "NameClaim",
+        plural: "nameclaims",
+        singular: "nameclaim",
+        short_names: &["nc"],
+        categories: &[CATEGORY],
+        namespaced: false,
+        has_status: false,
+        key_prefix: "/signpost.dev/nameclaims/",
+        schema: Schema::new(crd::schema_of::<NameClaim>()),
+        columns: Columns::new(COLUMNS),
+        selectable_fields: Selectable::new(&[
+            "spec.type",
+            "spec.value",
+            "spec.holder.namespace",
+            "spec.holder.name",
+            "spec.holder.uid",
+            "spec.quarantineUntil",
+        ]),
+        time_to_live: None,
+        view: None,
+        rules: &NameClaims,
+    }
+}
+
+const COLUMNS: &[Column] = &[
+    Column {
+        name: "Type",
+        kind: "string",
+        priority: 0,
+        description: "What is claimed: a `label` or a `host`.",
+        reads: &["spec.type"],
+        cell: columns::shown,
+    },
+    Column {
+        name: "Value",
+        kind: "string",
+        priority: 0,
+        description: "The label or the host.",
+        reads: &["spec.value"],
+        cell: columns::shown,
+    },
+    Column {
+        name: "Holder",
+        kind: "string",
+        priority: 0,
+        description: "The Route that holds the name, or held it last.",
+        reads: &["spec.holder.namespace", "spec.holder.name"],
+        cell: |read, _| match (read[0].text(), read[1].text()) {
+            (Some(namespace), Some(name)) => Cell::text(format!("{namespace}/{name}")),
+            _ => Cell::Blank,
+        },
+    },
+    Column {
+        name: "Released",
+        kind: "date",
+        priority: 0,
+        description: "Time since the holder let the name go.",
+        reads: &["spec.releasedAt"],
+        cell: |read, now| columns::since(read[0], now),
+    },
+    AGE,
+    Column {
+        name: "Quarantine Until",
+        kind: "string",
+        priority: 1,
+        description: "Until when only a Route of the same namespace and name can have the name again.",
+        reads: &["spec.quarantineUntil"],
+        cell: columns::shown,
+    },
+    Column {
+        name: "Holder UID",
+        kind: "string",
+        priority: 1,
+        description: "The Route's uid.",
+        reads: &["spec.holder.uid"],
+        cell: columns::shown,
+    },
+];
+
+struct NameClaims;
+
+impl Rules for NameClaims {
+    fn validate_create(&self, _context: &Context<'_>, object: &Value) -> Vec<Cause> {
+        let (name, value) = (&object["metadata"]["name"], &object["spec"]["value"]);
+        let Some(text) = value.as_str() else { return Vec::new() };
+        let mut causes = Vec::new();
+        let (wrong, claim) = match object["spec"]["type"].as_str() {
+            Some("label") => (
+                (!names::is_host_label(text) || text.bytes().any(|octet| octet.is_ascii_uppercase()))
+                    .then(|| "must be one label of a host name in lower case, at most 63 octets".to_owned()),
+                names::label_claim_name(text),
+            ),
+            Some("host") => {
+                (names::check_host(text).err().map(|error| error.to_string()), names::host_claim_name(text))
+            }
+            _ => return Vec::new(),
+        };
+        match wrong {
+            Some(what) => causes.push(field::invalid("spec.value", value, &what)),
+            None if name != &claim => {
+                causes.push(field::invalid("metadata.name", name, &format!("must be {claim:?} for this value")));
+            }
+            None => {}
+        }
+        causes.extend(faults(object));
+        causes
+    }
+
+    fn validate_update(&self, context: &Context<'_>, old: &Value, new: &Value) -> Vec<Cause> {
+        let (before, after) = (&old["spec"], &new["spec"]);
+        let mut causes = Vec::new();
+        for name in ["type", "value"] {
+            if before[name] != after[name] {
+                let what = "field is immutable: create another NameClaim";
+                causes.push(field::invalid(&format!("spec.{name}"), &after[name], what));
+            }
+        }
+        causes.extend(takeover_fault(context.now, before, after));
+        causes.extend(faults(new));
+        causes
+    }
+
+    fn before_commit<'a>(
+        &'a self,
+        context: &'a Context<'a>,
+        operation: Operation<'a>,
+        reader: &'a dyn Reader,
+    ) -> BoxFuture<'a, Result<Vec<SideWrite>, ApiError>> {
+        Box::pin(async move {
+            if let Operation::Update { old, new } = operation
+                && is_released(new)
+                && !context.identity.is_of_the_platform()
+            {
+                // To let go of a name is to delete the claim on it, but for the quarantine. The platform's own loops let go of
+                // what its Route uses no more.
+                guard_delete(old, reader).await?;
+            }
+            match operation {
+                Operation::Create(claim) if holds_host(claim) => guard_overlap(context.now, claim, reader).await,
+                Operation::Update { old, new }
+                    if holds_host(new) && (!holds_host(old) || namespace_of(old) != namespace_of(new)) =>
+                {
+                    guard_overlap(context.now, new, reader).await
+                }
+                Operation::Create(_) | Operation::Update { .. } => Ok(Vec::new()),
+                // At the end of a deletion again: a Route may have taken the claim over while something held it.
+                Operation::Delete { old, .. } | Operation::Release { old } => {
+                    guard_delete(old, reader).await?;
+                    Ok(Vec::new())
+                }
+            }
+        })
+    }
+}
+
+/// The claim on a label that nobody ever claimed, as its creation by itself would make it: to be written beside the binding
+/// that needs it, if there is still none at the commit.
+pub(super) fn of_label(context: &Context<'_>, label: &str, holder: &Holder) -> Result<SideWrite, ApiError> {
+    let kind = super::known("NameClaim");
+    let name = names::label_claim_name(label);
+    let spec = json!({"type": "label", "value": label, "holder": holder, "since": Time(context.now)});
+    let metadata = json!({"name": name, "labels": {CLAIM_LABEL: CLAIM_LABEL_LABEL}});
+    let claim = json!({"apiVersion": kind.api_version(), "kind": kind.kind, "metadata": metadata, "spec": spec});
+    let effect = Effect::Put(super::made(context, kind, claim)?);
+    Ok(SideWrite { kind: kind.kind, namespace: None, name, expect: None, effect })
+}
+
+fn holds_host(claim: &Value) -> bool {
+    claim["spec"]["type"] == "host" && !is_released(claim)
+}
+
+/// Whether a claim keeps a host from Routes of other namespaces: it is held, or was released and is kept for its namespace and name.
+fn keeps_host(now: Timestamp, claim: &Value) -> bool {
+    let until = claim["spec"]["quarantineUntil"].as_str().and_then(|until| until.parse::<Timestamp>().ok());
+    claim["spec"]["type"] == "host" && (!is_released(claim) || until.is_some_and(|until| until > now))
+}
+
+fn is_released(claim: &Value) -> bool {
+    !claim["spec"]["releasedAt"].is_null()
+}
+
+fn namespace_of(claim: &Value) -> &Value {
+    &claim["spec"]["holder"]["namespace"]
+}
+
+/// Refuses a host that overlaps one that another namespace holds.
+async fn guard_overlap(now: Timestamp, claim: &Value, reader: &dyn Reader) -> Result<Vec<SideWrite>, ApiError> {
+    const KIND: &str = "NameClaim";
+    let host = claim["spec"]["value"].as_str().unwrap_or_default();
+    let is_of_another = |found: &Value| keeps_host(now, found) && namespace_of(found) != namespace_of(claim);
+    let refused = |what: String| {
+        let name = claim["metadata"]["name"].as_str().unwrap_or_default();
+        ApiError::invalid(super::known(KIND), name, vec![field::forbidden("spec.value", &what)])
+    };
+    let mut writes = Vec::new();
+    for wildcard in names::wildcards_above(host) {
+        let name = names::host_claim_name(&wildcard);
+        match reader.get(KIND, None, &name).await? {
+            Some(found) if is_of_another(&found) => {
+                return Err(refused(format!("{host} is below a wildcard that another namespace holds")));
+            }
+            Some(found) => writes.push(SideWrite::keep(KIND, &found)),
+            None => writes.push(SideWrite { kind: KIND, namespace: None, name, expect: None, effect: Effect::Keep }),
+        }
+    }
+    let (of_domain, all) = (Turnstile::HostsOf(host), Turnstile::Hosts);
+    let Some(stands_for) = host.strip_prefix("*.") else {
+        writes.extend([of_domain.pass(), all.pass()]);
+        return Ok(writes);
+    };
+    // What a wildcard of one label covers passes by way of its own domains.
+    let (judged, other) = if stands_for.contains('.') { (of_domain, all) } else { (all, of_domain) };
+    let passed = reader.passed(&judged).await?;
+    let below = |value: &str| names::covers(host, value);
+    if reader.matching(KIND, "spec.value", &below).await?.iter().any(is_of_another) {
+        return Err(refused(format!("{host} covers a host that another namespace holds")));
+    }
+    writes.extend([judged.pass_next(passed), other.pass()]);
+    Ok(writes)
+}
+
+fn faults(object: &Value) -> Vec<Cause> {
+    let spec = &object["spec"];
+    let mut causes = Vec::new();
+    for name in ["namespace", "name", "uid"] {
+        if spec["holder"][name].as_str() == Some("") {
+            causes.push(field::required(&format!("spec.holder.{name}"), ""));
+        }
+    }
+    if !spec["quarantineUntil"].is_null() && spec["releasedAt"].is_null() {
+        causes.push(field::forbidden(
+            "spec.quarantineUntil",
+            "a name that is held is in no quarantine; set spec.releasedAt too",
+        ));
+    }
+    causes
+}
+
+/// Whether the name may go to another holder: to a Route of the same namespace and name at any time, to others only after
+/// it was released and its quarantine has passed.
+fn takeover_fault(now: Timestamp, before: &Value, after: &Value) -> Option<Cause> {
+    let same = |name: &str| before["holder"][name] == after["holder"][name];
+    if same("namespace") && same("name") {
+        return None;
+    }
+    // A refusal of the scheduler's write goes into the condition of a Route of another namespace: it names no holder.
+    if before["releasedAt"].is_null() {
+        return Some(field::forbidden(
+            "spec.holder",
+            "the name is held by another Route, the one in spec.holder; it must be released first",
+        ));
+    }
+    let until = before["quarantineUntil"].as_str()?;
+    let passed = until.parse::<Timestamp>().is_ok_and(|until| until <= now);
+    (!passed).then(|| {
+        field::forbidden(
+            "spec.holder",
+            &format!("until {until} the name is kept for the Route that held it last, the one in spec.holder"),
+        )
+    })
+}
+
+/// A claim that is held goes only with its Route: else two Routes could have one name.
+async fn guard_delete(claim: &Value, reader: &dyn Reader) -> Result<(), ApiError> {
+    let spec = &claim["spec"];
+    if is_released(claim) {
+        return Ok(());
+    }
+    let (namespace, name) = (spec["holder"]["namespace"].as_str(), spec["holder"]["name"].as_str().unwrap_or_default());
+    let holder = reader.get("Route", namespace, name).await?;
+    if holder.is_none_or(|route| route["metadata"]["uid"] != spec["holder"]["uid"]) {
+        return Ok(());
+    }
+    let what = format!("the name is held by Route {}/{name}; delete that Route first", namespace.unwrap_or_default());
+    let claim_name = claim["metadata"]["name"].as_str().unwrap_or_default();
+    Err(ApiError::conflict(super::known("NameClaim"), claim_name, &what))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::{NOW, Objects, check_create, check_update, context};
+    use super::*;
+    use signpost_api::identity::{Identity, USER_CONTROLLER};
+
+    fn claim(name: &str, kind: &str, value: &str, more: Value) -> Value {
+        let mut spec = json!({"type": kind, "value": value, "since": NOW,
+            "holder": {"namespace": "n", "name": "r", "uid": "u"}});
+        spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "NameClaim", "metadata": {"name": name}, "spec": spec})
+    }
+
+    #[test]
+    fn name_and_value_fit() {
+        let host = names::host_claim_name("www.shop.test");
+        for (object, expected) in [
+            (claim("n-r", "label", "n-r", json!({})), vec![]),
+            (claim(&host, "host", "www.shop.test", json!({})), vec![]),
+            (claim(&host, "host", "WWW.shop.test", json!({})), vec![]),
+            (claim("n-x", "label", "n-r", json!({})), vec!["metadata.name"]),
+            (claim("n-r", "label", "n.r", json!({})), vec!["spec.value"]),
+            (claim("n-r", "label", "N-r", json!({})), vec!["spec.value"]),
+            (claim(&host, "host", "localhost", json!({})), vec!["spec.value"]),
+            (claim("n-r", "label", "n-r", json!({"quarantineUntil": NOW})), vec!["spec.quarantineUntil"]),
+            (claim("n-r", "name", "n-r", json!({})), vec!["spec.type"]),
+            (
+                claim("n-r", "label", "n-r", json!({"holder": {"namespace": "", "name": "r"}})),
+                vec!["spec.holder.uid", "spec.holder.namespace"],
+            ),
+        ] {
+            let found = check_create("NameClaim", object.clone());
+            let paths: Vec<&str> = found.iter().filter_map(|cause| cause.split(": ").next()).collect();
+            assert_eq!(paths, expected, "{object}");
+        }
+    }
+
+    #[test]
+    fn a_name_changes_hands_only_after_its_quarantine() {
+        let past = "2000-01-01T00:00:00Z";
+        let future = "2100-01-01T00:00:00Z";
+        let held = claim("n-r", "label", "n-r", json!({}));
+        let quarantined = claim("n-r", "label", "n-r", json!({"releasedAt": past, "quarantineUntil": future}));
+        let free = claim("n-r", "label", "n-r", json!({"releasedAt": past, "quarantineUntil": past}));
+        let released = claim("n-r", "label", "n-r", json!({"releasedAt": past}));
+        let again = claim("n-r", "label", "n-r", json!({"holder": {"namespace": "n", "name": "r", "uid": "v"}}));
+        let other = claim("n-r", "label", "n-r", json!({"holder": {"namespace": "m", "name": "r", "uid": "w"}}));
+        for (old, new, good) in [
+            (&held, &again, true),
+            (&held, &quarantined, true),
+            (&held, &other, false),
+            (&quarantined, &again, true),
+            (&quarantined, &other, false),
+            (&free, &other, true),
+            (&released, &other, true),
+        ] {
+            let found = check_update("NameClaim", old, new.clone());
+            assert_eq!(found.is_empty(), good, "{old} {new} {found:?}");
+            assert!(found.iter().all(|cause| cause.starts_with("spec.holder: Forbidden")), "{found:?}");
+        }
+        let mut renamed = held.clone();
+        renamed["spec"]["value"] = json!("other");
+        assert_eq!(check_update("NameClaim", &held, renamed).len(), 1);
+    }
+
+    #[tokio::test]
+    async fn hosts_of_two_namespaces_do_not_overlap() {
+        let host = |value: &str, namespace: &str, more: Value| {
+            let mut claim = claim(&names::host_claim_name(value), "host", value, more);
+            claim["metadata"]["resourceVersion"] = json!("5");
+            claim["spec"]["holder"]["namespace"] = json!(namespace);
+            claim
+        };
+        let released = || json!({"releasedAt": NOW});
+        for (held, asked, good) in [
+            (host("*.shop.test", "m", json!({})), "www.shop.test", false),
+            (host("*.shop.test", "m", json!({})), "a.b.SHOP.test", false),
+            (host("*.shop.test", "m", json!({})), "*.b.shop.test", false),
+            (host("*.shop.test", "m", json!({})), "shop.test", true),
+            (host("*.shop.test", "n", json!({})), "www.shop.test", true),
+            (host("*.shop.test", "m", released()), "www.shop.test", true),
+            (host("www.shop.test", "m", json!({})), "*.shop.test", false),
+            (host("WWW.shop.test", "m", json!({})), "*.test", false),
+            (host("*.b.shop.test", "m", json!({})), "*.shop.test", false),
+            (host("www.shop.test", "n", json!({})), "*.shop.test", true),
+            (host("www.shop.test", "m", released()), "*.shop.test", true),
+            (host("shop.test", "m", json!({})), "*.shop.test", true),
+            (host("notshop.test", "m", json!({})), "*.shop.test", true),
+        ] {
+            let (new, context) = (host(asked, "n", json!({})), context());
+            let objects = Objects::new(vec![held.clone()]);
+            let found = NameClaims.before_commit(&context, Operation::Create(&new), &objects).await;
+            assert_eq!(found.is_ok(), good, "{held} {asked}");
+            if let Err(error) = found {
+                assert_eq!(error.code, 422);
+                assert!(!error.message.contains("\"m\""), "whose it is concerns nobody: {}", error.message);
+            }
+            // It is judged again when one that was let go is taken back, and not when a holder lets go.
+            let old = host(asked, "n", released());
+            let update = Operation::Update { old: &old, new: &new };
+            assert_eq!(NameClaims.before_commit(&context, update, &objects).await.is_ok(), good, "{held} {asked}");
+            let update = Operation::Update { old: &new, new: &old };
+            assert_eq!(NameClaims.before_commit(&context, update, &objects).await.map(|it| it.len()).ok(), Some(0));
+        }
+        // What was seen must still be so at the commit.
+        let context = context();
+        let told = async |asked: &str| {
+            let new = host(asked, "n", json!({}));
+            let objects = Objects::new(vec![host("*.test", "n", json!({}))]);
+            let writes = NameClaims.before_commit(&context, Operation::Create(&new), &objects).await.unwrap();
+            let tell = |write: SideWrite| (write.kind, write.name, write.expect, write.effect);
+            writes.into_iter().map(tell).collect::<Vec<_>>()
+        };
+        let wildcard = |value| names::host_claim_name(value);
+        let (of_domain, all) = (Turnstile::HostsOf("shop.test").pass().name, Turnstile::Hosts.pass().name);
+        let next = || Effect::Put(json!({}));
+        assert_eq!(
+            told("www.shop.test").await,
+            [
+                ("NameClaim", wildcard("*.shop.test"), None, Effect::Keep),
+                ("NameClaim", wildcard("*.test"), Some("5".to_owned()), Effect::Keep),
+                ("Turnstile", of_domain.clone(), None, Effect::Pass),
+                ("Turnstile", all.clone(), None, Effect::Pass),
+            ]
+        );
+        assert_eq!(
+            told("*.shop.test").await,
+            [
+                ("NameClaim", wildcard("*.test"), Some("5".to_owned()), Effect::Keep),
+                ("Turnstile", of_domain, Some("7".to_owned()), next()),
+                ("Turnstile", all, None, Effect::Pass),
+            ]
+        );
+    }
+
+    #[tokio::test]
+    async fn a_held_claim_is_not_deleted_nor_released() {
+        let route = |uid: &str| json!({"kind": "Route", "metadata": {"name": "r", "namespace": "n", "uid": uid}});
+        let held = claim("n-r", "label", "n-r", json!({}));
+        let released = claim("n-r", "label", "n-r", json!({"releasedAt": NOW}));
+        for (objects, old, good) in [
+            (vec![route("u")], &held, false),
+            (vec![route("v")], &held, true),
+            (vec![], &held, true),
+            (vec![route("u")], &released, true),
+        ] {
+            let (context, options) = (context(), json!({}));
+            let operation = Operation::Delete { old, options: &options };
+            let objects = Objects::new(objects);
+            let found = NameClaims.before_commit(&context, operation, &objects).await;
+            assert_eq!(found.is_ok(), good, "{old}");
+            let update = Operation::Update { old, new: &released };
+            assert_eq!(NameClaims.before_commit(&context, update, &objects).await.is_ok(), good, "{old}");
+            let controller = Identity::user(USER_CONTROLLER);
+            let context = Context { identity: &controller, ..context };
+            assert!(NameClaims.before_commit(&context, update, &objects).await.is_ok(), "{old}");
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! Namespace: the tenant of Routes, a built-in kind of Kubernetes.
+
+use futures::future::BoxFuture;
+use serde_json::{Value, json};
+
+use super::columns::{self, BUILT_IN_AGE, Column, Columns};
+use super::selectable::Selectable;
+use super::{Context, Kind, Operation, Reader, Rules, SideWrite, field, metadata};
+use crate::error::{ApiError, Cause};
+use crate::limits;
+use crate::schema::Schema;
+
+/// Namespaces that are always there.
+const KEPT: [&str; 2] = ["default", "kube-system"];
+/// The label by which a namespace selector picks one namespace by its name.
+const NAME_LABEL: &str = "kubernetes.io/metadata.name";
+
+pub(super) fn kind() -> Kind {
+    let mut schema = metadata::of_built_in::<k8s_openapi::api::core::v1::Namespace>();
+    let conditions = &mut schema["properties"]["status"]["properties"]["conditions"];
+    conditions["x-kubernetes-list-type"] = json!("map");
+    conditions["x-kubernetes-list-map-keys"] = json!(["type"]);
+    Kind {
+        group: "",
+        version: "v1",
+        kind: "Namespace",
+        plural: "namespaces",
+        singular: "namespace",
+        short_names: &["ns"],
+        categories: &[],
+        namespaced: false,
+        has_status: true,
+        key_prefix: "/core/namespaces/",
+        schema: Schema::new(schema),
+        columns: Columns::new(&[
+            Column {
+                name: "Status",
+                kind: "string",
+                priority: 0,
+                description: "`Active`, or `Terminating` while its contents are being deleted.",
+                reads: &["status.phase"],
+                cell: columns::shown,
+            },
+            BUILT_IN_AGE,
+        ]),
+        selectable_fields: Selectable::new(&["status.phase"]),
+        time_to_live: None,
+        view: None,
+        rules: &Namespaces,
+    }
+}
+
+struct Namespaces;
+
+impl Rules for Namespaces {
+    fn prepare_create(&self, _context: &Context<'_>, object: &mut Value) {
+        name_label(object);
+        object["spec"] = json!({"finalizers": ["kubernetes"]});
+        object["status"] = json!({"phase": "Active"});
+    }
+
+    fn prepare_update(&self, _context: &Context<'_>, old: &Value, new: &mut Value) {
+        name_label(new);
+        // Only the endpoint `finalize`, which is the server's own here, changes the spec.
+        if let Some(spec) = old.get("spec") {
+            new["spec"] = spec.clone();
+        }
+    }
+
+    fn validate_create(&self, _context: &Context<'_>, object: &Value) -> Vec<Cause> {
+        limits::annotation_faults(object)
+    }
+
+    fn validate_update(&self, _context: &Context<'_>, old: &Value, new: &Value) -> Vec<Cause> {
+        // What was stored before the annotations had a meaning stays what it is.
+        let known = limits::annotation_faults(old);
+        limits::annotation_faults(new).into_iter().filter(|fault| !known.contains(fault)).collect()
+    }
+
+    fn validate_status_update(&self, _context: &Context<'_>, old: &Value, new: &Value) -> Vec<Cause> {
+        let phase = &new["status"]["phase"];
+        match (phase.as_str(), old["metadata"]["deletionTimestamp"].is_null()) {
+            (Some("Active"), true) | (Some("Terminating"), false) => Vec::new(),
+            (_, true) => {
+                vec![field::invalid(
+                    "status.phase",
+                    phase,
+                    "may only be 'Active' if the namespace is not being deleted",
+                )]
+            }
+            (_, false) => {
+                vec![field::invalid(
+                    "status.phase",
+                    phase,
+                    "may only be 'Terminating' if the namespace is being deleted",
+                )]
+            }
+        }
+    }
+
+    fn before_commit<'a>(
+        &'a self,
+        _context: &'a Context<'a>,
+        operation: Operation<'a>,
+        _reader: &'a dyn Reader,
+    ) -> BoxFuture<'a, Result<Vec<SideWrite>, ApiError>> {
+        Box::pin(async move {
+            if let Operation::Delete { old, .. } = operation
+                && let Some(name) = old["metadata"]["name"].as_str().filter(|name| KEPT.contains(name))
+            {
+                return Err(ApiError::forbidden(super::known("Namespace"), name, "this namespace may not be deleted"));
+            }
+            Ok(Vec::new())
+        })
+    }
+}
+
+fn name_label(object: &mut Value) {
+    let name = object["metadata"]["name"].clone();
+    let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) else { return };
+    let labels = metadata.entry("labels").or_insert_with(|| json!({}));
+    if labels.is_null() {
+        *labels = json!({});
+    }
+    // Labels of another type are a fault that the schema tells.
+    if let (Some(labels), true) = (labels.as_object_mut(), name.is_string()) {
+        labels.insert(NAME_LABEL.to_owned(), name);
+    }
+}

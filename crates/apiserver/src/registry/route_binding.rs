@@ -1,0 +1,536 @@
+//! RouteBinding: the decision that puts a Route on a Router. Writing one writes the Route's status in the same transaction.
+//!
+//! ```text
+//!            create or change of the binding
+//!   phase new ─────────────────────────────▶ phase scheduled, dns, router, canonicalName, names, trails
+//!             ◀─────────────────────────────
+//!            deletion of the binding alone
+//! ```
+//!
+//! A change that puts the Route on another Router is a move: the Route's annotation that asked for it goes in the same
+//! transaction.
+//!
+//! The Route's resourceVersion is an expectation of the transaction, so two schedulers can never bind one Route twice, and
+//! a binding is never made for a Route that has changed since the rules looked at it. So are those of the Router, of the
+//! label's claim and of the schedulers' Lease, which are only read: whatever is deleted, released or taken over in that very
+//! moment, the binding is judged anew. Each binding passes the Router's turnstile, so that a deletion of the Router that did
+//! not count it is judged anew as well.
+
+use futures::future::BoxFuture;
+use serde_json::{Value, json};
+
+use super::columns::{self, AGE, Column, Columns};
+use super::selectable::Selectable;
+use super::turnstile::Turnstile;
+use super::{Context, Effect, Kind, Operation, Reader, Rules, SideWrite, crd, field, name_claim, route};
+use crate::apply;
+use crate::error::{ApiError, Cause};
+use crate::schema::Schema;
+use signpost_api::names;
+use signpost_api::v1alpha1::name_claim::Holder;
+use signpost_api::v1alpha1::route::{ADMITTED, MOVE_PENDING, NameKind, PUBLISHED, RESOLVABLE, SCHEDULED};
+use signpost_api::v1alpha1::route_binding::{FENCING_ANNOTATION, FENCING_FIELD, RouteBinding, RouteBindingSpec};
+use signpost_api::v1alpha1::{CATEGORY, GROUP, SCHEDULER_LEASE, SCHEDULER_LEASE_NAMESPACE, VERSION};
+
+pub(super) fn kind() -> Kind {
+    Kind {
+        group: GROUP,
+        version: VERSION,
+        kind: "RouteBinding",
+        plural: "routebindings",
+        singular: "routebinding",
+        short_names: &["rtb"],
+        categories: &[CATEGORY],
+        namespaced: true,
+        has_status: true,
+        key_prefix: "/signpost.dev/routebindings/",
+        schema: Schema::new(crd::schema_of::<RouteBinding>()),
+        columns: Columns::new(COLUMNS),
+        selectable_fields: Selectable::new(&[
+            "spec.router",
+            "spec.dns",
+            "spec.label",
+            "spec.strategy",
+            "spec.routeUID",
+        ]),
+        time_to_live: None,
+        view: None,
+        rules: &RouteBindings,
+    }
+}
+
+const COLUMNS: &[Column] = &[
+    Column {
+        name: "Router",
+        kind: "string",
+        priority: 0,
+        description: "The Router that was chosen.",
+        reads: &["spec.router"],
+        cell: columns::shown,
+    },
+    Column {
+        name: "DNS",
+        kind: "string",
+        priority: 0,
+        description: "The Router's zone.",
+        reads: &["spec.dns"],
+        cell: columns::shown,
+    },
+    Column {
+        name: "Strategy",
+        kind: "string",
+        priority: 0,
+        description: "The strategy that chose.",
+        reads: &["spec.strategy"],
+        cell: columns::shown,
+    },
+    AGE,
+    Column {
+        name: "Names",
+        kind: "string",
+        priority: 1,
+        description: "Every name assigned to the Route.",
+        reads: &["spec.names"],
+        cell: |read, _| columns::list(read[0].items().filter_map(|name| name.get(["name"])[0].text()), 3),
+    },
+    Column {
+        name: "Summary",
+        kind: "string",
+        priority: 1,
+        description: "Why this Router was chosen.",
+        reads: &["spec.explanation.summary"],
+        cell: columns::shown,
+    },
+];
+
+struct RouteBindings;
+
+impl Rules for RouteBindings {
+    fn validate_create(&self, context: &Context<'_>, object: &Value) -> Vec<Cause> {
+        let (spec, metadata) = (&object["spec"], &object["metadata"]);
+        let mut causes = Vec::new();
+        for (name, own) in [("routeName", "name"), ("routeNamespace", "namespace")] {
+            if spec[name].is_string() && spec[name] != metadata[own] {
+                let path = format!("spec.{name}");
+                causes.push(field::invalid(&path, &spec[name], &format!("must be the binding's own metadata.{own}")));
+            }
+        }
+        for name in ["routeUID", "router", "strategy"] {
+            if spec[name] == "" {
+                causes.push(field::required(&format!("spec.{name}"), ""));
+            }
+        }
+        causes.extend(name_faults(context.domain, spec));
+        causes.extend(trail_faults(spec));
+        causes
+    }
+
+    fn validate_update(&self, context: &Context<'_>, old: &Value, new: &Value) -> Vec<Cause> {
+        let mut causes = self.validate_create(context, new);
+        for name in ["routeUID", "label"] {
+            if old["spec"][name] != new["spec"][name] {
+                let what = "field is immutable: a Route keeps its binding and its label as long as it is there";
+                causes.push(field::invalid(&format!("spec.{name}"), &new["spec"][name], what));
+            }
+        }
+        causes
+    }
+
+    fn before_commit<'a>(
+        &'a self,
+        context: &'a Context<'a>,
+        operation: Operation<'a>,
+        reader: &'a dyn Reader,
+    ) -> BoxFuture<'a, Result<Vec<SideWrite>, ApiError>> {
+        Box::pin(async move {
+            Ok(match operation {
+                Operation::Create(binding) => bind(context, binding, Unclaimed::IsClaimed, reader).await?,
+                Operation::Update { old, new } if only_trails_age(old, new) => age_trails(context, new, reader).await?,
+                Operation::Update { old, new } if old["spec"] != new["spec"] => {
+                    let mut writes = bind(context, new, Unclaimed::IsRefused, reader).await?;
+                    // It leaves a trail in the zone of the Router that it was on, which may be about to be deleted.
+                    writes.extend(left(old, new).map(|router| Turnstile::Router(router).pass()));
+                    writes
+                }
+                Operation::Update { .. } => Vec::new(),
+                Operation::Delete { old, .. } => {
+                    guard_delete(context, old, reader).await?;
+                    unbind(context, old, reader).await?.into_iter().collect()
+                }
+                // It was judged when its deletion began.
+                Operation::Release { old } => unbind(context, old, reader).await?.into_iter().collect(),
+            })
+        })
+    }
+}
+
+/// The names must be those that follow from label, zone and platform: one system name, one alias, at most one custom host.
+fn name_faults(domain: &str, spec: &Value) -> Vec<Cause> {
+    let (Some(label), Some(dns)) = (spec["label"].as_str(), spec["dns"].as_str()) else { return Vec::new() };
+    let Some(assigned) = spec["names"].as_array() else { return Vec::new() };
+    let mut causes = Vec::new();
+    if !names::is_host_label(label) {
+        causes.push(field::invalid("spec.label", &spec["label"], "must be one label of a host name"));
+        return causes;
+    }
+    let Some(system) = names::system_name(label, dns) else {
+        let what = format!("with the label {label:?} in front the name is over {} octets", names::NAME_OCTETS_MAX);
+        causes.push(field::invalid("spec.dns", &spec["dns"], &what));
+        return causes;
+    };
+    let alias = names::alias_name(label, domain);
+    for (kind, expected) in [("system", Some(&system)), ("alias", Some(&alias)), ("custom", None)] {
+        let mut found = assigned.iter().enumerate().filter(|(_, name)| name["type"] == kind);
+        match (found.next(), expected) {
+            (None, Some(expected)) => {
+                causes.push(field::required(
+                    "spec.names",
+                    &format!("the {kind} name {expected} must be among the names"),
+                ));
+            }
+            (Some((index, name)), Some(expected)) if name["name"] != expected.as_str() => {
+                let path = format!("spec.names[{index}].name");
+                causes.push(field::invalid(&path, &name["name"], &format!("the {kind} name must be {expected}")));
+            }
+            _ => {}
+        }
+        if let Some((index, name)) = found.next() {
+            let path = format!("spec.names[{index}].type");
+            causes.push(field::duplicate(&path, &name["type"]));
+        }
+    }
+    causes
+}
+
+/// Trails are the names of the label in other zones than that of now.
+fn trail_faults(spec: &Value) -> Vec<Cause> {
+    let (Some(label), Some(dns)) = (spec["label"].as_str(), spec["dns"].as_str()) else { return Vec::new() };
+    let mut causes = Vec::new();
+    for (index, trail) in spec["trails"].as_array().into_iter().flatten().enumerate() {
+        let Some(name) = trail["name"].as_str() else { continue };
+        let zone = name.strip_prefix(label).and_then(|rest| rest.strip_prefix('.')).filter(|zone| !zone.is_empty());
+        let what = match zone {
+            None => format!("must be a name of the label {label:?} in a Router's zone"),
+            Some(zone) if zone == dns => "must not be the Route's name of now".to_owned(),
+            Some(_) => continue,
+        };
+        causes.push(field::invalid(&format!("spec.trails[{index}].name"), &trail["name"], &what));
+    }
+    let trails = spec["trails"].as_array().into_iter().flatten().enumerate();
+    let mut pending = trails.filter(|(_, trail)| !trail["from"].is_null());
+    if let Some((index, trail)) = pending.nth(1) {
+        let what = "only one trail can be yet to begin: the others lead to its name until then";
+        causes.push(field::invalid(&format!("spec.trails[{index}].from"), &trail["from"], what));
+    }
+    causes
+}
+
+/// Whether a change does nothing but take trails away, let others begin, or let them end later. What is bound stays as it is,
+/// so nothing else need be checked.
+fn only_trails_age(old: &Value, new: &Value) -> bool {
+    let without = |binding: &Value| {
+        let mut spec = binding["spec"].clone();
+        spec.as_object_mut().map(|spec| spec.remove("trails"));
+        spec
+    };
+    let trails = |binding: &'_ Value| binding["spec"]["trails"].as_array().cloned().unwrap_or_default();
+    let but = |trail: &Value, fields: &[&str]| {
+        let mut trail = trail.clone();
+        if let Some(trail) = trail.as_object_mut() {
+            fields.iter().for_each(|field| drop(trail.remove(*field)));
+        }
+        trail
+    };
+    let before = trails(old);
+    let is_known = |now: &Value| {
+        let is = but(now, &["until"]);
+        before.iter().any(|was| but(was, &["until"]) == is || but(was, &["until", "from"]) == is)
+    };
+    old["spec"] != new["spec"] && without(old) == without(new) && trails(new).iter().all(is_known)
+}
+
+async fn age_trails(context: &Context<'_>, binding: &Value, reader: &dyn Reader) -> Result<Vec<SideWrite>, ApiError> {
+    let name = binding["spec"]["routeName"].as_str().unwrap_or_default();
+    let route = reader.get("Route", context.namespace, name).await?;
+    let route = route.filter(|route| route["metadata"]["uid"] == binding["spec"]["routeUID"]);
+    let write = route.map(|route| status_write(context, &route, |status| set_trails(status, binding)));
+    let mut writes: Vec<SideWrite> = write.into_iter().collect();
+    writes.extend(leadership(binding, reader).await?);
+    Ok(writes)
+}
+
+fn set_trails(status: &mut Value, binding: &Value) {
+    let Some(status) = status.as_object_mut() else { return };
+    match binding["spec"].get("trails").filter(|trails| trails.as_array().is_some_and(|trails| !trails.is_empty())) {
+        Some(trails) => drop(status.insert("trails".to_owned(), trails.clone())),
+        None => drop(status.remove("trails")),
+    }
+}
+
+/// The Router that a changed binding has left.
+fn left<'a>(old: &'a Value, new: &Value) -> Option<&'a str> {
+    let router = old["spec"]["router"].as_str()?;
+    (new["spec"]["router"] != router).then_some(router)
+}
+
+/// What becomes of a label that nobody ever claimed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Unclaimed {
+    /// The binding claims it.
+    IsClaimed,
+    /// The binding is refused: one that is there already must have had a claim.
+    IsRefused,
+}
+
+/// Checks the binding against its Route, Router and label, and makes the Route's new status.
+async fn bind(
+    context: &Context<'_>,
+    binding: &Value,
+    unclaimed: Unclaimed,
+    reader: &dyn Reader,
+) -> Result<Vec<SideWrite>, ApiError> {
+    let kind = super::known("RouteBinding");
+    let object_name = binding["metadata"]["name"].as_str().unwrap_or_default();
+    let conflict = |what: &str| ApiError::conflict(kind, object_name, what);
+    let invalid = |cause: Cause| ApiError::invalid(kind, object_name, vec![cause]);
+    let spec: RouteBindingSpec = serde_json::from_value(binding["spec"].clone())
+        .map_err(|error| ApiError::bad_request(format!("spec cannot be understood: {error}")))?;
+
+    let route = reader.get("Route", context.namespace, &spec.route_name).await?;
+    let route = route.ok_or_else(|| ApiError::not_found(super::known("Route"), &spec.route_name))?;
+    let metadata = &route["metadata"];
+    if metadata["uid"] != spec.route_uid.as_str() {
+        let what = format!(
+            "the Route's uid is {}, not {:?}: it was deleted and made anew; schedule the new one",
+            metadata["uid"], spec.route_uid
+        );
+        return Err(conflict(&what));
+    }
+    if let Some(version) = &spec.route_resource_version
+        && metadata["resourceVersion"] != version.as_str()
+    {
+        let what = format!(
+            "the Route has changed since it was looked at (resourceVersion {}, not {version:?}); look again",
+            metadata["resourceVersion"]
+        );
+        return Err(conflict(&what));
+    }
+    if !metadata["deletionTimestamp"].is_null() {
+        return Err(conflict("the Route is being deleted"));
+    }
+
+    let Some(router) = reader.get("Router", None, &spec.router).await? else {
+        return Err(invalid(field::not_found("spec.router", &binding["spec"]["router"])));
+    };
+    if router["spec"]["dns"] != spec.dns.as_str() {
+        let what = format!("must be the zone of Router {:?}, {}", spec.router, router["spec"]["dns"]);
+        return Err(invalid(field::invalid("spec.dns", &binding["spec"]["dns"], &what)));
+    }
+    if !router["metadata"]["deletionTimestamp"].is_null() {
+        return Err(conflict(&format!("the Router {:?} is being deleted; choose another", spec.router)));
+    }
+
+    let host = route["spec"]["host"].as_str().filter(|host| !host.is_empty());
+    let custom = spec.names.iter().position(|name| name.kind == NameKind::Custom);
+    if let Some(index) = custom
+        && Some(spec.names[index].name.as_str()) != host
+    {
+        let what = match host {
+            Some(host) => format!("the custom name must be the Route's spec.host, {host}"),
+            None => "the Route has no spec.host, so it has no custom name".to_owned(),
+        };
+        let path = format!("spec.names[{index}].name");
+        return Err(invalid(field::invalid(&path, &binding["spec"]["names"][index]["name"], &what)));
+    }
+
+    let holder = || Holder {
+        namespace: context.namespace.unwrap_or_default().to_owned(),
+        name: spec.route_name.clone(),
+        uid: spec.route_uid.clone(),
+    };
+    let is_held = |claim: &Value| {
+        claim["spec"]["holder"]["uid"] == spec.route_uid.as_str() && claim["spec"]["releasedAt"].is_null()
+    };
+    let claim = match reader.get("NameClaim", None, &names::label_claim_name(&spec.label)).await? {
+        Some(claim) if is_held(&claim) => SideWrite::keep("NameClaim", &claim),
+        None if unclaimed == Unclaimed::IsClaimed => name_claim::of_label(context, &spec.label, &holder())?,
+        _ => {
+            let what = format!("the Route does not hold the label {:?}; claim it with a NameClaim first", spec.label);
+            return Err(conflict(&what));
+        }
+    };
+
+    let mut writes = vec![
+        route_write(context, &route, |changed| {
+            bound(context, &spec, binding, &route, &mut changed["status"]);
+            if route::move_to(&route) == Some(&spec.router) {
+                route::forget_move(changed);
+            }
+        }),
+        SideWrite::keep("Router", &router),
+        Turnstile::Router(&spec.router).pass(),
+        claim,
+    ];
+    writes.extend(leadership(binding, reader).await?);
+    Ok(writes)
+}
+
+/// A binding that carries the fencing number of a leader is refused if the Lease has another one: a greater one is a later
+/// leader's, and a smaller one that of a Lease made anew, by whose holder the bearer was deposed as well. So it is if there is no
+/// Lease: nobody can tell then whether the bearer led when that went, and whoever leads makes it anew with its next renewal. A
+/// binding without a number, such as an operator's, is not held against the Lease.
+async fn leadership(binding: &Value, reader: &dyn Reader) -> Result<Option<SideWrite>, ApiError> {
+    let metadata = &binding["metadata"];
+    let Some(fencing) = metadata["annotations"][FENCING_ANNOTATION].as_str() else { return Ok(None) };
+    let kind = super::known("RouteBinding");
+    let name = metadata["name"].as_str().unwrap_or_default();
+    let Ok(fencing) = fencing.parse::<i64>() else {
+        let cause = field::invalid(FENCING_FIELD, &Value::from(fencing), "must be the fencing number of a leader");
+        return Err(ApiError::invalid(kind, name, vec![cause]));
+    };
+    // 0 is the number of a scheduler that shares its work with no one and takes no Lease.
+    if fencing == 0 {
+        return Ok(None);
+    }
+    let refused = |why: String, what: &str| {
+        let mut error = ApiError::conflict(kind, name, &why);
+        error.causes = vec![field::invalid(FENCING_FIELD, &Value::from(fencing), what)];
+        error
+    };
+    let Some(lease) = reader.get("Lease", Some(SCHEDULER_LEASE_NAMESPACE), SCHEDULER_LEASE).await? else {
+        let why = format!(
+            "there is no Lease {SCHEDULER_LEASE} in {SCHEDULER_LEASE_NAMESPACE} that would say who leads (fencing number \
+             {fencing}); leave it to whoever makes it anew, or try again"
+        );
+        return Err(refused(why, "is the number of no Lease"));
+    };
+    let leads = lease["spec"]["leaseTransitions"].as_i64().unwrap_or(0);
+    if fencing != leads {
+        let why = format!(
+            "another scheduler leads since, or the Lease was changed (fencing number {leads}, not {fencing}); leave it to \
+             whoever leads now"
+        );
+        return Err(refused(why, "is not the Lease's number"));
+    }
+    Ok(Some(SideWrite::keep("Lease", &lease)))
+}
+
+/// The status of a bound Route.
+fn bound(context: &Context<'_>, spec: &RouteBindingSpec, binding: &Value, route: &Value, status: &mut Value) {
+    let generation = &route["metadata"]["generation"];
+    let host = route["spec"]["host"].as_str().filter(|host| !host.is_empty());
+    let system = names::system_name(&spec.label, &spec.dns).unwrap_or_default();
+    let before = status.clone();
+    status["phase"] = json!("scheduled");
+    status["dns"] = Value::from(host.unwrap_or(&system));
+    status["router"] = Value::from(spec.router.as_str());
+    status["canonicalName"] = Value::from(names::alias_name(&spec.label, context.domain));
+    status["names"] = binding["spec"]["names"].clone();
+    if generation.is_number() {
+        status["observedGeneration"] = generation.clone();
+    }
+    set_trails(status, binding);
+    // What leads to its names from elsewhere changes none of them.
+    if route::BOUND_FIELDS.iter().any(|name| *name != "trails" && before[*name] != status[*name]) {
+        forget_publication(status);
+    }
+    let message = match &spec.explanation {
+        Some(explanation) if !explanation.summary.is_empty() => explanation.summary.clone(),
+        _ => format!("the strategy {} chose Router {}", spec.strategy, spec.router),
+    };
+    // Only a Route that holds its names is bound. One that has lost its host since has not got it back by a move.
+    let has_lost_host = before["phase"] == "scheduled" && condition(route, ADMITTED, "status") == "False";
+    if !has_lost_host {
+        let namespace = context.namespace.unwrap_or_default();
+        let subdomain = route["spec"]["subdomain"].as_str().filter(|subdomain| !subdomain.is_empty());
+        let other = names::other_label(namespace, &spec.route_name, subdomain, &spec.label);
+        let (reason, message) = other.unwrap_or(("Admitted", "the route holds its names".to_owned()));
+        route::set_condition(status, ADMITTED, true, (reason, &message), generation, context.now);
+    }
+    route::set_condition(status, SCHEDULED, true, ("Scheduled", &message), generation, context.now);
+    if condition(route, MOVE_PENDING, "status") == "True" {
+        let moved = ("Moved", format!("moved to {}", spec.router));
+        route::set_condition(status, MOVE_PENDING, false, (moved.0, &moved.1), generation, context.now);
+    }
+}
+
+/// The binding of a Route that is there stays: without it the Route would be placed anew, as a rule elsewhere, and its name of
+/// now would lead nowhere, with no trail. It goes with its Route or its namespace; or if its Router is gone, and its name with
+/// that.
+async fn guard_delete(context: &Context<'_>, binding: &Value, reader: &dyn Reader) -> Result<(), ApiError> {
+    let spec = &binding["spec"];
+    let name = spec["routeName"].as_str().unwrap_or_default();
+    let route = reader.get("Route", context.namespace, name).await?;
+    let is_its = |route: &Value| route["metadata"]["uid"] == spec["routeUID"];
+    if !route.is_some_and(|route| is_its(&route) && route["metadata"]["deletionTimestamp"].is_null()) {
+        return Ok(());
+    }
+    let namespace = context.namespace.unwrap_or_default();
+    let home = reader.get("Namespace", None, namespace).await?;
+    if home.is_some_and(|home| !home["metadata"]["deletionTimestamp"].is_null()) {
+        return Ok(());
+    }
+    let router = spec["router"].as_str().unwrap_or_default();
+    if reader.get("Router", None, router).await?.is_none() {
+        return Ok(());
+    }
+    let what = format!(
+        "Route {namespace}/{name} is served on Router {router} by it. To move the Route, run \"signpost move route \
+         {namespace}/{name} --to ROUTER\"; to end it, delete the Route, which takes its binding along"
+    );
+    Err(ApiError::conflict(super::known("RouteBinding"), name, &what))
+}
+
+/// A Route whose binding goes waits for the scheduler again.
+async fn unbind(context: &Context<'_>, binding: &Value, reader: &dyn Reader) -> Result<Option<SideWrite>, ApiError> {
+    let spec = &binding["spec"];
+    let name = spec["routeName"].as_str().unwrap_or_default();
+    let route = reader.get("Route", context.namespace, name).await?;
+    let Some(route) = route.filter(|route| route["metadata"]["uid"] == spec["routeUID"]) else { return Ok(None) };
+    Ok(Some(status_write(context, &route, |status| {
+        for name in route::BOUND_FIELDS {
+            status.as_object_mut().and_then(|status| status.remove(name));
+        }
+        status["phase"] = json!("new");
+        forget_publication(status);
+        let why = ("BindingDeleted", "the RouteBinding was deleted; the Route waits to be scheduled again");
+        route::set_condition(status, SCHEDULED, false, why, &route["metadata"]["generation"], context.now);
+    })))
+}
+
+/// What was found out about the old names says nothing of the new ones; `kubectl wait` must not take it for an answer.
+fn forget_publication(status: &mut Value) {
+    if let Some(conditions) = status.get_mut("conditions").and_then(Value::as_array_mut) {
+        conditions.retain(|condition| condition["type"] != PUBLISHED && condition["type"] != RESOLVABLE);
+    }
+}
+
+fn status_write(context: &Context<'_>, route: &Value, change: impl FnOnce(&mut Value)) -> SideWrite {
+    route_write(context, route, |changed| change(&mut changed["status"]))
+}
+
+fn route_write(context: &Context<'_>, route: &Value, change: impl FnOnce(&mut Value)) -> SideWrite {
+    let mut changed = route.clone();
+    if !changed["status"].is_object() {
+        changed["status"] = json!({});
+    }
+    change(&mut changed);
+    let kind = super::known("Route");
+    apply::track_update(kind, Some(route), &mut changed, context.manager, Some("status"), context.now);
+    SideWrite {
+        kind: "Route",
+        namespace: context.namespace.map(str::to_owned),
+        name: route["metadata"]["name"].as_str().unwrap_or_default().to_owned(),
+        expect: route["metadata"]["resourceVersion"].as_str().map(str::to_owned),
+        effect: Effect::Put(changed),
+    }
+}
+
+/// The member `name` of a Route's condition; null if there is no such one.
+fn condition<'a>(route: &'a Value, kind: &str, name: &str) -> &'a Value {
+    let conditions = route["status"]["conditions"].as_array().map_or(&[][..], Vec::as_slice);
+    conditions.iter().find(|condition| condition["type"] == kind).map_or(&Value::Null, |condition| &condition[name])
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,39 @@
+//! The fields that objects of a kind can be selected by.
+
+use std::ops::Deref;
+
+use crate::object::facts;
+use crate::skim::Paths;
+
+/// Dotted paths, beside `metadata.name` and `metadata.namespace`, and where in a stored object they and all else lie that the
+/// cache keeps beside its JSON.
+pub struct Selectable {
+    fields: &'static [&'static str],
+    facts: Paths,
+}
+
+impl Selectable {
+    /// By these fields, none of which is below `metadata`.
+    pub fn new(fields: &'static [&'static str]) -> Selectable {
+        Selectable { fields, facts: facts::paths(fields.iter().map(|field| path_of(field))) }
+    }
+
+    /// Where the facts of an object lie.
+    pub(crate) fn facts(&self) -> &Paths {
+        &self.facts
+    }
+}
+
+impl Deref for Selectable {
+    type Target = [&'static str];
+
+    fn deref(&self) -> &[&'static str] {
+        self.fields
+    }
+}
+
+/// Where the value of a field that can be selected by lies.
+pub(super) fn path_of(field: &str) -> &str {
+    // `kubectl get events --field-selector source=kubelet` means the component, as it always did.
+    if field == "source" { "source.component" } else { field }
+}

@@ -1,0 +1,156 @@
+//! Zone: the ledger of serials, which the leading controller writes.
+
+use serde_json::Value;
+
+use super::columns::{self, AGE, Cell, Column, Columns};
+use super::selectable::Selectable;
+use super::{Context, Kind, Rules, crd, field};
+use crate::error::Cause;
+use crate::schema::Schema;
+use crate::skim::Json;
+use signpost_api::names;
+use signpost_api::v1alpha1::zone::Zone;
+use signpost_api::v1alpha1::{CATEGORY, GROUP, VERSION};
+
+pub(super) fn kind() -> Kind {
+    Kind {
+        group: GROUP,
+        version: VERSION,
+        kind: "Zone",
+        plural: "zones",
+        singular: "zone",
+        short_names: &["zn"],
+        categories: &[CATEGORY],
+        namespaced: false,
+        has_status: false,
+        key_prefix: "/signpost.dev/zones/",
+        schema: Schema::new(crd::schema_of::<Zone>()),
+        columns: Columns::new(&[
+            Column {
+                name: "Type",
+                kind: "string",
+                priority: 0,
+                description: "What the zone is made for: `parent`, `alias` or `shard`.",
+                reads: &["spec.type"],
+                cell: columns::shown,
+            },
+            Column {
+                name: "Serial",
+                kind: "integer",
+                priority: 0,
+                description: "The newest serial.",
+                reads: &["spec.versions"],
+                cell: |read, _| newest(read[0], "serial"),
+            },
+            AGE,
+            Column {
+                name: "Router",
+                kind: "string",
+                priority: 1,
+                description: "The Router whose shard it is.",
+                reads: &["spec.router"],
+                cell: columns::shown,
+            },
+            Column {
+                name: "Digest",
+                kind: "string",
+                priority: 1,
+                description: "Digest of what the zone was made from.",
+                reads: &["spec.versions"],
+                cell: |read, _| newest(read[0], "digest"),
+            },
+        ]),
+        selectable_fields: Selectable::new(&["spec.type", "spec.router"]),
+        time_to_live: None,
+        view: None,
+        rules: &Zones,
+    }
+}
+
+/// What the newest of a zone's versions says.
+fn newest<'a>(versions: Json<'a>, name: &str) -> Cell<'a> {
+    Cell::As(versions.items().next().map_or_else(Json::default, |version| version.get([name])[0]))
+}
+
+struct Zones;
+
+impl Rules for Zones {
+    fn validate_create(&self, _context: &Context<'_>, object: &Value) -> Vec<Cause> {
+        let name = &object["metadata"]["name"];
+        let wrong = name.as_str().and_then(|name| names::check_domain(name).err());
+        let mut causes: Vec<Cause> = wrong
+            .map(|error| field::invalid("metadata.name", name, &format!("must be the zone's apex: {error}")))
+            .into_iter()
+            .collect();
+        causes.extend(faults(object));
+        causes
+    }
+
+    fn validate_update(&self, _context: &Context<'_>, old: &Value, new: &Value) -> Vec<Cause> {
+        let mut causes = faults(new);
+        if old["spec"]["type"] != new["spec"]["type"] {
+            let what = "field is immutable: delete the Zone and create it anew";
+            causes.push(field::invalid("spec.type", &new["spec"]["type"], what));
+        }
+        causes
+    }
+}
+
+fn faults(object: &Value) -> Vec<Cause> {
+    let spec = &object["spec"];
+    let mut causes = Vec::new();
+    let router = spec["router"].as_str().filter(|router| !router.is_empty());
+    match (spec["type"].as_str(), router) {
+        (Some("shard"), None) => {
+            causes.push(field::required("spec.router", "a zone of type shard belongs to a Router"))
+        }
+        (Some("parent" | "alias"), Some(_)) => {
+            causes.push(field::forbidden("spec.router", "only a zone of type shard belongs to a Router"));
+        }
+        _ => {}
+    }
+    for (index, version) in spec["versions"].as_array().into_iter().flatten().enumerate() {
+        let digest = &version["digest"];
+        if digest
+            .as_str()
+            .is_some_and(|digest| digest.is_empty() || !digest.bytes().all(|octet| octet.is_ascii_hexdigit()))
+        {
+            let path = format!("spec.versions[{index}].digest");
+            causes.push(field::invalid(&path, digest, "must be hexadecimal"));
+        }
+    }
+    causes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::{check_create, check_update};
+    use serde_json::{Value, json};
+
+    fn zone(name: &str, spec: Value) -> Value {
+        json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Zone", "metadata": {"name": name}, "spec": spec})
+    }
+
+    #[test]
+    fn faults_have_their_paths() {
+        let version = json!({"serial": 1, "digest": "00ff", "at": "2026-01-01T00:00:00Z"});
+        for (name, spec, expected) in [
+            ("s1.v3.example", json!({"type": "shard", "router": "s1", "versions": [version]}), vec![]),
+            ("v3.example", json!({"type": "parent"}), vec![]),
+            ("v3.example", json!({"type": "shard"}), vec!["spec.router"]),
+            ("v3.example", json!({"type": "alias", "router": "s1"}), vec!["spec.router"]),
+            (
+                "v3.example",
+                json!({"type": "parent", "versions": [{"serial": -1, "digest": "x", "at": "now"}]}),
+                vec!["spec.versions[0].at", "spec.versions[0].serial", "spec.versions[0].digest"],
+            ),
+            ("v3.example", json!({"type": "other"}), vec!["spec.type"]),
+        ] {
+            let found = check_create("Zone", zone(name, spec.clone()));
+            let paths: Vec<&str> = found.iter().filter_map(|cause| cause.split(": ").next()).collect();
+            assert_eq!(paths, expected, "{spec}");
+        }
+        let old = zone("z.example", json!({"type": "parent"}));
+        assert_eq!(check_update("Zone", &old, zone("z.example", json!({"type": "alias"}))).len(), 1);
+    }
+}

@@ -1,0 +1,197 @@
+//! A schema made ready for walks: what each place of an object may hold, looked up once and not in JSON for each object.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+/// A structural schema: the document, as it is served, and its [`Node`]s, as objects are walked by.
+#[derive(Debug)]
+pub struct Schema {
+    document: Value,
+    root: Node,
+}
+
+impl Schema {
+    /// Makes a document ready.
+    pub fn new(document: Value) -> Arc<Schema> {
+        let root = Node::of(&document);
+        Arc::new(Schema { document, root })
+    }
+
+    /// The document: OpenAPI v3, structural.
+    pub fn document(&self) -> &Value {
+        &self.document
+    }
+}
+
+impl Deref for Schema {
+    type Target = Node;
+
+    fn deref(&self) -> &Node {
+        &self.root
+    }
+}
+
+/// Things by the names of fields, in their order.
+type Named<T> = Box<[(Box<str>, T)]>;
+
+/// The schema of one place. What is absent in the document bounds nothing.
+#[derive(Debug, Default)]
+pub struct Node {
+    /// `type`.
+    pub(crate) kind: Option<Type>,
+    /// `x-kubernetes-int-or-string`.
+    pub(crate) int_or_string: bool,
+    /// `properties`, by name; `None` if the document has none at all.
+    properties: Option<Named<Node>>,
+    /// The [`tag`]s of their names.
+    tags: Box<[u32]>,
+    /// `additionalProperties` that is a schema.
+    additional: Option<Box<Node>>,
+    /// Whether fields that the schema does not name are kept.
+    pub(crate) preserves_unknown: bool,
+    /// `required`.
+    pub(super) required: Box<[Box<str>]>,
+    /// The properties that have a `default`.
+    pub(super) defaults: Named<Value>,
+    /// `items`.
+    pub(crate) items: Option<Box<Node>>,
+    /// `x-kubernetes-list-type`.
+    pub(crate) list: List,
+    /// `x-kubernetes-map-type: atomic`.
+    pub(crate) is_atomic_map: bool,
+    /// `enum`.
+    pub(super) allowed: Option<Vec<Value>>,
+    /// `format`.
+    pub(super) format: Option<Box<str>>,
+    /// `minimum` and `maximum`.
+    pub(super) numbers: (Option<f64>, Option<f64>),
+    /// `minLength` and `maxLength`.
+    pub(super) lengths: (Option<u64>, Option<u64>),
+    /// `minItems` and `maxItems`.
+    pub(super) counts: (Option<u64>, Option<u64>),
+    /// `maxProperties`.
+    pub(super) properties_max: Option<u64>,
+}
+
+/// The types of OpenAPI.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Type {
+    /// `object`.
+    Object,
+    /// `array`.
+    Array,
+    /// `string`.
+    String,
+    /// `integer`.
+    Integer,
+    /// `number`.
+    Number,
+    /// `boolean`.
+    Boolean,
+}
+
+/// How the items of a list are told apart.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub enum List {
+    /// Not at all: the list is one value.
+    #[default]
+    Atomic,
+    /// By their values.
+    Set,
+    /// By these fields.
+    Map(Box<[Box<str>]>),
+}
+
+impl Type {
+    const ALL: [Type; 6] = [Type::Object, Type::Array, Type::String, Type::Integer, Type::Number, Type::Boolean];
+
+    /// Its name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Type::Object => "object",
+            Type::Array => "array",
+            Type::String => "string",
+            Type::Integer => "integer",
+            Type::Number => "number",
+            Type::Boolean => "boolean",
+        }
+    }
+}
+
+impl Node {
+    /// The schema that a document says.
+    pub fn of(document: &Value) -> Node {
+        let text = |name: &str| document.get(name).and_then(Value::as_str);
+        let flag = |name: &str| document.get(name) == Some(&Value::Bool(true));
+        let count = |name: &str| document.get(name).and_then(Value::as_u64);
+        let number = |name: &str| document.get(name).and_then(Value::as_f64);
+        let inner = |name: &str| document.get(name).map(|inner| Box::new(Node::of(inner)));
+        let properties = document.get("properties").and_then(Value::as_object);
+        let default =
+            |(name, property): (&String, &Value)| Some((name.as_str().into(), property.get("default")?.clone()));
+        Node {
+            kind: text("type").and_then(|text| Type::ALL.into_iter().find(|kind| kind.as_str() == text)),
+            int_or_string: flag("x-kubernetes-int-or-string"),
+            properties: properties.map(|properties| {
+                properties.iter().map(|(name, inner)| (name.as_str().into(), Node::of(inner))).collect()
+            }),
+            tags: properties.into_iter().flatten().map(|(name, _)| tag(name)).collect(),
+            additional: document
+                .get("additionalProperties")
+                .filter(|inner| inner.is_object())
+                .map(|inner| Box::new(Node::of(inner))),
+            preserves_unknown: flag("x-kubernetes-preserve-unknown-fields") || flag("additionalProperties"),
+            required: texts(document.get("required")),
+            defaults: properties.into_iter().flatten().filter_map(default).collect(),
+            items: inner("items"),
+            list: match text("x-kubernetes-list-type") {
+                Some("set") => List::Set,
+                Some("map") => List::Map(texts(document.get("x-kubernetes-list-map-keys"))),
+                _ => List::Atomic,
+            },
+            is_atomic_map: text("x-kubernetes-map-type") == Some("atomic"),
+            allowed: document.get("enum").and_then(Value::as_array).cloned(),
+            format: text("format").map(Into::into),
+            numbers: (number("minimum"), number("maximum")),
+            lengths: (count("minLength"), count("maxLength")),
+            counts: (count("minItems"), count("maxItems")),
+            properties_max: count("maxProperties"),
+        }
+    }
+
+    /// The schema of a field that is declared by name.
+    pub(crate) fn property(&self, name: &str) -> Option<&Node> {
+        let (properties, wanted) = (self.properties.as_deref()?, tag(name));
+        let alike = self.tags.iter().zip(properties).filter(|(tag, _)| **tag == wanted);
+        alike.map(|(_, property)| property).find(|(found, _)| **found == *name).map(|(_, node)| node)
+    }
+
+    /// The schema of the field `name`, declared by name or by `additionalProperties`.
+    pub(crate) fn field(&self, name: &str) -> Option<&Node> {
+        self.property(name).or(self.additional.as_deref())
+    }
+
+    /// Whether any field is declared by name.
+    pub(crate) fn has_properties(&self) -> bool {
+        self.properties.is_some()
+    }
+
+    /// The default of a field that is declared by name.
+    pub(crate) fn default_of(&self, name: &str) -> Option<&Value> {
+        self.defaults.iter().find(|(found, _)| **found == *name).map(|(_, default)| default)
+    }
+}
+
+/// What tells most names of one object's fields apart: their length and three of their octets. Walks look up a name at each step,
+/// and comparing it with others takes longer than anything else there.
+fn tag(name: &str) -> u32 {
+    let name = name.as_bytes();
+    let at = |index: usize| name.get(index).copied().unwrap_or_default();
+    u32::from_le_bytes([name.len() as u8, at(0), at(name.len() / 2), at(name.len().wrapping_sub(1))])
+}
+
+fn texts(list: Option<&Value>) -> Box<[Box<str>]> {
+    list.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).map(Into::into).collect()
+}

@@ -1,0 +1,209 @@
+//! From the schemas of Rust types to structural schemas as Kubernetes knows them.
+//!
+//! `schemars` writes numbers as floats, formats of its own (`uint32`), `nullable` for each `Option`, and descriptions with
+//! the line breaks of the source; and the schemas of shared types (label selectors, conditions, metadata) lack the
+//! attributes that say how lists merge. All of that is put right here, for the server and for the CRDs alike.
+
+use serde_json::{Map, Value, json};
+
+/// Puts a schema right, in place.
+pub fn make_structural(schema: &mut Value) {
+    let Value::Object(object) = schema else { return };
+    for key in ["$schema", "title", "nullable", "$defs", "definitions", "components"] {
+        object.remove(key);
+    }
+    if let Some(Value::String(text)) = object.get_mut("description") {
+        *text = joined_lines(text);
+    }
+    // That of an `Option`: absent fields need no value, and kubectl takes none that is not of the field's type.
+    if let Some(Value::Array(values)) = object.get_mut("enum") {
+        values.retain(|value| !value.is_null());
+    }
+    numbers(object);
+    shared_types(object);
+    if let Some(Value::Object(properties)) = object.get_mut("properties") {
+        properties.values_mut().for_each(make_structural);
+    }
+    for key in ["items", "additionalProperties"] {
+        if let Some(inner) = object.get_mut(key) {
+            make_structural(inner);
+        }
+    }
+}
+
+/// The lines of a paragraph as one; paragraphs stay apart.
+fn joined_lines(text: &str) -> String {
+    let paragraphs = text.split("\n\n").map(|paragraph| {
+        let words: Vec<&str> = paragraph.split_whitespace().collect();
+        words.join(" ")
+    });
+    paragraphs.collect::<Vec<_>>().join("\n\n")
+}
+
+/// Bounds of integers as integers, and only formats that OpenAPI knows.
+fn numbers(object: &mut Map<String, Value>) {
+    if object.get("type").and_then(Value::as_str) != Some("integer") {
+        return;
+    }
+    if let Some("uint8" | "uint16" | "uint32" | "uint64" | "uint") = object.get("format").and_then(Value::as_str) {
+        let widest = match object.get("format").and_then(Value::as_str) {
+            Some("uint8") => i64::from(u8::MAX),
+            Some("uint16") => i64::from(u16::MAX),
+            Some("uint32") => i64::from(u32::MAX),
+            _ => i64::MAX,
+        };
+        object.insert("format".to_owned(), json!("int64"));
+        object.entry("minimum").or_insert(json!(0));
+        object.entry("maximum").or_insert(json!(widest));
+    }
+    for key in ["minimum", "maximum"] {
+        if let Some(limit) = object.get_mut(key)
+            && let Some(float) = limit.as_f64().filter(|_| limit.is_f64())
+            && float.fract() == 0.0
+        {
+            *limit = json!(float as i64);
+        }
+    }
+}
+
+/// What Kubernetes' own documents say of types that ours share with it, and the Rust types do not.
+fn shared_types(object: &mut Map<String, Value>) {
+    let Some(Value::Object(properties)) = object.get_mut("properties") else { return };
+    let has = |properties: &Map<String, Value>, names: &[&str]| names.iter().all(|name| properties.contains_key(*name));
+    if has(properties, &["matchLabels", "matchExpressions"]) {
+        // LabelSelector: one value, since half a selector selects something else. Every route is matched against every
+        // selector, and a cluster must know what a rule over it can cost: so there are bounds, far above what people write.
+        set(properties, "matchLabels", json!({"maxProperties": 64}));
+        if let Some(Value::Object(value)) =
+            properties.get_mut("matchLabels").and_then(|labels| labels.get_mut("additionalProperties"))
+        {
+            value.insert("maxLength".to_owned(), json!(63));
+        }
+        set(properties, "matchExpressions", json!({"x-kubernetes-list-type": "atomic", "maxItems": 64}));
+        if let Some(Value::Object(requirement)) =
+            properties.get_mut("matchExpressions").and_then(|list| list.get_mut("items")?.get_mut("properties"))
+        {
+            set(requirement, "key", json!({"maxLength": 317}));
+            set(requirement, "operator", json!({"maxLength": 63}));
+            set(requirement, "values", json!({"x-kubernetes-list-type": "atomic", "maxItems": 64}));
+            if let Some(Value::Object(value)) = requirement.get_mut("values").and_then(|list| list.get_mut("items")) {
+                value.insert("maxLength".to_owned(), json!(63));
+            }
+        }
+        object.insert("x-kubernetes-map-type".to_owned(), json!("atomic"));
+    } else if has(properties, &["lastTransitionTime", "reason", "message", "status", "type"]) {
+        // Condition, with the bounds that controller-gen writes into every CRD.
+        set(properties, "message", json!({"maxLength": 32768}));
+        set(properties, "reason", json!({"minLength": 1, "maxLength": 1024}));
+        set(properties, "status", json!({"enum": ["True", "False", "Unknown"]}));
+        set(properties, "type", json!({"maxLength": 316}));
+        set(properties, "observedGeneration", json!({"minimum": 0}));
+    } else if has(properties, &["ownerReferences", "finalizers", "managedFields"]) {
+        let by_uid = json!({"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["uid"]});
+        set(properties, "ownerReferences", by_uid);
+        if let Some(Value::Object(owner)) = properties.get_mut("ownerReferences").and_then(|list| list.get_mut("items"))
+        {
+            owner.insert("x-kubernetes-map-type".to_owned(), json!("atomic"));
+        }
+        set(properties, "finalizers", json!({"x-kubernetes-list-type": "set"}));
+        set(properties, "managedFields", json!({"x-kubernetes-list-type": "atomic"}));
+        if let Some(Value::Object(entry)) =
+            properties.get_mut("managedFields").and_then(|list| list.get_mut("items")?.get_mut("properties"))
+        {
+            set(entry, "fieldsV1", json!({"x-kubernetes-preserve-unknown-fields": true}));
+        }
+    }
+}
+
+/// Bounds what a schema leaves unbounded: the texts, lists and maps of the built-in kinds, which Kubernetes bounds by the size of
+/// the object alone. Real ones are far below.
+pub fn bound(schema: &mut Value) {
+    let Value::Object(object) = schema else { return };
+    if let Some((key, maximum)) = unbounded_here(object) {
+        object.insert(key.to_owned(), json!(maximum));
+    }
+    if let Some(Value::Object(properties)) = object.get_mut("properties") {
+        properties.values_mut().for_each(bound);
+    }
+    for key in ["items", "additionalProperties"] {
+        if let Some(inner) = object.get_mut(key) {
+            bound(inner);
+        }
+    }
+}
+
+/// The attribute that bounds a schema and that it lacks, with the bound of built-in kinds.
+fn unbounded_here(schema: &Map<String, Value>) -> Option<(&'static str, u64)> {
+    let lacks = |key: &str| !schema.contains_key(key);
+    let is_time = || schema.get("format").is_some_and(|format| format == "date-time");
+    let is_mixed = schema.contains_key("x-kubernetes-int-or-string");
+    match schema.get("type").and_then(Value::as_str) {
+        Some("string") if lacks("maxLength") && lacks("enum") && !is_time() => Some(("maxLength", 1_024)),
+        None if is_mixed && lacks("maxLength") => Some(("maxLength", 1_024)),
+        Some("array") if lacks("maxItems") => Some(("maxItems", 64)),
+        Some("object") if !lacks("additionalProperties") && lacks("maxProperties") => Some(("maxProperties", 64)),
+        _ => None,
+    }
+}
+
+/// The paths of what a schema leaves unbounded, for a test.
+#[cfg(test)]
+pub(crate) fn without_bound(schema: &Value, path: &str, found: &mut Vec<String>) {
+    let Value::Object(object) = schema else { return };
+    found.extend(unbounded_here(object).map(|(key, _)| format!("{path}: {key}")));
+    for (name, property) in object.get("properties").and_then(Value::as_object).into_iter().flatten() {
+        without_bound(property, &format!("{path}.{name}"), found);
+    }
+    for key in ["items", "additionalProperties"] {
+        without_bound(&schema[key], &format!("{path}[]"), found);
+    }
+}
+
+/// Adds attributes to the schema of a field.
+fn set(properties: &mut Map<String, Value>, name: &str, attributes: Value) {
+    if let (Some(Value::Object(property)), Value::Object(attributes)) = (properties.get_mut(name), attributes) {
+        property.extend(attributes);
+    }
+}
+
+/// The paths of fields without a description, for a test: `kubectl explain` would print `<empty>`.
+#[cfg(test)]
+pub(crate) fn without_description(schema: &Value, path: &str, found: &mut Vec<String>) {
+    if schema.get("description").and_then(Value::as_str).is_none_or(str::is_empty) {
+        found.push(path.to_owned());
+    }
+    let inner = schema.get("items").or_else(|| schema.get("additionalProperties")).unwrap_or(schema);
+    if let Some(Value::Object(properties)) = inner.get("properties") {
+        for (name, property) in properties {
+            let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+            without_description(property, &path, found);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_schema_of_schemars_becomes_structural() {
+        let mut schema = json!({"title": "T", "type": "object", "description": "One\nline.\n\nTwo.", "properties": {
+            "weight": {"type": "integer", "format": "uint32", "nullable": true, "minimum": 0.0},
+            "decision": {"type": "string", "enum": ["approve", null], "nullable": true},
+            "selector": {"type": "object", "properties": {
+                "matchLabels": {"type": "object", "additionalProperties": {"type": "string"}},
+                "matchExpressions": {"type": "array", "items": {"type": "object", "properties": {"values": {"type": "array"}}}}}}
+        }});
+        make_structural(&mut schema);
+        let expected = json!({"type": "object", "description": "One line.\n\nTwo.", "properties": {
+            "weight": {"type": "integer", "format": "int64", "minimum": 0, "maximum": 4294967295_u32},
+            "decision": {"type": "string", "enum": ["approve"]},
+            "selector": {"type": "object", "x-kubernetes-map-type": "atomic", "properties": {
+                "matchLabels": {"type": "object", "additionalProperties": {"type": "string", "maxLength": 63}, "maxProperties": 64},
+                "matchExpressions": {"type": "array", "x-kubernetes-list-type": "atomic", "maxItems": 64, "items": {
+                    "type": "object", "properties": {
+                        "values": {"type": "array", "x-kubernetes-list-type": "atomic", "maxItems": 64}}}}}}
+        }});
+        assert_eq!(schema, expected);
+    }
+}

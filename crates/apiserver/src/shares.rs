@@ -1,0 +1,97 @@
+//! How much of the server one user may hold at a time: requests under way, and watches.
+//!
+//! Requests wait for their bodies and for revisions to come, and watches for ever, so a bound on all of them alone would let
+//! one client take all there is. Hence a bound on each user's besides, and a part that only the platform's own
+//! identities may take. The control loops of this process pass without a share: their number is our own doing.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// What the platform's own identities, such as the scheduler's, begin with.
+pub(super) const OWN_PREFIX: &str = "system:signpost:";
+/// Which part of all is for one user: with a smaller part, one user's many controllers would be held up while nothing else
+/// goes on; with a larger, a few users could take all.
+const USERS_PART: usize = 16;
+/// Which part of all is for the platform's own identities alone.
+const OWN_PART: usize = 8;
+
+/// A number of places, and who holds how many.
+pub struct Shares {
+    places: usize,
+    held: Mutex<Held>,
+}
+
+#[derive(Default)]
+struct Held {
+    all: usize,
+    /// Only of users who hold any, so no larger than `all`.
+    by_user: HashMap<Arc<str>, usize>,
+}
+
+/// A place, free again when this is dropped.
+pub struct Share {
+    of: Arc<Shares>,
+    user: Arc<str>,
+}
+
+impl Shares {
+    /// So many places.
+    pub fn new(places: usize) -> Arc<Self> {
+        Arc::new(Shares { places, held: Mutex::default() })
+    }
+
+    /// A place for `user`; `None` if all that this user may take are taken.
+    pub fn take(self: &Arc<Self>, user: &str) -> Option<Share> {
+        let places = if user.starts_with(OWN_PREFIX) { self.places } else { self.places - self.places / OWN_PART };
+        let mut held = self.held();
+        let known = held.by_user.get_key_value(user).map(|(user, count)| (user.clone(), *count));
+        let (user, count) = known.unwrap_or_else(|| (user.into(), 0));
+        if held.all >= places || count >= self.places / USERS_PART {
+            return None;
+        }
+        held.all += 1;
+        held.by_user.insert(user.clone(), count + 1);
+        Some(Share { of: self.clone(), user })
+    }
+
+    fn held(&self) -> MutexGuard<'_, Held> {
+        // Nothing panics while it is held.
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        let mut held = self.of.held();
+        held.all -= 1;
+        match held.by_user.get_mut(&self.user) {
+            Some(count) if *count > 1 => *count -= 1,
+            _ => drop(held.by_user.remove(&self.user)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use signpost_api::identity::USER_SCHEDULER;
+
+    #[test]
+    fn nobody_takes_all() {
+        let shares = Shares::new(160);
+        let mut held = Vec::new();
+        let mut take = |user: &str, times: usize| {
+            let taken: Vec<_> = (0..times).map_while(|_| shares.take(user)).collect();
+            let count = taken.len();
+            held.extend(taken);
+            count
+        };
+        assert_eq!(take("alice", 100), 10, "a sixteenth");
+        let others: usize = (0..20).map(|index| take(&format!("user-{index}"), 100)).sum();
+        assert_eq!(others, 130, "all but an eighth");
+        assert_eq!(take(USER_SCHEDULER, 100), 10, "from what is left for our own");
+        held.clear();
+        let left = shares.held();
+        assert_eq!((left.all, left.by_user.len()), (0, 0), "what was dropped is free again");
+    }
+}

@@ -1,0 +1,560 @@
+//! The engine of one process: one ACID file (`redb`) in the data directory, nothing to install.
+//!
+//! Reads run on the caller's side against a snapshot of the file and never wait for a writer. Writes go through one queue
+//! to one thread (`writer`) that commits them in groups, each group with one fsync, and only then answers. So revisions
+//! have one order, and an acknowledged write survives `kill -9` and loss of power. `tables` holds the layout of the file,
+//! `seal` the checksums in it, `damage` what they have found, and `origin` notices a file that was replaced.
+
+pub mod damage;
+pub(super) mod disk;
+mod files;
+mod listing;
+pub(super) mod origin;
+pub(super) mod prepare;
+mod reserve;
+mod retention;
+pub mod seal;
+pub(super) mod tables;
+pub mod verify;
+mod writer;
+
+use std::fs::{File, TryLockError};
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::panic::AssertUnwindSafe;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime};
+
+use bytes::Bytes;
+use futures::Stream;
+use redb::{Database, ReadableDatabase};
+use tokio::sync::{Semaphore, oneshot};
+
+use self::damage::Damage;
+use self::disk::{Disk, SyncError};
+use self::reserve::Reserve;
+use self::tables::Reader;
+use self::verify::Verified;
+use self::writer::{Job, Writer};
+use super::feed::{self, Committed, Feed, History};
+use super::{
+    EXPIRING_MAX, Error, Event, HISTORY_REVISIONS_MIN, Key, KeyValue, Outcome, Page, Result, Revision, Store, Txn,
+};
+use signpost_runtime::ending::Ending;
+
+/// The format of the file that this version writes, and the newest it reads.
+pub const FORMAT: u64 = 2;
+
+/// The name of the file in the data directory.
+pub const FILE_NAME: &str = "store.redb";
+
+/// The name of the file whose lock says that a process uses the data directory.
+pub const LOCK_NAME: &str = "lock";
+
+/// How many transactions may wait for the writer; the rest wait in their callers. Four groups: enough that the writer
+/// never starves, few enough that the wait stays a few fsyncs.
+const QUEUE_MAX: usize = 4 * writer::GROUP_MAX;
+
+/// From which size on a file is worth compacting at open.
+const COMPACT_OCTETS_MIN: u64 = 16 * 1024 * 1024;
+
+/// What an operator or a test may choose about an embedded store.
+#[derive(Clone)]
+pub struct Options {
+    /// How much of the file is kept in memory, in octets. Reads of objects come from the watch cache above, so this is
+    /// mainly for the upper levels of the trees.
+    pub cache_octets: usize,
+    /// How many writes with a time to live are kept, or a few more. Beyond, those end that would end first.
+    pub expiring_max: u64,
+    /// History older than this is forgotten, at this interval; `None` keeps all until someone calls `compact`.
+    pub history: Option<Duration>,
+    /// How many revisions are kept however old they are.
+    pub history_revisions_min: u64,
+    /// The bytes of history that are kept at most, however new: superseded values and deletions.
+    pub history_bytes_max: u64,
+    /// The clock by which keys with a time to live end.
+    pub now: fn() -> SystemTime,
+    /// How much room the disk must have for writes to be taken, in octets: more than one commit needs, so that a disk that
+    /// fills up is met before a write and not in the middle of one.
+    pub room_octets: u64,
+    /// How much room is set aside at start for deletions and compaction on a full disk, in octets.
+    pub reserve_octets: u64,
+    /// Called before each sync of the file; its error counts as that of the sync. For tests.
+    pub before_sync: fn() -> io::Result<()>,
+    /// Up to this size a file is verified before the store is used, a larger one beside it.
+    pub verified_first_bytes_max: u64,
+    /// Asked for the values that are to be others when the file turns out to be an older one than was here (`origin`).
+    pub moved_on: fn(&KeyValue) -> Option<Bytes>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            cache_octets: 12 * 1024 * 1024,
+            expiring_max: EXPIRING_MAX,
+            history: Some(Duration::from_secs(300)),
+            history_revisions_min: HISTORY_REVISIONS_MIN,
+            history_bytes_max: 128 << 20,
+            now: SystemTime::now,
+            room_octets: 32 << 20,
+            reserve_octets: 16 << 20,
+            before_sync: || Ok(()),
+            verified_first_bytes_max: verify::FIRST_BYTES_MAX,
+            moved_on: |_| None,
+        }
+    }
+}
+
+/// Why a data directory could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Another process has it open.
+    #[error("{}: another process uses this data directory; stop it, or choose another with --data-dir", path.display())]
+    InUse {
+        /// The lock file.
+        path: PathBuf,
+    },
+    /// A newer version of this program wrote it.
+    #[error(
+        "{}: written in format {found} by a newer version of signpost, and this one reads formats up to {supported}; \
+         run that version, or restore a backup into an empty data directory", path.display()
+    )]
+    NewerFormat {
+        /// The file.
+        path: PathBuf,
+        /// The format it has.
+        found: u64,
+        /// The newest format this version reads.
+        supported: u64,
+    },
+    /// It is not a store, or damaged.
+    #[error(
+        "{}: not a readable store ({reason}); run \"signpost check store\" for what can be read, then move the file away and \
+         restore a backup with \"signpost restore\"", path.display()
+    )]
+    Corrupt {
+        /// The file.
+        path: PathBuf,
+        /// What was found.
+        reason: String,
+    },
+    /// It was written before values had checksums.
+    #[error(
+        "{}: the store has format {found}, without checksums; \"signpost serve\" upgrades it at its next start", path.display()
+    )]
+    OlderFormat {
+        /// The file.
+        path: PathBuf,
+        /// The format it has.
+        found: u64,
+    },
+    /// It is empty or gone, and the directory is not new.
+    #[error(
+        "{}: the store {what}, but the directory is not new: {} is here; put the store back, or restore a backup with \"signpost \
+         restore\" (move an empty file away first); to begin with no objects at all, use another directory with --data-dir",
+        path.display(), sign.display()
+    )]
+    Gone {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: &'static str,
+        /// What shows that there was one before.
+        sign: PathBuf,
+    },
+    /// The file system refused.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The file or directory.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+}
+
+/// A handle to an embedded store. Clones share it; when the last one is dropped the writer finishes what it has, the file
+/// is closed and the lock given back.
+#[derive(Clone)]
+pub struct Embedded {
+    handle: Arc<Handle>,
+}
+
+/// What all clones share; its `Drop` closes the store.
+struct Handle {
+    shared: Arc<Shared>,
+    queue: Option<mpsc::Sender<Job>>,
+    /// One permit for each transaction that may be in the queue.
+    room: Arc<Semaphore>,
+    writer: Option<JoinHandle<()>>,
+    /// The thread that writes the highest revision down, and what ends it.
+    keeper: Option<(mpsc::Sender<()>, JoinHandle<()>)>,
+    /// The thread that verifies a large file, and what ends it.
+    verifier: Option<(Arc<AtomicBool>, JoinHandle<()>)>,
+}
+
+/// What the writer, the readers and the watchers share.
+pub(super) struct Shared {
+    /// `None` while the writer opens it anew after a fault.
+    database: RwLock<Option<Database>>,
+    path: PathBuf,
+    feed: Feed,
+    damage: Arc<Damage>,
+    /// Whether the writer would take a write, as far as it knows.
+    writable: Arc<AtomicBool>,
+    /// How much room the disk must have while it has less, 0 while it has enough.
+    full: AtomicU64,
+    /// Where it is reported that the writer ended by itself.
+    ending: Ending,
+    sync_error: SyncError,
+    before_sync: fn() -> io::Result<()>,
+    /// Held as long as the database is in use.
+    lock: File,
+}
+
+impl Embedded {
+    /// Opens or makes the store in `data_dir`. Blocks while a file that was not closed is checked.
+    ///
+    /// # Errors
+    ///
+    /// See [`OpenError`]; nothing was changed then.
+    pub fn open(data_dir: &Path, options: Options) -> std::result::Result<Self, OpenError> {
+        create(data_dir)?;
+        let lock = lock(data_dir)?;
+        let path = data_dir.join(FILE_NAME);
+        let reserve = Reserve::open(data_dir, options.reserve_octets);
+        // What is done at the open needs some of it already.
+        reserve.make_room(&lock);
+        let sync_error = SyncError::default();
+        let damage = Arc::new(Damage::new(path.clone()));
+        let is_there = origin::check_present(data_dir)?;
+        let open = || open_prepared(data_dir, is_there, &options, &damage, &lock, &sync_error);
+        // redb trusts its own pages: it says that opening a file that something else has altered may panic.
+        let opened = std::panic::catch_unwind(AssertUnwindSafe(open));
+        let broken = |_| OpenError::Corrupt { path: path.clone(), reason: "its pages contradict each other".into() };
+        let (database, newest, is_verified) = opened.map_err(broken)??;
+        // A data directory is a new directory entry; it, too, has to be on disk before the first write is acknowledged.
+        File::open(data_dir)
+            .and_then(|directory| directory.sync_all())
+            .map_err(|source| OpenError::Io { path: data_dir.into(), source })?;
+
+        let database = RwLock::new(Some(database));
+        let feed = Feed::new(newest);
+        let (writable, ending) = (Arc::new(AtomicBool::new(true)), Ending::new());
+        let before_sync = options.before_sync;
+        let shared = Shared {
+            database,
+            path: path.clone(),
+            feed,
+            damage,
+            writable,
+            full: AtomicU64::new(0),
+            ending,
+            sync_error,
+            before_sync,
+            lock,
+        };
+        let shared = Arc::new(shared);
+        let (queue, jobs) = mpsc::channel();
+        let writer = Writer::new(shared.clone(), options, newest, reserve);
+        let io = |source| OpenError::Io { path: path.clone(), source };
+        let damage = Arc::clone(&shared.damage);
+        let work = move || match std::panic::catch_unwind(AssertUnwindSafe(|| writer.run(&jobs))) {
+            Ok(ended) => ended,
+            Err(panic) => {
+                damage.break_off("its writer panicked");
+                std::panic::resume_unwind(panic)
+            }
+        };
+        let writer = shared.ending.spawn("store-writer", work).map_err(io)?;
+        let (stop, stopped) = mpsc::channel();
+        let (weak, directory) = (Arc::downgrade(&shared), data_dir.to_owned());
+        let keep = move || {
+            origin::keep(&directory, &weak, &stopped);
+            Ok(())
+        };
+        let keeper = shared.ending.spawn("store-identity", keep).map_err(io)?;
+        let mut verifier = None;
+        if !is_verified {
+            let (stop, reads) = (Arc::<AtomicBool>::default(), Arc::downgrade(&shared));
+            let stopped = Arc::clone(&stop);
+            let thread = std::thread::Builder::new().name("store-verify".into());
+            verifier = Some((stop, thread.spawn(move || verify::run(&reads, &stopped)).map_err(io)?));
+        }
+        let room = Arc::new(Semaphore::new(QUEUE_MAX));
+        let (queue, writer, keeper) = (Some(queue), Some(writer), Some((stop, keeper)));
+        Ok(Embedded { handle: Arc::new(Handle { shared, queue, room, writer, keeper, verifier }) })
+    }
+
+    /// Checks every checksum, and whether the file's tables agree. Blocks as long as it takes to read the file.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Corrupt`] if the file cannot be used at all.
+    pub fn verify(&self) -> Result<Verified> {
+        let shared = &self.handle.shared;
+        shared.damage.guard(|| verify::verify(&shared.reader()?, || true))
+    }
+
+    /// Sends the writer a job and waits for its answer.
+    async fn ask<T>(&self, job: impl FnOnce(oneshot::Sender<Result<T>>) -> writer::Task) -> Result<T> {
+        let permit = self.handle.room.clone().acquire_owned().await.map_err(|_| Error::Unavailable)?;
+        let (answer, answered) = oneshot::channel();
+        let queue = self.handle.queue.as_ref().ok_or(Error::Unavailable)?;
+        queue.send(Job { task: job(answer), _permit: permit }).map_err(|_| Error::Unavailable)?;
+        // The writer answers all that it takes; silence means that it died with the job in its hands.
+        answered.await.unwrap_or(Err(Error::OutcomeUnknown))
+    }
+
+    /// Runs a read that may take long off the async threads.
+    async fn read<T: Send + 'static>(&self, read: impl FnOnce(Reader) -> Result<T> + Send + 'static) -> Result<T> {
+        let shared = self.handle.shared.clone();
+        tokio::task::spawn_blocking(move || shared.read(read)).await.map_err(|_| Error::Unavailable)?
+    }
+
+    /// Whether writes are taken: not while the disk is full or the file fails. Shared with the writer, which keeps it true as
+    /// far as it knows from its last try.
+    pub fn writable(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.handle.shared.writable)
+    }
+
+    /// Waits until the store ends by itself, which it does when its file cannot be trusted any more or its writer panics, and
+    /// returns why. No write is taken from then on: the process must end.
+    pub fn ended(&self) -> impl Future<Output = String> + Send + use<> {
+        self.handle.shared.ending.told()
+    }
+
+    /// A snapshot for a backup.
+    pub(super) fn reader(&self) -> Result<Reader> {
+        self.handle.shared.reader()
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.queue = None;
+        if let Some(writer) = self.writer.take() {
+            // A writer that panicked has reported it; there is nothing left to do about it here.
+            drop(writer.join());
+        }
+        if let Some((stop, verifier)) = self.verifier.take() {
+            // As long as it reads, the file is open.
+            stop.store(true, Ordering::Relaxed);
+            drop(verifier.join());
+        }
+        if let Some((stop, keeper)) = self.keeper.take() {
+            drop(stop);
+            drop(keeper.join());
+        }
+    }
+}
+
+impl Store for Embedded {
+    async fn revision(&self) -> Result<Revision> {
+        Ok(self.handle.shared.feed.newest())
+    }
+
+    async fn get(&self, key: &Key, at: Option<Revision>) -> Result<(Revision, Option<KeyValue>)> {
+        // A few microseconds: cheaper than a change of threads.
+        self.handle.shared.read(|reader| reader.get(key, at))
+    }
+
+    async fn list(&self, prefix: &Key, from: Option<&Key>, at: Option<Revision>, limit: Option<usize>) -> Result<Page> {
+        let (prefix, from) = (prefix.clone(), from.cloned());
+        self.read(move |reader| reader.list(&prefix, from.as_ref(), at, limit)).await
+    }
+
+    async fn commit(&self, txn: Txn) -> Result<Outcome> {
+        txn.check()?;
+        self.ask(|answer| writer::Task::Commit { txn, frees: false, answer }).await
+    }
+
+    async fn commit_freeing(&self, txn: Txn) -> Result<Outcome> {
+        txn.check()?;
+        self.ask(|answer| writer::Task::Commit { txn, frees: true, answer }).await
+    }
+
+    fn full(&self) -> Option<u64> {
+        Some(self.handle.shared.full.load(Ordering::Relaxed)).filter(|needed| *needed > 0)
+    }
+
+    fn watch(&self, prefix: &Key, after: Revision) -> impl Stream<Item = Result<Vec<Event>>> + Send + 'static {
+        feed::watch(&self.handle.shared, prefix, after)
+    }
+
+    async fn compact(&self, upto: Revision) -> Result<()> {
+        self.ask(|answer| writer::Task::Compact(upto, answer)).await
+    }
+
+    fn damage(&self) -> Arc<Damage> {
+        Arc::clone(&self.handle.shared.damage)
+    }
+}
+
+impl Shared {
+    fn reader(&self) -> Result<Reader> {
+        let transaction =
+            self.with_database(Database::begin_read)?.map_err(|error| tables::unavailable(error.into()))?;
+        Reader::new(&transaction).map_err(tables::unavailable)
+    }
+
+    /// Reads the file. What shows that it is damaged as a whole is reported.
+    fn read<T>(&self, read: impl FnOnce(Reader) -> Result<T>) -> Result<T> {
+        let read = self.damage.guard(|| read(self.reader()?))?;
+        Ok(read)
+    }
+
+    /// What `of` makes of the database, if it is open. A fault while it is opened anew leaves it closed, not half open, so
+    /// that a poisoned lock guards whole data, too.
+    fn with_database<T>(&self, of: impl FnOnce(&Database) -> T) -> Result<T> {
+        let database = self.database.read().unwrap_or_else(PoisonError::into_inner);
+        database.as_ref().map(of).ok_or(Error::Unavailable)
+    }
+
+    /// Moves what is in the file together, and gives the rest of it back to the disk. Not while something is read; whether it
+    /// was done.
+    fn shrink(&self) -> std::result::Result<bool, redb::Error> {
+        let mut place = self.database.write().unwrap_or_else(PoisonError::into_inner);
+        match place.as_mut().map(Database::compact) {
+            Some(Err(redb::CompactionError::TransactionInProgress)) | None => Ok(false),
+            Some(done) => Ok(done.map(|_| true)?),
+        }
+    }
+
+    /// How much room the file has within itself.
+    fn unused(&self) -> std::result::Result<u64, redb::Error> {
+        let used = self.with_database(|database| {
+            let transaction = database.begin_write()?;
+            let stats = transaction.stats()?;
+            transaction.abort()?;
+            Ok::<_, redb::Error>(stats.allocated_pages() * stats.page_size() as u64)
+        });
+        let used = used.map_err(|_| redb::Error::DatabaseClosed)??;
+        Ok((std::fs::metadata(&self.path)?.blocks() * 512).saturating_sub(used))
+    }
+
+    /// Closes the database after a fault and opens it anew, which brings the file to its last commit. Gives the newest
+    /// revision that is in it. If it fails, the database stays closed.
+    fn reopen(&self, cache_octets: usize) -> std::result::Result<Revision, OpenError> {
+        let mut place = self.database.write().unwrap_or_else(PoisonError::into_inner);
+        // The file is closed first: it can be open only once.
+        drop(place.take());
+        let file = || disk::open(&self.path, self.before_sync, self.sync_error.clone());
+        let database = open_database(&self.path, cache_octets, file)?;
+        let newest = prepare::prepare(&database).map_err(|error| error.at(&self.path))?;
+        *place = Some(database);
+        Ok(newest)
+    }
+}
+
+impl History for Shared {
+    fn feed(&self) -> &Feed {
+        &self.feed
+    }
+
+    fn compacted(&self) -> Result<Revision> {
+        self.read(|reader| Ok(reader.compacted()))
+    }
+
+    fn history(&self, after: Revision) -> Result<Vec<Committed>> {
+        self.read(|reader| reader.history(after))
+    }
+}
+
+/// Opens the file, or makes it, and checks it as far as that is quick: with its newest revision, and whether it was verified.
+fn open_prepared(
+    data_dir: &Path,
+    is_there: bool,
+    options: &Options,
+    damage: &Damage,
+    lock: &File,
+    sync_error: &SyncError,
+) -> std::result::Result<(Database, Revision, bool), OpenError> {
+    let path = data_dir.join(FILE_NAME);
+    if !is_there {
+        let unfinished = origin::unfinished(data_dir);
+        let io = |source| OpenError::Io { path: unfinished.clone(), source };
+        // What is left of a first start that was cut off, and an empty file that nothing speaks for.
+        File::create(&unfinished).map_err(io)?;
+        let database = open_plain(&unfinished)?;
+        prepare::prepare(&database).map_err(|error| origin::told(&unfinished, error))?;
+        drop(database);
+        std::fs::rename(&unfinished, &path).map_err(io)?;
+    }
+    let file = || disk::open(&path, options.before_sync, sync_error.clone());
+    let database = open_database(&path, options.cache_octets, file)?;
+    origin::check_tables(data_dir, &database)?;
+    let newest = prepare::prepare(&database).map_err(|error| origin::told(&path, error))?;
+    let octets = std::fs::metadata(&path).map_or(0, |file| file.len());
+    let is_verified = octets <= options.verified_first_bytes_max;
+    if is_verified {
+        let begun = Instant::now();
+        let reader = database.begin_read().map_err(redb::Error::from).and_then(|begun| Reader::new(&begun));
+        let verified = reader.map_err(tables::unavailable).and_then(|reader| verify::verify(&reader, || true));
+        let corrupt = |error: Error| OpenError::Corrupt { path: path.clone(), reason: error.to_string() };
+        verify::report(&verified.map_err(corrupt)?, begun, damage);
+    }
+    let room = files::free_octets(lock).is_ok_and(|free| free >= options.room_octets);
+    let newest = origin::settle(data_dir, &database, newest, options.moved_on, room);
+    Ok((database, newest.map_err(|error| origin::told(&path, error))?, is_verified))
+}
+
+/// Makes a data directory that is not there; nobody else may look into it.
+pub(super) fn create(data_dir: &Path) -> std::result::Result<(), OpenError> {
+    use std::os::unix::fs::DirBuilderExt;
+    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(data_dir);
+    made.map_err(|source| OpenError::Io { path: data_dir.into(), source })
+}
+
+/// Takes the lock of a data directory for as long as the returned file is open.
+pub(super) fn lock(data_dir: &Path) -> std::result::Result<File, OpenError> {
+    let path = data_dir.join(LOCK_NAME);
+    let file = File::options().create(true).truncate(false).write(true).open(&path);
+    let file = file.map_err(|source| OpenError::Io { path: path.clone(), source })?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(OpenError::InUse { path }),
+        Err(TryLockError::Error(source)) => Err(OpenError::Io { path, source }),
+    }
+}
+
+/// Opens a database file that only this call uses.
+pub(super) fn open_plain(path: &Path) -> std::result::Result<Database, OpenError> {
+    open_database(path, 0, || disk::open(path, || Ok(()), SyncError::default()))
+}
+
+/// Opens the file, checks it if it was not closed, and gives free space back to the system if that is most of it.
+pub(super) fn open_database(
+    path: &Path,
+    cache_octets: usize,
+    file: impl FnOnce() -> std::result::Result<Disk, redb::Error>,
+) -> std::result::Result<Database, OpenError> {
+    let corrupt = |reason: String| OpenError::Corrupt { path: path.into(), reason };
+    let open = || -> std::result::Result<Database, redb::Error> {
+        let mut database = Database::builder().set_cache_size(cache_octets).create_with_backend(file()?)?;
+        let octets = std::fs::metadata(path)?.len();
+        if octets >= COMPACT_OCTETS_MIN {
+            let transaction = database.begin_write()?;
+            let stats = transaction.stats()?;
+            transaction.abort()?;
+            let used = stats.allocated_pages() * stats.page_size() as u64;
+            if used < octets / 2 {
+                database.compact()?;
+            }
+        }
+        Ok(database)
+    };
+    // redb trusts its own pages: it says that opening a file that something else has altered may panic.
+    match std::panic::catch_unwind(AssertUnwindSafe(open)) {
+        Ok(Ok(database)) => Ok(database),
+        Ok(Err(redb::Error::DatabaseAlreadyOpen)) => Err(OpenError::InUse { path: path.into() }),
+        Ok(Err(redb::Error::Io(source))) if source.kind() != std::io::ErrorKind::InvalidData => {
+            Err(OpenError::Io { path: path.into(), source })
+        }
+        Ok(Err(error)) => Err(corrupt(error.to_string())),
+        Err(_) => Err(corrupt("its pages contradict each other".into())),
+    }
+}

@@ -1,0 +1,233 @@
+//! Tables: lists as `kubectl get` prints them, with the columns of the kind.
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::error::{ApiError, Cause};
+use super::negotiate::MetaVersion;
+use super::object::Object;
+use super::registry::Kind;
+use super::registry::columns::Column;
+use super::request::Query;
+use super::respond;
+
+/// What each row carries beside its cells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Include {
+    /// The object's metadata.
+    Metadata,
+    /// The whole object.
+    Object,
+    /// Nothing.
+    None,
+}
+
+impl Include {
+    /// The query parameter `includeObject`; 422 if it is none of the three.
+    pub fn parse(query: &Query) -> Result<Self, ApiError> {
+        match query.text("includeObject") {
+            "" | "Metadata" => Ok(Include::Metadata),
+            "Object" => Ok(Include::Object),
+            "None" => Ok(Include::None),
+            other => {
+                let message =
+                    format!("Unsupported value: {other:?}: supported values: \"Metadata\", \"None\", \"Object\"");
+                let cause = Cause::new("FieldValueNotSupported", "includeObject", message);
+                Err(ApiError::invalid_of("TableOptions", "meta.k8s.io", "", vec![cause]))
+            }
+        }
+    }
+}
+
+/// Makes rows.
+pub struct Rows {
+    kind: &'static Kind,
+    include: Include,
+    version: MetaVersion,
+    /// Where the JSON of one object after the other is unpacked.
+    json: Vec<u8>,
+}
+
+impl Rows {
+    /// Of objects of this kind.
+    pub fn new(kind: &'static Kind, include: Include, version: MetaVersion) -> Rows {
+        Rows { kind, include, version, json: Vec::new() }
+    }
+
+    /// Appends the row of one object; `now` is in seconds since the epoch.
+    pub fn write(&mut self, out: &mut Vec<u8>, object: &Object, now: i64) {
+        self.json.clear();
+        object.write_json(&mut self.json);
+        out.extend_from_slice(b"{\"cells\":[");
+        let mut between = false;
+        if !names_itself(self.kind) {
+            write(out, object.name());
+            between = true;
+        }
+        for cell in self.kind.columns.cells(&self.json, object.metadata(), now) {
+            if std::mem::replace(&mut between, true) {
+                out.push(b',');
+            }
+            cell.write(out);
+        }
+        out.push(b']');
+        match self.include {
+            Include::None => {}
+            Include::Metadata => {
+                out.extend_from_slice(b",\"object\":");
+                respond::write_metadata(out, &self.json[object.metadata()], self.version);
+            }
+            Include::Object => {
+                out.extend_from_slice(b",\"object\":");
+                match self.kind.view {
+                    None => out.extend_from_slice(&self.json),
+                    Some(_) => respond::write_json(out, self.kind, object),
+                }
+            }
+        }
+        out.push(b'}');
+    }
+}
+
+/// A table of one object. In a watch only the first has the columns.
+pub fn of_one(
+    kind: &'static Kind,
+    include: Include,
+    object: &Object,
+    with_columns: bool,
+    version: MetaVersion,
+) -> Vec<u8> {
+    let mut out = head(kind, &json!({"resourceVersion": object.revision.to_string()}), with_columns, version);
+    Rows::new(kind, include, version).write(&mut out, object, Timestamp::now().as_second());
+    out.extend_from_slice(b"]}");
+    out
+}
+
+/// The table up to its rows.
+pub fn head(kind: &Kind, metadata: &Value, with_columns: bool, version: MetaVersion) -> Vec<u8> {
+    let mut out = Vec::with_capacity(1024);
+    out.extend_from_slice(br#"{"kind":"Table","apiVersion":""#);
+    out.extend_from_slice(version.api_version().as_bytes());
+    out.extend_from_slice(br#"","metadata":"#);
+    write(&mut out, metadata);
+    out.extend_from_slice(b",\"columnDefinitions\":");
+    write(&mut out, &if with_columns { columns(kind) } else { Value::Null });
+    out.extend_from_slice(b",\"rows\":[");
+    out
+}
+
+fn columns(kind: &Kind) -> Value {
+    let name = json!({
+        "name": "Name", "type": "string", "format": "name", "priority": 0,
+        "description": "Name of the object, unique within its namespace.",
+    });
+    let column = |column: &Column| {
+        json!({
+            "name": column.name, "type": column.kind, "format": "",
+            "description": column.description, "priority": column.priority,
+        })
+    };
+    let name = if names_itself(kind) { None } else { Some(name) };
+    name.into_iter().chain(kind.columns.iter().map(column)).collect()
+}
+
+/// Whether the name is among the kind's own columns (of events it is the last), and so does not stand in front.
+fn names_itself(kind: &Kind) -> bool {
+    kind.columns.iter().any(|column| column.name == "Name")
+}
+
+fn write(out: &mut Vec<u8>, value: &(impl serde::Serialize + ?Sized)) {
+    serde_json::to_writer(out, value).expect("strings and JSON trees serialize, and a Vec takes all");
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::object::encode;
+    use crate::object::sample::Sample;
+    use crate::registry::{find, find_kind};
+
+    fn object(kind: &Kind, key: &str, tree: &Value) -> Object {
+        let stored = find_kind(kind.kind).expect("a kind");
+        Object::from_stored(stored, key, &encode(tree), 7).expect("an object")
+    }
+
+    fn row(kind: &'static Kind, include: Include, object: &Object) -> String {
+        let now = "2026-01-01T00:01:07Z".parse::<Timestamp>().expect("a time").as_second();
+        let mut out = Vec::new();
+        let mut rows = Rows::new(kind, include, MetaVersion::V1);
+        rows.write(&mut out, object, now);
+        let first = out.len();
+        rows.write(&mut out, object, now);
+        assert_eq!(out[..first], out[first..], "one row leaves nothing for the next");
+        out.truncate(first);
+        String::from_utf8(out).expect("UTF-8")
+    }
+
+    #[test]
+    fn a_row_is_the_cells_and_what_is_included() {
+        let kind = find("signpost.dev", "v1alpha1", "routes").expect("a kind");
+        let route = object(
+            kind,
+            "shop/web",
+            &json!({
+                "apiVersion": "signpost.dev/v1alpha1", "kind": "Route",
+                "metadata": {
+                    "name": "web", "namespace": "shop", "creationTimestamp": "2026-01-01T00:00:00Z",
+                    "annotations": {"a": "\"},{\"creationTimestamp\":\"\\"},
+                    "managedFields": [{"fieldsV1": {"f:spec": {"f:host": {}}}}],
+                },
+                "spec": {"host": "www.shop.example", "to": {"kind": "Service", "name": "\"web\""}},
+                "status": {
+                    "dns": "www.shop.example", "phase": "scheduled", "canonicalName": "shop-web.routes.v3.example",
+                    "conditions": [
+                        {"type": "Scheduled", "status": "True", "reason": "Bound", "message": "{\"type\":\"Resolvable\"}"},
+                        {"type": "Resolvable", "status": "True", "reason": "Answered"},
+                    ],
+                },
+            }),
+        );
+        let cells = r#"{"cells":["web","www.shop.example","www.shop.example",null,"scheduled","True","67s","shop-web.routes.v3.example","service/\"web\"","Bound"]"#;
+        let json = String::from_utf8(route.json().to_vec()).expect("UTF-8");
+        let metadata = &json[route.metadata()];
+        assert!(metadata.starts_with(r#"{"resourceVersion":"7","annotations""#), "{metadata}");
+        let partial = r#"{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":"#;
+        let all = [
+            (Include::None, format!("{cells}}}")),
+            (Include::Metadata, format!("{cells},\"object\":{partial}{metadata}}}}}")),
+            (Include::Object, format!("{cells},\"object\":{json}}}")),
+        ];
+        for (include, expected) in &all {
+            assert_eq!(row(kind, *include, &route), *expected);
+        }
+        route.pack(&Arc::new(Sample::new(b"another object's text, with \"metadata\" and \"status\"")));
+        for (include, expected) in &all {
+            assert_eq!(row(kind, *include, &route), *expected, "at rest");
+        }
+    }
+
+    #[test]
+    fn both_views_of_an_event_have_the_same_cells() {
+        let core = find("", "v1", "events").expect("a kind");
+        let event = object(
+            core,
+            "shop/e",
+            &json!({
+                "apiVersion": "v1", "kind": "Event", "metadata": {"name": "e", "namespace": "shop"},
+                "involvedObject": {"kind": "Route", "name": "web"}, "message": " placed\n", "type": "Normal",
+                "reason": "Scheduled", "reportingComponent": "scheduler", "eventTime": "2026-01-01T00:00:00.000000Z",
+                "series": {"count": 3},
+            }),
+        );
+        let cells = r#"{"cells":["67s","Normal","Scheduled","route/web",null,"scheduler","placed","67s",3,"e"]"#;
+        let new = find("events.k8s.io", "v1", "events").expect("a kind");
+        for kind in [core, new] {
+            assert_eq!(row(kind, Include::None, &event), format!("{cells}}}"));
+            let whole = row(kind, Include::Object, &event);
+            assert!(whole.starts_with(cells) && whole.contains(&kind.api_version()), "{whole}");
+        }
+        assert!(row(new, Include::Object, &event).contains(r#""note":" placed\n""#));
+    }
+}

@@ -1,0 +1,64 @@
+//! The trees of objects that rules read over and over: thousands of bindings are judged by the same few Routers and one Lease.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde_json::Value;
+
+use super::object::Object;
+
+/// Most trees that one kind keeps. They are small, but what is read by turns among more is made anew each time.
+const TREES_MAX: usize = 256;
+
+/// The trees of one kind's objects, without their field sets.
+#[derive(Default)]
+pub struct Trees(Mutex<HashMap<Box<str>, Tree>>);
+
+struct Tree {
+    revision: u64,
+    whole: Arc<Value>,
+}
+
+impl Trees {
+    /// The tree of an object of this kind.
+    pub fn of(&self, object: &Object) -> Arc<Value> {
+        let mut trees = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(tree) = trees.get(object.key()).filter(|tree| tree.revision == object.revision) {
+            return tree.whole.clone();
+        }
+        let whole = Arc::new(object.tree_without_managed_fields());
+        if trees.len() >= TREES_MAX {
+            trees.clear();
+        }
+        trees.insert(object.key().into(), Tree { revision: object.revision, whole: whole.clone() });
+        whole
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::{object, registry};
+
+    #[test]
+    fn a_tree_is_that_of_its_revision() {
+        let kind = registry::find_kind("Namespace").expect("a kind");
+        let object = |name: &str, revision| {
+            let tree = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+            Object::from_stored(kind, name, &object::encode(&tree), revision).expect("encoded")
+        };
+        let trees = Trees::default();
+        let first = trees.of(&object("a", 7));
+        assert_eq!((&first["metadata"]["name"], &first["metadata"]["resourceVersion"]), (&json!("a"), &json!("7")));
+        assert!(Arc::ptr_eq(&first, &trees.of(&object("a", 7))));
+        assert_eq!(trees.of(&object("a", 8))["metadata"]["resourceVersion"], "8");
+        // An older one that somebody still has is as it was.
+        assert_eq!(*trees.of(&object("a", 7)), *first);
+        for number in 0..2 * TREES_MAX as u64 {
+            trees.of(&object(&format!("n{number}"), number + 1));
+            assert!(trees.0.lock().expect("whole").len() <= TREES_MAX);
+        }
+    }
+}

@@ -1,0 +1,582 @@
+//! How a mirror keeps up: it lists, watches, and starts again where it must.
+//!
+//! ```text
+//!            ┌──────────────────── version expired, went back, or was refused ─────────────────┐
+//!            ▼                                                                                 │
+//!   ──►   List  ── Resynced ──►  Connect  ──►  Watching  ── Applied, Deleted ──►  (stays)  ────┤
+//!                                   ▲                                                          │
+//!                                   └──────────── connection ended, silent for too long ───────┘
+//! ```
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use kube::Resource;
+use kube::api::{ListParams, WatchEvent, WatchParams};
+use kube::core::Request;
+use serde::de::{DeserializeOwned, IgnoredAny};
+use tokio::time::{Instant, sleep, timeout};
+
+use super::decode::{Decoded, Decoding, Events, Identity, Lenient, Page, Strict, decoded_events};
+use super::kept::{Entry, Kept, Version};
+use super::telling::Teller;
+use super::{Applied, Change, ObjectKey, Restart, Resync, Settings, Shared};
+use crate::client::backoff::Backoff;
+use signpost_api::v1alpha1::{DAMAGED_ANNOTATION, DAMAGED_HEADER, DAMAGED_PLACEHOLDERS};
+
+/// A watch that lived for so long before the server ended it is asked for again at once, and soon if it broke.
+const LIVED_LONG: Duration = Duration::from_secs(1);
+
+/// So many watches in a row that lived and told nothing, not even a bookmark, are one too many: the mirror lists.
+const BARREN_MAX: u32 = 3;
+
+/// What keeps one mirror up to date.
+pub(super) struct Mirror<K, V: ?Sized> {
+    client: kube::Client,
+    request: Request,
+    settings: Settings,
+    project: Box<dyn Fn(K) -> Arc<V> + Send + Sync>,
+    shared: Arc<Shared<V>>,
+    backoff: Backoff,
+    /// Whether the watch has told anything.
+    told: bool,
+    /// Watches before it, in a row, that told nothing.
+    barren: u32,
+    decoding: Decoding,
+    streaming: bool,
+    teller: Teller,
+    phase: Phase<K, V>,
+}
+
+enum Phase<K, V: ?Sized> {
+    /// All objects are to be read.
+    List,
+    /// They are being read by the watch itself.
+    Streaming { events: Events<K>, listed: Listed<V> },
+    /// Everything is known up to `version`. `check`: see whether the server's version is at least that, first.
+    Connect { version: String, check: bool },
+    /// Changes are told as they happen.
+    Watching { events: Events<K>, version: String, since: Instant },
+}
+
+/// What a list, complete or not, has shown so far.
+struct Listed<V: ?Sized> {
+    objects: Kept<V>,
+    /// Objects that are there but did not decode.
+    undecoded: Vec<ObjectKey>,
+}
+
+impl<V: ?Sized> Default for Listed<V> {
+    fn default() -> Self {
+        Listed { objects: Kept::default(), undecoded: Vec::new() }
+    }
+}
+
+/// Why the mirror must start again, and from where.
+struct Failure {
+    reason: Restart,
+    error: Option<String>,
+    /// Whether changes may have been missed.
+    relist: bool,
+}
+
+impl<K, V> Mirror<K, V>
+where
+    K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Send + 'static,
+    V: ?Sized + Send + Sync + 'static,
+{
+    pub(super) fn new(
+        client: kube::Client,
+        settings: Settings,
+        project: Box<dyn Fn(K) -> Arc<V> + Send + Sync>,
+        shared: Arc<Shared<V>>,
+    ) -> Self {
+        Mirror {
+            request: Request::new(K::url_path(&(), settings.namespace.as_deref())),
+            client,
+            backoff: Backoff::new(settings.backoff_first, settings.backoff_longest),
+            told: false,
+            barren: 0,
+            decoding: Decoding::Strict,
+            streaming: settings.streaming,
+            teller: Teller::new(&shared.kind),
+            settings,
+            project,
+            shared,
+            phase: Phase::List,
+        }
+    }
+
+    /// The next change, whenever it comes.
+    pub(super) async fn next_change(&mut self) -> Change<V> {
+        loop {
+            match self.step().await {
+                Ok(Some(change)) => return change,
+                Ok(None) => {}
+                Err(failure) => self.recover(failure).await,
+            }
+        }
+    }
+
+    async fn step(&mut self) -> Result<Option<Change<V>>, Failure> {
+        match &mut self.phase {
+            Phase::List if self.streaming => self.start_streaming().await.map(|()| None),
+            Phase::List => self.list().await.map(Some),
+            Phase::Streaming { .. } => self.collect_streamed().await,
+            Phase::Connect { version, check } => {
+                let (version, check) = (version.clone(), *check);
+                self.connect(version, check).await.map(|()| None)
+            }
+            Phase::Watching { .. } => self.watch().await,
+        }
+    }
+
+    async fn list(&mut self) -> Result<Change<V>, Failure> {
+        let mut listed = Listed::default();
+        let mut continue_token = None;
+        loop {
+            let page = self.page(continue_token).await?;
+            self.heard();
+            for object in page.items {
+                self.take_in(object, &mut listed);
+            }
+            continue_token = page.metadata.continue_.filter(|token| !token.is_empty());
+            if continue_token.is_none() {
+                let version = page.metadata.resource_version.filter(|version| !version.is_empty());
+                let version = version.ok_or_else(|| Failure::garbage("the list has no resourceVersion"))?;
+                return Ok(self.resync(listed, version));
+            }
+        }
+    }
+
+    async fn page(&mut self, continue_token: Option<String>) -> Result<Page<Decoded<K>>, Failure> {
+        let parameters = ListParams {
+            label_selector: self.settings.label_selector.clone(),
+            field_selector: self.settings.field_selector.clone(),
+            limit: Some(self.settings.page_size),
+            continue_token,
+            ..ListParams::default()
+        };
+        let mut request = self.request.list(&parameters).map_err(|error| Failure::garbage(&error.to_string()))?;
+        take_placeholders(&mut request);
+        // Not `Client::request`, which logs the whole text of a list that does not decode.
+        let answer = timeout(self.settings.silence_longest, self.client.request_text(request));
+        let text = answer.await.map_err(|_| Failure::silent())?.map_err(|error| Failure::of(&error))?;
+        let page = match self.decoding {
+            // A placeholder is none of its kind, and no reason to read all lists the long way from now on.
+            Decoding::Strict => match serde_json::from_str::<Page<Strict<K>>>(&text) {
+                Err(_) if text.contains(DAMAGED_ANNOTATION) => {
+                    serde_json::from_str::<Page<Lenient<K>>>(&text).map(Page::decoded)
+                }
+                page => page.map(Page::decoded),
+            },
+            Decoding::Lenient => serde_json::from_str::<Page<Lenient<K>>>(&text).map(Page::decoded),
+        };
+        page.map_err(|error| Failure::garbage(&error.to_string()))
+    }
+
+    async fn start_streaming(&mut self) -> Result<(), Failure> {
+        match self.open("0", true).await {
+            Ok(events) => {
+                self.phase = Phase::Streaming { events, listed: Listed::default() };
+                Ok(())
+            }
+            Err(Failure { reason: Restart::Garbage, .. }) => {
+                self.streaming = false;
+                Ok(())
+            }
+            Err(failure) => Err(failure),
+        }
+    }
+
+    async fn collect_streamed(&mut self) -> Result<Option<Change<V>>, Failure> {
+        let event = self.event().await?;
+        let Phase::Streaming { listed, .. } = &mut self.phase else { return Ok(None) };
+        let mut listed = std::mem::take(listed);
+        match event {
+            WatchEvent::Added(object) | WatchEvent::Modified(object) => self.take_in(object, &mut listed),
+            WatchEvent::Deleted(object) => {
+                listed.objects.remove(&object.identity().key);
+            }
+            WatchEvent::Bookmark(bookmark) => {
+                if bookmark.metadata.annotations.contains_key("k8s.io/initial-events-end") {
+                    let change = self.resync(listed, bookmark.metadata.resource_version.clone());
+                    self.told = true;
+                    self.shared.state().connected = true;
+                    if let Phase::Streaming { events, .. } = std::mem::replace(&mut self.phase, Phase::List) {
+                        let version = bookmark.metadata.resource_version;
+                        self.phase = Phase::Watching { events, version, since: Instant::now() };
+                    }
+                    return Ok(Some(change));
+                }
+            }
+            WatchEvent::Error(status) => return Err(Failure::of_status(&status)),
+        }
+        if let Phase::Streaming { listed: place, .. } = &mut self.phase {
+            *place = listed;
+        }
+        Ok(None)
+    }
+
+    async fn connect(&mut self, version: String, check: bool) -> Result<(), Failure> {
+        if check && went_back(&version, &self.present_version().await?) {
+            return Err(Failure { reason: Restart::WentBack, error: None, relist: true });
+        }
+        let events = self.open(&version, false).await?;
+        self.heard();
+        self.told = false;
+        self.shared.state().connected = true;
+        self.phase = Phase::Watching { events, version, since: Instant::now() };
+        Ok(())
+    }
+
+    /// The server's version at the moment, by the smallest list there is.
+    async fn present_version(&mut self) -> Result<String, Failure> {
+        let parameters = ListParams { limit: Some(1), ..ListParams::default() };
+        let mut request = self.request.list(&parameters).map_err(|error| Failure::garbage(&error.to_string()))?;
+        take_placeholders(&mut request);
+        let answer = timeout(self.settings.silence_longest, self.client.request_text(request));
+        let text = answer.await.map_err(|_| Failure::silent())?.map_err(|error| Failure::of(&error))?;
+        let page: Page<IgnoredAny> =
+            serde_json::from_str(&text).map_err(|error| Failure::garbage(&error.to_string()))?;
+        Ok(page.metadata.resource_version.unwrap_or_default())
+    }
+
+    async fn open(&mut self, version: &str, send_initial_events: bool) -> Result<Events<K>, Failure> {
+        let parameters = WatchParams {
+            label_selector: self.settings.label_selector.clone(),
+            field_selector: self.settings.field_selector.clone(),
+            bookmarks: true,
+            send_initial_events,
+            ..WatchParams::default()
+        };
+        let request = self.request.watch(&parameters, version).map_err(|error| Failure::garbage(&error.to_string()));
+        let mut request = request?;
+        take_placeholders(&mut request);
+        let opened = async {
+            Ok(match self.decoding {
+                Decoding::Strict => decoded_events::<Strict<K>, K>(self.client.request_events(request).await?),
+                Decoding::Lenient => decoded_events::<Lenient<K>, K>(self.client.request_events(request).await?),
+            })
+        };
+        match timeout(self.settings.silence_longest, opened).await {
+            Err(_) => Err(Failure::silent()),
+            Ok(Err(error)) => {
+                let mut failure = Failure::of(&error);
+                // An answer, but not a watch: nothing is known of what this version is worth, so ask for everything. It
+                // is the cure for 410, and for a forbidden watch a slow but true mirror.
+                failure.relist = matches!(error, kube::Error::Api(_));
+                Err(failure)
+            }
+            Ok(Ok(events)) => Ok(events),
+        }
+    }
+
+    async fn watch(&mut self) -> Result<Option<Change<V>>, Failure> {
+        let event = self.event().await?;
+        self.backoff.reset();
+        self.told = true;
+        let change = self.take(event);
+        if let Phase::Watching { version, .. } = &self.phase {
+            self.shared.state().version.clone_from(version);
+        }
+        change
+    }
+
+    fn take(&mut self, event: WatchEvent<Decoded<K>>) -> Result<Option<Change<V>>, Failure> {
+        let Phase::Watching { version, .. } = &mut self.phase else { return Ok(None) };
+        match event {
+            WatchEvent::Added(object) | WatchEvent::Modified(object) => {
+                let identity = object.identity();
+                if went_back(version, &identity.version) {
+                    if self.shared.objects().get(&identity.key).is_none() {
+                        // Out of order, and nothing is known of it: it is new, or gone already. A list tells.
+                        return Err(Failure { reason: Restart::WentBack, error: None, relist: true });
+                    }
+                } else {
+                    note_version(version, &identity.version)?;
+                }
+                Ok(self.apply(object, identity))
+            }
+            WatchEvent::Deleted(object) => {
+                let identity = object.identity();
+                if !went_back(version, &identity.version) {
+                    note_version(version, &identity.version)?;
+                }
+                let is_placeholder = object.is_placeholder();
+                if is_placeholder && self.shared.objects().get(&identity.key).is_none() {
+                    // Its consumers may know it from before this process started: a list tells them.
+                    return Err(Failure { reason: Restart::Asked, error: None, relist: true });
+                }
+                Ok(self.delete(&identity, is_placeholder))
+            }
+            WatchEvent::Bookmark(bookmark) => {
+                if went_back(version, &bookmark.metadata.resource_version) {
+                    return Err(Failure { reason: Restart::WentBack, error: None, relist: true });
+                }
+                note_version(version, &bookmark.metadata.resource_version)?;
+                Ok(None)
+            }
+            WatchEvent::Error(status) => Err(Failure { relist: true, ..Failure::of_status(&status) }),
+        }
+    }
+
+    /// The next event of the open watch.
+    async fn event(&mut self) -> Result<WatchEvent<Decoded<K>>, Failure> {
+        let (Phase::Watching { events, .. } | Phase::Streaming { events, .. }) = &mut self.phase else {
+            return Err(Failure::garbage("no watch is open"));
+        };
+        let event = tokio::select! {
+            event = timeout(self.settings.silence_longest, events.next()) => event,
+            () = self.shared.again.notified() => {
+                return Err(Failure { reason: Restart::Asked, error: None, relist: true });
+            }
+        };
+        match event.map_err(|_| Failure::silent())? {
+            Some(Ok(event)) => {
+                self.heard();
+                Ok(event)
+            }
+            Some(Err(error)) => Err(Failure::of(&error)),
+            None => Err(Failure { reason: Restart::Closed, error: None, relist: false }),
+        }
+    }
+
+    /// Counts the failure, waits, and chooses where to go on.
+    async fn recover(&mut self, failure: Failure) {
+        // A server that lets a watch live for a while and ends it is asked again at once; all else waits.
+        let lived = match &self.phase {
+            Phase::Watching { since, .. } => since.elapsed() >= LIVED_LONG,
+            _ => false,
+        };
+        let in_order = matches!(failure.reason, Restart::Closed | Restart::Asked);
+        // Whoever sits between us and the server may end every watch before its first word, or hold back all words. Nobody
+        // would see that anything is missed: lists do.
+        if matches!(self.phase, Phase::Watching { .. }) {
+            self.barren = if self.told { 0 } else { self.barren.saturating_add(1) };
+        }
+        let is_barren = self.barren > 0 && (!lived || self.barren.is_multiple_of(BARREN_MAX));
+        {
+            let mut state = self.shared.state();
+            // A watch that was open until now was a word of the API, though it may have been silent for long; but one that
+            // is taken for dead was none.
+            if state.connected && failure.reason != Restart::Silent {
+                state.heard = Some(Instant::now());
+            }
+            state.connected = false;
+            state.restarts[failure.reason as usize] += 1;
+            if failure.error.is_some() {
+                state.error.clone_from(&failure.error);
+            }
+        }
+        if let Some(error) = &failure.error {
+            self.teller.failed(failure.reason, error);
+        }
+        if failure.reason == Restart::Garbage {
+            self.decoding = Decoding::Lenient;
+        }
+        self.phase = match std::mem::replace(&mut self.phase, Phase::List) {
+            Phase::Connect { version, .. } if !failure.relist => Phase::Connect { version, check: true },
+            Phase::Watching { version, .. } if !failure.relist && !is_barren => {
+                // An orderly end and a cut connection look alike from here, so that the server's version is looked at
+                // in any case.
+                Phase::Connect { version, check: true }
+            }
+            _ => Phase::List,
+        };
+        if lived {
+            // It worked, even if nothing happened meanwhile: not one more of the failures before.
+            self.backoff.reset();
+        }
+        if !(in_order && lived) {
+            sleep(self.backoff.next_wait()).await;
+        }
+    }
+
+    fn take_in(&self, object: Decoded<K>, listed: &mut Listed<V>) {
+        let identity = object.identity();
+        match object {
+            Decoded::Good(object) => {
+                // An unchanged object keeps its value, so that a list of what is known already costs little.
+                let known = self.shared.objects().get(&identity.key).and_then(|entry| {
+                    let same = *entry.version() == Version::new(&identity.version) && *entry.uid() == identity.uid;
+                    same.then(|| Arc::clone(entry.value()))
+                });
+                let value = known.unwrap_or_else(|| self.project(object));
+                let Identity { key, uid, version } = identity;
+                listed.objects.insert(Entry::new(&key, uid, &version, value));
+            }
+            Decoded::Bad { error, .. } => {
+                self.count_undecodable(&identity.key, &error);
+                listed.undecoded.push(identity.key);
+            }
+        }
+    }
+
+    fn resync(&mut self, mut listed: Listed<V>, version: String) -> Change<V> {
+        let mut objects = self.shared.objects_mut();
+        let mut unknown = HashSet::new();
+        for key in listed.undecoded {
+            match objects.remove(&key) {
+                Some(last_good) => drop(listed.objects.insert(last_good)),
+                None => drop(unknown.insert(key)),
+            }
+        }
+        self.shared.state().unknown = unknown;
+        let mut before = std::mem::replace(&mut *objects, listed.objects);
+        let mut applied = Vec::new();
+        for entry in objects.iter() {
+            let old = before.remove_same(entry);
+            if old.as_ref().is_some_and(|old| Arc::ptr_eq(old.value(), entry.value())) {
+                continue;
+            }
+            applied.push(Applied {
+                key: entry.key(),
+                now: Arc::clone(entry.value()),
+                recreated: old.as_ref().is_some_and(|old| old.uid() != entry.uid()),
+                before: old.map(|old| Arc::clone(old.value())),
+            });
+        }
+        let total = objects.len();
+        drop(objects);
+        let vanished = before.into_entries().map(|entry| (entry.key(), Arc::clone(entry.value()))).collect();
+        {
+            let mut state = self.shared.state();
+            state.error = None;
+            state.version.clone_from(&version);
+        }
+        self.phase = match std::mem::replace(&mut self.phase, Phase::List) {
+            streaming @ Phase::Streaming { .. } => streaming,
+            _ => Phase::Connect { version, check: false },
+        };
+        let first = !self.shared.synced.send_replace(true);
+        Change::Resynced(Resync { first, applied, vanished, total })
+    }
+
+    fn apply(&self, object: Decoded<K>, identity: Identity) -> Option<Change<V>> {
+        let object = match object {
+            Decoded::Good(object) => object,
+            Decoded::Bad { error, .. } => {
+                self.count_undecodable(&identity.key, &error);
+                if self.shared.objects().get(&identity.key).is_none() {
+                    self.shared.state().unknown.insert(identity.key);
+                }
+                return None;
+            }
+        };
+        self.shared.state().unknown.remove(&identity.key);
+        // An object that is known already, or an earlier one, of whatever uid: versions count for all objects together.
+        let version = Version::new(&identity.version);
+        let known = |entry: &Entry<V>| {
+            *entry.uid() == identity.uid && !version.is_newer_than(entry.version())
+                || entry.version().went_back(&version)
+        };
+        if self.shared.objects().get(&identity.key).is_some_and(known) {
+            return None;
+        }
+        let now = self.project(object);
+        let Identity { key, uid, version } = identity;
+        let old = self.shared.objects_mut().insert(Entry::new(&key, uid.clone(), &version, Arc::clone(&now)));
+        let recreated = old.as_ref().is_some_and(|old| *old.uid() != uid);
+        Some(Change::Applied(Applied { key, now, before: old.map(|old| Arc::clone(old.value())), recreated }))
+    }
+
+    fn delete(&self, identity: &Identity, is_placeholder: bool) -> Option<Change<V>> {
+        let mut objects = self.shared.objects_mut();
+        self.shared.state().unknown.remove(&identity.key);
+        // The deletion of an earlier object of this name, told late, must not take the present one. Of a placeholder the
+        // version tells, since the server does not know the uid of what it deletes.
+        let version = Version::new(&identity.version);
+        let is_another = |entry: &Entry<V>| match is_placeholder {
+            true => entry.version().is_newer_than(&version),
+            false => *entry.uid() != identity.uid,
+        };
+        if objects.get(&identity.key).is_none_or(is_another) {
+            return None;
+        }
+        let last = Arc::clone(objects.remove(&identity.key)?.value());
+        Some(Change::Deleted { key: identity.key.clone(), last })
+    }
+
+    fn project(&self, mut object: K) -> Arc<V> {
+        // Half of many an object, and of no use to any consumer.
+        object.meta_mut().managed_fields = None;
+        (self.project)(object)
+    }
+
+    fn heard(&mut self) {
+        self.teller.heard();
+        self.shared.state().heard = Some(Instant::now());
+    }
+
+    fn count_undecodable(&self, key: &ObjectKey, error: &str) {
+        self.shared.state().undecodable += 1;
+        tracing::warn!(kind = %self.shared.kind, object = %key, %error, "object does not decode; its last good value stays");
+    }
+}
+
+impl Failure {
+    fn garbage(error: &str) -> Self {
+        Failure { reason: Restart::Garbage, error: Some(error.to_owned()), relist: true }
+    }
+
+    fn silent() -> Self {
+        Failure { reason: Restart::Silent, error: Some("the API said nothing for too long".to_owned()), relist: false }
+    }
+
+    fn of(error: &kube::Error) -> Self {
+        match error {
+            kube::Error::Api(status) => Failure::of_status(status),
+            kube::Error::SerdeError(_) | kube::Error::FromUtf8(_) => Failure::garbage(&error.to_string()),
+            error => Failure { reason: Restart::Unreachable, error: Some(chain(error)), relist: false },
+        }
+    }
+
+    fn of_status(status: &kube::core::Status) -> Self {
+        let reason = match status.code {
+            401 | 403 => Restart::Forbidden,
+            404 => Restart::Missing,
+            410 => Restart::Expired,
+            429 | 500.. => Restart::Failing,
+            _ => Restart::Garbage,
+        };
+        let error = format!("{} ({} {})", status.message, status.code, status.reason);
+        Failure { reason, error: Some(error), relist: true }
+    }
+}
+
+/// An error with its causes, which is where a connection's fault stands.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text.push_str(": ");
+            text.push_str(&cause_text);
+        }
+        next = cause.source();
+    }
+    text
+}
+
+/// Asks for placeholders of objects that the server cannot read: without one, such an object would fail the whole list, or be
+/// missing as if it had been deleted. Other servers ignore it.
+fn take_placeholders(request: &mut http::Request<Vec<u8>>) {
+    request.headers_mut().insert(DAMAGED_HEADER, http::HeaderValue::from_static(DAMAGED_PLACEHOLDERS));
+}
+
+fn note_version(known: &mut String, now: &str) -> Result<(), Failure> {
+    if now.is_empty() {
+        return Err(Failure::garbage("a watch event has no resourceVersion"));
+    }
+    now.clone_into(known);
+    Ok(())
+}
+
+/// Whether the server is now at a version before the `known` one.
+fn went_back(known: &str, now: &str) -> bool {
+    Version::new(known).went_back(&Version::new(now))
+}

@@ -1,0 +1,46 @@
+//! The alias zone `routes.<domain>`: for every bound Route a CNAME from its stable name to its name on the shard of now.
+//!
+//! A custom domain's CNAME points at the alias, so that a Route that moves to another shard changes one record here and
+//! nothing at its owner's.
+
+use super::apex;
+use super::inputs::BindingInput;
+use super::settings::Settings;
+use signpost_dns::wire::{Name, RecordType};
+use signpost_dns::zone::{Contents, OwnerChange, Rrset};
+
+/// The whole alias zone under a serial.
+pub fn zone<'a>(bindings: impl IntoIterator<Item = &'a BindingInput>, settings: &Settings, serial: u32) -> Contents {
+    let mut contents = Contents::new(settings.alias_apex().clone());
+    apex::dress(&mut contents, settings, serial);
+    for binding in bindings {
+        let OwnerChange { owner, rrsets, .. } = change(&binding.label, Some(&binding.shard), settings);
+        for rrset in rrsets {
+            contents.set(owner.clone(), rrset).expect("aliases are below the alias zone's apex");
+        }
+    }
+    contents
+}
+
+/// What the alias of `label` is while its Route is on `shard`; without one it is gone.
+///
+/// # Panics
+///
+/// If `label` is no label, or `shard` no name with room for it: `BindingInput::read` refuses such.
+pub fn change(label: &str, shard: Option<&str>, settings: &Settings) -> OwnerChange {
+    let owner = settings.alias_apex().prepend(label.as_bytes()).expect("Settings::new leaves room for any label");
+    let rrsets = shard.map(|shard| {
+        let shard: Name = shard.parse().expect("BindingInput::read has checked it");
+        let target = shard.prepend(label.as_bytes()).expect("BindingInput::read has checked the length");
+        Rrset { rtype: RecordType::CNAME, ttl: settings.alias_ttl, rdata: vec![target.as_wire().into()] }
+    });
+    OwnerChange { owner, rrsets: rrsets.into_iter().collect(), weights: Vec::new() }
+}
+
+/// The apex's records, which change with every serial.
+pub fn apex_change(settings: &Settings, serial: u32) -> OwnerChange {
+    let mut contents = Contents::new(settings.alias_apex().clone());
+    apex::dress(&mut contents, settings, serial);
+    let apex = contents.apex().clone();
+    OwnerChange { rrsets: contents.remove_owner(&apex).unwrap_or_default(), owner: apex, weights: Vec::new() }
+}

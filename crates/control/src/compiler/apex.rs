@@ -1,0 +1,151 @@
+//! What every zone of the platform has at its top: the SOA (RFC 1035 §3.3.13), the NS records, and the addresses of those
+//! name servers whose names lie in the zone.
+
+use std::net::IpAddr;
+
+use super::settings::{NameServer, Settings, Timers};
+use signpost_dns::wire::{Name, RecordType};
+use signpost_dns::zone::Contents;
+use signpost_dns::zone::rrset::{Rdata, Rrset, Ttl};
+
+/// Puts SOA and NS at the apex, and the addresses of name servers inside the zone at their names. What was there of these
+/// types is replaced.
+pub fn dress(contents: &mut Contents, settings: &Settings, serial: u32) {
+    let apex = contents.apex().clone();
+    let soa = Soa {
+        mname: settings.name_servers()[0].name.clone(),
+        rname: settings.hostmaster().clone(),
+        serial,
+        timers: settings.timers,
+    };
+    set(contents, &apex, RecordType::SOA, settings.infrastructure_ttl, vec![soa.to_rdata()]);
+    set(contents, &apex, RecordType::NS, settings.infrastructure_ttl, name_server_rdata(settings));
+    for server in settings.name_servers().iter().filter(|server| server.name.is_at_or_below(&apex)) {
+        set_addresses(contents, server, settings.infrastructure_ttl);
+    }
+}
+
+/// The NS records' data: the name servers' names.
+pub fn name_server_rdata(settings: &Settings) -> Vec<Rdata> {
+    settings.name_servers().iter().map(|server| server.name.as_wire().into()).collect()
+}
+
+/// Sets the A and AAAA of a name server. What the name had of them is gone: the configuration is the authority.
+pub fn set_addresses(contents: &mut Contents, server: &NameServer, ttl: Ttl) {
+    if server.addresses.is_empty() {
+        return;
+    }
+    for rtype in [RecordType::A, RecordType::AAAA, RecordType::CNAME] {
+        contents.remove(&server.name, rtype);
+    }
+    for rrset in address_rrsets(server, ttl) {
+        contents.set(server.name.clone(), rrset).expect("the name server is in the zone");
+    }
+}
+
+/// The A and AAAA RRsets of a name server; those that are not empty.
+pub fn address_rrsets(server: &NameServer, ttl: Ttl) -> Vec<Rrset> {
+    let mut rrsets: Vec<Rrset> = Vec::new();
+    // The addresses are sorted, IPv4 before IPv6.
+    for &address in &server.addresses {
+        let (rtype, rdata) = address_record(address);
+        match rrsets.last_mut() {
+            Some(last) if last.rtype == rtype => last.rdata.push(rdata),
+            _ => rrsets.push(Rrset { rtype, ttl, rdata: vec![rdata] }),
+        }
+    }
+    rrsets
+}
+
+/// An address as the type and data of a record.
+pub fn address_record(address: IpAddr) -> (RecordType, Rdata) {
+    match address {
+        IpAddr::V4(address) => (RecordType::A, Rdata::from(address.octets())),
+        IpAddr::V6(address) => (RecordType::AAAA, Rdata::from(address.octets())),
+    }
+}
+
+/// Sets an RRset of an owner that is known to be in the zone.
+pub(super) fn set(contents: &mut Contents, owner: &Name, rtype: RecordType, ttl: Ttl, rdata: Vec<Rdata>) {
+    contents
+        .set(owner.clone(), Rrset { rtype, ttl, rdata })
+        .expect("the owner is in the zone and the type no meta-type");
+}
+
+/// The data of an SOA record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Soa {
+    /// The primary name server.
+    pub mname: Name,
+    /// The mailbox of who is responsible, as a name.
+    pub rname: Name,
+    /// The zone's version, an RFC 1982 number.
+    pub serial: u32,
+    /// Refresh, retry, expire, minimum.
+    pub timers: Timers,
+}
+
+impl Soa {
+    /// The record's data as it stands in a message without compression.
+    pub fn to_rdata(&self) -> Rdata {
+        let Timers { refresh, retry, expire, minimum } = self.timers;
+        let mut rdata = [self.mname.as_wire(), self.rname.as_wire()].concat();
+        for number in [self.serial, refresh, retry, expire, minimum] {
+            rdata.extend_from_slice(&number.to_be_bytes());
+        }
+        rdata.into_boxed_slice()
+    }
+
+    /// Reads a record's data; `None` if it is not an SOA's.
+    pub fn from_rdata(rdata: &[u8]) -> Option<Soa> {
+        let (mname, rest) = Name::split_from(rdata).ok()?;
+        let (rname, rest) = Name::split_from(rest).ok()?;
+        let (numbers, []) = rest.as_chunks::<4>() else { return None };
+        let &[serial, refresh, retry, expire, minimum] = numbers else { return None };
+        let number = u32::from_be_bytes;
+        let timers =
+            Timers { refresh: number(refresh), retry: number(retry), expire: number(expire), minimum: number(minimum) };
+        Some(Soa { mname, rname, serial: number(serial), timers })
+    }
+}
+
+/// The serial of the zone's SOA; `None` if it has none.
+pub fn serial_of(contents: &Contents) -> Option<u32> {
+    let soa = contents.get(contents.apex(), RecordType::SOA)?;
+    Soa::from_rdata(soa.rdata.first()?).map(|soa| soa.serial)
+}
+
+/// Sets the serial of the zone's SOA, if it has one.
+pub fn set_serial(contents: &mut Contents, serial: u32) {
+    let apex = contents.apex().clone();
+    let Some((ttl, mut soa)) = contents
+        .get(&apex, RecordType::SOA)
+        .and_then(|rrset| Some((rrset.ttl, Soa::from_rdata(rrset.rdata.first()?)?)))
+    else {
+        return;
+    };
+    soa.serial = serial;
+    set(contents, &apex, RecordType::SOA, ttl, vec![soa.to_rdata()]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_apex_is_dressed_and_its_serial_set() {
+        let settings = Settings::new("v3.example", Vec::new(), &["192.0.2.53".parse().expect("an address")]);
+        let settings = settings.expect("good settings");
+        let mut zone = Contents::new(settings.domain().clone());
+        dress(&mut zone, &settings, 7);
+        assert_eq!(serial_of(&zone), Some(7));
+        set_serial(&mut zone, u32::MAX);
+        assert_eq!(serial_of(&zone), Some(u32::MAX));
+        let ns1 = "ns1.v3.example.".parse().expect("a name");
+        assert_eq!(zone.get(&ns1, RecordType::A).expect("an address").rdata, [Rdata::from([192, 0, 2, 53])]);
+        let mut shard = Contents::new("s.v3.example.".parse().expect("a name"));
+        dress(&mut shard, &settings, 7);
+        assert_eq!(shard.owner_count(), 1, "a name server outside the zone has no address in it");
+        assert!(Soa::from_rdata(&[0, 0, 1]).is_none());
+    }
+}

@@ -1,0 +1,164 @@
+//! Which of a shard's addresses are answered with, given their state, their priority and what probes found.
+//!
+//! ```text
+//!   active addresses ── active-active: one group ──────────┐
+//!                    └─ active-passive: one a priority ────┤ in order: the first group with enough that are well
+//!                                                          ▼
+//!                          enough are well: those ── none has: panic, a whole group, whatever the probes say
+//! ```
+//!
+//! Enough is a share of the group, the panic threshold. Below it the probes are more likely at fault than the addresses, or
+//! what is left could not carry the load and would fall next; so the answer is as if there were no probes. Health therefore
+//! never empties the wildcard. Under panic the group is the first that has any address which is well: where the standby is
+//! half alive, it is better than a primary of which nothing is.
+//!
+//! The verdicts are part of the Router's status, so that all name servers choose alike; a state `drained`, which someone has
+//! set, is stronger than any verdict.
+
+use super::inputs::AddressInput;
+use signpost_api::v1alpha1::router::Mode;
+
+/// What is known of an address.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Health {
+    /// It is not probed, or could not be in time: it counts as well.
+    #[default]
+    Unknown,
+    /// It is to be probed, and the first verdict is not there: it waits, unless its whole group does.
+    Pending,
+    /// Probes reach it.
+    Up,
+    /// They do not.
+    Down,
+}
+
+/// The addresses to answer with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Choice<'a> {
+    /// In the order of the Router's; empty only if none is active.
+    pub addresses: Vec<&'a AddressInput>,
+    /// Whether too few are well, so that health does not count.
+    pub panic: bool,
+}
+
+/// Chooses; `threshold_percent` is the share of a group that must be well for health to count.
+pub fn choose(addresses: &[AddressInput], mode: Mode, threshold_percent: u8) -> Choice<'_> {
+    let active = || addresses.iter().filter(|address| address.active);
+    let mut priorities: Vec<Option<u32>> = match mode {
+        Mode::ActiveActive => vec![None],
+        Mode::ActivePassive => active().map(|address| Some(address.priority)).collect(),
+    };
+    priorities.sort_unstable();
+    priorities.dedup();
+    let groups: Vec<Group<'_>> = priorities
+        .into_iter()
+        .map(|only| Group::new(active().filter(|address| only.is_none_or(|only| address.priority == only)).collect()))
+        .collect();
+    if let Some(group) = groups.iter().find(|group| group.has_enough(threshold_percent)) {
+        return Choice { addresses: group.well.clone(), panic: false };
+    }
+    let group = groups.iter().find(|group| !group.well.is_empty()).or(groups.first());
+    let addresses = group.map_or(Vec::new(), |group| group.all.clone());
+    Choice { panic: !addresses.is_empty(), addresses }
+}
+
+/// Addresses that are answered with together.
+struct Group<'a> {
+    all: Vec<&'a AddressInput>,
+    well: Vec<&'a AddressInput>,
+    /// How many have a verdict, or need none.
+    judged: usize,
+}
+
+impl<'a> Group<'a> {
+    fn new(all: Vec<&'a AddressInput>) -> Self {
+        let judged = all.iter().filter(|address| address.health != Health::Pending).count();
+        if judged == 0 {
+            // A shard that has just been made must not depend on a prober being there to be born.
+            return Group { well: all.clone(), judged: all.len(), all };
+        }
+        let is_well = |address: &&&AddressInput| matches!(address.health, Health::Unknown | Health::Up);
+        Group { well: all.iter().filter(is_well).copied().collect(), judged, all }
+    }
+
+    fn has_enough(&self, threshold_percent: u8) -> bool {
+        !self.well.is_empty() && self.well.len() * 100 >= self.judged * usize::from(threshold_percent)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::Ipv4Addr;
+
+    /// Addresses by a letter each: `u` up, `d` down, `?` unknown, `p` pending, in upper case drained; a digit sets the
+    /// priority of those that follow.
+    fn addresses(text: &str) -> Vec<AddressInput> {
+        let mut priority = 0;
+        let mut all = Vec::new();
+        for letter in text.chars() {
+            let health = match letter.to_ascii_lowercase() {
+                'u' => Health::Up,
+                'd' => Health::Down,
+                'p' => Health::Pending,
+                '?' => Health::Unknown,
+                digit => {
+                    priority = digit.to_digit(10).expect("a digit");
+                    continue;
+                }
+            };
+            let ip = Ipv4Addr::new(192, 0, 2, all.len() as u8).into();
+            all.push(AddressInput { ip, active: !letter.is_ascii_uppercase(), priority, weight: 1, health });
+        }
+        all
+    }
+
+    #[test]
+    fn health_chooses_and_never_empties() {
+        use Mode::{ActiveActive as All, ActivePassive as First};
+        for (mode, threshold, text, expected, panic) in [
+            (All, 50, "", "", false),
+            (All, 50, "UD", "", false),
+            (All, 50, "??", "01", false),
+            (All, 50, "uu", "01", false),
+            (All, 50, "ud", "0", false),
+            (All, 50, "udd", "012", true),
+            (All, 50, "dd", "01", true),
+            (All, 0, "udd", "0", false),
+            (All, 0, "ddd", "012", true),
+            (All, 100, "uud", "012", true),
+            // What someone drained neither answers nor counts.
+            (All, 50, "uDdD", "0", false),
+            (All, 50, "Udd", "12", true),
+            // A newcomer waits for its verdict, and does not weigh on the others; a whole group of them does not wait.
+            (All, 50, "up", "0", false),
+            (All, 50, "udpp", "0", false),
+            (All, 50, "ddp", "012", true),
+            (All, 50, "pp", "01", false),
+            (All, 50, "?d", "0", false),
+            // The first priority with enough.
+            (First, 50, "0uu1u", "01", false),
+            (First, 50, "0ud1u", "0", false),
+            (First, 50, "0udd1u", "3", false),
+            (First, 50, "0dd1u", "2", false),
+            (First, 50, "0dd1dd2u", "4", false),
+            (First, 50, "1u0u", "1", false),
+            (First, 50, "0UU1u", "2", false),
+            // None has enough: the first that is not quite dead, whole.
+            (First, 50, "0dd1udd", "234", true),
+            (First, 50, "0dd1dd", "01", true),
+            (First, 0, "0d1udd", "1", false),
+            (First, 50, "0pp1u", "01", false),
+            (First, 50, "0dp1u", "2", false),
+        ] {
+            let addresses = addresses(text);
+            let choice = choose(&addresses, mode, threshold);
+            let chosen: String = choice
+                .addresses
+                .iter()
+                .map(|chosen| addresses.iter().position(|address| address == *chosen).expect("one of them").to_string())
+                .collect();
+            assert_eq!((chosen.as_str(), choice.panic), (expected, panic), "{mode:?} {threshold} {text}");
+        }
+    }
+}

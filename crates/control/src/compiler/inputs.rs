@@ -1,0 +1,276 @@
+//! What the compiler needs of each object: Routers and RouteBindings, reduced to the fields that come to be records.
+//!
+//! An object is read once, when it comes in. What cannot be used is left out with a verdict, so that the rest of the
+//! compiler meets only names that are names and addresses that are addresses. These reduced objects are also what the
+//! last-good state keeps on disk.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use super::health::{Choice, Health, choose};
+use super::verdict::Verdict;
+use signpost_api::names;
+use signpost_api::v1alpha1::route_binding::RouteBinding;
+use signpost_api::v1alpha1::router::{AddressHealthState, AddressState, Mode, Router, RouterStatus};
+use signpost_dns::wire::Name;
+use signpost_dns::zone::Ttl;
+
+/// A Router, reduced.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RouterInput {
+    /// `metadata.name`.
+    pub name: Box<str>,
+    /// When it was created, in seconds since 1970; of two Routers with one `dns`, the older serves it.
+    pub created: i64,
+    /// The shard's zone.
+    pub apex: Name,
+    /// TTL of the wildcard and the default TTL of `records`.
+    pub ttl: Ttl,
+    /// How the addresses are used together.
+    pub mode: Mode,
+    /// The usable addresses, each once, in numeric order.
+    pub addresses: Box<[AddressInput]>,
+    /// `spec.records`, as they are.
+    pub records: Box<[Box<str>]>,
+    /// How many of a hundred addresses must be well for health to count; 0 for a Router without a health check.
+    pub panic_percent: u8,
+}
+
+/// One address of a Router.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct AddressInput {
+    /// The address; never an IPv4 address in IPv6 form.
+    pub ip: IpAddr,
+    /// Whether its state is `active`.
+    pub active: bool,
+    /// Order of use under `active-passive`.
+    pub priority: u32,
+    /// Share of the answers against the others, at least 1.
+    pub weight: u16,
+    /// What is known of it.
+    pub health: Health,
+}
+
+impl RouterInput {
+    /// Reads a Router, where `domain` is the platform's, without a dot at the end. `None` if there is no zone to be made,
+    /// which a verdict explains; other verdicts say what was left out.
+    pub fn read(router: &Router, domain: &str, verdicts: &mut Vec<Verdict>) -> Option<RouterInput> {
+        let name = router.metadata.name.as_deref().unwrap_or_default();
+        let spec = &router.spec;
+        let dns = spec.dns.clone().unwrap_or_else(|| format!("{name}.{domain}"));
+        let apex = match dns.parse::<Name>() {
+            Ok(apex) if !apex.is_root() && !apex.is_wildcard() && apex.as_wire().len() <= 255 - 2 => apex,
+            Ok(_) => {
+                verdicts.push(Verdict::router(
+                    name,
+                    "spec.dns",
+                    format!("{dns:?} cannot be the name of a shard's zone"),
+                ));
+                return None;
+            }
+            Err(error) => {
+                verdicts.push(Verdict::router(name, "spec.dns", format!("{dns:?} is not a domain name: {error}")));
+                return None;
+            }
+        };
+        let mut addresses = Vec::with_capacity(spec.addresses.len());
+        for (at, address) in spec.addresses.iter().enumerate() {
+            let Ok(ip) = address.ip.parse::<IpAddr>() else {
+                let message = format!("{:?} is neither an IPv4 nor an IPv6 address; it is left out", address.ip);
+                verdicts.push(Verdict::router(name, format!("spec.addresses[{at}].ip"), message));
+                continue;
+            };
+            addresses.push(AddressInput {
+                ip: ip.to_canonical(),
+                active: address.state == AddressState::Active,
+                priority: address.priority,
+                weight: u16::try_from(address.weight).unwrap_or(u16::MAX).max(1),
+                health: health(router, ip),
+            });
+        }
+        addresses.sort_unstable();
+        addresses.dedup_by_key(|address| address.ip);
+        Some(RouterInput {
+            name: name.into(),
+            created: created(&router.metadata),
+            apex,
+            ttl: Ttl::new(spec.ttl).unwrap_or(Ttl::MAX),
+            mode: spec.mode,
+            addresses: addresses.into_boxed_slice(),
+            records: spec.records.iter().map(|record| record.as_str().into()).collect(),
+            panic_percent: panic_percent(router),
+        })
+    }
+
+    /// The addresses to answer with, by state, mode and health (see [`health`](super::health)).
+    pub fn answering(&self) -> impl Iterator<Item = &AddressInput> {
+        self.choice().addresses.into_iter()
+    }
+
+    /// The same, with whether health counts.
+    pub fn choice(&self) -> Choice<'_> {
+        choose(&self.addresses, self.mode, self.panic_percent)
+    }
+}
+
+/// What is known of an address of a Router.
+fn health(router: &Router, ip: IpAddr) -> Health {
+    if router.spec.health_check.is_none() {
+        return Health::Unknown;
+    }
+    let verdicts = router.status.iter().flat_map(|status: &RouterStatus| &status.addresses);
+    let verdict = verdicts.into_iter().find(|found| found.ip.parse() == Ok(ip)).map(|found| found.health);
+    match verdict {
+        None => Health::Pending,
+        Some(AddressHealthState::Unknown) => Health::Unknown,
+        Some(AddressHealthState::Healthy) => Health::Up,
+        Some(AddressHealthState::Unhealthy) => Health::Down,
+    }
+}
+
+/// The panic threshold that the prober goes by, or before it has said so, the Router's own.
+fn panic_percent(router: &Router) -> u8 {
+    let Some(check) = &router.spec.health_check else { return 0 };
+    let told = router.status.as_ref().and_then(|status| status.panic_threshold);
+    told.or(check.panic_threshold).map_or(50, |percent| u8::try_from(percent.min(100)).unwrap_or(100))
+}
+
+/// A RouteBinding, reduced.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BindingInput {
+    /// `<namespace>/<name>` of the binding.
+    pub key: Box<str>,
+    /// When it was created, in seconds since 1970; of two bindings with one label, the older has it.
+    pub created: i64,
+    /// The label of the Route, in lower case.
+    pub label: Box<str>,
+    /// The Router's zone, in lower case and without a dot at the end.
+    pub shard: Arc<str>,
+    /// The zones that the Route has left, in which its former names lead on; `shard` is none of them.
+    pub trails: Box<[Name]>,
+    /// The zone below which they lead, if that is not `shard` yet, in lower case and without a dot at the end: resolvers may
+    /// still hold that the Route's name of now leads elsewhere.
+    pub trails_to: Option<Box<str>>,
+}
+
+impl BindingInput {
+    /// Reads a RouteBinding. `None` if it has no alias, which a verdict explains.
+    pub fn read(binding: &RouteBinding, verdicts: &mut Vec<Verdict>) -> Option<BindingInput> {
+        let metadata = &binding.metadata;
+        let key = binding_key(
+            metadata.namespace.as_deref().unwrap_or(&binding.spec.route_namespace),
+            metadata.name.as_deref().unwrap_or(&binding.spec.route_name),
+        );
+        let (label, shard) = (binding.spec.label.to_ascii_lowercase(), binding.spec.dns.to_ascii_lowercase());
+        if !names::is_host_label(&label) {
+            let message = format!("{:?} is not a label of letters, digits and inner dashes", binding.spec.label);
+            verdicts.push(Verdict::binding(&key, "spec.label", message));
+            return None;
+        }
+        let apex = shard.parse::<Name>().and_then(|shard| shard.prepend(label.as_bytes()).map(|_| shard));
+        let apex = match apex {
+            Ok(apex) => apex,
+            Err(error) => {
+                let message = format!("no name can be made of {label:?} below {:?}: {error}", binding.spec.dns);
+                verdicts.push(Verdict::binding(&key, "spec.dns", message));
+                return None;
+            }
+        };
+        let (trails, trails_to) = left_zones(binding, &label, &apex, &key, verdicts);
+        Some(BindingInput {
+            key,
+            created: created(metadata),
+            label: label.into(),
+            shard: shard.trim_end_matches('.').into(),
+            trails,
+            trails_to,
+        })
+    }
+}
+
+/// The zones in which a binding has trails, each once, in canonical order; and the one whose trail is yet to begin, to which
+/// the others lead until then.
+fn left_zones(
+    binding: &RouteBinding,
+    label: &str,
+    shard: &Name,
+    key: &str,
+    verdicts: &mut Vec<Verdict>,
+) -> (Box<[Name]>, Option<Box<str>>) {
+    let mut zones = Vec::with_capacity(binding.spec.trails.len());
+    let mut last_left = None;
+    for (at, trail) in binding.spec.trails.iter().enumerate() {
+        let former = trail.name.to_ascii_lowercase().parse::<Name>().ok();
+        let zone = former.as_ref().and_then(|former| former.parent().filter(|zone| !zone.is_root()));
+        let own = zone.as_ref().and_then(|zone| zone.prepend(label.as_bytes()).ok());
+        match zone {
+            Some(zone) if own == former && zone != *shard => match &trail.from {
+                None => zones.push(zone),
+                Some(_) => last_left = Some(zone),
+            },
+            _ => {
+                let message = format!("{:?} is no former name of the label {label}; it is left out", trail.name);
+                verdicts.push(Verdict::binding(key, format!("spec.trails[{at}].name"), message));
+            }
+        }
+    }
+    zones.sort_unstable();
+    zones.dedup();
+    zones.retain(|zone| Some(zone) != last_left.as_ref());
+    let trails_to = last_left.filter(|_| !zones.is_empty());
+    let text = |zone: Name| zone.to_lowercase().to_string().strip_suffix('.').map(Box::from);
+    let trails_to = trails_to.and_then(text);
+    (zones.into_boxed_slice(), trails_to)
+}
+
+/// The key of a binding: `<namespace>/<name>`.
+pub fn binding_key(namespace: &str, name: &str) -> Box<str> {
+    format!("{namespace}/{name}").into_boxed_str()
+}
+
+fn created(metadata: &ObjectMeta) -> i64 {
+    metadata.creation_timestamp.as_ref().map_or(i64::MAX, |time| time.0.as_second())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn router(spec: serde_json::Value) -> Router {
+        let object = json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Router",
+            "metadata": {"name": "shard1", "creationTimestamp": "2026-01-01T00:00:00Z"}, "spec": spec});
+        serde_json::from_value(object).expect("a Router of a test")
+    }
+
+    #[test]
+    fn addresses_are_chosen_by_mode_and_state() {
+        let addresses = json!([
+            {"ip": "192.0.2.9", "priority": 1}, {"ip": "192.0.2.1"}, {"ip": "::ffff:192.0.2.2"},
+            {"ip": "2001:db8::1", "priority": 1}, {"ip": "192.0.2.3", "state": "drained"}, {"ip": "nonsense"},
+        ]);
+        for (mode, chosen) in
+            [("active-active", "192.0.2.1 192.0.2.2 192.0.2.9 2001:db8::1"), ("active-passive", "192.0.2.1 192.0.2.2")]
+        {
+            let mut verdicts = Vec::new();
+            let router = router(json!({"addresses": addresses, "mode": mode}));
+            let input = RouterInput::read(&router, "v3.example", &mut verdicts).expect("a zone");
+            let answering: Vec<String> = input.answering().map(|address| address.ip.to_string()).collect();
+            assert_eq!(answering.join(" "), chosen, "{mode}");
+            assert_eq!(verdicts.len(), 1);
+            assert_eq!(verdicts[0].path, "spec.addresses[5].ip");
+            assert_eq!(input.apex.to_string(), "shard1.v3.example.");
+        }
+    }
+
+    #[test]
+    fn a_zone_needs_a_name() {
+        for dns in ["a..b", ".", "*.example", ""] {
+            let mut verdicts = Vec::new();
+            assert_eq!(RouterInput::read(&router(json!({"dns": dns})), "v3.example", &mut verdicts), None, "{dns}");
+            assert_eq!(verdicts[0].path, "spec.dns");
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! Objects → zones: what the records of the platform's zones are, given its Routers, its RouteBindings and the
+//! configuration. Pure: no I/O, no clock.
+//!
+//! [`compile`] says what everything means. The control loops use the parts it is made of: [`platform::Platform`] holds the
+//! objects and tells what a changed one changes, [`shard`], [`parent`] and [`alias`] make a whole zone or the changed names
+//! of one, [`digest`] says when two name servers hold the same.
+//!
+//! An invalid object is met with a [`Verdict`] on it; the others, and what is good of it, serve.
+
+use std::sync::Arc;
+
+use signpost_api::v1alpha1::zone::ZoneKind;
+use signpost_dns::zone::Contents;
+
+pub mod settings;
+
+pub mod health;
+pub mod inputs;
+pub mod platform;
+
+pub mod alias;
+pub mod apex;
+pub mod parent;
+pub mod records;
+pub mod shard;
+pub mod trails;
+
+pub mod digest;
+mod index;
+pub mod verdict;
+
+pub use digest::Digest;
+pub use platform::Platform;
+pub use settings::Settings;
+pub use verdict::Verdict;
+
+/// All objects that the zones are made from.
+#[derive(Debug, Clone, Default)]
+pub struct Inputs {
+    /// The Routers.
+    pub routers: Vec<inputs::RouterInput>,
+    /// The RouteBindings.
+    pub bindings: Vec<inputs::BindingInput>,
+}
+
+/// What the objects come to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Compiled {
+    /// The parent zone, the alias zone, then the shards' zones in canonical order; with serial 0.
+    pub zones: Vec<CompiledZone>,
+    /// What is wrong with objects, beyond what was found when they were read.
+    pub verdicts: Vec<Verdict>,
+}
+
+/// One zone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CompiledZone {
+    /// What it is made for.
+    pub kind: ZoneKind,
+    /// The Router, for a shard.
+    pub router: Option<Box<str>>,
+    /// Digest of what the objects contribute.
+    pub digest: Digest,
+    /// The records. The SOA's serial is 0: which it comes to be is the ledger's matter.
+    pub contents: Contents,
+}
+
+/// Makes all zones from all objects.
+pub fn compile(inputs: &Inputs, settings: &Settings) -> Compiled {
+    let mut platform = Platform::new(settings);
+    // The digests and indexes that changes keep are all that is wanted of them here.
+    let mut changes = Vec::new();
+    for router in &inputs.routers {
+        platform.set_router(Arc::new(router.clone()), &mut changes);
+        changes.clear();
+    }
+    for binding in &inputs.bindings {
+        platform.set_binding(Arc::new(binding.clone()), &mut changes);
+        changes.clear();
+    }
+    compile_platform(&platform, settings)
+}
+
+/// Makes all zones of a platform.
+pub fn compile_platform(platform: &Platform, settings: &Settings) -> Compiled {
+    let mut verdicts: Vec<Verdict> = platform.refused().cloned().collect();
+    let mut zones = vec![
+        CompiledZone {
+            kind: ZoneKind::Parent,
+            router: None,
+            digest: platform.parent_digest(),
+            contents: parent::zone(platform.delegations(), settings, 0),
+        },
+        CompiledZone {
+            kind: ZoneKind::Alias,
+            router: None,
+            digest: platform.alias_digest(),
+            contents: alias::zone(platform.aliases().map(|binding| &**binding), settings, 0),
+        },
+    ];
+    zones.extend(platform.shards().map(|(apex, router)| {
+        let shard = shard::compile(router, platform.trails(apex), &mut verdicts);
+        CompiledZone {
+            kind: ZoneKind::Shard,
+            router: Some(router.name.clone()),
+            digest: shard.digest,
+            contents: shard::zone(shard.records, settings, 0),
+        }
+    }));
+    Compiled { zones, verdicts }
+}

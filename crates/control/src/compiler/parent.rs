@@ -1,0 +1,187 @@
+//! The parent zone: the platform's domain, from which resolvers find every shard.
+//!
+//! It holds SOA and NS, the name servers' addresses, a delegation for each shard inside the domain and for the alias zone,
+//! and the records of a base file, `zones/<domain>.zone`. Where the two disagree:
+//!
+//! - The base's SOA gives MNAME (unless it is the root), RNAME, timers and TTL; its serial is not used, the parent's serials
+//!   are managed like those of every other zone.
+//! - The NS records at the apex and the addresses of name servers inside the domain are those of the configuration.
+//! - A delegation takes the place of all that the base has at and below its name: that is the other zone's now. There only
+//!   NS and the addresses of name servers (RFC 9471: glue) are left.
+//! - A shard inside another shard is not delegated here: it is below a cut. The name servers are the same, and answer from
+//!   the closest zone.
+//!
+//! One name's records depend only on the settings and on the delegations at and above it. So a Router that comes or goes
+//! changes the name of its shard, and what the base and the name servers have below that.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound::{Excluded, Unbounded};
+
+use super::apex::{self, Soa};
+use super::settings::Settings;
+use signpost_dns::wire::{Name, RecordType};
+use signpost_dns::zone::{Contents, OwnerChange, Rrset};
+
+/// The zones that are delegated from the parent: shards inside the domain, and always the alias zone.
+#[derive(Debug, Clone, Default)]
+pub struct Delegations(BTreeSet<Name>);
+
+impl Delegations {
+    /// Whether a shard with this apex is delegated, or would be if it were not below another.
+    pub fn takes(apex: &Name, settings: &Settings) -> bool {
+        apex.is_below(settings.domain())
+    }
+
+    /// Notes that a shard has come; whether it was unknown.
+    pub fn insert(&mut self, apex: Name) -> bool {
+        self.0.insert(apex)
+    }
+
+    /// Notes that a shard is gone; whether it was known.
+    pub fn remove(&mut self, apex: &Name) -> bool {
+        self.0.remove(apex)
+    }
+
+    /// The delegations of shards with these apexes, all of which are to be delegated.
+    pub fn of(apexes: impl IntoIterator<Item = Name>) -> Self {
+        Delegations(apexes.into_iter().collect())
+    }
+
+    /// All of them, in canonical order.
+    pub fn iter(&self) -> impl Iterator<Item = &Name> {
+        self.0.iter()
+    }
+
+    /// The delegated name closest to the domain that is `name` or above it.
+    fn cut_of(&self, name: &Name, settings: &Settings) -> Option<Name> {
+        let mut cut = None;
+        let mut at = name.clone();
+        while at.is_below(settings.domain()) {
+            let above = at.parent()?;
+            if self.0.contains(&at) || at == *settings.alias_apex() {
+                cut = Some(at);
+            }
+            at = above;
+        }
+        cut
+    }
+}
+
+/// The whole parent zone under a serial.
+pub fn zone(delegations: &Delegations, settings: &Settings, serial: u32) -> Contents {
+    let mut contents = Contents::new(settings.domain().clone());
+    // Whether each is delegated.
+    let mut owners: BTreeMap<&Name, bool> = delegations.iter().map(|apex| (apex, true)).collect();
+    owners.insert(settings.alias_apex(), true);
+    for name in own_names(settings).chain([settings.domain()]) {
+        owners.entry(name).or_insert(false);
+    }
+    // In canonical order a name comes right before those below it, so that the last cut is the one above them.
+    let mut cut: Option<&Name> = None;
+    for (owner, is_delegated) in owners {
+        if cut.is_none_or(|cut| !owner.is_below(cut)) {
+            cut = is_delegated.then_some(owner);
+        }
+        for rrset in owner_rrsets(owner, cut, settings, serial) {
+            contents.set(owner.clone(), rrset).expect("owners of the parent are in it");
+        }
+    }
+    contents
+}
+
+/// What changes in the parent zone when the delegation of `apex` has come or gone, without the SOA.
+pub fn changes(apex: &Name, delegations: &Delegations, settings: &Settings) -> Vec<OwnerChange> {
+    let mut affected: BTreeSet<&Name> = own_names(settings).filter(|name| name.is_below(apex)).collect();
+    affected.insert(apex);
+    let below = delegations.0.range::<Name, _>((Excluded(apex), Unbounded));
+    affected.extend(below.take_while(|name| name.is_below(apex)));
+    let change = |owner: &Name| {
+        let cut = delegations.cut_of(owner, settings);
+        owner_change(owner, owner_rrsets(owner, cut.as_ref(), settings, 0))
+    };
+    affected.into_iter().map(change).collect()
+}
+
+/// The apex's records, which change with every serial.
+pub fn apex_change(settings: &Settings, serial: u32) -> OwnerChange {
+    owner_change(settings.domain(), apex_rrsets(settings, serial))
+}
+
+/// What the base has at and below names that are delegated, and does not come to be served; for a warning.
+pub fn hidden_base_names(delegations: &Delegations, settings: &Settings) -> Vec<Name> {
+    let Some(base) = &settings.base else { return Vec::new() };
+    let hidden = |owner: &Name, rrsets: &[Rrset]| match delegations.cut_of(owner, settings) {
+        // A base that delegates the same shards is how most parents look; that is no loss.
+        Some(cut) if cut == *owner => rrsets.iter().any(|rrset| rrset.rtype != RecordType::NS),
+        Some(_) => !settings.name_servers().iter().any(|server| server.name == *owner),
+        None => false,
+    };
+    base.owners().filter(|(owner, rrsets)| hidden(owner, rrsets)).map(|(owner, _)| owner.clone()).collect()
+}
+
+/// Names that the settings bring into the parent, the apex aside: the base's owners and the name servers.
+fn own_names(settings: &Settings) -> impl Iterator<Item = &Name> {
+    let base = settings.base.iter().flat_map(|base| base.owners().map(|(owner, _)| owner));
+    let servers = settings.name_servers().iter().map(|server| &server.name);
+    base.chain(servers).filter(|name| name.is_below(settings.domain()))
+}
+
+fn owner_change(owner: &Name, rrsets: Vec<Rrset>) -> OwnerChange {
+    OwnerChange { owner: owner.clone(), rrsets, weights: Vec::new() }
+}
+
+/// The records of `owner`, where `cut` is the delegated name closest to the domain that is `owner` or above it.
+fn owner_rrsets(owner: &Name, cut: Option<&Name>, settings: &Settings, serial: u32) -> Vec<Rrset> {
+    if owner == settings.domain() {
+        return apex_rrsets(settings, serial);
+    }
+    let addresses = settings
+        .name_servers()
+        .iter()
+        .filter(|server| server.name == *owner)
+        .flat_map(|server| apex::address_rrsets(server, settings.infrastructure_ttl));
+    let mut rrsets = match cut {
+        Some(cut) if *cut == *owner => vec![Rrset {
+            rtype: RecordType::NS,
+            ttl: settings.infrastructure_ttl,
+            rdata: apex::name_server_rdata(settings),
+        }],
+        Some(_) => Vec::new(),
+        None => settings.base.as_ref().map_or(Vec::new(), |base| base.owner(owner).to_vec()),
+    };
+    let mut addresses = addresses.peekable();
+    if addresses.peek().is_some() {
+        rrsets.retain(|rrset| !matches!(rrset.rtype, RecordType::A | RecordType::AAAA | RecordType::CNAME));
+    }
+    rrsets.extend(addresses);
+    rrsets
+}
+
+fn apex_rrsets(settings: &Settings, serial: u32) -> Vec<Rrset> {
+    let apex = settings.domain();
+    let base = settings.base.as_ref().map_or(&[][..], |base| base.owner(apex));
+    let base_soa = base.iter().find(|rrset| rrset.rtype == RecordType::SOA);
+    let mut soa = Soa {
+        mname: settings.name_servers()[0].name.clone(),
+        rname: settings.hostmaster().clone(),
+        serial,
+        timers: settings.timers,
+    };
+    if let Some(given) = base_soa.and_then(|rrset| Soa::from_rdata(rrset.rdata.first()?)) {
+        soa = Soa { mname: if given.mname.is_root() { soa.mname } else { given.mname }, serial, ..given };
+    }
+    let ttl = settings.infrastructure_ttl;
+    let mut rrsets = vec![
+        Rrset { rtype: RecordType::SOA, ttl: base_soa.map_or(ttl, |soa| soa.ttl), rdata: vec![soa.to_rdata()] },
+        Rrset { rtype: RecordType::NS, ttl, rdata: apex::name_server_rdata(settings) },
+    ];
+    let other = |rrset: &&Rrset| !matches!(rrset.rtype, RecordType::SOA | RecordType::NS | RecordType::CNAME);
+    rrsets.extend(base.iter().filter(other).cloned());
+    if let Some(server) =
+        settings.name_servers().iter().find(|server| server.name == *apex && !server.addresses.is_empty())
+    {
+        rrsets.retain(|rrset| !matches!(rrset.rtype, RecordType::A | RecordType::AAAA));
+        rrsets.extend(apex::address_rrsets(server, ttl));
+    }
+    rrsets
+}

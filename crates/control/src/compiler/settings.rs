@@ -1,0 +1,189 @@
+//! What a name server's configuration adds to every zone: the platform's domain, the name servers, the SOA's numbers.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use super::digest::Digest;
+use signpost_api::names;
+use signpost_dns::wire::Name;
+use signpost_dns::zone::{Contents, Serial, Ttl};
+
+/// Configuration of the platform's zones. It is checked: [`Settings::new`] refuses what no zone can be made from.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    domain: Name,
+    alias_apex: Name,
+    hostmaster: Name,
+    name_servers: Vec<NameServer>,
+    /// The SOA's timers.
+    pub timers: Timers,
+    /// TTL of SOA and NS records, of delegations and of the name servers' addresses.
+    pub infrastructure_ttl: Ttl,
+    /// TTL of an alias's CNAME: how long resolvers may take to notice that a Route has moved.
+    pub alias_ttl: Ttl,
+    /// The records of `zones/<domain>.zone`, which the parent zone takes over.
+    pub base: Option<Arc<Contents>>,
+}
+
+/// A name server of the platform's zones.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NameServer {
+    /// Its name, which NS records point at.
+    pub name: Name,
+    /// Its addresses; needed where the name lies inside the platform's domain.
+    pub addresses: Vec<IpAddr>,
+}
+
+/// The four times of an SOA (RFC 1035 §3.3.13), in seconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Timers {
+    /// How often a secondary asks for news.
+    pub refresh: u32,
+    /// How soon it asks again after a failure.
+    pub retry: u32,
+    /// When it stops answering without having reached the primary.
+    pub expire: u32,
+    /// How long "no such name" may be cached (RFC 2308 §5). Short, since a name asked for a moment too early should appear
+    /// soon.
+    pub minimum: u32,
+}
+
+impl Default for Timers {
+    fn default() -> Self {
+        Timers { refresh: 3600, retry: 600, expire: 1_209_600, minimum: 30 }
+    }
+}
+
+/// Why no zone can be made from a configuration.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SettingsError {
+    /// The domain is no name, or leaves no room for the labels below it.
+    #[error("the platform's domain {0:?} is not a usable domain name")]
+    Domain(String),
+    /// A name server inside the domain has no address, so that no resolver could find it.
+    #[error("name server {0} is inside the platform's domain and needs an address: --nameserver NAME=ADDRESS")]
+    Address(Name),
+    /// A name server is inside the alias zone, whose names belong to routes.
+    #[error("name server {0} is inside the zone of the aliases; choose another name")]
+    InAliases(Name),
+    /// The same name server is named twice.
+    #[error("name server {0} is listed twice; list all its addresses together")]
+    Twice(Name),
+}
+
+impl Settings {
+    /// Settings with default times. Without `name_servers` there is one, `ns1.<domain>`, at `listen_addresses`.
+    pub fn new(
+        domain: &str,
+        name_servers: Vec<NameServer>,
+        listen_addresses: &[IpAddr],
+    ) -> Result<Settings, SettingsError> {
+        let bad_domain = || SettingsError::Domain(domain.to_owned());
+        let apex: Name = domain.parse().map_err(|_| bad_domain())?;
+        // A label of 63 octets has to fit below `routes.<domain>`.
+        if apex.is_root() || apex.as_wire().len() + names::ALIAS_LABEL.len() + 1 + 64 > 255 {
+            return Err(bad_domain());
+        }
+        let alias_apex = apex.prepend(names::ALIAS_LABEL.as_bytes()).map_err(|_| bad_domain())?;
+        let hostmaster = apex.prepend(b"hostmaster").map_err(|_| bad_domain())?;
+        let mut name_servers = name_servers;
+        if name_servers.is_empty() {
+            let name = apex.prepend(b"ns1").map_err(|_| bad_domain())?;
+            name_servers.push(NameServer { name, addresses: listen_addresses.to_vec() });
+        }
+        for server in &mut name_servers {
+            // "All addresses of this machine", which a socket may listen on, leads nobody anywhere.
+            server.addresses.retain(|address| !address.is_unspecified());
+            server.addresses.iter_mut().for_each(|address| *address = address.to_canonical());
+            server.addresses.sort_unstable();
+            server.addresses.dedup();
+        }
+        for (at, server) in name_servers.iter().enumerate() {
+            if server.addresses.is_empty() && server.name.is_at_or_below(&apex) {
+                return Err(SettingsError::Address(server.name.clone()));
+            }
+            if server.name.is_at_or_below(&alias_apex) {
+                return Err(SettingsError::InAliases(server.name.clone()));
+            }
+            if name_servers[..at].iter().any(|earlier| earlier.name == server.name) {
+                return Err(SettingsError::Twice(server.name.clone()));
+            }
+        }
+        Ok(Settings {
+            domain: apex,
+            alias_apex,
+            hostmaster,
+            name_servers,
+            timers: Timers::default(),
+            infrastructure_ttl: Ttl::new(3600).expect("within the bound of RFC 2181"),
+            alias_ttl: Ttl::new(30).expect("within the bound of RFC 2181"),
+            base: None,
+        })
+    }
+
+    /// These settings with another base of the parent zone.
+    #[must_use]
+    pub fn with_base(&self, base: Option<Arc<Contents>>) -> Settings {
+        Settings { base, ..self.clone() }
+    }
+
+    /// The serial that the base of the parent zone has in its file.
+    pub fn base_serial(&self) -> Option<Serial> {
+        self.base.as_deref().and_then(super::apex::serial_of).map(Serial)
+    }
+
+    /// The platform's domain, the apex of the parent zone.
+    pub fn domain(&self) -> &Name {
+        &self.domain
+    }
+
+    /// The apex of the alias zone, `routes.<domain>`.
+    pub fn alias_apex(&self) -> &Name {
+        &self.alias_apex
+    }
+
+    /// The mailbox in SOA records, `hostmaster.<domain>`.
+    pub fn hostmaster(&self) -> &Name {
+        &self.hostmaster
+    }
+
+    /// The name servers, at least one; the first is the SOA's MNAME.
+    pub fn name_servers(&self) -> &[NameServer] {
+        &self.name_servers
+    }
+
+    /// The domain as objects write it: lower case, without the dot at the end.
+    pub fn domain_text(&self) -> String {
+        text_of(&self.domain)
+    }
+
+    /// A digest over all of this: zones made under equal settings from equal objects are equal.
+    pub fn digest(&self) -> Digest {
+        let mut octets = Vec::with_capacity(256);
+        let mut put = |part: &[u8]| {
+            octets.extend_from_slice(&(part.len() as u64).to_be_bytes());
+            octets.extend_from_slice(part);
+        };
+        put(self.domain.as_wire());
+        put(self.hostmaster.as_wire());
+        for server in &self.name_servers {
+            put(server.name.as_wire());
+            server.addresses.iter().for_each(|address| put(address.to_string().as_bytes()));
+        }
+        let Timers { refresh, retry, expire, minimum } = self.timers;
+        for number in [refresh, retry, expire, minimum, self.infrastructure_ttl.seconds(), self.alias_ttl.seconds()] {
+            put(&number.to_be_bytes());
+        }
+        if let Some(base) = &self.base {
+            put(&Digest::of_contents(base).0.to_be_bytes());
+        }
+        Digest::of_octets(&octets)
+    }
+}
+
+/// A name as objects write it: lower case, without the dot at the end.
+pub fn text_of(name: &Name) -> String {
+    let mut text = name.to_lowercase().to_string();
+    text.pop();
+    text
+}

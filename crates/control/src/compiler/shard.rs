@@ -1,0 +1,250 @@
+//! A shard's zone: one Router's wildcard, its addresses, and its further records.
+//!
+//! ```text
+//! shard1.v3.example.             SOA  NS                     from the configuration
+//! *.shard1.v3.example.           A A AAAA                    spec.addresses
+//! _acme-challenge.app.shard1…    TXT                         spec.records
+//! app.shard1…, and the name above  A A AAAA                  copied from the wildcard
+//! moved.shard1…                    CNAME                     trails of routes that have left (see `trails`)
+//! ```
+//!
+//! The copies are there since a name that exists blocks the wildcard, for all types, at itself, and at every name above it
+//! that comes to exist by it (RFC 4592 §2.2.1, §3.3.1). Without them, proving the ownership of a certificate's name would
+//! take the application of that name off the air.
+//!
+//! A shard whose addresses are all drained keeps its wildcard, with a TXT record in place of the addresses: its names
+//! answer "no data" instead of "no such name", which resolvers would spread to every type and every name below (RFC 8020).
+
+use std::collections::BTreeSet;
+
+use super::apex;
+use super::digest::Digest;
+use super::inputs::RouterInput;
+use super::records;
+use super::settings::Settings;
+use super::trails::{self, Trails};
+use super::verdict::Verdict;
+use signpost_dns::wire::{Name, RecordType};
+use signpost_dns::zone::{Contents, Rrset};
+
+/// What stands at the wildcard of a shard without an active address.
+const NO_ADDRESS: &[u8] = b"no active address";
+
+/// What one Router contributes to its shard's zone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Shard {
+    /// The wildcard, the further records, and the trails.
+    pub records: Contents,
+    /// The digest of these.
+    pub digest: Digest,
+    /// The labels of the further records (see [`trails::own_labels`]).
+    pub own_labels: BTreeSet<Box<[u8]>>,
+}
+
+/// Makes a shard's records from its Router and the trails in its zone. What cannot be used is left out, with a verdict.
+pub fn compile(router: &RouterInput, trails: &Trails, verdicts: &mut Vec<Verdict>) -> Shard {
+    let mut contents = without_trails(router, verdicts);
+    let (digest, own_labels) = (Digest::of_contents(&contents), trails::own_labels(&contents));
+    trails::add(&mut contents, router, trails, verdicts);
+    Shard { digest: digest.plus(trails.digest()), records: contents, own_labels }
+}
+
+/// The digest that [`compile`] would find without trails: what the Router itself contributes.
+pub fn digest(router: &RouterInput) -> Digest {
+    Digest::of_contents(&without_trails(router, &mut Vec::new()))
+}
+
+fn without_trails(router: &RouterInput, verdicts: &mut Vec<Verdict>) -> Contents {
+    let mut contents = Contents::new(router.apex.clone());
+    let wildcard = router.apex.wildcard().expect("the apex leaves room for the wildcard: RouterInput::read");
+    put_addresses(&mut contents, &wildcard, router);
+    records::add(&mut contents, router, &wildcard, verdicts);
+    if contents.owner(&wildcard).is_empty() {
+        apex::set(&mut contents, &wildcard, RecordType::TXT, router.ttl, vec![character_string(NO_ADDRESS)]);
+    }
+    contents
+}
+
+/// The whole zone of a shard, under a serial.
+pub fn zone(records: Contents, settings: &Settings, serial: u32) -> Contents {
+    let mut contents = records;
+    apex::dress(&mut contents, settings, serial);
+    copy_wildcard(&mut contents);
+    contents
+}
+
+fn put_addresses(contents: &mut Contents, wildcard: &Name, router: &RouterInput) {
+    let mut weights: [(RecordType, Vec<u16>); 2] = [(RecordType::A, Vec::new()), (RecordType::AAAA, Vec::new())];
+    for address in router.answering() {
+        let (rtype, rdata) = apex::address_record(address.ip);
+        contents.add(wildcard.clone(), rtype, router.ttl, rdata).expect("the wildcard is in the zone");
+        weights[usize::from(address.ip.is_ipv6())].1.push(address.weight);
+    }
+    for (rtype, weights) in weights.into_iter().filter(|(_, weights)| !weights.is_empty()) {
+        contents.set_weights(wildcard, rtype, weights).expect("a weight for each distinct address");
+    }
+}
+
+fn character_string(text: &[u8]) -> Box<[u8]> {
+    let length = u8::try_from(text.len()).expect("a constant of fewer than 256 octets");
+    [&[length], text].concat().into_boxed_slice()
+}
+
+/// Gives every name that blocks the wildcard what the wildcard would have answered there, for types that the name does not
+/// have itself, and so the names below it, by a wildcard of its own: a record changes its own name and no other. A name with
+/// an address of its own gets none: it leads elsewhere on purpose. A CNAME stands alone, and at and below a zone cut, and
+/// below a DNAME, the zone has no say.
+fn copy_wildcard(contents: &mut Contents) {
+    let apex = contents.apex().clone();
+    let Ok(wildcard) = apex.wildcard() else { return };
+    let rrsets = contents.owner(&wildcard).to_vec();
+    if rrsets.is_empty() || contents.owner_count() <= 2 {
+        return;
+    }
+    let blocking = blocking(contents, &apex, &wildcard);
+    // Told before any is made: what is made here blocks nothing.
+    let below = blocking.iter().filter(|name| !name.is_wildcard() && contents.get(name, RecordType::DNAME).is_none());
+    // There may be no room for a longer name; then nobody can ask for one either.
+    let below: Vec<Name> = below.filter_map(|name| name.wildcard().ok()).collect();
+    let below = below.into_iter().filter(|name| contents.owner(name).is_empty()).collect::<Vec<_>>();
+    for name in blocking.iter().chain(&below) {
+        copy(contents, &rrsets, &wildcard, name);
+    }
+}
+
+/// Gives `name` of the wildcard's `rrsets` what it lacks.
+fn copy(contents: &mut Contents, rrsets: &[Rrset], wildcard: &Name, name: &Name) {
+    let has = |rtype| contents.get(name, rtype).is_some();
+    if has(RecordType::CNAME) {
+        return;
+    }
+    let (addressed, placeholder) = (has(RecordType::A) || has(RecordType::AAAA), character_string(NO_ADDRESS));
+    let lacks = |rrset: &&Rrset| match rrset.rtype {
+        RecordType::A | RecordType::AAAA => !addressed,
+        rtype => !has(rtype) && (rrset.rdata[..] != [placeholder.clone()] || name.is_wildcard()),
+    };
+    let copies: Vec<Rrset> = rrsets.iter().filter(lacks).cloned().collect();
+    for rrset in copies {
+        let rtype = rrset.rtype;
+        let weights = contents.weights(wildcard, rtype).map(<[u16]>::to_vec);
+        contents.set(name.clone(), rrset).expect("the name is in the zone");
+        if let Some(weights) = weights {
+            contents.set_weights(name, rtype, weights).expect("the weights of the same RRset");
+        }
+    }
+}
+
+/// The names at which the wildcard no longer applies: owners, and the names between them and the apex.
+fn blocking(contents: &Contents, apex: &Name, wildcard: &Name) -> BTreeSet<Name> {
+    let mut blocking = BTreeSet::new();
+    for (owner, _) in contents.owners() {
+        // A name below the asterisk label itself is no match of the wildcard (RFC 4592 §2.2.1).
+        if owner == apex || owner.is_at_or_below(wildcard) {
+            continue;
+        }
+        let mut chain = Vec::new();
+        let mut name = owner.clone();
+        while name != *apex {
+            let above = name.parent().expect("the owner is below the apex");
+            if contents.get(&name, RecordType::NS).is_some() {
+                chain.clear();
+            } else {
+                chain.push(name);
+            }
+            name = above;
+        }
+        blocking.extend(chain);
+    }
+    blocking
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use signpost_dns::zone::Ttl;
+
+    fn name(text: &str) -> Name {
+        text.parse().expect("a name of a test")
+    }
+
+    /// Owners of a zone with a wildcard address and `owners`, given as name, type; after the copying.
+    fn copied(owners: &[(&str, RecordType)]) -> Vec<String> {
+        let apex = name("s.example.");
+        let ttl = Ttl::new(30).expect("small");
+        let mut contents = Contents::new(apex.clone());
+        contents.add(apex.clone(), RecordType::SOA, ttl, Box::default()).expect("in zone");
+        for (rtype, rdata) in [(RecordType::A, vec![192, 0, 2, 1]), (RecordType::AAAA, vec![0; 16])] {
+            contents.add(name("*.s.example."), rtype, ttl, rdata.into()).expect("in zone");
+        }
+        for (owner, rtype) in owners {
+            let owner = Name::parse(owner.as_bytes(), &apex).expect("a name of a test");
+            contents.add(owner, *rtype, ttl, Box::from([9])).expect("in zone");
+        }
+        copy_wildcard(&mut contents);
+        let types = |rrsets: &[signpost_dns::zone::Rrset]| {
+            let mut types: Vec<_> = rrsets.iter().map(|rrset| rrset.rtype).collect();
+            types.sort_unstable();
+            types.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+        };
+        contents.owners().skip(1).map(|(owner, rrsets)| format!("{owner} {}", types(rrsets))).collect()
+    }
+
+    #[test]
+    fn names_that_block_the_wildcard_get_its_records() {
+        let wildcard = "*.s.example. A AAAA";
+        for (owners, expected) in [
+            (vec![], vec![wildcard]),
+            (
+                vec![("_acme-challenge.app", RecordType::TXT)],
+                vec![
+                    wildcard,
+                    "app.s.example. A AAAA",
+                    "*.app.s.example. A AAAA",
+                    "_acme-challenge.app.s.example. A TXT AAAA",
+                    "*._acme-challenge.app.s.example. A AAAA",
+                ],
+            ),
+            (
+                vec![("a.b.c", RecordType::TXT)],
+                vec![
+                    wildcard,
+                    "c.s.example. A AAAA",
+                    "*.c.s.example. A AAAA",
+                    "b.c.s.example. A AAAA",
+                    "*.b.c.s.example. A AAAA",
+                    "a.b.c.s.example. A TXT AAAA",
+                    "*.a.b.c.s.example. A AAAA",
+                ],
+            ),
+            // An address of its own: it leads elsewhere, for both families.
+            (vec![("app", RecordType::A)], vec![wildcard, "app.s.example. A", "*.app.s.example. A AAAA"]),
+            (vec![("app", RecordType::DNAME)], vec![wildcard, "app.s.example. A AAAA DNAME"]),
+            (
+                vec![("x.app", RecordType::CNAME)],
+                vec![
+                    wildcard,
+                    "app.s.example. A AAAA",
+                    "*.app.s.example. A AAAA",
+                    "x.app.s.example. CNAME",
+                    "*.x.app.s.example. A AAAA",
+                ],
+            ),
+            // The name above a cut is ours, the cut and what is below are not.
+            (
+                vec![("cut.up", RecordType::NS), ("ns.cut.up", RecordType::AAAA)],
+                vec![
+                    wildcard,
+                    "up.s.example. A AAAA",
+                    "*.up.s.example. A AAAA",
+                    "cut.up.s.example. NS",
+                    "ns.cut.up.s.example. AAAA",
+                ],
+            ),
+            // Deeper wildcards block as well; names below the asterisk never matched it.
+            (vec![("*.app", RecordType::TXT)], vec![wildcard, "app.s.example. A AAAA", "*.app.s.example. A TXT AAAA"]),
+            (vec![("sub.*", RecordType::TXT)], vec![wildcard, "sub.*.s.example. TXT"]),
+        ] {
+            assert_eq!(copied(&owners), expected, "{owners:?}");
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! Who serves which apex: a zone file, or the objects of the API, never both.
+//!
+//! Two loops publish into one map of zones. This register stands between them: the loop of the zone files writes down which
+//! apexes its files serve, and the loop of the objects keeps off these. A file wins, being an act of whoever runs this very
+//! name server; its Router gets a verdict that names the file. Two apexes are the platform's own: the file of the platform's
+//! domain is no zone but the base of the parent zone, and a file for the alias zone is refused.
+//!
+//! An apex whose only files have errors is nobody's: it answers SERVFAIL where there is nothing else to answer from, and a
+//! zone of the platform takes its place.
+
+use std::collections::{BTreeSet, HashSet};
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::compiler::Settings;
+use signpost_dns::wire::{Name, NameMap};
+use signpost_dns::zone::image::Unavailable;
+use signpost_dns::zone::{Contents, Zone, ZoneDb, db};
+
+/// The register.
+pub struct Apexes {
+    /// The platform's domain and alias zone; `None` on a name server of zone files alone.
+    platform: Option<(Name, Name)>,
+    state: Mutex<State>,
+    changed: watch::Sender<()>,
+}
+
+#[derive(Default)]
+struct State {
+    files: NameMap<Arc<Path>>,
+    /// What stands for the zones of broken files, as long as nothing better is there.
+    broken: NameMap<Arc<Zone>>,
+    base: Option<Arc<Contents>>,
+    /// Whether names may be missing from the platform's zones that exist.
+    partial: bool,
+}
+
+/// What became of a zone file's zone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Placed {
+    /// It is served.
+    Served,
+    /// It is the base of the parent zone.
+    Base,
+    /// It is not served: the apex is that of the alias zone, which the platform makes itself.
+    Refused,
+}
+
+impl Apexes {
+    /// The register of a name server of zone files alone.
+    pub fn of_files() -> Self {
+        Apexes { platform: None, state: Mutex::default(), changed: watch::Sender::new(()) }
+    }
+
+    /// The register of a name server of the platform.
+    pub fn of_platform(settings: &Settings) -> Self {
+        Apexes { platform: Some((settings.domain().clone(), settings.alias_apex().clone())), ..Self::of_files() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Nothing panics while it holds the lock but by a bug of the map of zones; the register is whole even then.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps the place of the platform's zones until they are there: names at and below its domain are not those of a zone
+    /// file that lies above.
+    pub fn hold_platform(&self, db: &ZoneDb) {
+        if let Some((domain, _)) = &self.platform {
+            db.publish(Zone::unavailable(domain.clone(), Unavailable::NotLoaded));
+        }
+    }
+
+    /// What would become of a file's zone at `apex`.
+    pub fn place(&self, apex: &Name) -> Placed {
+        match &self.platform {
+            Some((domain, _)) if domain == apex => Placed::Base,
+            Some((_, aliases)) if aliases == apex => Placed::Refused,
+            _ => Placed::Served,
+        }
+    }
+
+    /// Publishes zones of files that are [`Placed::Served`], and writes down that they are served from there.
+    pub fn publish_files(&self, zones: impl IntoIterator<Item = (Arc<Zone>, Arc<Path>)>, db: &ZoneDb) {
+        let mut state = self.state();
+        let mut changes = Vec::new();
+        // Most changes are of a zone's contents, and nobody need go through the apexes for them.
+        let mut is_new = false;
+        for (zone, path) in zones {
+            is_new |= state.files.get(zone.apex()) != Some(&path);
+            state.files.insert(zone.apex().clone(), path);
+            changes.push(db::Change::Publish(zone));
+        }
+        if changes.is_empty() {
+            return;
+        }
+        db.apply(changes);
+        drop(state);
+        if is_new {
+            self.changed.send_replace(());
+        }
+    }
+
+    /// No file gives the zones at `withdrawn` any more, and those at `broken` are the ones whose files have errors and never
+    /// gave a zone. Where the platform is served too, its loop takes the withdrawn zones away, or puts its own in their place,
+    /// so that no name is without a zone in between. Returns those of `broken` that something else serves.
+    pub fn settle_files(&self, withdrawn: &[Name], broken: &[Name], db: &ZoneDb) -> Vec<Name> {
+        let mut state = self.state();
+        let mut changes = Vec::new();
+        let former = std::mem::take(&mut state.broken);
+        let is_former =
+            |apex: &Name, zone: &Arc<Zone>| former.get(apex).is_some_and(|former| Arc::ptr_eq(former, zone));
+        let mut served = Vec::new();
+        let mut released = false;
+        for apex in withdrawn {
+            released |= state.files.remove(apex).is_some();
+        }
+        let withdrawn: HashSet<&Name> = withdrawn.iter().collect();
+        for apex in broken {
+            if state.files.contains_key(apex) || state.broken.contains_key(apex) {
+                continue;
+            }
+            let unavailable = || Arc::new(Zone::unavailable(apex.clone(), Unavailable::NotLoaded));
+            let placeholder = former.get(apex).cloned().unwrap_or_else(unavailable);
+            match db.get(apex) {
+                Some(zone) if zone.why_unavailable().is_some() => {}
+                Some(_) if !withdrawn.contains(apex) => served.push(apex.clone()),
+                // A withdrawn file's zone is none to go on with; the platform's loop takes it away.
+                Some(_) if self.platform.is_some() => {}
+                _ => changes.push(db::Change::Publish(placeholder.clone())),
+            }
+            state.broken.insert(apex.clone(), placeholder);
+        }
+        for apex in former.keys().chain(withdrawn.iter().copied()) {
+            let Some(zone) = db.get(apex) else { continue };
+            let is_ours = is_former(apex, &zone) || self.platform.is_none();
+            if is_ours && !state.broken.contains_key(apex) && !state.files.contains_key(apex) {
+                changes.push(db::Change::Remove(apex.clone()));
+            }
+        }
+        if !changes.is_empty() {
+            db.apply(changes);
+        }
+        drop(state);
+        if released {
+            self.changed.send_replace(());
+        }
+        served
+    }
+
+    /// The base of the parent zone has changed, or is gone.
+    pub fn set_base(&self, base: Option<Arc<Contents>>) {
+        self.state().base = base;
+        self.changed.send_replace(());
+    }
+
+    /// The base of the parent zone.
+    pub fn base(&self) -> Option<Arc<Contents>> {
+        self.state().base.clone()
+    }
+
+    /// The apexes that files serve, with their files.
+    pub fn files(&self) -> NameMap<Arc<Path>> {
+        self.state().files.clone()
+    }
+
+    /// Tells `told` which apexes files serve, now and whenever that changes, until `stop`. Where nobody listens, it only waits.
+    pub async fn tell_files(self: Arc<Self>, told: watch::Sender<Arc<BTreeSet<Name>>>, stop: CancellationToken) {
+        let mut changes = self.subscribe();
+        loop {
+            changes.mark_unchanged();
+            let files: BTreeSet<Name> = self.state().files.keys().cloned().collect();
+            told.send_if_modified(|before| {
+                let differs = **before != files;
+                *before = Arc::new(files);
+                differs
+            });
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = told.closed() => return stop.cancelled().await,
+                changed = changes.changed() => if changed.is_err() { return stop.cancelled().await },
+            }
+        }
+    }
+
+    /// The file that serves `apex`.
+    pub fn file_of(&self, apex: &Name) -> Option<Arc<Path>> {
+        self.state().files.get(apex).cloned()
+    }
+
+    /// Says whether names may be missing from the platform's zones that exist, from now on: then none of them says that a name does
+    /// not exist.
+    pub fn set_partial(&self, partial: bool, db: &ZoneDb) {
+        let mut state = self.state();
+        if state.partial != partial {
+            state.partial = partial;
+            db.zones().iter().filter(|zone| zone.follows()).for_each(|zone| zone.set_partial(partial));
+        }
+    }
+
+    /// Publishes zones of the platform, but for those that a file serves by now.
+    pub fn publish_platform(&self, changes: Vec<db::Change>, db: &ZoneDb) {
+        let state = self.state();
+        for change in &changes {
+            if let db::Change::Publish(zone) = change {
+                zone.set_follows();
+                zone.set_partial(state.partial);
+                if self.place(zone.apex()) == Placed::Served {
+                    zone.set_shard();
+                }
+            }
+        }
+        db.apply(changes.into_iter().filter_map(|change| match &change {
+            db::Change::Publish(zone) => (!state.files.contains_key(zone.apex())).then_some(change),
+            db::Change::Remove(apex) if state.files.contains_key(apex) => None,
+            // A broken file still names the zone: it is not there, and not unknown either.
+            db::Change::Remove(apex) => Some(state.broken.get(apex).cloned().map_or(change, db::Change::Publish)),
+        }));
+    }
+
+    /// Tells of every change of the files or the base.
+    pub fn subscribe(&self) -> watch::Receiver<()> {
+        self.changed.subscribe()
+    }
+}

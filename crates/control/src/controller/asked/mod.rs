@@ -1,0 +1,184 @@
+//! Whether former names of moved routes are still asked for: this name server's part in when trails end.
+//!
+//! ```text
+//!  RouteBindings ─► Register: which trails there are ─► zone::asked ◄─ marks ─ query threads
+//!  (spec.trails)        │ every so often: which were asked
+//!                       └─► status.trails[].lastAsked of the RouteBinding ─► the scheduler, which ends trails
+//! ```
+//!
+//! A query that meets a trail costs a look into a table and, once a second, one store. All else happens here, at its own pace:
+//! when a trail was asked is told at once, or, if that was told before, when a quarter of the quiet time has passed since;
+//! by whichever name server comes first. So one that is asked all day is written four times in the quiet time, however many
+//! ask, one that is asked no more is told to the last, and one that is not asked is never written.
+//!
+//! What a name server has not told yet, at most a quarter of the quiet time, is lost when it is killed; if the name is in
+//! use, it is asked again. One that cannot reach the API tells nothing. It does not hear either that a trail has
+//! ended, and so goes on serving it.
+
+pub mod register;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::Api;
+use serde_json::{Value, json};
+use tokio::time::{Instant, MissedTickBehavior, timeout};
+use tokio_util::sync::CancellationToken;
+
+use self::register::{Due, Register};
+use crate::client::backoff::Backoff;
+use crate::client::status::update_status;
+use signpost_api::v1alpha1::route_binding::{RouteBinding, TrailUse};
+
+/// What part of the quiet time lies at least between two times that a trail is told.
+pub const PARTS: u32 = 4;
+/// How often it is looked at what was asked: so many times between two tellings, within these bounds.
+const LOOKS: u32 = 4;
+const LOOK_BOUNDS: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(30));
+/// Bindings written in one second at most. With a quiet time of a day that is enough for 400,000 trails that are all asked.
+const WRITES_A_SECOND: f64 = 20.0;
+/// Writes at a time.
+const WRITES_AT_A_TIME: usize = 4;
+/// How long one write may take.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(15);
+/// Waits after failures, the first and the longest.
+const RETRY: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(60)];
+
+/// Tells of what was asked until `stop`, where trails end that were not asked for so long as `quiet`.
+pub async fn run(client: kube::Client, register: Arc<Register>, quiet: Duration, stop: CancellationToken) {
+    let pause = quiet / PARTS;
+    let look = (pause / LOOKS).clamp(LOOK_BOUNDS.0, LOOK_BOUNDS.1);
+    let writes_max = ((look.as_secs_f64() * WRITES_A_SECOND) as usize).max(1);
+    let mut ticks = tokio::time::interval(look);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut backoff = Backoff::new(RETRY[0], RETRY[1]);
+    let mut not_before = Instant::now();
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            _ = ticks.tick() => {}
+        }
+        if Instant::now() < not_before {
+            continue;
+        }
+        let now = Timestamp::now();
+        let due = register.due(now, pause, writes_max);
+        let told =
+            futures::stream::iter(due).map(|due| tell(&client, due, now, pause)).buffer_unordered(WRITES_AT_A_TIME);
+        let told: Vec<_> = tokio::select! {
+            () = stop.cancelled() => return,
+            told = told.collect() => told,
+        };
+        let mut failure = None;
+        for told in told {
+            match told {
+                Ok(due) => register.told(&due),
+                Err(error) => failure = Some(error),
+            }
+        }
+        match failure {
+            None => backoff.reset(),
+            Some(error) => {
+                tracing::warn!(%error, "the API cannot be told which former names are asked for; trying again");
+                not_before = Instant::now() + backoff.next_wait();
+            }
+        }
+    }
+}
+
+/// Tells what is due of one binding. Gives it back when it was told, or need not be.
+async fn tell(client: &kube::Client, due: Due, now: Timestamp, pause: Duration) -> Result<Due, String> {
+    let bindings: Api<RouteBinding> = Api::namespaced(client.clone(), due.key.namespace.as_deref().unwrap_or_default());
+    let change = |binding: &RouteBinding| change(binding, &due.asked, now, pause);
+    match timeout(WRITE_TIMEOUT, update_status(&bindings, &due.key.name, change)).await {
+        Ok(Ok(_)) => Ok(due),
+        Ok(Err(error)) => Err(error.to_string()),
+        Err(_) => Err("the API did not answer in time".to_owned()),
+    }
+}
+
+/// What the status of a binding is to say where these names were asked, in seconds since 1970; `None` if it says enough:
+/// another name server may have told it a moment ago.
+fn change(binding: &RouteBinding, asked: &HashMap<Box<str>, u64>, now: Timestamp, pause: Duration) -> Option<Value> {
+    let told = binding.status.as_ref().map_or(&[][..], |status| &status.trails);
+    let mut is_news = false;
+    let mut uses = Vec::new();
+    for trail in &binding.spec.trails {
+        let before = told.iter().find(|told| told.name == trail.name).map(|told| told.last_asked.0);
+        let seen = asked.get(trail.name.as_str()).and_then(|second| {
+            let seen = Timestamp::from_second(i64::try_from(*second).ok()?).ok()?;
+            // The name may have been asked long ago, when an earlier trail was there.
+            (seen >= trail.since.0).then_some(seen)
+        });
+        let is_newer = |seen: Timestamp, before: Timestamp| {
+            seen > before && Duration::try_from(now.duration_since(before)).is_ok_and(|passed| passed >= pause)
+        };
+        let last = match (before, seen) {
+            (Some(before), Some(seen)) if !is_newer(seen, before) => before,
+            (_, Some(seen)) => {
+                is_news = true;
+                seen
+            }
+            (Some(before), None) => before,
+            (None, None) => continue,
+        };
+        uses.push(TrailUse { name: trail.name.clone(), last_asked: Time(last) });
+    }
+    is_news.then(|| json!({"trails": uses}))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).expect("in range")
+    }
+
+    #[test]
+    fn only_news_is_told() {
+        let binding = |told: Value| -> RouteBinding {
+            serde_json::from_value(json!({
+                "apiVersion": "signpost.dev/v1alpha1", "kind": "RouteBinding", "metadata": {"namespace": "ns", "name": "app"},
+                "spec": {"routeNamespace": "ns", "routeName": "app", "routeUID": "u", "router": "s3", "dns": "s3.v3.example",
+                    "label": "ns-app", "strategy": "move", "names": [], "trails": [
+                        {"name": "ns-app.s1.v3.example", "router": "s1", "since": at(1_000), "until": at(9_000)},
+                        {"name": "ns-app.s2.v3.example", "router": "s2", "since": at(2_000), "until": at(9_000)}]},
+                "status": {"trails": told},
+            }))
+            .expect("a RouteBinding")
+        };
+        let told = |name: &str, second| json!({"name": format!("ns-app.{name}.v3.example"), "lastAsked": at(second)});
+        let asked = |names: &[(&str, u64)]| -> HashMap<Box<str>, u64> {
+            names.iter().map(|(name, second)| (format!("ns-app.{name}.v3.example").into(), *second)).collect()
+        };
+        for (before, seen, expected) in [
+            (vec![], vec![], None),
+            (vec![], vec![("s1", 3_000)], Some(vec![("s1", 3_000)])),
+            // Before the trail began, and of a name that is none of its trails.
+            (vec![], vec![("s1", 999), ("s9", 3_000)], None),
+            (vec![("s1", 3_101)], vec![("s1", 3_150)], None),
+            (vec![("s1", 3_100)], vec![("s1", 3_150)], Some(vec![("s1", 3_150)])),
+            (vec![("s1", 3_000)], vec![("s1", 3_001)], Some(vec![("s1", 3_001)])),
+            (vec![("s1", 3_000)], vec![("s1", 2_000)], None),
+            // What others told of the other trail is kept, and what is no trail any more goes.
+            (
+                vec![("s1", 3_150), ("s0", 5)],
+                vec![("s2", 3_001), ("s1", 3_190)],
+                Some(vec![("s1", 3_150), ("s2", 3_001)]),
+            ),
+        ] {
+            let before: Vec<Value> = before.into_iter().map(|(name, second)| told(name, second)).collect();
+            let expected = expected
+                .map(|uses| uses.into_iter().map(|(name, second)| told(name, second)).collect::<Vec<Value>>())
+                .map(|uses| json!({"trails": uses}));
+            let found =
+                change(&binding(Value::from(before.clone())), &asked(&seen), at(3_200), Duration::from_secs(100));
+            assert_eq!(found, expected, "{before:?} {seen:?}");
+        }
+    }
+}

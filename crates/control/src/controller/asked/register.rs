@@ -1,0 +1,280 @@
+//! The register of trails: which there are, where it is marked when they are asked, and what was told of that.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::sync::watch;
+
+use crate::client::reflector::{Change, ObjectKey};
+use signpost_api::v1alpha1::route_binding::RouteBinding;
+use signpost_dns::wire::Name;
+use signpost_dns::zone::asked::Asked;
+use signpost_dns::zone::qname::{NameHash, Qname, wildcard_hash};
+
+/// A trail as a binding shows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Shown {
+    name: Box<str>,
+    /// When it was asked last, as was told, in seconds since 1970.
+    told: Option<u64>,
+}
+
+/// The trails of a binding. Names that are no names have no place in a zone, and so none here.
+pub fn shown(binding: &RouteBinding) -> Box<[Shown]> {
+    let told = binding.status.as_ref().map_or(&[][..], |status| &status.trails);
+    let of = |name: &str| {
+        let told = told.iter().find(|told| told.name == name)?;
+        u64::try_from(told.last_asked.0.as_second()).ok()
+    };
+    binding.spec.trails.iter().map(|trail| Shown { name: trail.name.as_str().into(), told: of(&trail.name) }).collect()
+}
+
+/// What is to be told of one binding.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Due {
+    /// The binding.
+    pub key: ObjectKey,
+    /// When names were asked last, in seconds since 1970.
+    pub asked: HashMap<Box<str>, u64>,
+}
+
+/// The register. The loop of the zones says which trails there are.
+#[derive(Default)]
+pub struct Register {
+    state: Mutex<State>,
+    table: watch::Sender<Option<Arc<Asked>>>,
+}
+
+#[derive(Default)]
+struct State {
+    trails: HashMap<ObjectKey, Vec<Trail>>,
+    count: usize,
+    /// The table before this one, which query threads may still mark.
+    before: Option<Arc<Asked>>,
+}
+
+struct Trail {
+    name: Box<str>,
+    /// Of the name, and of the wildcard below it.
+    hashes: [NameHash; 2],
+    told: Option<u64>,
+}
+
+impl Register {
+    /// The table that query threads are to mark, with a signal when it is another one; `None` while there are no trails.
+    pub fn table(&self) -> watch::Receiver<Option<Arc<Asked>>> {
+        self.table.subscribe()
+    }
+
+    /// Takes in what a mirror of bindings tells, where `shown` gives the trails of one.
+    pub fn take<V>(&self, change: &Change<V>, shown: impl Fn(&V) -> &[Shown]) {
+        let mut state = self.state();
+        match change {
+            Change::Applied(applied) => self.set(&mut state, &applied.key, shown(&applied.now)),
+            Change::Deleted { key, .. } => self.set(&mut state, key, &[]),
+            Change::Resynced(resync) => {
+                resync.vanished.iter().for_each(|(key, _)| self.set(&mut state, key, &[]));
+                resync.applied.iter().for_each(|applied| self.set(&mut state, &applied.key, shown(&applied.now)));
+            }
+        }
+    }
+
+    fn set(&self, state: &mut State, key: &ObjectKey, shown: &[Shown]) {
+        let before =
+            if shown.is_empty() { state.trails.remove(key) } else { state.trails.get_mut(key).map(std::mem::take) };
+        let before = before.unwrap_or_default();
+        state.count -= before.len();
+        if shown.is_empty() {
+            if state.count == 0 && !before.is_empty() {
+                state.before = None;
+                self.table.send_replace(None);
+            }
+            return;
+        }
+        let told = |name: &str| before.iter().find(|trail| *trail.name == *name).and_then(|trail| trail.told);
+        let trails: Vec<Trail> = shown
+            .iter()
+            .filter_map(|one| {
+                let hash = Qname::of(one.name.parse::<Name>().ok()?.as_wire()).hash(0);
+                // What we told ourselves may not have come back yet.
+                let told = one.told.max(told(&one.name));
+                Some(Trail { name: one.name.clone(), hashes: [hash, wildcard_hash(hash)], told })
+            })
+            .collect();
+        let hashes: Vec<NameHash> = trails.iter().flat_map(|trail| trail.hashes).collect();
+        state.count += trails.len();
+        state.trails.insert(key.clone(), trails);
+        let has_places =
+            self.table.borrow().as_ref().is_some_and(|table| hashes.into_iter().all(|hash| table.place(hash).is_ok()));
+        if !has_places {
+            self.make_room(state);
+        }
+    }
+
+    /// Makes a table with room for twice the trails that there are, and takes over what was marked.
+    fn make_room(&self, state: &mut State) {
+        let before = self.table.borrow().clone();
+        let table = Asked::new(2 * 2 * state.count);
+        for hash in state.trails.values().flatten().flat_map(|trail| trail.hashes) {
+            table.place(hash).expect("there is room for all of them twice");
+            if let Some(second) = last(hash, [before.as_deref(), state.before.as_deref()]) {
+                table.mark(hash, second);
+            }
+        }
+        state.before = before;
+        self.table.send_replace(Some(Arc::new(table)));
+    }
+
+    /// What is to be told `now`: what was asked later than was told, if that was so long ago as `pause`. At most `bindings_max`
+    /// bindings, those first that were never told of, then those of which it is longest ago.
+    pub fn due(&self, now: Timestamp, pause: Duration, bindings_max: usize) -> Vec<Due> {
+        let told_before = u64::try_from(now.as_second()).unwrap_or(0).saturating_sub(pause.as_secs());
+        let state = self.state();
+        let table = self.table.borrow().clone();
+        let tables = [table.as_deref(), state.before.as_deref()];
+        let mut due: Vec<(Option<u64>, Due)> = Vec::new();
+        for (key, trails) in &state.trails {
+            let mut oldest = Some(u64::MAX);
+            let mut asked = HashMap::new();
+            for trail in trails {
+                let Some(second) = trail.hashes.into_iter().filter_map(|hash| last(hash, tables)).max() else {
+                    continue;
+                };
+                if trail.told.is_none_or(|told| second > told && told <= told_before) {
+                    asked.insert(trail.name.clone(), second);
+                    oldest = oldest.min(trail.told);
+                }
+            }
+            if !asked.is_empty() {
+                due.push((oldest, Due { key: key.clone(), asked }));
+            }
+        }
+        if due.len() > bindings_max {
+            due.select_nth_unstable_by_key(bindings_max, |(oldest, _)| *oldest);
+            due.truncate(bindings_max);
+        }
+        due.into_iter().map(|(_, due)| due).collect()
+    }
+
+    /// This was told.
+    pub fn told(&self, due: &Due) {
+        let mut state = self.state();
+        for trail in state.trails.get_mut(&due.key).into_iter().flatten() {
+            trail.told = trail.told.max(due.asked.get(&trail.name).copied());
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The latest mark in these tables.
+fn last(hash: NameHash, tables: [Option<&Asked>; 2]) -> Option<u64> {
+    tables.into_iter().flatten().filter_map(|table| table.last(hash)).max()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::reflector::Applied;
+
+    fn key(number: usize) -> ObjectKey {
+        ObjectKey::namespaced("ns", &format!("app{number}"))
+    }
+
+    fn name(number: usize, shard: usize) -> String {
+        format!("ns-app{number}.shard{shard}.v3.example")
+    }
+
+    fn set(register: &Register, number: usize, trails: &[(usize, Option<u64>)]) {
+        let shown: Vec<Shown> =
+            trails.iter().map(|(shard, told)| Shown { name: name(number, *shard).into(), told: *told }).collect();
+        let now = Arc::new(shown);
+        let applied = Applied { key: key(number), now, before: None, recreated: false };
+        register.take(&Change::Applied(applied), |shown: &Vec<Shown>| &shown[..]);
+    }
+
+    fn hash(number: usize, shard: usize) -> NameHash {
+        Qname::of(name(number, shard).parse::<Name>().expect("a name").as_wire()).hash(0)
+    }
+
+    const PAUSE: Duration = Duration::from_secs(100);
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).expect("in range")
+    }
+
+    /// What is due, as binding, shard and second.
+    fn due(register: &Register, now: i64, bindings_max: usize) -> Vec<(String, String, u64)> {
+        let due = register.due(at(now), PAUSE, bindings_max);
+        let mut told: Vec<_> = due
+            .iter()
+            .flat_map(|due| due.asked.iter().map(|(name, second)| (due.key.name.clone(), name.to_string(), *second)))
+            .collect();
+        told.sort_unstable();
+        told
+    }
+
+    fn one(number: usize, shard: usize, second: u64) -> (String, String, u64) {
+        (format!("app{number}"), name(number, shard), second)
+    }
+
+    #[test]
+    fn what_was_asked_is_told_now_and_then() {
+        let register = Register::default();
+        let table = register.table();
+        let mark = |hash, second| table.borrow().as_ref().expect("there are trails").mark(hash, second);
+        assert!(table.borrow().is_none());
+        set(&register, 1, &[(1, None), (2, Some(900))]);
+        set(&register, 2, &[(1, None)]);
+        assert_eq!(due(&register, 1_000, 9), []);
+        mark(hash(1, 1), 980);
+        mark(wildcard_hash(hash(1, 1)), 990);
+        mark(hash(1, 2), 950);
+        mark(hash(3, 1), 990);
+        assert_eq!(due(&register, 999, 9), [one(1, 1, 990)], "below the name counts, too; the other was told lately");
+        let both = register.due(at(1_000), PAUSE, 9);
+        assert_eq!(both[0].asked.len(), 2);
+        register.told(&both[0]);
+        assert_eq!(due(&register, 2_000, 9), [], "what was told is not told again");
+        // The mirror is behind: what we told is not told again.
+        set(&register, 1, &[(1, None), (2, Some(900))]);
+        assert_eq!(due(&register, 2_000, 9), []);
+        mark(hash(1, 1), 991);
+        assert_eq!(due(&register, 1_089, 9), []);
+        assert_eq!(due(&register, 1_090, 9), [one(1, 1, 991)], "the last time is told, though nothing came after it");
+        // Another name server was faster.
+        set(&register, 1, &[(1, Some(1_000)), (2, Some(950))]);
+        assert_eq!(due(&register, 1_090, 9), []);
+        set(&register, 1, &[]);
+        set(&register, 2, &[]);
+        assert!(table.borrow().is_none(), "without trails there is nothing to mark");
+    }
+
+    #[test]
+    fn marks_survive_a_larger_table_and_the_longest_untold_go_first() {
+        let register = Register::default();
+        set(&register, 0, &[(1, Some(10))]);
+        let first = register.table().borrow().clone().expect("there is a trail");
+        first.mark(hash(0, 1), 1_000);
+        for number in 1..500 {
+            set(&register, number, &[(1, (number > 9).then_some(number as u64))]);
+        }
+        let table = register.table().borrow().clone().expect("there are trails");
+        assert!(!Arc::ptr_eq(&first, &table));
+        assert_eq!(due(&register, 1_000, 9), [one(0, 1, 1_000)]);
+        // A thread that has not looked up yet marks the table of before.
+        let before = register.state().before.clone().expect("it grew more than once");
+        before.mark(hash(0, 1), 1_200);
+        assert_eq!(due(&register, 1_200, 9), [one(0, 1, 1_200)]);
+        (0..500).for_each(|number| table.mark(hash(number, 1), 2_000));
+        let told = due(&register, 2_000, 12);
+        assert_eq!(told.len(), 12);
+        for number in [1, 5, 9, 0, 10] {
+            assert!(told.contains(&one(number, 1, 2_000)), "{told:?}");
+        }
+    }
+}

@@ -1,0 +1,381 @@
+//! The ledger of names: claims are let go when their Route is, kept in quarantine, and purged.
+//!
+//! ```text
+//!            Route gone, or the name not its own any more                  quarantine over
+//!   held ─────────────────────────────────────────────────► released ──────────────────────► (deleted)
+//!     ▲                                                        │
+//!     └────── a Route of the same namespace and name ──────────┘   (or, for a host, the Route that has waited longest)
+//! ```
+//!
+//! Where hosts are to be proven, the claim on one is let go as well when its Route has lost the proof. That Route stays bound;
+//! when it has the proof again and nobody holds the host, the claim is made for it again ([`take_back`]).
+//!
+//! The label of a RouteBinding that finalizers hold beyond its Route is held as long as that.
+//!
+//! A *label* stays in quarantine for the time in the settings, thirty days as a rule: bookmarks, caches and certificates of
+//! the old application must not lead to someone else's. Within it only a Route of the same namespace and name gets it back,
+//! which is the scheduler's doing. The *host* of a Route that was deleted is kept so as well, for minutes: a Route that is deleted
+//! and created again keeps its host, even if others wait for it. After that, or at once where the Route gave the host up, the scheduler gives
+//! it to the Route that has waited longest, and its claim is deleted if no Route takes it.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::Api;
+use kube::api::{DeleteParams, PostParams, Preconditions};
+
+use super::placement::Settings;
+use super::route::{BindingView, RouteView};
+use crate::client::reflector::ObjectKey;
+use crate::client::uid::Uid;
+use signpost_api::names::{covers, host_claim_name};
+use signpost_api::v1alpha1::name_claim::{CLAIM_LABEL, CLAIM_LABEL_HOST, ClaimKind, Holder, NameClaim, NameClaimSpec};
+use signpost_api::v1alpha1::route::Route;
+use signpost_api::v1alpha1::route_binding::RouteBinding;
+
+/// A claim, as far as it matters here.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ClaimView {
+    /// On a label or a host.
+    pub kind: ClaimKind,
+    /// The label or the host, in lower case.
+    pub value: Box<str>,
+    /// `namespace/name` of who holds it, or held it last.
+    pub holder: Box<str>,
+    /// Its uid.
+    pub holder_uid: Uid,
+    /// Whether and when it was let go: most are held.
+    pub released: Option<Box<Released>>,
+}
+
+/// A claim that was let go.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Released {
+    /// When.
+    pub at: Timestamp,
+    /// Until when it is in quarantine.
+    pub quarantine_until: Option<Timestamp>,
+}
+
+impl ClaimView {
+    /// Of a NameClaim.
+    pub fn new(claim: &NameClaim) -> Self {
+        let spec = &claim.spec;
+        ClaimView {
+            kind: spec.kind,
+            value: spec.value.to_ascii_lowercase().into(),
+            holder: [&*spec.holder.namespace, "/", &spec.holder.name].concat().into(),
+            holder_uid: Uid::new(&spec.holder.uid),
+            released: spec.released_at.as_ref().map(|at| {
+                let quarantine_until = spec.quarantine_until.as_ref().map(|time| time.0);
+                Box::new(Released { at: at.0, quarantine_until })
+            }),
+        }
+    }
+
+    /// Whether it was released, and is kept for a Route of the same namespace and name.
+    pub fn is_reserved(&self, now: Timestamp) -> bool {
+        let until = self.released.as_deref().and_then(|released| released.quarantine_until);
+        until.is_some_and(|until| until > now)
+    }
+
+    /// Where its holder is or was.
+    pub fn holder_key(&self) -> ObjectKey {
+        let (namespace, name) = self.holder.split_once('/').unwrap_or_default();
+        ObjectKey::namespaced(namespace, name)
+    }
+}
+
+/// What is to be done with a claim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// Nothing.
+    Keep,
+    /// Nothing before this time.
+    LookAgain(Timestamp),
+    /// It is let go.
+    Release,
+    /// Its holder is another Route of the same namespace and name, and uses it: its uid is written down.
+    Adopt,
+    /// It is deleted.
+    Purge,
+}
+
+/// What is to be done with `claim`, given the Route where its holder is or was, and that Route's binding.
+pub fn judge(
+    claim: &ClaimView,
+    route: Option<&RouteView>,
+    binding: Option<&BindingView>,
+    now: Timestamp,
+    settings: &Settings,
+) -> Step {
+    if let Some(released) = claim.released.as_deref() {
+        let end = match claim.kind {
+            ClaimKind::Label => released.quarantine_until.unwrap_or(released.at),
+            ClaimKind::Host => released.quarantine_until.unwrap_or_else(|| later(released.at, settings.host_grace)),
+        };
+        return if end <= now { Step::Purge } else { Step::LookAgain(end) };
+    }
+    // What a Route has left behind may be held by a finalizer, and with it the name, which is served until that is
+    // gone.
+    let is_left = |binding: &BindingView| binding.deleting || route.is_none();
+    let is_of_label = |binding: &BindingView| binding.label.eq_ignore_ascii_case(&claim.value);
+    if claim.kind == ClaimKind::Label && binding.is_some_and(|binding| is_left(binding) && is_of_label(binding)) {
+        return Step::LookAgain(later(now, settings.host_grace));
+    }
+    let Some(route) = route else { return Step::Release };
+    let is_holder = route.uid == claim.holder_uid;
+    let binding = binding.filter(|binding| binding.route_uid == route.uid);
+    let uses = match (claim.kind, binding) {
+        (ClaimKind::Host, _) => {
+            let wants = route.host.as_deref().is_some_and(|host| host.eq_ignore_ascii_case(&claim.value));
+            // Without the proof a route holds no claim on a host. One that had it before proofs were asked for has its
+            // time of grace, within which nothing is said against it; one made anew has to prove it anew.
+            let is_proven = route.host_proven.unwrap_or(is_holder);
+            Some(wants && (is_proven || !settings.prove_hosts))
+        }
+        (ClaimKind::Label, Some(binding)) => Some(binding.label.eq_ignore_ascii_case(&claim.value)),
+        // It is about to be placed, and will say. One made anew may wait for long, and has the label back when it is placed.
+        (ClaimKind::Label, None) => (!is_holder).then_some(false),
+    };
+    match uses {
+        Some(false) => Step::Release,
+        Some(true) if !is_holder => Step::Adopt,
+        Some(true) => Step::Keep,
+        None => Step::LookAgain(later(now, settings.host_grace)),
+    }
+}
+
+/// Does what is to be done with the claim `name`, by what the API says now. The answer names the step taken.
+pub async fn settle(client: &kube::Client, name: &str, settings: &Settings) -> kube::Result<Option<&'static str>> {
+    let claims: Api<NameClaim> = Api::all(client.clone());
+    let Some(mut claim) = claims.get_opt(name).await? else { return Ok(None) };
+    let holder = claim.spec.holder.clone();
+    let routes: Api<Route> = Api::namespaced(client.clone(), &holder.namespace);
+    let bindings: Api<RouteBinding> = Api::namespaced(client.clone(), &holder.namespace);
+    let route = routes.get_opt(&holder.name).await?.map(|route| RouteView::new(&route));
+    let binding = bindings.get_opt(&holder.name).await?.map(|binding| BindingView::new(&binding));
+    let now = Timestamp::now();
+    let step = judge(&ClaimView::new(&claim), route.as_ref(), binding.as_ref(), now, settings);
+    let told = match (step, route) {
+        (Step::Keep | Step::LookAgain(_), _) | (Step::Adopt, None) => return Ok(None),
+        (Step::Purge, _) => return purge(&claims, claim).await,
+        (Step::Release, route) => {
+            claim.spec.released_at = Some(Time(now));
+            claim.spec.quarantine_until = match claim.spec.kind {
+                ClaimKind::Label => Some(Time(later(now, settings.quarantine))),
+                ClaimKind::Host if settings.host_reservation.is_zero() => None,
+                ClaimKind::Host => {
+                    is_reserved_after(&claim.spec, route.as_ref()).then(|| Time(later(now, settings.host_reservation)))
+                }
+            };
+            "released"
+        }
+        (Step::Adopt, Some(route)) => {
+            claim.spec.holder.uid = route.uid.to_string();
+            "adopted"
+        }
+    };
+    // With the version that was read: whoever changed it meanwhile knew more.
+    claims.replace(name, &PostParams::default(), &claim).await?;
+    Ok(Some(told))
+}
+
+/// Whether a released host is kept for its namespace and name: its Route was deleted, and may come back, or has and is not
+/// proven yet. A Route with another host, or that has lost its proof, has given it up.
+fn is_reserved_after(claim: &NameClaimSpec, route: Option<&RouteView>) -> bool {
+    route.is_none_or(|route| {
+        let wants = route.host.as_deref().is_some_and(|host| host.eq_ignore_ascii_case(&claim.value));
+        wants && route.uid != Uid::new(&claim.holder.uid)
+    })
+}
+
+/// How a bound Route stands to its host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Hold {
+    /// It holds it, or has none of its own.
+    Held,
+    /// It was to be proven, and is not.
+    Unproven,
+    /// Another Route holds it, or one that overlaps with it. In a sentence.
+    Taken(String),
+    /// It is the Route's again, and nobody holds it: the claim is to be made.
+    Free,
+}
+
+/// Whether two hosts overlap: one is a wildcard, and covers the other.
+pub fn overlap(one: &str, other: &str) -> bool {
+    covers(one, other) || covers(other, one)
+}
+
+/// Claims the host of the bound Route at `key` for it again, if it is still the one with this uid and nobody holds the host by
+/// what the API says now.
+pub async fn take_back(client: &kube::Client, key: &ObjectKey, uid: &str) -> kube::Result<Option<&'static str>> {
+    let namespace = key.namespace.clone().unwrap_or_default();
+    let claims: Api<NameClaim> = Api::all(client.clone());
+    let routes: Api<Route> = Api::namespaced(client.clone(), &namespace);
+    // The claim is read first and written last: whoever takes it in between changes its version, or makes it.
+    let route = routes.get_opt(&key.name).await?.filter(|route| route.metadata.uid.as_deref() == Some(uid));
+    let Some(host) = route.and_then(|route| RouteView::new(&route).host) else { return Ok(None) };
+    let name = host_claim_name(&host);
+    let holder = Holder { namespace, name: key.name.clone(), uid: uid.to_owned() };
+    let spec = NameClaimSpec {
+        kind: ClaimKind::Host,
+        value: host.to_ascii_lowercase(),
+        holder,
+        since: Time(Timestamp::now()),
+        released_at: None,
+        quarantine_until: None,
+    };
+    let written = match claims.get_opt(&name).await? {
+        Some(claim) if claim.spec.released_at.is_none() => return Ok(None),
+        Some(claim)
+            if ClaimView::new(&claim).is_reserved(Timestamp::now()) && ClaimView::new(&claim).holder_key() != *key =>
+        {
+            return Ok(None);
+        }
+        Some(claim) => {
+            claims.replace(&name, &PostParams::default(), &NameClaim { metadata: claim.metadata, spec }).await
+        }
+        None => {
+            let mut claim = NameClaim::new(&name, spec);
+            claim.metadata.labels = Some([(CLAIM_LABEL.to_owned(), CLAIM_LABEL_HOST.to_owned())].into());
+            claims.create(&PostParams::default(), &claim).await
+        }
+    };
+    match written {
+        Ok(_) => Ok(Some("taken_back")),
+        // Another was faster.
+        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+async fn purge(claims: &Api<NameClaim>, claim: NameClaim) -> kube::Result<Option<&'static str>> {
+    let name = claim.metadata.name.unwrap_or_default();
+    let preconditions = Preconditions { uid: claim.metadata.uid, resource_version: claim.metadata.resource_version };
+    let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+    match claims.delete(&name, &parameters).await {
+        Ok(_) => Ok(Some("purged")),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn later(time: Timestamp, by: Duration) -> Timestamp {
+    jiff::SignedDuration::try_from(by).ok().and_then(|by| time.checked_add(by).ok()).unwrap_or(Timestamp::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_host_of_a_deleted_route_is_kept_for_it() {
+        let holder = Holder { namespace: "ns".to_owned(), name: "app".to_owned(), uid: "u1".to_owned() };
+        let claim = NameClaimSpec {
+            kind: ClaimKind::Host,
+            value: "www.shop.example".to_owned(),
+            holder,
+            since: Time(Timestamp::UNIX_EPOCH),
+            released_at: None,
+            quarantine_until: None,
+        };
+        let route = |uid: &str, host: Option<&str>| RouteView {
+            uid: Uid::new(uid),
+            host: host.map(Box::from),
+            ..RouteView::default()
+        };
+        for (what, route, kept) in [
+            ("deleted", None, true),
+            ("created again, unproven", Some(route("u2", Some("WWW.shop.example"))), true),
+            ("created again without it", Some(route("u2", None)), false),
+            ("given up", Some(route("u1", Some("x.example"))), false),
+            ("its proof is lost", Some(route("u1", Some("www.shop.example"))), false),
+        ] {
+            assert_eq!(is_reserved_after(&claim, route.as_ref()), kept, "{what}");
+        }
+    }
+
+    #[test]
+    fn steps() {
+        let at = |second| Timestamp::from_second(second).expect("in range");
+        let settings = Settings::default();
+        let now = at(1_000_000);
+        let held = |kind: ClaimKind| ClaimView {
+            kind,
+            value: if kind == ClaimKind::Label { "ns-app" } else { "www.shop.example" }.into(),
+            holder: "ns/app".into(),
+            holder_uid: Uid::new("u1"),
+            released: None,
+        };
+        let released = |kind: ClaimKind, at_second: i64, until: Option<i64>| ClaimView {
+            released: Some(Box::new(Released { at: at(at_second), quarantine_until: until.map(at) })),
+            ..held(kind)
+        };
+        let route = |uid: &str, host: Option<&str>| RouteView {
+            uid: Uid::new(uid),
+            host: host.map(Box::from),
+            ..RouteView::default()
+        };
+        let unproven =
+            |uid: &str, host_proven: Option<bool>| RouteView { host_proven, ..route(uid, Some("www.shop.example")) };
+        let binding = |uid: &str, label: &str| BindingView {
+            route_uid: Uid::new(uid),
+            label: label.into(),
+            ..BindingView::default()
+        };
+        let left = |label: &str| BindingView { deleting: true, ..binding("u1", label) };
+        let (label, host) = (ClaimKind::Label, ClaimKind::Host);
+        let soon = Step::LookAgain(later(now, settings.host_grace));
+        for (what, claim, route, binding, step) in [
+            ("its route is gone", held(label), None, None, Step::Release),
+            ("a finalizer holds what its route has left", held(label), None, Some(left("ns-app")), soon),
+            ("it was not marked yet", held(label), None, Some(binding("u1", "ns-app")), soon),
+            ("what is held has another label", held(label), None, Some(left("other")), Step::Release),
+            ("a host is not held so", held(host), None, Some(left("ns-app")), Step::Release),
+            ("it is bound", held(label), Some(route("u1", None)), Some(binding("u1", "ns-app")), Step::Keep),
+            ("it is about to be bound", held(label), Some(route("u1", None)), None, soon),
+            (
+                "another label is used",
+                held(label),
+                Some(route("u1", None)),
+                Some(binding("u1", "other")),
+                Step::Release,
+            ),
+            (
+                "made anew, not yet bound",
+                held(label),
+                Some(route("u2", None)),
+                Some(binding("u1", "ns-app")),
+                Step::Release,
+            ),
+            ("made anew and bound", held(label), Some(route("u2", None)), Some(binding("u2", "ns-app")), Step::Adopt),
+            ("made anew elsewhere", held(label), Some(route("u2", None)), Some(binding("u2", "x")), Step::Release),
+            ("in quarantine", released(label, 1, Some(2_000_000)), None, None, Step::LookAgain(at(2_000_000))),
+            ("quarantine over", released(label, 1, Some(999_999)), None, None, Step::Purge),
+            ("host held", held(host), Some(route("u1", Some("WWW.Shop.example"))), None, Step::Keep),
+            ("host changed", held(host), Some(route("u1", Some("x.example"))), None, Step::Release),
+            ("host given up", held(host), Some(route("u1", None)), None, Step::Release),
+            ("host's route gone", held(host), None, None, Step::Release),
+            ("host's route made anew", held(host), Some(route("u2", Some("www.shop.example"))), None, Step::Adopt),
+            ("host unproven, nothing asked", held(host), Some(unproven("u1", Some(false))), None, Step::Keep),
+            ("host just released", released(host, 999_990, None), None, None, Step::LookAgain(at(1_000_050))),
+            ("host nobody took", released(host, 999_940, None), None, None, Step::Purge),
+        ] {
+            assert_eq!(judge(&claim, route.as_ref(), binding.as_ref(), now, &settings), step, "{what}");
+        }
+        let settings = Settings { prove_hosts: true, ..settings };
+        for (what, uid, proven, step) in [
+            ("proven", "u1", Some(true), Step::Keep),
+            ("held from before, and nothing is said of it yet", "u1", None, Step::Keep),
+            ("the proof is lost", "u1", Some(false), Step::Release),
+            ("made anew and not proven yet", "u2", None, Step::Release),
+            ("made anew and proven", "u2", Some(true), Step::Adopt),
+        ] {
+            let route = unproven(uid, proven);
+            assert_eq!(judge(&held(host), Some(&route), None, now, &settings), step, "{what}");
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! The platform's zones as they should be by the API's objects at this moment, for the command line.
+//!
+//! A zone has the serial that the ledger names for its state; where the ledger does not name it yet, one that comes after
+//! what it names. So a secondary that is fed from an export stays in step with the name servers.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use kube::api::ListParams;
+use kube::{Api, Client, Resource};
+use serde::de::DeserializeOwned;
+
+use super::zone::{ledger_entry, unix_now};
+use crate::compiler::inputs::{BindingInput, RouterInput};
+use crate::compiler::{Digest, Platform, Settings, Verdict, apex, compile_platform};
+use signpost_api::v1alpha1::route_binding::RouteBinding;
+use signpost_api::v1alpha1::router::Router;
+use signpost_api::v1alpha1::zone::{Zone, ZoneKind};
+use signpost_dns::wire::Name;
+use signpost_dns::zone::{Contents, Serial};
+
+/// Objects in one page of a list.
+const PAGE_SIZE: u32 = 500;
+
+/// What the objects come to.
+#[derive(Debug)]
+pub struct Export {
+    /// The parent zone, the alias zone, then the shards' zones in canonical order.
+    pub zones: Vec<ExportedZone>,
+    /// What is wrong with objects.
+    pub verdicts: Vec<Verdict>,
+    /// The Routers that they were made from.
+    pub routers: Vec<Router>,
+    /// The RouteBindings.
+    pub bindings: Vec<RouteBinding>,
+}
+
+/// One zone.
+#[derive(Debug)]
+pub struct ExportedZone {
+    /// What it is made for.
+    pub kind: ZoneKind,
+    /// The Router, for a shard.
+    pub router: Option<Box<str>>,
+    /// Its records, SOA included; [`signpost_dns::zone::Contents::apex`] names it.
+    pub contents: Contents,
+    /// Whether the ledger names its serial; otherwise it is ours.
+    pub in_ledger: bool,
+}
+
+/// Which RouteBindings the zones are made from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Extent {
+    /// All.
+    Whole,
+    /// Some: those of the names that are looked at. The zones lack the names of all others.
+    Part,
+}
+
+/// The objects that zones are made from.
+#[derive(Debug)]
+pub struct Objects {
+    routers: Vec<Router>,
+    bindings: Vec<RouteBinding>,
+    ledger: Vec<Zone>,
+    extent: Extent,
+}
+
+/// Lists the objects once and makes the zones of them. Errors are those of the API.
+pub async fn export(client: Client, settings: &Settings) -> Result<Export, kube::Error> {
+    let (mut objects, bindings) =
+        tokio::try_join!(Objects::without_bindings(client.clone()), list::<RouteBinding>(client))?;
+    (objects.bindings, objects.extent) = (bindings, Extent::Whole);
+    Ok(objects.zones(settings))
+}
+
+impl Objects {
+    /// Lists Routers and Zones, of which there are few, and no RouteBindings. Errors are those of the API.
+    pub async fn without_bindings(client: Client) -> Result<Objects, kube::Error> {
+        let (routers, ledger) = tokio::try_join!(list::<Router>(client.clone()), list::<Zone>(client))?;
+        Ok(Objects { routers, bindings: Vec::new(), ledger, extent: Extent::Part })
+    }
+
+    /// Adds a RouteBinding.
+    pub fn add(&mut self, binding: RouteBinding) {
+        self.bindings.push(binding);
+    }
+
+    /// Makes the zones.
+    pub fn zones(&self, settings: &Settings) -> Export {
+        let mut verdicts = Vec::new();
+        let mut platform = Platform::new(settings);
+        let mut ignored = Vec::new();
+        let domain = settings.domain_text();
+        for router in &self.routers {
+            if let Some(router) = RouterInput::read(router, &domain, &mut verdicts) {
+                platform.set_router(Arc::new(router), &mut ignored);
+            }
+        }
+        for binding in &self.bindings {
+            if let Some(binding) = BindingInput::read(binding, &mut verdicts) {
+                platform.set_binding(Arc::new(binding), &mut ignored);
+            }
+        }
+        let ledger = self.ledger.iter().filter_map(ledger_entry).collect();
+        let (zones, mut more) = assemble(&platform, &ledger, settings, self.extent, unix_now());
+        verdicts.append(&mut more);
+        Export { zones, verdicts, routers: self.routers.clone(), bindings: self.bindings.clone() }
+    }
+}
+
+/// Makes the zones under their serials. A part of a zone has the newest one, since it is not known to be another.
+fn assemble(
+    platform: &Platform,
+    ledger: &HashMap<Name, Arc<[(Serial, Digest)]>>,
+    settings: &Settings,
+    extent: Extent,
+    unix_now: u64,
+) -> (Vec<ExportedZone>, Vec<Verdict>) {
+    let compiled = compile_platform(platform, settings);
+    let zones = compiled.zones.into_iter().map(|zone| {
+        let mut contents = zone.contents;
+        let versions = ledger.get(contents.apex()).map_or(&[][..], |versions| versions);
+        let is_named = |digest: &Digest| extent == Extent::Part || *digest == zone.digest;
+        let named = versions.iter().find(|(_, digest)| is_named(digest)).map(|(serial, _)| *serial);
+        let newest = versions.first().map(|(serial, _)| *serial);
+        let own = || newest.map_or(Serial(unix_now as u32), |newest| Serial::next(newest, unix_now));
+        apex::set_serial(&mut contents, named.unwrap_or_else(own).0);
+        ExportedZone { kind: zone.kind, router: zone.router, contents, in_ledger: named.is_some() }
+    });
+    (zones.collect(), compiled.verdicts)
+}
+
+async fn list<K>(client: Client) -> Result<Vec<K>, kube::Error>
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
+{
+    let api: Api<K> = Api::all(client);
+    let mut objects = Vec::new();
+    let mut parameters = ListParams::default().limit(PAGE_SIZE);
+    loop {
+        let page = api.list(&parameters).await?;
+        objects.extend(page.items);
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => parameters = parameters.continue_token(&token),
+            None => return Ok(objects),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn serials_are_the_ledgers_where_it_names_the_state() {
+        let settings = Settings::new("v3.example", Vec::new(), &["192.0.2.53".parse().expect("an address")]);
+        let settings = settings.expect("good settings");
+        let platform = Platform::new(&settings);
+        let alias = settings.alias_apex().clone();
+        let (now, other) = (platform.alias_digest(), Digest(7));
+        for (versions, serial, in_ledger) in [
+            (vec![(9, other), (8, now)], 8, true),
+            (vec![(9, now), (8, now)], 9, true),
+            (vec![(900, other)], 901, false),
+            (vec![(9, other)], 100, false),
+            (vec![], 100, false),
+        ] {
+            let versions = versions.into_iter().map(|(serial, digest)| (Serial(serial), digest)).collect();
+            let ledger = HashMap::from([(alias.clone(), versions)]);
+            let (zones, _) = assemble(&platform, &ledger, &settings, Extent::Whole, 100);
+            let zone = &zones[1];
+            assert_eq!((apex::serial_of(&zone.contents), zone.in_ledger), (Some(serial), in_ledger));
+            let (zones, _) = assemble(&platform, &ledger, &settings, Extent::Part, 100);
+            let newest = ledger[&alias].first().map_or(100, |(serial, _)| serial.0);
+            assert_eq!(apex::serial_of(&zones[1].contents), Some(newest), "of a part");
+        }
+    }
+}

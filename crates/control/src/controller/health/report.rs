@@ -1,0 +1,374 @@
+//! What a Router's status says of health: the verdicts, the condition `AddressesHealthy`, and an event for each change.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
+use kube::api::ObjectMeta;
+use kube::{Api, Resource as _, ResourceExt as _};
+use serde_json::json;
+
+use super::Settings;
+use crate::client::recorder::Recorder;
+use crate::client::status::{Statement, state, update_status};
+use crate::compiler::inputs::RouterInput;
+use signpost_api::v1alpha1::router::{ADDRESSES_HEALTHY, AddressHealth, AddressHealthState, Router, RouterStatus};
+
+/// The reason of the condition while too few addresses are healthy.
+const PANIC: &str = "Panic";
+/// Most addresses that a condition names.
+const NAMED_MAX: usize = 5;
+/// Most events of one write.
+const EVENTS_MAX: usize = 8;
+/// Who reports the events.
+const CONTROLLER: &str = "signpost.dev/health";
+/// The namespace of events about objects that have none.
+const EVENTS_NAMESPACE: &str = "default";
+
+/// What the status of a Router says of its addresses.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Findings {
+    /// Those that have a verdict, or were given up waiting for.
+    pub addresses: Vec<Found>,
+    /// The panic threshold; `None` for a Router without a check.
+    pub threshold: Option<u32>,
+}
+
+/// What was found of one address.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Found {
+    /// The address.
+    pub ip: IpAddr,
+    /// The verdict.
+    pub health: AddressHealthState,
+    /// Since when.
+    pub since: Timestamp,
+    /// What the probe said that changed it, if it was bad.
+    pub error: Option<String>,
+}
+
+impl Findings {
+    /// Of a status. What cannot be read is left out, and so written anew.
+    pub fn read(status: &RouterStatus) -> Self {
+        let found = |address: &AddressHealth| {
+            let AddressHealth { ip, health, since, error } = address;
+            Some(Found { ip: ip.parse().ok()?, health: *health, since: since.0, error: error.clone() })
+        };
+        Findings { addresses: status.addresses.iter().filter_map(found).collect(), threshold: status.panic_threshold }
+    }
+
+    fn written(&self) -> Vec<AddressHealth> {
+        let one = |found: &Found| AddressHealth {
+            ip: found.ip.to_string(),
+            health: found.health,
+            since: Time(found.since),
+            error: found.error.clone(),
+        };
+        self.addresses.iter().map(one).collect()
+    }
+}
+
+/// Writes findings; clones share the client, and what it has told.
+#[derive(Clone)]
+pub struct Reporter {
+    routers: Api<Router>,
+    events: Arc<Recorder>,
+    domain: String,
+    instance: String,
+}
+
+/// Something to tell about a Router.
+#[derive(Debug, PartialEq)]
+struct Notice {
+    is_warning: bool,
+    reason: &'static str,
+    note: String,
+}
+
+/// What is to become of a status.
+struct Written {
+    status: RouterStatus,
+    notices: Vec<Notice>,
+}
+
+impl Reporter {
+    /// A reporter that speaks through `client`.
+    pub fn new(client: kube::Client, settings: &Settings) -> Self {
+        Reporter {
+            routers: Api::all(client.clone()),
+            events: Arc::new(Recorder::new(client)),
+            domain: settings.domain.clone(),
+            instance: settings.instance.clone(),
+        }
+    }
+
+    /// Brings the status of the Router `name` to say this.
+    pub async fn write(&self, name: &str, findings: &Findings) -> kube::Result<()> {
+        let mut notices = Vec::new();
+        let change = |router: &Router| {
+            let before = router.status.clone().unwrap_or_default();
+            let written = apply(router, findings, &self.domain, Timestamp::now());
+            let RouterStatus { addresses, panic_threshold, conditions, .. } = written.status;
+            notices = written.notices;
+            let is_so = (&before.addresses, before.panic_threshold, &before.conditions)
+                == (&addresses, panic_threshold, &conditions);
+            // A merge patch: null takes the field away.
+            let addresses = Some(addresses).filter(|addresses| !addresses.is_empty());
+            (!is_so)
+                .then(|| json!({"addresses": addresses, "panicThreshold": panic_threshold, "conditions": conditions}))
+        };
+        let Some(router) = update_status(&self.routers, name, change).await? else { return Ok(()) };
+        for notice in notices.into_iter().take(EVENTS_MAX) {
+            if let Err(error) = self.events.record(&self.event(&router, notice)).await {
+                tracing::warn!(router = name, %error, "an event could not be recorded");
+            }
+        }
+        Ok(())
+    }
+
+    fn event(&self, router: &Router, notice: Notice) -> Event {
+        let regarding = ObjectReference {
+            api_version: Some(Router::api_version(&()).into_owned()),
+            kind: Some(Router::kind(&()).into_owned()),
+            name: router.metadata.name.clone(),
+            uid: router.metadata.uid.clone(),
+            ..ObjectReference::default()
+        };
+        Event {
+            metadata: ObjectMeta {
+                namespace: Some(EVENTS_NAMESPACE.to_owned()),
+                name: Some(format!("{}.{}", router.name_any(), uuid::Uuid::new_v4().simple())),
+                ..ObjectMeta::default()
+            },
+            event_time: Some(MicroTime(Timestamp::now())),
+            reporting_controller: Some(CONTROLLER.to_owned()),
+            reporting_instance: Some(self.instance.clone()),
+            action: Some("Probing".to_owned()),
+            reason: Some(notice.reason.to_owned()),
+            regarding: Some(regarding),
+            note: Some(notice.note),
+            type_: Some(if notice.is_warning { "Warning" } else { "Normal" }.to_owned()),
+            ..Event::default()
+        }
+    }
+}
+
+/// The status that a Router is to have, with these findings, and what is to be told of the change.
+fn apply(router: &Router, findings: &Findings, domain: &str, now: Timestamp) -> Written {
+    let before = router.status.clone().unwrap_or_default();
+    let mut status = before.clone();
+    // Without a check there is nothing to say, whatever was found a moment ago.
+    let is_checked = router.spec.health_check.is_some();
+    status.addresses = if is_checked { findings.written() } else { Vec::new() };
+    status.panic_threshold = findings.threshold.filter(|_| is_checked);
+    let was_panic = is_panic(&before);
+    let mut after = router.clone();
+    after.status = Some(status.clone());
+    let input = RouterInput::read(&after, domain, &mut Vec::new());
+    let choice = input.as_ref().filter(|_| is_checked).map(RouterInput::choice).filter(|choice| choice.panic);
+    let panic = choice.is_some();
+    // Those that are answered nevertheless; with a mode that uses one priority at a time they may be some of them.
+    let answered = choice.map(|choice| answered(router, choice.addresses.iter().map(|address| address.ip)));
+    if is_checked {
+        let statement = statement(&after, answered.as_deref());
+        state(&mut status.conditions, &statement, router.metadata.generation, now);
+    } else {
+        status.conditions.retain(|condition| condition.type_ != ADDRESSES_HEALTHY);
+    }
+    let mut notices = changes(&before, &status);
+    if panic != was_panic {
+        let (reason, note) = match panic {
+            true => {
+                let answered = answered.as_deref().unwrap_or_default();
+                ("PanicBegun", format!("too few addresses are healthy; {answered} answered"))
+            }
+            false => ("PanicEnded", "enough addresses are healthy again; only those are answered".to_owned()),
+        };
+        notices.push(Notice { is_warning: panic, reason, note });
+    }
+    Written { status, notices }
+}
+
+/// Whether the condition of a Router's status says what follows from its spec and from what the status says of each
+/// address.
+pub(super) fn is_consistent(router: &Router, domain: &str) -> bool {
+    let before = router.status.clone().unwrap_or_default();
+    let findings = Findings::read(&before);
+    apply(router, &findings, domain, Timestamp::UNIX_EPOCH).status.conditions == before.conditions
+}
+
+/// Whether a status says that too few addresses are healthy.
+pub(super) fn is_panic(status: &RouterStatus) -> bool {
+    status.conditions.iter().any(|one| one.type_ == ADDRESSES_HEALTHY && one.reason == PANIC)
+}
+
+/// Which addresses are answered under panic, up to the verb.
+fn answered(router: &Router, addresses: impl Iterator<Item = IpAddr>) -> String {
+    let active = router.spec.addresses.iter().filter(|address| address.state == Default::default()).count();
+    let answered: Vec<String> = addresses.map(|ip| ip.to_string()).collect();
+    if answered.len() == active {
+        return "all are".to_owned();
+    }
+    let named = answered[..answered.len().min(NAMED_MAX)].join(", ");
+    let more = answered.len().saturating_sub(NAMED_MAX);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!("those of one priority, {named}{more}, are")
+}
+
+fn statement(router: &Router, answered: Option<&str>) -> Statement {
+    let status = router.status.as_ref();
+    let health = |ip: &str| {
+        let ip = ip.parse::<IpAddr>().ok();
+        status?.addresses.iter().find(|found| found.ip.parse::<IpAddr>().ok() == ip)
+    };
+    let active: Vec<_> = router.spec.addresses.iter().filter(|address| address.state == Default::default()).collect();
+    let in_state =
+        |wanted| active.iter().filter_map(|address| health(&address.ip)).filter(move |found| found.health == wanted);
+    let healthy = in_state(AddressHealthState::Healthy).count();
+    let unhealthy: Vec<String> = in_state(AddressHealthState::Unhealthy)
+        .map(|found| format!("{} ({})", found.ip, found.error.as_deref().unwrap_or("no reason kept")))
+        .collect();
+    let mut message = format!("{healthy} of {} active addresses are healthy", active.len());
+    if !unhealthy.is_empty() {
+        message.push_str("; unhealthy: ");
+        message.push_str(&unhealthy[..unhealthy.len().min(NAMED_MAX)].join(", "));
+        if unhealthy.len() > NAMED_MAX {
+            message.push_str(&format!(" and {} more", unhealthy.len() - NAMED_MAX));
+        }
+    }
+    if active.is_empty() {
+        message = "none of its addresses is active, so that there is none to be healthy".to_owned();
+    }
+    let (is_true, reason) = if active.is_empty() {
+        (false, "NoActiveAddress")
+    } else if let Some(answered) = answered {
+        message.push_str(&format!("; too few are, so that {answered} answered, healthy or not"));
+        (false, PANIC)
+    } else if !unhealthy.is_empty() {
+        (false, "SomeUnhealthy")
+    } else if healthy < active.len() {
+        (false, "NoVerdictYet")
+    } else {
+        (true, "AllHealthy")
+    };
+    Statement { kind: ADDRESSES_HEALTHY, is_true, reason, message }
+}
+
+/// What has changed of addresses that had a verdict.
+fn changes(before: &RouterStatus, after: &RouterStatus) -> Vec<Notice> {
+    let was = |ip: &str| before.addresses.iter().find(|found| found.ip == ip).map(|found| found.health);
+    let mut notices = Vec::new();
+    for found in &after.addresses {
+        match (was(&found.ip), found.health) {
+            (Some(AddressHealthState::Healthy) | None, AddressHealthState::Unhealthy) => notices.push(Notice {
+                is_warning: true,
+                reason: "AddressUnhealthy",
+                note: format!("{}: {}", found.ip, found.error.as_deref().unwrap_or("no reason kept")),
+            }),
+            (Some(AddressHealthState::Unhealthy), AddressHealthState::Healthy) => notices.push(Notice {
+                is_warning: false,
+                reason: "AddressHealthy",
+                note: format!("{} is healthy again", found.ip),
+            }),
+            _ => {}
+        }
+    }
+    notices
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::Value;
+
+    fn found(ip: &str, health: AddressHealthState) -> Found {
+        let error = (health == AddressHealthState::Unhealthy).then(|| "refused".to_owned());
+        Found { ip: ip.parse().expect("an address"), health, since: Timestamp::UNIX_EPOCH, error }
+    }
+
+    fn router(check: Value, status: Value) -> Router {
+        serde_json::from_value(json!({
+            "apiVersion": "signpost.dev/v1alpha1", "kind": "Router", "metadata": {"name": "s", "generation": 3},
+            "spec": {"addresses": [{"ip": "192.0.2.1"}, {"ip": "192.0.2.2"}, {"ip": "192.0.2.3"},
+                                   {"ip": "192.0.2.4", "state": "drained"}], "healthCheck": check},
+            "status": status,
+        }))
+        .expect("a Router")
+    }
+
+    #[test]
+    fn under_panic_it_is_told_which_addresses_are_answered() {
+        use AddressHealthState::Unhealthy;
+        for (mode, told) in [
+            ("active-active", "all are answered"),
+            ("active-passive", "those of one priority, 192.0.2.1, 192.0.2.2, are answered"),
+        ] {
+            let mut router = serde_json::to_value(router(json!({"port": 80}), json!({}))).expect("JSON");
+            router["spec"]["mode"] = json!(mode);
+            router["spec"]["addresses"][2]["priority"] = json!(1);
+            let router = serde_json::from_value(router).expect("a Router");
+            let addresses = (1..=3).map(|at| found(&format!("192.0.2.{at}"), Unhealthy)).collect();
+            let findings = Findings { addresses, threshold: Some(50) };
+            let written = apply(&router, &findings, "v3.example", Timestamp::UNIX_EPOCH);
+            let condition = written.status.conditions.iter().find(|one| one.type_ == ADDRESSES_HEALTHY);
+            let condition = condition.expect("it is there");
+            assert!(condition.reason == PANIC && condition.message.contains(told), "{}", condition.message);
+            let notice = written.notices.iter().find(|notice| notice.reason == "PanicBegun").expect("it is told");
+            assert!(notice.note.contains(told), "{}", notice.note);
+        }
+    }
+
+    #[test]
+    fn without_an_active_address_none_is_said_to_be_healthy() {
+        let mut router = router(json!({"port": 80}), Value::Null);
+        router.spec.addresses.clear();
+        let said = statement(&router, None);
+        assert_eq!((said.is_true, said.reason), (false, "NoActiveAddress"));
+        assert!(!said.message.contains("0 of 0"), "{}", said.message);
+    }
+
+    #[test]
+    fn the_condition_and_the_events() {
+        use AddressHealthState::{Healthy, Unhealthy, Unknown};
+        let check = json!({"port": 80});
+        let mut status = json!({"routes": 7, "conditions": [{"type": "Ready", "status": "True", "reason": "Ready",
+            "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
+        for (healths, threshold, reason, notices) in [
+            (vec![], 50, "NoVerdictYet", vec![]),
+            (vec![Healthy, Healthy, Unknown], 50, "NoVerdictYet", vec![]),
+            (vec![Healthy, Healthy, Healthy, Unhealthy], 50, "AllHealthy", vec!["AddressUnhealthy"]),
+            (vec![Healthy, Unhealthy, Healthy, Unhealthy], 50, "SomeUnhealthy", vec!["AddressUnhealthy"]),
+            (
+                vec![Healthy, Unhealthy, Unhealthy, Healthy],
+                50,
+                "Panic",
+                vec!["AddressUnhealthy", "AddressHealthy", "PanicBegun"],
+            ),
+            (vec![Healthy, Unhealthy, Unhealthy, Healthy], 20, "SomeUnhealthy", vec!["PanicEnded"]),
+            (vec![Healthy, Healthy, Healthy, Healthy], 20, "AllHealthy", vec!["AddressHealthy", "AddressHealthy"]),
+        ] {
+            let addresses =
+                healths.iter().enumerate().map(|(at, health)| found(&format!("192.0.2.{}", at + 1), *health));
+            let findings = Findings { addresses: addresses.collect(), threshold: Some(threshold) };
+            let router = router(check.clone(), status.clone());
+            let written = apply(&router, &findings, "v3.example", Timestamp::UNIX_EPOCH);
+            let condition = written.status.conditions.iter().find(|one| one.type_ == ADDRESSES_HEALTHY);
+            let condition = condition.expect("it is there");
+            assert_eq!((condition.reason.as_str(), condition.status == "True"), (reason, reason == "AllHealthy"));
+            assert_eq!(is_panic(&written.status), reason == "Panic");
+            let told: Vec<&str> = written.notices.iter().map(|notice| notice.reason).collect();
+            assert_eq!(told, notices, "{healths:?}");
+            assert_eq!((written.status.routes, written.status.conditions.len()), (Some(7), 2), "others' are kept");
+            assert_eq!(Findings::read(&written.status), findings);
+            status = serde_json::to_value(written.status).expect("JSON");
+        }
+        // Without a check all of it goes.
+        let router = router(Value::Null, status);
+        let written = apply(&router, &Findings::default(), "v3.example", Timestamp::UNIX_EPOCH);
+        assert_eq!(Findings::read(&written.status), Findings::default());
+        assert_eq!(written.status.conditions.len(), 1);
+    }
+}

@@ -1,0 +1,527 @@
+//! Proof of control: that whoever wants a custom host for a Route may change the host's DNS. Off unless `verify.hosts` is on.
+//!
+//! Each Route with a host gets a challenge in its status, a TXT record to create. The host's own authoritative servers are
+//! asked for it ([`authorities`]), and the condition `HostProven` says what came of it; the scheduler admits no host without
+//! it, and the keeper of placement takes `Admitted` back when it is lost.
+//!
+//! ```text
+//!   Unproven ──found──► Proven ──missing──► Proven, in grace ──missing for the grace period──► Unproven
+//!                          ▲                       │ found
+//!                          └───────────────────────┘
+//! ```
+//!
+//! Routes that had a Router when the switch was turned on begin in grace. The end of the grace period stands in the status
+//! (`challenge.provenUntil`), so that neither a restart nor another leader begins it anew. While the switch is off, the keeper
+//! of placement takes challenges out of the status ([`withdraw`]): nobody is to create a record that nobody asks for, and who
+//! turns it on again begins with the Routes as they are then.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::Api;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::registry::Registry;
+use serde_json::json;
+use tokio::task::{Id, JoinError, JoinSet};
+use tokio::time::{Instant, sleep_until, timeout};
+use tokio_util::sync::CancellationToken;
+
+use self::authorities::Authorities;
+use self::challenge::{Key, Proof};
+use crate::client::backoff::{delay, random};
+use crate::client::reflector::{self, Change, Changes, ObjectKey, Store, reflect};
+use crate::client::status::{Statement, state, update_status};
+use crate::controller::turns::{Turns, Waiting};
+use signpost_api::names::{challenge_name, is_at_or_below, wanted_label};
+use signpost_api::v1alpha1::route::{Challenge, HOST_PROVEN, NameKind, Phase, Route, RouteStatus};
+
+pub mod authorities;
+pub mod challenge;
+mod reach;
+
+/// Hosts that are asked for at a time. The namespaces share these places: owners may have name servers that take their time.
+const HOSTS_AT_A_TIME: usize = 16;
+/// Challenges that are written at a time, beside that: nobody has to wait for other people's name servers to hear what to do.
+const TELLS_AT_A_TIME: usize = 8;
+/// How soon a host that is not proven is asked for again, at first.
+const RETRY_FIRST: Duration = Duration::from_secs(5);
+/// How long a Route has to be placed whose host may be the name that the platform is to give it, which needs no proof.
+const OWN_WAIT: Duration = Duration::from_secs(5);
+/// The longest wait until a host that is not proven, or has lost its record, is asked for again.
+const RETRY_LONGEST: Duration = Duration::from_secs(300);
+/// How long asking for one host may take: longer is as good as no record.
+const ASK_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long reading and writing a Route may take.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// How hosts are proven.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The platform's domain: hosts in it are the platform's own.
+    pub domain: Arc<str>,
+    /// What tokens are made with.
+    pub key: Key,
+    /// Who is asked.
+    pub authorities: Authorities,
+    /// How long after it was found the record is looked for again, about.
+    pub interval: Duration,
+    /// How long a host stays admitted after its record was found last.
+    pub grace: Duration,
+}
+
+/// What it counts; clones share it.
+#[derive(Debug, Clone)]
+pub struct Metrics {
+    checks: Family<[(&'static str, &'static str); 1], Counter>,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let checks = Family::<[(&'static str, &'static str); 1], Counter>::default();
+        for outcome in ["found", "missing", "failed"] {
+            drop(checks.get_or_create(&[("outcome", outcome)]));
+        }
+        Metrics { checks }
+    }
+}
+
+impl Metrics {
+    /// Adds them to `registry`, under the registry's own prefix.
+    pub fn register(&self, registry: &mut Registry) {
+        registry.register(
+            "verify_host_checks",
+            "Times that a custom host's own name servers were asked for its record, by what came of it",
+            self.checks.clone(),
+        );
+    }
+}
+
+/// A Route with a host, as far as it matters here.
+#[derive(Debug, Clone, PartialEq)]
+struct HostView {
+    uid: String,
+    host: String,
+    /// Whether it is not placed yet, and its host begins as the name does that the platform is to give it.
+    may_be_own: bool,
+    /// Whether its status has a challenge and says what came of it.
+    is_told: bool,
+}
+
+impl HostView {
+    /// None for a host that is the name which the platform has given the Route in the zone of its Router.
+    fn new(route: &Route) -> Option<Self> {
+        let host = route.spec.host.clone().filter(|host| !host.is_empty())?;
+        let assigned = route.status.iter().flat_map(|status| &status.names);
+        let (mut is_placed, mut is_own) = (false, false);
+        for name in assigned {
+            is_placed = true;
+            is_own |= name.kind == NameKind::System && name.name.eq_ignore_ascii_case(&host);
+        }
+        let (namespace, name) = (route.metadata.namespace.as_deref(), route.metadata.name.as_deref());
+        let label =
+            wanted_label(namespace.unwrap_or_default(), name.unwrap_or_default(), route.spec.subdomain.as_deref());
+        let may_be_own =
+            !is_placed && host.split_once('.').is_some_and(|(first, _)| first.eq_ignore_ascii_case(&label));
+        let uid = route.metadata.uid.clone().unwrap_or_default();
+        let is_told = route.status.as_ref().is_some_and(|status| {
+            status.challenge.is_some() && status.conditions.iter().any(|condition| condition.type_ == HOST_PROVEN)
+        });
+        (!is_own).then_some(HostView { uid, host, may_be_own, is_told })
+    }
+
+    /// Whether both are the same, but that this one may be told more than the other was.
+    fn follows(&self, before: &HostView) -> bool {
+        let HostView { uid, host, may_be_own, is_told } = self;
+        (uid, host, may_be_own) == (&before.uid, &before.host, &before.may_be_own) && (*is_told || !before.is_told)
+    }
+}
+
+/// Proves hosts until `stop`. `client`'s identity must be allowed to write the status of Routes.
+pub async fn run(client: kube::Client, settings: Settings, metrics: Metrics, stop: CancellationToken) {
+    let mirror = reflector::Settings { field_selector: Some("spec.host!=".to_owned()), ..Default::default() };
+    let (hosts, changes) = reflect(client.clone(), mirror, |route: Route| HostView::new(&route));
+    let mut owners = Owners {
+        client,
+        settings: Arc::new(settings),
+        metrics,
+        hosts,
+        changes,
+        untold: VecDeque::new(),
+        telling: JoinSet::new(),
+        agenda: Turns::new(HOSTS_AT_A_TIME),
+        failures: HashMap::new(),
+        actions: JoinSet::new(),
+        asked: HashMap::new(),
+    };
+    loop {
+        owners.start_due();
+        let wake_at = owners.agenda.next_at();
+        tokio::select! {
+            () = stop.cancelled() => break,
+            change = owners.changes.next() => owners.on_change(change),
+            Some(told) = owners.telling.join_next() => owners.on_told(told),
+            Some(done) = owners.actions.join_next_with_id() => owners.on_done(done),
+            () = sleep_until(wake_at.unwrap_or_else(Instant::now)), if wake_at.is_some() => {}
+        }
+    }
+    owners.telling.shutdown().await;
+    owners.actions.shutdown().await;
+}
+
+/// Each namespace has its share of the places.
+impl Waiting for ObjectKey {
+    type Owner = Option<String>;
+
+    fn owner(&self) -> &Option<String> {
+        &self.namespace
+    }
+}
+
+struct Owners {
+    client: kube::Client,
+    settings: Arc<Settings>,
+    metrics: Metrics,
+    hosts: Store<Option<HostView>>,
+    changes: Changes<Option<HostView>>,
+    /// Routes that may have no challenge yet.
+    untold: VecDeque<ObjectKey>,
+    telling: JoinSet<(ObjectKey, kube::Result<()>)>,
+    agenda: Turns<ObjectKey>,
+    /// How often in a row a host was not found to be proven.
+    failures: HashMap<ObjectKey, u32>,
+    actions: JoinSet<kube::Result<Option<Judged>>>,
+    /// Whose host each of them is about.
+    asked: HashMap<Id, ObjectKey>,
+}
+
+impl Owners {
+    fn on_change(&mut self, change: Change<Option<HostView>>) {
+        match change {
+            Change::Applied(applied) => self.on_host(applied),
+            Change::Deleted { key, .. } => self.forget(&key),
+            Change::Resynced(resync) => {
+                resync.vanished.iter().for_each(|(key, _)| self.forget(key));
+                resync.applied.into_iter().for_each(|applied| self.on_host(applied));
+            }
+        }
+    }
+
+    fn on_host(&mut self, applied: reflector::Applied<Option<HostView>>) {
+        let reflector::Applied { key, now, before, .. } = applied;
+        let plain = now.as_ref().as_ref().map(|view| view.host.strip_prefix("*.").unwrap_or(&view.host));
+        if plain.is_none_or(|host| is_at_or_below(host, &self.settings.domain)) {
+            return self.forget(&key);
+        }
+        let follows = |before: Arc<Option<HostView>>| match (&*now, &*before) {
+            (Some(now), Some(before)) => now.follows(before),
+            (now, before) => now == before,
+        };
+        if !before.is_some_and(follows) {
+            self.failures.remove(&key);
+            let may_be_own = now.as_ref().as_ref().is_some_and(|view| view.may_be_own);
+            if !may_be_own {
+                self.untold.push_back(key.clone());
+            }
+            self.agenda.plan(key, Instant::now() + if may_be_own { OWN_WAIT } else { Duration::ZERO });
+        }
+    }
+
+    fn forget(&mut self, key: &ObjectKey) {
+        self.failures.remove(key);
+        self.agenda.forget(key);
+    }
+
+    fn start_due(&mut self) {
+        while self.telling.len() < TELLS_AT_A_TIME
+            && let Some(key) = self.untold.pop_front()
+        {
+            let Some(view) = self.view(&key) else { continue };
+            let (client, settings) = (self.client.clone(), Arc::clone(&self.settings));
+            self.telling.spawn(async move {
+                let told = tell(&client, &settings, &key, &view).await;
+                (key, told)
+            });
+        }
+        let now = Instant::now();
+        while let Some(key) = self.agenda.begin(now) {
+            let Some(view) = self.view(&key) else {
+                self.agenda.end(&key);
+                continue;
+            };
+            let (client, settings, of) = (self.client.clone(), Arc::clone(&self.settings), key.clone());
+            let action = self.actions.spawn(async move { prove(&client, &settings, &of, &view).await });
+            self.asked.insert(action.id(), key);
+        }
+    }
+
+    fn view(&self, key: &ObjectKey) -> Option<HostView> {
+        self.hosts.get(key).and_then(|view| (*view).clone())
+    }
+
+    fn on_told(&mut self, told: Result<(ObjectKey, kube::Result<()>), JoinError>) {
+        match told {
+            Ok((_, Ok(()))) => {}
+            // Whoever proves the host writes it as well.
+            Ok((key, Err(error))) => {
+                tracing::warn!(route = %key, %error, "the challenge of the route's host cannot be written yet");
+            }
+            Err(error) => tracing::error!(%error, "writing a challenge panicked"),
+        }
+    }
+
+    fn on_done(&mut self, done: Result<(Id, kube::Result<Option<Judged>>), JoinError>) {
+        let (id, result) = match done {
+            Ok((id, result)) => (id, Some(result)),
+            Err(error) => {
+                tracing::error!(%error, "proving a host panicked");
+                (error.id(), None)
+            }
+        };
+        let Some(key) = self.asked.remove(&id) else { return };
+        self.agenda.end(&key);
+        let result = result.unwrap_or(Ok(None));
+        let outcome = match &result {
+            Ok(Some(Judged { found: true, .. })) => "found",
+            Ok(_) => "missing",
+            Err(error) => {
+                tracing::warn!(route = %key, %error, "whether the route's host is proven cannot be written; trying again");
+                "failed"
+            }
+        };
+        self.metrics.checks.get_or_create(&[("outcome", outcome)]).inc();
+        if self.hosts.get(&key).is_none() || self.agenda.has(&key) {
+            return;
+        }
+        let wait = match result {
+            Ok(Some(Judged { found: true, .. })) => {
+                self.failures.remove(&key);
+                self.settings.interval.mul_f64(0.75 + (random() >> 32) as f64 / f64::from(u32::MAX) / 2.0)
+            }
+            _ => {
+                let failures = self.failures.entry(key.clone()).or_default();
+                *failures = failures.saturating_add(1);
+                delay(RETRY_FIRST, RETRY_LONGEST.min(self.settings.interval.max(RETRY_FIRST)), *failures - 1, random())
+            }
+        };
+        self.agenda.plan(key, Instant::now() + wait);
+    }
+}
+
+/// What is to be said of a host.
+#[derive(Debug, Clone, PartialEq)]
+struct Judged {
+    found: bool,
+    statement: Statement,
+    challenge: Challenge,
+}
+
+/// Whether a Route tells of a challenge, or of what came of one.
+pub fn is_told(status: &RouteStatus) -> bool {
+    status.challenge.is_some() || status.conditions.iter().any(|condition| condition.type_ == HOST_PROVEN)
+}
+
+/// Takes the challenge and what came of it out of the status of the Route at `key`. The answer names what was done, if anything.
+pub async fn withdraw(client: &kube::Client, key: &ObjectKey) -> kube::Result<Option<&'static str>> {
+    let namespace = key.namespace.as_deref().unwrap_or_default();
+    let routes: Api<Route> = Api::namespaced(client.clone(), namespace);
+    let mut was_told = false;
+    let change = |route: &Route| {
+        let status = route.status.as_ref().filter(|status| is_told(status));
+        was_told = status.is_some();
+        let conditions = status?.conditions.iter().filter(|condition| condition.type_ != HOST_PROVEN);
+        Some(json!({"conditions": conditions.collect::<Vec<_>>(), "challenge": null}))
+    };
+    update_status(&routes, &key.name, change).await?;
+    Ok(was_told.then_some("challenge_withdrawn"))
+}
+
+/// Writes the challenge of a host into its Route, if it has none yet: before anyone is asked, which may take its time.
+async fn tell(client: &kube::Client, settings: &Settings, key: &ObjectKey, view: &HostView) -> kube::Result<()> {
+    let namespace = key.namespace.as_deref().unwrap_or_default();
+    let routes: Api<Route> = Api::namespaced(client.clone(), namespace);
+    let Some(route) = in_time(routes.get_opt(&key.name)).await? else { return Ok(()) };
+    if known_challenge(&route, &view.host).is_some() || is_bound(&route) {
+        return Ok(());
+    }
+    let fresh = settings.key.challenge(namespace, &view.uid, &view.host);
+    let why = Proof::Missing("it was not looked for yet".to_owned());
+    let only_first = |route: &Route| known_challenge(route, &view.host).is_none();
+    in_time(write(&routes, &key.name, view, &fresh, &why, settings.grace, only_first)).await.map(drop)
+}
+
+/// Waits for the API, but not for ever.
+async fn in_time<T>(request: impl Future<Output = kube::Result<T>>) -> kube::Result<T> {
+    let silent = || std::io::Error::new(std::io::ErrorKind::TimedOut, "the API did not answer in time");
+    timeout(WRITE_TIMEOUT, request).await.unwrap_or_else(|_| Err(kube::Error::ReadEvents(silent())))
+}
+
+/// Asks for the record of one host, and writes what came of it. `None`: the Route is another one by now.
+async fn prove(
+    client: &kube::Client,
+    settings: &Settings,
+    key: &ObjectKey,
+    view: &HostView,
+) -> kube::Result<Option<Judged>> {
+    let namespace = key.namespace.as_deref().unwrap_or_default();
+    let routes: Api<Route> = Api::namespaced(client.clone(), namespace);
+    let Some(route) = in_time(routes.get_opt(&key.name)).await? else { return Ok(None) };
+    let fresh = settings.key.challenge(namespace, &view.uid, &view.host);
+    let challenge = known_challenge(&route, &view.host).unwrap_or(&fresh).clone();
+    let proof = match challenge.name.parse() {
+        Ok(name) => match timeout(ASK_TIMEOUT, settings.authorities.texts(&name)).await {
+            Ok(texts) => Proof::of(&challenge, texts),
+            Err(_) => Proof::Missing(format!(
+                "the host's own name servers have not said within {} seconds whether they have it",
+                ASK_TIMEOUT.as_secs()
+            )),
+        },
+        Err(error) => Proof::Missing(format!("{} is no name that could be asked for: {error}", challenge.name)),
+    };
+    in_time(write(&routes, &key.name, view, &fresh, &proof, settings.grace, |_| true)).await
+}
+
+async fn write(
+    routes: &Api<Route>,
+    name: &str,
+    view: &HostView,
+    fresh: &Challenge,
+    proof: &Proof,
+    grace: Duration,
+    is_wanted: impl Fn(&Route) -> bool,
+) -> kube::Result<Option<Judged>> {
+    let mut judged = None;
+    let change = |route: &Route| {
+        judged = None;
+        if HostView::new(route).as_ref() != Some(view) || !is_wanted(route) {
+            return None;
+        }
+        let now = Timestamp::now();
+        let found = judge(known_challenge(route, &view.host), fresh, is_bound(route), proof, now, grace);
+        let mut conditions = route.status.clone().unwrap_or_default().conditions;
+        let mut changed = state(&mut conditions, &found.statement, route.metadata.generation, now);
+        changed |= route.status.as_ref().and_then(|status| status.challenge.as_ref()) != Some(&found.challenge);
+        let patch = changed.then(|| json!({"conditions": conditions, "challenge": found.challenge}));
+        judged = Some(found);
+        patch
+    };
+    update_status(routes, name, change).await?;
+    Ok(judged)
+}
+
+/// The challenge in a Route's status, if it is of this host.
+fn known_challenge<'a>(route: &'a Route, host: &str) -> Option<&'a Challenge> {
+    let challenge = route.status.as_ref()?.challenge.as_ref()?;
+    (challenge.name == challenge_name(host)).then_some(challenge)
+}
+
+fn is_bound(route: &Route) -> bool {
+    route.status.as_ref().is_some_and(|status| status.phase == Phase::Scheduled)
+}
+
+/// What a proof means. A challenge that was told stays as it was, whatever key the leader of now has.
+fn judge(
+    told: Option<&Challenge>,
+    fresh: &Challenge,
+    is_bound: bool,
+    proof: &Proof,
+    now: Timestamp,
+    grace: Duration,
+) -> Judged {
+    let mut challenge = told.unwrap_or(fresh).clone();
+    let end = jiff::SignedDuration::try_from(grace).ok().and_then(|grace| now.checked_add(grace).ok());
+    // To the second: it is compared with what comes back.
+    let end = Timestamp::from_second(end.unwrap_or(Timestamp::MAX).as_second()).unwrap_or(Timestamp::MAX);
+    let until = challenge.proven_until.as_ref().map(|until| until.0);
+    let (is_true, reason, message) = match proof {
+        Proof::Found => {
+            // Written now and then only: the rest of the grace period is long.
+            let renew = until.is_none_or(|until| now + (end.duration_since(now) * 3 / 4) > until);
+            if renew {
+                challenge.proven_until = Some(Time(end));
+            }
+            (true, "Proven", format!("the host's own name servers have the record {}", challenge.record))
+        }
+        Proof::Missing(why) => match until {
+            Some(until) if until > now => {
+                let message = format!("{why}; the host stays admitted until {until} without {}", challenge.record);
+                (true, "RecordMissing", message)
+            }
+            None if told.is_none() && is_bound => {
+                challenge.proven_until = Some(Time(end));
+                let message = format!(
+                    "the host was admitted before hosts were to be proven, and stays so until {end}; create {}",
+                    challenge.record
+                );
+                (true, "GracePeriod", message)
+            }
+            _ => (false, "OwnershipUnproven", format!("create the record {}; {why}", challenge.record)),
+        },
+    };
+    Judged {
+        found: *proof == Proof::Found,
+        statement: Statement { kind: HOST_PROVEN, is_true, reason, message },
+        challenge,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_taken_away_is_looked_at_again() {
+        let key = Key::new(&[7; 32]);
+        let view = |host: &str, has_challenge: bool, has_condition: bool| {
+            let challenge = has_challenge.then(|| key.challenge("shop", "u1", host));
+            let condition = json!({"type": HOST_PROVEN, "status": "True", "reason": "Proven", "message": "",
+                "lastTransitionTime": "2026-01-01T00:00:00Z"});
+            let conditions: Vec<_> = has_condition.then_some(condition).into_iter().collect();
+            let object = json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Route",
+                "metadata": {"namespace": "shop", "name": "www", "uid": "u1"},
+                "spec": {"host": host, "to": {"name": "web"}}, "status": {"challenge": challenge, "conditions": conditions}});
+            HostView::new(&serde_json::from_value(object).expect("a Route")).expect("it has a host")
+        };
+        let (whole, bare) = (view("www.shop.example", true, true), view("www.shop.example", false, false));
+        assert!(whole.follows(&bare) && bare.follows(&bare) && whole.follows(&whole), "what is told is no news");
+        for (has_challenge, has_condition) in [(false, false), (true, false), (false, true)] {
+            assert!(!view("www.shop.example", has_challenge, has_condition).follows(&whole));
+        }
+        assert!(!view("shop.example", true, true).follows(&whole), "another host is");
+    }
+
+    #[test]
+    fn a_proof_lasts_for_its_grace_period() {
+        let at = |second| Timestamp::from_second(second).expect("in range");
+        let key = Key::new(&[7; 32]);
+        let fresh = key.challenge("shop", "u1", "www.shop.example");
+        let (grace, now) = (Duration::from_secs(1000), at(50_000));
+        let until =
+            |second: Option<i64>| Challenge { proven_until: second.map(|second| Time(at(second))), ..fresh.clone() };
+        let missing = Proof::Missing("it is not there".to_owned());
+        for (what, told, is_bound, proof, reason, then) in [
+            ("never seen", None, false, &missing, "OwnershipUnproven", None),
+            ("found", Some(until(None)), false, &Proof::Found, "Proven", Some(51_000)),
+            ("found again soon", Some(until(Some(50_900))), true, &Proof::Found, "Proven", Some(50_900)),
+            ("found again later", Some(until(Some(50_700))), true, &Proof::Found, "Proven", Some(51_000)),
+            ("lost", Some(until(Some(50_001))), true, &missing, "RecordMissing", Some(50_001)),
+            ("lost for long", Some(until(Some(50_000))), true, &missing, "OwnershipUnproven", Some(50_000)),
+            ("and found", Some(until(Some(40_000))), true, &Proof::Found, "Proven", Some(51_000)),
+            ("bound before the switch", None, true, &missing, "GracePeriod", Some(51_000)),
+            ("told and not yet proven", Some(until(None)), true, &missing, "OwnershipUnproven", None),
+        ] {
+            let judged = judge(told.as_ref(), &fresh, is_bound, proof, now, grace);
+            let ends = judged.challenge.proven_until.as_ref().map(|until| until.0.as_second());
+            assert_eq!((judged.statement.reason, ends), (reason, then), "{what}");
+            assert_eq!(judged.statement.is_true, reason != "OwnershipUnproven", "{what}");
+            assert!(judged.statement.message.contains(&fresh.record), "{what}: {}", judged.statement.message);
+        }
+        // Another leader's key changes nothing for the owner.
+        let other = Key::new(&[8; 32]).challenge("shop", "u1", "www.shop.example");
+        let judged = judge(Some(&until(None)), &other, false, &missing, now, grace);
+        assert_eq!(judged.challenge.value, fresh.value);
+    }
+}

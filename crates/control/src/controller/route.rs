@@ -1,0 +1,575 @@
+//! Routes after they were placed: conditions that must follow later changes, and bindings without a Route.
+//!
+//! - A bound Route stays where it is when its labels, its Namespace's, or its Router's selectors change; its condition
+//!   `SelectorMismatch` then says that it would not be placed there today.
+//! - A Route that was refused its host, and got it later, is admitted; and so is any bound Route with a host that says
+//!   nothing of it. One whose host was proven to be its owner's, and is no more, is not admitted any more, and stays; its
+//!   claim on the host goes to whoever proves it, until which it can have it back.
+//! - A Route whose Router is gone, which only an administrator who agrees to lose its routes can bring about, stays bound, so
+//!   that all is as it was if the Router comes back; its condition `Scheduled` is false meanwhile. A Router made again with
+//!   another zone is not the one that was.
+//! - A former name of a Route, at which the Router that it has left has a record of its own, leads there and not to the
+//!   Route: its condition `TrailBlocked` says so. And so it does if that Router is gone, or is another one by now,
+//!   which takes the name with its zone; the trail stays for as long as it would, in case that the Router comes back.
+//! - A bound Route whose conditions `Scheduled` and `Admitted` were taken away or changed by someone has them put back:
+//!   both are written in the moment in which it is bound, so that one without them is not on its way to them.
+//! - A RouteBinding whose Route is gone, or was made anew with another uid, is deleted. Our own server deletes it
+//!   together with the Route; on others, after a crash in between, and where a finalizer holds it, this does. One that
+//!   is held is served until it is gone.
+//!
+//! Only what is wrong is written: an ordinary Route gets no write from here.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroI64;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use kube::Api;
+use kube::api::{DeleteParams, Preconditions};
+use serde_json::json;
+
+use super::claim::Hold;
+use super::live::verdict::Told;
+use super::ownership;
+use super::router::RouterView;
+use crate::client::reflector::ObjectKey;
+use crate::client::slim;
+use crate::client::status::{Statement, state, update_status};
+use crate::client::uid::Uid;
+use signpost_api::names::{challenge_name, other_label};
+use signpost_api::standing::Standing;
+use signpost_api::v1alpha1::route::{
+    ADMITTED, HOST_PROVEN, NameKind, Phase, ROUTER_GONE, Route, SCHEDULED, TRAIL_BLOCKED, Trail,
+};
+use signpost_api::v1alpha1::route_binding::RouteBinding;
+use signpost_api::v1alpha1::router::Router;
+
+/// Condition of a Route: it is bound to a Router whose selectors do not match it any more.
+pub const SELECTOR_MISMATCH: &str = "SelectorMismatch";
+/// Reason of the condition `Admitted` of a Route whose host another one holds.
+const HOST_TAKEN: &str = "HostAlreadyClaimed";
+/// Most former names that a condition tells.
+const BLOCKED_TOLD_MAX: usize = 4;
+
+/// Labels of an object.
+pub type Labels = BTreeMap<String, String>;
+
+/// A Route, as far as it matters here.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct RouteView {
+    /// `metadata.uid`.
+    pub uid: Uid,
+    /// Its labels.
+    pub labels: slim::Labels,
+    /// `spec.host`, if it is not empty.
+    pub host: Option<Box<str>>,
+    /// Whether its status says that it has a Router.
+    pub bound: bool,
+    /// Whether it is being deleted.
+    pub deleting: bool,
+    /// What its condition `Admitted` says.
+    pub admitted: Option<bool>,
+    /// Whether that says that another Route holds its host.
+    pub host_taken: bool,
+    /// What its condition [`SELECTOR_MISMATCH`] says.
+    pub mismatch: Option<bool>,
+    /// What its condition `Scheduled` says.
+    pub scheduled: Option<bool>,
+    /// Whether that says that its Router is gone.
+    pub router_gone: bool,
+    /// What its condition `TrailBlocked` says, if it is true.
+    pub trail_blocked: Option<Box<str>>,
+    /// What its condition `HostProven` says of its host of now.
+    pub host_proven: Option<bool>,
+    /// Whether it tells of a challenge of its host, or of what came of one.
+    pub challenged: bool,
+    /// `metadata.generation`; none is 0.
+    pub generation: Option<NonZeroI64>,
+    /// What its conditions say of its names.
+    pub told: Told,
+    /// Where it stands.
+    pub standing: Standing,
+    /// Why it has no Router, as its condition `Scheduled` says in a word; nothing if it has one.
+    pub waits_for: Option<Box<str>>,
+}
+
+impl RouteView {
+    /// Of a Route.
+    pub fn new(route: &Route) -> Self {
+        let status = route.status.as_ref();
+        let (standing, decided) = status.map(Standing::of).unwrap_or_default();
+        let find = |kind: &str| status?.conditions.iter().find(|condition| condition.type_ == kind);
+        let says = |kind: &str| find(kind).map(|condition| condition.status == "True");
+        RouteView {
+            uid: Uid::of(route.metadata.uid.as_deref()),
+            labels: (&route.metadata.labels).into(),
+            host: route.spec.host.as_deref().filter(|host| !host.is_empty()).map(Box::from),
+            bound: status.is_some_and(|status| status.phase == Phase::Scheduled),
+            deleting: route.metadata.deletion_timestamp.is_some(),
+            admitted: says(ADMITTED),
+            host_taken: find(ADMITTED).is_some_and(|found| found.status == "False" && found.reason == HOST_TAKEN),
+            mismatch: says(SELECTOR_MISMATCH),
+            scheduled: says(SCHEDULED),
+            router_gone: find(SCHEDULED).is_some_and(|found| found.status == "False" && found.reason == ROUTER_GONE),
+            trail_blocked: find(TRAIL_BLOCKED)
+                .filter(|found| found.status == "True")
+                .map(|found| found.message.as_str().into()),
+            host_proven: says(HOST_PROVEN).filter(|_| {
+                let challenge = status.and_then(|status| status.challenge.as_ref());
+                let host = route.spec.host.as_deref().unwrap_or_default();
+                challenge.is_some_and(|challenge| challenge.name == challenge_name(host))
+            }),
+            challenged: status.is_some_and(ownership::is_told),
+            generation: route.metadata.generation.and_then(NonZeroI64::new),
+            told: status.map_or(Told::default(), |status| Told::of(&status.conditions, route.metadata.generation)),
+            standing,
+            waits_for: decided
+                .filter(|_| standing == Standing::Waiting)
+                .map(|condition| condition.reason.as_str().into()),
+        }
+    }
+
+    /// Whether both are the same but for what is said of names.
+    pub fn is_placed_as(&self, other: &RouteView) -> bool {
+        let RouteView { uid, labels, host, bound, scheduled, admitted, mismatch, host_proven, .. } = self;
+        let same = (uid, host, bound, host_proven) == (&other.uid, &other.host, &other.bound, &other.host_proven);
+        let same = same && (scheduled, admitted, mismatch) == (&other.scheduled, &other.admitted, &other.mismatch);
+        let told = (self.host_taken, self.router_gone, &self.trail_blocked)
+            == (other.host_taken, other.router_gone, &other.trail_blocked);
+        same && told && *labels == other.labels
+    }
+}
+
+/// A RouteBinding, as far as it matters here.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct BindingView {
+    /// Uid of the Route that it binds.
+    pub route_uid: Uid,
+    /// The Router.
+    pub router: Arc<str>,
+    /// Its zone, as it was when the Route was bound.
+    pub dns: Arc<str>,
+    /// The label.
+    pub label: Box<str>,
+    /// Whether the Route's host is one of its own, and not the platform's name for it.
+    pub has_custom: bool,
+    /// Whether it is being deleted, and held by finalizers.
+    pub deleting: bool,
+    /// Its former names.
+    pub trails: Box<[TrailView]>,
+}
+
+/// A former name of a Route.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TrailView {
+    /// The Router that it was on.
+    pub router: Arc<str>,
+    /// The zone of that, in which the name is.
+    pub zone: Arc<str>,
+    /// Until when it leads to the Route.
+    pub until: Timestamp,
+}
+
+impl BindingView {
+    /// Of a RouteBinding.
+    pub fn new(binding: &RouteBinding) -> Self {
+        BindingView {
+            route_uid: Uid::new(&binding.spec.route_uid),
+            router: slim::text(&binding.spec.router),
+            dns: slim::text(&binding.spec.dns),
+            label: binding.spec.label.as_str().into(),
+            has_custom: binding.spec.names.iter().any(|name| name.kind == NameKind::Custom),
+            deleting: binding.metadata.deletion_timestamp.is_some(),
+            trails: binding.spec.trails.iter().map(TrailView::new).collect(),
+        }
+    }
+}
+
+impl TrailView {
+    fn new(trail: &Trail) -> Self {
+        let (_, zone) = trail.name.split_once('.').unwrap_or_default();
+        TrailView { router: slim::text(&trail.router), zone: slim::text(zone), until: trail.until.0 }
+    }
+}
+
+/// Whether a binding has no Route, or not the one that is there.
+pub fn is_stray(binding: &BindingView, route: Option<&RouteView>) -> bool {
+    route.is_none_or(|route| route.uid != binding.route_uid)
+}
+
+/// What a bound Route is judged by, beside itself and its binding.
+#[derive(Debug, Clone, Copy)]
+pub struct Around<'a> {
+    /// Where it is.
+    pub key: &'a ObjectKey,
+    /// Its Router, if that exists.
+    pub router: Option<&'a RouterView>,
+    /// The labels of its Namespace.
+    pub namespace: &'a Labels,
+    /// How it stands to its host.
+    pub hold: &'a Hold,
+    /// The Routers that have records where its former names were.
+    pub blocking: &'a [String],
+    /// The zones of its former names that no Router has any more.
+    pub lost: &'a [String],
+}
+
+/// What the conditions of a bound Route should say, and do not.
+pub fn statements(route: &RouteView, binding: &BindingView, around: Around<'_>) -> Vec<Statement> {
+    let mut statements = Vec::new();
+    if !route.bound {
+        return statements;
+    }
+    let mut say = |kind, is_true, reason, message| statements.push(Statement { kind, is_true, reason, message });
+    match around.hold {
+        Hold::Unproven if route.admitted != Some(false) || route.host_taken => {
+            let message = "the host is not proven to be the owner's; the condition HostProven says why";
+            say(ADMITTED, false, "OwnershipUnproven", message.to_owned());
+        }
+        Hold::Taken(message) if route.admitted != Some(false) || !route.host_taken => {
+            say(ADMITTED, false, HOST_TAKEN, message.clone());
+        }
+        Hold::Held if route.admitted != Some(true) => {
+            let what = if route.host.is_some() { "the route holds its host" } else { "the route holds its names" };
+            say(ADMITTED, true, "Admitted", what.to_owned());
+        }
+        _ => {}
+    }
+    let name = &binding.router;
+    let router = around.router.filter(|router| !router.has_other_zone(&binding.dns));
+    match router {
+        None if !route.router_gone => {
+            let (key, dns) = (around.key, &binding.dns);
+            let message = match around.router {
+                None => format!(
+                    "Router {name} is gone, and the route's name with it: move the route to another one with \
+                     \"signpost move route {key} --to ROUTER\", or make Router {name} again"
+                ),
+                Some(_) => format!(
+                    "Router {name} was made again with another zone than {dns}, and the route's name is gone: give it one with \
+                     \"signpost move route {key} --to {name}\", or move it to another Router"
+                ),
+            };
+            say(SCHEDULED, false, ROUTER_GONE, message);
+        }
+        Some(_) if route.router_gone => say(SCHEDULED, true, "Scheduled", format!("Router {name} is there again")),
+        Some(_) if route.scheduled != Some(true) => {
+            let message = format!("it is on {name}; \"signpost explain route {}\" says why", around.key);
+            say(SCHEDULED, true, "Scheduled", message);
+        }
+        _ => {}
+    }
+    let mismatch = router.is_some_and(|router| !router.selects(&route.labels, around.namespace));
+    if mismatch && route.mismatch != Some(true) {
+        let term = router.and_then(|router| router.unmatched(&route.labels, around.namespace));
+        let term = term.map_or(String::new(), |term| format!(": {term}"));
+        let message = format!("the selectors of Router {name} do not match the route any more; it stays there{term}");
+        say(SELECTOR_MISMATCH, true, "SelectorsChanged", message);
+    }
+    if !mismatch && route.mismatch == Some(true) {
+        say(SELECTOR_MISMATCH, false, "SelectorsMatch", format!("the selectors of Router {name} match the route"));
+    }
+    let blocked = blocked(&binding.label, around.blocking, around.lost);
+    match (&blocked, &route.trail_blocked) {
+        (Some(message), told) if told.as_deref() != Some(message.as_str()) => {
+            let reason = if around.blocking.is_empty() { "FormerZoneGone" } else { "RecordAtFormerName" };
+            say(TRAIL_BLOCKED, true, reason, message.clone());
+        }
+        (None, Some(_)) => say(TRAIL_BLOCKED, false, "TrailsLead", "its former names lead to it".to_owned()),
+        _ => {}
+    }
+    statements
+}
+
+/// What is said of former names that do not lead to the Route.
+fn blocked(label: &str, blocking: &[String], lost: &[String]) -> Option<String> {
+    let told = |all: &[String]| {
+        let told = all.iter().take(BLOCKED_TOLD_MAX).map(String::as_str).collect::<Vec<_>>().join(", ");
+        let more = all.len().saturating_sub(BLOCKED_TOLD_MAX);
+        if more > 0 { format!("{told} and {more} more") } else { told }
+    };
+    let by_records = (!blocking.is_empty()).then(|| {
+        format!(
+            "the former name with the label {label} does not lead to the route any more, since spec.records has \
+             records there, on: {}; take these out",
+            told(blocking)
+        )
+    });
+    let with_zone = (!lost.is_empty()).then(|| {
+        format!(
+            "the former name with the label {label} does not lead to the route any more, since no Router has its zone: {}; \
+             a Router with that zone would bring it back",
+            told(lost)
+        )
+    });
+    by_records.into_iter().chain(with_zone).reduce(|one, other| format!("{one}; {other}"))
+}
+
+/// Writes statements into the conditions of the Route at `key`, if it still is the one with this uid, and bound. The answer is
+/// which of the conditions became true or false by that, or were said first.
+pub async fn write(
+    client: &kube::Client,
+    key: &ObjectKey,
+    uid: &str,
+    statements: &[Statement],
+) -> kube::Result<Option<Vec<Statement>>> {
+    let routes: Api<Route> = Api::namespaced(client.clone(), namespace(key));
+    // A mirror of Routers that lags must not make anybody believe that one is gone.
+    if statements.iter().any(|statement| statement.reason == ROUTER_GONE) {
+        let bindings: Api<RouteBinding> = Api::namespaced(client.clone(), namespace(key));
+        let routers: Api<Router> = Api::all(client.clone());
+        let Some(binding) = bindings.get_opt(&key.name).await? else { return Ok(None) };
+        let router = routers.get_opt(&binding.spec.router).await?;
+        if router.is_some_and(|router| !RouterView::new(&router, None).has_other_zone(&binding.spec.dns)) {
+            return Ok(None);
+        }
+    }
+    let mut written = None;
+    let change = |route: &Route| {
+        written = None;
+        let status = route.status.clone().unwrap_or_default();
+        if route.metadata.uid.as_deref() != Some(uid) || status.phase != Phase::Scheduled {
+            return None;
+        }
+        let mut conditions = status.conditions;
+        let (mut changed, mut turned) = (false, Vec::new());
+        for statement in statements {
+            let statement = with_label_told(statement, route);
+            let before = conditions.iter().find(|condition| condition.type_ == statement.kind);
+            changed |= {
+                let is_turned = before.is_none_or(|before| (before.status == "True") != statement.is_true);
+                let changed = state(&mut conditions, &statement, route.metadata.generation, Timestamp::now());
+                turned.extend(is_turned.then_some(statement));
+                changed
+            };
+        }
+        written = changed.then_some(turned);
+        changed.then(|| json!({"conditions": conditions}))
+    };
+    update_status(&routes, &key.name, change).await?;
+    Ok(written)
+}
+
+/// A Route that has its names has another label than it would like, perhaps: then that is the reason, as it was when it
+/// was bound.
+fn with_label_told(statement: &Statement, route: &Route) -> Statement {
+    let mut statement = statement.clone();
+    if statement.kind == ADMITTED && statement.is_true {
+        let names = route.status.iter().flat_map(|status| &status.names);
+        let label = names.filter(|name| name.kind == NameKind::System).find_map(|name| name.name.split('.').next());
+        let (namespace, name) = (route.metadata.namespace.as_deref(), route.metadata.name.as_deref());
+        let subdomain = route.spec.subdomain.as_deref().filter(|subdomain| !subdomain.is_empty());
+        let other = |label| other_label(namespace.unwrap_or_default(), name.unwrap_or_default(), subdomain, label);
+        if let Some((reason, message)) = label.and_then(other) {
+            (statement.reason, statement.message) = (reason, message);
+        }
+    }
+    statement
+}
+
+/// Deletes the binding at `key`, if it has no Route by what the API says now.
+pub async fn clear_binding(client: &kube::Client, key: &ObjectKey) -> kube::Result<Option<&'static str>> {
+    let bindings: Api<RouteBinding> = Api::namespaced(client.clone(), namespace(key));
+    let routes: Api<Route> = Api::namespaced(client.clone(), namespace(key));
+    // In this order: were the Route made anew and bound in between, the binding's uid would be another one.
+    let Some(binding) = bindings.get_opt(&key.name).await? else { return Ok(None) };
+    let route = routes.get_opt(&key.name).await?.map(|route| RouteView::new(&route));
+    let view = BindingView::new(&binding);
+    if view.deleting || !is_stray(&view, route.as_ref()) {
+        return Ok(None);
+    }
+    let preconditions = Preconditions { uid: binding.metadata.uid, resource_version: None };
+    let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+    match bindings.delete(&key.name, &parameters).await {
+        Ok(_) => Ok(Some("deleted")),
+        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn namespace(key: &ObjectKey) -> &str {
+    key.namespace.as_deref().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn router(spec: serde_json::Value) -> RouterView {
+        let router: Router = serde_json::from_value(json!({
+            "apiVersion": "signpost.dev/v1alpha1", "kind": "Router", "metadata": {"name": "shard1"}, "spec": spec,
+        }))
+        .expect("a Router");
+        RouterView::new(&router, None)
+    }
+
+    /// A Route as its binding leaves it.
+    fn placed() -> RouteView {
+        RouteView { bound: true, scheduled: Some(true), admitted: Some(true), ..RouteView::default() }
+    }
+
+    fn said(
+        route: &RouteView,
+        router: Option<&RouterView>,
+        hold: &Hold,
+        (blocking, lost): (&[String], &[String]),
+    ) -> Vec<(&'static str, bool)> {
+        let binding = BindingView { router: "shard1".into(), label: "ns-app".into(), ..BindingView::default() };
+        let key = ObjectKey::namespaced("ns", "app");
+        let around = Around { key: &key, router, namespace: &Labels::new(), hold, blocking, lost };
+        statements(route, &binding, around).iter().map(|statement| (statement.kind, statement.is_true)).collect()
+    }
+
+    #[test]
+    fn conditions_follow_changes_and_are_silent_otherwise() {
+        let router = router(json!({"routeSelector": {"matchLabels": {"tier": "gold"}}}));
+        for (tier, bound, admitted, mismatch, expected) in [
+            ("gold", true, Some(true), None, vec![]),
+            ("gold", true, Some(true), Some(false), vec![]),
+            ("lead", true, Some(true), None, vec![(SELECTOR_MISMATCH, true)]),
+            ("lead", true, Some(true), Some(true), vec![]),
+            ("gold", true, Some(true), Some(true), vec![(SELECTOR_MISMATCH, false)]),
+            ("gold", true, None, None, vec![(ADMITTED, true)]),
+            ("gold", true, Some(false), None, vec![(ADMITTED, true)]),
+            ("lead", false, Some(false), None, vec![]),
+        ] {
+            let labels = Labels::from([("tier".to_owned(), tier.to_owned())]).into();
+            let route = RouteView { labels, bound, admitted, mismatch, ..placed() };
+            assert_eq!(said(&route, Some(&router), &Hold::Held, (&[], &[])), expected, "{route:?}");
+        }
+    }
+
+    #[test]
+    fn a_host_is_admitted_as_long_as_it_is_held() {
+        let router = router(json!({}));
+        let taken = Hold::Taken("another's".to_owned());
+        for (hold, admitted, expected) in [
+            (&Hold::Held, None, Some(true)),
+            (&Hold::Held, Some(true), None),
+            (&Hold::Held, Some(false), Some(true)),
+            (&Hold::Unproven, Some(true), Some(false)),
+            (&Hold::Unproven, Some(false), None),
+            (&taken, Some(true), Some(false)),
+            // It says already that it has not the host, and now why: another has it.
+            (&taken, Some(false), Some(false)),
+            // The claim comes first.
+            (&Hold::Free, Some(false), None),
+        ] {
+            let host = Some("www.shop.example".into());
+            let route = RouteView { host, admitted, ..placed() };
+            let expected: Vec<_> = expected.map(|is_true| (ADMITTED, is_true)).into_iter().collect();
+            assert_eq!(said(&route, Some(&router), hold, (&[], &[])), expected, "{hold:?} {admitted:?}");
+        }
+    }
+
+    #[test]
+    fn what_was_taken_away_is_put_back() {
+        let router = router(json!({}));
+        let bare = RouteView { scheduled: None, admitted: None, ..placed() };
+        let both = vec![(ADMITTED, true), (SCHEDULED, true)];
+        for (route, router, expected) in [
+            (bare.clone(), Some(&router), both),
+            (RouteView { scheduled: None, ..placed() }, Some(&router), vec![(SCHEDULED, true)]),
+            (RouteView { scheduled: Some(false), ..placed() }, Some(&router), vec![(SCHEDULED, true)]),
+            // One whose Router is gone is not said to be on it.
+            (RouteView { scheduled: None, ..placed() }, None, vec![(SCHEDULED, false)]),
+            (RouteView { bound: false, ..bare }, Some(&router), vec![]),
+        ] {
+            assert_eq!(said(&route, router, &Hold::Held, (&[], &[])), expected, "{route:?}");
+        }
+    }
+
+    #[test]
+    fn a_label_that_is_not_the_wished_for_one_is_told_of_again() {
+        let route = |label: &str| {
+            let names = json!([{"type": "system", "name": format!("{label}.shard1.v3.example")}]);
+            let object = json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Route",
+                "metadata": {"namespace": "ns", "name": "app"}, "spec": {"to": {"kind": "Service", "name": "app"}},
+                "status": {"phase": "scheduled", "names": names}});
+            serde_json::from_value::<Route>(object).expect("a Route")
+        };
+        let admitted = |is_true| Statement { kind: ADMITTED, is_true, reason: "Admitted", message: String::new() };
+        for (label, is_true, reason) in [
+            ("ns-app", true, "Admitted"),
+            ("ns-app-0123456789", true, "LabelTaken"),
+            ("ns-app-0123456789", false, "Admitted"),
+        ] {
+            assert_eq!(with_label_told(&admitted(is_true), &route(label)).reason, reason, "{label}");
+        }
+    }
+
+    #[test]
+    fn a_router_that_goes_and_comes_back_is_told_of() {
+        let router = router(json!({}));
+        let route = placed();
+        let orphan = RouteView { scheduled: Some(false), router_gone: true, ..route.clone() };
+        for (route, router, expected) in [
+            (&route, Some(&router), vec![]),
+            (&route, None, vec![(SCHEDULED, false)]),
+            (&orphan, None, vec![]),
+            (&orphan, Some(&router), vec![(SCHEDULED, true)]),
+        ] {
+            assert_eq!(said(route, router, &Hold::Held, (&[], &[])), expected, "{route:?}");
+        }
+    }
+
+    #[test]
+    fn a_router_made_again_with_another_zone_is_not_the_one_that_was() {
+        let key = ObjectKey::namespaced("ns", "app");
+        let dns = "old.v3.example".into();
+        let binding = BindingView { router: "shard1".into(), label: "ns-app".into(), dns, ..BindingView::default() };
+        for (dns, router_gone, expected) in [
+            ("old.v3.example", false, None),
+            ("OLD.v3.example", true, Some((true, "Router shard1 is there again"))),
+            ("new.v3.example", true, None),
+            (
+                "new.v3.example",
+                false,
+                Some((false, "Router shard1 was made again with another zone than old.v3.example")),
+            ),
+        ] {
+            let router = router(json!({"dns": dns}));
+            let route = RouteView { scheduled: Some(!router_gone), router_gone, ..placed() };
+            let (namespace, hold) = (Labels::new(), Hold::Held);
+            let around = Around {
+                key: &key,
+                router: Some(&router),
+                namespace: &namespace,
+                hold: &hold,
+                blocking: &[],
+                lost: &[],
+            };
+            let said = statements(&route, &binding, around);
+            assert_eq!(said.len(), usize::from(expected.is_some()), "{said:?}");
+            if let Some((is_true, message)) = expected {
+                assert!(said[0].is_true == is_true && said[0].message.starts_with(message), "{said:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_former_name_that_leads_elsewhere_is_told_of() {
+        let router = router(json!({}));
+        let on = |routers: &[&str]| routers.iter().map(|&router| router.to_owned()).collect::<Vec<_>>();
+        let route = placed();
+        let blocked = |routers: &[&str], zones: &[&str]| RouteView {
+            trail_blocked: blocked("ns-app", &on(routers), &on(zones)).map(Box::from),
+            ..route.clone()
+        };
+        for (route, blocking, lost, expected) in [
+            (route.clone(), on(&[]), on(&[]), vec![]),
+            (route.clone(), on(&["shard2"]), on(&[]), vec![(TRAIL_BLOCKED, true)]),
+            (blocked(&["shard2"], &[]), on(&["shard2"]), on(&[]), vec![]),
+            (blocked(&["shard2"], &[]), on(&["shard2", "shard3"]), on(&[]), vec![(TRAIL_BLOCKED, true)]),
+            (blocked(&["shard2"], &[]), on(&[]), on(&[]), vec![(TRAIL_BLOCKED, false)]),
+            (route.clone(), on(&[]), on(&["s2.example"]), vec![(TRAIL_BLOCKED, true)]),
+            (blocked(&[], &["s2.example"]), on(&[]), on(&["s2.example"]), vec![]),
+            (blocked(&[], &["s2.example"]), on(&["shard3"]), on(&["s2.example"]), vec![(TRAIL_BLOCKED, true)]),
+            (blocked(&["shard3"], &["s2.example"]), on(&["shard3"]), on(&["s2.example"]), vec![]),
+            (blocked(&[], &["s2.example"]), on(&[]), on(&[]), vec![(TRAIL_BLOCKED, false)]),
+        ] {
+            let said = said(&route, Some(&router), &Hold::Held, (&blocking, &lost));
+            assert_eq!(said, expected, "{route:?} {blocking:?} {lost:?}");
+        }
+    }
+}

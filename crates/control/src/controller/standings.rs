@@ -1,0 +1,132 @@
+//! How many Routes there are, by where they stand, as metrics: counted as the mirror of Routes changes, so that a scrape
+//! costs the same whatever their number.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::gauge::ConstGauge;
+
+use super::route::RouteView;
+use crate::client::reflector::ObjectKey;
+use signpost_api::standing::Standing;
+
+/// Reasons that are told apart. The scheduler has a handful; whatever else may stand in a condition is `other`.
+const REASONS_MAX: usize = 32;
+/// The reason of a Route of which nothing was said yet.
+const NOT_LOOKED_AT: &str = "Pending";
+
+/// Counts of Routes; clones share them.
+#[derive(Debug, Clone, Default)]
+pub struct Standings(Arc<Mutex<Counts>>);
+
+#[derive(Debug, Default)]
+struct Counts {
+    standings: [i64; Standing::ALL.len()],
+    /// Routes of each namespace that has any.
+    namespaces: HashMap<Box<str>, i64>,
+    /// Routes without a Router, by the reason of their condition. A reason that was there once stays, with zero.
+    waiting: BTreeMap<Box<str>, i64>,
+}
+
+impl Standings {
+    /// A Route is there that was not, or is as it was not before.
+    pub fn add(&self, key: &ObjectKey, route: &RouteView) {
+        self.counts().count(key, route, 1);
+    }
+
+    /// A Route that was added is gone, or is not as it was any more.
+    pub fn remove(&self, key: &ObjectKey, route: &RouteView) {
+        self.counts().count(key, route, -1);
+    }
+
+    fn counts(&self) -> MutexGuard<'_, Counts> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Counts {
+    fn count(&mut self, key: &ObjectKey, route: &RouteView, by: i64) {
+        self.standings[route.standing as usize] += by;
+        let namespace = key.namespace.as_deref().unwrap_or_default();
+        match self.namespaces.get_mut(namespace) {
+            Some(routes) => {
+                *routes += by;
+                if *routes == 0 {
+                    self.namespaces.remove(namespace);
+                }
+            }
+            None => drop(self.namespaces.insert(namespace.into(), by)),
+        }
+        if route.standing == Standing::Waiting {
+            let reason = route.waits_for.as_deref().unwrap_or(NOT_LOOKED_AT);
+            let known = self.waiting.len() < REASONS_MAX || self.waiting.contains_key(reason);
+            *self.waiting.entry(if known { reason } else { "other" }.into()).or_default() += by;
+        }
+    }
+}
+
+impl Collector for Standings {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let counts = self.counts();
+        let help = "Routes, by where they stand.";
+        let mut metric = encoder.encode_descriptor("routes", help, None, MetricType::Gauge)?;
+        for (standing, count) in Standing::ALL.iter().zip(counts.standings) {
+            ConstGauge::new(count).encode(metric.encode_family(&[("standing", standing.word())])?)?;
+        }
+        let help = "Namespaces with Routes.";
+        let namespaces = i64::try_from(counts.namespaces.len()).unwrap_or(i64::MAX);
+        let metric = encoder.encode_descriptor("route_namespaces", help, None, MetricType::Gauge)?;
+        ConstGauge::new(namespaces).encode(metric)?;
+        let help =
+            "Routes without a Router, by the reason of their condition Scheduled; Pending: nothing was said yet.";
+        let mut metric = encoder.encode_descriptor("routes_unscheduled", help, None, MetricType::Gauge)?;
+        for (reason, count) in &counts.waiting {
+            ConstGauge::new(*count).encode(metric.encode_family(&[("reason", &**reason)])?)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus_client::registry::Registry;
+
+    use super::*;
+
+    #[test]
+    fn what_comes_and_goes_is_counted() {
+        let standings = Standings::default();
+        let key = |name: &str| ObjectKey::namespaced("shop", name);
+        let waits = |reason: &str| RouteView { waits_for: Some(reason.into()), ..RouteView::default() };
+        let live = RouteView { standing: Standing::Live, bound: true, ..RouteView::default() };
+        standings.add(&key("a"), &RouteView::default());
+        standings.add(&key("b"), &waits("Unschedulable"));
+        standings.remove(&key("a"), &RouteView::default());
+        standings.add(&key("a"), &live);
+        for reason in 0..REASONS_MAX * 2 {
+            standings.add(&ObjectKey::namespaced("many", &reason.to_string()), &waits(&format!("Reason{reason}")));
+        }
+        let mut registry = Registry::with_prefix("signpost");
+        registry.register_collector(Box::new(standings.clone()));
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).expect("it is text");
+        for line in [
+            "signpost_routes{standing=\"live\"} 1",
+            "signpost_routes{standing=\"waiting\"} 65",
+            "signpost_routes{standing=\"refused\"} 0",
+            "signpost_route_namespaces 2",
+            "signpost_routes_unscheduled{reason=\"Pending\"} 0",
+            "signpost_routes_unscheduled{reason=\"Unschedulable\"} 1",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line} in {text}");
+        }
+        assert!(text.matches("signpost_routes_unscheduled{").count() <= REASONS_MAX + 1, "{text}");
+        standings.remove(&key("a"), &live);
+        standings.remove(&key("b"), &waits("Unschedulable"));
+        assert_eq!(standings.counts().namespaces.len(), 1);
+    }
+}

@@ -1,0 +1,417 @@
+//! Static zones: the master files of the zones folder, served as they are and reloaded when they change.
+//!
+//! [`StaticZones::load`] reads the folder, and [`run`] reads again what changed: when asked to (SIGHUP), when the system tells
+//! of a change in the folder, and every few seconds, since the system does not tell of all that a zone is read from. A file
+//! with an error keeps its last good version in service, or, if it never had one and nothing else gives its zone, makes that
+//! answer SERVFAIL: the zone is known, its contents are not, and "no such name" would be a lie. Each finding is logged once
+//! as `file:line:column`.
+//!
+//! With the platform's zones beside them, the file of the platform's domain is the base of the parent zone instead of a
+//! zone, and [`Apexes`] settles who serves what.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::apexes::{Apexes, Placed};
+use super::zone_watch::{self, Told, Watch, Writes};
+use signpost_dns::wire::Name;
+use signpost_dns::zone::{Contents, Zone, ZoneDb, diff};
+use signpost_dns::zonefile::folder::{Change, Extent, Folder, Stamp, Tally};
+use signpost_dns::zonefile::{Finding, Severity};
+
+/// How long a change of the folder must be the last one before it is read: an editor's or an unpacker's writes come
+/// together, and a file is whole only then.
+const QUIET: Duration = zone_watch::UNDER_WAY;
+/// The same where a zone file went: some programs take one away before they write the next.
+const QUIET_GONE: Duration = Duration::from_millis(100);
+/// The longest wait for quiet, where files change all the time.
+const QUIET_LONGEST: Duration = Duration::from_secs(1);
+/// How long after a look at the folder the next one follows, though nothing was told of: the system does not tell of files in
+/// other folders, behind links or on other machines.
+const LOOK: Duration = Duration::from_secs(5);
+/// How much longer than the look itself the wait for the next one is at least, so that looks at very many files take one
+/// hundredth of a processor.
+const LOOK_SHARE: u32 = 100;
+/// Zones that are published in one step at most, while many are loaded: enough to make a step cheap, few enough that they
+/// answer soon and take little memory twice.
+const PUBLISH_CHUNK: usize = 4096;
+
+/// What became of the folder's files at one reading.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Loaded {
+    /// Zone files that are new or changed, and good.
+    pub served: usize,
+    /// Zone files with errors; their last good version stays.
+    pub refused: usize,
+    /// Zones whose file is gone.
+    pub withdrawn: usize,
+    /// Files as they were.
+    pub unchanged: usize,
+    /// Files that are being written and stay as they were until they are whole.
+    pub unfinished: usize,
+    /// Zones served, as of now.
+    pub zones: usize,
+}
+
+impl Loaded {
+    fn of(tally: Tally, zones: usize) -> Self {
+        let Tally { served, refused, withdrawn, unchanged, unfinished } = tally;
+        Loaded { served, refused, withdrawn, unchanged, unfinished, zones }
+    }
+
+    fn is_change(&self) -> bool {
+        self.served + self.refused + self.withdrawn > 0
+    }
+}
+
+/// Why the folder was not read; what was served stays.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot read the zones folder {}: {source}; check its path and mode", path.display())]
+pub struct FolderError {
+    /// The folder.
+    pub path: PathBuf,
+    /// What happened.
+    #[source]
+    pub source: io::Error,
+}
+
+/// The zones of a folder.
+pub struct StaticZones {
+    folder: Folder,
+    db: Arc<ZoneDb>,
+    apexes: Arc<Apexes>,
+}
+
+/// Counts for metrics.
+#[derive(Debug, Default)]
+pub struct Status {
+    zones: AtomicUsize,
+    broken: AtomicUsize,
+    reloads: AtomicUsize,
+}
+
+impl Status {
+    /// How many zones files give.
+    pub fn zones(&self) -> usize {
+        self.zones.load(Ordering::Relaxed)
+    }
+
+    /// How many zone files have errors and give no zone.
+    pub fn broken(&self) -> usize {
+        self.broken.load(Ordering::Relaxed)
+    }
+
+    /// How often the folder was read because of a change or a wish.
+    pub fn reloads(&self) -> usize {
+        self.reloads.load(Ordering::Relaxed)
+    }
+
+    fn see(&self, folder: &Folder) {
+        self.zones.store(folder.zone_count(), Ordering::Relaxed);
+        self.broken.store(folder.broken_count(), Ordering::Relaxed);
+    }
+}
+
+/// What a thread makes of a file's contents: a zone to serve, or the base of the parent zone as it is.
+enum Made {
+    Zone(Arc<Zone>),
+    Base(Arc<Contents>),
+    Aliases,
+    /// It has no well-formed SOA, which the checks refuse before.
+    Unbuildable(Name),
+}
+
+impl StaticZones {
+    /// The zones of `folder`, none of them read yet.
+    pub fn new(folder: &Path, db: Arc<ZoneDb>, apexes: Arc<Apexes>) -> Self {
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        StaticZones { folder: Folder::new(folder, threads), db, apexes }
+    }
+
+    /// Reads what changed since the last time, at first everything. It blocks: on a large folder for as long as the disk
+    /// takes.
+    pub fn load(&mut self) -> Result<Loaded, FolderError> {
+        self.load_whole(Extent::All, None::<fn(&Path, Option<&Stamp>, &Stamp) -> bool>)
+    }
+
+    /// [`Self::load`] of a part of the folder, without the files that are not whole yet.
+    fn load_whole(
+        &mut self,
+        extent: Extent<'_>,
+        is_whole: Option<impl Fn(&Path, Option<&Stamp>, &Stamp) -> bool + Sync>,
+    ) -> Result<Loaded, FolderError> {
+        let StaticZones { folder, db, apexes } = self;
+        let make = |contents: Contents| match apexes.place(contents.apex()) {
+            Placed::Base => Made::Base(Arc::new(contents)),
+            Placed::Refused => Made::Aliases,
+            Placed::Served => match Zone::build(&contents) {
+                Ok(zone) => Made::Zone(Arc::new(zone)),
+                Err(_) => Made::Unbuildable(contents.apex().clone()),
+            },
+        };
+        let mut ready: Vec<(Arc<Zone>, Arc<Path>)> = Vec::new();
+        let (mut refused, mut withdrawn) = (Vec::new(), Vec::new());
+        let result = folder.rescan_whole(extent, is_whole, make, |change| match change {
+            Change::Serve { path, zone, findings, .. } => {
+                log(&findings);
+                match zone {
+                    Made::Zone(zone) => {
+                        if let Some(fault) = db.get(zone.apex()).and_then(|before| serial_fault(&before, &zone)) {
+                            tracing::warn!(file = %path.display(), zone = %zone.apex(), "{fault}");
+                        }
+                        ready.push((zone, path));
+                    }
+                    Made::Base(base) => apexes.set_base(Some(base)),
+                    Made::Aliases => tracing::error!(
+                        file = %path.display(),
+                        "the zone of the aliases is made from the API's objects and cannot be a file; remove the file"
+                    ),
+                    Made::Unbuildable(apex) => tracing::error!(file = %path.display(), zone = %apex, "the zone has no SOA"),
+                }
+                if ready.len() >= PUBLISH_CHUNK {
+                    apexes.publish_files(ready.drain(..), db);
+                }
+            }
+            Change::Refuse { path, apex, last_good, findings } => {
+                log(&findings);
+                match last_good {
+                    Some(zone) => {
+                        tracing::error!(file = %path.display(), %zone, "the zone file has errors; the zone stays as it was");
+                    }
+                    None => refused.push((path, apex)),
+                }
+            }
+            Change::Withdraw { apex, .. } => withdrawn.push(apex),
+        });
+        apexes.publish_files(ready.drain(..), db);
+        let tally = result.map_err(|source| FolderError { path: folder.path().to_owned(), source })?;
+        for apex in &withdrawn {
+            if apexes.place(apex) == Placed::Base {
+                apexes.set_base(None);
+            }
+            tracing::info!(zone = %apex, "the zone has no file any more");
+        }
+        // Only now is it known which zones no file gives.
+        let unserved = folder.unserved().map(|(apex, _)| apex).filter(|apex| apexes.place(apex) == Placed::Served);
+        let unserved: Vec<Name> = unserved.cloned().collect();
+        let served_else = apexes.settle_files(&withdrawn, &unserved, db);
+        for (path, apex) in refused {
+            let file = path.display();
+            match apex {
+                Some(zone) if folder.file_of(&zone).is_some() => {
+                    tracing::error!(%file, %zone, "the zone file is not used; the zone is that of another file, which stays");
+                }
+                Some(zone) if served_else.contains(&zone) => {
+                    tracing::error!(%file, %zone, "the zone file has errors; the zone made from the API's objects stays");
+                }
+                Some(zone) if apexes.place(&zone) == Placed::Served => {
+                    tracing::error!(%file, %zone, "the zone file has errors; the zone answers SERVFAIL");
+                }
+                _ => tracing::error!(%file, "the zone file has errors and is not used"),
+            }
+        }
+        Ok(Loaded::of(tally, folder.zone_count()))
+    }
+}
+
+/// Asks [`run`] to read the folder again.
+#[derive(Debug, Clone)]
+pub struct Reloader(mpsc::Sender<oneshot::Sender<Result<Loaded, FolderError>>>);
+
+impl Reloader {
+    /// Reads what changed in the folder, and says what became of it. `None` if the loop has ended.
+    pub async fn reload(&self) -> Option<Result<Loaded, FolderError>> {
+        let (answer, answered) = oneshot::channel();
+        self.0.send(answer).await.ok()?;
+        answered.await.ok()
+    }
+}
+
+/// Keeps up with the folder until `stop`: loads what changes, on its own and when the [`Reloader`] asks. `zones` has been
+/// loaded once.
+pub fn run(
+    zones: StaticZones,
+    status: Arc<Status>,
+    stop: CancellationToken,
+) -> (Reloader, impl Future<Output = ()> + Send + 'static) {
+    let (sender, requests) = mpsc::channel(8);
+    (Reloader(sender), follow(zones, status, requests, stop))
+}
+
+async fn follow(
+    zones: StaticZones,
+    status: Arc<Status>,
+    mut requests: mpsc::Receiver<oneshot::Sender<Result<Loaded, FolderError>>>,
+    stop: CancellationToken,
+) {
+    let (changed, mut changes) = mpsc::channel(1);
+    let mut watch = Watch::new(zones.folder.path(), changed);
+    status.see(&zones.folder);
+    let mut zones = Some(zones);
+    let mut told = None;
+    // What changed before the watch was set is found then.
+    let mut next_look = Instant::now() + LOOK;
+    loop {
+        let call = tokio::select! {
+            () = stop.cancelled() => return,
+            Some(()) = changes.recv() => {
+                let writes = watch.writes();
+                settle(&mut changes, &writes).await;
+                Call::Changes(writes.told())
+            }
+            Some(answer) = requests.recv() => Call::Wish(answer),
+            () = tokio::time::sleep_until(next_look) => Call::Look,
+        };
+        let is_renewed = watch.renew();
+        let begun = Instant::now();
+        let mut reading = zones.take().expect("it comes back from every reading");
+        let writes = watch.writes();
+        let (is_wish, is_look) = (matches!(call, Call::Wish(_)), matches!(call, Call::Look));
+        let (told_of, wish) = match call {
+            Call::Changes(told) if !told.is_all && !is_renewed => (Some(told.names), None),
+            Call::Wish(answer) => (None, Some(answer)),
+            Call::Changes(_) | Call::Look => (None, None),
+        };
+        let read = tokio::task::spawn_blocking(move || {
+            // Who asks knows that the files are whole.
+            let loaded = if is_wish { reading.load() } else { read_whole(&mut reading, told_of.as_ref(), &writes) };
+            (reading, loaded)
+        });
+        let Ok((read, loaded)) = read.await else {
+            // The runtime is shutting down, or reading panicked, which is told by then.
+            return;
+        };
+        next_look = Instant::now()
+            + match &loaded {
+                Ok(loaded) if loaded.unfinished > 0 => LOOK,
+                _ => LOOK.max(begun.elapsed() * LOOK_SHARE),
+            };
+        let error = loaded.as_ref().err().map(ToString::to_string);
+        match &loaded {
+            Ok(loaded) if loaded.is_change() => {
+                let Loaded { served, refused, withdrawn, zones, .. } = loaded;
+                tracing::info!(served, refused, withdrawn, zones, "the zones folder was read");
+            }
+            // Looks go on, and say the same once.
+            Err(error) if is_wish || told != Some(error.to_string()) => tracing::error!("{error}"),
+            _ => {}
+        }
+        told = error;
+        status.see(&read.folder);
+        if !is_look || loaded.as_ref().is_ok_and(Loaded::is_change) {
+            status.reloads.fetch_add(1, Ordering::Relaxed);
+        }
+        zones = Some(read);
+        if let Some(answer) = wish {
+            // Who asked may have gone.
+            let _ = answer.send(loaded);
+        }
+    }
+}
+
+/// Why the folder is read.
+enum Call {
+    /// The system tells of a change.
+    Changes(Told),
+    /// Somebody asks for it, and waits for the answer.
+    Wish(oneshot::Sender<Result<Loaded, FolderError>>),
+    /// It is time to look whether there is a change that nobody told of.
+    Look,
+}
+
+/// Reads the files that are whole: those `told_of`, or all.
+fn read_whole(
+    zones: &mut StaticZones,
+    told_of: Option<&BTreeSet<OsString>>,
+    writes: &Writes,
+) -> Result<Loaded, FolderError> {
+    writes.forget_old();
+    let extent = told_of.map_or(Extent::All, Extent::Names);
+    zones
+        .load_whole(extent, Some(|path: &Path, before: Option<&Stamp>, now: &Stamp| writes.is_whole(path, before, now)))
+}
+
+/// Waits until the folder is quiet, but not for ever.
+async fn settle(changes: &mut mpsc::Receiver<()>, writes: &Writes) {
+    let longest = Instant::now() + QUIET_LONGEST;
+    while Instant::now() < longest {
+        let quiet = if writes.is_gone() { QUIET_GONE } else { QUIET };
+        if tokio::time::timeout(quiet, changes.recv()).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// What is wrong with the serial of `after`, which takes the place of `before`: secondaries and caches of zones go by it
+/// (RFC 1034 §4.3.5). The zone is served in any case.
+fn serial_fault(before: &Zone, after: &Zone) -> Option<String> {
+    let (old, new) = (before.serial()?, after.serial()?);
+    // What was made from the API's objects has serials of its own.
+    if before.is_shard() {
+        return None;
+    }
+    if old == new {
+        let is_changed = !diff::owners(&before.contents(), &after.contents()).is_empty();
+        let text =
+            || format!("the zone has changed, and has the serial {new} as before: secondaries do not notice; raise it");
+        return is_changed.then(text);
+    }
+    let text =
+        || format!("the zone's serial goes from {old} back to {new}: secondaries stay with what they have; raise it");
+    (!new.is_after(old)).then(text)
+}
+
+fn log(findings: &[Finding]) {
+    for finding in findings {
+        match finding.severity {
+            Severity::Error | Severity::Fault => tracing::error!("{finding}"),
+            Severity::Warning => tracing::warn!("{finding}"),
+            Severity::Note => tracing::info!("{finding}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn serials_go_up_with_each_change() {
+        let zone = |serial: u32, address: &str| {
+            let text = format!("$TTL 60\n@ SOA ns admin {serial} 2 3 4 5\n@ NS ns\nns A {address}\na A 192.0.2.9\n");
+            let (file, origin) = (Arc::from(Path::new("z.test.zone")), "z.test.".parse().ok());
+            let read = signpost_dns::zonefile::read_zone(
+                text.as_bytes(),
+                &file,
+                origin,
+                &mut signpost_dns::zonefile::include::NoIncludes,
+            );
+            Zone::build(&read.contents.expect("nothing is wrong")).expect("a zone")
+        };
+        let (one, two) = ("192.0.2.1", "192.0.2.2");
+        for (before, after, told) in [
+            (zone(7, one), zone(8, two), None),
+            (zone(7, one), zone(7, one), None),
+            (zone(u32::MAX, one), zone(3, two), None),
+            (zone(7, one), zone(7, two), Some("the serial 7 as before")),
+            (zone(7, one), zone(6, one), Some("from 7 back to 6")),
+            (zone(7, one), zone(7 + (1 << 31), two), Some("from 7 back to 2147483655")),
+        ] {
+            let found = serial_fault(&before, &after);
+            assert_eq!(found.is_some(), told.is_some(), "{found:?}");
+            assert!(told.is_none_or(|told| found.is_some_and(|found| found.contains(told))), "{told:?}");
+        }
+        let unread =
+            Zone::unavailable("z.test.".parse().expect("a name"), signpost_dns::zone::image::Unavailable::NotLoaded);
+        assert_eq!(serial_fault(&unread, &zone(7, one)), None);
+    }
+}

@@ -1,0 +1,572 @@
+//! The last-good state on disk: what a name server's zones were made of, and which serials they had.
+//!
+//! It holds the reduced objects ([`crate::compiler::inputs`]) and what is published of each zone, not the zones
+//! themselves: it is smaller so, zones are made from it as they are from the API, a changed configuration applies to it,
+//! and the first list of the API can be compared with it object by object.
+//!
+//! The file is a journal ([`signpost_dns::zone::journal`]) that one thread owns. A change costs the control loop a message; the
+//! thread appends it, syncs once a second, and writes the file anew beside the old one when what was appended has become
+//! more than what it began with. So a process killed at any moment finds what it did milliseconds before, and a machine
+//! that loses power what it did a second before: the API tells the rest.
+//!
+//! A sync that fails is reported once by Linux, which may have dropped what it had taken. What follows is then not appended
+//! behind it and synced again: everything is written anew to a new file, and only what can be read back whole, by the
+//! checksums of the journal, goes into that.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use super::super::domain::{Domains, OtherDomain};
+use super::record::{self, Live, Loaded};
+use signpost_dns::zone::journal::{self, Entry, JournalError, Recovered};
+use signpost_runtime::ending::Ending;
+
+/// Name of the file in the state directory.
+const FILE: &str = "last-good";
+/// Most messages on their way to the thread. While the file is written anew they gather here: some seconds of the fastest
+/// bulk load.
+const QUEUE_MAX: usize = 65_536;
+/// How long after a change the file is synced.
+const SYNC_AFTER: Duration = Duration::from_secs(1);
+/// The file is not written anew before this much was appended.
+const APPENDED_OCTETS_MIN: usize = 4 << 20;
+/// How soon after a failure the file is tried again.
+const RETRY_AFTER: Duration = Duration::from_secs(10);
+/// Most octets that wait for a disk that fails. Beyond, the state is given up until the next start.
+const BACKLOG_OCTETS_MAX: usize = 256 << 20;
+
+/// One change: a key and its value, or `None` if it is gone.
+pub type Change = (Vec<u8>, Option<Vec<u8>>);
+
+/// The state's file, owned by a thread of its own.
+pub struct LastGood {
+    sender: Option<SyncSender<Vec<Change>>>,
+    thread: Option<JoinHandle<()>>,
+    ending: Ending,
+    failing: Arc<AtomicBool>,
+    /// How many messages were sent, and how many of these are on the disk.
+    sent: AtomicU64,
+    stored: Arc<AtomicU64>,
+}
+
+/// What was found at the start.
+#[derive(Default)]
+pub struct Opened {
+    /// The state; `None` if there is none that can be used.
+    pub loaded: Option<Loaded>,
+    /// What is wrong with the file; for the operator.
+    pub problem: Option<String>,
+    /// Where a file that could not be used was moved to.
+    pub aside: Option<PathBuf>,
+}
+
+/// Why there can be no state at all.
+#[derive(Debug, thiserror::Error)]
+pub enum StateError {
+    /// The file or directory cannot be used.
+    #[error("cannot use the state file {}: {source}; check the directory's owner, mode and free space", path.display())]
+    Unusable {
+        /// The file or directory.
+        path: PathBuf,
+        /// What happened.
+        #[source]
+        source: io::Error,
+    },
+    /// It is the state of a platform with another domain, which may be wanted again.
+    #[error("the state file {}: {other}", path.display())]
+    OtherDomain {
+        /// The file.
+        path: PathBuf,
+        /// Which.
+        #[source]
+        other: OtherDomain,
+    },
+    /// The thread that writes it has ended.
+    #[error("the last-good state is not written any more: {0}")]
+    Ended(String),
+}
+
+impl LastGood {
+    /// Reads the state in `directory`, which is created if it is missing, and opens it for what comes. A state of the domain
+    /// of before, and a file that is damaged, are moved aside; one of yet another domain stays, as an error.
+    pub fn open(directory: &Path, domains: &Domains) -> Result<(LastGood, Opened), StateError> {
+        let path = directory.join(FILE);
+        let fault = |source| StateError::Unusable { path: path.clone(), source };
+        fs::create_dir_all(directory).map_err(fault)?;
+        let mut opened = Opened::default();
+        let mut recovered = None;
+        match fs::read(&path) {
+            Ok(octets) => match load(&octets, &domains.domain) {
+                // From before anything was published: it says nothing.
+                Ok((loaded, _)) if loaded.published.is_empty() => {}
+                Ok((loaded, found)) => {
+                    if found.torn_octets > 0 {
+                        let torn = found.torn_octets;
+                        opened.problem = Some(format!("{}: the last {torn} octets were not whole", path.display()));
+                    }
+                    (opened.loaded, recovered) = (Some(loaded), Some(found));
+                }
+                Err(error) => {
+                    if let LoadError::OtherDomain(found) = &error {
+                        let different = |other| StateError::OtherDomain { path: path.clone(), other };
+                        domains.agree(found).map_err(different)?;
+                    }
+                    let aside = move_aside(&path).map_err(fault)?;
+                    let message = format!("{}: {error}; it was moved to {}", path.display(), aside.display());
+                    (opened.problem, opened.aside) = (Some(message), Some(aside));
+                }
+            },
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(fault(error)),
+        }
+        let writer = match recovered {
+            Some(recovered) => Writer::reopen(&path, recovered),
+            None => Writer::create(&path, &domains.domain),
+        };
+        let writer = writer.map_err(fault)?;
+        let (sender, receiver) = sync_channel(QUEUE_MAX);
+        let failing = Arc::new(AtomicBool::new(false));
+        let stored = Arc::new(AtomicU64::new(0));
+        let told = (Arc::clone(&failing), Arc::clone(&stored));
+        let ending = Ending::new();
+        let work = move || {
+            run(writer, &receiver, &told.0, &told.1);
+            Ok(())
+        };
+        let thread = Some(ending.spawn("last-good", work).map_err(fault)?);
+        let sent = AtomicU64::new(0);
+        Ok((LastGood { sender: Some(sender), thread, ending, failing, sent, stored }, opened))
+    }
+
+    /// Waits until the thread ends by itself, and returns why.
+    pub fn ended(&self) -> impl Future<Output = String> + Send + use<> {
+        self.ending.told()
+    }
+
+    /// Whether the file cannot be written at the moment: shared with the thread, which keeps it true.
+    pub fn failing(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.failing)
+    }
+
+    /// A mark of all that was written so far, for [`LastGood::is_stored`].
+    pub fn mark(&self) -> u64 {
+        self.sent.load(Ordering::Relaxed)
+    }
+
+    /// Whether all that was written before `mark` was taken is on the disk.
+    pub fn is_stored(&self, mark: u64) -> bool {
+        self.stored.load(Ordering::Relaxed) >= mark
+    }
+
+    /// Writes changes, in order. If the disk is so slow that the queue is full, it waits: no change is left out.
+    pub fn write(&self, changes: Vec<Change>) {
+        let Some(sender) = self.sender.as_ref().filter(|_| !changes.is_empty()) else { return };
+        self.sent.fetch_add(1, Ordering::Relaxed);
+        if let Err(TrySendError::Full(changes)) = sender.try_send(changes) {
+            tracing::warn!("the last-good state is written slower than it changes; waiting for the disk");
+            // It fails only if the thread is gone, which it has told.
+            let _ = sender.send(changes);
+        }
+    }
+}
+
+impl Drop for LastGood {
+    /// Waits until all is written and synced.
+    fn drop(&mut self) {
+        self.sender = None;
+        if let Some(thread) = self.thread.take() {
+            // A panic was reported by `ended`.
+            drop(thread.join());
+        }
+    }
+}
+
+/// Why a state is not used.
+#[derive(Debug, thiserror::Error)]
+enum LoadError {
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    #[error("an entry of it cannot be read")]
+    Entry,
+    #[error("it is the state of the domain {0:?}")]
+    OtherDomain(String),
+}
+
+fn load(octets: &[u8], domain: &str) -> Result<(Loaded, Recovered), LoadError> {
+    let mut live = Live::default();
+    let recovered = journal::read(octets, |entry| match entry.value {
+        Some(value) => drop(live.insert(entry.key, value)),
+        None => drop(live.remove(entry.key)),
+    })?;
+    let loaded = record::load(live).ok_or(LoadError::Entry)?;
+    if loaded.domain != domain {
+        return Err(LoadError::OtherDomain(loaded.domain));
+    }
+    Ok((loaded, recovered))
+}
+
+/// Renames a file that cannot be used, so that someone can look at it. Only the newest such file is kept.
+fn move_aside(path: &Path) -> io::Result<PathBuf> {
+    let aside = path.with_extension("damaged");
+    fs::rename(path, &aside)?;
+    Ok(aside)
+}
+
+/// Runs until there is nothing more to come.
+fn run(mut writer: Writer, receiver: &Receiver<Vec<Change>>, failing: &AtomicBool, stored: &AtomicU64) {
+    let mut sync_at: Option<Instant> = None;
+    let mut taken = 0;
+    loop {
+        let wait = sync_at.map(|at| at.saturating_duration_since(Instant::now()));
+        let received = match wait {
+            None => receiver.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            Some(wait) => receiver.recv_timeout(wait),
+        };
+        match received {
+            Ok(changes) => {
+                let mut frames = journal::Writer::append();
+                let more = std::iter::once(changes).chain(receiver.try_iter().take(1024));
+                for (key, value) in more.inspect(|_| taken += 1).flatten() {
+                    if !frames.put(Entry { key: &key, value: value.as_deref() }) {
+                        tracing::error!(
+                            octets = value.map_or(0, |value| value.len()),
+                            "an entry is too large for the last-good state"
+                        );
+                    }
+                }
+                writer.take(frames.finish());
+                if writer.fails() {
+                    failing.store(true, Ordering::Relaxed);
+                }
+                sync_at.get_or_insert_with(|| Instant::now() + SYNC_AFTER);
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                let again = writer.settle();
+                let fails = again || writer.fails();
+                failing.store(fails, Ordering::Relaxed);
+                if !fails {
+                    stored.store(taken, Ordering::Relaxed);
+                }
+                sync_at = again.then(|| Instant::now() + RETRY_AFTER);
+            }
+            Err(RecvTimeoutError::Disconnected) => {
+                writer.settle();
+                return;
+            }
+        }
+    }
+}
+
+struct Writer {
+    path: PathBuf,
+    file: File,
+    /// How far the file is good.
+    good_octets: usize,
+    snapshot_octets: usize,
+    /// What is not in the file yet.
+    backlog: Vec<u8>,
+    failing: bool,
+    /// Whether a sync has failed since the file was made: it may lack anything.
+    distrusted: bool,
+    given_up: bool,
+    /// Brings a file to the disk; a test's fails.
+    sync: fn(&File) -> io::Result<()>,
+}
+
+impl Writer {
+    fn create(path: &Path, domain: &str) -> io::Result<Writer> {
+        let mut first = journal::Writer::with_header();
+        let (key, value) = record::domain(domain);
+        first.put(Entry { key: &key, value: Some(&value) });
+        first.end_snapshot();
+        let octets = first.finish();
+        let file = replace(path, &octets, File::sync_all)?;
+        sync_directory(path)?;
+        Ok(Writer::of(path, file, octets.len(), octets.len()))
+    }
+
+    fn reopen(path: &Path, recovered: Recovered) -> io::Result<Writer> {
+        let file = OpenOptions::new().append(true).open(path)?;
+        file.set_len(recovered.good_octets as u64)?;
+        Ok(Writer::of(path, file, recovered.good_octets, recovered.snapshot_octets))
+    }
+
+    fn of(path: &Path, file: File, good_octets: usize, snapshot_octets: usize) -> Writer {
+        Writer {
+            path: path.to_owned(),
+            file,
+            good_octets,
+            snapshot_octets,
+            backlog: Vec::new(),
+            failing: false,
+            distrusted: false,
+            given_up: false,
+            sync: File::sync_all,
+        }
+    }
+
+    /// Appends frames, or keeps them while the disk fails.
+    fn take(&mut self, frames: Vec<u8>) {
+        if self.given_up {
+            return;
+        }
+        if self.backlog.is_empty() {
+            self.backlog = frames;
+        } else {
+            self.backlog.extend_from_slice(&frames);
+        }
+        if !self.failing {
+            self.write_backlog();
+        } else if self.backlog.len() > BACKLOG_OCTETS_MAX {
+            tracing::error!(path = %self.path.display(), "the last-good state cannot be written; it is given up until the next start");
+            self.given_up = true;
+            self.backlog = Vec::new();
+        }
+    }
+
+    /// Whether what was given to it is not all in the file.
+    fn fails(&self) -> bool {
+        self.failing || self.given_up
+    }
+
+    fn write_backlog(&mut self) {
+        // Frames behind half a frame would never be read.
+        if self.failing
+            && let Err(error) = self.file.set_len(self.good_octets as u64)
+        {
+            tracing::error!(path = %self.path.display(), %error, "the last-good state cannot be cut back to what is whole; retrying");
+            return;
+        }
+        match self.file.write_all(&self.backlog) {
+            Ok(()) => {
+                self.good_octets += self.backlog.len();
+                self.backlog = Vec::new();
+                self.failing = false;
+            }
+            Err(error) => {
+                tracing::error!(path = %self.path.display(), %error, "the last-good state cannot be written; retrying");
+                self.failing = true;
+            }
+        }
+    }
+
+    /// Brings the file to the disk, anew if it has grown. Whether something is left to be tried again.
+    fn settle(&mut self) -> bool {
+        if self.failing {
+            self.write_backlog();
+        }
+        if self.failing || self.given_up {
+            return self.failing && !self.given_up;
+        }
+        let appended_octets = self.good_octets - self.snapshot_octets;
+        let has_grown = appended_octets > self.snapshot_octets.max(APPENDED_OCTETS_MIN);
+        if !self.distrusted {
+            // What was appended is safe whatever becomes of the copy.
+            let synced = (self.sync)(&self.file);
+            self.distrusted = synced.is_err();
+            if let Err(error) = synced {
+                tracing::error!(path = %self.path.display(), %error, "failed to sync the last-good state to disk; writing it anew");
+            }
+        }
+        let settled = if has_grown || self.distrusted { self.compact() } else { Ok(()) };
+        if let Err(error) = &settled {
+            tracing::error!(path = %self.path.display(), %error, "the last-good state cannot be brought to the disk; retrying");
+        }
+        settled.is_err()
+    }
+
+    /// Writes the file anew with what is live in it.
+    fn compact(&mut self) -> io::Result<()> {
+        let octets = fs::read(&self.path)?;
+        let mut live = Live::default();
+        let found = journal::read(&octets, |entry| match entry.value {
+            Some(value) => drop(live.insert(entry.key, value)),
+            None => drop(live.remove(entry.key)),
+        });
+        let found = found.map_err(io::Error::other)?;
+        if found.good_octets != self.good_octets {
+            return Err(io::Error::other("it is not as long as what was written to it"));
+        }
+        let mut anew = journal::Writer::with_header();
+        for (key, value) in live {
+            anew.put(Entry { key, value: Some(value) });
+        }
+        anew.end_snapshot();
+        let anew = anew.finish();
+        self.file = replace(&self.path, &anew, self.sync)?;
+        (self.good_octets, self.snapshot_octets) = (anew.len(), anew.len());
+        // Without this the old file may be the one that is found after a loss of power.
+        self.distrusted = true;
+        sync_directory(&self.path)?;
+        self.distrusted = false;
+        Ok(())
+    }
+}
+
+/// Puts a new file in the place of the one at `path`, in one step: whoever opens it finds one or the other, whole. It is open
+/// for what comes. The directory is still to be synced.
+fn replace(path: &Path, octets: &[u8], sync: fn(&File) -> io::Result<()>) -> io::Result<File> {
+    let beside = path.with_extension("new");
+    match fs::remove_file(&beside) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = OpenOptions::new().append(true).create_new(true).open(&beside)?;
+    file.write_all(octets)?;
+    sync(&file)?;
+    fs::rename(&beside, path)?;
+    Ok(file)
+}
+
+/// Brings the name of the file at `path` to the disk.
+fn sync_directory(path: &Path) -> io::Result<()> {
+    path.parent().map_or(Ok(()), |directory| File::open(directory)?.sync_all())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::timeline::Published;
+    use super::*;
+    use crate::compiler::Digest;
+    use signpost_dns::wire::Name;
+    use signpost_dns::zone::Serial;
+
+    fn domains(domain: &str, former: Option<&str>) -> Domains {
+        Domains { domain: domain.to_owned(), former: former.map(str::to_owned) }
+    }
+
+    fn published(serial: u32) -> Published {
+        Published { serial: Serial(serial), digest: Digest(1), config: Digest(2), provisional: false }
+    }
+
+    fn serial(opened: &Opened, apex: &Name) -> Option<u32> {
+        opened.loaded.as_ref()?.published.get(apex).map(|published| published.serial.0)
+    }
+
+    #[test]
+    fn a_full_disk_is_told_and_so_is_its_end() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut writer = Writer::create(&folder.path().join(FILE), "v3.example").expect("written");
+        let good =
+            std::mem::replace(&mut writer.file, OpenOptions::new().write(true).open("/dev/full").expect("a device"));
+        let mut frames = journal::Writer::append();
+        frames.put(Entry { key: b"key", value: None });
+        writer.take(frames.finish());
+        assert!(writer.fails());
+        assert!(writer.settle(), "it is tried again");
+        writer.file = good;
+        assert!(!writer.settle());
+        assert!(!writer.fails());
+    }
+
+    #[test]
+    fn after_a_failed_sync_everything_is_written_to_a_new_file() {
+        let fails: fn(&File) -> io::Result<()> = |_| Err(io::Error::from_raw_os_error(5));
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join(FILE);
+        let inode = || std::os::unix::fs::MetadataExt::ino(&fs::metadata(&path).expect("it is there"));
+        let apex: Name = "v3.example.".parse().expect("a name");
+        let add = |writer: &mut Writer, serial: u32| {
+            let (key, value) = record::zone(&apex, Some(&published(serial)), None);
+            let mut frames = journal::Writer::append();
+            frames.put(Entry { key: &key, value: value.as_deref() });
+            writer.take(frames.finish());
+        };
+        let mut writer = Writer::create(&path, "v3.example").expect("written");
+        let before = inode();
+        add(&mut writer, 1);
+        writer.sync = fails;
+        assert!(writer.settle(), "it is tried again");
+        // The second sync of the same file would succeed, and prove nothing.
+        let second: fn(&File) -> io::Result<()> = |file| match file.metadata()?.len() {
+            0 => Err(io::Error::other("nothing was written")),
+            _ => file.sync_all(),
+        };
+        writer.sync = second;
+        assert_eq!(inode(), before);
+        assert!(!writer.settle());
+        assert_ne!(inode(), before, "it is a new file");
+        let after = inode();
+        add(&mut writer, 2);
+        assert!(!writer.settle());
+        assert_eq!(inode(), after, "which is trusted");
+        // What the system has dropped is not taken for stored.
+        writer.sync = fails;
+        add(&mut writer, 3);
+        assert!(writer.settle());
+        writer.sync = second;
+        let whole = fs::read(&path).expect("it is there");
+        fs::write(&path, &whole[..whole.len() - 8]).expect("written");
+        assert!(writer.settle(), "a part of it is gone");
+        fs::write(&path, &whole).expect("written");
+        assert!(!writer.settle());
+        drop(writer);
+        let (_, opened) = LastGood::open(folder.path(), &domains("v3.example", None)).expect("usable");
+        assert_eq!((serial(&opened, &apex), opened.problem), (Some(3), None));
+    }
+
+    #[test]
+    fn what_was_written_is_there_and_the_file_stays_small() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (apex, gone): (Name, Name) =
+            ("v3.example.".parse().expect("a name"), "gone.v3.example.".parse().expect("a name"));
+        let (state, opened) = LastGood::open(folder.path(), &domains("v3.example", None)).expect("usable");
+        assert!(opened.loaded.is_none() && opened.problem.is_none());
+        state.write(vec![record::zone(&gone, Some(&published(1)), None)]);
+        for batch in 0..100 {
+            state.write(
+                (0..1000).map(|number| record::zone(&apex, Some(&published(batch * 1000 + number)), None)).collect(),
+            );
+        }
+        state.write(vec![record::zone(&gone, None, None)]);
+        drop(state);
+        let path = folder.path().join(FILE);
+        // They are more octets than that by half. It is written anew at the end, and on a slow machine before: then what came behind
+        // is left.
+        let octets = fs::metadata(&path).expect("it is there").len();
+        assert!(octets < APPENDED_OCTETS_MIN as u64 + 1000, "100,000 changes of one key took {octets} octets");
+
+        let (state, opened) = LastGood::open(folder.path(), &domains("v3.example", None)).expect("usable");
+        assert_eq!((serial(&opened, &apex), serial(&opened, &gone)), (Some(99_999), None));
+        state.write(vec![record::zone(&apex, Some(&published(100_000)), None)]);
+        drop(state);
+
+        // A flipped bit in what was appended is no torn end: nothing older than what was served is taken for it.
+        let whole = fs::read(&path).expect("it is there");
+        let mut damaged = whole.clone();
+        *damaged.last_mut().expect("not empty") ^= 1;
+        fs::write(&path, damaged).expect("written");
+        let (state, opened) = LastGood::open(folder.path(), &domains("v3.example", None)).expect("usable");
+        let aside = folder.path().join("last-good.damaged");
+        assert!(opened.loaded.is_none() && opened.problem.expect("told").contains("damaged at octet"));
+        assert!(opened.aside.as_ref() == Some(&aside) && aside.exists());
+        drop(state);
+        fs::write(&path, whole).expect("written");
+
+        // Half a frame at the end, as a crash leaves one, is cut off and told, and what follows is read again.
+        let mut torn = fs::read(&path).expect("it is there");
+        torn.extend_from_slice(&[9; 11]);
+        fs::write(&path, torn).expect("written");
+        let (state, opened) = LastGood::open(folder.path(), &domains("v3.example", None)).expect("usable");
+        assert_eq!(serial(&opened, &apex), Some(100_000));
+        assert!(opened.problem.is_some());
+        state.write(vec![record::zone(&apex, Some(&published(100_001)), None)]);
+        drop(state);
+        let (state, opened) = LastGood::open(folder.path(), &domains("v3.example", None)).expect("usable");
+        assert_eq!((serial(&opened, &apex), opened.problem), (Some(100_001), None));
+        drop(state);
+
+        // The state of another platform is not ours.
+        let Err(error) = LastGood::open(folder.path(), &domains("other.example", None)) else { panic!("it is used") };
+        assert!(error.to_string().contains("--domain") && error.to_string().contains("v3.example"), "{error}");
+        assert!(path.exists());
+        let (_, opened) = LastGood::open(folder.path(), &domains("other.example", Some("v3.example"))).expect("usable");
+        assert!(opened.loaded.is_none() && opened.problem.expect("told").contains("v3.example"));
+    }
+}

@@ -1,0 +1,323 @@
+//! The states of one zone, and which of them is published under which serial. Pure.
+//!
+//! All name servers see the same objects change in the same order, though not at the same moment, and the leading
+//! controller writes into the zone's `Zone` object which serial belongs to which state ([`crate::controller::ledger`]). A
+//! state is known by its digest. A timeline holds the state that is published, and the steps since:
+//!
+//! ```text
+//!   published ──step──► s1 ──step──► s2 ──step──► s3 (what the objects say now)
+//!       │                            │
+//!    serial 7                  ledger: serial 8 is s2        ⇒ publish s2 under 8; s3 waits for its serial
+//! ```
+//!
+//! So an equal serial means equal contents on every name server, whatever their lag. Where the ledger says nothing of any
+//! state for [`LEDGER_PATIENCE`], the newest one is published under a *provisional* serial of our own: answers that are
+//! right matter more than serials that agree. The ledger's serial is taken over later, as soon as it is the newer one.
+//! A serial never goes back (RFC 1982 §3.2), restarts included, since the last one is part of the last-good state.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::compiler::Digest;
+use signpost_dns::zone::Serial;
+
+/// How long a state waits for its serial. A write to the API takes some milliseconds; a second is what a change may be late
+/// when no controller leads.
+pub const LEDGER_PATIENCE: Duration = Duration::from_secs(1);
+/// Most steps that wait. Beyond, all are published at once: some seconds of the fastest bulk load.
+pub const STEPS_MAX: usize = 65_536;
+/// How far below the clock the first provisional serial of a zone is, in seconds: so far that the ledger's, which is the
+/// clock's, is newer whatever the difference between the clocks, and is taken over.
+const FIRST_PROVISIONAL_LAG: u64 = 86_400;
+
+/// What is published of a zone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Published {
+    /// The SOA's serial.
+    pub serial: Serial,
+    /// Which state of the objects it is.
+    pub digest: Digest,
+    /// Under which configuration it was made.
+    pub config: Digest,
+    /// Whether the serial is our own, not the ledger's.
+    pub provisional: bool,
+}
+
+/// The states of one zone, with what leads from one to the next as `S`.
+#[derive(Debug, Clone)]
+pub struct Timeline<S> {
+    published: Option<Published>,
+    /// Whether that is answered from in this process; not so after a restart, or while a zone file has the apex.
+    served: bool,
+    /// The state before the first step: the published one, or what was there when the zone came to be known.
+    start: Digest,
+    start_at: Instant,
+    steps: VecDeque<Step<S>>,
+    /// What the ledger says, newest first.
+    ledger: Arc<[(Serial, Digest)]>,
+    /// A serial that others may know the zone by from before; a provisional one is newer.
+    before: Option<Serial>,
+}
+
+#[derive(Debug, Clone)]
+struct Step<S> {
+    what: S,
+    digest: Digest,
+    at: Instant,
+}
+
+/// What is to be done with a zone now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Decision {
+    /// What is published is what should be.
+    Nothing,
+    /// Ask again when the ledger has said more, or at that time.
+    WaitUntil(Instant),
+    /// Apply the first `steps` steps and publish.
+    Publish {
+        /// How many steps; none: the same records under another serial, or another configuration.
+        steps: usize,
+        /// Under which serial.
+        serial: Serial,
+        /// Whether that is our own.
+        provisional: bool,
+    },
+}
+
+impl<S> Timeline<S> {
+    /// A zone of the state `start`; `last` is what was published of it before a restart.
+    pub fn new(start: Digest, last: Option<Published>, now: Instant) -> Self {
+        Timeline {
+            published: last,
+            served: false,
+            start,
+            start_at: now,
+            steps: VecDeque::new(),
+            ledger: Arc::default(),
+            before: None,
+        }
+    }
+
+    /// Before it was made of objects the zone was served under `serial`.
+    pub fn set_before(&mut self, serial: Option<Serial>) {
+        self.before = serial;
+    }
+
+    /// The objects have come to another state.
+    pub fn push(&mut self, what: S, digest: Digest, at: Instant) {
+        self.steps.push_back(Step { what, digest, at });
+    }
+
+    /// Takes what the ledger says of the zone, newest first.
+    pub fn set_ledger(&mut self, versions: Arc<[(Serial, Digest)]>) {
+        self.ledger = versions;
+    }
+
+    /// What is published, as far as is known.
+    pub fn published(&self) -> Option<&Published> {
+        self.published.as_ref()
+    }
+
+    /// Whether what is published is answered from.
+    pub fn is_served(&self) -> bool {
+        self.served
+    }
+
+    /// What was published before a restart is answered from already.
+    pub fn set_served(&mut self) {
+        self.served = true;
+    }
+
+    /// What was published is not answered from any more.
+    pub fn unserve(&mut self) {
+        self.served = false;
+    }
+
+    /// The state that the objects are in now.
+    pub fn digest(&self) -> Digest {
+        self.steps.back().map_or(self.start, |step| step.digest)
+    }
+
+    /// How many steps wait.
+    pub fn waiting(&self) -> usize {
+        self.steps.len()
+    }
+
+    /// What is to be done, where `config` is the digest of the configuration of now.
+    pub fn decide(&self, config: Digest, now: Instant, unix_now: u64) -> Decision {
+        if let Some((steps, serial)) = self.named_by_ledger() {
+            return Decision::Publish { steps, serial, provisional: false };
+        }
+        let own = |serial| Decision::Publish { steps: self.steps.len(), serial, provisional: true };
+        let Some(published) = &self.published else {
+            let deadline = self.start_at + LEDGER_PATIENCE;
+            if now < deadline && self.steps.len() < STEPS_MAX {
+                return Decision::WaitUntil(deadline);
+            }
+            // The ledger knows the zone, but not this state: ours comes after what others may have published.
+            let newest = self.ledger.first().map(|(serial, _)| Serial(serial.0.wrapping_add(1)));
+            let lagging = unix_now.saturating_sub(FIRST_PROVISIONAL_LAG);
+            let first = self.before.map_or(Serial(lagging as u32), |before| Serial::next(before, lagging));
+            return own(newest.unwrap_or(first));
+        };
+        let next = Serial(published.serial.0.wrapping_add(1));
+        if self.digest() == published.digest {
+            return match (published.config == config, self.steps.len()) {
+                (true, 0) if self.served => Decision::Nothing,
+                // There and back again.
+                (true, steps) => {
+                    let (serial, provisional) = (published.serial, published.provisional);
+                    Decision::Publish { steps, serial, provisional }
+                }
+                (false, _) => own(next),
+            };
+        }
+        // The ledger means this state, but by a serial that we are past. It will not name another for it.
+        if self.ledger.first().is_some_and(|(_, digest)| *digest == self.digest()) {
+            return own(next);
+        }
+        let deadline = self.steps.front().map_or(self.start_at, |step| step.at) + LEDGER_PATIENCE;
+        if now < deadline && self.steps.len() < STEPS_MAX {
+            return Decision::WaitUntil(deadline);
+        }
+        own(next)
+    }
+
+    /// What is to be done at once after a restart: what was served then is served again, changed or not.
+    pub fn resume(&self, config: Digest) -> Decision {
+        match &self.published {
+            Some(last) if last.config == config && last.digest == self.digest() && self.served => Decision::Nothing,
+            Some(last) if last.config == config && last.digest == self.digest() => {
+                Decision::Publish { steps: self.steps.len(), serial: last.serial, provisional: last.provisional }
+            }
+            Some(last) => Decision::Publish {
+                steps: self.steps.len(),
+                serial: Serial(last.serial.0.wrapping_add(1)),
+                provisional: true,
+            },
+            None => Decision::Nothing,
+        }
+    }
+
+    /// The newest version of the ledger that is newer than what is published and is one of our states, with the number of
+    /// steps that lead to it.
+    fn named_by_ledger(&self) -> Option<(usize, Serial)> {
+        for &(serial, digest) in &*self.ledger {
+            // Versions are newest first: none after this one is newer either.
+            if self.published.as_ref().is_some_and(|published| !serial.is_after(published.serial)) {
+                return None;
+            }
+            if let Some(at) = self.steps.iter().rposition(|step| step.digest == digest) {
+                return Some((at + 1, serial));
+            }
+            if self.start == digest {
+                return Some((0, serial));
+            }
+        }
+        None
+    }
+
+    /// The zone was published as decided. Returns the steps that were part of it, oldest first.
+    pub fn publish(&mut self, steps: usize, published: Published) -> impl Iterator<Item = S> {
+        self.start = steps.checked_sub(1).map_or(self.start, |last| self.steps[last].digest);
+        debug_assert_eq!(self.start, published.digest, "a state is published under its own digest");
+        self.published = Some(published);
+        self.served = true;
+        self.steps.drain(..steps).map(|step| step.what)
+    }
+
+    /// The digest of the state that `steps` steps lead to.
+    pub fn digest_after(&self, steps: usize) -> Digest {
+        steps.checked_sub(1).map_or(self.start, |last| self.steps[last].digest)
+    }
+
+    /// The first `count` steps that wait, oldest first.
+    pub fn steps(&self, count: usize) -> impl DoubleEndedIterator<Item = &S> {
+        self.steps.range(..count).map(|step| &step.what)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CONFIG: Digest = Digest(0);
+
+    struct Case {
+        published: Option<(u32, u128)>,
+        start: u128,
+        steps: &'static [u128],
+        ledger: &'static [(u32, u128)],
+        /// At once, and when the patience is over: `(steps, serial, provisional)`; `None`: wait or nothing.
+        at_once: Option<(usize, u32, bool)>,
+        at_last: Option<(usize, u32, bool)>,
+    }
+
+    #[test]
+    fn decisions() {
+        let unix_now = 1_000_000;
+        #[rustfmt::skip]
+        let cases = [
+            ("new, known", Case { published: None, start: 1, steps: &[], ledger: &[(7, 1)], at_once: Some((0, 7, false)), at_last: Some((0, 7, false)) }),
+            ("new, unknown to the ledger", Case { published: None, start: 1, steps: &[], ledger: &[], at_once: None, at_last: Some((0, 913_600, true)) }),
+            ("new, other states known", Case { published: None, start: 1, steps: &[], ledger: &[(7, 2)], at_once: None, at_last: Some((0, 8, true)) }),
+            ("up to date", Case { published: Some((7, 1)), start: 1, steps: &[], ledger: &[(7, 1)], at_once: None, at_last: None }),
+            ("the next", Case { published: Some((7, 1)), start: 1, steps: &[2], ledger: &[(8, 2), (7, 1)], at_once: Some((1, 8, false)), at_last: Some((1, 8, false)) }),
+            ("up to the named one", Case { published: Some((7, 1)), start: 1, steps: &[2, 3, 4], ledger: &[(8, 3), (7, 1)], at_once: Some((2, 8, false)), at_last: Some((2, 8, false)) }),
+            ("the newest of the named", Case { published: Some((7, 1)), start: 1, steps: &[2, 3, 4], ledger: &[(10, 5), (9, 3), (8, 2)], at_once: Some((2, 9, false)), at_last: Some((2, 9, false)) }),
+            ("unnamed", Case { published: Some((7, 1)), start: 1, steps: &[2], ledger: &[(7, 1)], at_once: None, at_last: Some((1, 8, true)) }),
+            ("an old name of the same state is not its new one", Case { published: Some((8, 2)), start: 2, steps: &[1], ledger: &[(8, 2), (7, 1)], at_once: None, at_last: Some((1, 9, true)) }),
+            ("the same state, newly named", Case { published: Some((7, 1)), start: 1, steps: &[2, 1], ledger: &[(9, 1), (8, 2), (7, 1)], at_once: Some((2, 9, false)), at_last: Some((2, 9, false)) }),
+            ("there and back", Case { published: Some((7, 1)), start: 1, steps: &[2, 1], ledger: &[(7, 1)], at_once: Some((2, 7, false)), at_last: Some((2, 7, false)) }),
+            ("ahead of the ledger", Case { published: Some((9, 1)), start: 1, steps: &[2], ledger: &[(8, 2)], at_once: Some((1, 10, true)), at_last: Some((1, 10, true)) }),
+            ("restart after a change", Case { published: Some((7, 1)), start: 2, steps: &[], ledger: &[], at_once: None, at_last: Some((0, 8, true)) }),
+            ("serials wrap", Case { published: Some((u32::MAX, 1)), start: 1, steps: &[2], ledger: &[(0, 2)], at_once: Some((1, 0, false)), at_last: Some((1, 0, false)) }),
+        ];
+        for (what, case) in cases {
+            let start = Instant::now();
+            let last = case.published.map(|(serial, digest)| Published {
+                serial: Serial(serial),
+                digest: Digest(digest),
+                config: CONFIG,
+                provisional: false,
+            });
+            let mut timeline = Timeline::new(Digest(case.start), last, start);
+            timeline.served = last.is_some();
+            case.steps.iter().for_each(|digest| timeline.push((), Digest(*digest), start));
+            timeline
+                .set_ledger(case.ledger.iter().map(|(serial, digest)| (Serial(*serial), Digest(*digest))).collect());
+            for (now, expected) in [(start, case.at_once), (start + LEDGER_PATIENCE, case.at_last)] {
+                let decided = match timeline.decide(CONFIG, now, unix_now) {
+                    Decision::Publish { steps, serial, provisional } => Some((steps, serial.0, provisional)),
+                    Decision::Nothing | Decision::WaitUntil(_) => None,
+                };
+                assert_eq!(decided, expected, "{what}, after {:?}", now - start);
+            }
+        }
+    }
+
+    #[test]
+    fn the_first_provisional_serial_is_newer_than_a_files() {
+        let start = Instant::now();
+        for (before, expected) in [(None, 913_600), (Some(7), 913_600), (Some(2_000_000), 2_000_001)] {
+            let mut timeline: Timeline<()> = Timeline::new(Digest(1), None, start);
+            timeline.set_before(before.map(Serial));
+            let decision = timeline.decide(CONFIG, start + LEDGER_PATIENCE, 1_000_000);
+            let own = Decision::Publish { steps: 0, serial: Serial(expected), provisional: true };
+            assert_eq!(decision, own, "{before:?}");
+        }
+    }
+
+    #[test]
+    fn another_configuration_moves_the_serial() {
+        let now = Instant::now();
+        let published = Published { serial: Serial(7), digest: Digest(1), config: CONFIG, provisional: false };
+        let mut timeline: Timeline<()> = Timeline::new(Digest(1), Some(published), now);
+        let same = Decision::Publish { steps: 0, serial: Serial(7), provisional: false };
+        assert_eq!((timeline.decide(CONFIG, now, 0), timeline.resume(CONFIG)), (same, same), "it is not served yet");
+        timeline.set_ledger(Arc::from([(Serial(7), Digest(1))]));
+        let decision = timeline.decide(Digest(9), now, 0);
+        assert_eq!(decision, Decision::Publish { steps: 0, serial: Serial(8), provisional: true });
+    }
+}

@@ -1,0 +1,311 @@
+//! The watch of the zones folder: when something in it has changed, and which of its files are being written.
+//!
+//! A program that writes a file in place opens it, writes as often as it likes and closes it; only then is the file whole.
+//! The system tells of each of these steps in the folder itself, so a file is whole there when it was closed, or when it
+//! came by a rename. Of what lies elsewhere, such as an included file in a folder below or what a link leads to, it tells
+//! nothing: such a file is whole when it is another file than before, or was last changed some seconds ago.
+//!
+//! What the system told of is gathered by file name, so that only those files are looked at. A link or a folder that changed,
+//! as when a ConfigMap is mounted anew, may lead to any file: then all are.
+
+use std::collections::{BTreeSet, HashMap};
+use std::ffi::OsString;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use notify::event::{AccessKind, AccessMode, CreateKind, EventKind, ModifyKind};
+use notify::{Event, RecommendedWatcher, RecursiveMode, Watcher};
+use tokio::sync::mpsc;
+
+use signpost_dns::zonefile::folder::{Stamp, is_zone_file};
+
+/// How long after a write a file that was not closed is taken for whole nevertheless: who writes seldom, and never closes,
+/// is heard too. Longer than the pauses of a copy over a slow line.
+const WRITTEN: Duration = Duration::from_secs(5);
+/// How long after a write the system's word of it may be under way; times of files go in steps of up to 10 ms.
+pub(super) const UNDER_WAY: Duration = Duration::from_millis(10);
+/// So many names are gathered at most; beyond it all files are looked at.
+const NAMES_MAX: usize = 4096;
+
+/// A watch of one folder, for as long as it lives.
+pub(super) struct Watch {
+    folder: PathBuf,
+    changed: mpsc::Sender<()>,
+    writes: Arc<Writes>,
+    /// Device and inode of what is watched: another folder may come to have its name.
+    watched: Option<(u64, u64)>,
+    watcher: Option<RecommendedWatcher>,
+}
+
+/// Which files of the folder are being written.
+pub(super) struct Writes {
+    folder: PathBuf,
+    /// The folder as the system calls it.
+    told_as: PathBuf,
+    word: Mutex<Word>,
+    /// Whether the system tells of the folder's files.
+    is_told: AtomicBool,
+}
+
+/// What the system said, by the names of files in the folder.
+#[derive(Default)]
+struct Word {
+    /// When each file that is open was written last.
+    open: HashMap<OsString, Instant>,
+    told: Told,
+}
+
+/// The changes since they were last taken up.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Told {
+    /// The files that changed.
+    pub(super) names: BTreeSet<OsString>,
+    /// Zone files among them that went and did not come again.
+    gone: BTreeSet<OsString>,
+    /// Whether any file may have changed.
+    pub(super) is_all: bool,
+}
+
+impl Watch {
+    /// Watches `folder` and says to `changed` that there is something to read.
+    pub(super) fn new(folder: &Path, changed: mpsc::Sender<()>) -> Self {
+        let told_as = std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned());
+        let writes =
+            Writes { folder: folder.to_owned(), told_as, word: Mutex::default(), is_told: AtomicBool::new(false) };
+        let (folder, writes) = (folder.to_owned(), Arc::new(writes));
+        let mut watch = Watch { folder, changed, writes, watched: None, watcher: None };
+        watch.renew();
+        watch
+    }
+
+    /// What is being written.
+    pub(super) fn writes(&self) -> Arc<Writes> {
+        self.writes.clone()
+    }
+
+    /// Watches the folder of now, if that is another one than was watched. Where the system cannot, the reason is logged, and
+    /// changes are only found by looking. Returns whether it is another one.
+    pub(super) fn renew(&mut self) -> bool {
+        let Ok(metadata) = std::fs::metadata(&self.folder) else { return false };
+        let now = Some((metadata.dev(), metadata.ino()));
+        if now == self.watched {
+            return false;
+        }
+        let (changed, writes) = (self.changed.clone(), self.writes.clone());
+        let watcher = notify::recommended_watcher(move |event: notify::Result<Event>| {
+            if event.is_ok_and(|event| writes.take(&event)) {
+                // One that is in the channel already stands for this one as well.
+                let _ = changed.try_send(());
+            }
+        });
+        let watching = watcher.and_then(|mut watcher| {
+            watcher.watch(&self.writes.told_as, RecursiveMode::NonRecursive)?;
+            Ok(watcher)
+        });
+        self.watched = now;
+        self.writes.is_told.store(watching.is_ok(), Ordering::Relaxed);
+        self.watcher = watching
+            .map_err(|error| {
+                let folder = self.folder.display();
+                tracing::warn!(%folder, %error, "changes of the zones folder are only noticed by looking every few seconds");
+            })
+            .ok();
+        true
+    }
+}
+
+impl Writes {
+    fn word(&self) -> MutexGuard<'_, Word> {
+        // Names and times are whole whatever happened.
+        self.word.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes up what the system tells, and returns whether there may be something to read.
+    fn take(&self, event: &Event) -> bool {
+        let is_write = match event.kind {
+            // Reading the folder is an event, too, and would never end.
+            EventKind::Access(kind) if kind != AccessKind::Close(AccessMode::Write) => return false,
+            EventKind::Modify(ModifyKind::Data(_)) => true,
+            // A link has no writer.
+            EventKind::Create(CreateKind::File) => event.paths.iter().all(|path| is_single_file(path)),
+            _ => false,
+        };
+        let mut word = self.word();
+        word.told.is_all |= event.need_rescan() || event.paths.is_empty();
+        for path in &event.paths {
+            let name = path.file_name().filter(|_| path.parent() == Some(&self.told_as));
+            match name {
+                Some(name) if is_write => drop(word.open.insert(name.to_owned(), Instant::now())),
+                Some(name) => {
+                    word.open.remove(name);
+                    word.told.take(name.to_owned(), path);
+                }
+                // The folder itself.
+                None => word.told.is_all = true,
+            }
+        }
+        !is_write
+    }
+
+    /// What changed since this was last asked.
+    pub(super) fn told(&self) -> Told {
+        std::mem::take(&mut self.word().told)
+    }
+
+    /// Whether a zone file went: another may be about to take its place.
+    pub(super) fn is_gone(&self) -> bool {
+        !self.word().told.gone.is_empty()
+    }
+
+    /// Forgets files that nobody has written for long.
+    pub(super) fn forget_old(&self) {
+        self.word().open.retain(|_, written| written.elapsed() < WRITTEN);
+    }
+
+    /// Whether a file that is new, or was `before` and is `now` another, can be read.
+    pub(super) fn is_whole(&self, path: &Path, before: Option<&Stamp>, now: &Stamp) -> bool {
+        let is_link = || path.symlink_metadata().is_ok_and(|metadata| metadata.is_symlink());
+        if self.is_told.load(Ordering::Relaxed) && path.parent() == Some(&self.folder) && !is_link() {
+            let name = path.file_name().unwrap_or_default();
+            let is_written = self.word().open.get(name).is_some_and(|written| written.elapsed() < WRITTEN);
+            return !is_written && !is_younger(now, UNDER_WAY);
+        }
+        before.is_some_and(|before| before.inode != now.inode) || !is_younger(now, WRITTEN)
+    }
+}
+
+impl Told {
+    /// The file `name` at `path` came, changed or went.
+    fn take(&mut self, name: OsString, path: &Path) {
+        let metadata = path.symlink_metadata().ok();
+        if metadata.is_none() && is_zone_file(&name) {
+            self.gone.insert(name.clone());
+        } else {
+            self.gone.remove(&name);
+        }
+        // Any zone file may be reached through it.
+        self.is_all |= metadata.is_some_and(|metadata| !metadata.is_file()) && !is_zone_file(&name);
+        self.names.insert(name);
+        self.is_all |= self.names.len() > NAMES_MAX;
+        if self.is_all {
+            self.names.clear();
+        }
+    }
+}
+
+/// Whether it is a file with one name, and no link.
+fn is_single_file(path: &Path) -> bool {
+    path.symlink_metadata().is_ok_and(|metadata| metadata.is_file() && metadata.nlink() == 1)
+}
+
+/// Whether the last change of a file is not `age` ago. Times to come are no news: they stay.
+fn is_younger(stamp: &Stamp, age: Duration) -> bool {
+    let modified = u64::try_from(stamp.modified).ok();
+    let modified = modified.map(|nanoseconds| SystemTime::UNIX_EPOCH + Duration::from_nanos(nanoseconds));
+    modified.and_then(|modified| modified.elapsed().ok()).is_some_and(|elapsed| elapsed < age)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use notify::event::{DataChange, RenameMode};
+
+    fn stamp(path: &Path) -> Stamp {
+        Stamp::of(&path.metadata().expect("it is there"))
+    }
+
+    /// A file in the folder and one below, both last changed `age` ago.
+    fn files(age: Duration) -> (tempfile::TempDir, Writes, [PathBuf; 2]) {
+        let folder = tempfile::tempdir().expect("a folder");
+        std::fs::create_dir(folder.path().join("sub")).expect("a folder");
+        let paths = ["a.zone", "sub/hosts"].map(|file| folder.path().join(file));
+        for path in &paths {
+            let file = std::fs::File::create(path).expect("a file");
+            file.set_modified(SystemTime::now() - age).expect("its time is set");
+        }
+        let (path, is_told) = (folder.path().to_owned(), AtomicBool::new(true));
+        let writes = Writes { folder: path.clone(), told_as: path, word: Mutex::default(), is_told };
+        (folder, writes, paths)
+    }
+
+    const DATA: EventKind = EventKind::Modify(ModifyKind::Data(DataChange::Any));
+    const CLOSED: EventKind = EventKind::Access(AccessKind::Close(AccessMode::Write));
+
+    #[test]
+    fn a_file_is_whole_when_it_is_closed_or_comes_by_a_rename() {
+        let (_folder, writes, [path, _]) = files(Duration::from_secs(1));
+        let tell = |kind| writes.take(&Event::new(kind).add_path(path.clone()));
+        let is_whole = || writes.is_whole(&path, None, &stamp(&path));
+        assert!(is_whole());
+        for (kind, tells, whole) in [
+            (EventKind::Create(CreateKind::File), false, false),
+            (DATA, false, false),
+            (EventKind::Access(AccessKind::Open(AccessMode::Any)), false, false),
+            (CLOSED, true, true),
+            (DATA, false, false),
+            (EventKind::Modify(ModifyKind::Name(RenameMode::To)), true, true),
+        ] {
+            assert_eq!((tell(kind), is_whole()), (tells, whole), "{kind:?}");
+        }
+        tell(DATA);
+        let written = Instant::now().checked_sub(WRITTEN).expect("the machine is up for longer");
+        writes.word().open.insert("a.zone".into(), written);
+        assert!(is_whole(), "nobody has written for long");
+        writes.forget_old();
+        assert!(writes.word().open.is_empty());
+    }
+
+    #[test]
+    fn what_nobody_tells_of_is_whole_when_it_is_another_or_old() {
+        let (folder, writes, [path, below]) = files(Duration::from_secs(1));
+        let other = Stamp { inode: (0, 0), ..stamp(&below) };
+        assert!(!writes.is_whole(&below, None, &stamp(&below)));
+        assert!(!writes.is_whole(&below, Some(&Stamp { octets: 7, ..stamp(&below) }), &stamp(&below)));
+        assert!(writes.is_whole(&below, Some(&other), &stamp(&below)));
+        let link = folder.path().join("b.zone");
+        std::os::unix::fs::symlink(&below, &link).expect("a link");
+        assert!(!writes.is_whole(&link, None, &stamp(&link)), "writes of what it leads to are not told");
+        assert!(
+            writes.take(&Event::new(EventKind::Create(CreateKind::File)).add_path(link)),
+            "a link is whole at once"
+        );
+        writes.is_told.store(false, Ordering::Relaxed);
+        assert!(!writes.is_whole(&path, None, &stamp(&path)));
+        let (_folder, writes, [_, below]) = files(WRITTEN);
+        assert!(writes.is_whole(&below, None, &stamp(&below)));
+    }
+
+    #[test]
+    fn what_changed_is_gathered_by_name() {
+        let (folder, writes, [path, _]) = files(Duration::from_secs(1));
+        let tell = |kind, name: &str| writes.take(&Event::new(kind).add_path(folder.path().join(name)));
+        let names = |names: &[&str]| names.iter().map(OsString::from).collect::<BTreeSet<_>>();
+        const REMOVED: EventKind = EventKind::Remove(notify::event::RemoveKind::File);
+        tell(CLOSED, "a.zone");
+        tell(CLOSED, "hosts");
+        assert!(!writes.is_gone());
+        assert_eq!(writes.told(), Told { names: names(&["a.zone", "hosts"]), ..Told::default() });
+        assert_eq!(writes.told(), Told::default());
+
+        std::fs::remove_file(&path).expect("removed");
+        tell(REMOVED, "a.zone");
+        assert!(writes.is_gone());
+        std::fs::write(&path, "").expect("written");
+        tell(CLOSED, "a.zone");
+        assert!(!writes.is_gone(), "it came again");
+        tell(REMOVED, "4913");
+        assert!(!writes.is_gone() && !writes.told().is_all, "no zone file");
+
+        tell(CLOSED, "sub");
+        assert!(writes.told().is_all, "a folder: links may lead through it");
+        assert!(writes.take(&Event::new(CLOSED).add_path(folder.path().into())));
+        assert!(writes.told().is_all, "the folder itself");
+        for n in 0..=NAMES_MAX {
+            tell(CLOSED, &format!("{n}.zone"));
+        }
+        assert_eq!(writes.told().names, BTreeSet::new(), "too many to count");
+    }
+}

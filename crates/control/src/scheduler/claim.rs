@@ -1,0 +1,190 @@
+//! Claims on names: creating the NameClaim is the lock.
+//!
+//! A claim that exists already may still be ours: by an earlier try, by an earlier Route of the same namespace and name
+//! (also while the name is in quarantine, which is what quarantine is for), or because it was let go and its quarantine is
+//! over. Then it is taken over by a write that carries the resourceVersion read.
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::Api;
+use kube::api::{ObjectMeta, PostParams};
+
+use crate::client::write;
+use signpost_api::names::{host_claim_name, label_claim_name};
+use signpost_api::v1alpha1::name_claim::{
+    CLAIM_LABEL, CLAIM_LABEL_HOST, CLAIM_LABEL_LABEL, ClaimKind, Holder, NameClaim, NameClaimSpec,
+};
+use signpost_api::v1alpha1::route::Route;
+
+/// How often others may come between reading and writing a claim, before the attempt is given up.
+const RACES_MAX: u32 = 5;
+
+/// Whose the name is now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Claimed {
+    /// The holder's that asked.
+    Ours,
+    /// This other one's, or in quarantine after it.
+    Taken(Holder),
+    /// A host that is kept until then for a Route of another namespace or name, which was deleted.
+    Reserved(Timestamp),
+    /// It overlaps a host that another namespace holds. Our own server says so, whatever the scheduler knew.
+    Overlaps,
+    /// The holder that asked does not exist any more.
+    Gone,
+}
+
+/// Claims `value` for `holder`.
+pub async fn claim(
+    client: &kube::Client,
+    kind: ClaimKind,
+    value: &str,
+    holder: &Holder,
+    now: Timestamp,
+) -> kube::Result<Claimed> {
+    let api: Api<NameClaim> = Api::all(client.clone());
+    let routes: Api<Route> = Api::namespaced(client.clone(), &holder.namespace);
+    let fresh = new_claim(kind, value, holder, now);
+    let name = fresh.metadata.name.clone().unwrap_or_default();
+    let parameters = PostParams::default();
+    let mut races = 0;
+    loop {
+        let refused = match write::create(client, None, &fresh).await {
+            Ok(()) => return Ok(Claimed::Ours),
+            Err(kube::Error::Api(status)) if status.code == 409 => kube::Error::Api(status),
+            Err(error) if is_overlap(&error) => return Ok(Claimed::Overlaps),
+            Err(error) => return Err(error),
+        };
+        if let Some(found) = api.get_opt(&name).await? {
+            match judge(&found.spec, holder, now) {
+                Verdict::Ours => return Ok(Claimed::Ours),
+                Verdict::Taken => {
+                    let until = found.spec.quarantine_until.filter(|_| kind == ClaimKind::Host);
+                    return Ok(until.map_or(Claimed::Taken(found.spec.holder), |until| Claimed::Reserved(until.0)));
+                }
+                Verdict::Adopt => {
+                    // The claim was read first and is written last: were this Route replaced by a newer one in between, the
+                    // newer one's claim would have changed the version. Without this a late try for the older one, by a
+                    // scheduler that does not know yet, could take the name from under the newer one.
+                    let live = routes.get_opt(&holder.name).await?;
+                    if live.is_none_or(|route| route.metadata.uid.as_deref() != Some(&holder.uid)) {
+                        return Ok(Claimed::Gone);
+                    }
+                    let mut adopted = fresh.clone();
+                    adopted.metadata = found.metadata;
+                    match api.replace(&name, &parameters, &adopted).await {
+                        Ok(_) => return Ok(Claimed::Ours),
+                        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
+                        Err(error) if is_overlap(&error) => return Ok(Claimed::Overlaps),
+                        Err(error) => return Err(error),
+                    }
+                }
+            }
+        }
+        races += 1;
+        if races > RACES_MAX {
+            return Err(refused);
+        }
+    }
+}
+
+/// Whether there is a claim already, of the first of these names that `holder` can have: so that it adds none to the ledger.
+pub async fn has_a_claim(
+    client: &kube::Client,
+    names: impl Iterator<Item = String>,
+    holder: &Holder,
+    now: Timestamp,
+) -> kube::Result<bool> {
+    let api: Api<NameClaim> = Api::all(client.clone());
+    for name in names {
+        match api.get_opt(&name).await? {
+            None => return Ok(false),
+            Some(found) if judge(&found.spec, holder, now) != Verdict::Taken => return Ok(true),
+            Some(_) => {}
+        }
+    }
+    // None is left, which is found out, and told, by whoever claims them.
+    Ok(true)
+}
+
+/// Whether the server refuses the claim for what it claims.
+fn is_overlap(error: &kube::Error) -> bool {
+    let kube::Error::Api(status) = error else { return false };
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    status.code == 422 && causes.into_iter().any(|cause| cause.field == "spec.value")
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    Ours,
+    Adopt,
+    Taken,
+}
+
+fn judge(claim: &NameClaimSpec, holder: &Holder, now: Timestamp) -> Verdict {
+    let same_route = claim.holder.namespace == holder.namespace && claim.holder.name == holder.name;
+    let is_held = claim.released_at.is_none();
+    let in_quarantine = claim.quarantine_until.as_ref().is_some_and(|until| until.0 > now);
+    match (is_held, same_route) {
+        (true, true) if claim.holder.uid == holder.uid => Verdict::Ours,
+        (_, true) => Verdict::Adopt,
+        (false, false) if !in_quarantine => Verdict::Adopt,
+        _ => Verdict::Taken,
+    }
+}
+
+fn new_claim(kind: ClaimKind, value: &str, holder: &Holder, now: Timestamp) -> NameClaim {
+    // Names are compared without regard to case (RFC 4343), so the claim is on the lower-case one.
+    let value = value.to_ascii_lowercase();
+    let (name, label) = match kind {
+        ClaimKind::Label => (label_claim_name(&value), CLAIM_LABEL_LABEL),
+        ClaimKind::Host => (host_claim_name(&value), CLAIM_LABEL_HOST),
+    };
+    NameClaim {
+        metadata: ObjectMeta {
+            name: Some(name),
+            labels: Some([(CLAIM_LABEL.to_owned(), label.to_owned())].into()),
+            ..ObjectMeta::default()
+        },
+        spec: NameClaimSpec {
+            kind,
+            value,
+            holder: holder.clone(),
+            since: Time(now),
+            released_at: None,
+            quarantine_until: None,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn verdicts() {
+        let at = |second| Timestamp::from_second(second).expect("in range");
+        let holder = |namespace: &str, name: &str, uid: &str| Holder {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            uid: uid.to_owned(),
+        };
+        let us = holder("ns", "app", "u2");
+        for (of, released, until, verdict) in [
+            (holder("ns", "app", "u2"), None, None, Verdict::Ours),
+            (holder("ns", "app", "u1"), None, None, Verdict::Adopt),
+            (holder("ns", "app", "u1"), Some(50), Some(500), Verdict::Adopt),
+            (holder("ns", "app", "u2"), Some(50), Some(500), Verdict::Adopt),
+            (holder("ns", "other", "u3"), None, None, Verdict::Taken),
+            (holder("ns", "other", "u3"), Some(50), Some(500), Verdict::Taken),
+            (holder("ns", "other", "u3"), Some(50), Some(99), Verdict::Adopt),
+            (holder("ns", "other", "u3"), Some(50), None, Verdict::Adopt),
+            (holder("other", "app", "u3"), None, None, Verdict::Taken),
+        ] {
+            let mut claim = new_claim(ClaimKind::Label, "ns-app", &of, at(10)).spec;
+            claim.released_at = released.map(|second| Time(at(second)));
+            claim.quarantine_until = until.map(|second| Time(at(second)));
+            assert_eq!(judge(&claim, &us, at(100)), verdict, "{claim:?}");
+        }
+    }
+}

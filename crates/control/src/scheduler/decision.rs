@@ -1,0 +1,481 @@
+//! One scheduling decision: filter → score → pick → explain, as a pure function of what is known.
+
+use super::explain;
+use super::facts::RouterFacts;
+use super::filter::{Rejection, Wish, candidate, check_quota, judge};
+use super::snapshot::{Shard, Snapshot};
+use super::strategy::{Candidate, Pick, RouteName, Strategy, pick};
+use super::webhook;
+use super::webhook::message::{Answer, AskedRouter};
+use signpost_api::v1alpha1::route::{MOVE, MOVE_ANNOTATION};
+use signpost_api::v1alpha1::route_binding::Explanation;
+
+/// The Router for a route, and why.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Placement {
+    /// The Router.
+    pub router: String,
+    /// Its zone.
+    pub dns: String,
+    /// Who chose it: a strategy's name.
+    pub strategy: &'static str,
+    /// Why this one.
+    pub explanation: Explanation,
+}
+
+/// Why there is no Router for a route, as a condition says it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Nowhere {
+    /// `NoRouter`, `Unschedulable`, `QuotaExceeded` or `InvalidQuota`; of a forecast also why a host is not admitted.
+    pub reason: &'static str,
+    /// The verdicts, Router by Router, or what the namespace may not have.
+    pub message: String,
+}
+
+/// What was found of one Router.
+pub struct Verdict<'a> {
+    /// The Router.
+    pub router: &'a RouterFacts,
+    /// What is bound to it.
+    pub shard: &'a Shard,
+    /// Whether it may take the route.
+    pub fit: Fit,
+}
+
+/// Whether a Router may take the route.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fit {
+    /// It may, with this score of the strategy, if it gave one.
+    Eligible(Option<i64>),
+    /// It may, but others have not reached their soft capacity, and it has.
+    AboveSoftCapacity,
+    /// It may not.
+    Rejected(Rejection),
+}
+
+/// Chooses a Router for the route that `wish` speaks of. `instead_of` says why this strategy decides and not the webhook, if
+/// that is so.
+pub fn decide(
+    wish: &Wish<'_>,
+    snapshot: &Snapshot,
+    strategy: &dyn Strategy,
+    instead_of: Option<&str>,
+) -> Result<Placement, Nowhere> {
+    within_quota(wish, snapshot)?;
+    let mut verdicts = filter(wish, snapshot, Some(strategy));
+    prefer_below_soft_capacity(&mut verdicts);
+    let Some(best) = score(wish, &mut verdicts, strategy) else { return Err(explain::nowhere(wish, &verdicts)) };
+    Ok(placement(wish, &verdicts, best, strategy.name().as_str(), instead_of, snapshot))
+}
+
+/// Takes the Router `to`, which the route's annotation names, if it can take the route. Soft capacity and weights do not count:
+/// they are for choices, and this is none.
+pub fn decide_asked(wish: &Wish<'_>, snapshot: &Snapshot, to: &str) -> Result<Placement, Nowhere> {
+    within_quota(wish, snapshot)?;
+    let verdicts = filter(wish, snapshot, None);
+    let Some(index) = verdicts.iter().position(|verdict| verdict.router.name == to) else {
+        return Err(Nowhere { reason: "NoSuchRouter", message: format!("there is no Router {to}, where it is to be") });
+    };
+    if let Fit::Rejected(rejection) = verdicts[index].fit {
+        let message = format!("{to}, where it is to be, {}", rejection.told(wish, verdicts[index].router));
+        return Err(Nowhere { reason: rejection.reason(), message });
+    }
+    let mut placement = placement(wish, &verdicts, Pick { index, tied: 0 }, MOVE, None, snapshot);
+    placement.explanation.summary = match wish.leaving {
+        Some(from) => format!("moved from {from} to {to}, as {MOVE_ANNOTATION} asked"),
+        None => format!("placed on {to}, as {MOVE_ANNOTATION} asked"),
+    };
+    Ok(placement)
+}
+
+/// The Routers that the webhook is to choose among, at least one, and how many were looked at.
+pub fn survivors(wish: &Wish<'_>, snapshot: &Snapshot) -> Result<(Vec<AskedRouter>, usize), Nowhere> {
+    let verdicts = eligible(wish, snapshot)?;
+    let survivors = verdicts.iter().filter(|verdict| verdict.fit == Fit::Eligible(None));
+    let asked = survivors.map(|verdict| AskedRouter::new(verdict.router, verdict.shard)).collect();
+    Ok((asked, verdicts.len()))
+}
+
+/// Why a webhook's answer is not carried out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Unfit {
+    /// No Router can take the route any more.
+    Nowhere(Nowhere),
+    /// The one that it names cannot, for what follows its name.
+    Router(String),
+}
+
+/// Takes the Router that the webhook chose, if it can take the route as things are now.
+pub fn decide_as_answered(wish: &Wish<'_>, snapshot: &Snapshot, answer: &Answer) -> Result<Placement, Unfit> {
+    let mut verdicts = eligible(wish, snapshot).map_err(Unfit::Nowhere)?;
+    let Some(index) = verdicts.iter().position(|verdict| verdict.router.name == answer.router) else {
+        return Err(Unfit::Router("is gone".to_owned()));
+    };
+    match verdicts[index].fit {
+        Fit::Eligible(_) => {}
+        Fit::AboveSoftCapacity => {
+            return Err(Unfit::Router("has reached its soft capacity, and others have not".to_owned()));
+        }
+        Fit::Rejected(rejection) => {
+            return Err(Unfit::Router(rejection.told(wish, verdicts[index].router).into_owned()));
+        }
+    }
+    for verdict in &mut verdicts {
+        if verdict.fit == Fit::Eligible(None) {
+            verdict.fit = Fit::Eligible(answer.score(&verdict.router.name));
+        }
+    }
+    Ok(placement(wish, &verdicts, Pick { index, tied: 0 }, webhook::NAME, answer.reason.as_deref(), snapshot))
+}
+
+/// The verdicts before any strategy looks, at least one of them eligible.
+fn eligible<'a>(wish: &Wish<'_>, snapshot: &'a Snapshot) -> Result<Vec<Verdict<'a>>, Nowhere> {
+    within_quota(wish, snapshot)?;
+    let mut verdicts = filter(wish, snapshot, None);
+    prefer_below_soft_capacity(&mut verdicts);
+    let any = verdicts.iter().any(|verdict| verdict.fit == Fit::Eligible(None));
+    if any { Ok(verdicts) } else { Err(explain::nowhere(wish, &verdicts)) }
+}
+
+fn placement(
+    wish: &Wish<'_>,
+    verdicts: &[Verdict<'_>],
+    best: Pick,
+    strategy: &'static str,
+    remark: Option<&str>,
+    snapshot: &Snapshot,
+) -> Placement {
+    let chosen = verdicts[best.index].router;
+    Placement {
+        router: chosen.name.clone(),
+        dns: chosen.dns.clone(),
+        strategy,
+        explanation: explain::placement(wish, verdicts, best, strategy, remark, snapshot),
+    }
+}
+
+fn within_quota(wish: &Wish<'_>, snapshot: &Snapshot) -> Result<(), Nowhere> {
+    if wish.leaving.is_some() {
+        return Ok(());
+    }
+    let namespace = wish.key.namespace.as_deref().unwrap_or_default();
+    check_quota(&wish.namespace.quota, snapshot.routes_of_namespace(namespace))
+        .map_err(|over| Nowhere { reason: over.reason(), message: over.to_string() })
+}
+
+fn filter<'a>(wish: &Wish<'_>, snapshot: &'a Snapshot, strategy: Option<&dyn Strategy>) -> Vec<Verdict<'a>> {
+    let verdict = |(router, shard)| {
+        let fit = match judge(wish, router, shard, strategy) {
+            Ok(()) => Fit::Eligible(None),
+            Err(rejection) => Fit::Rejected(rejection),
+        };
+        Verdict { router, shard, fit }
+    };
+    snapshot.routers().map(verdict).collect()
+}
+
+/// Soft capacity is a preference, the same under every strategy: who is above it is chosen only when all are.
+fn prefer_below_soft_capacity(verdicts: &mut [Verdict<'_>]) {
+    let is_full = |verdict: &Verdict<'_>| verdict.router.capacity_soft.is_some_and(|soft| verdict.shard.routes >= soft);
+    let is_eligible = |verdict: &Verdict<'_>| verdict.fit == Fit::Eligible(None);
+    if verdicts.iter().any(|verdict| is_eligible(verdict) && !is_full(verdict)) {
+        for verdict in verdicts.iter_mut().filter(|verdict| is_eligible(verdict) && is_full(verdict)) {
+            verdict.fit = Fit::AboveSoftCapacity;
+        }
+    }
+}
+
+/// Writes the scores into the verdicts; the pick's index is into them.
+fn score(wish: &Wish<'_>, verdicts: &mut [Verdict<'_>], strategy: &dyn Strategy) -> Option<Pick> {
+    let is_eligible = |index: &usize| verdicts[*index].fit == Fit::Eligible(None);
+    let eligible: Vec<usize> = (0..verdicts.len()).filter(is_eligible).collect();
+    let candidates: Vec<Candidate<'_>> =
+        eligible.iter().map(|index| candidate(verdicts[*index].router, verdicts[*index].shard)).collect();
+    let namespace = wish.key.namespace.as_deref().unwrap_or_default();
+    let scores = strategy.score(RouteName { namespace, name: &wish.key.name }, &candidates);
+    let best = pick(&candidates, &scores)?;
+    for (index, score) in eligible.iter().zip(scores) {
+        verdicts[*index].fit = Fit::Eligible(Some(score));
+    }
+    Some(Pick { index: eligible[best.index], ..best })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::reflector::ObjectKey;
+    use crate::scheduler::facts::{BindingFacts, NamespaceFacts, Quota, RouteFacts};
+    use crate::scheduler::filter::tests::router;
+    use crate::scheduler::strategy::StrategyName;
+    use serde_json::json;
+    use tokio::time::Instant;
+
+    fn decide_for(name: &str, snapshot: &Snapshot, strategy: StrategyName) -> Result<Placement, Nowhere> {
+        let (route, namespace) = (RouteFacts::default(), NamespaceFacts::default());
+        let key = ObjectKey::namespaced("ns", name);
+        let wish = Wish { key: &key, route: &route, namespace: &namespace, platform_host: None, leaving: None };
+        decide(&wish, snapshot, strategy.strategy(), None)
+    }
+
+    fn bind(snapshot: &mut Snapshot, router: &str, routes: u32) {
+        for i in 0..routes {
+            let binding = BindingFacts { router: router.into(), turn: u64::from(i), ..BindingFacts::default() };
+            snapshot.bound(&ObjectKey::namespaced("old", &format!("{router}-{i}")), &binding);
+        }
+    }
+
+    #[test]
+    fn no_router_and_no_fit() {
+        let mut snapshot = Snapshot::default();
+        let nowhere = decide_for("a", &snapshot, StrategyName::RoundRobin).expect_err("there is none");
+        assert_eq!(nowhere.reason, "NoRouter");
+        snapshot.set_router(router("shard1", json!({"state": "cordoned"})));
+        snapshot.set_router(router("shard2", json!({"addresses": []})));
+        let nowhere = decide_for("a", &snapshot, StrategyName::RoundRobin).expect_err("none fits");
+        assert_eq!(nowhere.reason, "Unschedulable");
+        assert_eq!(
+            nowhere.message,
+            "none of 2 Routers can take the route: shard1 is cordoned; shard2 has no active address"
+        );
+    }
+
+    #[test]
+    fn the_explanation_tells_of_every_router() {
+        let mut snapshot = Snapshot::default();
+        for (name, spec) in [
+            ("shard1", json!({})),
+            ("shard2", json!({"state": "draining"})),
+            ("shard3", json!({})),
+            ("shard4", json!({"capacity": {"soft": 1}})),
+        ] {
+            snapshot.set_router(router(name, spec));
+        }
+        bind(&mut snapshot, "shard4", 3);
+        let placement = decide_for("a", &snapshot, StrategyName::LeastRoutes).expect("two fit");
+        assert_eq!((placement.router.as_str(), placement.dns.as_str()), ("shard1", "shard1.v3.example"));
+        let explanation = placement.explanation;
+        assert_eq!((explanation.considered, explanation.eligible), (4, 3));
+        assert_eq!(explanation.snapshot.as_deref(), Some("7"));
+        assert!(explanation.tie_break.is_some(), "shard3 was as good");
+        let told: Vec<_> = explanation
+            .routers
+            .iter()
+            .map(|verdict| (verdict.name.as_str(), verdict.eligible, verdict.reason.as_deref(), verdict.score))
+            .collect();
+        assert_eq!(
+            told,
+            [
+                ("shard1", true, None, Some(0)),
+                ("shard3", true, None, Some(0)),
+                ("shard4", true, Some("AboveSoftCapacity"), None),
+                ("shard2", false, Some("Draining"), None),
+            ]
+        );
+    }
+
+    #[test]
+    fn an_asked_router_is_taken_or_refused_for_what_it_is() {
+        let mut snapshot = Snapshot::default();
+        snapshot.set_router(router("shard1", json!({})));
+        snapshot.set_router(router("shard2", json!({"capacity": {"soft": 1, "hard": 9}, "weight": 0})));
+        snapshot.set_router(router("shard3", json!({"state": "cordoned"})));
+        bind(&mut snapshot, "shard2", 5);
+        let (route, key) = (RouteFacts::default(), ObjectKey::namespaced("ns", "a"));
+        // The namespace may not have one more; this one is no more.
+        let namespace = NamespaceFacts { quota: Quota::AtMost(0), ..NamespaceFacts::default() };
+        let wish =
+            Wish { key: &key, route: &route, namespace: &namespace, platform_host: None, leaving: Some("shard1") };
+        let placement = decide_asked(&wish, &snapshot, "shard2").expect("it has room");
+        assert_eq!((placement.router.as_str(), placement.strategy), ("shard2", "move"));
+        assert_eq!(placement.explanation.summary, "moved from shard1 to shard2, as signpost.dev/move-to asked");
+        for (to, reason) in [("shard3", "Cordoned"), ("shard4", "NoSuchRouter")] {
+            assert_eq!(decide_asked(&wish, &snapshot, to).expect_err("it cannot").reason, reason);
+        }
+        let wish = Wish { leaving: None, ..wish };
+        assert_eq!(decide_asked(&wish, &snapshot, "shard2").expect_err("a new one").reason, "QuotaExceeded");
+    }
+
+    #[test]
+    fn soft_capacity_yields_when_all_are_above_it() {
+        let mut snapshot = Snapshot::default();
+        snapshot.set_router(router("shard1", json!({"capacity": {"soft": 1}})));
+        snapshot.set_router(router("shard2", json!({"capacity": {"soft": 1}})));
+        bind(&mut snapshot, "shard1", 4);
+        bind(&mut snapshot, "shard2", 5);
+        let placement = decide_for("a", &snapshot, StrategyName::LeastRoutes).expect("both may");
+        assert_eq!(placement.router, "shard1");
+    }
+
+    #[test]
+    fn decisions_in_a_row_see_each_other() {
+        for strategy in [StrategyName::RoundRobin, StrategyName::LeastRoutes, StrategyName::Weighted] {
+            let mut snapshot = Snapshot::default();
+            for name in ["shard1", "shard2", "shard3"] {
+                snapshot.set_router(router(name, json!({"capacity": {"hard": 2}})));
+            }
+            for i in 0..6 {
+                let placement = decide_for(&format!("r{i}"), &snapshot, strategy).expect("there is room");
+                snapshot.assume(ObjectKey::namespaced("ns", &format!("r{i}")), &placement.router, Instant::now());
+            }
+            assert!(["shard1", "shard2", "shard3"].iter().all(|name| snapshot.routes(name) == 2), "{strategy}");
+            assert!(decide_for("r6", &snapshot, strategy).is_err(), "all are full");
+        }
+    }
+
+    #[test]
+    fn an_answer_is_taken_only_while_it_fits() {
+        let mut snapshot = Snapshot::default();
+        for (name, spec) in [
+            ("shard1", json!({})),
+            ("shard2", json!({"state": "cordoned"})),
+            ("shard3", json!({"capacity": {"hard": 1}})),
+            ("shard4", json!({"capacity": {"soft": 1}, "weight": 0})),
+        ] {
+            snapshot.set_router(router(name, spec));
+        }
+        bind(&mut snapshot, "shard4", 2);
+        let (route, namespace) = (RouteFacts::default(), NamespaceFacts::default());
+        let key = ObjectKey::namespaced("ns", "a");
+        let wish = Wish { key: &key, route: &route, namespace: &namespace, platform_host: None, leaving: None };
+        let (asked, considered) = survivors(&wish, &snapshot).expect("two may");
+        let names: Vec<_> = asked.iter().map(|router| router.name.as_str()).collect();
+        assert_eq!((names, considered), (vec!["shard1", "shard3"], 4));
+        let answer = |router: &str| {
+            let text =
+                json!({"router": router, "reason": "it is near", "scores": {"shard1": 5, "shard2": 9}}).to_string();
+            Answer::parse(text.as_bytes()).expect("an answer")
+        };
+        let placement = decide_as_answered(&wish, &snapshot, &answer("shard3")).expect("it may");
+        assert_eq!((placement.router.as_str(), placement.strategy), ("shard3", "webhook"));
+        assert_eq!(
+            placement.explanation.summary,
+            "webhook chose shard3 among 3 eligible of 4 Routers: it is near; above their soft capacity: 1; filtered out: 1 Cordoned"
+        );
+        let scores: Vec<_> =
+            placement.explanation.routers.iter().map(|verdict| (verdict.name.as_str(), verdict.score)).collect();
+        assert_eq!(scores, [("shard3", None), ("shard1", Some(5)), ("shard4", None), ("shard2", None)]);
+        snapshot.assume(ObjectKey::namespaced("ns", "b"), "shard3", Instant::now());
+        for (router, why) in [
+            ("shard2", "is cordoned"),
+            ("shard3", "has reached its hard capacity"),
+            ("shard4", "has reached its soft capacity, and others have not"),
+            ("shard5", "is gone"),
+        ] {
+            let unfit = decide_as_answered(&wish, &snapshot, &answer(router)).expect_err(router);
+            assert_eq!(unfit, Unfit::Router(why.to_owned()));
+        }
+        for name in ["shard1", "shard4"] {
+            snapshot.remove_router(name);
+        }
+        let unfit = decide_as_answered(&wish, &snapshot, &answer("shard1")).expect_err("none is left");
+        assert!(matches!(unfit, Unfit::Nowhere(Nowhere { reason: "Unschedulable", .. })), "{unfit:?}");
+        // Who decides instead says so.
+        snapshot.set_router(router("shard1", json!({})));
+        let strategy = StrategyName::LeastRoutes.strategy();
+        let placement = decide(&wish, &snapshot, strategy, Some("the webhook is away")).expect("one may");
+        assert_eq!(placement.strategy, "least-routes");
+        assert!(placement.explanation.summary.contains("Routers: the webhook is away; filtered out"), "{placement:?}");
+    }
+
+    #[test]
+    fn a_namespace_gets_no_more_than_its_quota() {
+        let mut snapshot = Snapshot::default();
+        snapshot.set_router(router("shard1", json!({})));
+        bind(&mut snapshot, "shard1", 5);
+        let route = RouteFacts::default();
+        let nowhere = |snapshot: &Snapshot, namespace: &str, quota: Quota| {
+            let namespaced = NamespaceFacts { quota, ..NamespaceFacts::default() };
+            let key = ObjectKey::namespaced(namespace, "a");
+            let wish = Wish { key: &key, route: &route, namespace: &namespaced, platform_host: None, leaving: None };
+            let decided = decide(&wish, snapshot, StrategyName::RoundRobin.strategy(), None);
+            decided.err().map(|nowhere| (nowhere.reason, nowhere.message))
+        };
+        assert_eq!(nowhere(&snapshot, "old", Quota::Unlimited), None);
+        assert_eq!(nowhere(&snapshot, "old", Quota::AtMost(6)), None);
+        assert_eq!(nowhere(&snapshot, "new", Quota::AtMost(1)), None);
+        let (reason, message) = nowhere(&snapshot, "old", Quota::AtMost(4)).expect("five are more than four");
+        assert_eq!(reason, "QuotaExceeded");
+        assert!(message.contains("has 5 routes") && message.contains("allows 4"), "{message}");
+        let (reason, message) = nowhere(&snapshot, "new", Quota::Unreadable("ten".to_owned())).expect("no number");
+        assert!(reason == "InvalidQuota" && message.contains("\"ten\""), "{reason}: {message}");
+        // What is assumed counts.
+        snapshot.assume(ObjectKey::namespaced("new", "b"), "shard1", Instant::now());
+        assert!(nowhere(&snapshot, "new", Quota::AtMost(1)).is_some());
+    }
+
+    /// A thousand Routers with the longest names, of every class of verdict: all classes are told of, in few octets.
+    #[test]
+    fn no_class_of_verdict_goes_unmentioned() {
+        let mut snapshot = Snapshot::default();
+        let name = |i: usize| format!("shard{i:04}.{}", ["a".repeat(61).as_str(); 3].join("."));
+        let long_dns = format!("{}.{}.{}.example", "a".repeat(63), "b".repeat(63), "c".repeat(60));
+        for i in 0..1000 {
+            let spec = match i % 12 {
+                0 | 1 => json!({"state": "cordoned"}),
+                2 => json!({"state": "draining"}),
+                3 => json!({"routeSelector": {"matchExpressions": [{"key": "x", "operator": "?"}]}}),
+                4 => json!({"routeSelector": {"matchLabels": {"tier": "lead"}}}),
+                5 => json!({"namespaceSelector": {"matchLabels": {"team": "b"}}}),
+                6 => json!({"capacity": {"hard": 0}}),
+                7 => json!({"addresses": []}),
+                8 => json!({"dns": long_dns}),
+                9 => json!({"weight": 0}),
+                10 => json!({"capacity": {"soft": 0}}),
+                11 if i == 23 => json!({"records": ["ns-a CNAME elsewhere.example."]}),
+                _ => json!({}),
+            };
+            let facts = router(&name(i), spec);
+            let dns = if i % 12 == 8 { facts.dns.clone() } else { format!("s{i}.v3.example") };
+            snapshot.set_router(RouterFacts { deleting: i % 12 == 1, is_unpublished: i == 11, dns, ..facts });
+        }
+        let (route, namespace) = (RouteFacts::default(), NamespaceFacts::default());
+        let key = ObjectKey::namespaced("ns", "a");
+        let own = Some("ns-a.s995.v3.example");
+        let mut told = String::new();
+        // A route that moves, whose Router must be served; and one whose host names its Router.
+        for (platform_host, leaving) in [(None, Some("elsewhere")), (own, None)] {
+            let wish = Wish { key: &key, route: &route, namespace: &namespace, platform_host, leaving };
+            let placement = decide(&wish, &snapshot, StrategyName::Weighted.strategy(), None).expect("some fit");
+            let explanation = placement.explanation;
+            assert_eq!(explanation.considered, 1000);
+            let octets = serde_json::to_vec(&explanation).expect("JSON").len();
+            assert!(octets < 10_000 && explanation.summary.len() < 1024, "{octets} {}", explanation.summary);
+            let counted: u32 = explanation
+                .summary
+                .split(&[' ', ',', ';'])
+                .collect::<Vec<_>>()
+                .windows(2)
+                .filter(|pair| Rejection::ALL.iter().any(|rejection| rejection.reason() == pair[1]))
+                .map(|pair| pair[0].parse::<u32>().expect("a count"))
+                .sum();
+            assert_eq!(counted + explanation.eligible, 1000, "{}", explanation.summary);
+            told += &explanation.summary;
+        }
+        for reason in Rejection::ALL.map(Rejection::reason) {
+            assert!(told.contains(reason), "{reason}: {told}");
+        }
+        assert!(told.contains("above their soft capacity: 83"), "{told}");
+    }
+
+    #[test]
+    fn explanations_stay_bounded_with_a_thousand_routers() {
+        let mut snapshot = Snapshot::default();
+        for i in 0..1000 {
+            let state = if i % 10 == 0 { "active" } else { "cordoned" };
+            snapshot.set_router(router(&format!("shard{i:04}"), json!({"state": state})));
+        }
+        let placement = decide_for("a", &snapshot, StrategyName::RoundRobin).expect("a hundred fit");
+        assert_eq!((placement.explanation.considered, placement.explanation.eligible), (1000, 100));
+        assert_eq!(placement.explanation.routers.len(), 16);
+        assert!(placement.explanation.summary.contains("900 Cordoned"), "{}", placement.explanation.summary);
+        for i in 0..1000 {
+            snapshot.set_router(router(&format!("shard{i:04}"), json!({"state": "cordoned"})));
+        }
+        let nowhere = decide_for("a", &snapshot, StrategyName::RoundRobin).expect_err("none fits");
+        assert!(
+            nowhere.message.len() < 1024 && nowhere.message.contains("992 more: 992 Cordoned"),
+            "{}",
+            nowhere.message
+        );
+    }
+}

@@ -1,0 +1,356 @@
+//! Which Routers may take a route, and why the others may not.
+//!
+//! The checks stand in one order, the most deliberate first, and the first that fails is the verdict: an operator who
+//! cordoned a shard is told just that, not also that it is full.
+
+use std::borrow::Cow;
+
+use super::facts::{NamespaceFacts, Quota, RouteFacts, RouterFacts, matches};
+use super::snapshot::Shard;
+use super::strategy::{Candidate, Strategy};
+use crate::client::reflector::ObjectKey;
+use signpost_api::names::{LABEL_OCTETS_MAX, NAME_OCTETS_MAX, is_label_to_have, wanted_label};
+use signpost_api::selectors::unmatched_term;
+use signpost_api::v1alpha1::route::QUOTA_ANNOTATION;
+use signpost_api::v1alpha1::router::RouterState;
+
+/// The route to be placed, with what it brings along.
+#[derive(Debug, Clone, Copy)]
+pub struct Wish<'a> {
+    /// Where the Route is.
+    pub key: &'a ObjectKey,
+    /// The Route.
+    pub route: &'a RouteFacts,
+    /// Its Namespace.
+    pub namespace: &'a NamespaceFacts,
+    /// The platform's own name that its `spec.host` asks for, if it asks for one of those.
+    pub platform_host: Option<&'a str>,
+    /// The Router that it is on, if it is to be moved: it counts against its namespace's quota already.
+    pub leaving: Option<&'a str>,
+}
+
+/// Why a Router may not take a route.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Rejection {
+    /// It is being deleted.
+    Deleting,
+    /// `spec.state: cordoned`.
+    Cordoned,
+    /// `spec.state: draining`.
+    Draining,
+    /// A selector cannot be read.
+    InvalidSelector,
+    /// `spec.routeSelector` does not match.
+    RouteSelectorMismatch,
+    /// `spec.namespaceSelector` does not match.
+    NamespaceSelectorMismatch,
+    /// It has `spec.capacity.hard` routes.
+    CapacityReached,
+    /// None of its addresses is active, so that the route's name would lead nowhere.
+    NoActiveAddress,
+    /// The route's name on it would be over 253 octets.
+    NameTooLong,
+    /// In its zone the route's name leads elsewhere: its records say so, or it is a name server's name.
+    NameTaken,
+    /// The route asks, by its host, for a name of the platform that is not on this Router.
+    HostElsewhere,
+    /// The strategy does not choose Routers of weight 0.
+    ZeroWeight,
+    /// The name servers do not serve its zone: a route whose names are live is not moved there.
+    ZoneNotPublished,
+}
+
+impl Rejection {
+    /// All of them.
+    pub const ALL: [Rejection; 13] = [
+        Rejection::Deleting,
+        Rejection::Cordoned,
+        Rejection::Draining,
+        Rejection::InvalidSelector,
+        Rejection::RouteSelectorMismatch,
+        Rejection::NamespaceSelectorMismatch,
+        Rejection::CapacityReached,
+        Rejection::NoActiveAddress,
+        Rejection::NameTooLong,
+        Rejection::NameTaken,
+        Rejection::HostElsewhere,
+        Rejection::ZeroWeight,
+        Rejection::ZoneNotPublished,
+    ];
+
+    /// In one word.
+    pub fn reason(self) -> &'static str {
+        match self {
+            Rejection::Deleting => "Deleting",
+            Rejection::Cordoned => "Cordoned",
+            Rejection::Draining => "Draining",
+            Rejection::InvalidSelector => "InvalidSelector",
+            Rejection::RouteSelectorMismatch => "RouteSelectorMismatch",
+            Rejection::NamespaceSelectorMismatch => "NamespaceSelectorMismatch",
+            Rejection::CapacityReached => "CapacityReached",
+            Rejection::NoActiveAddress => "NoActiveAddress",
+            Rejection::NameTooLong => "NameTooLong",
+            Rejection::NameTaken => "NameTaken",
+            Rejection::HostElsewhere => "HostElsewhere",
+            Rejection::ZeroWeight => "ZeroWeight",
+            Rejection::ZoneNotPublished => "ZoneNotPublished",
+        }
+    }
+
+    /// In words that follow the Router's name. No numbers that change by themselves: the text is compared to see whether
+    /// there is news.
+    pub fn message(self) -> &'static str {
+        match self {
+            Rejection::Deleting => "is being deleted",
+            Rejection::Cordoned => "is cordoned",
+            Rejection::Draining => "is draining",
+            Rejection::InvalidSelector => "has a selector that cannot be read",
+            Rejection::RouteSelectorMismatch => "selects other routes by their labels",
+            Rejection::NamespaceSelectorMismatch => "selects other namespaces by their labels",
+            Rejection::CapacityReached => "has reached its hard capacity",
+            Rejection::NoActiveAddress => "has no active address",
+            Rejection::NameTooLong => "would make the route's name longer than 253 octets",
+            Rejection::NameTaken => "has something else at the route's name, by its records or as a name server's",
+            Rejection::HostElsewhere => "is not the Router that the host names",
+            Rejection::ZeroWeight => "has weight 0",
+            Rejection::ZoneNotPublished => "has a zone that not all name servers serve",
+        }
+    }
+}
+
+impl Rejection {
+    /// [`Self::message`] of this Router and the route that `wish` speaks of: of a selector, which of its terms does not match. Whoever
+    /// may see Routers may see that; what the route or its namespace has instead is not told.
+    pub fn told(self, wish: &Wish<'_>, router: &RouterFacts) -> Cow<'static, str> {
+        let (selector, labels, whose, field) = match self {
+            Rejection::RouteSelectorMismatch => {
+                (&router.route_selector, &*wish.route.labels, "this one does", "spec.routeSelector")
+            }
+            Rejection::NamespaceSelectorMismatch => {
+                (&router.namespace_selector, &wish.namespace.labels, "the route's does", "spec.namespaceSelector")
+            }
+            _ => return self.message().into(),
+        };
+        let Some(text) = selector.as_ref().ok().and_then(|selector| unmatched_term(selector, labels)) else {
+            return self.message().into();
+        };
+        format!("{}, and {whose} not match {text} ({field})", self.message()).into()
+    }
+}
+
+/// Why no Router is looked at: the route's namespace may not have one more with a Router.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum OverQuota {
+    /// It has as many as it may.
+    #[error(
+        "the namespace has {routes} with a Router, and its annotation {annotation} allows {quota}; the route is placed \
+         when one of them goes or more are allowed",
+        routes = if *.placed == 1 { "1 route".to_owned() } else { format!("{} routes", .placed) },
+        annotation = QUOTA_ANNOTATION
+    )]
+    Exceeded {
+        /// How many it has.
+        placed: u32,
+        /// How many it may have.
+        quota: u32,
+    },
+    /// How many it may have cannot be read.
+    #[error(
+        "the namespace's annotation {annotation} is {0:?}; it must be a whole number from 0 to {max}",
+        annotation = QUOTA_ANNOTATION,
+        max = u32::MAX
+    )]
+    Unreadable(String),
+}
+
+impl OverQuota {
+    /// In one word.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            OverQuota::Exceeded { .. } => "QuotaExceeded",
+            OverQuota::Unreadable(_) => "InvalidQuota",
+        }
+    }
+}
+
+/// Whether one more route of a namespace with `placed` of them may have a Router.
+pub fn check_quota(quota: &Quota, placed: u32) -> Result<(), OverQuota> {
+    match quota {
+        Quota::AtMost(quota) if placed >= *quota => Err(OverQuota::Exceeded { placed, quota: *quota }),
+        Quota::Unlimited | Quota::AtMost(_) => Ok(()),
+        Quota::Unreadable(text) => Err(OverQuota::Unreadable(text.clone())),
+    }
+}
+
+/// Whether `router` may take the route that `wish` speaks of. Without a `strategy` any weight will do.
+pub fn judge(
+    wish: &Wish<'_>,
+    router: &RouterFacts,
+    shard: &Shard,
+    strategy: Option<&dyn Strategy>,
+) -> Result<(), Rejection> {
+    let refuse = |refused: bool, rejection: Rejection| if refused { Err(rejection) } else { Ok(()) };
+    refuse(router.deleting, Rejection::Deleting)?;
+    refuse(router.state == RouterState::Cordoned, Rejection::Cordoned)?;
+    refuse(router.state == RouterState::Draining, Rejection::Draining)?;
+    refuse(router.route_selector.is_err() || router.namespace_selector.is_err(), Rejection::InvalidSelector)?;
+    refuse(!matches(&router.route_selector, &wish.route.labels), Rejection::RouteSelectorMismatch)?;
+    refuse(!matches(&router.namespace_selector, &wish.namespace.labels), Rejection::NamespaceSelectorMismatch)?;
+    refuse(router.capacity_hard.is_some_and(|hard| shard.routes >= hard), Rejection::CapacityReached)?;
+    refuse(!router.has_active_address, Rejection::NoActiveAddress)?;
+    refuse(wish.leaving.is_some() && router.is_unpublished, Rejection::ZoneNotPublished)?;
+    // The shortened label may be the one in the end, and is at most this long.
+    refuse(LABEL_OCTETS_MAX + 1 + router.dns.len() > NAME_OCTETS_MAX, Rejection::NameTooLong)?;
+    refuse(is_taken(wish, router), Rejection::NameTaken)?;
+    refuse(wish.platform_host.is_some_and(|host| !is_own_name(wish, router, host)), Rejection::HostElsewhere)?;
+    refuse(strategy.is_some_and(|strategy| !strategy.admits(&candidate(router, shard))), Rejection::ZeroWeight)
+}
+
+/// What a strategy sees of a Router.
+pub fn candidate<'a>(router: &'a RouterFacts, shard: &Shard) -> Candidate<'a> {
+    Candidate { name: &router.name, weight: router.weight, routes: shard.routes, last_turn: shard.last_turn }
+}
+
+/// Whether the label that the route would like has a name in the Router's zone that leads elsewhere.
+fn is_taken(wish: &Wish<'_>, router: &RouterFacts) -> bool {
+    // Nearly no Router has any.
+    !router.taken.is_empty() && router.taken.contains(&*label_of(wish))
+}
+
+fn label_of(wish: &Wish<'_>) -> String {
+    let namespace = wish.key.namespace.as_deref().unwrap_or_default();
+    wanted_label(namespace, &wish.key.name, wish.route.subdomain.as_deref())
+}
+
+/// Whether `host` is the very system name that the route would have on this Router.
+pub fn is_own_name(wish: &Wish<'_>, router: &RouterFacts, host: &str) -> bool {
+    let label = label_of(wish);
+    is_label_to_have(&label) && format!("{label}.{}", router.dns).eq_ignore_ascii_case(host)
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::scheduler::facts::Labels;
+    use crate::scheduler::strategy::StrategyName;
+    use signpost_api::v1alpha1::router::Router;
+
+    /// A Router of this name with one active address and the given fields of its spec.
+    pub fn router(name: &str, spec: serde_json::Value) -> RouterFacts {
+        let mut object = serde_json::json!({
+            "apiVersion": "signpost.dev/v1alpha1", "kind": "Router",
+            "metadata": {"name": name, "resourceVersion": "7"},
+            "spec": {"addresses": [{"ip": "192.0.2.1"}]},
+        });
+        for (field, value) in spec.as_object().into_iter().flatten() {
+            object["spec"][field] = value.clone();
+        }
+        RouterFacts::new(serde_json::from_value::<Router>(object).expect("a Router"), "v3.example")
+    }
+
+    #[test]
+    fn verdicts() {
+        use serde_json::json;
+        let long = format!("{}.{}.{}.example", "a".repeat(63), "b".repeat(63), "c".repeat(60));
+        for (spec, verdict) in [
+            (json!({}), Ok(())),
+            (json!({"state": "cordoned", "addresses": []}), Err(Rejection::Cordoned)),
+            (json!({"state": "draining"}), Err(Rejection::Draining)),
+            (json!({"routeSelector": {"matchLabels": {"tier": "gold"}}}), Ok(())),
+            (json!({"routeSelector": {"matchLabels": {"tier": "lead"}}}), Err(Rejection::RouteSelectorMismatch)),
+            (
+                json!({"routeSelector": {"matchExpressions": [{"key": "x", "operator": "?"}]}}),
+                Err(Rejection::InvalidSelector),
+            ),
+            (json!({"namespaceSelector": {"matchLabels": {"team": "a"}}}), Ok(())),
+            (json!({"namespaceSelector": {"matchLabels": {"team": "b"}}}), Err(Rejection::NamespaceSelectorMismatch)),
+            (json!({"capacity": {"hard": 5}}), Err(Rejection::CapacityReached)),
+            (json!({"capacity": {"hard": 6}}), Ok(())),
+            (json!({"capacity": {"soft": 1}}), Ok(())),
+            (json!({"addresses": []}), Err(Rejection::NoActiveAddress)),
+            (json!({"addresses": [{"ip": "192.0.2.1", "state": "drained"}]}), Err(Rejection::NoActiveAddress)),
+            (json!({"dns": long}), Err(Rejection::NameTooLong)),
+            (json!({"weight": 0}), Ok(())),
+            (json!({"records": ["ns-app CNAME elsewhere.example."]}), Err(Rejection::NameTaken)),
+            (json!({"records": ["_acme-challenge.ns-app TXT token", "other A 192.0.2.9"]}), Ok(())),
+        ] {
+            let labels = |key: &str, value: &str| Labels::from([(key.to_owned(), value.to_owned())]);
+            let route = RouteFacts { labels: labels("tier", "gold").into(), ..RouteFacts::default() };
+            let namespace = NamespaceFacts { labels: labels("team", "a"), ..NamespaceFacts::default() };
+            let key = ObjectKey::namespaced("ns", "app");
+            let wish = Wish { key: &key, route: &route, namespace: &namespace, platform_host: None, leaving: None };
+            let shard = Shard { routes: 5, ..Shard::default() };
+            let strategy = StrategyName::RoundRobin.strategy();
+            assert_eq!(judge(&wish, &router("shard1", spec.clone()), &shard, Some(strategy)), verdict, "{spec}");
+        }
+    }
+
+    #[test]
+    fn a_selector_is_told_by_the_term_that_does_not_match() {
+        use serde_json::json;
+        let map = |text: &str| -> Labels {
+            text.split(',').filter_map(|pair| pair.split_once('=')).map(|(k, v)| (k.to_owned(), v.to_owned())).collect()
+        };
+        let long: Vec<String> = (0..500).map(|number| format!("value-{number}")).collect();
+        for (spec, expected) in [
+            (
+                json!({"routeSelector": {"matchLabels": {"app": "web", "tier": "lead"}}}),
+                "selects other routes by their labels, and this one does not match tier=lead (spec.routeSelector)",
+            ),
+            (
+                json!({"routeSelector": {"matchExpressions": [
+                    {"key": "tier", "operator": "Exists"}, {"key": "tier", "operator": "NotIn", "values": ["gold", "silver"]},
+                ]}}),
+                "selects other routes by their labels, and this one does not match tier notin (gold,silver) \
+                 (spec.routeSelector)",
+            ),
+            (
+                json!({"namespaceSelector": {"matchLabels": {"team": "b"}}}),
+                "selects other namespaces by their labels, and the route's does not match team=b (spec.namespaceSelector)",
+            ),
+            (json!({"state": "cordoned"}), "is cordoned"),
+            (
+                json!({"routeSelector": {"matchExpressions": [{"key": "x", "operator": "In", "values": long}]}}),
+                "selects other routes by their labels, and this one does not match x in (value-0,value-1,value-10,value-100,\
+                 value-101,value-102,value-103,value-104,value-105,value-106,value-107,value-108… (spec.routeSelector)",
+            ),
+        ] {
+            let route = RouteFacts { labels: map("app=web,tier=gold").into(), ..RouteFacts::default() };
+            let namespace = NamespaceFacts { labels: map("team=a"), ..NamespaceFacts::default() };
+            let key = ObjectKey::namespaced("ns", "app");
+            let wish = Wish { key: &key, route: &route, namespace: &namespace, platform_host: None, leaving: None };
+            let router = router("shard1", spec);
+            let rejection = judge(&wish, &router, &Shard::default(), None).expect_err("it does not fit");
+            assert_eq!(rejection.told(&wish, &router), expected);
+        }
+    }
+
+    #[test]
+    fn a_platform_host_goes_to_its_own_router_only() {
+        let route = RouteFacts::default();
+        let namespace = NamespaceFacts::default();
+        let key = ObjectKey::namespaced("myapp", "test");
+        for (host, shard, verdict) in [
+            ("myapp-test.shard1.v3.example", "shard1", Ok(())),
+            ("MyApp-test.shard1.v3.EXAMPLE", "shard1", Ok(())),
+            ("myapp-test.shard1.v3.example", "shard2", Err(Rejection::HostElsewhere)),
+            ("other.shard1.v3.example", "shard1", Err(Rejection::HostElsewhere)),
+        ] {
+            let wish =
+                Wish { key: &key, route: &route, namespace: &namespace, platform_host: Some(host), leaving: None };
+            let facts = router(shard, serde_json::Value::Null);
+            let strategy = StrategyName::RoundRobin.strategy();
+            assert_eq!(judge(&wish, &facts, &Shard::default(), Some(strategy)), verdict, "{host} on {shard}");
+        }
+        let unpublished = RouterFacts { is_unpublished: true, ..router("shard1", serde_json::Value::Null) };
+        for (leaving, verdict) in [(None, Ok(())), (Some("shard2"), Err(Rejection::ZoneNotPublished))] {
+            let wish = Wish { key: &key, route: &route, namespace: &namespace, platform_host: None, leaving };
+            assert_eq!(judge(&wish, &unpublished, &Shard::default(), None), verdict, "{leaving:?}");
+        }
+        let weightless = router("shard1", serde_json::json!({"weight": 0}));
+        let wish = Wish { key: &key, route: &route, namespace: &namespace, platform_host: None, leaving: None };
+        let verdict = |strategy| judge(&wish, &weightless, &Shard::default(), strategy);
+        assert_eq!(verdict(Some(StrategyName::Weighted.strategy())), Err(Rejection::ZeroWeight));
+        assert_eq!(verdict(None), Ok(()));
+    }
+}

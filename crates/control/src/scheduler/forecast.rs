@@ -1,0 +1,476 @@
+//! What the scheduler would do: its own decisions, carried out on a copy of the platform instead of the API.
+//!
+//! A [`Forecast`] is made of the objects as they are, may be changed (a Router added, drained, weighted), and then tells which
+//! routes would go where. It decides by the same function as the scheduler, in the same order, so that for the strategies of ours the
+//! scheduler does what was foretold if nothing else happens meanwhile. Webhooks are not asked.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Namespace;
+use tokio::time::Instant;
+
+use super::bind::{is_label_refused, labels};
+use super::decision::{Nowhere, Placement, decide, decide_asked};
+use super::facts::{BindingFacts, NamespaceFacts, RouteFacts, RouterFacts};
+use super::filter::Wish;
+use super::quarantine::{self, QuarantineFacts, Quarantined};
+use super::snapshot::{Shard, Snapshot};
+use super::strategy::Strategy;
+use crate::client::reflector::ObjectKey;
+use crate::client::slim;
+use signpost_api::names::{self, LabelRules, takes_names_of};
+use signpost_api::v1alpha1::name_claim::{ClaimKind, NameClaim};
+use signpost_api::v1alpha1::route::{ADMITTED, Route};
+use signpost_api::v1alpha1::route_binding::RouteBinding;
+use signpost_api::v1alpha1::router::{Router, RouterState};
+
+/// A copy of the platform.
+pub struct Forecast {
+    domain: String,
+    now: Instant,
+    snapshot: Snapshot,
+    namespaces: HashMap<String, NamespaceFacts>,
+    routes: BTreeMap<ObjectKey, RouteFacts>,
+    /// Why routes are not admitted: their condition `Admitted`, where that is false.
+    refused: BTreeMap<ObjectKey, Nowhere>,
+    bindings: BTreeMap<ObjectKey, Bound>,
+    /// The labels of these.
+    labels: HashSet<String>,
+    /// Labels in quarantine, and whose they were.
+    kept: HashMap<String, Kept>,
+    quarantined: Quarantined,
+    label_rules: LabelRules,
+}
+
+/// A label in quarantine.
+struct Kept {
+    holder: ObjectKey,
+    until: Timestamp,
+}
+
+/// A route that has a Router.
+#[derive(Debug, Clone)]
+pub struct Bound {
+    /// What decides of the binding.
+    pub facts: BindingFacts,
+    /// The Router's zone.
+    pub dns: String,
+    /// The route's label; that which it would get, if the forecast has placed it.
+    pub label: String,
+}
+
+/// What would become of one route.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Step {
+    /// Where the Route is.
+    pub key: ObjectKey,
+    /// The Router that it is on, if it has one.
+    pub from: Option<String>,
+    /// The Router that it would have then, or why none.
+    pub outcome: Result<Placement, Nowhere>,
+}
+
+impl Forecast {
+    /// A platform without objects, of this domain. `now` is the time of all that happens in it.
+    pub fn new(domain: &str, now: Instant) -> Self {
+        Forecast {
+            domain: domain.to_owned(),
+            now,
+            snapshot: Snapshot::default(),
+            namespaces: HashMap::new(),
+            routes: BTreeMap::new(),
+            refused: BTreeMap::new(),
+            bindings: BTreeMap::new(),
+            labels: HashSet::new(),
+            kept: HashMap::new(),
+            quarantined: Quarantined::new(u32::MAX),
+            label_rules: LabelRules::default(),
+        }
+    }
+
+    /// No Route gets one of these labels.
+    pub fn with_reserved_labels(mut self, reserved: Vec<String>) -> Self {
+        self.label_rules.reserved = reserved;
+        self
+    }
+
+    /// With so many labels in quarantine a namespace gets no new one. To be called before any claim is added.
+    pub fn with_quarantined_max(mut self, most: u32) -> Self {
+        self.quarantined = Quarantined::new(most);
+        self
+    }
+
+    /// Adds a NameClaim, which matters if it is of a label in quarantine.
+    pub fn set_claim(&mut self, claim: NameClaim) {
+        let spec = claim.spec;
+        if let Some(until) = spec.quarantine_until.filter(|_| spec.kind == ClaimKind::Label) {
+            self.quarantined.count(&QuarantineFacts::new(ClaimKind::Label, &spec.holder.namespace));
+            let holder = ObjectKey::namespaced(&spec.holder.namespace, &spec.holder.name);
+            self.kept.insert(spec.value.to_ascii_lowercase(), Kept { holder, until: until.0 });
+        }
+    }
+
+    /// Adds a Router, or puts it in the place of the one of its name.
+    pub fn set_router(&mut self, router: Router) {
+        self.snapshot.set_router(RouterFacts::new(router, &self.domain));
+    }
+
+    /// Changes a Router; whether it is there.
+    pub fn edit_router(&mut self, name: &str, edit: impl FnOnce(&mut RouterFacts)) -> bool {
+        let Some((router, _)) = self.snapshot.router(name) else { return false };
+        let mut router = router.clone();
+        edit(&mut router);
+        self.snapshot.set_router(router);
+        true
+    }
+
+    /// Takes a Router away. Routes bound to it stay so, as on the platform.
+    pub fn remove_router(&mut self, name: &str) {
+        self.snapshot.remove_router(name);
+    }
+
+    /// Adds a Namespace.
+    pub fn set_namespace(&mut self, namespace: Namespace) {
+        let name = namespace.metadata.name.clone().unwrap_or_default();
+        self.namespaces.insert(name, NamespaceFacts::from(namespace));
+    }
+
+    /// Adds a Route.
+    pub fn set_route(&mut self, route: Route) {
+        let key = key_of(route.metadata.namespace.as_deref(), route.metadata.name.as_deref());
+        match refusal(&route) {
+            Some(refusal) => self.refused.insert(key.clone(), refusal),
+            None => self.refused.remove(&key),
+        };
+        self.routes.insert(key, RouteFacts::from(&route));
+    }
+
+    /// Adds a RouteBinding.
+    pub fn set_binding(&mut self, binding: RouteBinding) {
+        let key = key_of(binding.metadata.namespace.as_deref(), binding.metadata.name.as_deref());
+        let (dns, label) = (binding.spec.dns.clone(), binding.spec.label.clone());
+        let facts = BindingFacts::from(&binding);
+        self.snapshot.bound(&key, &facts);
+        self.labels.insert(label.to_ascii_lowercase());
+        self.bindings.insert(key, Bound { facts, dns, label });
+    }
+
+    /// The Routers, by name, with what is on them.
+    pub fn routers(&self) -> impl Iterator<Item = (&RouterFacts, &Shard)> {
+        self.snapshot.routers()
+    }
+
+    /// The Router of this name, with what is on it.
+    pub fn router(&self, name: &str) -> Option<(&RouterFacts, &Shard)> {
+        self.snapshot.router(name)
+    }
+
+    /// A Route.
+    pub fn route(&self, key: &ObjectKey) -> Option<&RouteFacts> {
+        self.routes.get(key)
+    }
+
+    /// What a Route is bound to.
+    pub fn bound(&self, key: &ObjectKey) -> Option<&Bound> {
+        self.bindings.get(key)
+    }
+
+    /// Moves a route to the Router `to`, as its annotation would; `None` if there is no such route.
+    pub fn move_route(&mut self, key: &ObjectKey, to: &str) -> Option<Step> {
+        self.step(key, |wish, snapshot| decide_asked(wish, snapshot, to))
+    }
+
+    /// Moves all routes away from the Routers that are draining.
+    pub fn drain(&mut self, strategy: &dyn Strategy) -> Vec<Step> {
+        self.drain_those(strategy, |_| true)
+    }
+
+    /// Moves all routes away from the Router `name` if it is draining, and none from others that are.
+    pub fn drain_router(&mut self, name: &str, strategy: &dyn Strategy) -> Vec<Step> {
+        self.drain_those(strategy, |router| router == name)
+    }
+
+    fn drain_those(&mut self, strategy: &dyn Strategy, which: impl Fn(&str) -> bool) -> Vec<Step> {
+        let drains = |name: &str| {
+            which(name) && self.router(name).is_some_and(|(router, _)| router.state == RouterState::Draining)
+        };
+        let on = self.bindings.iter().filter(|(_, bound)| drains(&bound.facts.router));
+        let keys: Vec<ObjectKey> = on.map(|(key, _)| key.clone()).collect();
+        let decide = |wish: &Wish<'_>, snapshot: &Snapshot| decide(wish, snapshot, strategy, None);
+        keys.iter().filter_map(|key| self.step(key, decide)).collect()
+    }
+
+    /// Places the routes that have no Router, the oldest first. Those whose host may not be theirs stay without one: a
+    /// forecast does not judge hosts, and believes their condition.
+    pub fn place(&mut self, strategy: &dyn Strategy) -> Vec<Step> {
+        let without = self.routes.iter().filter(|(key, route)| !route.deleting && !self.bindings.contains_key(*key));
+        let mut keys: Vec<(i64, ObjectKey)> = without.map(|(key, route)| (route.created, key.clone())).collect();
+        keys.sort_unstable();
+        let decide = |wish: &Wish<'_>, snapshot: &Snapshot| decide(wish, snapshot, strategy, None);
+        keys.iter().filter_map(|(_, key)| self.step(key, decide)).collect()
+    }
+
+    /// The label that a route without one would get, as far as bindings and quarantine tell.
+    fn label(&self, key: &ObjectKey, route: &RouteFacts, host_is_own: bool) -> Label {
+        let namespace = key.namespace.as_deref().unwrap_or_default();
+        let tried = if host_is_own { 1 } else { usize::MAX };
+        let now = Timestamp::now();
+        let subdomain = route.subdomain.as_deref();
+        let is_refused = is_label_refused(&self.label_rules, key, subdomain, |name| self.namespaces.contains_key(name));
+        for label in labels(namespace, &key.name, subdomain, is_refused).into_iter().take(tried) {
+            let label = label.to_ascii_lowercase();
+            match self.kept.get(&label) {
+                Some(kept) if kept.holder == *key || kept.until <= now => return Label::Some(label),
+                Some(_) => {}
+                None if self.labels.contains(&label) => {}
+                None => {
+                    let most = self.quarantined.is_full(ClaimKind::Label, namespace);
+                    return most.map_or(Label::Some(label), |most| Label::None { most });
+                }
+            }
+        }
+        // All are others': it is found out when they are claimed.
+        Label::Other
+    }
+
+    fn step(
+        &mut self,
+        key: &ObjectKey,
+        decide: impl Fn(&Wish<'_>, &Snapshot) -> Result<Placement, Nowhere>,
+    ) -> Option<Step> {
+        let route = self.routes.get(key)?;
+        let from = self.bindings.get(key).map(|bound| bound.facts.clone());
+        let unknown = NamespaceFacts::default();
+        let namespace = key.namespace.as_deref().and_then(|name| self.namespaces.get(name)).unwrap_or(&unknown);
+        let is_platform_name = |host: &&str| {
+            takes_names_of(host, &self.domain)
+                || self.snapshot.routers().any(|(router, _)| takes_names_of(host, &router.dns))
+        };
+        let platform_host = route.host.as_deref().filter(is_platform_name);
+        if route.deleting || namespace.terminating {
+            let what = if route.deleting { "it" } else { "its namespace" };
+            let nowhere = Nowhere { reason: "Deleting", message: format!("{what} is being deleted") };
+            return Some(Step {
+                key: key.clone(),
+                from: from.map(|from| from.router.to_string()),
+                outcome: Err(nowhere),
+            });
+        }
+        let leaving = from.as_ref().map(|from| &*from.router);
+        // One that has a Router was judged before.
+        if let Some(refusal) = self.refused.get(key).filter(|_| from.is_none()) {
+            return Some(Step { key: key.clone(), from: None, outcome: Err(refusal.clone()) });
+        }
+        let mut outcome = decide(&Wish { key, route, namespace, platform_host, leaving }, &self.snapshot);
+        let label = from.is_none().then(|| self.label(key, route, platform_host.is_some()));
+        if let (Ok(_), Some(Label::None { most })) = (&outcome, &label) {
+            let (reason, message) = quarantine::refusal(ClaimKind::Label, *most);
+            outcome = Err(Nowhere { reason, message });
+        }
+        if let Ok(placement) = &outcome {
+            self.snapshot.assume(key.clone(), &placement.router, self.now);
+            if let Some(before) = &from {
+                self.snapshot.unbound(key, before);
+            }
+            let label = match label {
+                Some(Label::Some(label)) => label,
+                _ => {
+                    let namespace = key.namespace.as_deref().unwrap_or_default();
+                    names::wanted_label(namespace, &key.name, route.subdomain.as_deref())
+                }
+            };
+            // One that comes back from quarantine makes room there.
+            if from.is_none()
+                && self.labels.insert(label.clone())
+                && let Some(kept) = self.kept.remove(&label)
+            {
+                let namespace = kept.holder.namespace.as_deref().unwrap_or_default();
+                self.quarantined.discount(&QuarantineFacts::new(ClaimKind::Label, namespace));
+            }
+            let fresh = || Bound {
+                facts: BindingFacts { route_uid: route.uid.clone(), ..BindingFacts::default() },
+                dns: String::new(),
+                label,
+            };
+            let bound = self.bindings.entry(key.clone()).or_insert_with(fresh);
+            bound.facts.router = slim::text(&placement.router);
+            bound.dns.clone_from(&placement.dns);
+        }
+        Some(Step { key: key.clone(), from: from.map(|from| from.router.to_string()), outcome })
+    }
+}
+
+/// What a route that has no label would get.
+enum Label {
+    /// This one.
+    Some(String),
+    /// None: so many are in quarantine for its namespace, and that is as many as may be.
+    None {
+        /// How many.
+        most: u32,
+    },
+    /// That is not known here.
+    Other,
+}
+
+/// Why a Route is not admitted, if its status says so.
+fn refusal(route: &Route) -> Option<Nowhere> {
+    let conditions = &route.status.as_ref()?.conditions;
+    let condition = conditions.iter().find(|found| found.type_ == ADMITTED && found.status == "False")?;
+    let known = ["HostAlreadyClaimed", "HostReserved", "HostInPlatformDomain", "OwnershipUnproven"];
+    let reason = known.into_iter().find(|known| *known == condition.reason).unwrap_or("NotAdmitted");
+    Some(Nowhere { reason, message: condition.message.clone() })
+}
+
+fn key_of(namespace: Option<&str>, name: Option<&str>) -> ObjectKey {
+    ObjectKey::namespaced(namespace.unwrap_or_default(), name.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scheduler::strategy::StrategyName;
+    use serde_json::{Value, json};
+
+    fn object<T: serde::de::DeserializeOwned>(kind: &str, metadata: Value, spec: Value, status: Value) -> T {
+        let object = json!({"apiVersion": "signpost.dev/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec,
+            "status": status});
+        serde_json::from_value(object).expect("an object")
+    }
+
+    #[test]
+    fn what_is_being_deleted_stays_where_it_is() {
+        let mut forecast = Forecast::new("v3.example", Instant::now());
+        for (name, state) in [("s1", "draining"), ("s2", "active"), ("s3", "draining")] {
+            let spec = json!({"dns": format!("{name}.v3.example"), "addresses": [{"ip": "192.0.2.1"}], "state": state});
+            forecast.set_router(object("Router", json!({"name": name}), spec, Value::Null));
+        }
+        let going: Namespace = serde_json::from_value(json!({"metadata": {"name": "going",
+            "deletionTimestamp": "2026-01-01T00:00:00Z"}}))
+        .expect("a Namespace");
+        forecast.set_namespace(going);
+        let deleted = json!("2026-01-01T00:00:00Z");
+        for (namespace, name, deletion, router) in [
+            ("going", "a", Value::Null, "s1"),
+            ("shop", "b", deleted, "s1"),
+            ("shop", "c", Value::Null, "s1"),
+            ("shop", "d", Value::Null, "s3"),
+        ] {
+            let metadata = json!({"namespace": namespace, "name": name, "uid": name, "deletionTimestamp": deletion});
+            forecast.set_route(object("Route", metadata.clone(), json!({}), json!({"phase": "scheduled"})));
+            let dns = format!("{router}.v3.example");
+            let spec = json!({"routeNamespace": namespace, "routeName": name, "routeUID": name, "router": router, "dns": dns,
+                "label": format!("{namespace}-{name}"), "strategy": "weighted", "names": []});
+            forecast.set_binding(object("RouteBinding", metadata, spec, Value::Null));
+        }
+        // Of two that drain it is asked about one.
+        let steps = forecast.drain_router("s1", StrategyName::Weighted.strategy());
+        let told: Vec<_> = steps
+            .iter()
+            .map(|step| match &step.outcome {
+                Ok(placement) => (step.key.name.as_str(), placement.router.as_str()),
+                Err(nowhere) => (step.key.name.as_str(), nowhere.message.as_str()),
+            })
+            .collect();
+        assert_eq!(told, [("a", "its namespace is being deleted"), ("b", "it is being deleted"), ("c", "s2")]);
+        assert_eq!(forecast.router("s1").map(|(_, shard)| shard.routes), Some(2));
+        assert_eq!(forecast.router("s3").map(|(router, _)| router.state), Some(RouterState::Draining));
+        let asked = forecast.move_route(&ObjectKey::namespaced("shop", "b"), "s2").expect("it is there");
+        assert_eq!(asked.outcome.expect_err("it is being deleted").reason, "Deleting");
+    }
+
+    #[test]
+    fn a_namespace_with_too_many_names_in_quarantine_gets_no_new_one() {
+        let mut forecast = Forecast::new("v3.example", Instant::now()).with_quarantined_max(2);
+        let spec = json!({"addresses": [{"ip": "192.0.2.1"}]});
+        forecast.set_router(object("Router", json!({"name": "s1"}), spec, Value::Null));
+        let in_quarantine = |namespace: &str, name: &str, until: &str| {
+            let label = format!("{namespace}-{name}");
+            let holder = json!({"namespace": namespace, "name": name, "uid": "old"});
+            let spec = json!({"type": "label", "value": label, "holder": holder, "since": "2020-01-01T00:00:00Z",
+                "releasedAt": "2020-01-01T00:00:00Z", "quarantineUntil": until});
+            object::<NameClaim>("NameClaim", json!({"name": format!("label-{label}")}), spec, Value::Null)
+        };
+        for (namespace, name) in [("shop", "back"), ("shop", "other"), ("blog", "one")] {
+            forecast.set_claim(in_quarantine(namespace, name, "9999-01-01T00:00:00Z"));
+        }
+        for (at, (namespace, name, subdomain)) in [
+            ("shop", "first", ""),
+            ("blog", "new", ""),
+            // It wants another's, and so needs a new one.
+            ("shop", "second", "shop-other"),
+            ("shop", "back", ""),
+            ("shop", "third", ""),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let metadata = json!({"namespace": namespace, "name": name, "uid": name,
+                "creationTimestamp": format!("2026-01-01T00:00:0{at}Z")});
+            forecast.set_route(object("Route", metadata, json!({"subdomain": subdomain}), Value::Null));
+        }
+        let mut place = || {
+            let steps = forecast.place(StrategyName::Weighted.strategy());
+            let told = steps.iter().map(|step| {
+                (step.key.name.clone(), step.outcome.as_ref().map_or_else(|nowhere| nowhere.reason, |_| "placed"))
+            });
+            told.collect::<Vec<_>>()
+        };
+        let told = |told: &[(&str, &'static str)]| -> Vec<_> {
+            told.iter().map(|(name, told)| ((*name).to_owned(), *told)).collect()
+        };
+        let kept = "NamesInQuarantine";
+        // What comes back makes room for one that comes after it.
+        let expected = [("first", kept), ("new", "placed"), ("second", kept), ("back", "placed"), ("third", "placed")];
+        assert_eq!(place(), told(&expected));
+        assert_eq!(place(), told(&[("first", "placed"), ("second", "placed")]), "one is in quarantine, and two may be");
+        let label = |name: &str| forecast.bound(&ObjectKey::namespaced("shop", name)).map(|bound| bound.label.clone());
+        assert_eq!(label("back").as_deref(), Some("shop-back"));
+        assert!(label("second").is_some_and(|label| label.starts_with("shop-other-")));
+    }
+
+    #[test]
+    fn reserved_labels_are_those_of_the_platform() {
+        for (reserved, login, billing) in [(None, false, true), (Some("billing"), true, false)] {
+            let mut forecast = Forecast::new("v3.example", Instant::now());
+            if let Some(reserved) = reserved {
+                forecast = forecast.with_reserved_labels(vec![reserved.to_owned()]);
+            }
+            let spec = json!({"addresses": [{"ip": "192.0.2.1"}]});
+            forecast.set_router(object("Router", json!({"name": "s1"}), spec, Value::Null));
+            for name in ["login", "billing"] {
+                let metadata = json!({"namespace": "shop", "name": name, "uid": name,
+                    "creationTimestamp": "2026-01-01T00:00:00Z"});
+                forecast.set_route(object("Route", metadata, json!({"subdomain": name}), Value::Null));
+            }
+            forecast.place(StrategyName::Weighted.strategy());
+            let is_whole = |name: &str| {
+                forecast.bound(&ObjectKey::namespaced("shop", name)).is_some_and(|bound| bound.label == name)
+            };
+            assert_eq!((is_whole("login"), is_whole("billing")), (login, billing), "{reserved:?}");
+        }
+    }
+
+    #[test]
+    fn a_route_that_is_refused_takes_no_room() {
+        let mut forecast = Forecast::new("v3.example", Instant::now());
+        let spec = json!({"addresses": [{"ip": "192.0.2.1"}], "capacity": {"hard": 1}});
+        forecast.set_router(object("Router", json!({"name": "s1"}), spec, Value::Null));
+        let refused = json!({"conditions": [{"type": "Admitted", "status": "False", "reason": "HostAlreadyClaimed",
+            "message": "another has it", "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
+        let at = |name: &str, hour: u32| {
+            json!({"namespace": "shop", "name": name, "uid": name,
+            "creationTimestamp": format!("2026-01-01T0{hour}:00:00Z")})
+        };
+        forecast.set_route(object("Route", at("first", 1), json!({"host": "www.shop.example"}), refused));
+        forecast.set_route(object("Route", at("second", 2), json!({}), Value::Null));
+        let steps = forecast.place(StrategyName::Weighted.strategy());
+        let nowhere = steps[0].outcome.as_ref().expect_err("it is refused");
+        assert_eq!((nowhere.reason, nowhere.message.as_str()), ("HostAlreadyClaimed", "another has it"));
+        assert_eq!(steps[1].outcome.as_ref().map(|placement| placement.router.as_str()), Ok("s1"));
+        assert_eq!(forecast.router("s1").map(|(_, shard)| shard.routes), Some(1));
+        let asked = forecast.move_route(&ObjectKey::namespaced("shop", "first"), "s1").expect("it is there");
+        assert!(asked.outcome.is_err(), "nor is it placed by hand");
+    }
+}

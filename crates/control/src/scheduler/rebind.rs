@@ -1,0 +1,366 @@
+//! Carrying out a move: the binding is replaced by one on another Router, and the name that the route leaves behind becomes a
+//! trail; and the beginning and the end of trails.
+//!
+//! A route may come back to a Router whose zone has a trail of it. Resolvers then hold for a while that its name there leads
+//! away; were it led back to at once, they would be sent round in a loop (RFC 1034 §3.6.2 has them give up):
+//!
+//! ```text
+//!   on A, then on B      a.A CNAME a.B
+//!   on A again           a.A answers itself      a.B answers itself, by B's wildcard, for PENDING
+//!   PENDING later        a.A answers itself      a.B CNAME a.A
+//! ```
+//!
+//! What was led to last, `a.B`, goes on to be led to until no resolver can hold the other direction: its trail is there with a
+//! time `from` which it begins, and all other trails lead to it meanwhile. No name is led to that led elsewhere within
+//! [`PENDING`], so whatever mixture of old and new a resolver holds, each step is to a name that was led to later, and there
+//! is no loop.
+//!
+//! The label stays the route's, and so do its claims, its alias and its custom host: of its names only the system name is
+//! another one. Each write carries the resourceVersion of the binding that was read, so that whoever else changed it meanwhile
+//! is not undone, and that of the Route, so that nobody is moved whose wish has changed. To repeat a move that was done is
+//! no fault: the binding names the Router by then.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::Api;
+use kube::api::PostParams;
+
+use super::bind::{Binder, CHANGES_MAX, Outcome, Plan, is_fenced};
+use super::facts::{RouteFacts, RouterFacts, alias_to_change};
+use super::quiet;
+use crate::client::lease::Term;
+use crate::client::reflector::ObjectKey;
+use signpost_api::names;
+use signpost_api::v1alpha1::route::{NameKind, Route, TRAILS_MAX, Trail};
+use signpost_api::v1alpha1::route_binding::{Explanation, FENCING_ANNOTATION, RouteBinding};
+
+/// How long resolvers may hold what points to a system name: the alias, and trails.
+pub const POINTERS_TTL: Duration = Duration::from_secs(30);
+
+/// How long a name that has led elsewhere is not led to: as long as resolvers may hold where it led, and some, since the name
+/// servers do not publish in the same moment.
+pub const PENDING: Duration = Duration::from_secs(40);
+
+/// A Router that a route is to leave.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Leaving {
+    /// The Router.
+    pub router: String,
+    /// Why.
+    pub cause: Cause,
+    /// How long the route's name there leads to its new one; `None` if the Router, and its zone, are gone.
+    pub trail: Option<Duration>,
+}
+
+/// Why a route leaves its Router.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cause {
+    /// Its annotation says so.
+    Asked,
+    /// The Router is draining.
+    Drained,
+}
+
+/// How long after `now` resolvers may hold an address of the Router: its TTL, or that of before it was lowered, on top of the
+/// TTL of what points to the name.
+pub fn held_by_caches(router: &RouterFacts, now: Timestamp) -> Duration {
+    let before = router.ttl_horizon.and_then(|horizon| Duration::try_from(horizon.duration_since(now)).ok());
+    Duration::from_secs(router.ttl.into()).max(before.unwrap_or_default()) + POINTERS_TTL
+}
+
+impl Binder {
+    /// Moves a route as planned, while `term` lasts.
+    pub(super) async fn move_route(&self, plan: &Plan, leaving: &Leaving, term: &Term) -> kube::Result<Outcome> {
+        let namespace = plan.key.namespace.as_deref().unwrap_or_default();
+        let bindings: Api<RouteBinding> = Api::namespaced(self.client.clone(), namespace);
+        let routes: Api<Route> = Api::namespaced(self.client.clone(), namespace);
+        for _ in 0..=CHANGES_MAX {
+            if !term.is_current() {
+                return Ok(Outcome::Deposed);
+            }
+            let Some(mut binding) = bindings.get_opt(&plan.key.name).await? else { return Ok(Outcome::Changed) };
+            let is_its = plan.route.uid == *binding.spec.route_uid;
+            let is_there = binding.spec.router == plan.placement.router && binding.spec.dns == plan.placement.dns;
+            if is_its && is_there {
+                return Ok(Outcome::AlreadyBound);
+            }
+            if !is_its || binding.spec.router != leaving.router {
+                return Ok(Outcome::Changed);
+            }
+            let Some(route) = routes.get_opt(&plan.key.name).await? else { return Ok(Outcome::Changed) };
+            let version = route.metadata.resource_version.clone();
+            if !RouteFacts::from(&route).decides_as(&plan.route) {
+                return Ok(Outcome::Changed);
+            }
+            let now = Timestamp::now();
+            quiet::settle(&mut binding, self.quiet, now);
+            let Some(mut moved) = moved(binding, plan, leaving.trail, now) else {
+                let error = format!("its name below {} would be over 253 octets", plan.placement.dns);
+                return Ok(Outcome::failed(error));
+            };
+            moved.spec.route_resource_version = version;
+            fence(&mut moved, term);
+            match bindings.replace(&plan.key.name, &PostParams::default(), &moved).await {
+                Ok(_) => return Ok(Outcome::Moved),
+                Err(kube::Error::Api(status)) if is_fenced(&status) => return Err(kube::Error::Api(status)),
+                // One of the two has changed since it was read.
+                Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Outcome::Changed)
+    }
+
+    /// Takes those trails off the binding at `key` whose time is over and whose names are [`quiet`](super::quiet), and lets
+    /// begin those whose time has come. An alias of the platform's former domain becomes one of its domain; the answer is whether
+    /// that was so.
+    pub(super) async fn turn_names(&self, key: &ObjectKey, term: &Term) -> kube::Result<bool> {
+        let bindings: Api<RouteBinding> =
+            Api::namespaced(self.client.clone(), key.namespace.as_deref().unwrap_or_default());
+        let Some(mut binding) = bindings.get_opt(&key.name).await? else { return Ok(false) };
+        let (now, before) = (Timestamp::now(), binding.spec.trails.clone());
+        let alias = alias_to_change(&binding, &self.domain);
+        if let Some(alias) = &alias {
+            for name in binding.spec.names.iter_mut().filter(|name| name.kind == NameKind::Alias) {
+                name.name.clone_from(alias);
+            }
+        }
+        let ended = quiet::settle(&mut binding, self.quiet, now);
+        for trail in &mut binding.spec.trails {
+            trail.from = trail.from.take().filter(|from| from.0 > now);
+        }
+        if binding.spec.trails == before && alias.is_none() || !term.is_current() {
+            return Ok(false);
+        }
+        for name in ended {
+            tracing::warn!(route = %key, %name, "a former name ends that is still asked for (former-name.retention-max)");
+        }
+        if alias.is_some() {
+            // It is bound anew, as the Route is at the moment.
+            let routes: Api<Route> = Api::namespaced(self.client.clone(), key.namespace.as_deref().unwrap_or_default());
+            let Some(route) = routes.get_opt(&key.name).await? else { return Ok(false) };
+            binding.spec.route_resource_version = route.metadata.resource_version;
+        }
+        fence(&mut binding, term);
+        match bindings.replace(&key.name, &PostParams::default(), &binding).await {
+            Ok(_) => Ok(alias.is_some()),
+            // It is looked at again.
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn fence(binding: &mut RouteBinding, term: &Term) {
+    let annotations = binding.metadata.annotations.get_or_insert_default();
+    annotations.insert(FENCING_ANNOTATION.to_owned(), term.fencing().to_string());
+}
+
+/// The binding as it is after the move; `None` if the name would be too long. The zone that it moves to holds no trail of it
+/// any more; the one that it leaves holds one for the time `trail`, from now on or from when it cannot make a loop.
+fn moved(mut binding: RouteBinding, plan: &Plan, trail: Option<Duration>, now: Timestamp) -> Option<RouteBinding> {
+    let spec = &mut binding.spec;
+    let former = names::system_name(&spec.label, &spec.dns)?;
+    let system = names::system_name(&spec.label, &plan.placement.dns)?;
+    // Whether resolvers may hold that the name it moves to leads elsewhere.
+    let has_led = spec.trails.iter().any(|trail| trail.name == system && trail.from.is_none());
+    spec.trails.retain(|trail| trail.until.0 > now && trail.name != system && trail.name != former);
+    let to_another = former != system;
+    if let Some(lasts) = trail.filter(|_| to_another) {
+        let since = Time(now);
+        let until = Time(after(now, if has_led { lasts + PENDING } else { lasts }));
+        spec.trails.push(Trail { name: former, router: spec.router.clone(), since, from: None, until });
+    }
+    if has_led {
+        // What the others lead to: what they led to before.
+        let from = after(now, PENDING);
+        let at = spec.trails.iter().position(|trail| trail.from.is_some());
+        let last_left = match at {
+            Some(at) => spec.trails.get_mut(at),
+            None => spec.trails.last_mut().filter(|trail| trail.since.0 == now),
+        };
+        if let Some(trail) = last_left {
+            trail.until = Time(trail.until.0.max(from));
+            trail.from = Some(Time(from));
+        }
+    } else if to_another {
+        spec.trails.iter_mut().for_each(|trail| trail.from = None);
+    }
+    while spec.trails.len() > TRAILS_MAX {
+        let oldest = spec.trails.iter().position(|trail| trail.from.is_none()).unwrap_or(0);
+        spec.trails.remove(oldest);
+    }
+    for name in spec.names.iter_mut().filter(|name| name.kind == NameKind::System) {
+        name.name.clone_from(&system);
+    }
+    spec.router.clone_from(&plan.placement.router);
+    spec.dns.clone_from(&plan.placement.dns);
+    plan.placement.strategy.clone_into(&mut spec.strategy);
+    spec.explanation = Some(Explanation { moved_at: Some(Time(now)), ..plan.placement.explanation.clone() });
+    Some(binding)
+}
+
+/// The time `duration` after `now`.
+fn after(now: Timestamp, duration: Duration) -> Timestamp {
+    SignedDuration::try_from(duration)
+        .ok()
+        .and_then(|duration| now.checked_add(duration).ok())
+        .unwrap_or(Timestamp::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::{BTreeMap, BTreeSet};
+    use std::sync::Arc;
+
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use crate::compiler::inputs::BindingInput;
+    use crate::scheduler::decision::Placement;
+    use crate::scheduler::filter::tests::router;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).expect("in range")
+    }
+
+    fn binding(shard: u8) -> RouteBinding {
+        let dns = format!("s{shard}.v3.example");
+        let object = json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "RouteBinding",
+            "metadata": {"namespace": "ns", "name": "app"},
+            "spec": {"routeNamespace": "ns", "routeName": "app", "routeUID": "u", "router": format!("s{shard}"), "dns": dns,
+                "label": "ns-app", "strategy": "round-robin", "names": [
+                    {"name": format!("ns-app.{dns}"), "type": "system"},
+                    {"name": "ns-app.routes.v3.example", "type": "alias"}]}});
+        serde_json::from_value(object).expect("a RouteBinding")
+    }
+
+    fn to(shard: u8) -> Plan {
+        Plan {
+            key: ObjectKey::namespaced("ns", "app"),
+            route: Arc::default(),
+            version: "7".into(),
+            host_is_own: false,
+            leaving: None,
+            placement: Placement {
+                router: format!("s{shard}"),
+                dns: format!("s{shard}.v3.example"),
+                strategy: "move",
+                explanation: Default::default(),
+            },
+            labels_kept: None,
+            hosts_kept: None,
+            is_label_refused: false,
+            decided: std::time::Instant::now(),
+        }
+    }
+
+    #[test]
+    fn there_and_back_again() {
+        let day = Some(Duration::from_secs(86_400));
+        let there = moved(binding(1), &to(2), day, at(1000)).expect("short");
+        assert_eq!((there.spec.router.as_str(), there.spec.dns.as_str()), ("s2", "s2.v3.example"));
+        assert_eq!(there.spec.names[0].name, "ns-app.s2.v3.example");
+        assert_eq!(there.spec.names[1].name, "ns-app.routes.v3.example", "the alias stays");
+        let told: Vec<_> = there.spec.trails.iter().map(|trail| (trail.name.as_str(), trail.until.0)).collect();
+        assert_eq!(told, [("ns-app.s1.v3.example", at(87_400))]);
+        let back = moved(there.clone(), &to(1), day, at(2000)).expect("short");
+        let told = |binding: &RouteBinding| -> Vec<_> {
+            let of = |trail: &Trail| (trail.name.clone(), trail.from.as_ref().map(|from| from.0.as_second()));
+            binding.spec.trails.iter().map(of).collect()
+        };
+        let s = |shard: u8, from| (format!("ns-app.s{shard}.v3.example"), from);
+        assert_eq!(told(&back), [s(2, Some(2040))], "where it is there is no trail, and the other begins later");
+        assert_eq!(back.spec.trails[0].until.0, at(88_440), "it lasts as long as any");
+        // Once more there: the name of s2 has not led anywhere, so that it is led to at once.
+        assert_eq!(told(&moved(back.clone(), &to(2), day, at(2010)).expect("short")), [s(1, None)]);
+        // Elsewhere: nothing leads from there, so that all lead there at once.
+        assert_eq!(told(&moved(back, &to(3), day, at(2010)).expect("short")), [s(2, None), s(1, None)]);
+        // All the way round: the others lead to where it was last, and go on to when it comes to be on another of them.
+        let third = moved(there.clone(), &to(3), day, at(2000)).expect("short");
+        assert_eq!(told(&third), [s(1, None), s(2, None)]);
+        let round = moved(third, &to(1), day, at(3000)).expect("short");
+        assert_eq!(told(&round), [s(2, None), s(3, Some(3040))]);
+        let again = moved(round, &to(2), day, at(3010)).expect("short");
+        assert_eq!(told(&again), [s(3, Some(3050)), s(1, None)]);
+        let gone = moved(there.clone(), &to(3), None, at(2000)).expect("short");
+        assert_eq!(gone.spec.trails.len(), 1, "the zone that it left is gone; the other trail stays");
+    }
+
+    #[test]
+    fn the_largest_ttl_that_caches_may_hold() {
+        let mut facts = router("s1", json!({"ttl": 60}));
+        assert_eq!(held_by_caches(&facts, at(1000)), Duration::from_secs(90));
+        facts.ttl_horizon = Some(at(1500));
+        assert_eq!(held_by_caches(&facts, at(1000)), Duration::from_secs(530));
+        assert_eq!(held_by_caches(&facts, at(2000)), Duration::from_secs(90));
+    }
+
+    proptest! {
+        /// However often a route moves: no trail is its name of now, none is there twice, none is over, and there are not more
+        /// than the API takes.
+        #[test]
+        fn trails_are_former_names(moves in proptest::collection::vec((0_u8..24, 1_i64..40, 0_u64..400), 1..80)) {
+            let mut binding = binding(0);
+            let mut now = 1000;
+            for (shard, pause, trail) in moves {
+                now += pause;
+                let left = binding.spec.dns.clone();
+                binding = moved(binding, &to(shard), Some(Duration::from_secs(trail)), at(now)).expect("short");
+                let own = format!("ns-app.{}", binding.spec.dns);
+                let names: BTreeSet<_> = binding.spec.trails.iter().map(|trail| &trail.name).collect();
+                prop_assert_eq!(names.len(), binding.spec.trails.len());
+                prop_assert!(names.len() <= TRAILS_MAX && !names.contains(&own));
+                prop_assert_eq!(&binding.spec.names[0].name, &own);
+                let former = format!("ns-app.{left}");
+                prop_assert!(former == own || names.contains(&former));
+                prop_assert!(binding.spec.trails.iter().all(|trail| trail.until.0 >= at(now)));
+                prop_assert!(binding.spec.trails.iter().filter(|trail| trail.from.is_some()).count() <= 1);
+            }
+        }
+
+        /// However often a route moves among few Routers, and whatever resolvers hold of what was served within the TTL of a
+        /// trail: who follows the names comes to an end.
+        #[test]
+        fn no_mixture_of_old_and_new_is_a_loop(moves in proptest::collection::vec((0_u8..4, 0_i64..50), 1..40)) {
+            let ttl = i64::try_from(POINTERS_TTL.as_secs()).expect("small");
+            let mut binding = binding(0);
+            let mut now = 1000;
+            // What each name led to, and until when resolvers may hold that.
+            let mut held: BTreeMap<String, BTreeMap<String, i64>> = BTreeMap::new();
+            for (shard, pause) in moves {
+                for _ in 0..pause {
+                    now += 1;
+                    for trail in &mut binding.spec.trails {
+                        trail.from = trail.from.take().filter(|from| from.0 > at(now));
+                    }
+                    hold(&mut held, &binding, now + ttl);
+                }
+                binding = moved(binding, &to(shard), Some(Duration::from_secs(90_000)), at(now)).expect("short");
+                hold(&mut held, &binding, now + ttl);
+                held.values_mut().for_each(|targets| targets.retain(|_, until| *until > now));
+                held.retain(|_, targets| !targets.is_empty());
+                // Names from which none of what may be held leads on, taken away one after the other, are all names.
+                let mut left = held.clone();
+                while let Some(end) = left.iter().find(|(_, to)| to.keys().all(|to| !left.contains_key(to))) {
+                    let end = end.0.clone();
+                    left.remove(&end);
+                }
+                prop_assert!(left.is_empty(), "{left:?} after {binding:?}");
+            }
+        }
+    }
+
+    /// Notes what is served of a binding's trails.
+    fn hold(held: &mut BTreeMap<String, BTreeMap<String, i64>>, binding: &RouteBinding, until: i64) {
+        let read = BindingInput::read(binding, &mut Vec::new()).expect("it has an alias");
+        let zone = read.trails_to.as_deref().unwrap_or(&read.shard);
+        for left in &read.trails {
+            let name = format!("{}.{}", read.label, left.to_string().trim_end_matches('.'));
+            held.entry(name).or_default().insert(format!("{}.{zone}", read.label), until);
+        }
+    }
+}

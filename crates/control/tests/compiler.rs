@@ -1,0 +1,477 @@
+//! Objects to zones: whole zones as text, and changes one by one against all at once.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use signpost_api::v1alpha1::route_binding::RouteBinding;
+use signpost_api::v1alpha1::router::Router;
+use signpost_control::compiler::inputs::{BindingInput, RouterInput};
+use signpost_control::compiler::platform::{Change, Platform};
+use signpost_control::compiler::settings::{NameServer, Settings};
+use signpost_control::compiler::{Compiled, Digest, Inputs, alias, compile, compile_platform, parent};
+use signpost_dns::wire::{Name, RecordType};
+use signpost_dns::zone::check::{self, Severity};
+use signpost_dns::zone::{Contents, OwnerChange};
+use signpost_dns::zonefile;
+
+const DOMAIN: &str = "v3.example";
+
+fn settings() -> Settings {
+    let servers = vec![
+        NameServer {
+            name: name("ns1.v3.example."),
+            addresses: vec!["192.0.2.53".parse().expect("an address"), "2001:db8::53".parse().expect("an address")],
+        },
+        NameServer { name: name("ns.other.example."), addresses: Vec::new() },
+    ];
+    Settings::new(DOMAIN, servers, &[]).expect("good settings")
+}
+
+fn name(text: &str) -> Name {
+    text.parse().expect("a name of a test")
+}
+
+fn router(name: &str, second: u32, spec: Value) -> RouterInput {
+    let created = format!("2026-01-01T00:00:{second:02}Z");
+    let object = json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Router",
+        "metadata": {"name": name, "creationTimestamp": created}, "spec": spec});
+    let object: Router = serde_json::from_value(object).expect("a Router of a test");
+    let mut verdicts = Vec::new();
+    let input = RouterInput::read(&object, DOMAIN, &mut verdicts).expect("it makes a zone");
+    assert!(verdicts.is_empty(), "{verdicts:?}");
+    input
+}
+
+const SINCE: &str = "2026-01-01T00:00:00Z";
+const UNTIL: &str = "2026-01-02T00:00:00Z";
+
+fn binding(namespace: &str, name: &str, second: u32, label: &str, shard: &str) -> BindingInput {
+    moved(namespace, name, second, label, shard, &[])
+}
+
+/// A binding of a route that has left these shards; to one with `!` before it its former names lead as yet.
+fn moved(namespace: &str, name: &str, second: u32, label: &str, shard: &str, left: &[&str]) -> BindingInput {
+    let trail = |zone: &&str| match zone.strip_prefix('!') {
+        None => json!({"name": format!("{label}.{zone}"), "router": "old", "since": SINCE, "until": UNTIL}),
+        Some(zone) => {
+            json!({"name": format!("{label}.{zone}"), "router": "old", "since": SINCE, "from": UNTIL, "until": UNTIL})
+        }
+    };
+    let trails: Vec<Value> = left.iter().map(trail).collect();
+    let created = format!("2026-01-01T00:00:{second:02}Z");
+    let object = json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "RouteBinding",
+        "metadata": {"namespace": namespace, "name": name, "creationTimestamp": created},
+        "spec": {"routeNamespace": namespace, "routeName": name, "routeUID": "1", "router": "r", "dns": shard,
+                 "label": label, "names": [], "trails": trails, "strategy": "round-robin"}});
+    let object: RouteBinding = serde_json::from_value(object).expect("a RouteBinding of a test");
+    BindingInput::read(&object, &mut Vec::new()).expect("it makes an alias")
+}
+
+fn base(text: &str) -> Arc<Contents> {
+    let path: Arc<std::path::Path> = std::path::Path::new("v3.example.zone").into();
+    let mut includes = zonefile::include::NoIncludes;
+    let text: Vec<&str> = text.lines().map(str::trim).collect();
+    let read = zonefile::read_zone(text.join("\n").as_bytes(), &path, Some(name("v3.example.")), &mut includes);
+    Arc::new(read.contents.unwrap_or_else(|| panic!("{:?}", read.findings)))
+}
+
+/// A zone's records as lines, without the SOA: owner, TTL, type, data.
+fn lines(zone: &Contents) -> Vec<String> {
+    let text = String::from_utf8(zonefile::write::to_text(zone)).expect("zone files are ASCII");
+    let origin: Arc<std::path::Path> = std::path::Path::new("written").into();
+    let (records, findings) = zonefile::read_records(text.as_bytes(), &origin, zone.apex());
+    assert!(findings.is_empty(), "{findings:?}\n{text}");
+    let mut lines: Vec<String> = records
+        .iter()
+        .filter(|record| record.rtype != signpost_dns::wire::RecordType::SOA)
+        .map(|record| {
+            let mut data = Contents::new(Name::root());
+            data.add(Name::root(), record.rtype, record.ttl.expect("written with TTLs"), record.rdata.clone())
+                .expect("in a test");
+            let text = String::from_utf8(zonefile::write::to_text(&data)).expect("ASCII");
+            let line =
+                text.lines().find(|line| line.contains(&record.rtype.to_string())).expect("one record").to_owned();
+            let data = line.split_whitespace().skip_while(|word| *word != record.rtype.to_string());
+            format!(
+                "{} {} {}",
+                record.owner,
+                record.ttl.expect("in a test").seconds(),
+                data.collect::<Vec<_>>().join(" ")
+            )
+        })
+        .collect();
+    lines.sort();
+    lines
+}
+
+fn zone<'a>(compiled: &'a Compiled, apex: &str) -> &'a Contents {
+    let apex = name(apex);
+    &compiled.zones.iter().find(|zone| *zone.contents.apex() == apex).expect("the zone is there").contents
+}
+
+#[test]
+fn a_platform_comes_to_be_zones() {
+    let inputs = Inputs {
+        routers: vec![
+            router(
+                "shard1",
+                0,
+                json!({"addresses": [{"ip": "10.245.2.3"}, {"ip": "10.245.2.2"}, {"ip": "2001:db8::1", "state": "drained"}],
+                       "records": ["_acme-challenge.app TXT token", "@ CAA 0 issue \"ca.example\""]}),
+            ),
+            router("empty", 0, json!({"addresses": [{"ip": "192.0.2.1", "state": "drained"}], "ttl": 60})),
+            router("far", 0, json!({"dns": "apps.elsewhere.example", "addresses": [{"ip": "2001:db8::7"}]})),
+        ],
+        bindings: vec![binding("ns", "a", 0, "ns-a", "shard1.v3.example")],
+    };
+    let compiled = compile(&inputs, &settings());
+    assert_eq!(compiled.verdicts, []);
+    assert_eq!(
+        lines(zone(&compiled, "v3.example.")),
+        [
+            "empty.v3.example. 3600 NS ns.other.example.",
+            "empty.v3.example. 3600 NS ns1.v3.example.",
+            "ns1.v3.example. 3600 A 192.0.2.53",
+            "ns1.v3.example. 3600 AAAA 2001:db8::53",
+            "routes.v3.example. 3600 NS ns.other.example.",
+            "routes.v3.example. 3600 NS ns1.v3.example.",
+            "shard1.v3.example. 3600 NS ns.other.example.",
+            "shard1.v3.example. 3600 NS ns1.v3.example.",
+            "v3.example. 3600 NS ns.other.example.",
+            "v3.example. 3600 NS ns1.v3.example.",
+        ]
+    );
+    assert_eq!(
+        lines(zone(&compiled, "routes.v3.example.")),
+        [
+            "ns-a.routes.v3.example. 30 CNAME ns-a.shard1.v3.example.",
+            "routes.v3.example. 3600 NS ns.other.example.",
+            "routes.v3.example. 3600 NS ns1.v3.example.",
+        ]
+    );
+    assert_eq!(
+        lines(zone(&compiled, "shard1.v3.example.")),
+        [
+            "*._acme-challenge.app.shard1.v3.example. 30 A 10.245.2.2",
+            "*._acme-challenge.app.shard1.v3.example. 30 A 10.245.2.3",
+            "*.app.shard1.v3.example. 30 A 10.245.2.2",
+            "*.app.shard1.v3.example. 30 A 10.245.2.3",
+            "*.shard1.v3.example. 30 A 10.245.2.2",
+            "*.shard1.v3.example. 30 A 10.245.2.3",
+            "_acme-challenge.app.shard1.v3.example. 30 A 10.245.2.2",
+            "_acme-challenge.app.shard1.v3.example. 30 A 10.245.2.3",
+            "_acme-challenge.app.shard1.v3.example. 30 TXT \"token\"",
+            "app.shard1.v3.example. 30 A 10.245.2.2",
+            "app.shard1.v3.example. 30 A 10.245.2.3",
+            "shard1.v3.example. 30 CAA 0 issue \"ca.example\"",
+            "shard1.v3.example. 3600 NS ns.other.example.",
+            "shard1.v3.example. 3600 NS ns1.v3.example.",
+        ]
+    );
+    assert_eq!(
+        lines(zone(&compiled, "empty.v3.example."))[0],
+        "*.empty.v3.example. 60 TXT \"no active address\"",
+        "all drained: the names exist"
+    );
+    for compiled in &compiled.zones {
+        let errors = check::check(&compiled.contents);
+        let errors: Vec<_> = errors.iter().filter(|finding| finding.code.severity() == Severity::Error).collect();
+        assert!(errors.is_empty(), "{errors:?}");
+    }
+}
+
+#[test]
+fn a_base_file_joins_the_parent() {
+    let mut settings = settings();
+    settings.base = Some(base(
+        "$TTL 300
+         @ SOA . admin 2009092001 1 2 3 4
+         @ NS elsewhere.example.
+         @ TXT kept
+         ns1 A 198.51.100.1
+         www A 198.51.100.2
+         shard1 NS ns1
+         x.shard1 A 198.51.100.3
+         a.routes TXT hidden
+         other NS ns.other.example.",
+    ));
+    let routers = vec![router("shard1", 0, json!({}))];
+    let compiled = compile(&Inputs { routers, bindings: Vec::new() }, &settings);
+    let parent = zone(&compiled, "v3.example.");
+    let lines = lines(parent);
+    for present in [
+        "v3.example. 300 TXT \"kept\"",
+        "ns1.v3.example. 3600 A 192.0.2.53",
+        "www.v3.example. 300 A 198.51.100.2",
+        "shard1.v3.example. 3600 NS ns.other.example.",
+        "other.v3.example. 300 NS ns.other.example.",
+    ] {
+        assert!(lines.iter().any(|line| line == present), "{present} is missing from {lines:#?}");
+    }
+    for absent in ["198.51.100.1", "198.51.100.3", "hidden", "elsewhere"] {
+        assert!(!lines.iter().any(|line| line.contains(absent)), "{absent} is in {lines:#?}");
+    }
+    let soa = parent.get(parent.apex(), signpost_dns::wire::RecordType::SOA).expect("a SOA");
+    let soa = signpost_control::compiler::apex::Soa::from_rdata(&soa.rdata[0]).expect("well-formed");
+    assert_eq!((soa.mname, soa.rname, soa.serial), (name("ns1.v3.example."), name("admin.v3.example."), 0));
+    let platform = Platform::new(&settings);
+    assert_eq!(parent::hidden_base_names(platform.delegations(), &settings), [name("a.routes.v3.example.")]);
+}
+
+#[test]
+fn conflicts_get_verdicts_and_the_older_serves() {
+    let address = |ip: &str| json!({"dns": "s.v3.example", "addresses": [{"ip": ip}]});
+    let routers = vec![
+        router("young", 9, address("192.0.2.9")),
+        router("old", 1, address("192.0.2.1")),
+        router("domain", 0, json!({"dns": "v3.example"})),
+        router("alias", 0, json!({"dns": "x.routes.v3.example"})),
+    ];
+    let bindings =
+        vec![binding("ns", "young", 9, "label", "a.v3.example"), binding("ns", "old", 1, "label", "b.v3.example")];
+    let compiled = compile(&Inputs { routers, bindings }, &settings());
+    assert_eq!(lines(zone(&compiled, "s.v3.example."))[0], "*.s.v3.example. 30 A 192.0.2.1");
+    assert_eq!(
+        lines(zone(&compiled, "routes.v3.example."))[0],
+        "label.routes.v3.example. 30 CNAME label.b.v3.example."
+    );
+    let verdicts: Vec<String> = compiled.verdicts.iter().map(ToString::to_string).collect();
+    assert_eq!(verdicts.len(), 4, "{verdicts:?}");
+    for (verdict, part) in
+        verdicts.iter().zip(["Router alias", "Router domain", "Router young", "RouteBinding ns/young"])
+    {
+        assert!(verdict.starts_with(part), "{verdict}");
+    }
+    assert_eq!(compiled.zones.len(), 3);
+}
+
+#[test]
+fn moved_routes_leave_trails() {
+    let inputs = Inputs {
+        routers: vec![
+            router(
+                "shard1",
+                0,
+                json!({"addresses": [{"ip": "192.0.2.1"}], "ttl": 300, "records": ["taken TXT x", "_acme-challenge.web TXT y"]}),
+            ),
+            router("shard2", 0, json!({"addresses": [{"ip": "192.0.2.2"}]})),
+            router("shard3", 0, json!({"addresses": [{"ip": "192.0.2.3"}]})),
+        ],
+        bindings: vec![
+            // Moved twice: both former names lead to the name of now.
+            moved("ns", "web", 0, "web", "shard3.v3.example", &["shard1.v3.example", "shard2.v3.example"]),
+            // There and back again, to a zone in which it has no trail; and one whose old zone is gone.
+            moved("ns", "back", 0, "back", "shard2.v3.example", &["gone.v3.example"]),
+            moved("ns", "taken", 0, "taken", "shard2.v3.example", &["shard1.v3.example"]),
+        ],
+    };
+    let compiled = compile(&inputs, &settings());
+    let of = |apex: &str| {
+        let lines = lines(zone(&compiled, apex)).into_iter();
+        lines.filter(|line| !line.contains(" NS ")).collect::<Vec<String>>()
+    };
+    assert_eq!(
+        of("shard1.v3.example."),
+        [
+            "*._acme-challenge.web.shard1.v3.example. 300 A 192.0.2.1",
+            "*.shard1.v3.example. 300 A 192.0.2.1",
+            "*.taken.shard1.v3.example. 300 A 192.0.2.1",
+            // The names below the former one block the wildcard no more than before.
+            "*.web.shard1.v3.example. 30 CNAME web.shard3.v3.example.",
+            "_acme-challenge.web.shard1.v3.example. 300 A 192.0.2.1",
+            "_acme-challenge.web.shard1.v3.example. 300 TXT \"y\"",
+            "taken.shard1.v3.example. 300 A 192.0.2.1",
+            "taken.shard1.v3.example. 300 TXT \"x\"",
+            "web.shard1.v3.example. 30 CNAME web.shard3.v3.example.",
+        ]
+    );
+    assert_eq!(
+        of("shard2.v3.example."),
+        [
+            "*.shard2.v3.example. 30 A 192.0.2.2",
+            "*.web.shard2.v3.example. 30 CNAME web.shard3.v3.example.",
+            "web.shard2.v3.example. 30 CNAME web.shard3.v3.example.",
+        ]
+    );
+    assert_eq!(of("shard3.v3.example."), ["*.shard3.v3.example. 30 A 192.0.2.3"]);
+    assert_eq!(compiled.verdicts.len(), 1, "{:?}", compiled.verdicts);
+    assert_eq!(compiled.verdicts[0].path, "spec.records");
+    for zone in &compiled.zones {
+        let findings = check::check(&zone.contents);
+        assert!(findings.iter().all(|finding| finding.code.severity() != Severity::Error), "{findings:?}");
+    }
+}
+
+#[test]
+fn former_names_of_a_route_that_has_come_back_lead_to_where_it_was() {
+    let shards =
+        ["shard1", "shard2", "shard3"].map(|name| router(name, 0, json!({"addresses": [{"ip": "192.0.2.1"}]})));
+    let cnames = |left: &[&str]| -> Vec<String> {
+        let web = moved("ns", "web", 0, "web", "shard1.v3.example", left);
+        let compiled = compile(&Inputs { routers: shards.to_vec(), bindings: vec![web] }, &settings());
+        let lines = compiled.zones.iter().filter(|zone| zone.router.is_some()).flat_map(|zone| lines(&zone.contents));
+        lines.filter(|line| line.contains("CNAME") && !line.starts_with('*')).collect()
+    };
+    // It was on shard1, then shard2, then shard3, and is on shard1 again.
+    assert_eq!(
+        cnames(&["shard2.v3.example", "!shard3.v3.example"]),
+        ["web.shard2.v3.example. 30 CNAME web.shard3.v3.example."]
+    );
+    assert_eq!(
+        cnames(&["shard2.v3.example", "shard3.v3.example"]),
+        ["shard2", "shard3"].map(|left| format!("web.{left}.v3.example. 30 CNAME web.shard1.v3.example."))
+    );
+    assert_eq!(cnames(&["!shard2.v3.example"]), [""; 0], "there is nothing to lead on yet");
+}
+
+#[test]
+fn trails_that_are_none_are_left_out() {
+    let object = |trails: &[&str]| {
+        let trail = |name: &&str| json!({"name": name, "router": "old", "since": "2026-01-01T00:00:00Z", "until": "2026-01-02T00:00:00Z"});
+        let trails: Vec<Value> = trails.iter().map(trail).collect();
+        let object = json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "RouteBinding",
+            "metadata": {"namespace": "ns", "name": "web"},
+            "spec": {"routeNamespace": "ns", "routeName": "web", "routeUID": "1", "router": "r", "dns": "s1.v3.example",
+                     "label": "web", "names": [], "trails": trails, "strategy": "round-robin"}});
+        serde_json::from_value::<RouteBinding>(object).expect("a RouteBinding of a test")
+    };
+    for (trails, zones, verdicts) in [
+        (
+            &["web.s2.v3.example", "Web.S2.v3.example", "web.s0.v3.example"][..],
+            &["s0.v3.example.", "s2.v3.example."][..],
+            0,
+        ),
+        (&["web.s1.v3.example", "other.s2.v3.example", "web", "", "web..x"], &[], 5),
+    ] {
+        let mut found = Vec::new();
+        let input = BindingInput::read(&object(trails), &mut found).expect("it has an alias");
+        let read: Vec<String> = input.trails.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            (read.iter().map(String::as_str).collect::<Vec<_>>(), found.len()),
+            (zones.to_vec(), verdicts),
+            "{found:?}"
+        );
+    }
+}
+
+/// One step of a history: what is set or removed.
+#[derive(Debug, Clone)]
+enum Step {
+    Router(usize, Option<RouterInput>),
+    Binding(usize, Option<BindingInput>),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let apexes = ["a.v3.example", "b.v3.example", "x.a.v3.example", "v3.example", "routes.v3.example", "far.example"];
+    let router = (0..5usize, 0..3u32, 0..6usize, proptest::option::weighted(0.7, 0..4u8)).prop_map(
+        move |(number, second, apex, address)| {
+            let spec = |address| json!({"dns": apexes[apex], "addresses": [{"ip": format!("192.0.2.{address}")}]});
+            Step::Router(number, address.map(|address| router(&format!("r{number}"), second, spec(address))))
+        },
+    );
+    // No route was ever on the platform's own zones.
+    let is_shards = |apex: &str| apex != "v3.example" && apex != "routes.v3.example";
+    let left = proptest::collection::vec(0..6usize, 0..4);
+    let binding = (0..5usize, 0..3u32, 0..3usize, proptest::option::weighted(0.7, 0..3usize), left).prop_map(
+        move |(number, second, label, shard, left)| {
+            let one = |shard: usize| {
+                let names = left.iter().map(|left| apexes[*left]).enumerate();
+                let left: Vec<String> = names
+                    .map(|(at, left)| format!("{}{left}", if at == 2 && is_shards(left) { "!" } else { "" }))
+                    .collect();
+                let left: Vec<&str> = left.iter().map(String::as_str).collect();
+                moved("ns", &format!("b{number}"), second, &format!("l{label}"), apexes[shard], &left)
+            };
+            Step::Binding(number, shard.map(one))
+        },
+    );
+    proptest::collection::vec(prop_oneof![router, binding], 0..40)
+}
+
+fn put(zone: &mut Contents, change: OwnerChange) {
+    zone.remove_owner(&change.owner);
+    for rrset in change.rrsets {
+        zone.set(change.owner.clone(), rrset).expect("in zone");
+    }
+}
+
+proptest! {
+    /// Changes applied one by one come to what the objects of the end come to at once, digests and verdicts included.
+    #[test]
+    fn one_by_one_is_all_at_once(history in steps(), with_base in any::<bool>()) {
+        let mut settings = settings();
+        if with_base {
+            settings.base = Some(base("$TTL 9\n@ SOA . a 1 1 1 1 1\n@ NS n.example.\nw.x.a TXT t\na TXT t\nb NS n.example.\nc TXT t\n"));
+        }
+        let mut platform = Platform::new(&settings);
+        let mut parent_zone = parent::zone(platform.delegations(), &settings, 0);
+        let mut alias_zone = alias::zone([], &settings, 0);
+        let mut shards: BTreeMap<Name, Arc<RouterInput>> = BTreeMap::new();
+        let mut objects = (BTreeMap::new(), BTreeMap::new());
+        for step in history {
+            let mut changes = Vec::new();
+            let mut trails: BTreeMap<Name, Digest> = BTreeMap::new();
+            match step {
+                Step::Router(number, Some(router)) => {
+                    objects.0.insert(number, router.clone());
+                    platform.set_router(Arc::new(router), &mut changes);
+                }
+                Step::Router(number, None) => {
+                    objects.0.remove(&number);
+                    platform.remove_router(&format!("r{number}"), &mut changes);
+                }
+                Step::Binding(number, Some(binding)) => {
+                    objects.1.insert(number, binding.clone());
+                    platform.set_binding(Arc::new(binding), &mut changes);
+                }
+                Step::Binding(number, None) => {
+                    objects.1.remove(&number);
+                    platform.remove_binding(&format!("ns/b{number}"), &mut changes);
+                }
+            }
+            for change in changes {
+                match change {
+                    Change::Shard { apex, router: Some(router) } => drop(shards.insert(apex, router)),
+                    Change::Shard { apex, router: None } => drop(shards.remove(&apex)),
+                    Change::Trail { apex, digest, .. } => {
+                        prop_assert!(shards.contains_key(&apex), "{} is not served", apex);
+                        trails.insert(apex, digest);
+                    }
+                    Change::Delegation { apex, .. } => {
+                        let changes = parent::changes(&apex, platform.delegations(), &settings);
+                        changes.into_iter().for_each(|change| put(&mut parent_zone, change));
+                    }
+                    Change::Alias { label, binding, .. } => {
+                        let shard = binding.as_ref().map(|binding| &*binding.shard);
+                        put(&mut alias_zone, alias::change(&label, shard, &settings));
+                    }
+                }
+            }
+            for (apex, digest) in trails {
+                prop_assert_eq!(digest, platform.trails(&apex).digest());
+            }
+        }
+        let (routers, bindings) = objects;
+        let inputs = Inputs { routers: routers.into_values().collect(), bindings: bindings.into_values().collect() };
+        let whole = compile(&inputs, &settings);
+        let stepwise = compile_platform(&platform, &settings);
+        prop_assert_eq!(&stepwise, &whole);
+        prop_assert_eq!(lines(&parent_zone), lines(zone(&whole, "v3.example.")));
+        prop_assert_eq!(lines(&alias_zone), lines(zone(&whole, "routes.v3.example.")));
+        // From each former name it is one step to the name of now, which is none of a trail's.
+        let trail_of = |owner: &Name| whole.zones.iter().find_map(|zone| zone.contents.get(owner, RecordType::CNAME));
+        for zone in whole.zones.iter().filter(|zone| zone.router.is_some()) {
+            for (owner, rrsets) in zone.contents.owners() {
+                for rrset in rrsets.iter().filter(|rrset| rrset.rtype == RecordType::CNAME) {
+                    let target = Name::from_wire(&rrset.rdata[0]).expect("a name");
+                    prop_assert!(trail_of(&target).is_none(), "{} leads to {}, which leads on", owner, target);
+                }
+            }
+        }
+        let served: Vec<(Name, Arc<RouterInput>)> = shards.into_iter().collect();
+        let expected: Vec<_> = platform.shards().map(|(apex, router)| (apex.clone(), Arc::clone(router))).collect();
+        prop_assert_eq!(served, expected);
+    }
+}

@@ -1,0 +1,149 @@
+//! Leader election: one leads, and another does when it stops, hangs or dies.
+
+use std::time::Duration;
+
+use serde_json::json;
+use signpost_control::client::lease::{Leadership, Lease, Settings, Term};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::fake_api::{FakeApi, Faults};
+use crate::until;
+
+/// Short, so that the tests are; and longer than a busy machine keeps a leader from renewing, which would cost it its term.
+fn settings() -> Settings {
+    Settings { duration: Duration::from_secs(4), renew: Duration::from_millis(50), ..Settings::default() }
+}
+
+fn candidate(api: &FakeApi, holder: &str) -> (watch::Receiver<Leadership>, CancellationToken) {
+    let stop = CancellationToken::new();
+    (Lease::run(api.client(), "signpost", holder, settings(), stop.clone()), stop)
+}
+
+fn term(leadership: &watch::Receiver<Leadership>) -> Option<Term> {
+    leadership.borrow().term().cloned()
+}
+
+#[tokio::test]
+async fn one_leads_and_hands_over_when_it_stops() {
+    let api = FakeApi::new(1);
+    let (mut first, stop_first) = candidate(&api, "first");
+    until("the first leads", || term(&first).is_some()).await;
+    let (second, stop_second) = candidate(&api, "second");
+    until(
+        "the second knows who leads",
+        || matches!(&*second.borrow(), Leadership::Follower { holder: Some(holder) } if holder == "first"),
+    )
+    .await;
+    let old = term(&first).expect("it leads");
+    stop_first.cancel();
+    while first.changed().await.is_ok() {}
+    assert!(!old.is_current(), "a leader that stops leads no more");
+    until("the second leads", || term(&second).is_some()).await;
+    assert!(term(&second).expect("it leads").fencing() > old.fencing());
+    stop_second.cancel();
+}
+
+#[tokio::test]
+async fn a_leader_without_api_steps_down_before_another_may_lead() {
+    let api = FakeApi::new(1);
+    let (first, stop_first) = candidate(&api, "first");
+    until("the first leads", || term(&first).is_some()).await;
+    let old = term(&first).expect("it leads");
+    let lease = || api.get("leases", "kube-system", "signpost").expect("it exists");
+    let version = lease()["metadata"]["resourceVersion"].clone();
+    until("it renews", || lease()["metadata"]["resourceVersion"] != version).await;
+    api.set_down(true);
+    until("it steps down by itself", || !old.is_current()).await;
+    until("it knows", || matches!(&*first.borrow(), Leadership::Follower { .. })).await;
+    api.set_down(false);
+    until("it leads again, in a new term", || term(&first).is_some_and(|term| term.fencing() > old.fencing())).await;
+    stop_first.cancel();
+}
+
+#[tokio::test]
+async fn a_dead_leader_is_replaced_and_never_two_lead() {
+    let api = FakeApi::new(3);
+    api.set_faults(Faults { conflicts: 100, failures: 100, lost_answers: 100, ..Faults::default() });
+    let mut candidates: Vec<_> = ["a", "b", "c"].into_iter().map(|holder| candidate(&api, holder)).collect();
+    for round in 0..3 {
+        until("someone leads", || candidates.iter().any(|(leadership, _)| term(leadership).is_some())).await;
+        for _ in 0..50 {
+            let leaders = candidates.iter().filter(|(leadership, _)| term(leadership).is_some()).count();
+            assert!(leaders <= 1, "{leaders} lead");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        // The leader hands over, and comes back as a candidate.
+        if let Some(index) = candidates.iter().position(|(leadership, _)| term(leadership).is_some()) {
+            let (_, stop) = candidates.remove(index);
+            stop.cancel();
+            candidates.push(candidate(&api, &format!("again-{round}")));
+        }
+    }
+    for (_, stop) in candidates {
+        stop.cancel();
+    }
+}
+
+#[tokio::test]
+async fn a_number_that_was_changed_costs_a_term_and_never_comes_again() {
+    let api = FakeApi::new(1);
+    let (first, stop) = candidate(&api, "first");
+    until("it leads", || term(&first).is_some()).await;
+    let lease = || api.get("leases", "kube-system", "signpost").expect("it exists");
+    let mut greatest = term(&first).expect("it leads").fencing();
+    // By hand; by another store in place of this one; by nobody, when it is gone.
+    for change in [Some(7), Some(2), None, Some(0), None] {
+        let before = term(&first).expect("it leads");
+        match change {
+            Some(number) => {
+                let mut changed = lease();
+                changed["metadata"]["namespace"] = json!("kube-system");
+                changed["spec"]["leaseTransitions"] = json!(number);
+                api.put("leases", changed);
+            }
+            None => api.delete("leases", "kube-system", "signpost"),
+        }
+        until("it leads in a new term", || term(&first).is_some_and(|term| term.fencing() > before.fencing())).await;
+        assert!(!before.is_current(), "{change:?}: the former term is over");
+        let now = term(&first).expect("it leads");
+        assert!(now.fencing() > greatest.max(change.unwrap_or(0)), "{change:?}: {}", now.fencing());
+        until("the Lease says so", || {
+            let lease = api.get("leases", "kube-system", "signpost");
+            lease.is_some_and(|lease| lease["spec"]["leaseTransitions"] == now.fencing())
+        })
+        .await;
+        greatest = now.fencing();
+    }
+    // One that follows remembers as well what was there.
+    let (second, stop_second) = candidate(&api, "second");
+    until("it knows who leads", || matches!(&*second.borrow(), Leadership::Follower { holder: Some(_) })).await;
+    api.set_down(true);
+    until("the first steps down", || term(&first).is_none()).await;
+    stop.cancel();
+    api.delete("leases", "kube-system", "signpost");
+    api.set_down(false);
+    until("the second leads", || term(&second).is_some()).await;
+    assert!(term(&second).expect("it leads").fencing() > greatest);
+    stop_second.cancel();
+}
+
+#[tokio::test]
+async fn one_that_follows_takes_over_as_soon_as_the_leader_lets_go() {
+    let api = FakeApi::new(1);
+    let stop_first = CancellationToken::new();
+    // Nobody looks again within the test: only word of the change can be what it goes by.
+    let patient = Settings { duration: Duration::from_secs(7200), renew: Duration::from_secs(3600), ..settings() };
+    let first = Lease::run(api.client(), "signpost", "first", patient.clone(), stop_first.clone());
+    until("the first leads", || term(&first).is_some()).await;
+    let stop_second = CancellationToken::new();
+    let second = Lease::run(api.client(), "signpost", "second", patient, stop_second.clone());
+    until(
+        "the second knows who leads",
+        || matches!(&*second.borrow(), Leadership::Follower { holder: Some(holder) } if holder == "first"),
+    )
+    .await;
+    stop_first.cancel();
+    until("the second leads", || term(&second).is_some()).await;
+    stop_second.cancel();
+}

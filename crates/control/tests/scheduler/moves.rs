@@ -1,0 +1,385 @@
+//! Moves and drains: who leaves a Router, when, and what is left behind.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use signpost_control::client::reflector::ObjectKey;
+use signpost_control::scheduler::chooser::Chooser;
+use signpost_control::scheduler::forecast::Forecast;
+use signpost_control::scheduler::strategy::StrategyName;
+use tokio::time::Instant;
+
+use crate::fake_api::{FakeApi, Faults};
+use crate::scheduling::{Running, check_all, per_router, platform, scheduled, start, start_with};
+use crate::{condition, route, router, until};
+
+fn set_state(api: &FakeApi, name: &str, state: &str) {
+    let mut router = api.get("routers", "", name).expect("it is there");
+    router["spec"]["state"] = json!(state);
+    api.put("routers", router);
+}
+
+fn ask(api: &FakeApi, name: &str, to: Option<&str>) {
+    let mut route = api.get("routes", "ns", name).expect("it is there");
+    route["metadata"]["annotations"] = to.map_or(json!({}), |to| json!({"signpost.dev/move-to": to}));
+    api.put("routes", route);
+}
+
+fn spec(api: &FakeApi, name: &str) -> Value {
+    api.get("routebindings", "ns", name).expect("it is bound")["spec"].clone()
+}
+
+fn pending(api: &FakeApi, name: &str) -> Option<(String, String, String)> {
+    condition(&api.get("routes", "ns", name)?, "MovePending")
+}
+
+/// A platform whose routes are all placed.
+async fn placed(
+    routers: usize,
+    routes: usize,
+    change: impl Fn(&mut signpost_control::scheduler::Settings),
+) -> (FakeApi, Running) {
+    let api = platform(7, routers);
+    for i in 0..routes {
+        api.put("routes", route("ns", &format!("r{i:03}"), &json!({})));
+    }
+    let running = start_with(&api, change);
+    until("all are scheduled", || scheduled(&api) == routes).await;
+    (api, running)
+}
+
+#[tokio::test]
+async fn a_route_moves_when_it_is_asked_to_and_its_name_leads_on() {
+    let (api, running) = placed(2, 2, |settings| settings.trail_minimum = Duration::from_secs(3600)).await;
+    let before = spec(&api, "r000");
+    assert_eq!(before["router"], "shard1");
+    ask(&api, "r000", Some("shard2"));
+    until("it has moved", || spec(&api, "r000")["router"] == "shard2").await;
+    let after = spec(&api, "r000");
+    assert_eq!((&after["dns"], &after["strategy"]), (&json!("shard2.v3.example"), &json!("move")));
+    assert_eq!(after["names"][0]["name"], "ns-r000.shard2.v3.example");
+    assert_eq!(after["names"][1], before["names"][1], "the alias stays");
+    assert_eq!(after["trails"][0]["name"], "ns-r000.shard1.v3.example");
+    assert_eq!(after["trails"][0]["router"], "shard1");
+    assert_eq!(after["explanation"]["summary"], "moved from shard1 to shard2, as signpost.dev/move-to asked");
+    let route = api.get("routes", "ns", "r000").expect("it is there");
+    assert_eq!((&route["status"]["router"], &route["metadata"]["annotations"]), (&json!("shard2"), &json!({})));
+    assert_eq!(spec(&api, "r001")["trails"], Value::Null, "the other one was not asked");
+    until("it is told", || api.all("events").iter().any(|event| event["reason"] == "Moved")).await;
+
+    // Back again: no trail where it is, one where it was.
+    ask(&api, "r000", Some("shard1"));
+    until("it is back", || spec(&api, "r000")["router"] == "shard1").await;
+    let trails = spec(&api, "r000")["trails"].clone();
+    assert_eq!(trails.as_array().map(Vec::len), Some(1));
+    assert_eq!(trails[0]["name"], "ns-r000.shard2.v3.example");
+    // The two moves were two writes of bindings, and nothing moves by itself.
+    assert_eq!(api.requests("PUT routebindings"), 2);
+    check_all(&api);
+    // Resolvers may hold that its name on shard1 leads to shard2, so that this one does not lead back at once.
+    let time = |value: &Value| value.as_str().and_then(|text| text.parse::<jiff::Timestamp>().ok()).expect("a time");
+    let pause = time(&trails[0]["from"]).duration_since(time(&trails[0]["since"]));
+    assert_eq!(pause, jiff::SignedDuration::from_secs(40));
+    running.stop().await;
+    // The clock is not ours to move, so that its time is written.
+    let mut binding = api.get("routebindings", "ns", "r000").expect("it is bound");
+    binding["spec"]["trails"][0]["from"] = json!("2025-01-01T00:00:00Z");
+    api.put("routebindings", binding);
+    let running = start(&api);
+    until("it begins", || spec(&api, "r000")["trails"][0]["from"].is_null()).await;
+    assert_eq!(spec(&api, "r000")["trails"].as_array().map(Vec::len), Some(1));
+    assert_eq!(api.get("routes", "ns", "r000").expect("it is there")["status"]["trails"], spec(&api, "r000")["trails"]);
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn a_router_made_again_with_another_zone_gives_the_name_anew_and_keeps_no_trail() {
+    let (api, running) = placed(1, 2, |settings| settings.trail_minimum = Duration::from_secs(3600)).await;
+    assert_eq!(spec(&api, "r000")["dns"], "shard1.v3.example");
+    api.delete("routers", "", "shard1");
+    api.put("routers", router("shard1", &json!({"dns": "new1.v3.example"})));
+    api.put("routers", router("shard2", &json!({})));
+    // To the Router of the same name, and to another one: the zone of before is nobody's, and no trail leads through it.
+    for (name, to, dns) in [("r000", "shard1", "new1.v3.example"), ("r001", "shard2", "shard2.v3.example")] {
+        ask(&api, name, Some(to));
+        until("it has a name again", || spec(&api, name)["dns"] == dns).await;
+        let after = spec(&api, name);
+        assert_eq!((&after["router"], &after["trails"]), (&json!(to), &Value::Null));
+        assert_eq!(after["names"][0]["name"], format!("ns-{name}.{dns}"));
+    }
+    running.stop().await;
+}
+
+/// What is asked of a Router that is not there yet is done when it is.
+#[tokio::test]
+async fn a_route_waits_for_its_router_to_be_made_again() {
+    let (api, running) = placed(1, 1, |_| ()).await;
+    api.put("routers", router("shard2", &json!({})));
+    api.delete("routers", "", "shard1");
+    ask(&api, "r000", Some("shard1"));
+    // The scheduler has heard of it when it has placed what came after it.
+    api.put("routes", route("ns", "later", &json!({})));
+    until("the later one is placed", || scheduled(&api) == 2).await;
+    api.put("routers", router("shard1", &json!({"dns": "new1.v3.example"})));
+    until("it has a name again", || spec(&api, "r000")["dns"] == "new1.v3.example").await;
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn the_end_of_very_many_trails_keeps_no_new_route_waiting() {
+    let (api, running) = placed(2, 200, |_| ()).await;
+    running.stop().await;
+    for mut binding in api.all("routebindings") {
+        let name = format!("{}.gone.v3.example", binding["spec"]["label"].as_str().expect("it has one"));
+        let over = "2025-01-01T00:00:00Z";
+        binding["spec"]["trails"] = json!([{"name": name, "router": "gone", "since": over, "until": over}]);
+        api.put("routebindings", binding);
+    }
+    // The ends go beside the attempts, few at a time: those under way take no new route's place, though none is answered.
+    api.hold(Some("PUT routebindings"));
+    let left = || api.all("routebindings").iter().filter(|one| one["spec"]["trails"].is_array()).count();
+    let running = start_with(&api, |settings| settings.concurrency = 4);
+    until("as many are to end as may at a time", || api.requests("PUT routebindings") >= 4).await;
+    for i in 0..8 {
+        api.put("routes", route("ns", &format!("new{i}"), &json!({})));
+    }
+    until("the new ones are placed", || scheduled(&api) == 208).await;
+    assert_eq!(left(), 200, "they were placed beside the ends, all of which are to come");
+    api.hold(None);
+    until("all have ended", || left() == 0).await;
+    check_all(&api);
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn a_route_that_had_nowhere_to_go_leaves_when_its_own_labels_change() {
+    let (api, running) = placed(1, 2, |_| ()).await;
+    api.put("routers", router("shard2", &json!({"routeSelector": {"matchLabels": {"tier": "gold"}}})));
+    set_state(&api, "shard1", "draining");
+    let stuck = |name: &str| pending(&api, name).is_some_and(|(status, ..)| status == "True");
+    until("both are stuck", || stuck("r000") && stuck("r001")).await;
+    let mut labelled = api.get("routes", "ns", "r001").expect("it is there");
+    labelled["metadata"]["labels"] = json!({"tier": "gold"});
+    api.put("routes", labelled);
+    until("the one leaves", || spec(&api, "r001")["router"] == "shard2").await;
+    assert!(stuck("r000") && !stuck("r001"));
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn what_is_said_of_a_drain_that_was_called_off_in_that_moment_is_taken_back() {
+    let (api, running) = placed(1, 8, |settings| settings.drain_rate = 10_000).await;
+    // The drain is called off while all its routes are being told that there is nowhere to go.
+    api.set_faults(Faults { delay_longest_millis: 300, ..Faults::default() });
+    set_state(&api, "shard1", "draining");
+    until("it is being said", || api.requests("PATCH routes") >= 8).await;
+    set_state(&api, "shard1", "active");
+    let taken_back = |i| pending(&api, &format!("r{i:03}")).is_some_and(|(status, ..)| status == "False");
+    until("it is taken back from all that were told", || (0..8).all(taken_back)).await;
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn a_route_that_cannot_move_says_why_and_moves_when_it_can() {
+    let (api, running) = placed(1, 1, |_| ()).await;
+    api.put("routers", router("shard2", &json!({"state": "cordoned"})));
+    ask(&api, "r000", Some("shard2"));
+    until("it says why", || pending(&api, "r000").is_some()).await;
+    let (status, reason, message) = pending(&api, "r000").expect("it is said");
+    assert_eq!((status.as_str(), reason.as_str()), ("True", "Cordoned"));
+    assert_eq!(message, "it stays where it is: shard2, where it is to be, is cordoned");
+    // The wish is taken back.
+    ask(&api, "r000", None);
+    until("it is said", || {
+        pending(&api, "r000").is_some_and(|(status, reason, _)| status == "False" && reason == "Withdrawn")
+    })
+    .await;
+    // And made again; the Router goes, and comes back.
+    ask(&api, "r000", Some("shard2"));
+    until("it says why", || pending(&api, "r000").is_some_and(|(status, ..)| status == "True")).await;
+    api.delete("routers", "", "shard2");
+    until("it says that it is gone", || pending(&api, "r000").is_some_and(|(_, reason, _)| reason == "NoSuchRouter"))
+        .await;
+    api.put("routers", router("shard2", &json!({})));
+    until("it has moved", || spec(&api, "r000")["router"] == "shard2").await;
+    set_state(&api, "shard1", "cordoned");
+    // Routes and Routers come by two watches: what is placed after the change has seen it.
+    api.put("routes", route("ns", "later", &json!({})));
+    until("another is placed", || api.get("routebindings", "ns", "later").is_some()).await;
+    ask(&api, "r000", Some("shard1"));
+    until("it says why", || pending(&api, "r000").is_some_and(|(status, ..)| status == "True")).await;
+    set_state(&api, "shard1", "active");
+    until("it moves at once", || spec(&api, "r000")["router"] == "shard1").await;
+    assert_eq!(
+        pending(&api, "r000").map(|(status, reason, _)| (status, reason)),
+        Some(("False".into(), "Moved".into()))
+    );
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn a_draining_router_is_emptied_at_the_pace_that_is_set() {
+    let (api, running) = placed(3, 60, |settings| settings.drain_rate = 50).await;
+    let begun = std::time::Instant::now();
+    set_state(&api, "shard1", "draining");
+    until("it is empty", || !per_router(&api).contains_key("shard1")).await;
+    // Twenty at fifty a second, the first at once, and a tenth of a second to catch up.
+    assert!(begun.elapsed() >= Duration::from_millis(280), "{:?}", begun.elapsed());
+    assert_eq!(per_router(&api), [("shard2".to_owned(), 30), ("shard3".to_owned(), 30)].into());
+    let moved: Vec<Value> =
+        api.all("routebindings").into_iter().filter(|one| one["spec"]["trails"].is_array()).collect();
+    assert_eq!(moved.len(), 20, "those of the other Routers stay");
+    let summary = moved[0]["spec"]["explanation"]["summary"].as_str().unwrap_or_default().to_owned();
+    assert!(summary.starts_with("moved from shard1, which is draining: round-robin chose "), "{summary}");
+    check_all(&api);
+    // What has left does not come back.
+    set_state(&api, "shard1", "active");
+    api.put("routes", route("ns", "new", &json!({})));
+    until("the new one is placed", || scheduled(&api) == 61).await;
+    let moved = api.all("routebindings").into_iter().filter(|one| one["spec"]["trails"].is_array());
+    assert_eq!(moved.filter(|one| one["spec"]["router"] != "shard1").count(), 20);
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn who_has_nowhere_to_go_stays_and_leaves_when_there_is_room() {
+    let (api, running) = placed(1, 4, |settings| settings.drain_rate = 1000).await;
+    api.put("routers", router("shard2", &json!({"capacity": {"hard": 2}})));
+    set_state(&api, "shard1", "draining");
+    let stuck = || {
+        let said = (0..4).filter_map(|i| pending(&api, &format!("r{i:03}")));
+        said.filter(|(status, reason, _)| status == "True" && reason == "Unschedulable").count()
+    };
+    until("two have gone and two say why not", || {
+        per_router(&api) == [("shard1".to_owned(), 2), ("shard2".to_owned(), 2)].into() && stuck() == 2
+    })
+    .await;
+    let (_, _, message) = pending(&api, "r003").expect("it is said");
+    assert_eq!(
+        message,
+        "it stays where it is: none of 2 Routers can take the route: shard1 is draining; shard2 has reached its hard capacity"
+    );
+    api.put("routers", router("shard3", &json!({})));
+    until("they leave for the new one", || !per_router(&api).contains_key("shard1") && stuck() == 0).await;
+
+    // A drain that is called off leaves the rest where it is, and takes back what was said.
+    for (name, state) in [("shard1", "cordoned"), ("shard2", "cordoned"), ("shard3", "draining")] {
+        set_state(&api, name, state);
+    }
+    until("two are stuck", || stuck() == 2).await;
+    set_state(&api, "shard3", "active");
+    until("it is taken back", || stuck() == 0).await;
+    assert_eq!(per_router(&api).get("shard3"), Some(&2));
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn a_trail_ends_when_its_time_is_over() {
+    // A TTL of 0 leaves what points at the name, for half a minute; the clock is not ours to move, so the end is written.
+    let (api, running) = placed(2, 1, |_| ()).await;
+    ask(&api, "r000", Some("shard2"));
+    until("it has moved", || spec(&api, "r000")["router"] == "shard2").await;
+    running.stop().await;
+    let mut binding = api.get("routebindings", "ns", "r000").expect("it is bound");
+    let mut over = binding["spec"]["trails"][0].clone();
+    over["name"] = json!("ns-r000.shard0.v3.example");
+    over["until"] = json!("2025-01-01T00:00:00Z");
+    binding["spec"]["trails"].as_array_mut().expect("trails").push(over);
+    api.put("routebindings", binding);
+    let running = start(&api);
+    until("the one is gone", || spec(&api, "r000")["trails"].as_array().map(Vec::len) == Some(1)).await;
+    assert_eq!(spec(&api, "r000")["trails"][0]["name"], "ns-r000.shard1.v3.example");
+    assert_eq!(api.get("routes", "ns", "r000").expect("it is there")["status"]["trails"], spec(&api, "r000")["trails"]);
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn a_server_without_transactions_is_repaired() {
+    let api = FakeApi::new(3).without_transactions();
+    api.put("namespaces", crate::namespace("ns"));
+    api.put("routers", router("shard1", &json!({})));
+    api.put("routers", router("shard2", &json!({})));
+    api.put("routes", route("ns", "app", &json!({})));
+    let running = start(&api);
+    until("it is scheduled", || scheduled(&api) == 1).await;
+    ask(&api, "app", Some("shard2"));
+    let status = || api.get("routes", "ns", "app").expect("it is there")["status"].clone();
+    until("its status says so", || status()["router"] == "shard2").await;
+    assert_eq!(status()["names"][0]["name"], "ns-app.shard2.v3.example");
+    assert_eq!(status()["trails"][0]["name"], "ns-app.shard1.v3.example");
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn a_drain_under_faults_moves_each_once_and_loses_none() {
+    let (api, running) = placed(3, 90, |settings| settings.drain_rate = 10_000).await;
+    api.set_faults(Faults {
+        conflicts: 150,
+        failures: 100,
+        lost_answers: 100,
+        broken_watches: 50,
+        delay_longest_millis: 3,
+        ..Faults::default()
+    });
+    set_state(&api, "shard2", "draining");
+    until("it is empty", || !per_router(&api).contains_key("shard2")).await;
+    api.set_faults(Faults::default());
+    until("the statuses say so", || api.all("routes").iter().all(|route| route["status"]["router"] != "shard2")).await;
+    for binding in api.all("routebindings") {
+        let trails = binding["spec"]["trails"].as_array().cloned().unwrap_or_default();
+        assert!(trails.len() <= 1, "{trails:?}");
+        assert!(trails.iter().all(|trail| trail["router"] == "shard2"), "{trails:?}");
+    }
+    assert_eq!(per_router(&api).values().sum::<usize>(), 90);
+    check_all(&api);
+    running.stop().await;
+}
+
+/// A forecast of the platform as the API shows it.
+fn forecast(api: &FakeApi) -> Forecast {
+    fn read<T: serde::de::DeserializeOwned>(value: Value) -> T {
+        serde_json::from_value(value).expect("an object of the API")
+    }
+    let mut forecast = Forecast::new("v3.example", Instant::now());
+    api.all("routers").into_iter().for_each(|one| forecast.set_router(read(one)));
+    api.all("namespaces").into_iter().for_each(|one| forecast.set_namespace(read(one)));
+    api.all("routes").into_iter().for_each(|one| forecast.set_route(read(one)));
+    api.all("routebindings").into_iter().for_each(|one| forecast.set_binding(read(one)));
+    forecast
+}
+
+fn where_all_are(api: &FakeApi) -> BTreeMap<String, String> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    api.all("routebindings").iter().map(|one| (text(&one["metadata"]["name"]), text(&one["spec"]["router"]))).collect()
+}
+
+#[tokio::test]
+async fn the_scheduler_does_what_was_foretold() {
+    for strategy in StrategyName::ALL {
+        let (api, running) = placed(2, 40, |settings| {
+            settings.chooser = Chooser::Strategy(strategy);
+            settings.drain_rate = 10_000;
+            // One at a time: two at once may be confirmed in another order than they were decided in.
+            settings.concurrency = 1;
+        })
+        .await;
+        api.put("routers", router("shard3", &json!({"weight": 3})));
+        api.put("routers", router("shard4", &json!({"capacity": {"hard": 5}})));
+        let mut foretold = forecast(&api);
+        foretold.edit_router("shard1", |router| router.state = signpost_api::v1alpha1::router::RouterState::Draining);
+        let mut expected = where_all_are(&api);
+        for step in foretold.drain(strategy.strategy()) {
+            expected.insert(step.key.name, step.outcome.expect("there is room").router);
+        }
+        set_state(&api, "shard1", "draining");
+        until("it is empty", || !per_router(&api).contains_key("shard1")).await;
+        assert_eq!(where_all_are(&api), expected, "{strategy}");
+
+        let mut foretold = forecast(&api);
+        let key = ObjectKey::namespaced("ns", "r000");
+        let step = foretold.move_route(&key, "shard1").expect("it is there");
+        assert_eq!(step.outcome.expect_err("it drains").reason, "Draining", "{strategy}");
+        running.stop().await;
+    }
+}

@@ -1,0 +1,421 @@
+//! What placing routes leaves behind: claims, stray bindings, status.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use signpost_api::names::host_claim_name;
+use signpost_control::client::lease::{Leadership, Term};
+use signpost_control::controller::placement::{Metrics, Placement, Settings};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::fake_api::{FakeApi, Faults};
+use crate::scheduling::{self, Running, check_all, platform, scheduled};
+use crate::{condition, namespace, route, router, until};
+
+/// A keeper that leads and waits for little.
+pub fn start(api: &FakeApi, change: impl Fn(&mut Settings)) -> Running {
+    let mut settings =
+        Settings { settle: Duration::from_millis(20), retry: Duration::from_millis(20), ..Settings::default() };
+    change(&mut settings);
+    let (leadership, follow) = watch::channel(Leadership::Leader(Term::unlimited()));
+    let stop = CancellationToken::new();
+    let placement = Placement::new(api.client(), settings, Metrics::default());
+    let task = tokio::spawn(placement.run(follow, stop.clone()));
+    Running { leadership, stop, task }
+}
+
+fn claim(api: &FakeApi, name: &str) -> Option<Value> {
+    api.get("nameclaims", "", name)
+}
+
+#[tokio::test]
+async fn a_label_is_let_go_with_its_route_and_kept_for_it() {
+    let api = platform(1, 1);
+    let (scheduler, keeper) = (scheduling::start(&api), start(&api, |_| ()));
+    api.put("routes", route("ns", "app", &json!({})));
+    until("it is scheduled", || scheduled(&api) == 1).await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let held = claim(&api, "ns-app").expect("it is claimed");
+    assert!(held["spec"]["releasedAt"].is_null(), "{held}");
+    api.delete("routebindings", "ns", "app");
+    api.delete("routes", "ns", "app");
+    until("it is released", || claim(&api, "ns-app").is_some_and(|claim| claim["spec"]["quarantineUntil"].is_string()))
+        .await;
+    // Somebody else wants the label, by its subdomain, and gets another one; the route comes back and gets its own.
+    api.put("routes", route("ns", "thief", &json!({"subdomain": "ns-app"})));
+    until("the other one is scheduled", || scheduled(&api) == 1).await;
+    api.put("routes", route("ns", "app", &json!({})));
+    until("both are scheduled", || scheduled(&api) == 2).await;
+    let label = |name: &str| api.get("routebindings", "ns", name).expect("it is bound")["spec"]["label"].clone();
+    assert_eq!(label("app"), "ns-app");
+    assert!(label("thief").as_str().is_some_and(|label| label.starts_with("ns-app-")));
+    // It says so; the condition comes with the binding, from the API server.
+    until("an event tells it", || api.all("events").iter().any(|event| event["reason"] == "SubdomainTaken")).await;
+    check_all(&api);
+    scheduler.stop().await;
+    keeper.stop().await;
+}
+
+#[tokio::test]
+async fn quarantine_ends_in_a_purge() {
+    let api = platform(1, 1);
+    let (scheduler, keeper) =
+        (scheduling::start(&api), start(&api, |settings| settings.quarantine = Duration::from_millis(300)));
+    api.put("routes", route("ns", "app", &json!({})));
+    until("it is scheduled", || scheduled(&api) == 1).await;
+    api.delete("routebindings", "ns", "app");
+    api.delete("routes", "ns", "app");
+    until("it is purged", || claim(&api, "ns-app").is_none()).await;
+    scheduler.stop().await;
+    keeper.stop().await;
+}
+
+#[tokio::test]
+async fn a_host_goes_to_the_next_and_its_claim_when_there_is_none() {
+    let api = platform(1, 1);
+    let (scheduler, keeper) =
+        (scheduling::start(&api), start(&api, |settings| settings.host_grace = Duration::from_millis(500)));
+    let host = json!({"host": "www.shop.example"});
+    api.put("routes", route("ns", "first", &host));
+    until("the first is scheduled", || scheduled(&api) == 1).await;
+    api.put("routes", route("ns", "second", &host));
+    let admitted = |name: &str| {
+        let route = api.get("routes", "ns", name).expect("it is there");
+        condition(&route, "Admitted").map(|(status, ..)| status)
+    };
+    until("the second is refused", || admitted("second").as_deref() == Some("False")).await;
+    api.delete("routebindings", "ns", "first");
+    api.delete("routes", "ns", "first");
+    until("the second is scheduled", || scheduled(&api) == 1).await;
+    until("and says that it is admitted", || admitted("second").as_deref() == Some("True")).await;
+    api.delete("routebindings", "ns", "second");
+    api.delete("routes", "ns", "second");
+    let host_claims = || api.all("nameclaims").into_iter().filter(|claim| claim["spec"]["type"] == "host").count();
+    until("the claim on the host is gone", || host_claims() == 0).await;
+    scheduler.stop().await;
+    keeper.stop().await;
+}
+
+#[tokio::test]
+async fn bindings_without_their_route_are_cleared() {
+    let api = platform(1, 1);
+    let (scheduler, keeper) = (scheduling::start(&api), start(&api, |_| ()));
+    for name in ["goes", "stays", "comes-back"] {
+        api.put("routes", route("ns", name, &json!({})));
+    }
+    until("all are scheduled", || scheduled(&api) == 3).await;
+    // A server that does not delete the binding with its Route.
+    api.delete("routes", "ns", "goes");
+    api.recreate("routes", route("ns", "comes-back", &json!({})));
+    until("the strays are gone, and the new one is placed", || {
+        api.get("routebindings", "ns", "goes").is_none() && scheduled(&api) == 2
+    })
+    .await;
+    assert_eq!(api.all("routebindings").len(), 2);
+    check_all(&api);
+    scheduler.stop().await;
+    keeper.stop().await;
+}
+
+#[tokio::test]
+async fn routers_say_how_they_are() {
+    let api = platform(1, 0);
+    api.put("routers", router("shard1", &json!({})));
+    api.put("routers", router("shard2", &json!({"addresses": []})));
+    let (scheduler, keeper) = (scheduling::start(&api), start(&api, |_| ()));
+    for i in 0..7 {
+        api.put("routes", route("ns", &format!("r{i}"), &json!({})));
+    }
+    let shard = |name: &str| api.get("routers", "", name).expect("it is there");
+    let ready = |name: &str| condition(&shard(name), "Ready").map(|(status, reason, _)| format!("{status}/{reason}"));
+    until("counts and readiness are told", || {
+        shard("shard1")["status"]["routes"] == 7
+            && shard("shard2")["status"]["routes"] == 0
+            && ready("shard1").as_deref() == Some("True/Ready")
+            && ready("shard2").as_deref() == Some("False/NoActiveAddress")
+    })
+    .await;
+    // Someone else's condition stays, and so does what we said.
+    let mut changed = shard("shard1");
+    changed["status"]["conditions"].as_array_mut().expect("a list").push(json!({
+        "type": "ZonePublished", "status": "True", "reason": "Published", "message": "",
+        "lastTransitionTime": "2025-01-01T00:00:00Z",
+    }));
+    changed["spec"]["state"] = json!("cordoned");
+    api.put("routers", changed);
+    until("it follows", || ready("shard1").as_deref() == Some("True/Cordoned")).await;
+    assert!(condition(&shard("shard1"), "ZonePublished").is_some());
+    api.delete("routebindings", "ns", "r0");
+    api.delete("routes", "ns", "r0");
+    until("the count follows", || shard("shard1")["status"]["routes"] == 6).await;
+    let writes = api.requests("PATCH routers");
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert_eq!(api.requests("PATCH routers"), writes, "and then it is quiet");
+    scheduler.stop().await;
+    keeper.stop().await;
+}
+
+#[tokio::test]
+async fn a_route_that_its_router_would_not_take_any_more_says_so_and_stays() {
+    let api = platform(1, 1);
+    let (scheduler, keeper) = (scheduling::start(&api), start(&api, |_| ()));
+    api.put("routes", route("ns", "app", &json!({})));
+    until("it is scheduled", || scheduled(&api) == 1).await;
+    let mismatch = || {
+        let route = api.get("routes", "ns", "app").expect("it is there");
+        condition(&route, "SelectorMismatch").map(|(status, ..)| status)
+    };
+    api.put("routers", router("shard1", &json!({"namespaceSelector": {"matchLabels": {"team": "a"}}})));
+    until("it says so", || mismatch().as_deref() == Some("True")).await;
+    assert_eq!(scheduled(&api), 1);
+    let mut labelled = namespace("ns");
+    labelled["metadata"]["labels"] = json!({"team": "a"});
+    api.put("namespaces", labelled);
+    until("it says so no more", || mismatch().as_deref() == Some("False")).await;
+    scheduler.stop().await;
+    keeper.stop().await;
+}
+
+#[tokio::test]
+async fn a_follower_does_nothing_and_faults_are_overcome() {
+    let api = platform(5, 1);
+    let keeper = start(&api, |_| ());
+    keeper.leadership.send_replace(Leadership::Follower { holder: None });
+    api.put("routers", router("shard1", &json!({"weight": 2})));
+    tokio::time::sleep(Duration::from_millis(150)).await;
+    assert_eq!(api.requests("PATCH routers"), 0);
+    api.set_faults(Faults { conflicts: 300, failures: 300, lost_answers: 100, ..Faults::default() });
+    keeper.leadership.send_replace(Leadership::Leader(Term::unlimited()));
+    until("the status is written in the end", || {
+        api.get("routers", "", "shard1").is_some_and(|router| router["status"]["routes"] == 0)
+    })
+    .await;
+    keeper.stop().await;
+}
+
+/// A Route of `namespace` with a host, and what is known of the proof that it is its owner's.
+fn with_host(namespace: &str, name: &str, host: &str) -> Value {
+    route(namespace, name, &json!({"host": host}))
+}
+
+/// Writes down whether the host of a Route is proven, as the one who looks for the record does.
+fn prove(api: &FakeApi, namespace: &str, name: &str, is_proven: bool) {
+    let mut route = api.get("routes", namespace, name).expect("it is there");
+    let host = route["spec"]["host"].as_str().expect("it has one").trim_start_matches("*.").to_owned();
+    let challenge = format!("_signpost-challenge.{host}");
+    route["status"]["challenge"] = json!({"name": challenge, "value": "x", "record": "x"});
+    let mut conditions = route["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    conditions.retain(|condition| condition["type"] != "HostProven");
+    conditions.push(json!({
+        "type": "HostProven", "status": if is_proven { "True" } else { "False" }, "message": "",
+        "reason": if is_proven { "Proven" } else { "OwnershipUnproven" }, "lastTransitionTime": "2025-01-01T00:00:00Z",
+    }));
+    route["status"]["conditions"] = json!(conditions);
+    api.put("routes", route);
+}
+
+fn admitted(api: &FakeApi, namespace: &str, name: &str) -> Option<String> {
+    let route = api.get("routes", namespace, name)?;
+    condition(&route, "Admitted").map(|(status, reason, _)| format!("{status}/{reason}"))
+}
+
+#[tokio::test]
+async fn a_host_is_held_by_whoever_has_proven_it_last() {
+    for (of_first, of_second) in [
+        ("www.shop.example", "www.shop.example"),
+        ("*.shop.example", "www.shop.example"),
+        ("www.shop.example", "*.shop.example"),
+    ] {
+        let api = platform(1, 1);
+        api.put("namespaces", namespace("other"));
+        let scheduler = scheduling::start_with(&api, |settings| settings.prove_hosts = true);
+        let keeper = start(&api, |settings| {
+            settings.prove_hosts = true;
+            settings.host_grace = Duration::from_millis(100);
+        });
+        api.put("routes", with_host("ns", "first", of_first));
+        prove(&api, "ns", "first", true);
+        until("the first is scheduled", || scheduled(&api) == 1).await;
+        // A third has asked earlier than the second, and proves nothing.
+        api.put("routes", with_host("other", "third", of_second));
+        api.put("routes", with_host("other", "second", of_second));
+        prove(&api, "other", "second", true);
+        let is = |namespace: &str, name: &str, said: &str| admitted(&api, namespace, name).as_deref() == Some(said);
+        until("the second waits", || is("other", "second", "False/HostAlreadyClaimed")).await;
+
+        prove(&api, "ns", "first", false);
+        until("the second has it", || is("other", "second", "True/Admitted") && scheduled(&api) == 2).await;
+        until("the first has it no more", || is("ns", "first", "False/OwnershipUnproven")).await;
+        assert!(api.get("routebindings", "ns", "first").is_some(), "it stays on its Router");
+
+        prove(&api, "ns", "first", true);
+        until("the first says who is in its way", || is("ns", "first", "False/HostAlreadyClaimed")).await;
+        assert!(is("other", "second", "True/Admitted"));
+        prove(&api, "other", "second", false);
+        until("the first has it back", || is("ns", "first", "True/Admitted")).await;
+        until("the second has not", || is("other", "second", "False/OwnershipUnproven")).await;
+        // Both bindings name the host, since both routes stay where they are; the claim says whose it is.
+        let held = claim(&api, &host_claim_name(of_first)).expect("it is claimed");
+        assert_eq!(held["spec"]["holder"]["name"], "first", "{held}");
+        scheduler.stop().await;
+        keeper.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn where_hosts_need_no_proof_nothing_is_told_of_one() {
+    let api = platform(1, 1);
+    let (scheduler, keeper) = (scheduling::start(&api), start(&api, |_| ()));
+    // One of before the switch was turned off, and one that another leader still writes to once.
+    for name in ["before", "after"] {
+        api.put("routes", with_host("ns", name, &format!("{name}.shop.example")));
+    }
+    prove(&api, "ns", "before", false);
+    until("both are scheduled", || scheduled(&api) == 2).await;
+    prove(&api, "ns", "after", false);
+    let is_silent = |name: &str| {
+        let route = api.get("routes", "ns", name).expect("it is there");
+        route["status"]["challenge"].is_null() && condition(&route, "HostProven").is_none()
+    };
+    until("neither tells of a challenge", || is_silent("before") && is_silent("after")).await;
+    for name in ["before", "after"] {
+        assert_eq!(admitted(&api, "ns", name).as_deref(), Some("True/Admitted"), "all else stays");
+    }
+    scheduler.stop().await;
+    keeper.stop().await;
+}
+
+#[tokio::test]
+async fn a_route_whose_router_is_gone_says_so_until_it_is_there_again_or_the_route_has_moved() {
+    let api = platform(1, 1);
+    let (scheduler, keeper) = (scheduling::start(&api), start(&api, |_| ()));
+    for name in ["stays", "moves"] {
+        api.put("routes", route("ns", name, &json!({})));
+    }
+    until("both are scheduled", || scheduled(&api) == 2).await;
+    let said = |name: &str| {
+        let route = api.get("routes", "ns", name).expect("it is there");
+        condition(&route, "Scheduled").unwrap_or_default()
+    };
+    api.delete("routers", "", "shard1");
+    until("both say so", || ["stays", "moves"].iter().all(|name| said(name).1 == "RouterGone")).await;
+    let (status, _, message) = said("moves");
+    assert_eq!(status, "False");
+    assert!(message.contains("signpost move route ns/moves --to ROUTER"), "{message}");
+    until("events tell it", || {
+        let told = api.all("events").iter().filter(|event| event["reason"] == "RouterGone").count();
+        told == 2
+    })
+    .await;
+
+    api.put("routers", router("shard2", &json!({})));
+    let mut moving = api.get("routes", "ns", "moves").expect("it is there");
+    moving["metadata"]["annotations"] = json!({"signpost.dev/move-to": "shard2"});
+    api.put("routes", moving);
+    until("it has moved", || said("moves").0 == "True").await;
+    assert_eq!(api.get("routebindings", "ns", "moves").expect("bound")["spec"]["router"], "shard2");
+    assert_eq!(said("stays").1, "RouterGone");
+    api.put("routers", router("shard1", &json!({})));
+    until("its Router is there again", || said("stays").0 == "True").await;
+    scheduler.stop().await;
+    keeper.stop().await;
+}
+
+#[tokio::test]
+async fn records_where_a_former_name_was_are_told_of_on_both_sides() {
+    let api = platform(1, 2);
+    let platform =
+        signpost_control::compiler::Settings::new("v3.example", Vec::new(), &["192.0.2.53".parse().expect("one")]);
+    let platform = std::sync::Arc::new(platform.expect("good settings"));
+    let scheduler = scheduling::start(&api);
+    let keeper = start(&api, |settings| settings.platform = Some(std::sync::Arc::clone(&platform)));
+    api.put("routers", router("shard2", &json!({"state": "cordoned"})));
+    api.put("routes", route("ns", "app", &json!({})));
+    until("it is scheduled", || scheduled(&api) == 1).await;
+    let mut moving = api.get("routes", "ns", "app").expect("it is there");
+    moving["metadata"]["annotations"] = json!({"signpost.dev/move-to": "shard2"});
+    api.put("routers", router("shard2", &json!({"state": "active"})));
+    api.put("routes", moving);
+    until("it has moved", || {
+        api.get("routebindings", "ns", "app").is_some_and(|binding| binding["spec"]["trails"][0]["router"] == "shard1")
+    })
+    .await;
+    let blocked = || condition(&api.get("routes", "ns", "app").expect("it is there"), "TrailBlocked");
+    let accepted = || condition(&api.get("routers", "", "shard1").expect("it is there"), "Accepted");
+    until("all is well", || accepted().is_some_and(|(status, ..)| status == "True")).await;
+    assert_eq!(blocked(), None);
+    api.put("routers", router("shard1", &json!({"records": ["ns-app A 192.0.2.9", "other A 192.0.2.9"]})));
+    until("both say so", || {
+        blocked().is_some_and(|(status, _, message)| status == "True" && message.contains("shard1"))
+            && accepted().is_some_and(|(_, reason, message)| reason == "TrailBlocked" && !message.contains("app"))
+    })
+    .await;
+    until("an event tells it", || {
+        api.all("events").iter().any(|event| event["reason"] == "RecordAtFormerName" && event["type"] == "Warning")
+    })
+    .await;
+    api.put("routers", router("shard1", &json!({"records": ["other A 192.0.2.9"]})));
+    until("and no more", || {
+        blocked().is_some_and(|(status, ..)| status == "False")
+            && accepted().is_some_and(|(status, ..)| status == "True")
+    })
+    .await;
+    scheduler.stop().await;
+    keeper.stop().await;
+}
+
+#[tokio::test]
+async fn a_host_whose_route_was_seen_to_be_deleted_is_let_go_at_once() {
+    let api = platform(1, 1);
+    // Whatever waits for the mirrors to settle never comes.
+    let (scheduler, keeper) =
+        (scheduling::start(&api), start(&api, |settings| settings.settle = Duration::from_secs(600)));
+    let host = json!({"host": "www.shop.example"});
+    api.put("routes", route("ns", "first", &host));
+    until("the first is scheduled", || scheduled(&api) == 1).await;
+    api.put("routes", route("ns", "second", &host));
+    until("the second is refused", || {
+        let second = api.get("routes", "ns", "second").expect("it is there");
+        condition(&second, "Admitted").is_some_and(|(status, ..)| status == "False")
+    })
+    .await;
+    api.delete("routebindings", "ns", "first");
+    api.delete("routes", "ns", "first");
+    until("the second takes over", || api.get("routebindings", "ns", "second").is_some()).await;
+    scheduler.stop().await;
+    keeper.stop().await;
+}
+
+#[tokio::test]
+async fn a_drain_says_what_of_it_is_being_deleted() {
+    let api = platform(1, 1);
+    let (scheduler, keeper) = (scheduling::start(&api), start(&api, |_| ()));
+    for name in ["goes", "stays"] {
+        api.put("routes", route("ns", name, &json!({})));
+    }
+    until("both are scheduled", || scheduled(&api) == 2).await;
+    api.put("routers", router("shard1", &json!({"state": "draining"})));
+    let drained = || {
+        let told = condition(&api.get("routers", "", "shard1").expect("it is there"), "Drained");
+        told.map(|(_, reason, message)| (reason, message))
+    };
+    let says = |message: &str| drained() == Some(("RoutesLeft".to_owned(), message.to_owned()));
+    until("both are left", || says("2 are left to be moved")).await;
+    let mut going = api.get("routes", "ns", "goes").expect("it is there");
+    going["metadata"]["deletionTimestamp"] = json!("2025-01-01T00:01:00Z");
+    going["metadata"]["finalizers"] = json!(["example.org/hold"]);
+    api.put("routes", going);
+    until("one is being deleted", || {
+        says("1 is left to be moved; 1 more is being deleted: it goes when its finalizers are gone")
+    })
+    .await;
+    api.delete("routebindings", "ns", "stays");
+    api.delete("routes", "ns", "stays");
+    until("that is all", || says("1 route is left, and being deleted: it goes when its finalizers are gone")).await;
+    api.delete("routebindings", "ns", "goes");
+    api.delete("routes", "ns", "goes");
+    until("it is empty", || drained().is_some_and(|(reason, _)| reason == "Drained")).await;
+    scheduler.stop().await;
+    keeper.stop().await;
+}

@@ -1,0 +1,407 @@
+//! The mirror: every way in which a watch can end, and every order in which events can come.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use signpost_api::v1alpha1::router::Router;
+use signpost_control::client::reflector::{
+    Change, Changes, Mirrors, ObjectKey, Restart, Settings, Store, View, reflect,
+};
+
+use crate::fake_api::FakeApi;
+use crate::{router, until};
+
+fn settings() -> Settings {
+    Settings {
+        page_size: 3,
+        backoff_first: Duration::from_millis(1),
+        backoff_longest: Duration::from_millis(20),
+        ..Settings::default()
+    }
+}
+
+/// A mirror of the Routers' descriptions.
+fn mirror(api: &FakeApi, settings: Settings) -> (Store<String>, Changes<String>) {
+    reflect(api.client(), settings, |router: Router| router.spec.description.unwrap_or_default())
+}
+
+fn described(name: &str, description: &str) -> Value {
+    router(name, &json!({"description": description}))
+}
+
+fn key(name: &str) -> ObjectKey {
+    ObjectKey::cluster(name)
+}
+
+/// A change in short: `+a=1` applied, `~a=2` replaced, `!a=3` deleted and made anew, `-a` deleted, `R(…)` a full list.
+fn brief(change: &Change<String>) -> String {
+    let applied = |applied: &signpost_control::client::reflector::Applied<String>| {
+        let sign = match (&applied.before, applied.recreated) {
+            (None, _) => '+',
+            (Some(_), false) => '~',
+            (Some(_), true) => '!',
+        };
+        format!("{sign}{}={}", applied.key, applied.now)
+    };
+    match change {
+        Change::Applied(one) => applied(one),
+        Change::Deleted { key, .. } => format!("-{key}"),
+        Change::Resynced(resync) => {
+            let mut parts: Vec<String> = resync.applied.iter().map(applied).collect();
+            parts.extend(resync.vanished.iter().map(|(key, _)| format!("-{key}")));
+            parts.sort();
+            format!("R({}){}", parts.join(" "), resync.total)
+        }
+    }
+}
+
+async fn next(changes: &mut Changes<String>) -> String {
+    brief(&tokio::time::timeout(Duration::from_secs(120), changes.next()).await.expect("a change comes"))
+}
+
+fn restarts(store: &Store<String>, reason: Restart) -> u64 {
+    store.health().restarts[reason as usize].1
+}
+
+#[tokio::test]
+async fn it_lists_in_pages_then_watches() {
+    for streaming in [false, true] {
+        let api = FakeApi::new(1);
+        for i in 0..8 {
+            api.put("routers", described(&format!("r{i}"), "x"));
+        }
+        let (store, mut changes) = mirror(&api, Settings { streaming, ..settings() });
+        assert!(!store.is_synced() && store.health().age.is_none());
+        assert!(next(&mut changes).await.ends_with("+r7=x)8"), "streaming: {streaming}");
+        assert!(store.is_synced());
+        store.wait_synced().await;
+        api.put("routers", described("r3", "y"));
+        assert_eq!(next(&mut changes).await, "~r3=y");
+        assert_eq!(store.get(&key("r3")).as_deref().map(String::as_str), Some("y"));
+        api.delete("routers", "", "r4");
+        assert_eq!(next(&mut changes).await, "-r4");
+        api.put("routers", described("r9", "z"));
+        assert_eq!(next(&mut changes).await, "+r9=z");
+        assert_eq!(store.len(), 8);
+        let health = store.health();
+        assert!(health.connected && health.error.is_none() && health.age.is_some(), "{health:?}");
+        assert_eq!((health.kind.as_str(), health.objects), ("Router", 8));
+    }
+}
+
+#[tokio::test]
+async fn an_object_made_anew_is_told_as_such() {
+    let api = FakeApi::new(1);
+    api.put("routers", described("a", "1"));
+    let (_, mut changes) = mirror(&api, settings());
+    assert_eq!(next(&mut changes).await, "R(+a=1)1");
+    // Seen by a list: the deletion itself was missed.
+    api.recreate("routers", described("a", "2"));
+    api.forget_history();
+    api.put("routers", described("b", "1"));
+    assert_eq!(next(&mut changes).await, "R(!a=2 +b=1)2");
+    // Seen by the watch.
+    api.recreate("routers", described("a", "3"));
+    assert_eq!(next(&mut changes).await, "-a");
+    assert_eq!(next(&mut changes).await, "+a=3");
+}
+
+#[tokio::test]
+async fn forgotten_history_is_made_up_by_a_list_that_tells_what_vanished() {
+    let api = FakeApi::new(1);
+    for name in ["a", "b", "c"] {
+        api.put("routers", described(name, "1"));
+    }
+    let (store, mut changes) = mirror(&api, settings());
+    assert_eq!(next(&mut changes).await, "R(+a=1 +b=1 +c=1)3");
+    api.delete("routers", "", "a");
+    api.put("routers", described("b", "2"));
+    api.forget_history();
+    assert_eq!(next(&mut changes).await, "R(-a ~b=2)2");
+    api.put("routers", described("c", "3"));
+    assert_eq!(next(&mut changes).await, "~c=3");
+    assert!(restarts(&store, Restart::Expired) > 0, "{:?}", store.health());
+}
+
+#[tokio::test]
+async fn an_outage_is_survived_and_visible() {
+    let api = FakeApi::new(1);
+    api.put("routers", described("a", "1"));
+    api.set_down(true);
+    let (store, mut changes) = mirror(&api, settings());
+    let waiting = tokio::spawn(async move {
+        let change = next(&mut changes).await;
+        (change, changes)
+    });
+    until("the failure shows", || restarts(&store, Restart::Failing) > 2).await;
+    assert!(!store.is_synced() && store.health().error.is_some());
+    api.set_down(false);
+    let (change, mut changes) = waiting.await.expect("it ends");
+    assert_eq!(change, "R(+a=1)1");
+
+    let waiting = tokio::spawn(async move {
+        let change = next(&mut changes).await;
+        (change, changes)
+    });
+    until("the watch is open", || store.health().connected).await;
+    api.set_down(true);
+    until("the end of the watch shows", || !store.health().connected).await;
+    api.put("routers", described("a", "2"));
+    api.set_down(false);
+    let (change, _) = waiting.await.expect("it ends");
+    assert!(change == "~a=2" || change == "R(~a=2)1", "{change}");
+    assert_eq!(store.len(), 1, "what was known stayed known");
+}
+
+#[tokio::test]
+async fn a_forbidden_watch_is_visible_and_lists_go_on() {
+    let api = FakeApi::new(1);
+    api.put("routers", described("a", "1"));
+    api.forbid_watches(true);
+    let (store, mut changes) = mirror(&api, settings());
+    assert_eq!(next(&mut changes).await, "R(+a=1)1");
+    api.put("routers", described("a", "2"));
+    loop {
+        match next(&mut changes).await.as_str() {
+            "R()1" => {}
+            "R(~a=2)1" => break,
+            other => panic!("{other}"),
+        }
+    }
+    let health = store.health();
+    assert!(!health.connected && restarts(&store, Restart::Forbidden) > 0, "{health:?}");
+}
+
+#[tokio::test]
+async fn one_bad_object_harms_no_other() {
+    let api = FakeApi::new(1);
+    api.put("routers", described("good", "1"));
+    api.put("routers", router("bad", &json!({"state": "of-the-future"})));
+    let (store, mut changes) = mirror(&api, settings());
+    assert_eq!(next(&mut changes).await, "R(+good=1)1");
+    assert!(store.health().undecodable > 0);
+    // It becomes good, then bad again: its last good value stays, and its deletion is seen.
+    api.put("routers", described("bad", "mended"));
+    assert_eq!(next(&mut changes).await, "+bad=mended");
+    api.put("routers", router("bad", &json!({"state": 7})));
+    api.put("routers", described("good", "2"));
+    assert_eq!(next(&mut changes).await, "~good=2");
+    assert_eq!(store.get(&key("bad")).as_deref().map(String::as_str), Some("mended"));
+    api.delete("routers", "", "bad");
+    api.delete("routers", "", "good");
+    let both = [next(&mut changes).await, next(&mut changes).await];
+    assert_eq!(both, ["-bad", "-good"]);
+}
+
+#[tokio::test]
+async fn what_the_server_cannot_read_is_known_to_exist() {
+    let placeholder = |name: &str| {
+        let mut object = router(name, &json!({}));
+        object["metadata"]["annotations"] = json!({"signpost.dev/damaged": "true"});
+        object["spec"] = json!("damaged");
+        object
+    };
+    let api = FakeApi::new(1);
+    api.put("routers", described("a", "1"));
+    api.put("routers", placeholder("b"));
+    let (store, mut changes) = mirror(&api, settings());
+    assert_eq!(next(&mut changes).await, "R(+a=1)1");
+    assert_eq!((store.unknown(), restarts(&store, Restart::Garbage)), (vec![key("b")], 0));
+    // What was known before is known on, and no loss.
+    api.put("routers", placeholder("a"));
+    api.forget_history();
+    assert_eq!(next(&mut changes).await, "R(+a=1)1");
+    assert_eq!((store.get(&key("a")).as_deref().map(String::as_str), store.unknown().len()), (Some("1"), 1));
+    // One that goes leaves nothing behind.
+    api.delete("routers", "", "b");
+    assert_eq!(next(&mut changes).await, "R(+a=1)1");
+    assert_eq!(store.unknown(), []);
+    api.put("routers", described("a", "2"));
+    assert_eq!(next(&mut changes).await, "~a=2");
+}
+
+#[tokio::test]
+async fn a_server_that_went_back_is_listed_anew() {
+    let api = FakeApi::new(1);
+    for i in 0..5 {
+        api.put("routers", described("a", &i.to_string()));
+    }
+    let (store, mut changes) = mirror(&api, settings());
+    assert_eq!(next(&mut changes).await, "R(+a=4)1");
+    api.put("routers", described("b", "1"));
+    assert_eq!(next(&mut changes).await, "+b=1");
+    api.set_down(true);
+    api.go_back_to(2);
+    api.put("routers", described("c", "1"));
+    api.set_down(false);
+    let mut seen = String::new();
+    while !seen.contains("+c=1") {
+        seen = next(&mut changes).await;
+    }
+    assert_eq!(store.len(), 3);
+}
+
+#[tokio::test]
+async fn breaking_watches_lose_nothing() {
+    let api = FakeApi::new(7);
+    api.set_faults(crate::fake_api::Faults { broken_watches: 300, ..Default::default() });
+    let (store, mut changes) = mirror(&api, settings());
+    let follower = tokio::spawn(async move {
+        loop {
+            changes.next().await;
+        }
+    });
+    change_a_lot(&api).await;
+    let expected = |store: &Store<String>| {
+        let there = api.all("routers");
+        there.len() == store.len()
+            && there.iter().all(|object| {
+                let name = object["metadata"]["name"].as_str().unwrap_or_default();
+                store.get(&key(name)).is_some_and(|known| object["spec"]["description"] == known.as_str())
+            })
+    };
+    until("the mirror is as the API", || expected(&store)).await;
+    follower.abort();
+}
+
+/// No API server of good faith does this; a proxy that repeats and reorders does.
+#[tokio::test]
+async fn events_out_of_order_bring_no_object_back() {
+    let api = FakeApi::new(7);
+    api.set_faults(crate::fake_api::Faults { disorder: true, ..Default::default() });
+    let (store, mut changes) = mirror(&api, settings());
+    assert_eq!(next(&mut changes).await, "R()0");
+    let follower = tokio::spawn(async move {
+        loop {
+            changes.next().await;
+        }
+    });
+    until("the watch is open", || store.health().connected).await;
+    // All of this comes in one piece: nothing runs in between.
+    api.put("routers", described("changed", "1"));
+    api.put("routers", described("gone", "1"));
+    api.put("routers", described("changed", "2"));
+    api.put("routers", described("anew", "1"));
+    api.delete("routers", "", "gone");
+    api.recreate("routers", described("anew", "2"));
+    api.recreate("routers", described("anew", "3"));
+    let is_true = |store: &Store<String>| {
+        let described = |name: &str| store.get(&key(name)).map(|description| description.to_string());
+        store.len() == 2
+            && described("changed").as_deref() == Some("2")
+            && described("anew").as_deref() == Some("3")
+            && described("gone").is_none()
+    };
+    until("the mirror is as the API", || is_true(&store)).await;
+    follower.abort();
+}
+
+/// Puts and deletes forty Routers over and over, and forgets history now and then.
+async fn change_a_lot(api: &FakeApi) {
+    for i in 0..300 {
+        api.put("routers", described(&format!("r{}", i % 40), &i.to_string()));
+        if i % 7 == 0 {
+            api.delete("routers", "", &format!("r{}", (i * 3) % 40));
+        }
+        if i % 90 == 0 {
+            api.forget_history();
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Two views of the Routers' descriptions, as they are and doubled.
+fn views(api: &FakeApi) -> [View<String>; 2] {
+    let mirrors = Mirrors::new(api.client());
+    let description = |router: &Router| router.spec.description.clone().unwrap_or_default();
+    let views = [mirrors.view(description), mirrors.view(move |router: &Router| description(router).repeat(2))];
+    mirrors.open();
+    views
+}
+
+#[tokio::test]
+async fn views_share_a_mirror() {
+    let api = FakeApi::new(8);
+    api.put("routers", described("a", "1"));
+    let [plain, doubled] = views(&api);
+    let ((store, mut first), (doubles, mut second)) = (plain.read(), doubled.read());
+    assert_eq!(next(&mut first).await, "R(+a=1)1");
+    assert!(store.is_synced() && !doubles.is_synced(), "the other was not told");
+    api.put("routers", described("b", "2"));
+    assert_eq!(next(&mut first).await, "+b=2");
+    assert_eq!((next(&mut second).await, next(&mut second).await), ("R(+a=11)1".to_owned(), "+b=22".to_owned()));
+    assert_eq!(doubles.get(&key("b")).as_deref().map(String::as_str), Some("22"));
+    assert_eq!((api.requests("GET routers"), api.requests("WATCH routers")), (1, 1));
+    // Who comes later begins with all that is there, and nobody else hears of it.
+    let (_, mut third) = plain.read();
+    assert_eq!(next(&mut third).await, "R(+a=1 +b=2)2");
+    drop(first);
+    api.recreate("routers", described("a", "3"));
+    api.delete("routers", "", "b");
+    for (changes, expected) in [(&mut second, ["-a", "+a=33", "-b"]), (&mut third, ["-a", "+a=3", "-b"])] {
+        assert_eq!([next(changes).await, next(changes).await, next(changes).await], expected);
+    }
+    store.list_again();
+    assert_eq!((next(&mut third).await, next(&mut second).await), ("R()1".to_owned(), "R()1".to_owned()));
+    assert_eq!(store.health().restarts, doubles.health().restarts);
+}
+
+#[tokio::test]
+async fn a_view_that_nobody_has_read_for_a_while_begins_with_a_list() {
+    let api = FakeApi::new(9);
+    api.put("routers", described("a", "1"));
+    let [plain, _] = views(&api);
+    let (_, mut changes) = plain.read();
+    assert_eq!(next(&mut changes).await, "R(+a=1)1");
+    drop(changes);
+    api.put("routers", described("b", "2"));
+    api.delete("routers", "", "a");
+    let (store, mut changes) = plain.read();
+    assert!(!store.is_synced());
+    assert_eq!(next(&mut changes).await, "R(+b=2)1");
+    api.put("routers", described("b", "3"));
+    assert_eq!(next(&mut changes).await, "~b=3");
+}
+
+#[tokio::test]
+async fn views_stay_alike_through_faults() {
+    let api = FakeApi::new(10);
+    api.set_faults(crate::fake_api::Faults { broken_watches: 200, failures: 100, ..Default::default() });
+    let [plain, doubled] = views(&api);
+    let followed = [plain.read(), doubled.read()].map(|(store, mut changes)| {
+        let told = std::sync::Arc::new(std::sync::Mutex::new(std::collections::BTreeMap::new()));
+        let model = told.clone();
+        let task = tokio::spawn(async move {
+            loop {
+                let change = changes.next().await;
+                let mut model = model.lock().expect("no panic");
+                match change {
+                    Change::Applied(one) => drop(model.insert(one.key.name, one.now.to_string())),
+                    Change::Deleted { key, .. } => drop(model.remove(&key.name)),
+                    Change::Resynced(resync) => {
+                        resync.vanished.iter().for_each(|(key, _)| drop(model.remove(&key.name)));
+                        model.extend(resync.applied.into_iter().map(|one| (one.key.name, one.now.to_string())));
+                        assert_eq!(model.len(), resync.total);
+                    }
+                }
+            }
+        });
+        (store, told, task)
+    });
+    change_a_lot(&api).await;
+    let there = || {
+        let all = api.all("routers").into_iter();
+        let of =
+            |object: &Value, place: &str| object.pointer(place).and_then(Value::as_str).unwrap_or_default().to_owned();
+        all.map(|object| (of(&object, "/metadata/name"), of(&object, "/spec/description"))).collect()
+    };
+    for (times, (store, told, task)) in followed.iter().enumerate() {
+        let expected = || -> std::collections::BTreeMap<String, String> {
+            let there: Vec<(String, String)> = there();
+            there.into_iter().map(|(name, text)| (name, text.repeat(times + 1))).collect()
+        };
+        until("all was told", || *told.lock().expect("no panic") == expected() && store.len() == expected().len())
+            .await;
+        task.abort();
+    }
+}

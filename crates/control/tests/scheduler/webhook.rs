@@ -1,0 +1,501 @@
+//! The strategy `webhook`: what it is asked, what becomes of its answers, and what happens without them.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
+
+use axum::Router;
+use axum::body::{Body, to_bytes};
+use axum::extract::Request;
+use axum::response::Response;
+use serde_json::{Value, json};
+use signpost_control::scheduler::chooser::Chooser;
+use signpost_control::scheduler::strategy::StrategyName;
+use signpost_control::scheduler::webhook::Settings;
+use signpost_runtime::httpd::{self, Limits};
+use signpost_runtime::tls::{self, Authority};
+use tokio::net::{TcpListener, TcpSocket};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::fake_api::FakeApi;
+use crate::placement;
+use crate::scheduling::{Running, check_all, per_router, platform, scheduled, start_with};
+use crate::{condition, namespace, route, router, until};
+
+/// What an endpoint does with a question.
+#[derive(Clone)]
+enum Reply {
+    /// Answers this.
+    Json(Value),
+    /// Answers this status and text.
+    Raw(u16, String),
+    /// Answers when the switch is set.
+    Later(watch::Receiver<bool>, Value),
+    /// Does not answer.
+    Never,
+}
+
+/// A web server that plays an operator's endpoint, and keeps the questions.
+struct Endpoint {
+    url: String,
+    asked: Arc<Mutex<Vec<Value>>>,
+    /// The token that it wants, if any; questions without it get a 401.
+    token: Arc<Mutex<Option<String>>>,
+    server: JoinHandle<()>,
+}
+
+impl Endpoint {
+    async fn start(tls: Option<&Authority>, reply: impl Fn(&Value) -> Reply + Send + Sync + 'static) -> Endpoint {
+        let asked: Arc<Mutex<Vec<Value>>> = Arc::default();
+        let token: Arc<Mutex<Option<String>>> = Arc::default();
+        let (questions, wanted, reply) = (Arc::clone(&asked), Arc::clone(&token), Arc::new(reply));
+        let service = Router::new().fallback(move |request: Request| {
+            let (questions, reply) = (Arc::clone(&questions), Arc::clone(&reply));
+            let wanted = wanted.lock().expect("no holder panics").clone().map(|token| format!("Bearer {token}"));
+            async move {
+                let shown =
+                    request.headers().get("authorization").map(|value| value.to_str().expect("text").to_owned());
+                if wanted.is_some() && shown != wanted {
+                    return answer(Reply::Raw(401, String::new())).await;
+                }
+                let body = to_bytes(request.into_body(), 1 << 20).await.expect("a small body");
+                let question: Value = serde_json::from_slice(&body).expect("a question is JSON");
+                let reply = reply(&question);
+                questions.lock().expect("no holder panics").push(question);
+                answer(reply).await
+            }
+        });
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
+        let address = listener.local_addr().expect("is bound");
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        let tls = tls.map(|authority| authority.server_config(None).expect("a configuration"));
+        let serving = httpd::serve(listener, tls, service, Limits::default(), CancellationToken::new());
+        Endpoint { url: format!("{scheme}://{address}/choose"), asked, token, server: tokio::spawn(serving) }
+    }
+
+    fn chooser(&self) -> Chooser {
+        chooser(&self.url, Duration::from_secs(20), None)
+    }
+
+    fn asked(&self) -> Vec<Value> {
+        self.asked.lock().expect("no holder panics").clone()
+    }
+}
+
+impl Drop for Endpoint {
+    fn drop(&mut self) {
+        self.server.abort();
+    }
+}
+
+async fn answer(reply: Reply) -> Response {
+    let (status, text) = match reply {
+        Reply::Json(value) => (200, value.to_string()),
+        Reply::Raw(status, text) => (status, text),
+        Reply::Later(mut released, value) => {
+            released.wait_for(|released| *released).await.expect("the test goes on");
+            (200, value.to_string())
+        }
+        Reply::Never => std::future::pending().await,
+    };
+    Response::builder().status(status).body(Body::from(text)).expect("a response")
+}
+
+fn chooser(url: &str, timeout: Duration, authorities: Option<PathBuf>) -> Chooser {
+    let (url, fallback) = (url.to_owned(), StrategyName::LeastRoutes);
+    Chooser::Webhook(Settings { url, timeout, authorities, token: None, fallback })
+}
+
+fn start_choosing(api: &FakeApi, chooser: &Chooser) -> Running {
+    start_with(api, |settings| settings.chooser = chooser.clone())
+}
+
+/// Who chose the Router of the route, which one, and in which words.
+fn told(api: &FakeApi, name: &str) -> (String, String, String) {
+    let binding = api.get("routebindings", "ns", name).expect("it is bound");
+    let text = |pointer: &str| binding.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+    (text("/spec/strategy"), text("/spec/router"), text("/spec/explanation/summary"))
+}
+
+#[tokio::test]
+async fn it_is_asked_and_its_choice_is_carried_out_and_kept() {
+    let api = platform(1, 2);
+    api.put("routers", router("shard3", &json!({"state": "cordoned"})));
+    let endpoint = Endpoint::start(None, |_| {
+        Reply::Json(json!({"router": "shard2", "reason": "it is near", "scores": {"shard1": -5, "shard2": 7}}))
+    })
+    .await;
+    let mut wanted = route("ns", "app", &json!({"path": "/shop", "to": {"kind": "Service", "name": "web"}}));
+    wanted["metadata"]["labels"] = json!({"tier": "gold"});
+    api.put("routes", wanted);
+    let running = start_choosing(&api, &endpoint.chooser());
+    until("it is scheduled", || scheduled(&api) == 1).await;
+    let [question] = &endpoint.asked()[..] else { panic!("one question: {:?}", endpoint.asked()) };
+    assert_eq!(
+        (&question["apiVersion"], &question["kind"]),
+        (&json!("signpost.dev/v1alpha1"), &json!("PlacementQuestion"))
+    );
+    let asked = &question["route"];
+    assert_eq!((&asked["namespace"], &asked["name"], &asked["host"]), (&json!("ns"), &json!("app"), &json!(null)));
+    assert_eq!((&asked["labels"], &asked["spec"]["path"]), (&json!({"tier": "gold"}), &json!("/shop")));
+    assert_eq!(asked["uid"], api.get("routes", "ns", "app").expect("it is there")["metadata"]["uid"]);
+    let names: Vec<&Value> = question["routers"].as_array().expect("a list").iter().map(|one| &one["name"]).collect();
+    assert_eq!(names, ["shard1", "shard2"], "only those that may take it");
+    assert_eq!(question["routers"][0]["families"], json!(["ipv4"]));
+    assert_eq!((&question["snapshot"]["considered"], &question["snapshot"]["undecided"]), (&json!(3), &json!(0)));
+    let (strategy, chosen, summary) = told(&api, "app");
+    assert_eq!((strategy.as_str(), chosen.as_str()), ("webhook", "shard2"));
+    assert_eq!(summary, "webhook chose shard2 among 2 eligible of 3 Routers: it is near; filtered out: 1 Cordoned");
+    let explanation = &api.get("routebindings", "ns", "app").expect("it is bound")["spec"]["explanation"];
+    let scores: Vec<&Value> =
+        explanation["routers"].as_array().expect("a list").iter().map(|verdict| &verdict["score"]).collect();
+    assert_eq!(scores, [&json!(7), &json!(-5), &json!(null)]);
+    check_all(&api);
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn without_a_good_answer_the_fallback_decides_and_says_why() {
+    let ready = |text: &str| Reply::Raw(200, text.to_owned());
+    for (reply, asked, part) in [
+        (Reply::Raw(500, String::new()), 2, "the webhook answered 500"),
+        (Reply::Raw(429, String::new()), 2, "the webhook answered 429"),
+        (Reply::Raw(404, r#"{"router":"shard2"}"#.to_owned()), 1, "the webhook answered 404"),
+        (Reply::Raw(204, String::new()), 1, "answered what cannot be read: EOF"),
+        (Reply::Raw(302, String::new()), 1, "the webhook answered 302"),
+        (ready("shard2"), 1, "answered what cannot be read: expected value"),
+        (ready(r#"{"router":["shard2"]}"#), 1, "answered what cannot be read: invalid type"),
+        (ready(&format!(r#"{{"router":"shard2","reason":"{}"}}"#, "x".repeat(1 << 20))), 1, "answered more than"),
+        (ready(r#"{"router":"shard9"}"#), 1, r#"named "shard9", which is none of the Routers it was asked about"#),
+        (ready(r#"{"router":"shard3"}"#), 1, r#"named "shard3", which is none of the Routers it was asked about"#),
+        (ready(r#"{"router":""}"#), 1, r#"named "", which is none"#),
+        (Reply::Never, 2, "the webhook did not answer within 2000 ms"),
+    ] {
+        let api = platform(1, 2);
+        api.put("routers", router("shard3", &json!({"state": "cordoned"})));
+        let endpoint = Endpoint::start(None, move |_| reply.clone()).await;
+        api.put("routes", route("ns", "app", &json!({})));
+        // Long enough for the question to come there on a busy machine.
+        let waits = Duration::from_secs(if part.contains("2000 ms") { 2 } else { 20 });
+        let running = start_choosing(&api, &chooser(&endpoint.url, waits, None));
+        until(part, || scheduled(&api) == 1).await;
+        let (strategy, chosen, summary) = told(&api, "app");
+        assert_eq!((strategy.as_str(), chosen.as_str()), ("least-routes", "shard1"), "{part}");
+        assert!(summary.starts_with("least-routes chose shard1 among 2 eligible of 3 Routers: "), "{summary}");
+        assert!(summary.contains(part) && summary.ends_with("; filtered out: 1 Cordoned"), "{summary}");
+        assert_eq!(endpoint.asked().len(), asked, "{part}");
+        running.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn one_that_is_away_is_left_alone() {
+    let api = platform(1, 2);
+    for i in 0..200 {
+        api.put("routes", route("ns", &format!("r{i}"), &json!({})));
+    }
+    // Nobody else gets the address, and nobody listens there.
+    let nobody = TcpSocket::new_v4().expect("a socket");
+    nobody.bind("127.0.0.1:0".parse().expect("an address")).expect("binds");
+    let address = nobody.local_addr().expect("is bound");
+    let running = start_choosing(&api, &chooser(&format!("http://{address}/"), Duration::from_secs(20), None));
+    until("all are placed", || scheduled(&api) == 200).await;
+    assert_eq!(per_router(&api), [1, 2].map(|i| (format!("shard{i}"), 100)).into());
+    let of = |part: &str| (0..200).filter(|i| told(&api, &format!("r{i}")).2.contains(part)).count();
+    let (tried, spared) = (of("the webhook cannot be reached"), of("the webhook failed"));
+    assert_eq!(tried + spared, 200);
+    assert!(tried >= 5 && spared >= 100, "{tried} tried, {spared} spared");
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn a_slow_answer_keeps_no_other_route_waiting() {
+    let api = platform(1, 2);
+    let (release, released) = watch::channel(false);
+    let endpoint = Endpoint::start(None, move |question| {
+        let answer = json!({"router": "shard1"});
+        if question["route"]["name"] == "slow" { Reply::Later(released.clone(), answer) } else { Reply::Json(answer) }
+    })
+    .await;
+    api.put("routes", route("ns", "slow", &json!({})));
+    let running = start_choosing(&api, &endpoint.chooser());
+    until("the slow one is asked about", || !endpoint.asked().is_empty()).await;
+    for i in 0..40 {
+        api.put("routes", route("ns", &format!("r{i}"), &json!({})));
+    }
+    until("all others are placed", || scheduled(&api) == 40).await;
+    assert!(api.get("routebindings", "ns", "slow").is_none());
+    let undecided = endpoint.asked().iter().filter(|question| question["snapshot"]["undecided"] != 0).count();
+    assert!(undecided > 0, "the others were told that one is undecided");
+    release.send_replace(true);
+    until("it is placed", || scheduled(&api) == 41).await;
+    assert_eq!(told(&api, "slow").0, "webhook");
+    check_all(&api);
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn an_answer_that_came_too_late_gives_no_router_more_than_it_may_have() {
+    let api = platform(1, 0);
+    api.put("routers", router("shard1", &json!({"capacity": {"hard": 5}})));
+    api.put("routers", router("shard2", &json!({})));
+    let (release, released) = watch::channel(false);
+    let endpoint = Endpoint::start(None, move |_| Reply::Later(released.clone(), json!({"router": "shard1"}))).await;
+    for i in 0..30 {
+        api.put("routes", route("ns", &format!("r{i}"), &json!({})));
+    }
+    let running = start_choosing(&api, &endpoint.chooser());
+    // As many as are asked about at a time, all told that there is room.
+    until("sixteen are asked about", || endpoint.asked().len() == 16).await;
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert_eq!(endpoint.asked().len(), 16, "and no more");
+    release.send_replace(true);
+    until("all are placed", || scheduled(&api) == 30).await;
+    assert_eq!(per_router(&api), [("shard1".to_owned(), 5), ("shard2".to_owned(), 25)].into());
+    check_all(&api);
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn a_quota_holds_while_routes_are_asked_about() {
+    let api = platform(1, 1);
+    let mut bounded = namespace("ns");
+    bounded["metadata"]["annotations"] = json!({"signpost.dev/route-quota": "2"});
+    api.put("namespaces", bounded);
+    let (release, released) = watch::channel(false);
+    let endpoint = Endpoint::start(None, move |_| Reply::Later(released.clone(), json!({"router": "shard1"}))).await;
+    for i in 0..5 {
+        api.put("routes", route("ns", &format!("r{i}"), &json!({})));
+    }
+    let running = start_choosing(&api, &endpoint.chooser());
+    until("all are asked about", || endpoint.asked().len() == 5).await;
+    release.send_replace(true);
+    let refused = || {
+        let says =
+            |route: &&Value| condition(route, "Scheduled").is_some_and(|(_, reason, _)| reason == "QuotaExceeded");
+        api.all("routes").iter().filter(says).count()
+    };
+    until("two are placed and three are not", || scheduled(&api) == 2 && refused() == 3).await;
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn a_route_that_changes_meanwhile_is_asked_about_anew() {
+    let api = platform(1, 2);
+    let (release, released) = watch::channel(false);
+    let endpoint = Endpoint::start(None, move |question| {
+        let gold = question["route"]["labels"]["tier"] == "gold";
+        let answer = json!({"router": if gold { "shard2" } else { "shard1" }});
+        if gold { Reply::Json(answer) } else { Reply::Later(released.clone(), answer) }
+    })
+    .await;
+    api.put("routes", route("ns", "app", &json!({})));
+    let running = start_choosing(&api, &endpoint.chooser());
+    until("it is asked about", || endpoint.asked().len() == 1).await;
+    let mut changed = api.get("routes", "ns", "app").expect("it is there");
+    changed["metadata"]["labels"] = json!({"tier": "gold"});
+    api.put("routes", changed);
+    // So that the scheduler knows of the change before the answer comes.
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    release.send_replace(true);
+    until("it is scheduled", || scheduled(&api) == 1).await;
+    assert_eq!(told(&api, "app").1, "shard2");
+    check_all(&api);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn over_tls_its_certificate_must_be_of_an_authority_that_is_trusted() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let authority = Authority::open(folder.path(), tls::loopback_names(), SystemTime::now()).expect("an authority");
+    let endpoint = Endpoint::start(Some(&authority), |_| Reply::Json(json!({"router": "shard2"}))).await;
+    let ca = folder.path().join("trusted.pem");
+    std::fs::write(&ca, authority.certificate_pem().as_bytes()).expect("written");
+    let absent = folder.path().join("absent.pem");
+    for (authorities, strategy, part) in [
+        (Some(ca), "webhook", "webhook chose shard2"),
+        (
+            None,
+            "least-routes",
+            "the webhook cannot be reached: no authority that this machine trusts vouches for the certificate",
+        ),
+        (Some(absent), "least-routes", "absent.pem: No such file"),
+    ] {
+        let api = platform(1, 2);
+        api.put("routes", route("ns", "app", &json!({})));
+        let running = start_choosing(&api, &chooser(&endpoint.url, Duration::from_secs(20), authorities));
+        until(part, || scheduled(&api) == 1).await;
+        let (chose, _, summary) = told(&api, "app");
+        assert!(chose == strategy && summary.contains(part), "{chose}: {summary}");
+        running.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn it_is_shown_the_token_of_a_file_as_the_file_is_now() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("token");
+    let endpoint = Endpoint::start(None, |_| Reply::Json(json!({"router": "shard2"}))).await;
+    let Chooser::Webhook(settings) = endpoint.chooser() else { panic!("a webhook") };
+    let with_token = Chooser::Webhook(Settings { token: Some(file.clone()), ..settings });
+    let api = platform(1, 2);
+    let running = start_choosing(&api, &with_token);
+    for (count, (wanted, held, strategy, part)) in [
+        ("one", Some("one\n"), "webhook", "webhook chose shard2"),
+        (
+            "two",
+            Some("one\n"),
+            "least-routes",
+            "answered 401 Unauthorized: it does not accept the token in webhook.token-file",
+        ),
+        ("two", Some("  two"), "webhook", "webhook chose shard2"),
+        ("two", Some("two three"), "least-routes", "webhook.token-file: it must hold one token"),
+        ("two", Some("\n"), "least-routes", "webhook.token-file: it must hold one token"),
+        ("two", None, "least-routes", "cannot be asked: webhook.token-file: No such file"),
+        ("two", Some("two"), "webhook", "webhook chose shard2"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        *endpoint.token.lock().expect("no holder panics") = Some(wanted.to_owned());
+        match held {
+            Some(text) => std::fs::write(&file, text).expect("written"),
+            None => std::fs::remove_file(&file).expect("removed"),
+        }
+        let name = format!("r{count}");
+        api.put("routes", route("ns", &name, &json!({})));
+        until(part, || scheduled(&api) == count + 1).await;
+        let (chose, _, summary) = told(&api, &name);
+        assert!(chose == strategy && summary.contains(part), "{chose}: {summary}");
+        assert!(!summary.contains(folder.path().to_str().expect("UTF-8")), "tenants read it: {summary}");
+    }
+    running.stop().await;
+    let api = platform(1, 2);
+    api.put("routes", route("ns", "app", &json!({})));
+    let running = start_choosing(&api, &endpoint.chooser());
+    until("it is placed", || scheduled(&api) == 1).await;
+    let summary = told(&api, "app").2;
+    assert!(summary.contains("it requires a token, which the setting webhook.token-file names"), "{summary}");
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn another_strategy_takes_over_while_it_runs_and_moves_nothing() {
+    let api = platform(1, 2);
+    let endpoint = Endpoint::start(None, |_| Reply::Json(json!({"router": "shard2"}))).await;
+    let (running, switch) = crate::scheduling::start_switchable(&api, |_| ());
+    let mut bound = 0;
+    for (chooser, name) in [
+        (Chooser::Strategy(StrategyName::RoundRobin), "round-robin"),
+        (endpoint.chooser(), "webhook"),
+        (Chooser::Strategy(StrategyName::Rendezvous), "rendezvous"),
+    ] {
+        let before = api.all("routebindings");
+        switch.send_replace(chooser);
+        // The switch is a message to the loop, which takes it before it hears of these Routes or just after.
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        for i in 0..6 {
+            api.put("routes", route("ns", &format!("{name}-{i}"), &json!({})));
+        }
+        bound += 6;
+        until("six more are placed", || scheduled(&api) == bound).await;
+        for i in 0..6 {
+            assert_eq!(told(&api, &format!("{name}-{i}")).0, name);
+        }
+        let now = api.all("routebindings");
+        assert!(before.iter().all(|binding| now.contains(binding)), "what is bound stays as it is");
+    }
+    // What is being asked about is not waited for.
+    let silent = Endpoint::start(None, |_| Reply::Never).await;
+    switch.send_replace(silent.chooser());
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    for i in 0..20 {
+        api.put("routes", route("ns", &format!("silent-{i}"), &json!({})));
+    }
+    bound += 20;
+    until("sixteen are asked about", || silent.asked().len() == 16).await;
+    switch.send_replace(Chooser::Strategy(StrategyName::RoundRobin));
+    until("all are placed", || scheduled(&api) == bound).await;
+    assert!((0..20).all(|i| told(&api, &format!("silent-{i}")).0 == "round-robin"));
+    // A route that only the new strategy can place is looked at again.
+    for name in ["shard1", "shard2"] {
+        api.put("routers", router(name, &json!({"weight": 0})));
+    }
+    switch.send_replace(Chooser::Strategy(StrategyName::Weighted));
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    api.put("routes", route("ns", "late", &json!({})));
+    let weightless = || {
+        let route = api.get("routes", "ns", "late").expect("it is there");
+        condition(&route, "Scheduled").is_some_and(|(_, _, message)| message.contains("has weight 0"))
+    };
+    until("weight 0 is said", weightless).await;
+    switch.send_replace(Chooser::Strategy(StrategyName::LeastRoutes));
+    until("it is placed", || scheduled(&api) == bound + 1).await;
+    check_all(&api);
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn a_host_goes_to_the_route_that_was_looked_at_first_whoever_is_answered_first() {
+    let api = platform(1, 1);
+    api.put("namespaces", namespace("other"));
+    let (release, released) = watch::channel(false);
+    let endpoint = Endpoint::start(None, move |question| {
+        let answer = json!({"router": "shard1"});
+        let is_first = question["route"]["name"] == "first";
+        if is_first { Reply::Later(released.clone(), answer) } else { Reply::Json(answer) }
+    })
+    .await;
+    let running = start_choosing(&api, &endpoint.chooser());
+    let host = |host: &str| json!({"host": host});
+    api.put("routes", route("ns", "first", &host("www.shop.example")));
+    until("the first is asked about", || !endpoint.asked().is_empty()).await;
+    // One wants the same host, one a wildcard above it, one another host.
+    api.put("routes", route("ns", "second", &host("WWW.shop.example")));
+    api.put("routes", route("other", "around", &host("*.shop.example")));
+    api.put("routes", route("other", "beside", &host("www.beside.example")));
+    let told = |namespace: &str, name: &str| {
+        let route = api.get("routes", namespace, name).expect("it is there");
+        condition(&route, "Admitted").map(|(_, _, message)| message).unwrap_or_default()
+    };
+    until("the one beside is placed", || api.get("routebindings", "other", "beside").is_some()).await;
+    until("the others wait", || {
+        told("ns", "second") == "WWW.shop.example is being given to the route first"
+            && told("other", "around") == "*.shop.example covers a host that a route of another namespace holds"
+    })
+    .await;
+    release.send_replace(true);
+    until("the first has it", || api.get("routebindings", "ns", "first").is_some()).await;
+    until("the second knows", || told("ns", "second") == "WWW.shop.example is held by the route first").await;
+    assert_eq!(scheduled(&api), 2);
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn a_host_that_was_kept_for_a_route_goes_to_the_next_if_that_goes() {
+    let api = platform(1, 1);
+    let (release, released) = watch::channel(false);
+    let endpoint = Endpoint::start(None, move |question| {
+        let answer = json!({"router": "shard1"});
+        let is_first = question["route"]["name"] == "first";
+        if is_first { Reply::Later(released.clone(), answer) } else { Reply::Json(answer) }
+    })
+    .await;
+    let (running, keeper) = (start_choosing(&api, &endpoint.chooser()), placement::start(&api, |_| ()));
+    let host = json!({"host": "www.shop.example"});
+    api.put("routes", route("ns", "first", &host));
+    until("the first is asked about", || !endpoint.asked().is_empty()).await;
+    api.put("routes", route("ns", "second", &host));
+    until("the second waits", || {
+        condition(&api.get("routes", "ns", "second").expect("it is there"), "Admitted").is_some()
+    })
+    .await;
+    api.delete("routes", "ns", "first");
+    release.send_replace(true);
+    until("the second is placed", || api.get("routebindings", "ns", "second").is_some()).await;
+    check_all(&api);
+    running.stop().await;
+    keeper.stop().await;
+}

@@ -1,0 +1,135 @@
+//! Shards' zones as their Routers make them, asked: each test whose name begins with `trap_2_` holds one line of the
+//! project's list of what goes wrong with wildcard zones.
+
+use serde_json::{Value, json};
+use signpost_api::names::is_host_label;
+use signpost_api::v1alpha1::route_binding::RouteBinding;
+use signpost_api::v1alpha1::router::Router;
+use signpost_control::compiler::inputs::{BindingInput, RouterInput};
+use signpost_control::compiler::settings::{NameServer, Settings};
+use signpost_control::compiler::{Inputs, compile};
+use signpost_dns::zone::Zone;
+
+use self::stage::Stage;
+
+#[path = "../../dns/tests/conformance/stage.rs"]
+#[allow(dead_code, reason = "the conformance tests of the data plane use more of it")]
+mod stage;
+
+const DOMAIN: &str = "v3.example";
+
+/// A platform with one shard, `shard1.v3.example`, of this specification. A route, `old-app`, has left it for `shard2`.
+fn platform(spec: Value) -> Stage {
+    let name = "ns1.v3.example.".parse().expect("a name");
+    let servers = vec![NameServer { name, addresses: vec!["192.0.2.53".parse().expect("an address")] }];
+    let settings = Settings::new(DOMAIN, servers, &[]).expect("good settings");
+    let router = |name: &str, spec: Value| {
+        let object: Router = serde_json::from_value(json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Router",
+            "metadata": {"name": name, "creationTimestamp": "2026-01-01T00:00:00Z"}, "spec": spec}))
+        .expect("a Router of a test");
+        RouterInput::read(&object, DOMAIN, &mut Vec::new()).expect("it makes a zone")
+    };
+    let moved: RouteBinding =
+        serde_json::from_value(json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "RouteBinding",
+        "metadata": {"namespace": "old", "name": "app", "creationTimestamp": "2026-01-01T00:00:00Z"},
+        "spec": {"routeNamespace": "old", "routeName": "app", "routeUID": "1", "router": "shard2",
+                 "dns": "shard2.v3.example", "label": "old-app", "names": [], "strategy": "move",
+                 "trails": [{"name": "old-app.shard1.v3.example", "router": "shard1",
+                             "since": "2026-01-01T00:00:00Z", "until": "2036-01-01T00:00:00Z"}]}}))
+        .expect("a RouteBinding of a test");
+    let shard2 = json!({"addresses": [{"ip": "198.51.100.2"}]});
+    let inputs = Inputs {
+        routers: vec![router("shard1", spec), router("shard2", shard2)],
+        bindings: vec![BindingInput::read(&moved, &mut Vec::new()).expect("it makes an alias")],
+    };
+    Stage::new(compile(&inputs, &settings).zones.iter().map(|zone| Zone::build(&zone.contents).expect("a zone")))
+}
+
+/// The code, and the types and data of the answer section, of what is answered to `question`.
+fn answer(stage: &Stage, question: &str) -> String {
+    let message = stage.ask(question);
+    let code = message[3] & 15;
+    let answers = self::stage::lines(&message).into_iter().filter(|line| line.trim_start().starts_with("an "));
+    let mut answers: Vec<String> =
+        answers.map(|line| line.split_whitespace().skip(2).collect::<Vec<_>>().join(" ")).collect();
+    answers.sort();
+    format!("{code} {}", answers.join(" | ")).trim_end().to_owned()
+}
+
+#[track_caller]
+fn answers(stage: &Stage, cases: &[(&str, &str)]) {
+    for (question, expected) in cases {
+        assert_eq!(answer(stage, question), *expected, "{question}");
+    }
+}
+
+#[test]
+fn trap_2_a_name_with_addresses_of_one_family_exists_for_the_other() {
+    let v4 = platform(json!({"addresses": [{"ip": "192.0.2.1"}]}));
+    answers(&v4, &[("app.shard1.v3.example. A", "0 A 192.0.2.1"), ("app.shard1.v3.example. AAAA", "0")]);
+    let v6 = platform(json!({"addresses": [{"ip": "2001:db8::1"}]}));
+    answers(&v6, &[("app.shard1.v3.example. A", "0"), ("app.shard1.v3.example. AAAA", "0 AAAA 2001:db8::1")]);
+    let none = platform(json!({"addresses": [{"ip": "192.0.2.1", "state": "drained"}]}));
+    answers(&none, &[("app.shard1.v3.example. A", "0"), ("app.shard1.v3.example. AAAA", "0")]);
+}
+
+#[test]
+fn trap_2_further_records_do_not_take_a_name_from_the_wildcard() {
+    let stage = platform(json!({
+        "addresses": [{"ip": "192.0.2.1"}],
+        "records": ["_acme-challenge.app TXT token", "plain TXT x", "a.b.deep TXT x", "own A 203.0.113.9"],
+    }));
+    answers(
+        &stage,
+        &[
+            ("_acme-challenge.app.shard1.v3.example. TXT", "0 TXT token"),
+            // The parents of a record, and the record's own name, still lead to the shard.
+            ("app.shard1.v3.example. A", "0 A 192.0.2.1"),
+            ("plain.shard1.v3.example. A", "0 A 192.0.2.1"),
+            ("plain.shard1.v3.example. TXT", "0 TXT x"),
+            ("deep.shard1.v3.example. A", "0 A 192.0.2.1"),
+            ("b.deep.shard1.v3.example. A", "0 A 192.0.2.1"),
+            ("a.b.deep.shard1.v3.example. A", "0 A 192.0.2.1"),
+            // And so do names below them, and those beside them.
+            ("other.app.shard1.v3.example. A", "0 A 192.0.2.1"),
+            ("x.y.deep.shard1.v3.example. A", "0 A 192.0.2.1"),
+            // A record's own addresses stand alone.
+            ("own.shard1.v3.example. A", "0 A 203.0.113.9"),
+        ],
+    );
+}
+
+#[test]
+fn trap_2_a_trail_is_alone_at_its_name() {
+    let plain = platform(json!({"addresses": [{"ip": "192.0.2.1"}]}));
+    let trail = "CNAME old-app.shard2.v3.example.";
+    // Where it leads is another zone's to say.
+    let led = format!("0 {trail}");
+    answers(
+        &plain,
+        &[
+            ("old-app.shard1.v3.example. A", &led),
+            ("old-app.shard1.v3.example. TXT", &led),
+            ("old-app.shard1.v3.example. CAA", &led),
+            ("old-app.shard2.v3.example. A", "0 A 198.51.100.2"),
+            ("other.shard1.v3.example. A", "0 A 192.0.2.1"),
+        ],
+    );
+    // A record there keeps the name, and no zone has both.
+    let taken = platform(json!({"addresses": [{"ip": "192.0.2.1"}], "records": ["old-app TXT token"]}));
+    answers(&taken, &[("old-app.shard1.v3.example. TXT", "0 TXT token"), ("old-app.shard1.v3.example. CNAME", "0")]);
+    // A token below it is elsewhere, and both stand.
+    let below = platform(json!({"addresses": [{"ip": "192.0.2.1"}], "records": ["_acme-challenge.old-app TXT token"]}));
+    answers(
+        &below,
+        &[("old-app.shard1.v3.example. A", &led), ("_acme-challenge.old-app.shard1.v3.example. TXT", "0 TXT token")],
+    );
+}
+
+#[test]
+fn trap_2_the_wildcard_covers_many_labels_and_routes_ask_for_one() {
+    let stage = platform(json!({"addresses": [{"ip": "192.0.2.1"}]}));
+    answers(&stage, &[("a.b.c.shard1.v3.example. A", "0 A 192.0.2.1")]);
+    assert!(is_host_label("a"));
+    assert!(!is_host_label("a.b"), "a certificate for the wildcard does not cover it");
+}

@@ -1,0 +1,571 @@
+//! Serials: a leader and several name servers that see the same changes at different moments, in every order of events
+//! that a network and crashes can make of it.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use proptest::prelude::*;
+use serde_json::json;
+use signpost_api::v1alpha1::router::Router;
+use signpost_api::v1alpha1::zone::Zone as LedgerZone;
+use signpost_control::client::reflector::{Applied, Change, ObjectKey};
+use signpost_control::compiler::inputs::{BindingInput, RouterInput};
+use signpost_control::compiler::trails::Trails;
+use signpost_control::compiler::{Digest, Settings, alias, shard};
+use signpost_control::controller::ledger::{BaseSerial, Event, Ledger, Outcome, Write};
+use signpost_control::controller::live::feed::{ZoneFeed, ZoneNews};
+use signpost_control::controller::read::Read;
+use signpost_control::controller::zone::record::Loaded;
+use signpost_control::controller::zone::restore::Restored;
+use signpost_control::controller::zone::timeline::Published;
+use signpost_control::controller::zone::zones::{Output, Zones};
+use signpost_dns::wire::{Name, NameMap};
+use signpost_dns::zone::{Contents, Serial, Zone, db, stored};
+
+const UNIX_START: u64 = 1_800_000_000;
+/// A history has at most 120 steps, a write is one of them and writes at most eight zones.
+const SETTLING_STEPS_MAX: usize = 120 * 8 * 8;
+
+fn settings() -> Arc<Settings> {
+    Arc::new(
+        Settings::new("v3.example", Vec::new(), &["192.0.2.53".parse().expect("an address")]).expect("good settings"),
+    )
+}
+
+fn router(number: u8, address: u8) -> Arc<RouterInput> {
+    // Some have records at, or below, labels that have trails.
+    let records: &[&str] = match address {
+        1 => &["_acme-challenge.ns-b2 TXT x"],
+        2 => &["ns-b2 TXT x", "other TXT y"],
+        _ => &[],
+    };
+    let object = json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Router",
+        "metadata": {"name": format!("r{number}"), "creationTimestamp": "2026-01-01T00:00:00Z"},
+        "spec": {"addresses": [{"ip": format!("192.0.2.{address}")}], "records": records}});
+    let object: Router = serde_json::from_value(object).expect("a Router of a test");
+    Arc::new(RouterInput::read(&object, "v3.example", &mut Vec::new()).expect("it makes a zone"))
+}
+
+fn binding(number: u8, shard: u8) -> Arc<BindingInput> {
+    Arc::new(BindingInput {
+        key: format!("ns/b{number}").into(),
+        created: 0,
+        label: format!("ns-b{number}").into(),
+        shard: format!("r{shard}.v3.example").into(),
+        // Every other one has come from elsewhere.
+        trails: (0..4)
+            .filter(|left| number.is_multiple_of(2) && *left != shard)
+            .map(|left| format!("r{left}.v3.example").parse().expect("a name"))
+            .collect(),
+        // One has come back, and its trails lead to where it was.
+        trails_to: (number == 2 && shard == 0).then(|| "r3.v3.example".into()),
+    })
+}
+
+/// A change of an object.
+#[derive(Debug, Clone, Copy)]
+enum Edit {
+    Router(u8, Option<u8>),
+    Binding(u8, Option<u8>),
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Edit(Edit),
+    /// The leader, or a second one that thinks it leads, hears of so many edits and of so many ledger events.
+    Leader(usize, usize, usize),
+    /// A leader writes what it finds due; `true`: the answer does not arrive.
+    Write(usize, bool),
+    /// A name server hears of so many edits and of so many ledger events, and publishes.
+    Replica(usize, usize, usize),
+    Restart(usize),
+    Sleep(u64),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let edit = prop_oneof![
+        (0..3u8, proptest::option::weighted(0.7, 0..4u8)).prop_map(|(number, to)| Edit::Router(number, to)),
+        (0..4u8, proptest::option::weighted(0.7, 0..3u8)).prop_map(|(number, to)| Edit::Binding(number, to)),
+    ];
+    let step = prop_oneof![
+        4 => edit.prop_map(Step::Edit),
+        3 => (0..2usize, 0..4usize, 0..4usize).prop_map(|(who, edits, events)| Step::Leader(who, edits, events)),
+        3 => (0..2usize, prop::bool::weighted(0.1)).prop_map(|(who, lost)| Step::Write(who, lost)),
+        6 => (0..3usize, 0..4usize, 0..4usize).prop_map(|(who, edits, events)| Step::Replica(who, edits, events)),
+        1 => (0..3usize).prop_map(Step::Restart),
+        2 => prop_oneof![1..30u64, 900..1500u64].prop_map(Step::Sleep),
+    ];
+    proptest::collection::vec(step, 1..120)
+}
+
+/// Everyone's world.
+struct World {
+    now: Instant,
+    start: Instant,
+    edits: Vec<Edit>,
+    /// The API's Zones, and every version of each as a watch tells it.
+    zones: BTreeMap<String, LedgerZone>,
+    zone_events: Vec<(String, Option<LedgerZone>)>,
+    revision: u64,
+    leaders: Vec<Leader>,
+    replicas: Vec<Replica>,
+    /// Which digest a serial of the ledger stands for, as published by anyone.
+    meaning: HashMap<(Name, u32), Digest>,
+}
+
+struct Leader {
+    ledger: Ledger,
+    feed: Arc<ZoneFeed>,
+    /// All that it told of zones.
+    told: ZoneNews,
+    edits: usize,
+    events: usize,
+}
+
+struct Replica {
+    zones: Zones,
+    edits: usize,
+    events: usize,
+    published: NameMap<Published>,
+    /// The zones of the last-good state.
+    images: HashMap<Name, Arc<Zone>>,
+    /// What a map of zones would hold.
+    served: BTreeMap<Name, Contents>,
+}
+
+fn applied<V>(key: ObjectKey, value: V) -> Change<V> {
+    Change::Applied(Applied { key, now: Arc::new(value), before: None, recreated: false })
+}
+
+impl World {
+    fn new() -> Self {
+        let now = Instant::now();
+        let leader = || {
+            let feed = Arc::new(ZoneFeed::default());
+            let mut ledger = Ledger::new(&settings(), BaseSerial::None, feed.clone());
+            ledger.set_synced();
+            Leader { ledger, feed, told: ZoneNews::default(), edits: 0, events: 0 }
+        };
+        let replica = || Replica {
+            zones: Zones::new(settings(), NameMap::default(), now),
+            edits: 0,
+            events: 0,
+            published: NameMap::default(),
+            images: HashMap::new(),
+            served: BTreeMap::new(),
+        };
+        World {
+            now,
+            start: now,
+            edits: Vec::new(),
+            zones: BTreeMap::new(),
+            zone_events: Vec::new(),
+            revision: 0,
+            leaders: (0..2).map(|_| leader()).collect(),
+            replicas: (0..3).map(|_| replica()).collect(),
+            meaning: HashMap::new(),
+        }
+    }
+
+    fn unix_now(&self) -> u64 {
+        UNIX_START + (self.now - self.start).as_secs()
+    }
+
+    fn leader_hears(&mut self, who: usize, edits: usize, events: usize) {
+        let leader = &mut self.leaders[who];
+        for edit in self.edits.iter().skip(leader.edits).take(edits) {
+            leader.edits += 1;
+            let event = match *edit {
+                Edit::Router(number, to) => {
+                    let key = ObjectKey::cluster(&format!("r{number}"));
+                    Event::Router(match to {
+                        Some(to) => applied(key, Some(router(number, to))),
+                        None => Change::Deleted { key, last: Arc::new(None) },
+                    })
+                }
+                Edit::Binding(number, to) => {
+                    let key = ObjectKey::namespaced("ns", &format!("b{number}"));
+                    Event::Binding(match to {
+                        Some(to) => applied(key, Read::right(binding(number, to))),
+                        None => Change::Deleted { key, last: Arc::default() },
+                    })
+                }
+            };
+            leader.ledger.take(event, self.now);
+        }
+        for (name, zone) in self.zone_events.iter().skip(leader.events).take(events) {
+            leader.events += 1;
+            let key = ObjectKey::cluster(name);
+            let change = match zone {
+                Some(zone) => applied(key, zone.clone()),
+                None => Change::Deleted { key, last: Arc::new(LedgerZone::new(name, empty_spec())) },
+            };
+            leader.ledger.take(Event::Zone(change), self.now);
+        }
+    }
+
+    /// Does what the leader wants written; whether there was anything.
+    fn leader_writes(&mut self, who: usize, lost: bool) -> bool {
+        let unix_now = self.unix_now();
+        let writes = self.leaders[who].ledger.due(self.now, unix_now, 64);
+        let leader = &mut self.leaders[who];
+        let news = leader.feed.take();
+        leader.told.shards.extend(news.shards);
+        leader.told.aliases.extend(news.aliases);
+        let any = !writes.is_empty();
+        for write in writes {
+            let (name, outcome) = self.write(write);
+            let outcome = if lost { no_answer() } else { outcome };
+            let apex = name.parse().expect("an apex");
+            self.leaders[who].ledger.take(Event::Written(apex, outcome), self.now);
+        }
+        any
+    }
+
+    /// The API's part of a write: creation and replacement as Kubernetes has them.
+    fn write(&mut self, write: Write) -> (String, Outcome) {
+        let (name, zone) = match write {
+            Write::Create(zone) => {
+                let name = zone.metadata.name.clone().expect("a name");
+                let is_new = !self.zones.contains_key(&name);
+                (name, is_new.then_some(Some(zone)))
+            }
+            Write::Replace(zone) => {
+                let name = zone.metadata.name.clone().expect("a name");
+                let same = |old: &LedgerZone| old.metadata.resource_version == zone.metadata.resource_version;
+                let fits = self.zones.get(&name).is_some_and(same);
+                (name, fits.then_some(Some(zone)))
+            }
+            Write::Delete { apex, resource_version, .. } => {
+                let name = signpost_control::compiler::settings::text_of(&apex);
+                let same = |old: &LedgerZone| old.metadata.resource_version == resource_version;
+                let fits = self.zones.get(&name).is_some_and(same);
+                (name, fits.then_some(None))
+            }
+        };
+        match zone {
+            Some(Some(mut zone)) => {
+                self.revision += 1;
+                zone.metadata.resource_version = Some(self.revision.to_string());
+                zone.metadata.uid.get_or_insert_with(|| self.revision.to_string());
+                self.zones.insert(name.clone(), (*zone).clone());
+                self.zone_events.push((name.clone(), Some(*zone)));
+            }
+            Some(None) => {
+                self.zones.remove(&name);
+                self.zone_events.push((name.clone(), None));
+            }
+            // A conflict: the leader looks at what is there.
+            None => {}
+        }
+        let there = self.zones.get(&name).cloned().map(Box::new);
+        (name, Outcome::Is(there))
+    }
+
+    fn replica_hears(&mut self, who: usize, edits: usize, events: usize) -> Result<(), TestCaseError> {
+        let replica = &mut self.replicas[who];
+        for edit in self.edits.iter().skip(replica.edits).take(edits) {
+            replica.edits += 1;
+            match *edit {
+                Edit::Router(number, Some(to)) => replica.zones.set_router(router(number, to), self.now),
+                Edit::Router(number, None) => replica.zones.remove_router(&format!("r{number}"), self.now),
+                Edit::Binding(number, Some(to)) => replica.zones.set_binding(binding(number, to), self.now),
+                Edit::Binding(number, None) => replica.zones.remove_binding(&format!("ns/b{number}"), self.now),
+            }
+        }
+        for (name, zone) in self.zone_events.iter().skip(replica.events).take(events) {
+            replica.events += 1;
+            let versions = zone.iter().flat_map(|zone| &zone.spec.versions);
+            let versions = versions.map(|version| (Serial(version.serial), version.digest.parse().expect("a digest")));
+            replica.zones.set_ledger(&name.parse().expect("an apex"), versions.collect());
+        }
+        let unix_now = self.unix_now();
+        let output = self.replicas[who].zones.publish_due(self.now, unix_now);
+        self.carry_out(who, output)
+    }
+
+    fn restart(&mut self, who: usize) -> Result<(), TestCaseError> {
+        // A restart takes its time: provisional serials are bounded by the clock.
+        self.now += Duration::from_secs(1);
+        let (now, unix_now) = (self.now, self.unix_now());
+        let replica = &mut self.replicas[who];
+        let platform = replica.zones.platform().clone();
+        let mut loaded = Loaded {
+            published: replica.published.clone(),
+            zones: replica
+                .images
+                .iter()
+                .filter_map(|(apex, zone)| Some((apex.clone(), stored::store(zone)?.into())))
+                .collect(),
+            bindings: platform.bindings().map(|binding| BindingInput::clone(binding)).collect(),
+            ..Loaded::default()
+        };
+        let restored = Restored::take(&mut loaded, &settings());
+        let zones = restored.shards.values().chain(&restored.parent).chain(&restored.alias);
+        replica.served = zones.map(|zone| (zone.apex().clone(), zone.contents())).collect();
+        replica.zones = Zones::with_restored(platform, settings(), loaded.published, restored, now);
+        let output = replica.zones.resume(unix_now);
+        // The whole ledger is listed again.
+        replica.events = 0;
+        let had = replica.published.len();
+        self.carry_out(who, output)?;
+        let shards = self.replicas[who].zones.platform().shards().map(|(apex, _)| apex.clone()).collect::<Vec<_>>();
+        let replica = &self.replicas[who];
+        for apex in shards {
+            let known = replica.published.contains_key(&apex);
+            prop_assert!(!known || replica.served.contains_key(&apex), "{apex} of {had} is not served after a restart");
+        }
+        Ok(())
+    }
+
+    /// Applies what a name server would do, and checks each publication.
+    fn carry_out(&mut self, who: usize, output: Output) -> Result<(), TestCaseError> {
+        let replica = &mut self.replicas[who];
+        for change in output.changes {
+            match change {
+                db::Change::Publish(zone) => drop(replica.served.insert(zone.apex().clone(), zone.contents())),
+                db::Change::Remove(apex) => drop(replica.served.remove(&apex)),
+            }
+        }
+        for (apex, published, zone) in output.serials {
+            match zone {
+                Some(zone) => drop(replica.images.insert(apex.clone(), zone)),
+                None => drop(replica.images.remove(&apex)),
+            }
+            let Some(published) = published else {
+                replica.published.remove(&apex);
+                continue;
+            };
+            let Some(served) = replica.served.get(&apex) else {
+                prop_assert_eq!(replica.published.get(&apex), Some(&published), "{} is gone, its serial is kept", apex);
+                continue;
+            };
+            let served = signpost_control::compiler::apex::serial_of(served);
+            prop_assert_eq!(served, Some(published.serial.0), "{} is served under what was decided", apex);
+            if let Some(before) = replica.published.insert(apex.clone(), published) {
+                let same = before.serial == published.serial && before.digest == published.digest;
+                let newer = published.serial.is_after(before.serial);
+                prop_assert!(newer || same, "{}: {:?} after {:?}", apex, published, before);
+            }
+            if !published.provisional {
+                let meant = *self.meaning.entry((apex.clone(), published.serial.0)).or_insert(published.digest);
+                prop_assert_eq!(meant, published.digest, "{} {}", apex, published.serial);
+            }
+        }
+        Ok(())
+    }
+
+    fn step(&mut self, step: &Step) -> Result<(), TestCaseError> {
+        match *step {
+            Step::Edit(edit) => self.edits.push(edit),
+            Step::Leader(who, edits, events) => self.leader_hears(who, edits, events),
+            Step::Write(who, lost) => drop(self.leader_writes(who, lost)),
+            Step::Replica(who, edits, events) => self.replica_hears(who, edits, events)?,
+            Step::Restart(who) => self.restart(who)?,
+            Step::Sleep(milliseconds) => self.now += Duration::from_millis(milliseconds),
+        }
+        Ok(())
+    }
+
+    /// Where a name server has the very version in which a leader says that something appeared, it is there.
+    fn what_was_told_is_served(&self) -> Result<(), TestCaseError> {
+        for (told, replica) in
+            self.leaders.iter().flat_map(|leader| self.replicas.iter().map(|one| (&leader.told, one)))
+        {
+            let serves = |apex: &Name, serial: Serial| {
+                let published = replica.published.get(apex);
+                let same = published.is_some_and(|published| published.serial == serial && !published.provisional);
+                replica.served.get(apex).filter(|_| same)
+            };
+            for (label, alias) in told.aliases.iter().filter_map(|(label, alias)| Some((label, alias.as_ref()?))) {
+                let change = alias::change(label, Some(&alias.binding.shard), &settings());
+                if let Some(zone) = serves(settings().alias_apex(), alias.serial) {
+                    prop_assert_eq!(zone.owner(&change.owner), change.rrsets, "{}", label);
+                }
+            }
+            for (apex, shard) in told.shards.iter().filter_map(|(apex, shard)| Some((apex, shard.as_ref()?))) {
+                if let Some(zone) = serves(apex, shard.serial) {
+                    let made = shard::compile(&shard.router, &Trails::default(), &mut Vec::new()).records;
+                    let wildcard = apex.wildcard().expect("a short name");
+                    prop_assert_eq!(zone.owner(&wildcard), made.owner(&wildcard), "{}", apex);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// In the end a leader has told of all there is, and of nothing else.
+    fn all_was_told(&self) -> Result<(), TestCaseError> {
+        let platform = self.replicas[0].zones.platform();
+        let told = &self.leaders[0].told;
+        let mut aliases: Vec<_> = told.aliases.values().flatten().map(|alias| alias.binding.clone()).collect();
+        let mut expected: Vec<_> = platform.aliases().cloned().collect();
+        aliases.sort_by(|a, b| a.key.cmp(&b.key));
+        expected.sort_by(|a, b| a.key.cmp(&b.key));
+        prop_assert_eq!(aliases, expected);
+        let mut shards: Vec<_> = told.shards.iter().filter_map(|(apex, shard)| Some((apex, shard.as_ref()?))).collect();
+        shards.sort_by_key(|(apex, _)| *apex);
+        prop_assert_eq!(shards.len(), platform.shards().count());
+        for ((apex, shard), (expected, router)) in shards.into_iter().zip(platform.shards()) {
+            let named = &self.zones[&signpost_control::compiler::settings::text_of(apex)].spec.versions[0];
+            prop_assert_eq!((apex, &shard.router, shard.serial.0), (expected, router, named.serial));
+        }
+        Ok(())
+    }
+
+    /// Everyone hears everything, until nothing happens any more.
+    ///
+    /// Each version of a zone takes its serial up to eight seconds ahead of the clock, and a Zone is deleted only when the
+    /// clock has passed its serial by as much: so many steps at most, for the versions that a history can write.
+    fn settle(&mut self) -> Result<(), TestCaseError> {
+        for _ in 0..SETTLING_STEPS_MAX {
+            self.leader_hears(0, usize::MAX, usize::MAX);
+            let any = self.leader_writes(0, false);
+            for who in 0..self.replicas.len() {
+                self.replica_hears(who, usize::MAX, usize::MAX)?;
+            }
+            let waits = self.replicas.iter().filter_map(|replica| replica.zones.next_deadline());
+            let next = waits.chain(self.leaders[0].ledger.next_deadline()).min();
+            match next {
+                None if !any => return Ok(()),
+                None => self.now += Duration::from_millis(100),
+                Some(next) => self.now = next.max(self.now + Duration::from_millis(100)),
+            }
+        }
+        Err(TestCaseError::fail("it does not settle"))
+    }
+}
+
+impl World {
+    fn all_serve_what_the_objects_say(&self) -> Result<(), TestCaseError> {
+        let compiled = signpost_control::compiler::compile_platform(self.replicas[0].zones.platform(), &settings());
+        for replica in &self.replicas {
+            let apexes: Vec<&Name> = replica.served.keys().collect();
+            let mut expected: Vec<&Name> = compiled.zones.iter().map(|zone| zone.contents.apex()).collect();
+            expected.sort();
+            prop_assert_eq!(apexes, expected);
+            for zone in &compiled.zones {
+                let apex = zone.contents.apex();
+                let mut served = replica.served[apex].clone();
+                signpost_control::compiler::apex::set_serial(&mut served, 0);
+                prop_assert!(signpost_dns::zone::diff::owners(&served, &zone.contents).is_empty(), "{}", apex);
+                let published = replica.published[apex];
+                prop_assert_eq!(published.digest, zone.digest);
+                let named = &self.zones[&signpost_control::compiler::settings::text_of(apex)].spec.versions[0];
+                let ahead = published.provisional && !Serial(named.serial).is_after(published.serial);
+                prop_assert!(ahead || published.serial.0 == named.serial, "{}: {:?}", apex, published);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn no_answer() -> Outcome {
+    Outcome::Failed { error: "no answer".to_owned(), is_refused: false }
+}
+
+fn empty_spec() -> signpost_api::v1alpha1::zone::ZoneSpec {
+    serde_json::from_value(json!({"type": "shard"})).expect("a spec")
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
+
+    /// Serials never go back; one serial of the ledger means one state, on every name server and over restarts; and in
+    /// the end all serve the same, under the same serials.
+    #[test]
+    fn name_servers_agree(history in steps()) {
+        let mut world = World::new();
+        for step in &history {
+            world.step(step)?;
+            world.what_was_told_is_served()?;
+        }
+        world.settle()?;
+        world.all_serve_what_the_objects_say()?;
+        world.what_was_told_is_served()?;
+        world.all_was_told()?;
+        // A name server that published on its own while no one led, and found the objects back in the ledger's state after
+        // that, is ahead of the ledger. The next change of the zone brings all together.
+        world.now += Duration::from_secs(1);
+        for number in 0..3 {
+            world.edits.push(Edit::Router(number, Some(9)));
+            world.edits.push(Edit::Binding(number, Some(9)));
+        }
+        world.edits.push(Edit::Router(9, Some(9)));
+        world.settle()?;
+        world.all_serve_what_the_objects_say()?;
+        for replica in &world.replicas {
+            for (apex, published) in &replica.published {
+                if replica.served.contains_key(apex) {
+                    let named = &world.zones[&signpost_control::compiler::settings::text_of(apex)].spec.versions[0];
+                    prop_assert_eq!(published.serial.0, named.serial, "{}", apex);
+                    prop_assert!(!published.provisional, "{}", apex);
+                }
+            }
+        }
+    }
+}
+
+/// A drain of a shard with very many routes: each trail costs what it is, whatever there is beside it.
+#[test]
+fn a_trail_among_very_many_is_not_the_whole_zone_anew() {
+    const TRAILS: u32 = 2_000;
+    let trail = |number: u32, shard: &str, left: &[&str]| {
+        Arc::new(BindingInput {
+            key: format!("ns/b{number}").into(),
+            created: 0,
+            label: format!("ns-b{number}").into(),
+            shard: shard.into(),
+            trails: left.iter().map(|left| left.parse().expect("a name")).collect(),
+            trails_to: None,
+        })
+    };
+    let mut now = Instant::now();
+    let mut zones = Zones::new(settings(), NameMap::default(), now);
+    // One of the labels has records below it, so that the zone is made anew for its trail.
+    zones.set_router(router(0, 1), now);
+    zones.set_router(router(1, 9), now);
+    let mut served: Option<Arc<Zone>> = None;
+    let mut publish = |zones: &mut Zones, now: Instant| {
+        for change in zones.publish_due(now, UNIX_START).changes {
+            if let db::Change::Publish(zone) = change
+                && zone.apex().to_string() == "r0.v3.example."
+            {
+                served = Some(zone);
+            }
+        }
+        served.clone()
+    };
+    let wait = Duration::from_secs(2);
+    now += wait;
+    publish(&mut zones, now);
+    let made_anew = zones.counters.made_anew;
+    for number in 0..TRAILS {
+        zones.set_binding(trail(number, "r1.v3.example", &["r0.v3.example"]), now);
+        now += wait;
+        publish(&mut zones, now);
+    }
+    assert_eq!(zones.counters.made_anew, made_anew + 1, "but for the one whose label has records");
+    let compiled = signpost_control::compiler::compile_platform(zones.platform(), &settings());
+    let check = |zone: Arc<Zone>| {
+        let mut contents = zone.contents();
+        signpost_control::compiler::apex::set_serial(&mut contents, 0);
+        let whole = compiled.zones.iter().find(|whole| whole.contents.apex() == zone.apex()).expect("it is made");
+        assert!(signpost_dns::zone::diff::owners(&contents, &whole.contents).is_empty());
+        zone.owner_count()
+    };
+    let served = publish(&mut zones, now).expect("it is served");
+    let owners = check(served);
+    assert!(owners >= 2 * (TRAILS as usize - 1), "{owners}");
+
+    // All at once, and their end.
+    for number in 0..TRAILS {
+        zones.set_binding(trail(number, "r0.v3.example", &[]), now);
+    }
+    now += wait;
+    let left = publish(&mut zones, now).expect("it is served").owner_count();
+    // The apex, the wildcard, and what the one label with records has, with the wildcards below it.
+    assert!(left < 10, "{left}");
+    assert_eq!(zones.counters.made_anew, made_anew + 2);
+}

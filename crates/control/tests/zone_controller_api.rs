@@ -1,0 +1,675 @@
+//! The loops against the API server, in one process: from objects to the map of zones, on several name servers.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use axum::response::IntoResponse as _;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client, ResourceExt as _};
+use serde_json::{Value, json};
+use signpost_api::identity::{GROUP_MASTERS, Identity, USER_CONTROLLER, USER_NAME_SERVER, USER_SCHEDULER};
+use signpost_api::v1alpha1::brake::{Brake, BrakeKind, Decision};
+use signpost_api::v1alpha1::name_claim::NameClaim;
+use signpost_api::v1alpha1::route::Route;
+use signpost_api::v1alpha1::route_binding::RouteBinding;
+use signpost_api::v1alpha1::router::Router;
+use signpost_api::v1alpha1::zone::Zone;
+use signpost_apiserver::auth::Authenticator;
+use signpost_apiserver::auth::tokens::Tokens;
+use signpost_apiserver::store::memory::Memory;
+use signpost_apiserver::{self, ApiServer};
+use signpost_control::client;
+use signpost_control::client::reflector::{Mirrors, View};
+use signpost_control::compiler::Settings;
+use signpost_control::compiler::inputs::BindingInput;
+use signpost_control::controller::apexes::Apexes;
+use signpost_control::controller::brake::Reporter;
+use signpost_control::controller::read::{self, Read};
+use signpost_control::controller::static_zones::{self, StaticZones};
+use signpost_control::controller::zone::hold::{Decided, Held};
+use signpost_control::controller::zone::status::Status;
+use signpost_control::controller::{ledger, zone};
+use signpost_dns::wire::{Name, RecordType};
+use signpost_dns::zone::{Serial, ZoneDb};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tower::ServiceExt as _;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn name(text: &str) -> Name {
+    text.parse().expect("a name of a test")
+}
+
+fn settings() -> Arc<Settings> {
+    Arc::new(
+        Settings::new("v3.example", Vec::new(), &["192.0.2.53".parse().expect("an address")]).expect("good settings"),
+    )
+}
+
+/// An API server with its leading controller.
+struct Platform {
+    server: ApiServer,
+    _stop: DropGuard,
+}
+
+/// The RouteBindings, in a mirror of their own.
+fn bindings(client: &Client) -> View<Read<BindingInput>> {
+    let mirrors = Mirrors::new(client.clone());
+    let bindings = read::bindings(&mirrors);
+    mirrors.open();
+    bindings
+}
+
+impl Platform {
+    async fn start() -> Self {
+        let authenticator = Arc::new(Authenticator::new(Tokens::default()));
+        let settings_api = signpost_apiserver::Settings { domain: "v3.example".to_owned(), authenticator };
+        let server = ApiServer::new(Arc::new(Memory::new()), settings_api);
+        let stop = CancellationToken::new();
+        let (running, token) = (server.clone(), stop.clone());
+        tokio::spawn(async move { running.run(token).await });
+        server.ready().await;
+        let platform = Platform { server, _stop: stop.clone().drop_guard() };
+        let base = tokio::sync::watch::channel(Some(ledger::BaseSerial::None)).1;
+        let told = tokio::sync::watch::channel(None).1;
+        let client = platform.client(USER_CONTROLLER);
+        let bindings = bindings(&client);
+        let sources = ledger::Sources { bindings, settings: settings(), former: None, base, told };
+        tokio::spawn(ledger::run(client, sources, Arc::default(), stop));
+        platform
+    }
+
+    fn client(&self, user: &str) -> Client {
+        client::in_process(self.server.router(), Identity::user(user))
+    }
+
+    fn admin(&self) -> Client {
+        let mut identity = Identity::user("admin");
+        identity.groups.push(GROUP_MASTERS.to_owned());
+        client::in_process(self.server.router(), identity)
+    }
+
+    async fn create_router(&self, name: &str, addresses: &[&str]) {
+        self.create_router_at(name, &format!("{name}.v3.example"), addresses).await;
+    }
+
+    async fn create_router_at(&self, name: &str, dns: &str, addresses: &[&str]) {
+        let router =
+            object(json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Router", "metadata": {"name": name},
+            "spec": {"dns": dns, "addresses": list(addresses)}}));
+        Api::<Router>::all(self.admin()).create(&PostParams::default(), &router).await.expect("created");
+    }
+
+    async fn set_addresses(&self, name: &str, addresses: &[&str]) {
+        let patch = Patch::Merge(json!({"spec": {"addresses": list(addresses)}}));
+        let routers = Api::<Router>::all(self.admin());
+        routers.patch(name, &PatchParams::default(), &patch).await.expect("patched");
+    }
+
+    async fn label_router(&self, name: &str, value: &str) {
+        let patch = Patch::Merge(json!({"metadata": {"labels": {"test": value}}}));
+        let routers = Api::<Router>::all(self.admin());
+        routers.patch(name, &PatchParams::default(), &patch).await.expect("patched");
+    }
+
+    async fn delete_router(&self, name: &str) {
+        Api::<Router>::all(self.admin()).delete(name, &DeleteParams::default()).await.expect("deleted");
+    }
+
+    /// A Route with its binding, as the scheduler makes it.
+    async fn bind(&self, route: &str, router: &str) {
+        self.bind_as(route, router, &format!("default-{route}")).await;
+    }
+
+    async fn bind_as(&self, route: &str, router: &str, label: &str) {
+        let routes = Api::<Route>::namespaced(self.admin(), "default");
+        let new = object(json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Route",
+            "metadata": {"name": route, "namespace": "default"}, "spec": {}}));
+        let made = routes.create(&PostParams::default(), &new).await.expect("created");
+        let dns = format!("{router}.v3.example");
+        let claim =
+            object(json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "NameClaim", "metadata": {"name": label},
+            "spec": {"type": "label", "value": label, "since": "2026-01-01T00:00:00Z",
+                     "holder": {"namespace": "default", "name": route, "uid": made.metadata.uid}}}));
+        let claims = Api::<NameClaim>::all(self.client(USER_SCHEDULER));
+        claims.create(&PostParams::default(), &claim).await.expect("claimed");
+        let binding = object(json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "RouteBinding",
+            "metadata": {"name": route, "namespace": "default"},
+            "spec": {"routeNamespace": "default", "routeName": route, "routeUID": made.metadata.uid, "router": router,
+                "dns": dns, "label": label, "strategy": "round-robin",
+                "names": [{"name": format!("{label}.{dns}"), "type": "system"},
+                          {"name": format!("{label}.routes.v3.example"), "type": "alias"}]}}));
+        let bindings = Api::<RouteBinding>::namespaced(self.client(USER_SCHEDULER), "default");
+        bindings.create(&PostParams::default(), &binding).await.expect("bound");
+    }
+}
+
+fn list(addresses: &[&str]) -> Vec<Value> {
+    addresses.iter().map(|ip| json!({"ip": ip})).collect()
+}
+
+fn object<T: serde::de::DeserializeOwned>(value: Value) -> T {
+    serde_json::from_value(value).expect("an object of a test")
+}
+
+/// A name server's loop and its map of zones.
+struct NameServer {
+    db: Arc<ZoneDb>,
+    status: Arc<Status>,
+    stop: CancellationToken,
+    task: JoinHandle<()>,
+    _settings: watch::Sender<Arc<Settings>>,
+}
+
+impl NameServer {
+    fn start(client: Client, state: Option<&Path>, apexes: Apexes) -> Self {
+        Self::start_over(client, state, Arc::new(apexes), Arc::default())
+    }
+
+    fn start_over(client: Client, state: Option<&Path>, apexes: Arc<Apexes>, db: Arc<ZoneDb>) -> Self {
+        let status: Arc<Status> = Arc::default();
+        let (sender, settings) = watch::channel(settings());
+        let stop = CancellationToken::new();
+        let state = state.map(PathBuf::from);
+        let brake_share = watch::Sender::new(25).subscribe();
+        let publishing = zone::metrics::Publishing::default();
+        let asked = Arc::default();
+        let status_of = status.clone();
+        let options = zone::Options {
+            settings,
+            state,
+            bindings: bindings(&client),
+            former_domain: None,
+            apexes,
+            brake_share,
+            status: status_of,
+            asked,
+            publishing,
+            loading: tokio::sync::oneshot::channel().0,
+        };
+        let running = zone::run(client, db.clone(), options, stop.clone());
+        let task = tokio::spawn(async move { running.await.expect("its state directory is usable") });
+        NameServer { db, status, stop, task, _settings: sender }
+    }
+
+    async fn stop(self) {
+        self.stop.cancel();
+        self.task.await.expect("it ends in good order");
+    }
+
+    /// What a name has of a type: the last octet of each record, sorted.
+    fn records(&self, apex: &str, owner: &str, rtype: RecordType) -> Option<Vec<u8>> {
+        let zone = self.db.get(&name(apex))?;
+        let rrset = zone.owner(&name(owner)).into_iter().find(|rrset| rrset.rtype == rtype)?;
+        let mut octets: Vec<u8> = rrset.rdata.iter().map(|rdata| *rdata.last().expect("data")).collect();
+        octets.sort_unstable();
+        Some(octets)
+    }
+
+    fn wildcard(&self, router: &str) -> Option<Vec<u8>> {
+        let apex = format!("{router}.v3.example.");
+        self.records(&apex, &format!("*.{apex}"), RecordType::A)
+    }
+
+    fn has_alias(&self, route: &str) -> bool {
+        let alias = format!("default-{route}.routes.v3.example.");
+        self.records("routes.v3.example.", &alias, RecordType::CNAME).is_some()
+    }
+
+    fn is_delegated(&self, router: &str) -> bool {
+        self.records("v3.example.", &format!("{router}.v3.example."), RecordType::NS).is_some()
+    }
+
+    fn serials(&self) -> Vec<(Name, Option<Serial>)> {
+        self.db.zones().iter().map(|zone| (zone.apex().clone(), zone.serial())).collect()
+    }
+}
+
+async fn until(what: &str, condition: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+fn apexes() -> Apexes {
+    Apexes::of_platform(&settings())
+}
+
+/// A client of an API that is not there.
+fn nowhere() -> Client {
+    let service = axum::Router::new().fallback(|| async { http::StatusCode::SERVICE_UNAVAILABLE.into_response() });
+    client::in_process(service, Identity::user(USER_NAME_SERVER))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn name_servers_follow_and_agree() {
+    let platform = Platform::start().await;
+    platform.create_router("shard1", &["192.0.2.1", "192.0.2.2"]).await;
+    let start = || NameServer::start(platform.client(USER_NAME_SERVER), None, apexes());
+    let (one, two) = (start(), start());
+    let both = [&one, &two];
+    until("ready", || both.iter().all(|server| server.status.is_ready() && server.db.is_ready())).await;
+    until("shard1", || both.iter().all(|server| server.wildcard("shard1") == Some(vec![1, 2]))).await;
+    assert!(one.is_delegated("shard1"));
+
+    platform.create_router("shard2", &["192.0.2.4"]).await;
+    platform.bind("app", "shard2").await;
+    platform.set_addresses("shard1", &["192.0.2.2"]).await;
+    until("changes", || {
+        both.iter().all(|server| {
+            server.wildcard("shard1") == Some(vec![2])
+                && server.wildcard("shard2") == Some(vec![4])
+                && server.is_delegated("shard2")
+                && server.has_alias("app")
+        })
+    })
+    .await;
+    until("equal serials", || one.serials() == two.serials()).await;
+    // A server that had to wait for the ledger too long, on a machine that stood still, takes the ledger's serials over.
+    let zones = Api::<Zone>::all(platform.admin());
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let ledger = zones.list(&Default::default()).await.expect("listed").items;
+        let newest = |zone: &Zone| (zone.name_any() + ".", zone.spec.versions.first().map(|version| version.serial));
+        let told: BTreeMap<String, Option<u32>> = ledger.iter().map(newest).collect();
+        let serials = one.serials().into_iter().map(|(apex, serial)| (apex.to_string(), serial.map(|serial| serial.0)));
+        let served: BTreeMap<String, Option<u32>> = serials.collect();
+        if told == served {
+            break;
+        }
+        assert!(Instant::now() < deadline, "each serial is the ledger's: {told:?}, but {served:?}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+
+    // One that comes later has the same serials as those that saw it all happen.
+    let three = start();
+    until("equal serials of a fresh one", || three.db.is_ready() && three.serials() == one.serials()).await;
+
+    platform.create_router("shard3", &["192.0.2.6"]).await;
+    until("shard3", || both.iter().all(|server| server.wildcard("shard3").is_some())).await;
+    platform.delete_router("shard3").await;
+    until("shard3 is gone", || {
+        both.iter().all(|server| server.db.get(&name("shard3.v3.example.")).is_none() && !server.is_delegated("shard3"))
+    })
+    .await;
+    until("equal serials", || one.serials() == two.serials()).await;
+    for server in [one, two, three] {
+        server.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restart_without_the_api_serves_what_was_served() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let state = folder.path().join("state");
+    let serials = {
+        let platform = Platform::start().await;
+        platform.create_router("shard1", &["192.0.2.1"]).await;
+        platform.create_router("shard2", &["192.0.2.2"]).await;
+        platform.bind("app", "shard1").await;
+        let server = NameServer::start(platform.client(USER_NAME_SERVER), Some(&state), apexes());
+        until("ready", || server.db.is_ready() && server.wildcard("shard2").is_some() && server.has_alias("app")).await;
+        platform.delete_router("shard2").await;
+        until("shard2 is gone", || server.wildcard("shard2").is_none() && !server.is_delegated("shard2")).await;
+        let serials = server.serials();
+        server.stop().await;
+        serials
+    };
+    let server = NameServer::start(nowhere(), Some(&state), apexes());
+    until("ready", || server.db.is_ready()).await;
+    assert_eq!(server.serials(), serials);
+    assert!(server.has_alias("app") && server.wildcard("shard1") == Some(vec![1]) && !server.status.is_synced());
+    server.stop().await;
+
+    // Nothing is known without a state: not ready, and nothing said.
+    let fresh = NameServer::start(nowhere(), Some(&folder.path().join("other")), apexes());
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert!(!fresh.db.is_ready() && !fresh.status.is_ready());
+    fresh.stop().await;
+
+    // An API that has lost its objects is not believed, until someone says so; what it has is served.
+    let emptied = Platform::start().await;
+    emptied.create_router("other", &["192.0.2.9"]).await;
+    let server = NameServer::start(emptied.client(USER_NAME_SERVER), Some(&state), apexes());
+    until("the loss is held", || !server.status.held().is_empty() && server.wildcard("other").is_some()).await;
+    assert_eq!(server.wildcard("shard1"), Some(vec![1]));
+    // Objects of those names with another zone and another label are others, and bring nothing back.
+    until("the alias is held", || server.status.held().len() == 2).await;
+    let held_of = |kind| server.status.held().into_iter().find(|held| held.kind == kind);
+    for kind in BrakeKind::ALL {
+        let missing = held_of(kind);
+        match kind {
+            BrakeKind::Router => emptied.create_router_at("shard1", "elsewhere.v3.example", &["192.0.2.8"]).await,
+            BrakeKind::RouteBinding => emptied.bind_as("app", "other", "another").await,
+        }
+        until("another one is held", || held_of(kind).is_some_and(|held| Some(&held) != missing.as_ref())).await;
+        assert!(server.wildcard("shard1") == Some(vec![1]) && server.has_alias("app"), "{kind:?}");
+    }
+    let before = server.db.get(&name("v3.example.")).and_then(|zone| zone.serial()).expect("a serial");
+    let approval = |held: Held| (held.id, Decided { decision: Decision::Approve, set: held.set });
+    server.status.set_decisions(server.status.held().into_iter().map(approval).collect());
+    until("the loss is approved", || server.wildcard("shard1").is_none() && server.status.held().is_empty()).await;
+    until("the parent follows", || !server.is_delegated("shard1") && server.is_delegated("elsewhere")).await;
+    until("the alias goes", || !server.has_alias("app")).await;
+    let after = server.db.get(&name("v3.example.")).and_then(|zone| zone.serial()).expect("a serial");
+    assert!(after.is_after(before), "{after} after {before}");
+    server.stop().await;
+
+    // A damaged state is moved aside and told, wherever the damage is; nothing is said until the API was heard, and then
+    // nothing is held of what the state had.
+    let file = state.join("last-good");
+    let whole = std::fs::read(&file).expect("the state");
+    for at in [20, whole.len() / 2, whole.len() - 1] {
+        let mut octets = whole.clone();
+        octets[at] ^= 1;
+        std::fs::write(&file, octets).expect("damaged");
+        let unheard = NameServer::start(nowhere(), Some(&state), apexes());
+        until("the damage is told", || unheard.status.is_last_good_refused()).await;
+        assert!(state.join("last-good.damaged").exists(), "{at}");
+        assert!(!unheard.db.is_ready() && !unheard.status.is_ready(), "{at}");
+        unheard.stop().await;
+    }
+    let server = NameServer::start(emptied.client(USER_NAME_SERVER), Some(&state), apexes());
+    until("ready", || server.db.is_ready() && server.wildcard("other").is_some()).await;
+    assert!(server.status.held().is_empty() && server.wildcard("shard1").is_none());
+    server.stop().await;
+
+    // What was refused is told until a new state is on the disk, from which the next one answers.
+    let mut octets = std::fs::read(&file).expect("the state");
+    octets[20] ^= 1;
+    std::fs::write(&file, octets).expect("damaged");
+    let server = NameServer::start(emptied.client(USER_NAME_SERVER), Some(&state), apexes());
+    until("a state was refused", || server.status.last_good_refused_at().is_some()).await;
+    until("there is a new one", || !server.status.is_last_good_refused()).await;
+    assert!(server.status.is_ready() && server.status.last_good_refused_at().is_some());
+    server.stop().await;
+    let next = NameServer::start(nowhere(), Some(&state), apexes());
+    until("it answers without the API", || next.wildcard("other").is_some()).await;
+    assert!(next.status.last_good_refused_at().is_none());
+    next.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_and_a_router_never_serve_one_apex_together() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let write = |file: &str, text: &str| std::fs::write(folder.path().join(file), text).expect("written");
+    let zone_text =
+        |address: &str| format!("$TTL 9\n@ SOA ns.example. h.example. 7 1 1 1 1\n@ NS ns.example.\n* A {address}\n");
+    write("shard1.v3.example.zone", &zone_text("198.51.100.7"));
+    write("v3.example.zone", "$TTL 9\n@ SOA ns1 h 7 1 1 1 1\n@ NS ns1\nns1 A 127.0.0.1\nwww A 198.51.100.8\n");
+    write("broken.example.zone", "@ SOA this is none\n");
+    let (db, register): (Arc<ZoneDb>, Arc<Apexes>) = (Arc::default(), Arc::new(apexes()));
+    let mut files = StaticZones::new(folder.path(), db.clone(), register.clone());
+    let loaded = files.load().expect("the folder is there");
+    assert_eq!((loaded.served, loaded.refused), (2, 1));
+    let stop = CancellationToken::new();
+    let (reloader, running) = static_zones::run(files, Arc::default(), stop.clone());
+    let running = tokio::spawn(running);
+
+    let platform = Platform::start().await;
+    platform.create_router("shard1", &["192.0.2.1"]).await;
+    let client = platform.client(USER_NAME_SERVER);
+    let server = NameServer::start_over(client, None, register, db);
+    until("the parent has the base's records", || {
+        server.records("v3.example.", "www.v3.example.", RecordType::A) == Some(vec![8])
+            && server.is_delegated("shard1")
+    })
+    .await;
+    until("the clash is told", || {
+        server.status.verdicts().iter().any(|verdict| {
+            verdict.message.contains("shard1.v3.example.zone") && verdict.object.to_string() == "Router shard1"
+        })
+    })
+    .await;
+    assert_eq!(server.wildcard("shard1"), Some(vec![7]), "the file serves");
+    let broken = server.db.get(&name("broken.example.")).expect("known");
+    assert!(broken.why_unavailable().is_some());
+
+    std::fs::remove_file(folder.path().join("shard1.v3.example.zone")).expect("removed");
+    write("broken.example.zone", &zone_text("198.51.100.9"));
+    reloader.reload().await.expect("it runs").expect("it reads");
+    until("the Router serves", || server.wildcard("shard1") == Some(vec![1])).await;
+    assert_eq!(server.records("broken.example.", "*.broken.example.", RecordType::A), Some(vec![9]));
+
+    // A file inside a zone made from objects hides a part of it, which is told of the object.
+    platform.bind("app", "shard1").await;
+    let inside = ["hidden.shard1.v3.example.zone", "default-app.routes.v3.example.zone", "free.routes.v3.example.zone"];
+    inside.iter().for_each(|file| write(file, &zone_text("198.51.100.7")));
+    reloader.reload().await.expect("it runs").expect("it reads");
+    let told = || {
+        let told = server.status.verdicts();
+        let of = |object: &str, file: &str| {
+            told.iter().any(|one| one.object.to_string() == object && one.message.contains(file))
+        };
+        [of("Router shard1", inside[0]), of("RouteBinding default/app", inside[1])]
+    };
+    until("both are told", || told() == [true, true]).await;
+    let about_free = server.status.verdicts().iter().any(|verdict| verdict.message.contains(inside[2]));
+    assert!(!about_free, "no route has the alias");
+    inside.iter().for_each(|file| std::fs::remove_file(folder.path().join(file)).expect("removed"));
+    reloader.reload().await.expect("it runs").expect("it reads");
+    until("it is over", || told() == [false, false]).await;
+
+    // The system tells of this change by itself, or the reload finds it.
+    write("shard1.v3.example.zone", &zone_text("198.51.100.7"));
+    write("broken.example.zone", "@ SOA this is none\n");
+    reloader.reload().await.expect("it runs").expect("it reads");
+    assert_eq!(server.wildcard("shard1"), Some(vec![7]), "the file is back");
+    assert_eq!(
+        server.records("broken.example.", "*.broken.example.", RecordType::A),
+        Some(vec![9]),
+        "its last good version"
+    );
+
+    stop.cancel();
+    running.await.expect("it ends in good order");
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_list_shows_as_lost_is_held_and_what_a_watch_tells_is_not() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let state = folder.path().join("state");
+    {
+        let platform = Platform::start().await;
+        for router in ["shard1", "shard2", "shard3"] {
+            platform.create_router(router, &["192.0.2.1"]).await;
+        }
+        let server = NameServer::start(platform.client(USER_NAME_SERVER), Some(&state), apexes());
+        until("ready", || server.db.is_ready() && server.wildcard("shard3").is_some()).await;
+        // On purpose, and told: the last address, and the whole shard.
+        platform.set_addresses("shard3", &[]).await;
+        until("the last address is gone", || server.wildcard("shard3").is_none()).await;
+        platform.delete_router("shard3").await;
+        until("the shard is gone", || server.db.get(&name("shard3.v3.example.")).is_none()).await;
+        assert_eq!(server.status.held(), []);
+        server.stop().await;
+    }
+    // Another API than the one before: one shard is there without an address, one is not there.
+    let other = Platform::start().await;
+    other.create_router("shard1", &[]).await;
+    let server = NameServer::start(other.client(USER_NAME_SERVER), Some(&state), apexes());
+    until("both are held", || server.status.held().first().is_some_and(|held| held.count == 2)).await;
+    assert_eq!((server.wildcard("shard1"), server.wildcard("shard2")), (Some(vec![1]), Some(vec![1])));
+    let held = server.status.held();
+    // A write of anything else is no word on the addresses, as little as the next.
+    for number in 0..3 {
+        other.label_router("shard1", &number.to_string()).await;
+        other.create_router(&format!("later{number}"), &["192.0.2.3"]).await;
+        until("the loop has gone on", || server.wildcard(&format!("later{number}")).is_some()).await;
+        assert_eq!((server.status.held(), server.wildcard("shard1")), (held.clone(), Some(vec![1])));
+    }
+    let held = server.status.held();
+    // What someone does to one of them now is told by the watch, and believed.
+    other.set_addresses("shard1", &["192.0.2.7"]).await;
+    until("the edit counts", || server.wildcard("shard1") == Some(vec![7])).await;
+    until("one is left", || server.status.held().first().is_some_and(|held| held.count == 1)).await;
+    // What was said of both counts for both alone.
+    let approval = Decided { decision: Decision::Approve, set: held[0].set.clone() };
+    server.status.set_decisions([(held[0].id.clone(), approval)].into());
+    other.set_addresses("shard1", &["192.0.2.8"]).await;
+    until("the loop goes on", || server.wildcard("shard1") == Some(vec![8])).await;
+    assert_eq!(server.wildcard("shard2"), Some(vec![1]));
+    // The Router that is there again is held no more.
+    other.create_router("shard2", &["192.0.2.2"]).await;
+    until("nothing is held", || server.status.held().is_empty() && server.wildcard("shard2") == Some(vec![2])).await;
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hold_is_told_to_the_api_and_decided_there() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let states = ["one", "two"].map(|state| folder.path().join(state));
+    {
+        let platform = Platform::start().await;
+        platform.create_router("shard1", &["192.0.2.1"]).await;
+        platform.bind("app", "shard1").await;
+        for state in &states {
+            let server = NameServer::start(platform.client(USER_NAME_SERVER), Some(state), apexes());
+            until("ready", || server.db.is_ready() && server.has_alias("app")).await;
+            server.stop().await;
+        }
+    }
+    let emptied = Platform::start().await;
+    let stop = CancellationToken::new();
+    let start = |state: &Path, server: &str| {
+        let running = NameServer::start(emptied.client(USER_NAME_SERVER), Some(state), apexes());
+        let reporter = Reporter::new(emptied.client(USER_NAME_SERVER), server.to_owned(), None, running.status.clone());
+        tokio::spawn(reporter.run(stop.clone()));
+        running
+    };
+    let [one, two] = [start(&states[0], "ns1"), start(&states[1], "ns2")];
+    let brakes = Api::<Brake>::all(emptied.admin());
+    let told = async || {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let list = brakes.list(&Default::default()).await.expect("listed").items;
+            let holders = |brake: &Brake| brake.status.as_ref().map_or(0, |status| status.holders.len());
+            if list.len() == 2 && list.iter().all(|brake| holders(brake) == 2) {
+                return list.into_iter().map(|brake| brake.metadata.name.expect("a name")).collect::<Vec<_>>();
+            }
+            assert!(Instant::now() < deadline, "{list:?}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let ids = told().await;
+    let decide = async |id: &str, decision: &str| {
+        let patch = Patch::Merge(json!({"spec": {"decision": decision}}));
+        brakes.patch(id, &PatchParams::default(), &patch).await.expect("decided");
+    };
+    for id in &ids {
+        decide(id, "reject").await;
+    }
+    let quiet = |server: &NameServer| {
+        let held = server.status.held();
+        held.len() == 2 && held.iter().all(|held| held.decision == Some(Decision::Reject))
+    };
+    until("both are quiet", || quiet(&one) && quiet(&two)).await;
+    assert!(one.has_alias("app") && two.wildcard("shard1") == Some(vec![1]));
+    // Whoever deletes the question is asked it again.
+    for id in &ids {
+        brakes.delete(id, &DeleteParams::default()).await.expect("deleted");
+    }
+    until("the alarm is back", || {
+        [&one, &two].iter().all(|server| server.status.held().iter().all(|held| held.decision.is_none()))
+    })
+    .await;
+    assert_eq!(told().await, ids);
+    for id in &ids {
+        decide(id, "approve").await;
+    }
+    until("the names go", || {
+        [&one, &two].iter().all(|server| {
+            server.status.held().is_empty() && !server.has_alias("app") && server.wildcard("shard1").is_none()
+        })
+    })
+    .await;
+    let deadline = Instant::now() + PATIENCE;
+    while !brakes.list(&Default::default()).await.expect("listed").items.is_empty() {
+        assert!(Instant::now() < deadline, "the last one that leaves takes it away");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    stop.cancel();
+    for server in [one, two] {
+        server.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_brake_that_was_never_entered_goes_as_soon_as_nothing_is_held() {
+    let folder = tempfile::tempdir().expect("a folder");
+    {
+        let platform = Platform::start().await;
+        platform.create_router("shard1", &["192.0.2.1"]).await;
+        platform.bind("app", "shard1").await;
+        let server = NameServer::start(platform.client(USER_NAME_SERVER), Some(folder.path()), apexes());
+        until("ready", || server.db.is_ready() && server.has_alias("app")).await;
+        server.stop().await;
+    }
+    let emptied = Platform::start().await;
+    // Brakes can be made, and nothing more be done to one that is there.
+    let fails = Arc::new(AtomicBool::new(true));
+    let (service, failing) = (emptied.server.router(), fails.clone());
+    let lame = axum::Router::new().fallback(move |request: axum::extract::Request| {
+        let (service, fails) = (service.clone(), failing.load(Ordering::Relaxed));
+        async move {
+            match fails && request.uri().path().contains("/brakes/") {
+                true => http::StatusCode::GONE.into_response(),
+                false => service.oneshot(request).await.into_response(),
+            }
+        }
+    });
+    let server = NameServer::start(emptied.client(USER_NAME_SERVER), Some(folder.path()), apexes());
+    let client = client::in_process(lame, Identity::user(USER_NAME_SERVER));
+    let stop = CancellationToken::new();
+    tokio::spawn(Reporter::new(client, "ns1".to_owned(), None, server.status.clone()).run(stop.clone()));
+    let brakes = Api::<Brake>::all(emptied.admin());
+    let counted = async |count: usize| {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let list = brakes.list(&Default::default()).await.expect("listed").items;
+            assert!(list.iter().all(|brake| !brake.is_held()), "{list:?}");
+            if list.len() == count {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{list:?}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    counted(1).await;
+    emptied.create_router("shard1", &["192.0.2.1"]).await;
+    emptied.bind("app", "shard1").await;
+    until("all is there again", || server.status.held().is_empty()).await;
+    fails.store(false, Ordering::Relaxed);
+    counted(0).await;
+    stop.cancel();
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn routers_that_no_name_leads_to_are_deleted_together() {
+    let platform = Platform::start().await;
+    let names: Vec<String> = (1..=8).map(|number| format!("shard{number}")).collect();
+    for router in &names {
+        platform.create_router(router, &["192.0.2.1"]).await;
+    }
+    platform.bind("app", "shard8").await;
+    let server = NameServer::start(platform.client(USER_NAME_SERVER), None, apexes());
+    until("ready", || server.db.is_ready() && server.has_alias("app")).await;
+    until("all are served", || names.iter().all(|router| server.wildcard(router).is_some())).await;
+    // Seven of eight within a moment: from the fifth on they would be held, if a name led to them.
+    for router in &names[..7] {
+        platform.delete_router(router).await;
+    }
+    until("they are gone", || names[..7].iter().all(|router| server.wildcard(router).is_none())).await;
+    assert_eq!(server.status.held(), []);
+    assert!(server.has_alias("app") && server.wildcard("shard8").is_some());
+    server.stop().await;
+}

@@ -1,0 +1,18 @@
+//! The data plane: zones, zone files, and an authoritative DNS server. It knows no Kubernetes and none of Signpost's objects.
+//!
+//! A query takes this path: [`transport`] (`udp` or `stream`) → [`nameserver::respond`] → [`zone::lookup`] →
+//! `nameserver::answer` → back out. [`zone::db`] publishes zones to it without a lock.
+//!
+//! Layers, lowest first: [`wire`] and [`sys`]; [`zone`]; [`zonefile`]; [`nameserver`]; [`transport`]. `unsafe` is in [`sys`] alone.
+
+pub mod transport;
+
+pub mod nameserver;
+
+pub mod zone;
+
+pub mod zonefile;
+
+pub mod wire;
+
+pub mod sys;

@@ -1,0 +1,46 @@
+//! Limits of this process: how many files and sockets it may have open, and how large its files may be.
+//!
+//! The usual soft limit of 1,024 is there for programs that use `select`; a server with thousands of connections raises
+//! it to the hard limit, as systemd's documentation advises. The standard library offers neither call.
+
+use std::io;
+
+/// Raises the number of files that may be open as far as the system allows, and returns it.
+///
+/// # Errors
+///
+/// What `getrlimit` or `setrlimit` says; the limit is then as it was.
+pub fn raise_open_files_max() -> io::Result<u64> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the pointer is to a whole `rlimit`.
+    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    if limit.rlim_cur < limit.rlim_max {
+        limit.rlim_cur = limit.rlim_max;
+        // SAFETY: the pointer is to a whole `rlimit`.
+        if unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(limit.rlim_cur)
+}
+
+/// From now on a write beyond the largest size that a file may have (`ulimit -f`) fails, as on a full disk. By default the
+/// system ends the process, without a word.
+pub fn outlive_file_size_max() {
+    // SAFETY: to ignore a signal runs no code of ours when it comes.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn raising_twice_gives_the_same() {
+        let raised = raise_open_files_max().unwrap();
+        assert!(raised > 0);
+        assert_eq!(raise_open_files_max().unwrap(), raised);
+    }
+}

@@ -1,0 +1,399 @@
+//! Sockets: how queries come in and responses go out. All DNS is in [`crate::nameserver`].
+//!
+//! [`bind`] opens every socket first, so that an address in use is one clear error before anything runs;
+//! [`Bound::start`] then starts the UDP workers (`udp`: threads) and the streams (`stream`: tasks); [`Running::stop`]
+//! ends them, and what has arrived by then is still answered.
+
+mod admission;
+mod clock;
+mod counters;
+mod desk;
+mod draw;
+pub mod durations;
+pub mod given;
+mod panic;
+pub mod query_log;
+pub mod sightings;
+mod stream;
+mod tcp;
+mod udp;
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use tokio::runtime::Runtime;
+use tokio_util::task::TaskTracker;
+
+use self::counters::{Count, Counters};
+use self::desk::{Desk, Desks, Outlets};
+use self::durations::DurationCounts;
+use self::given::Given;
+use self::panic::{Guard, Panics};
+use self::query_log::{Lost, Tap};
+use self::sightings::Sightings;
+use self::stream::Service;
+use crate::nameserver::Stats;
+use crate::nameserver::stats::{Counts, TRANSPORTS, ZoneCounts};
+use crate::sys::cpu;
+use crate::zone::db::ZoneDb;
+
+pub use counters::Totals;
+pub use desk::LiveSettings;
+pub use stream::Limits;
+
+/// What to listen on, and with how much.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Config {
+    /// Addresses for UDP and TCP. Port 0 asks the system for a port that is free for both.
+    pub addresses: Vec<SocketAddr>,
+    /// UDP threads an address: one for each processor that is to answer.
+    pub udp_workers: usize,
+    /// Whether the n-th worker of each address stays on the n-th processor.
+    pub pin: bool,
+    /// Octets that wait in the kernel for a UDP worker, a wish that the kernel bounds (`net.core.rmem_max`). 4 MiB hold
+    /// what comes while a worker is off its processor for some milliseconds.
+    pub udp_buffer_octets: usize,
+    /// Whether replies to one peer go to the kernel together, where it knows how to part them.
+    pub udp_trains: bool,
+    /// Whether routers are told not to fragment replies over IPv4.
+    pub udp_dont_fragment: bool,
+    /// What stream clients may take.
+    pub streams: Limits,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config {
+            addresses: Vec::new(),
+            udp_workers: std::thread::available_parallelism().map_or(1, usize::from),
+            pin: false,
+            udp_buffer_octets: 4 * 1024 * 1024,
+            udp_trains: true,
+            udp_dont_fragment: true,
+            streams: Limits::default(),
+        }
+    }
+}
+
+/// Why an address could not be listened on. None of the others is open then either.
+#[derive(Debug, thiserror::Error)]
+pub enum BindError {
+    /// Somebody listens there.
+    #[error("{protocol} {address} is in use by another process; stop it, or choose another address with --dns-listen")]
+    InUse {
+        /// The address.
+        address: SocketAddr,
+        /// `UDP` or `TCP`.
+        protocol: &'static str,
+    },
+    /// Ports below 1024 need a right.
+    #[error(
+        "{protocol} {address} may not be used by this user; grant CAP_NET_BIND_SERVICE, or choose a port above 1023"
+    )]
+    Denied {
+        /// The address.
+        address: SocketAddr,
+        /// `UDP` or `TCP`.
+        protocol: &'static str,
+    },
+    /// The address is another machine's.
+    #[error("{address} is no address of this machine; choose one of its own, or 0.0.0.0 or [::] for all")]
+    NotHere {
+        /// The address.
+        address: SocketAddr,
+    },
+    /// The system refused otherwise.
+    #[error("{protocol} {address}: {source}")]
+    Io {
+        /// The address.
+        address: SocketAddr,
+        /// `UDP` or `TCP`.
+        protocol: &'static str,
+        /// What it said.
+        source: io::Error,
+    },
+}
+
+impl BindError {
+    fn new(address: SocketAddr, protocol: &'static str, source: io::Error) -> Self {
+        match source.kind() {
+            io::ErrorKind::AddrInUse => BindError::InUse { address, protocol },
+            io::ErrorKind::PermissionDenied => BindError::Denied { address, protocol },
+            io::ErrorKind::AddrNotAvailable => BindError::NotHere { address },
+            _ => BindError::Io { address, protocol, source },
+        }
+    }
+}
+
+/// How often another port is tried where port 0 was asked for and a port is free for UDP but not for TCP.
+const PORT_TRIES: usize = 16;
+
+/// Opens all sockets.
+///
+/// # Errors
+///
+/// See [`BindError`], for the first address that cannot be had.
+pub fn bind(config: &Config) -> Result<Bound, BindError> {
+    bind_with(config, &mut Given::default())
+}
+
+/// The same, but for addresses on which sockets are `given`, which are taken.
+///
+/// # Errors
+///
+/// See [`BindError`], for the first address that cannot be had.
+pub fn bind_with(config: &Config, given: &mut Given) -> Result<Bound, BindError> {
+    let cpus = if config.pin { cpu::allowed().unwrap_or_default() } else { Vec::new() };
+    let mut bound = Bound { listeners: Vec::new(), limits: config.streams.clone() };
+    for address in &config.addresses {
+        let mut tries = 0;
+        let listener = loop {
+            tries += 1;
+            match bind_one(*address, config, &cpus, given) {
+                Err(BindError::InUse { .. }) if address.port() == 0 && tries < PORT_TRIES => {}
+                other => break other?,
+            }
+        };
+        bound.listeners.push(listener);
+    }
+    Ok(bound)
+}
+
+fn bind_one(address: SocketAddr, config: &Config, cpus: &[usize], given: &mut Given) -> Result<Listener, BindError> {
+    let sockets = given.take_udp(address);
+    let (address, workers) = match sockets.is_empty() {
+        true => udp::bind(address, config, cpus)?,
+        false => (address, udp::adopt(address, sockets, config, cpus)?),
+    };
+    let tcp = match given.take_tcp(address) {
+        None => tcp::bind(address)?,
+        Some(listener) => tcp::adopt(address, listener)?,
+    };
+    Ok(Listener { address, workers, tcp })
+}
+
+/// One address, open for UDP and TCP.
+struct Listener {
+    address: SocketAddr,
+    workers: Vec<udp::Worker>,
+    tcp: std::net::TcpListener,
+}
+
+/// Sockets that are open and not yet answered from: queries wait in them.
+pub struct Bound {
+    listeners: Vec<Listener>,
+    limits: Limits,
+}
+
+impl Bound {
+    /// The addresses, in the order of the configuration, with the ports that the system chose for port 0.
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        self.listeners.iter().map(|listener| listener.address).collect()
+    }
+
+    /// Starts answering from `db`: datagrams on threads, streams on a runtime of their own.
+    ///
+    /// # Errors
+    ///
+    /// What the system says if it refuses a thread or a registration; whatever had been started is stopped.
+    pub fn start(self, db: &ZoneDb, settings: &LiveSettings) -> io::Result<Running> {
+        // Of their own, so that nothing else of the process makes clients wait.
+        let mut runtime = tokio::runtime::Builder::new_multi_thread();
+        let runtime = runtime.thread_name("dns-stream").enable_all().build()?;
+        let handle = runtime.handle().clone();
+        let _inside = handle.enter();
+        let desks = 2 * std::thread::available_parallelism().map_or(1, usize::from);
+        let (desks, mut outlets) = Desks::new(desks, db, settings);
+        let streams = Arc::new(Service::new(desks, self.limits.clone()));
+        let mut running = Running {
+            addresses: self.addresses(),
+            stop: Arc::new(AtomicBool::new(false)),
+            threads: Vec::new(),
+            workers: Vec::new(),
+            tasks: TaskTracker::new(),
+            streams,
+            taps: Mutex::default(),
+            sightings: Mutex::default(),
+            lost: Vec::new(),
+            panics: Panics::default(),
+            pulses: Vec::new(),
+            runtime: Some(runtime),
+        };
+        // A failure below drops `running`, which stops what it has.
+        for listener in self.listeners {
+            let Listener { address, workers, tcp } = listener;
+            for (number, worker) in workers.into_iter().enumerate() {
+                let ((desk, outlet), counters) = (Desk::new(db, settings), Arc::new(Counters::default()));
+                outlets.push(outlet);
+                running.workers.push((Arc::clone(desk.stats()), Arc::clone(&counters)));
+                let (stop, read) = (Arc::clone(&running.stop), Arc::downgrade(&counters));
+                let turns = move || Some(read.upgrade()?.turns.read());
+                let name = format!("the DNS worker dns-udp-{number} of {address}");
+                running.pulses.push(Pulse { name, stop: Arc::clone(&stop), turns: Box::new(turns) });
+                let name = format!("dns-udp-{number}");
+                let guard = running.panics.guard(format!("the thread {name}"));
+                let work = move || {
+                    let _guard = guard;
+                    worker.run(desk, &counters, &stop);
+                };
+                running.threads.push(std::thread::Builder::new().name(name).spawn(work)?);
+            }
+            let tcp = tokio::net::TcpListener::from_std(tcp)?;
+            let turns = Arc::new(Count::default());
+            let read = Arc::downgrade(&turns);
+            running.pulses.push(Pulse {
+                name: format!("the DNS listener of TCP {address}"),
+                stop: Arc::clone(&running.stop),
+                turns: Box::new(move || Some(read.upgrade()?.read())),
+            });
+            let accepting = tcp::accept(tcp, address, Arc::clone(&running.streams), turns, running.tasks.clone());
+            let guard = running.panics.guard(format!("the TCP listener {address}"));
+            running.tasks.spawn_on(guarded(guard, accepting), &handle);
+        }
+        let refreshing = tcp::refresh(Arc::clone(&running.streams));
+        let guard = running.panics.guard("the refresh of the stream workers".to_owned());
+        running.tasks.spawn_on(guarded(guard, refreshing), &handle);
+        let (taps, sightings): (Vec<Tap>, Vec<Sightings>) =
+            outlets.into_iter().map(|Outlets { query_log, sightings }| (query_log, sightings)).unzip();
+        running.lost = taps.iter().map(Tap::lost).collect();
+        (running.taps, running.sightings) = (Mutex::new(taps), Mutex::new(sightings));
+        Ok(running)
+    }
+}
+
+async fn guarded(guard: Guard, task: impl Future<Output = ()>) {
+    let _guard = guard;
+    task.await;
+}
+
+/// Listeners that answer. Dropping it tells them to stop; [`Running::stop`] also waits until they have.
+pub struct Running {
+    addresses: Vec<SocketAddr>,
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+    workers: Vec<(Arc<Stats>, Arc<Counters>)>,
+    tasks: TaskTracker,
+    streams: Arc<Service>,
+    /// Until somebody takes them to write the query log.
+    taps: Mutex<Vec<Tap>>,
+    /// Until somebody takes them to look at them.
+    sightings: Mutex<Vec<Sightings>>,
+    lost: Vec<Lost>,
+    panics: Panics,
+    pulses: Vec<Pulse>,
+    /// Of the streams; gone when all has ended.
+    runtime: Option<Runtime>,
+}
+
+/// What shows that a worker or listener moves.
+pub struct Pulse {
+    /// Which it is.
+    pub name: String,
+    stop: Arc<AtomicBool>,
+    turns: Box<dyn Fn() -> Option<u64> + Send + Sync>,
+}
+
+impl Pulse {
+    /// How many turns its loop has made, several a second; `None` once it was told to stop.
+    pub fn turns(&self) -> Option<u64> {
+        if self.stop.load(Ordering::Relaxed) { None } else { (self.turns)() }
+    }
+}
+
+impl Running {
+    /// Waits until a worker or listener ends by itself, and returns which and why.
+    pub fn ended(&self) -> impl Future<Output = String> + Send + use<> {
+        self.panics.first()
+    }
+
+    /// What shows of each worker and listener that it moves; once, nothing is left for a second caller.
+    pub fn pulses(&mut self) -> Vec<Pulse> {
+        std::mem::take(&mut self.pulses)
+    }
+
+    /// The addresses, in the order of the configuration, with the ports that the system chose for port 0.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// What the listeners counted, summed over all UDP workers and streams.
+    pub fn stats(&self) -> Totals {
+        let mut totals = Totals::default();
+        self.workers.iter().for_each(|(_, counters)| totals.add(counters));
+        totals.add(&self.streams.counters);
+        totals
+    }
+
+    /// What the query engine counted, summed over all UDP workers and streams.
+    pub fn counts(&self) -> Counts {
+        let mut counts = Counts::default();
+        self.each_stats().for_each(|stats| counts += stats.counts());
+        counts
+    }
+
+    /// What the query engine counted for each zone, by the zones' numbers ([`ZoneDb::numbered`]); the last is of all zones
+    /// that have none.
+    pub fn zone_counts(&self) -> Vec<ZoneCounts> {
+        let mut counts = Vec::new();
+        self.each_stats().for_each(|stats| stats.add_zones(&mut counts));
+        counts
+    }
+
+    /// How long requests took, by [`TRANSPORTS`].
+    pub fn durations(&self) -> [DurationCounts; TRANSPORTS.len()] {
+        let mut sums = [DurationCounts::default(); TRANSPORTS.len()];
+        for counters in self.workers.iter().map(|(_, counters)| &**counters).chain([&self.streams.counters]) {
+            sums.iter_mut().zip(counters.all_durations()).for_each(|(sum, durations)| sum.add(durations));
+        }
+        sums
+    }
+
+    /// Where the records of the query log come out, one for each worker; once, nothing is left for a second caller.
+    pub fn query_log(&self) -> Vec<Tap> {
+        std::mem::take(&mut self.taps.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Where the sightings of names come out, one for each worker; once, nothing is left for a second caller.
+    pub fn sightings(&self) -> Vec<Sightings> {
+        std::mem::take(&mut self.sightings.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Records of the query log that were lost, since they were not taken out as fast as they came.
+    pub fn query_log_lost(&self) -> u64 {
+        self.lost.iter().map(Lost::read).sum()
+    }
+
+    fn each_stats(&self) -> impl Iterator<Item = &Arc<Stats>> {
+        self.workers.iter().map(|(stats, _)| stats).chain(self.streams.desks.stats())
+    }
+
+    /// Stops within about 200 ms, and a connection's time to write if a client is slow: what has arrived is answered first.
+    pub async fn stop(mut self) {
+        self.tell_to_stop();
+        let threads = std::mem::take(&mut self.threads);
+        let ended = tokio::task::spawn_blocking(move || {
+            threads.into_iter().map(JoinHandle::join).filter(Result::is_err).count()
+        });
+        self.tasks.wait().await;
+        if ended.await.is_ok_and(|panicked| panicked > 0) {
+            tracing::error!("a UDP worker had ended by a panic");
+        }
+    }
+
+    fn tell_to_stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.streams.stop();
+        self.tasks.close();
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.tell_to_stop();
+        // Nothing may wait here: who wants the last answers written calls `stop`.
+        self.runtime.take().into_iter().for_each(Runtime::shutdown_background);
+    }
+}

@@ -1,0 +1,206 @@
+//! A server with one zone, and messages written and read by hand.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use signpost_dns::nameserver::Settings;
+use signpost_dns::transport::{self, Config, LiveSettings, Running, Totals};
+use signpost_dns::wire::{Name, RecordType};
+use signpost_dns::zone::contents::Contents;
+use signpost_dns::zone::db::ZoneDb;
+use signpost_dns::zone::image::Zone;
+use signpost_dns::zone::rrset::Ttl;
+
+/// No wait of a test is longer.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+pub const A: u16 = 1;
+pub const TXT: u16 = 16;
+
+/// A running server.
+pub struct Server {
+    pub db: ZoneDb,
+    pub settings: LiveSettings,
+    pub addresses: Vec<SocketAddr>,
+    runtime: tokio::runtime::Runtime,
+    running: Option<Running>,
+}
+
+impl Server {
+    /// Listens on port 0 of loopback with two workers.
+    pub fn start() -> Server {
+        Server::with(|_| {})
+    }
+
+    /// The same with another configuration.
+    pub fn with(change: impl FnOnce(&mut Config)) -> Server {
+        let mut config =
+            Config { addresses: vec!["127.0.0.1:0".parse().unwrap()], udp_workers: 2, ..Config::default() };
+        change(&mut config);
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let db = ZoneDb::new();
+        db.publish(shard(4));
+        db.set_ready();
+        let settings: LiveSettings = Arc::new(ArcSwap::from_pointee(Settings::default()));
+        let bound = transport::bind(&config).unwrap();
+        let running = runtime.block_on(async { bound.start(&db, &settings) }).unwrap();
+        Server { db, settings, addresses: running.addresses().to_vec(), runtime, running: Some(running) }
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.addresses[0]
+    }
+
+    pub fn stats(&self) -> Totals {
+        self.running.as_ref().unwrap().stats()
+    }
+
+    /// How many queries the engine counted: by UDP, by TCP.
+    pub fn queries(&self) -> (u64, u64) {
+        let traffic = self.running.as_ref().unwrap().counts().traffic;
+        (traffic[0].request_count(), traffic[1].request_count())
+    }
+
+    /// Waits until the counters say so.
+    pub fn wait(&self, what: &str, done: impl Fn(&Totals) -> bool) {
+        let deadline = std::time::Instant::now() + PATIENCE;
+        while !done(&self.stats()) {
+            assert!(std::time::Instant::now() < deadline, "not in time: {what}; {:?}", self.stats());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Stops it and waits for that.
+    pub fn stop(&mut self) {
+        if let Some(running) = self.running.take() {
+            self.runtime.block_on(async { tokio::time::timeout(PATIENCE, running.stop()).await.expect("it stops") });
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.stop();
+        }
+    }
+}
+
+/// A shard's zone with `addresses` addresses at its wildcard, and a text of 40,000 octets at `large`.
+pub fn shard(addresses: u8) -> Zone {
+    let name = |text: &str| Name::parse(text.as_bytes(), &Name::root()).unwrap();
+    let mut contents = Contents::new(name("shard.example."));
+    let mut soa = Vec::new();
+    soa.extend_from_slice(name("ns.example.").as_wire());
+    soa.extend_from_slice(name("hostmaster.example.").as_wire());
+    [1u32, 3600, 600, 86_400, 30].iter().for_each(|number| soa.extend_from_slice(&number.to_be_bytes()));
+    let mut add = |owner: &str, rtype: u16, rdata: &[u8]| {
+        contents.add(name(owner), RecordType(rtype), Ttl::from_wire(30), rdata.into()).unwrap();
+    };
+    add("shard.example.", 6, &soa);
+    add("shard.example.", 2, name("ns.example.").as_wire());
+    for last in 1..=addresses {
+        add("*.shard.example.", A, &[192, 0, 2, last]);
+    }
+    for number in 0..200u8 {
+        let mut text = vec![199, number];
+        text.resize(200, b'x');
+        add("large.shard.example.", TXT, &text);
+    }
+    Zone::build(&contents).unwrap()
+}
+
+/// A query without EDNS.
+pub fn query(id: u16, name: &str, rtype: u16) -> Vec<u8> {
+    let mut message = Vec::new();
+    message.extend_from_slice(&id.to_be_bytes());
+    message.extend_from_slice(&[0, 0, 0, 1, 0, 0, 0, 0, 0, 0]);
+    for label in name.split('.').filter(|label| !label.is_empty()) {
+        message.push(label.len() as u8);
+        message.extend_from_slice(label.as_bytes());
+    }
+    message.push(0);
+    message.extend_from_slice(&rtype.to_be_bytes());
+    message.extend_from_slice(&[0, 1]);
+    message
+}
+
+/// The same with an OPT record that holds one empty option.
+pub fn query_with_option(id: u16, name: &str, option: u16) -> Vec<u8> {
+    let mut message = query(id, name, A);
+    message[11] = 1;
+    message.extend_from_slice(&[0, 0, 41, 4, 208, 0, 0, 0, 0, 0, 4]);
+    message.extend_from_slice(&option.to_be_bytes());
+    message.extend_from_slice(&[0, 0]);
+    message
+}
+
+/// Checks that `reply` answers `query` with this many records.
+#[track_caller]
+pub fn check(reply: &[u8], query: &[u8], answers: u16) {
+    assert!(reply.len() >= query.len(), "{reply:?}");
+    let two = |at: usize| u16::from_be_bytes([reply[at], reply[at + 1]]);
+    assert_eq!(reply[..2], query[..2], "the ID");
+    assert_eq!(reply[2] & 0x86, 0x84, "a response, authoritative, not truncated");
+    assert_eq!(reply[3] & 15, 0, "NOERROR");
+    assert_eq!((two(4), two(6)), (1, answers));
+    let question_end = 12 + query[12..].iter().position(|octet| *octet == 0).unwrap() + 5;
+    assert_eq!(reply[12..question_end], query[12..question_end], "the question");
+}
+
+/// A client of one UDP address, which takes answers from there alone.
+pub fn udp_client(server: SocketAddr) -> UdpSocket {
+    let local = if server.is_ipv4() { "127.0.0.1:0" } else { "[::1]:0" };
+    let socket = UdpSocket::bind(local).unwrap();
+    socket.connect(server).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket
+}
+
+/// Asks and checks the answer.
+#[track_caller]
+pub fn ask(client: &UdpSocket, id: u16, answers: u16) {
+    let query = query(id, &format!("app{id}.shard.example"), A);
+    client.send(&query).unwrap();
+    let mut reply = [0; 2048];
+    let length = client.recv(&mut reply).expect("an answer");
+    check(&reply[..length], &query, answers);
+}
+
+/// A connection to the server, over which nothing waits for ever.
+pub fn connect(server: &Server) -> TcpStream {
+    let stream = TcpStream::connect(server.address()).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_write_timeout(Some(PATIENCE)).unwrap();
+    stream.set_nodelay(true).unwrap();
+    stream
+}
+
+/// A message with its length in front (RFC 1035 §4.2.2).
+pub fn framed(message: &[u8]) -> Vec<u8> {
+    [&(message.len() as u16).to_be_bytes(), message].concat()
+}
+
+/// The next message, `None` at the end of the stream.
+pub fn receive(stream: &mut TcpStream) -> Option<Vec<u8>> {
+    let mut length = [0; 2];
+    match stream.read_exact(&mut length) {
+        Ok(()) => {}
+        Err(error) if matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset) => return None,
+        Err(error) => panic!("{error}"),
+    }
+    let mut message = vec![0; usize::from(u16::from_be_bytes(length))];
+    stream.read_exact(&mut message).unwrap();
+    Some(message)
+}
+
+/// Asks over a stream and checks the answer.
+#[track_caller]
+pub fn ask_on(stream: &mut TcpStream, id: u16, answers: u16) {
+    let query = query(id, "app.shard.example", A);
+    stream.write_all(&framed(&query)).unwrap();
+    check(&receive(stream).expect("an answer"), &query, answers);
+}

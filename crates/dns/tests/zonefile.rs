@@ -1,0 +1,640 @@
+//! Zone files: what is read from ordinary, odd and broken ones, and how mistakes are reported.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by its panic")]
+
+use std::path::Path;
+use std::sync::Arc;
+
+use signpost_dns::wire::{Name, RecordType};
+use signpost_dns::zone::Contents;
+use signpost_dns::zonefile::include::{FolderIncludes, IncludeError, Includes, NoIncludes};
+use signpost_dns::zonefile::write::to_text;
+use signpost_dns::zonefile::{Scrutiny, Severity, ZoneRead, rdata_out, read_records, read_zone, read_zone_with};
+
+const HEAD: &str = "$TTL 300\n@ SOA ns.example.org. admin.example.org. 1 2 3 4 300\n@ NS ns\nns A 192.0.2.1\n";
+
+fn name(text: &str) -> Name {
+    text.parse().unwrap()
+}
+
+fn read(text: &[u8]) -> ZoneRead {
+    let file: Arc<Path> = Path::new("example.org.zone").into();
+    read_zone(text, &file, Some(name("example.org.")), &mut NoIncludes)
+}
+
+/// The findings as `line:column code`.
+fn short(read: &ZoneRead) -> Vec<String> {
+    read.findings.iter().map(|f| format!("{}:{} {}", f.line, f.column, f.code)).collect()
+}
+
+/// The records of a zone that reads, as `owner ttl type data`, without those of `HEAD`.
+fn records_after_head(text: &str) -> Result<Vec<String>, Vec<String>> {
+    let read = read(format!("{HEAD}{text}").as_bytes());
+    let Some(zone) = &read.contents else { return Err(short(&read)) };
+    Ok(records(zone).into_iter().filter(|line| !HEAD_RECORDS.contains(&line.as_str())).collect())
+}
+
+const HEAD_RECORDS: [&str; 3] = [
+    "example.org. 300 SOA ns.example.org. admin.example.org. 1 2 3 4 300",
+    "example.org. 300 NS ns.example.org.",
+    "ns.example.org. 300 A 192.0.2.1",
+];
+
+fn records(zone: &Contents) -> Vec<String> {
+    let mut lines = Vec::new();
+    for (owner, rrsets) in zone.owners() {
+        for rrset in rrsets {
+            for rdata in &rrset.rdata {
+                let mut text = Vec::new();
+                rdata_out::write(rrset.rtype, rdata, &mut text);
+                let text = String::from_utf8(text).expect("text is ASCII");
+                lines.push(format!("{owner} {} {} {text}", rrset.ttl.seconds(), rrset.rtype));
+            }
+        }
+    }
+    lines
+}
+
+/// Ordinary input that public parsers corrupt or refuse, and other corners: text after `HEAD`, and the records.
+#[test]
+fn what_is_read() {
+    let long = "x".repeat(255);
+    let long_text = format!("a TXT {long}");
+    let long_read = format!("a.example.org. 300 TXT \"{long}\"");
+    let cases: &[(&str, &[&str])] = &[
+        ("www CNAME @", &["www.example.org. 300 CNAME example.org."]),
+        ("$ORIGIN sub\na A 192.0.2.9", &["a.sub.example.org. 300 A 192.0.2.9"]),
+        ("$ORIGIN other.example.org.\n@ A 192.0.2.9", &["other.example.org. 300 A 192.0.2.9"]),
+        ("$ttl 60\na A 192.0.2.9", &["a.example.org. 60 A 192.0.2.9"]),
+        ("$GENERATE 1-2 h$ A 192.0.2.$", &["h1.example.org. 300 A 192.0.2.1", "h2.example.org. 300 A 192.0.2.2"]),
+        (
+            "$generate 8-9/1 h${2,3} 60 IN CNAME $.x ; why",
+            &["h010.example.org. 60 CNAME 8.x.example.org.", "h011.example.org. 60 CNAME 9.x.example.org."],
+        ),
+        (
+            "$GENERATE 1-2 h$ MX \"1$ mail${-1,2}\"",
+            &["h1.example.org. 300 MX 11 mail00.example.org.", "h2.example.org. 300 MX 12 mail01.example.org."],
+        ),
+        (
+            "$GENERATE 0-255/128 ${0,3,n} PTR x${0,2,X}",
+            &["0.0.example.org. 300 PTR x00.example.org.", "0.8.example.org. 300 PTR x80.example.org."],
+        ),
+        ("$GENERATE 5-5 t TXT \"a $ b\"", &["t.example.org. 300 TXT \"a 5 b\""]),
+        ("a 1h30m A 192.0.2.9", &["a.example.org. 5400 A 192.0.2.9"]),
+        ("a 60 IN A 192.0.2.9", &["a.example.org. 60 A 192.0.2.9"]),
+        ("a IN 60 A 192.0.2.9", &["a.example.org. 60 A 192.0.2.9"]),
+        ("a in a 192.0.2.9", &["a.example.org. 300 A 192.0.2.9"]),
+        (r"\200 A 192.0.2.9", &[r"\200.example.org. 300 A 192.0.2.9"]),
+        (r"a\ b A 192.0.2.9", &[r"a\032b.example.org. 300 A 192.0.2.9"]),
+        (r"a\065b A 192.0.2.9", &["aAb.example.org. 300 A 192.0.2.9"]),
+        (r#"a TXT "x\065y""#, &[r#"a.example.org. 300 TXT "xAy""#]),
+        (r"a TXT foo\;bar", &[r#"a.example.org. 300 TXT "foo;bar""#]),
+        (r#"a TXT ( "a b" "c;d" )"#, &[r#"a.example.org. 300 TXT "a b" "c;d""#]),
+        ("a TXT ( x ; one\n  \"y ( z\"\n) ; end", &[r#"a.example.org. 300 TXT "x" "y ( z""#]),
+        (r#"a TXT """#, &[r#"a.example.org. 300 TXT """#]),
+        ("a TXT \"über\"", &[r#"a.example.org. 300 TXT "\195\188ber""#]),
+        (&long_text, &[&long_read]),
+        (r"a TYPE65400 \# 4 0a0b 0C0D", &[r"a.example.org. 300 TYPE65400 \# 4 0A0B0C0D"]),
+        (r"a A \# 4 c0000209", &["a.example.org. 300 A 192.0.2.9"]),
+        (r"a TYPE1 \# 4 c0000209", &["a.example.org. 300 A 192.0.2.9"]),
+        ("a CLASS1 TYPE1 192.0.2.9", &["a.example.org. 300 A 192.0.2.9"]),
+        (r"a TYPE65400 \# 0", &[r"a.example.org. 300 TYPE65400 \# 0"]),
+        (r"\* A 192.0.2.9", &["*.example.org. 300 A 192.0.2.9"]),
+        (r"\@ A 192.0.2.9", &[r"\@.example.org. 300 A 192.0.2.9"]),
+        ("in A 192.0.2.9", &["in.example.org. 300 A 192.0.2.9"]),
+        ("300 A 192.0.2.9", &["300.example.org. 300 A 192.0.2.9"]),
+        ("A A 192.0.2.9", &["A.example.org. 300 A 192.0.2.9"]),
+        (
+            "a A 192.0.2.9\n  A 192.0.2.10\n\tAAAA 2001:DB8::1",
+            &[
+                "a.example.org. 300 A 192.0.2.9",
+                "a.example.org. 300 A 192.0.2.10",
+                "a.example.org. 300 AAAA 2001:db8::1",
+            ],
+        ),
+        ("a DNAME b\n", &["a.example.org. 300 DNAME b.example.org."]),
+        ("a A 192.0.2.9\r\nb A 192.0.2.10\r\n", &["a.example.org. 300 A 192.0.2.9", "b.example.org. 300 A 192.0.2.10"]),
+        ("; only a comment, no newline", &[]),
+        ("   \t  \n(\n)\n", &[]),
+    ];
+    for (text, expected) in cases {
+        let expected: Vec<String> = expected.iter().map(|line| (*line).to_owned()).collect();
+        assert_eq!(records_after_head(text), Ok(expected), "{text}");
+    }
+}
+
+/// Each type's text: as it may be written, and as it is written back (the same where there is only one).
+#[test]
+fn every_type() {
+    let file = include_str!("zonefile/types.txt");
+    let mut seen = 0;
+    for line in file.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        let (given, written) = line.split_once(" => ").unwrap_or((line, line));
+        let expected = vec![format!("t.example.org. 300 {written}")];
+        assert_eq!(records_after_head(&format!("t {given}\n")), Ok(expected.clone()), "{given}");
+        assert_eq!(records_after_head(&format!("t {written}\n")), Ok(expected), "{written}");
+        seen += 1;
+    }
+    assert!(seen > 60, "{seen} lines only");
+}
+
+/// The types that a zone file has to know by name; RFC 3597 is for the rest.
+const TYPES: &str = "A AAAA NS CNAME PTR HINFO MX TXT RP AFSDB LOC SRV NAPTR KX CERT DNAME DS SSHFP IPSECKEY NSEC DNSKEY DHCID \
+                     NSEC3 NSEC3PARAM TLSA SMIMEA HIP CDS CDNSKEY OPENPGPKEY CSYNC ZONEMD SVCB HTTPS SPF EUI48 EUI64 URI CAA \
+                     AMTRELAY DSYNC TALINK DLV TA AVC NINFO RKEY";
+
+/// Text to wire and back, against what others make of the same text; the wire form in hex reads as the same record.
+#[test]
+fn every_type_on_the_wire() {
+    let mut seen = Vec::new();
+    for line in include_str!("zonefile/wire.txt").lines().filter(|line| !line.starts_with('#')) {
+        let (text, hex) = line.split_once(" => ").unwrap();
+        let rdata = |text: &str| {
+            let read = read(format!("{HEAD}t {text}\n").as_bytes());
+            let zone = read.contents.unwrap_or_else(|| panic!("{text}: {:?}", read.findings));
+            let (rtype, _) = text.split_once(' ').unwrap();
+            let rtype: RecordType = rtype.parse().unwrap();
+            (rtype, zone.get(&name("t.example.org."), rtype).unwrap().rdata[0].clone())
+        };
+        let (rtype, wire) = rdata(text);
+        assert_eq!(data_encoding::HEXUPPER.encode(&wire), hex, "{text}");
+        assert_eq!(rdata(&format!("{rtype} \\# {} {hex}", wire.len())).1, wire, "{text}");
+        assert_eq!(rdata(&format!("TYPE{} \\# {} {hex}", rtype.0, wire.len())).1, wire, "{text}");
+        seen.push(rtype.to_string());
+    }
+    let missing: Vec<&str> = TYPES.split_whitespace().filter(|rtype| !seen.iter().any(|seen| seen == rtype)).collect();
+    assert_eq!(missing, [""; 0], "types without a line in wire.txt");
+}
+
+/// A record with one thing wrong is refused, at its line, and nothing else is.
+#[test]
+fn what_no_type_takes() {
+    let mut seen = Vec::new();
+    for line in include_str!("zonefile/refused.txt").lines().filter(|line| !line.starts_with('#')) {
+        let read = read(format!("{HEAD}t {line}\nu A 192.0.2.9\n").as_bytes());
+        let errors: Vec<_> = read.findings.iter().filter(|finding| finding.severity == Severity::Error).collect();
+        assert_eq!(errors.iter().map(|error| error.line).collect::<Vec<_>>(), [5], "{line}: {:?}", read.findings);
+        seen.extend(line.split(' ').next());
+    }
+    let missing: Vec<&str> =
+        TYPES.split_whitespace().filter(|rtype| !seen.contains(rtype) && *rtype != "SPF").collect();
+    assert_eq!(missing, [""; 0], "types without a line in refused.txt");
+}
+
+/// What is refused, and exactly where: text after the four lines of `HEAD`.
+#[test]
+fn what_is_refused_and_where() {
+    let long = format!("a TXT {}", "x".repeat(256));
+    let wide = format!("a{} A 192.0.2.1", ".a".repeat(127));
+    let cases: &[(&str, &[&str])] = &[
+        ("a A 192.0.2", &["5:5 rdata"]),
+        ("a A 192.0.2.1 192.0.2.2", &["5:15 rdata"]),
+        ("a A", &["5:4 rdata"]),
+        ("a", &["5:2 type"]),
+        ("a IN", &["5:5 type"]),
+        ("a FOO 1", &["5:3 type"]),
+        ("a CH A 192.0.2.1", &["5:3 class"]),
+        ("a ANY x", &["5:1 type"]),
+        ("a 3x A 192.0.2.1", &["5:3 ttl"]),
+        ("a 4294967296 A 192.0.2.1", &["5:3 ttl"]),
+        ("a MX 65536 b", &["5:6 number"]),
+        ("a MX ten b", &["5:6 number"]),
+        ("a..b A 192.0.2.1", &["5:1 name"]),
+        (&wide, &["5:1 name"]),
+        ("bücher A 192.0.2.1", &["5:1 name"]),
+        ("a CNAME \"b\"", &["5:9 name"]),
+        (&long, &["5:7 rdata"]),
+        ("a TXT ( x", &["5:7 syntax"]),
+        ("a TXT ( x\nb A 192.0.2.1\n", &["5:7 syntax"]),
+        ("a TXT x )\nb A 192.0.2\n", &["5:9 syntax", "6:5 rdata"]),
+        ("a TXT \"x\nb A 192.0.2\n", &["5:7 syntax", "6:5 rdata"]),
+        ("a TXT x\"y\"", &["5:8 syntax"]),
+        (r"a TXT \300", &["5:7 text"]),
+        (r"a TYPE65400 \# 4 0a0b", &["5:16 rdata"]),
+        (r"a TYPE65400 192.0.2.1", &["5:13 rdata"]),
+        (r"a A \# 3 0a0b0c", &["5:5 rdata"]),
+        (r"a NS \# 2 c00c", &["5:6 rdata"]),
+        ("a NSEC b A FOO", &["5:12 rdata"]),
+        ("a DS 1 8 2 zz", &["5:12 rdata"]),
+        ("a SVCB 1 . mandatory=port", &["5:8 rdata"]),
+        ("a SVCB 1 . port=1 port=2", &["5:19 rdata"]),
+        ("a SVCB 1 . port=x", &["5:12 rdata"]),
+        ("a CAA 0 is-sue x", &["5:7 rdata"]),
+        ("a ZONEMD 1 1 1 00", &["5:10 rdata"]),
+        ("a AMTRELAY 10 2 1 203.0.113.15", &["5:15 number"]),
+        ("a AMTRELAY 10 0 4 203.0.113.15", &["5:17 number"]),
+        ("a AMTRELAY 10 0 0 203.0.113.15", &["5:19 rdata"]),
+        ("a DSYNC CDS POST 53 b", &["5:13 rdata"]),
+        ("$ORIGIN", &["5:8 directive"]),
+        ("$ORIGIN a b", &["5:11 directive"]),
+        ("$TTL x", &["5:6 ttl"]),
+        ("$FOO x", &["5:1 directive"]),
+        ("$INCLUDE x", &["5:10 include"]),
+        ("$GENERATE 2-1 a$ A 192.0.2.1", &["5:11 generate"]),
+        ("$GENERATE 1-999 a$ A 192.0.2.$\nb A 1", &["5:1 rdata", "6:5 rdata"]),
+        ("$GENERATE 1-2 a${0 A 192.0.2.$", &["5:1 generate"]),
+        ("a A 192.0.2.1\nb A x\nc A 192.0.2.3\nd FOO", &["6:5 rdata", "8:3 type"]),
+        // Faults of the records that could be read are told in the same run; what is missing may be in those that could not.
+        ("b A x\nc CNAME d\nc A 192.0.2.3\nsub NS ns.sub", &["5:5 rdata", "7:1 cname-not-alone"]),
+        // So are those that the record that could not be read has nothing to do with.
+        ("b TXT \\300\nsub NS ns.sub", &["5:7 text", "6:1 ns-no-address"]),
+        ("*.sub TXT \\300\nsub2 NS ns.sub2", &["5:11 text", "6:1 ns-no-address"]),
+        ("* A x\nsub2 NS ns.other", &["5:5 rdata"]),
+        ("b TXT ( x\nsub NS ns.sub", &["5:7 syntax"]),
+        ("b FOO x\nsub NS ns.sub", &["5:3 type"]),
+        ("b NS a..b\nd DS 1 8 99 aa", &["5:6 name"]),
+        ("b TXT \\300\nd DS 1 8 99 aa\nm MX 1 c\nc CNAME ns", &["5:7 text", "6:1 ds-without-ns", "7:1 mx-to-cname"]),
+        ("$TTL x\nd DS 1 8 99 aa\nm MX 1 c\nc CNAME ns", &["5:6 ttl", "7:1 mx-to-cname"]),
+    ];
+    for (text, expected) in cases {
+        let expected: Vec<String> = expected.iter().map(|place| (*place).to_owned()).collect();
+        assert_eq!(records_after_head(text), Err(expected), "{text}");
+    }
+    assert_eq!(short(&read(b"  A 192.0.2.1\n")), ["1:3 owner"]);
+    assert_eq!(short(&read(b"")), ["1:1 soa-missing"]);
+    assert_eq!(short(&read(b"a A x\n")), ["1:1 soa-missing", "1:5 rdata"]);
+    assert_eq!(short(&read(b"@ SOA x\n")), ["1:8 rdata"]);
+    let unnamed = read_zone(b"a A 192.0.2.1", &Arc::from(Path::new("x")), None, &mut NoIncludes);
+    assert_eq!(short(&unnamed), ["1:1 name"]);
+}
+
+#[test]
+fn a_finding_says_where_what_and_what_instead() {
+    let read = read(format!("{HEAD}www 60 IN A 192.0.2.256\n").as_bytes());
+    let shown: Vec<String> = read.findings.iter().map(ToString::to_string).collect();
+    assert_eq!(shown, ["example.org.zone:5:13: error: expected an IPv4 address, found '192.0.2.256' [rdata]"]);
+    assert!(read.contents.is_none());
+    assert_eq!(read.apex, Some(name("example.org.")));
+}
+
+#[test]
+fn errors_are_bounded() {
+    let read = read(format!("{HEAD}{}", "a A x\n".repeat(100_000)).as_bytes());
+    assert!(read.findings.len() <= 52, "{}", read.findings.len());
+    assert!(read.findings.iter().any(|finding| finding.code == "more-errors"));
+}
+
+/// Whatever else is found, an error is an error; and who asks for all findings gets them.
+#[test]
+fn no_number_of_warnings_hides_an_error() {
+    let aliases: String = (0..250).map(|number| format!("a{number} CNAME t\n")).collect();
+    let text = format!("{HEAD}t CNAME ns\n{aliases}zz CNAME ns\nzz A 192.0.2.2\n");
+    let served = read(text.as_bytes());
+    assert!(served.contents.is_none());
+    assert!(served.findings.iter().any(|finding| finding.code == "cname-not-alone"));
+    assert!(served.findings.len() < 110, "{}", served.findings.len());
+    let more = served.findings.last().unwrap();
+    assert_eq!((more.code, more.message.split(' ').next()), ("more-findings", Some("150")));
+    let checked = check(&text);
+    let count = |code| checked.findings.iter().filter(|finding| finding.code == code).count();
+    assert_eq!((count("cname-to-cname"), count("cname-not-alone"), checked.findings.len()), (250, 1, 251));
+    let errors = check(&format!("{HEAD}{}", "a A x\n".repeat(3_000))).findings;
+    assert_eq!(errors.len(), 3_000);
+}
+
+/// As `signpost check zone` reads.
+fn check(text: &str) -> ZoneRead {
+    let file: Arc<Path> = Path::new("example.org.zone").into();
+    let scrutiny = Scrutiny::of_check(None, 1);
+    read_zone_with(text.as_bytes(), &file, Some(name("example.org.")), &mut NoIncludes, &scrutiny)
+}
+
+/// The largest set that an answer holds with its question, its signatures, and an OPT record with cookies.
+#[test]
+fn a_set_must_fit_with_all_that_an_answer_has() {
+    // 255 records of 257 octets, their heads included, are 65,535.
+    let texts = |length: usize| -> String {
+        (0..255).map(|number| format!("t TXT \"{number:03}{}\"\n", "x".repeat(length - 3))).collect()
+    };
+    let key = "AAAA".repeat(30);
+    let signature = format!("t RRSIG TXT 13 3 300 20300101000000 20200101000000 1 example.org. {key}\n");
+    for (text, fits) in [
+        (texts(243), true),
+        (texts(243) + &signature, true),
+        (texts(243) + &signature + &signature.replace("13 3", "14 3") + &signature.replace("13 3", "15 3"), false),
+        (texts(244), false),
+        (texts(245), false),
+    ] {
+        let found = check(&format!("{HEAD}{text}")).findings;
+        assert_eq!(found.iter().all(|finding| finding.code != "rrset-too-large"), fits, "{:?}", found.first());
+    }
+}
+
+/// What the records of a zone are together: text, and what `zone::check` and the reader have to say, `!` for errors.
+#[test]
+fn checks_of_the_whole_zone() {
+    let cases: &[(&str, &[&str])] = &[
+        ("", &[]),
+        ("a CNAME b\na A 192.0.2.1", &["!6:1 cname-not-alone"]),
+        ("a CNAME b\na CNAME c", &["!5:1 cname-multiple"]),
+        ("a DNAME b\na DNAME c", &["!5:1 dname-multiple"]),
+        ("a DNAME b\nx.a A 192.0.2.1", &["!6:1 below-dname"]),
+        ("a NS ns\na DNAME b", &["!6:1 dname-with-ns"]),
+        ("*.w NS ns", &["!5:1 ns-wildcard"]),
+        ("*.w DNAME b", &["!5:1 dname-wildcard"]),
+        ("b.example.com. A 192.0.2.1", &["5:1 out-of-zone"]),
+        ("a 2147483648 A 192.0.2.1", &["5:3 ttl-too-large"]),
+        ("$TTL 4294967295\na A 192.0.2.1\nb 1 A 192.0.2.1", &["5:6 ttl-too-large"]),
+        ("sub SOA ns admin 1 2 3 4 5", &["!5:1 soa-below-apex"]),
+        ("@ SOA ns admin 2 2 3 4 5", &["!2:1 soa-multiple"]),
+        ("@ SOA ns.example.org. admin.example.org. 1 2 3 4 300", &["5:1 duplicate"]),
+        ("a A 192.0.2.1\na A 192.0.2.1", &["6:1 duplicate"]),
+        ("a 60 A 192.0.2.1\na A 192.0.2.2", &["6:1 ttl-differs"]),
+        ("a A 192.0.2.1\na 60 A 192.0.2.1", &["6:1 ttl-differs"]),
+        ("a 60 A 192.0.2.1\na A 192.0.2.1", &["6:1 duplicate"]),
+        ("@ NS ns2", &["3:1 ns-no-address"]),
+        ("@ NS ns.example.net.", &[]),
+        ("@ NS ns1.example.net.\nns1 A 192.0.2.1", &["3:1 ns-lookalike", "6:1 ns-address-unused"]),
+        // RFC 4592 §3.3.1: the wildcard under the closest encloser, if it makes addresses, and if the name does not exist.
+        ("@ NS ns2\n* A 192.0.2.1", &[]),
+        ("@ NS ns2\n* AAAA 2001:db8::1", &[]),
+        ("@ NS ns2\n* CNAME ns", &["3:1 ns-to-cname"]),
+        ("@ NS ns2\n* TXT x", &["3:1 ns-no-address"]),
+        ("@ NS ns.b\n* A 192.0.2.1", &[]),
+        ("@ NS ns.b\nb TXT x\n* A 192.0.2.1", &["3:1 ns-no-address"]),
+        ("@ NS ns.b\nx.b TXT x\n* A 192.0.2.1", &["3:1 ns-no-address"]),
+        ("@ NS ns.b\nx.b TXT x\n*.b A 192.0.2.1\n* TXT x", &[]),
+        ("@ NS b\nx.b TXT x\n* A 192.0.2.1", &["3:1 ns-no-address"]),
+        ("@ NS b\nb TXT x\n* A 192.0.2.1", &["3:1 ns-no-address"]),
+        // What delegates needs glue, which no wildcard makes.
+        ("* TXT x\nsub NS ns1.sub", &["6:1 ns-no-address"]),
+        ("* A 192.0.2.9\nsub NS ns.sub", &["6:1 ns-no-address"]),
+        ("* A 192.0.2.9\nsub NS sub", &["6:1 ns-no-address"]),
+        ("sub NS ns.sub\n*.sub A 192.0.2.9", &["5:1 ns-no-address", "6:1 below-cut"]),
+        ("* A 192.0.2.9\n@ NS ns.sub\nsub NS ns", &["3:1 ns-no-address"]),
+        ("* A 192.0.2.9\nsub NS ns.other\nother TXT x", &["6:1 ns-no-address"]),
+        ("* A 192.0.2.9\nsub NS ns.sib\nsib NS ns", &[]),
+        ("@ NS ns.d\nd DNAME example.net.", &["3:1 ns-to-cname"]),
+        (
+            "d DNAME e\nns.e A 192.0.2.2\nsub NS ns.d\n@ MX 1 ns.d\n_x._y SRV 1 1 1 ns.d",
+            &["7:1 ns-to-cname", "8:1 mx-to-cname", "9:1 srv-to-cname"],
+        ),
+        (
+            "*.w CNAME ns\nsub NS host.w\n@ MX 1 host.w\n@ MX 2 ns.w\nns.w A 192.0.2.3",
+            &["6:1 ns-to-cname", "7:1 mx-to-cname"],
+        ),
+        ("*.w CNAME ns\nsub NS ns.sub.w\nx.sub.w TXT x", &["6:1 ns-no-address"]),
+        (
+            "@ MX 1 m\n@ MX 2 192.0.2.7\n_x._y SRV 1 1 1 s\n@ MX 0 .",
+            &["5:1 mx-no-address", "5:1 mx-no-address", "7:1 srv-no-address"],
+        ),
+        ("@ MX 1 m\n* A 192.0.2.1\n_x._y SRV 1 1 1 s", &[]),
+        ("@ MX 1 m.sub\nsub NS ns", &[]),
+        (
+            "sub NS ns.sub\nns.sub A 192.0.2.1\nns.sub RRSIG A 13 4 300 20370101000000 20260101000000 1 @ AAAA",
+            &["7:1 glue-signed"],
+        ),
+        ("@ NS ns2\nns2 A 127.0.0.1\nns2 AAAA ::1", &["6:1 ns-loopback", "7:1 ns-loopback"]),
+        ("sub NS ns.sub\nns.sub A 192.0.2.1", &[]),
+        ("sub NS ns.sub", &["5:1 ns-no-address"]),
+        ("sub NS ns.sub\nns.sub A 192.0.2.1\nsub2 NS ns.sub", &[]),
+        ("sub NS ns\nsub TXT x\nsub DS 1 8 99 aa", &["6:1 below-cut"]),
+        ("sub NS ns\nx.sub A 192.0.2.1", &["6:1 below-cut"]),
+        ("sub NS ns\nsub CNAME b", &["!5:1 cname-not-alone"]),
+        ("a DS 1 8 99 aa", &["5:1 ds-without-ns"]),
+        ("@ DS 1 8 99 aa", &["5:1 ds-at-apex"]),
+        ("@ CDS 0 0 0 00\n@ CDNSKEY 0 3 0 AA==", &[]),
+        ("@ CDS 0 0 0 00\n@ CDS 1 8 99 aa", &["5:1 cds-mismatch"]),
+        ("@ CDNSKEY 0 3 0 AA==\n@ CDNSKEY 257 3 13 AAAA", &["5:1 cds-mismatch"]),
+        ("@ CDS 0 0 0 00\n@ CDNSKEY 257 3 13 AAAA", &["5:1 cds-mismatch"]),
+        ("@ CDS 1 8 99 aa\n@ CDNSKEY 257 3 13 AAAA", &["5:1 cds-mismatch", "6:1 cds-mismatch"]),
+        ("@ CDS 1038 13 99 aa\n@ CDNSKEY 257 3 13 AAAA", &[]),
+        ("@ CDS 1038 13 2 aa\n@ CDNSKEY 257 3 13 AAAA", &["5:1 cds-mismatch", "6:1 cds-mismatch"]),
+        ("a CNAME b\nb CNAME c", &["5:1 cname-to-cname"]),
+        ("a CNAME a", &["5:1 cname-loop"]),
+        ("a CNAME b\nb CNAME a", &["5:1 cname-loop", "6:1 cname-loop"]),
+        ("a CNAME b\n@ MX 1 a\n@ NS a\ns SRV 1 1 1 a", &["3:1 ns-to-cname", "6:1 mx-to-cname", "8:1 srv-to-cname"]),
+        (
+            "a A 192.0.2.1\na RRSIG AAAA 13 3 300 20300101000000 20200101000000 1 example.org. AAAA",
+            &["6:1 rrsig-covers-nothing"],
+        ),
+        ("a A 192.0.2.1\na RRSIG A 13 3 300 20300101000000 20200101000000 1 example.com. AAAA", &["6:1 rrsig-signer"]),
+        ("@ RRSIG SOA 13 2 300 20300101000000 20200101000000 1 example.org. AAAA", &["5:1 dnskey-missing"]),
+    ];
+    for (text, expected) in cases {
+        let read = read(format!("{HEAD}{text}").as_bytes());
+        let found: Vec<String> = read
+            .findings
+            .iter()
+            .map(|f| {
+                format!("{}{}:{} {}", if f.severity == Severity::Error { "!" } else { "" }, f.line, f.column, f.code)
+            })
+            .collect();
+        assert_eq!(found, *expected, "{text}\n{:#?}", read.findings);
+        assert_eq!(read.contents.is_none(), expected.iter().any(|code| code.starts_with('!')), "{text}");
+    }
+    let no_ns = read(b"@ 300 SOA . . 1 2 3 4 300\n");
+    assert_eq!(short(&no_ns), ["1:1 soa-mname-root", "1:1 ns-missing"]);
+}
+
+/// An RRset that no message can hold, in a file that would take quadratic time without a bound.
+#[test]
+fn an_endless_rrset_is_refused_soon() {
+    let mut text = HEAD.to_owned();
+    for number in 0..200_000u32 {
+        text += &format!("a A {}\n", std::net::Ipv4Addr::from(number));
+    }
+    let read = read(text.as_bytes());
+    assert!(read.contents.is_none());
+    assert_eq!(read.findings[0].code, "rrset-too-large");
+}
+
+#[test]
+fn records_before_the_soa_and_without_ttl() {
+    let soa = "@ SOA ns admin 1 2 3 4 900\n@ NS ns\n";
+    let with_ttl = "@ 300 SOA ns admin 1 2 3 4 900\n@ NS ns\n";
+    let (said, inherited) = ("ttl-missing", "ttl-inherited");
+    for (text, ttls, findings) in [
+        // Nothing says one: the SOA's minimum.
+        (format!("{soa}a A 192.0.2.1\nb A 192.0.2.1"), [900, 900, 900], vec![format!("1:1 {said}")]),
+        (format!("a A 192.0.2.1\nb A 192.0.2.1\n{soa}"), [900, 900, 900], vec![format!("3:1 {said}")]),
+        // RFC 1035 §5.1: else the last that was stated.
+        (
+            format!("{soa}a 60 A 192.0.2.1\nb A 192.0.2.1"),
+            [900, 60, 60],
+            vec![format!("1:1 {said}"), format!("4:1 {inherited}")],
+        ),
+        (format!("{with_ttl}a 60 A 192.0.2.1\nb A 192.0.2.1"), [300, 60, 60], vec![format!("2:1 {inherited}")]),
+        (format!("{with_ttl}a A 192.0.2.1\nb 0 A 192.0.2.1"), [300, 300, 0], vec![format!("2:1 {inherited}")]),
+        (
+            format!("a A 192.0.2.1\nb 60 A 192.0.2.1\n{soa}"),
+            [60, 900, 60],
+            vec![format!("1:1 {said}"), format!("3:1 {inherited}")],
+        ),
+        (
+            format!("{with_ttl}$GENERATE 1-1 a 60 A 192.0.2.$\nb A 192.0.2.1"),
+            [300, 60, 60],
+            vec![format!("2:1 {inherited}")],
+        ),
+        // RFC 2308 §4: but not where there is a $TTL, from there on.
+        (format!("$TTL 30\n{with_ttl}a 60 A 192.0.2.1\nb A 192.0.2.1"), [300, 60, 30], vec![]),
+        (
+            format!("{with_ttl}a 60 A 192.0.2.1\n$TTL 30\nb A 192.0.2.1"),
+            [300, 60, 30],
+            vec![format!("2:1 {inherited}")],
+        ),
+    ] {
+        let read = read(format!("{text}\nns 10 A 192.0.2.3\n").as_bytes());
+        assert_eq!(short(&read), findings, "{text}");
+        let zone = read.contents.expect("no errors");
+        let ttl = |owner: &str, rtype| zone.get(&name(owner), rtype).unwrap().ttl.seconds();
+        let found =
+            [("example.org.", RecordType::SOA), ("a.example.org.", RecordType::A), ("b.example.org.", RecordType::A)];
+        assert_eq!(found.map(|(owner, rtype)| ttl(owner, rtype)), ttls, "{text}");
+    }
+}
+
+/// The TTL of a Router stands for a `$TTL` there.
+#[test]
+fn records_alone_inherit_no_ttl() {
+    let (records, findings) =
+        read_records(b"a 60 A 192.0.2.1\nb A 192.0.2.1\n", &Path::new("text").into(), &name("example.org."));
+    assert_eq!(findings, []);
+    let ttls: Vec<_> = records.iter().map(|record| record.ttl.map(|ttl| ttl.seconds())).collect();
+    assert_eq!(ttls, [Some(60), None]);
+    // Where nobody reads warnings, a TTL that is none is an error.
+    let (_, findings) = read_records(b"a 2147483648 A 192.0.2.1", &Path::new("text").into(), &name("example.org."));
+    assert_eq!(findings[0].code, "ttl");
+}
+
+#[test]
+fn the_proposals_zones_load_with_their_warnings() {
+    let proposal = ["soa-mname-root", "ttl-missing", "ns-lookalike", "ns-address-unused", "ns-loopback"];
+    for (file, codes) in
+        [("shard1.zone", &proposal[..]), ("shard2.zone", &proposal[..]), ("v3.rhcloud.com.zone", &["ns-loopback"][..])]
+    {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../zones").join(file);
+        let text = std::fs::read(&path).unwrap();
+        let origin = name(file.trim_end_matches(".zone"));
+        let read = read_zone(&text, &Arc::from(path.as_path()), Some(origin), &mut NoIncludes);
+        let mut found: Vec<_> = read.findings.iter().map(|finding| finding.code).collect();
+        let mut codes = codes.to_vec();
+        found.sort_unstable();
+        codes.sort_unstable();
+        assert_eq!(found, codes, "{file}: {:#?}", read.findings);
+        assert!(read.findings.iter().all(|finding| finding.severity == Severity::Warning));
+        let zone = read.contents.expect("only warnings");
+        if file == "shard1.zone" {
+            assert_eq!(
+                records(&zone),
+                [
+                    "shard1.v3.rhcloud.com. 300 SOA . shard1.v3.rhcloud.com. 2009092001 604800 86400 1206900 300",
+                    "shard1.v3.rhcloud.com. 300 NS ns1.v3.rhcloud.com.",
+                    "*.shard1.v3.rhcloud.com. 300 A 10.245.2.2",
+                    "*.shard1.v3.rhcloud.com. 300 A 10.245.2.3",
+                    "ns1.shard1.v3.rhcloud.com. 300 A 127.0.0.1",
+                ]
+            );
+        }
+    }
+}
+
+#[test]
+fn signed_zones_load_and_write_back() {
+    for (file, origin) in [("signed-nsec.zone", "example.org."), ("signed-nsec3.zone", "example.org.")] {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/zonefile").join(file);
+        let text = std::fs::read(&path).unwrap();
+        let read = read_zone(&text, &Arc::from(path.as_path()), Some(name(origin)), &mut NoIncludes);
+        let zone = read.contents.unwrap_or_else(|| panic!("{:#?}", read.findings));
+        assert_eq!(read.findings, [], "{file}");
+        assert!(zone.get(zone.apex(), RecordType::DNSKEY).is_some());
+        let again = read_zone(&to_text(&zone), &Arc::from(path.as_path()), None, &mut NoIncludes);
+        assert_eq!(again.contents.as_ref(), Some(&zone), "{:#?}", again.findings);
+    }
+}
+
+/// Files in memory; those named like this one go on for ever.
+struct Memory(&'static [(&'static str, &'static str)]);
+
+impl Includes for Memory {
+    fn open(&mut self, _: &Path, file: &Path) -> Result<(Arc<Path>, Vec<u8>), IncludeError> {
+        let (path, text) = self.0.iter().find(|(path, _)| Path::new(path) == file).ok_or(IncludeError::Refused)?;
+        Ok((Path::new(path).into(), text.as_bytes().to_vec()))
+    }
+}
+
+#[test]
+fn includes() {
+    let mut files = Memory(&[
+        ("hosts", "$TTL 60\n$ORIGIN deep\nh A 192.0.2.2\n"),
+        ("bad", "x A 192.0.2.3\ny A 1.2.3\n"),
+        ("self", "$INCLUDE self\n$INCLUDE self\n"),
+    ]);
+    let file: Arc<Path> = Path::new("example.org.zone").into();
+    let mut read =
+        |text: &str| read_zone(format!("{HEAD}{text}").as_bytes(), &file, Some(name("example.org.")), &mut files);
+    // The origin of an include stays inside, and its owner does not become ours; its TTL holds from there on.
+    let good = read("o A 192.0.2.6\n$include hosts sub\na A 192.0.2.4\n$INCLUDE hosts ; here\n A 192.0.2.5\n")
+        .contents
+        .unwrap();
+    let lines: Vec<_> = records(&good).into_iter().filter(|line| !HEAD_RECORDS.contains(&line.as_str())).collect();
+    assert_eq!(
+        lines,
+        [
+            "a.example.org. 60 A 192.0.2.4",
+            "a.example.org. 60 A 192.0.2.5",
+            "h.deep.example.org. 60 A 192.0.2.2",
+            "o.example.org. 300 A 192.0.2.6",
+            "h.deep.sub.example.org. 60 A 192.0.2.2",
+        ]
+    );
+    let bad = read("$INCLUDE bad\n");
+    assert_eq!(bad.findings[0].to_string(), "bad:2:5: error: expected an IPv4 address, found '1.2.3' [rdata]");
+    let endless = read("$INCLUDE self\n");
+    assert!(endless.contents.is_none());
+    assert_eq!(endless.findings[0].code, "include");
+    assert!(endless.findings[0].message.contains("includes itself"), "{}", endless.findings[0]);
+    assert_eq!(short(&read("$INCLUDE missing\n")), ["5:10 include"]);
+}
+
+#[test]
+fn includes_stay_in_their_folder() {
+    let outside = tempfile::tempdir().unwrap();
+    std::fs::write(outside.path().join("secret"), "root:x:0\n").unwrap();
+    let zones = outside.path().join("zones");
+    std::fs::create_dir_all(zones.join("sub")).unwrap();
+    std::fs::write(zones.join("sub/in"), "a A 192.0.2.1\n").unwrap();
+    std::os::unix::fs::symlink("../secret", zones.join("link")).unwrap();
+    let file: Arc<Path> = zones.join("example.org.zone").into();
+    let read = |include: &str| {
+        let text = format!("{HEAD}$INCLUDE {include}\n");
+        read_zone(text.as_bytes(), &file, Some(name("example.org.")), &mut FolderIncludes::new(&zones))
+    };
+    assert!(read("sub/in").contents.is_some());
+    let absolute = outside.path().join("secret").display().to_string();
+    for path in ["../secret", "link", absolute.as_str(), "/dev/zero", "sub"] {
+        let refused = read(path);
+        assert_eq!(short(&refused), ["5:10 include"], "{path}");
+        assert!(!refused.findings[0].message.contains("root:x"), "{path}");
+    }
+}
+
+#[test]
+fn records_of_a_router() {
+    let called: Arc<Path> = Path::new("spec.records[0]").into();
+    let origin = name("shard1.example.");
+    let (records, findings) = read_records(b"@ 60 CAA 0 issue \"ca.example\"", &called, &origin);
+    assert_eq!((records.len(), findings.len()), (1, 0));
+    assert_eq!((&records[0].owner, records[0].rtype), (&origin, RecordType::CAA));
+    let (_, findings) = read_records(b"@ CAA 0 issue", &called, &origin);
+    assert_eq!(
+        findings[0].to_string(),
+        "spec.records[0]:1:14: error: expected a text, found the end of the record [rdata]"
+    );
+}
+
+#[test]
+fn the_writer_writes_an_ordinary_file() {
+    let zone = read(format!("{HEAD}* 60 A 192.0.2.7\nA.b TXT \"a;b\" \\\"\nr RRSIG A 13 3 60 20300101000000 20200101000000 1 @ AAAA\n r A 192.0.2.1").as_bytes());
+    assert!(zone.contents.is_none(), "a line that begins with a blank has no owner");
+    let zone = read(format!("{HEAD}* 60 A 192.0.2.7\nA.b TXT \"a;b\" \\\"\n").as_bytes()).contents.unwrap();
+    assert_eq!(
+        String::from_utf8(to_text(&zone)).unwrap(),
+        "$ORIGIN example.org.\n$TTL 300\n\
+         @\tIN\tSOA\tns.example.org. admin.example.org. 1 2 3 4 300\n\
+         @\tIN\tNS\tns.example.org.\n\
+         *\t60\tIN\tA\t192.0.2.7\n\
+         A.b\tIN\tTXT\t\"a;b\" \"\\\"\"\n\
+         ns\tIN\tA\t192.0.2.1\n"
+    );
+}

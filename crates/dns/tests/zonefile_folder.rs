@@ -1,0 +1,450 @@
+//! The folder of zone files: what each scan finds, through edits, mistakes, renames, includes and ConfigMap links.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by its panic")]
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::fs;
+use std::path::Path;
+
+use proptest::prelude::*;
+use signpost_dns::wire::{Name, RecordType};
+use signpost_dns::zonefile::folder::{Change, Extent, Folder, Stamp, origin_by_name};
+
+struct Fixture {
+    dir: tempfile::TempDir,
+    folder: Folder,
+}
+
+impl Fixture {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = Folder::new(dir.path(), 2);
+        Fixture { dir, folder }
+    }
+
+    fn write(&self, file: &str, text: &str) {
+        // By way of a rename, so that the inode is new: the tests do not wait for the clock to tick.
+        let temporary = self.dir.path().join(".new");
+        fs::write(&temporary, text).unwrap();
+        fs::rename(temporary, self.dir.path().join(file)).unwrap();
+    }
+
+    /// The zone of `apex` in `file`, with one address.
+    fn zone(&self, file: &str, apex: &str, address: &str) {
+        self.write(file, &zone_text(apex, address));
+    }
+
+    /// What a scan finds, one line a change.
+    fn scan(&mut self) -> Vec<String> {
+        let mut changes = Vec::new();
+        let short = |path: &Path| path.file_name().unwrap().to_string_lossy().into_owned();
+        let ns1 = |zone: signpost_dns::zone::Contents| {
+            let owner = zone.apex().prepend(b"ns1").unwrap();
+            zone.get(&owner, RecordType::A).map(|rrset| rrset.rdata[0][3])
+        };
+        let tally = self.folder.rescan(ns1, |change| {
+            changes.push(match change {
+                Change::Serve { path, apex, zone, findings, .. } => {
+                    assert_eq!(findings, []);
+                    format!("{} serves {apex} {}", short(&path), zone.unwrap_or(0))
+                }
+                Change::Refuse { path, apex, last_good, findings } => {
+                    let keeps = last_good.map_or(String::new(), |apex| format!(", keeps {apex}"));
+                    let finding = &findings[0];
+                    let place = format!("{}:{}", finding.line, finding.column);
+                    format!("{} refused ({}) {place} {}{keeps}", short(&path), apex.unwrap(), finding.code)
+                }
+                Change::Withdraw { path, apex } => format!("{} withdrew {apex}", short(&path)),
+            });
+        });
+        let tally = tally.unwrap();
+        assert_eq!(tally.served + tally.refused + tally.withdrawn, changes.len());
+        changes
+    }
+}
+
+fn zone_text(apex: &str, address: &str) -> String {
+    format!("$ORIGIN {apex}\n$TTL 60\n@ SOA ns1 admin 1 2 3 4 60\n@ NS ns1\nns1 A {address}\n")
+}
+
+#[test]
+fn what_changes_is_found_and_nothing_else() {
+    let mut f = Fixture::new();
+    assert_eq!(f.scan(), [""; 0]);
+    f.zone("a.example.zone", "a.example.", "192.0.2.1");
+    f.zone("b.zone", "b.example.", "192.0.2.1");
+    f.write("notes.txt", "not a zone");
+    f.write(".hidden.zone", "not a zone");
+    fs::create_dir(f.dir.path().join("sub.zone")).unwrap();
+    assert_eq!(f.scan(), ["a.example.zone serves a.example. 1", "b.zone serves b.example. 1"]);
+    assert_eq!(f.scan(), [""; 0]);
+    f.zone("b.zone", "b.example.", "192.0.2.2");
+    f.zone("c.zone", "c.example.", "192.0.2.1");
+    fs::remove_file(f.dir.path().join("a.example.zone")).unwrap();
+    assert_eq!(
+        f.scan(),
+        ["b.zone serves b.example. 2", "c.zone serves c.example. 1", "a.example.zone withdrew a.example."]
+    );
+    f.zone("b.zone", "b.example.", "192.0.2.2");
+    assert_eq!(f.scan(), [""; 0], "written anew with the same text");
+    assert_eq!(f.folder.zone_count(), 2);
+    assert!(f.folder.file_of(&"C.example.".parse::<Name>().unwrap()).unwrap().ends_with("c.zone"));
+}
+
+/// Who copies a file with its times, or unpacks one that was made reproducible, leaves size and time as they were.
+#[test]
+fn a_change_that_leaves_size_and_time_is_found() {
+    let mut f = Fixture::new();
+    let path = f.dir.path().join("a.example.zone");
+    let long_ago = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_600_000_000);
+    for address in ["192.0.2.1", "192.0.2.2"] {
+        fs::write(&path, zone_text("a.example.", address)).unwrap();
+        fs::File::options().append(true).open(&path).unwrap().set_modified(long_ago).unwrap();
+        assert_eq!(f.scan(), [format!("a.example.zone serves a.example. {}", &address[8..])]);
+    }
+}
+
+#[test]
+fn a_file_whose_name_is_no_domain_name_gives_no_origin() {
+    for (file, origin) in [
+        ("v3.test.zone", Some("v3.test.")),
+        ("b\u{fc}cher.zone", None),
+        ("a..b.zone", None),
+        (r"\252.zone", Some(r"\252.")),
+    ] {
+        let found = origin_by_name(Path::new(file)).map(|name| name.to_string());
+        assert_eq!(found.as_deref(), origin, "{file}");
+    }
+}
+
+#[test]
+fn the_origin_is_the_files_name_unless_it_says_another() {
+    let mut f = Fixture::new();
+    f.write("v3.test.zone", "$TTL 60\n@ SOA ns1 admin 1 2 3 4 60\n@ NS ns1\nns1 A 192.0.2.1\n");
+    f.write("any name.zone", &zone_text("other.test.", "192.0.2.2"));
+    assert_eq!(f.scan(), ["any name.zone serves other.test. 2", "v3.test.zone serves v3.test. 1"]);
+}
+
+#[test]
+fn a_mistake_never_replaces_the_last_good_version() {
+    let mut f = Fixture::new();
+    f.zone("a.example.zone", "a.example.", "192.0.2.1");
+    f.write("new.example.zone", "@ SOA oops\n");
+    assert_eq!(f.scan(), ["a.example.zone serves a.example. 1", "new.example.zone refused (new.example.) 1:11 rdata"]);
+    f.zone("a.example.zone", "a.example.", "192.0.2");
+    assert_eq!(f.scan(), ["a.example.zone refused (a.example.) 5:7 rdata, keeps a.example."]);
+    assert_eq!(f.scan(), [""; 0], "said once");
+    f.zone("a.example.zone", "a.example.", "192.0.2.3");
+    assert_eq!(f.scan(), ["a.example.zone serves a.example. 3"]);
+    f.zone("a.example.zone", "a.example.", "192.0.2");
+    f.scan();
+    fs::remove_file(f.dir.path().join("a.example.zone")).unwrap();
+    assert_eq!(f.scan(), ["a.example.zone withdrew a.example."]);
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_refused_until_it_can() {
+    let mut f = Fixture::new();
+    std::os::unix::fs::symlink("nowhere", f.dir.path().join("a.example.zone")).unwrap();
+    assert_eq!(f.scan(), ["a.example.zone refused (a.example.) 1:1 unreadable"]);
+    assert_eq!(f.scan(), [""; 0]);
+    f.zone("nowhere", "a.example.", "192.0.2.1");
+    assert_eq!(f.scan(), ["a.example.zone serves a.example. 1"]);
+    fs::remove_dir_all(f.dir.path()).unwrap();
+    assert!(f.folder.rescan(|_| (), |_| panic!("nothing changes")).is_err());
+    assert_eq!(f.folder.zone_count(), 1);
+}
+
+/// Opening a FIFO waits for a writer: one in the folder, or behind a link or an `$INCLUDE`, must not hold up the others.
+#[test]
+fn what_is_no_regular_file_is_refused_and_waited_for_by_nobody() {
+    let mut f = Fixture::new();
+    let path = |file: &str| f.dir.path().join(file);
+    for fifo in ["a.example.zone", "hosts"] {
+        assert!(std::process::Command::new("mkfifo").arg(path(fifo)).status().unwrap().success());
+    }
+    let _socket = std::os::unix::net::UnixListener::bind(path("b.example.zone")).unwrap();
+    std::os::unix::fs::symlink("/dev/null", path("c.example.zone")).unwrap();
+    std::os::unix::fs::symlink("hosts", path("d.example.zone")).unwrap();
+    fs::create_dir(path("folder")).unwrap();
+    std::os::unix::fs::symlink("folder", path("e.example.zone")).unwrap();
+    f.write("f.example.zone", "$TTL 60\n@ SOA ns1 admin 1 2 3 4 60\n@ NS ns1\n$INCLUDE hosts\n");
+    f.zone("g.example.zone", "g.example.", "192.0.2.1");
+    // A scan that waits would wait for ever: this way the test fails instead.
+    let (sender, scans) = std::sync::mpsc::channel();
+    std::thread::spawn(move || sender.send([f.scan(), f.scan()]).expect("is waited for"));
+    let [first, second] = scans.recv_timeout(std::time::Duration::from_secs(60)).expect("the scan comes to its end");
+    assert_eq!(
+        first,
+        [
+            "a.example.zone refused (a.example.) 1:1 unreadable",
+            "b.example.zone refused (b.example.) 1:1 unreadable",
+            "c.example.zone refused (c.example.) 1:1 unreadable",
+            "d.example.zone refused (d.example.) 1:1 unreadable",
+            "e.example.zone refused (e.example.) 1:1 unreadable",
+            "f.example.zone refused (f.example.) 4:10 include",
+            "g.example.zone serves g.example. 1",
+        ]
+    );
+    assert_eq!(second, [""; 0], "said once");
+}
+
+#[test]
+fn two_files_with_one_apex() {
+    let mut f = Fixture::new();
+    f.zone("a.zone", "x.example.", "192.0.2.1");
+    f.zone("b.zone", "X.example.", "192.0.2.2");
+    assert_eq!(f.scan(), ["a.zone serves x.example. 1", "b.zone refused (X.example.) 1:1 apex-taken"]);
+    assert_eq!(f.scan(), [""; 0]);
+    // Who has it keeps it, whatever comes before it by name.
+    f.zone("0.zone", "x.example.", "192.0.2.3");
+    assert_eq!(f.scan(), ["0.zone refused (x.example.) 1:1 apex-taken"]);
+    fs::remove_file(f.dir.path().join("a.zone")).unwrap();
+    assert_eq!(f.scan(), ["0.zone serves x.example. 3"]);
+    // A file that turns to a taken zone keeps its own.
+    f.zone("c.zone", "c.example.", "192.0.2.4");
+    assert_eq!(f.scan(), ["c.zone serves c.example. 4"]);
+    f.zone("c.zone", "x.example.", "192.0.2.5");
+    assert_eq!(f.scan(), ["c.zone refused (x.example.) 1:1 apex-taken, keeps c.example."]);
+}
+
+/// Which zones nobody gives, though files name them: whatever the order of the files, and of what becomes of them.
+#[test]
+fn unserved_is_what_only_broken_files_name() {
+    let mut f = Fixture::new();
+    let broken = |apex: &str| zone_text(apex, "192.0.2");
+    let unserved = |f: &mut Fixture| {
+        f.scan();
+        let mut apexes: Vec<String> = f.folder.unserved().map(|(apex, _)| apex.to_string()).collect();
+        apexes.sort_unstable();
+        (apexes, f.folder.broken_count())
+    };
+    f.write("a.zone", &broken("first.example."));
+    f.zone("b.zone", "first.example.", "192.0.2.1");
+    f.zone("c.zone", "second.example.", "192.0.2.1");
+    f.write("d.zone", &broken("second.example."));
+    f.zone("e.zone", "second.example.", "192.0.2.2");
+    f.write("g.zone", &broken("third.example."));
+    f.write("h.zone", &broken("third.example."));
+    assert_eq!(unserved(&mut f), (vec!["third.example.".to_owned(); 2], 4));
+    fs::remove_file(f.dir.path().join("g.zone")).unwrap();
+    fs::remove_file(f.dir.path().join("b.zone")).unwrap();
+    f.write("h.zone", &broken("fourth.example."));
+    assert_eq!(unserved(&mut f), (vec!["first.example.".to_owned(), "fourth.example.".to_owned()], 3));
+    // The second good file takes the place of the first.
+    fs::remove_file(f.dir.path().join("c.zone")).unwrap();
+    f.zone("a.zone", "first.example.", "192.0.2.1");
+    f.zone("h.zone", "fifth.example.", "192.0.2.1");
+    assert_eq!(unserved(&mut f), (vec![], 1));
+    // What was good once is served.
+    f.write("h.zone", &broken("fifth.example."));
+    assert_eq!(unserved(&mut f), (vec![], 1));
+}
+
+#[test]
+fn what_is_not_whole_stays_as_it_was() {
+    let mut f = Fixture::new();
+    let including = |serial: u8| format!("$TTL 60\n@ SOA ns1 admin {serial} 2 3 4 60\n@ NS ns1\n$INCLUDE hosts\n");
+    f.zone("a.example.zone", "a.example.", "192.0.2.1");
+    f.write("b.example.zone", &including(1));
+    f.write("hosts", "ns1 A 192.0.2.1\n");
+    f.scan();
+    let scan = |f: &mut Fixture, unfinished: &str| {
+        let mut served = Vec::new();
+        let is_whole = |path: &Path, _: Option<&_>, _: &_| !path.ends_with(unfinished);
+        let note = |change| {
+            if let Change::Serve { apex, .. } = change {
+                served.push(apex.to_string());
+            }
+        };
+        let tally = f.folder.rescan_whole(Extent::All, Some(is_whole), |_| (), note).unwrap();
+        (served, tally.unfinished)
+    };
+    let of = |served: &[&str], unfinished: usize| (served.iter().map(ToString::to_string).collect(), unfinished);
+    f.zone("a.example.zone", "a.example.", "192.0.2.2");
+    f.zone("c.example.zone", "c.example.", "192.0.2.2");
+    f.write("hosts", "ns1 A 192.0.2.2\n");
+    assert_eq!(scan(&mut f, "a.example.zone"), of(&["b.example.", "c.example."], 1));
+    assert_eq!(scan(&mut f, "hosts"), of(&["a.example."], 0), "it is as it was read");
+    f.write("hosts", "ns1 A 192.0.2.3\n");
+    f.write("b.example.zone", &including(2));
+    f.zone("d.example.zone", "d.example.", "192.0.2.2");
+    assert_eq!(scan(&mut f, "hosts"), of(&["d.example."], 1));
+    assert_eq!(scan(&mut f, "none"), of(&["b.example."], 0));
+}
+
+#[test]
+fn the_conflict_names_both_files() {
+    let mut f = Fixture::new();
+    f.zone("a.zone", "x.example.", "192.0.2.1");
+    f.zone("b.zone", "x.example.", "192.0.2.2");
+    let mut message = String::new();
+    let see = |change: Change<()>| {
+        if let Change::Refuse { findings, .. } = change {
+            message = findings[0].to_string();
+        }
+    };
+    f.folder.rescan(|_| (), see).unwrap();
+    assert!(message.contains("a.zone") && message.contains("b.zone") && message.contains("x.example."), "{message}");
+}
+
+#[test]
+fn renamed_files_leave_no_gap() {
+    let mut f = Fixture::new();
+    f.zone("a.zone", "x.example.", "192.0.2.1");
+    f.zone("b.zone", "y.example.", "192.0.2.2");
+    f.scan();
+    fs::rename(f.dir.path().join("a.zone"), f.dir.path().join("z.zone")).unwrap();
+    assert_eq!(f.scan(), ["z.zone serves x.example. 1"]);
+    // Two files that exchange their zones.
+    f.zone("b.zone", "x.example.", "192.0.2.3");
+    f.zone("z.zone", "y.example.", "192.0.2.4");
+    assert_eq!(f.scan(), ["b.zone serves x.example. 3", "z.zone serves y.example. 4"]);
+    assert_eq!(f.scan(), [""; 0]);
+    // One takes what another leaves, in either order of names.
+    f.zone("b.zone", "y.example.", "192.0.2.5");
+    f.zone("z.zone", "w.example.", "192.0.2.6");
+    assert_eq!(f.scan(), ["z.zone serves w.example. 6", "b.zone serves y.example. 5", "b.zone withdrew x.example."]);
+}
+
+#[test]
+fn included_files_are_watched_too() {
+    let mut f = Fixture::new();
+    let text = "$TTL 60\n@ SOA ns1 admin 1 2 3 4 60\n@ NS ns1\n$INCLUDE hosts\n";
+    f.write("a.example.zone", text);
+    assert_eq!(f.scan(), ["a.example.zone refused (a.example.) 4:10 include"]);
+    f.write("hosts", "ns1 A 192.0.2.1\n");
+    assert_eq!(f.scan(), ["a.example.zone serves a.example. 1"]);
+    assert_eq!(f.scan(), [""; 0]);
+    f.write("hosts", "ns1 A 192.0.2.2\n");
+    assert_eq!(f.scan(), ["a.example.zone serves a.example. 2"]);
+    f.write("hosts", "ns1 A 192.0.2\n");
+    assert_eq!(f.scan(), ["a.example.zone refused (a.example.) 1:7 rdata, keeps a.example."]);
+}
+
+/// Kubernetes mounts a ConfigMap as links through `..data`, which an update swaps.
+#[test]
+fn a_config_map_update_is_seen() {
+    let mut f = Fixture::new();
+    let version = |number: &str, address: &str| {
+        let data = f.dir.path().join(number);
+        fs::create_dir(&data).unwrap();
+        fs::write(data.join("a.zone"), zone_text("a.example.", address)).unwrap();
+    };
+    let link = |from: &str, to: &str| {
+        let temporary = f.dir.path().join("..tmp");
+        std::os::unix::fs::symlink(to, &temporary).unwrap();
+        fs::rename(temporary, f.dir.path().join(from)).unwrap();
+    };
+    version("..1", "192.0.2.1");
+    version("..2", "192.0.2.2");
+    link("..data", "..1");
+    link("a.zone", "..data/a.zone");
+    assert_eq!(f.scan(), ["a.zone serves a.example. 1"]);
+    let link = |to: &str| {
+        let temporary = f.dir.path().join("..tmp");
+        std::os::unix::fs::symlink(to, &temporary).unwrap();
+        fs::rename(temporary, f.dir.path().join("..data")).unwrap();
+    };
+    link("..2");
+    assert_eq!(f.scan(), ["a.zone serves a.example. 2"]);
+}
+
+#[test]
+fn many_files_on_several_threads_come_in_order() {
+    let mut f = Fixture::new();
+    for number in 0..500 {
+        let (file, apex) = (format!("{number:03}.zone"), format!("z{number}.example."));
+        fs::write(f.dir.path().join(file), zone_text(&apex, "192.0.2.1")).unwrap();
+    }
+    let expected: Vec<_> = (0..500).map(|number| format!("{number:03}.zone serves z{number}.example. 1")).collect();
+    assert_eq!(f.scan(), expected);
+    assert_eq!(f.scan(), [""; 0]);
+}
+
+/// The parent zone and the two shards of this repository, as `--zones zones` loads them.
+#[test]
+fn the_repositorys_own_folder() {
+    let mut folder = Folder::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../zones"), 2);
+    let mut served = Vec::new();
+    let tally = folder
+        .rescan(
+            |zone| zone.record_count(),
+            |change| {
+                if let Change::Serve { apex, zone, .. } = change {
+                    served.push((apex.to_string(), zone));
+                }
+            },
+        )
+        .unwrap();
+    assert_eq!((tally.served, tally.refused), (3, 0));
+    assert_eq!(
+        served,
+        [
+            ("shard1.v3.rhcloud.com.".to_owned(), 5),
+            ("shard2.v3.rhcloud.com.".to_owned(), 5),
+            ("v3.rhcloud.com.".to_owned(), 5),
+        ]
+    );
+}
+
+const FILES: [&str; 5] = ["a.zone", "b.zone", "c.zone", "hosts", ".new.zone"];
+
+/// What somebody does to one of [`FILES`].
+#[derive(Debug, Clone)]
+enum Deed {
+    /// Writes a zone of one of three apexes, or what is none, or one that includes `hosts`.
+    Write(usize, u8),
+    Remove(usize),
+    Rename(usize, usize),
+}
+
+fn deed() -> impl Strategy<Value = Deed> {
+    let file = 0..FILES.len();
+    prop_oneof![
+        4 => (file.clone(), 0u8..12).prop_map(|(file, text)| Deed::Write(file, text)),
+        1 => file.clone().prop_map(Deed::Remove),
+        1 => (file.clone(), file).prop_map(|(from, to)| Deed::Rename(from, to)),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    /// A look at the files that changed leaves nothing for a look at all of them to find.
+    #[test]
+    fn the_names_that_changed_are_enough(steps in prop::collection::vec(prop::collection::vec(deed(), 1..4), 1..12)) {
+        let mut f = Fixture::new();
+        for deeds in steps {
+            let mut names = BTreeSet::new();
+            for deed in deeds {
+                let path = |file: usize| f.dir.path().join(FILES[file]);
+                match deed {
+                    Deed::Write(file, text) => {
+                        let apex = ["x.example.", "y.example.", "z.example."][usize::from(text % 3)];
+                        let zone = zone_text(apex, &format!("192.0.2.{text}"));
+                        f.write(FILES[file], &match text / 3 {
+                            0 | 1 => zone,
+                            2 => zone + "$INCLUDE hosts\n",
+                            _ => zone + "oops\n",
+                        });
+                        names.insert(OsString::from(FILES[file]));
+                    }
+                    Deed::Remove(file) => {
+                        if fs::remove_file(path(file)).is_ok() {
+                            names.insert(FILES[file].into());
+                        }
+                    }
+                    Deed::Rename(from, to) => {
+                        if fs::rename(path(from), path(to)).is_ok() {
+                            names.extend([FILES[from].into(), FILES[to].into()]);
+                        }
+                    }
+                }
+            }
+            f.folder.rescan_whole(Extent::Names(&names), None::<fn(&Path, Option<&Stamp>, &Stamp) -> bool>, |_| (), |_| ()).unwrap();
+            prop_assert_eq!(f.scan(), [""; 0]);
+        }
+    }
+}

@@ -1,0 +1,12 @@
+//! What every process needs and no domain owns: the HTTP listener, TLS files and trust, telemetry, the clock.
+
+#![forbid(unsafe_code)]
+
+pub mod httpd;
+pub mod tls;
+pub mod trust;
+
+pub mod telemetry;
+
+pub mod clock;
+pub mod ending;

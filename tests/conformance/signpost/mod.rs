@@ -1,8 +1,0 @@
-//! What is Signpost's own: weights, publishing, batches.
-
-mod asked;
-mod batch;
-mod publish;
-mod rate_limit;
-mod shard_zones;
-mod weights;
