@@ -135,7 +135,7 @@ pub fn parsed<T: FromStr<Err: Display + 'static> + 'static>(value_name: &'static
 }
 
 /// A table that `parse` reads from its `key=value` pairs.
-pub fn table<T: 'static>(
+pub(super) fn table<T: 'static>(
     paths: &'static [&'static str],
     parse: impl Fn(&str) -> Result<T, String> + 'static,
 ) -> Rule<T> {
@@ -226,7 +226,7 @@ pub fn duration(bounds: impl RangeBounds<u64> + 'static) -> Rule<Duration> {
 /// # Errors
 ///
 /// The expected form.
-pub fn parse_duration(text: &str) -> Result<Duration, String> {
+pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {
     let expected = || "must be a whole number and s, m, h or d, such as 5s or 30d".to_owned();
     let split = text.len().saturating_sub(1);
     let (number, unit) = text.split_at_checked(split).ok_or_else(expected)?;

@@ -221,5 +221,5 @@ pub(super) fn secret_name(text: &str) -> Result<SecretName, &'static str> {
 
 /// An identity provider.
 pub(super) fn issuer(text: &str) -> Result<IssuerSettings, String> {
-    issuer::parse(text, parse_duration).map_err(|error| error.to_string())
+    issuer::parse(text, |text| parse_duration(text).ok()).map_err(|error| error.to_string())
 }
