@@ -135,8 +135,8 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 fn renamed_flag(error: &clap::Error) -> Option<String> {
     let Some(ContextValue::String(found)) = error.get(ContextKind::InvalidArg) else { return None };
     let found = found.split(['=', ' ']).next()?;
-    let key = crate::config::table::renamed(found.strip_prefix("--")?)
-        .filter(|_| error.kind() == ErrorKind::UnknownArgument)?;
+    let key =
+        crate::config::renamed(found.strip_prefix("--")?).filter(|_| error.kind() == ErrorKind::UnknownArgument)?;
     Some(format!("flag {found} is now --{}", key.flag))
 }
 

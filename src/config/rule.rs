@@ -257,6 +257,14 @@ pub fn size(bounds: RangeInclusive<u64>) -> Rule<u64> {
     Rule::new(Form::Size, "SIZE", parse).ranging(range)
 }
 
+/// Splits `text` at any of `separators`, without empty parts; without separators, `text` is one part.
+pub fn split(text: &str, separators: &[char]) -> Vec<String> {
+    if separators.is_empty() {
+        return vec![text.to_owned()];
+    }
+    text.split(separators).map(str::trim).filter(|part| !part.is_empty()).map(str::to_owned).collect()
+}
+
 /// A field of the settings, made from the values of its setting.
 pub trait Field<T>: Sized {
     /// The field, or `None` if it lacks a value.

@@ -3,9 +3,8 @@
 use std::net::{IpAddr, SocketAddr};
 
 use super::DNS_PORT;
-use super::layers::split;
-use super::rule::{Rule, by, parse_duration};
-use super::table::Default;
+use super::key::Default;
+use super::rule::{Rule, by, parse_duration, split};
 use signpost_api::names;
 use signpost_apiserver::audit::Policy;
 use signpost_apiserver::auth::issuer;
