@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use signpost::config::value::CookieMode;
-use signpost::config::{self, KEYS, Places, Role, layers, reference, table};
+use signpost::config::{self, KEYS, Places, Role, layers, reference};
 use signpost_api::names::LabelRules;
 use signpost_apiserver::audit::log::Bounds;
 use signpost_apiserver::auth::jwks::Source;
@@ -334,7 +334,7 @@ fn names_and_values_of_former_versions_name_the_new_ones() {
         ("dns-reply-trains", "dns-udp-gso"),
     ];
     for (old, new) in renames {
-        assert_eq!(table::renamed(old).map(|key| key.flag.as_str()), Some(new));
+        assert_eq!(config::renamed(old).map(|key| key.flag.as_str()), Some(new));
     }
 }
 
@@ -349,7 +349,7 @@ fn every_default_and_every_example_is_valid() {
         assert!(found.is_ok() || found.is_err_and(|error| !error.contains("signpost.toml:")), "{file}");
         if let Some(value) = key.default.value.filter(|value| !value.is_empty()) {
             let settings = load("", &[(&key.variable(), value)], &[]).expect(value);
-            assert_eq!(table::changed(&before, &settings), (vec![], vec![]), "{}", key.path);
+            assert_eq!(config::changed(&before, &settings), (vec![], vec![]), "{}", key.path);
         }
     }
 }
@@ -371,7 +371,7 @@ fn cookies_and_rate_limit() {
     let limit = settings.rate_limit();
     assert_eq!((limit.per_second, limit.slip, limit.enforced, limit.exempt.len()), (100, 2, false, 2));
     assert_eq!(limit.window, 60);
-    let (now, restart) = table::changed(&load("", &[], &[]).expect("loads"), &settings);
+    let (now, restart) = config::changed(&load("", &[], &[]).expect("loads"), &settings);
     let limits = ["per-second", "mode", "window", "slip", "exempt"].map(|key| format!("dns.rate-limit.{key}"));
     assert_eq!(now[..2], ["dns.cookies", "dns.cookie-secret"]);
     assert_eq!(now[2..], limits);
@@ -385,7 +385,7 @@ fn what_a_name_server_tells_of_itself() {
     let file = "dns.udp-payload = 4096\n[server]\nid = \"ns1\"\nversion = \"one\"";
     let after = load(file, &[], &[]).expect("loads");
     assert_eq!((after.server.version.as_deref(), after.dns.udp_payload), (Some("one"), 4096));
-    let (now, restart) = table::changed(&before, &after);
+    let (now, restart) = config::changed(&before, &after);
     assert_eq!((now, restart), (vec!["dns.udp-payload", "server.id", "server.version"], vec![]));
 }
 
@@ -424,7 +424,7 @@ fn what_chooses_routers_reloads() {
     assert_eq!(webhook.fallback, StrategyName::Weighted);
     assert!(webhook.authorities.is_some_and(|path| path.is_absolute()), "it stands beside the file");
     let all = ["scheduler.strategy", "webhook.url", "webhook.timeout", "webhook.ca", "webhook.fallback"];
-    assert_eq!(table::changed(&old, &new), (all.to_vec(), vec![]));
+    assert_eq!(config::changed(&old, &new), (all.to_vec(), vec![]));
 }
 
 #[test]
@@ -444,7 +444,7 @@ fn serving_zone_files_alone_needs_no_data_directory() {
 fn a_reload_knows_what_it_can_change() {
     let old = load("", &[], &[]).expect("loads");
     let new = load("log.level = \"debug\"\ndomain = \"other.example\"", &[], &[]).expect("loads");
-    let (now, restart) = table::changed(&old, &new);
+    let (now, restart) = config::changed(&old, &new);
     assert_eq!(now, ["log.level"]);
     assert_eq!(restart, ["domain"]);
 }

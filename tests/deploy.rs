@@ -204,7 +204,7 @@ fn the_settings_that_are_shipped_are_valid() {
     let keys: Vec<&str> = chart.lines().filter_map(|line| Some(line.trim_start().split_once(" = ")?.0)).collect();
     assert!(keys.len() > 8, "{keys:?}");
     for key in keys {
-        assert!(config::table::find(key).is_some(), "the chart sets {key}, which is not a key");
+        assert!(config::find(key).is_some(), "the chart sets {key}, which is not a key");
     }
     // What is commented out is an example, and must be one that works.
     let text = read("deploy/signpost.toml");

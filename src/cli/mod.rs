@@ -147,8 +147,8 @@ fn removed(error: &clap::Error) -> Option<&'static (&'static str, &'static str)>
 fn renamed_flag(error: &clap::Error) -> Option<String> {
     let Some(ContextValue::String(found)) = error.get(ContextKind::InvalidArg) else { return None };
     let found = found.split(['=', ' ']).next()?;
-    let key = crate::config::table::renamed(found.strip_prefix("--")?)
-        .filter(|_| error.kind() == ErrorKind::UnknownArgument)?;
+    let key =
+        crate::config::renamed(found.strip_prefix("--")?).filter(|_| error.kind() == ErrorKind::UnknownArgument)?;
     Some(format!("flag {found} is now --{}", key.flag))
 }
 

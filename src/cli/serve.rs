@@ -6,9 +6,10 @@ use clap::builder::ValueParser;
 use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
 
 use super::{Exit, complain};
-use crate::config::layers::{self, Layer};
+use crate::config::key::Key;
+use crate::config::layers;
+use crate::config::reader::Layer;
 use crate::config::rule::Form;
-use crate::config::table::Key;
 use crate::config::{KEYS, Places};
 use crate::daemon::{self, configuration};
 

@@ -3,58 +3,17 @@
 //! Flags win over environment variables, those over the file, and that over the defaults. All values of a key come from one
 //! place: lists of two places are never joined.
 
-use std::collections::BTreeMap;
-use std::fmt;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::rule::{Arity, Form};
+use super::key::{self, Key, VARIABLE_PREFIX};
+use super::reader::{Given, Layer, Source};
+use super::rule::{Arity, Form, split};
 use super::settings::KEYS;
-use super::table::{self, Key, VARIABLE_PREFIX};
-use super::{Error, Errors};
-
-/// The location of a value.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Source {
-    /// A flag.
-    Flag(String),
-    /// An environment variable.
-    Variable(String),
-    /// The configuration file.
-    File {
-        /// The file.
-        path: PathBuf,
-        /// The line, from 1 on.
-        line: usize,
-        /// The column in characters, from 1 on.
-        column: usize,
-    },
-}
-
-impl fmt::Display for Source {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Source::Flag(flag) => write!(f, "flag {flag}"),
-            Source::Variable(variable) => write!(f, "environment variable {variable}"),
-            Source::File { path, line, column } => write!(f, "{}:{line}:{column}", path.display()),
-        }
-    }
-}
-
-/// The values of a key in one place.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Given {
-    /// The values as texts; one unless the key is a list.
-    pub values: Vec<String>,
-    /// The location.
-    pub source: Source,
-}
-
-/// Values by the paths of their keys.
-pub type Layer = BTreeMap<&'static str, Given>;
+use super::{Error, Errors, find, renamed};
 
 /// Reads the values in the text of the file `path`.
 ///
@@ -98,7 +57,7 @@ impl File<'_> {
                 if above.is_empty() { name.get_ref().to_string() } else { format!("{above}.{}", name.get_ref()) };
             let inner = format!("{path}.");
             let is_table = KEYS.iter().any(|key| key.table == path || key.table.starts_with(&inner));
-            match (table::find(&path), value.get_ref()) {
+            match (find(&path), value.get_ref()) {
                 (Some(key), _) => self.value(key, value),
                 (None, DeValue::Table(below)) if is_table => self.table(&path, below),
                 (None, found) => {
@@ -140,8 +99,8 @@ fn likely_value(key: &Key, found: &DeValue<'_>) -> String {
 /// The error of a name in the file that is not the name of a key.
 fn unknown(above: &str, name: &str, value: &DeValue<'_>, is_table: bool) -> String {
     let path = if above.is_empty() { name.to_owned() } else { format!("{above}.{name}") };
-    let renamed = table::renamed(name).or_else(|| KEYS.iter().find(|key| key.flag == name && key.flag != key.name));
-    if let Some(new) = renamed {
+    let new_key = renamed(name).or_else(|| KEYS.iter().find(|key| key.flag == name && key.flag != key.name));
+    if let Some(new) = new_key {
         let table = if new.table.is_empty() { "at the top level".to_owned() } else { format!("in [{}]", new.table) };
         return format!("\"{name}\" is now \"{}\": write \"{}\" {table}", new.path, new.name);
     }
@@ -149,8 +108,8 @@ fn unknown(above: &str, name: &str, value: &DeValue<'_>, is_table: bool) -> Stri
         return format!("\"{path}\" must be a table, found {}; write [{path}]", value.type_str());
     }
     let nearest = match value {
-        DeValue::Table(_) => table::nearest(&path, KEYS.iter().map(|key| key.table).filter(|table| !table.is_empty())),
-        _ => table::nearest(&path, KEYS.iter().map(|key| key.path.as_str())),
+        DeValue::Table(_) => key::nearest(&path, KEYS.iter().map(|key| key.table).filter(|table| !table.is_empty())),
+        _ => key::nearest(&path, KEYS.iter().map(|key| key.path.as_str())),
     };
     let suggestion = nearest.map(|name| format!("; did you mean \"{name}\"?")).unwrap_or_default();
     format!("unknown key \"{path}\"{suggestion}; docs/configuration.md lists all keys")
@@ -224,7 +183,7 @@ fn pairs(paths: &[&str], table: &DeTable<'_>, directory: &Path) -> Result<String
 pub fn from_environment(variables: &[(String, String)]) -> Result<Layer, Errors> {
     let value = |name: &str| variables.iter().find(|(variable, text)| variable == name && !text.is_empty());
     let renamed = KEYS.iter().filter_map(|key| {
-        let (old, _) = value(&table::variable(key.former?))?;
+        let (old, _) = value(&key::variable(key.former?))?;
         Some(Error::new(format!("environment variable {old} is now {}", key.variable())))
     });
     Errors::unless_empty(renamed.collect())?;
@@ -252,18 +211,10 @@ pub fn unknown_variables(variables: &[(String, String)]) -> Vec<(String, Option<
         .filter(|name| name.starts_with(VARIABLE_PREFIX) && !is_known(name) && !set_by_kubernetes(name))
         .map(|name| {
             let stem = name[VARIABLE_PREFIX.len()..].to_ascii_lowercase();
-            let nearest = table::nearest(&stem, KEYS.iter().map(|key| key.flag.as_str()));
-            (name.to_owned(), nearest.map(table::variable))
+            let nearest = key::nearest(&stem, KEYS.iter().map(|key| key.flag.as_str()));
+            (name.to_owned(), nearest.map(key::variable))
         })
         .collect()
-}
-
-/// Splits `text` at any of `separators`, without empty parts; without separators, `text` is one part.
-pub fn split(text: &str, separators: &[char]) -> Vec<String> {
-    if separators.is_empty() {
-        return vec![text.to_owned()];
-    }
-    text.split(separators).map(str::trim).filter(|part| !part.is_empty()).map(str::to_owned).collect()
 }
 
 /// The line and the column in characters, both from 1 on, of an octet of `text`.

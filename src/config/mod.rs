@@ -1,22 +1,24 @@
 //! Configuration: one TOML file with tables; every setting is also a flag and an environment variable.
 //!
 //! [`settings`] is the table of all settings. [`rule`] says how to read one value, [`layers`] reads the places where values
-//! can be, [`table`] joins them to [`Settings`]. [`load`] reports all errors at once, each with its location.
+//! can be, [`reader`] makes [`Settings`] of them. [`load`] reports all errors at once, each with its location.
 
+pub mod key;
 pub mod layers;
 pub mod parts;
+pub mod reader;
 pub mod reference;
 pub mod rule;
 pub mod settings;
-pub mod table;
 pub mod value;
 
 use std::collections::BTreeSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use layers::{Layer, Source};
+use key::Key;
 pub use parts::AdminTls;
+use reader::{Layer, Reader, Source};
 pub use settings::{KEYS, Settings};
 use signpost_api::names::is_at_or_below;
 use signpost_runtime::trust;
@@ -109,12 +111,31 @@ pub fn read_given(places: &Places) -> Result<(Settings, BTreeSet<&'static str>),
     };
     merged.extend(layers::from_environment(&places.environment)?);
     merged.extend(places.flags.clone());
-    let mut settings = table::settings_of(&merged)?;
+    let mut reader = Reader { layer: &merged, errors: Vec::new() };
+    let mut settings = Settings::read(&mut reader);
+    Errors::unless_empty(reader.errors)?;
     settings.roles.sort();
     settings.roles.dedup();
     let mut errors = without_addresses(&settings, &merged);
     errors.extend(contradictions(&settings));
     Errors::unless_empty(errors).map(|()| (settings, merged.into_keys().collect()))
+}
+
+/// The key with this path.
+pub fn find(path: &str) -> Option<&'static Key> {
+    KEYS.iter().find(|key| key.path == path)
+}
+
+/// The key whose flag had this name in an earlier version.
+pub fn renamed(flag: &str) -> Option<&'static Key> {
+    KEYS.iter().find(|key| key.former == Some(flag))
+}
+
+/// The paths of the keys whose values differ: first those that a reload applies, then those that need a restart.
+pub fn changed(old: &Settings, new: &Settings) -> (Vec<&'static str>, Vec<&'static str>) {
+    let (now, restart): (Vec<&Key>, Vec<&Key>) = old.differing(new).into_iter().partition(|key| key.reloads);
+    let paths = |keys: Vec<&'static Key>| keys.into_iter().map(|key| key.path.as_str()).collect();
+    (paths(now), paths(restart))
 }
 
 fn read_file(path: &Path) -> Result<Layer, Errors> {

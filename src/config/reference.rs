@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 
+use super::key::Key;
 use super::rule::Form;
 use super::settings::KEYS;
-use super::table::Key;
 
 /// The page, as Markdown.
 pub fn page() -> String {

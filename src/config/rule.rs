@@ -135,7 +135,7 @@ pub fn parsed<T: FromStr<Err: Display + 'static> + 'static>(value_name: &'static
 }
 
 /// A table that `parse` reads from its `key=value` pairs.
-pub fn table<T: 'static>(
+pub(super) fn table<T: 'static>(
     paths: &'static [&'static str],
     parse: impl Fn(&str) -> Result<T, String> + 'static,
 ) -> Rule<T> {
@@ -226,7 +226,7 @@ pub fn duration(bounds: impl RangeBounds<u64> + 'static) -> Rule<Duration> {
 /// # Errors
 ///
 /// The expected form.
-pub fn parse_duration(text: &str) -> Result<Duration, String> {
+pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {
     let expected = || "must be a whole number and s, m, h or d, such as 5s or 30d".to_owned();
     let split = text.len().saturating_sub(1);
     let (number, unit) = text.split_at_checked(split).ok_or_else(expected)?;
@@ -255,6 +255,14 @@ pub fn size(bounds: RangeInclusive<u64>) -> Rule<u64> {
     let expected = format!("must be a number of bytes, or of Ki, Mi or Gi of them, from {range}");
     let parse = move |text: &str| parse_size(text).filter(|size| bounds.contains(size)).ok_or_else(|| expected.clone());
     Rule::new(Form::Size, "SIZE", parse).ranging(range)
+}
+
+/// Splits `text` at any of `separators`, without empty parts; without separators, `text` is one part.
+pub fn split(text: &str, separators: &[char]) -> Vec<String> {
+    if separators.is_empty() {
+        return vec![text.to_owned()];
+    }
+    text.split(separators).map(str::trim).filter(|part| !part.is_empty()).map(str::to_owned).collect()
 }
 
 /// A field of the settings, made from the values of its setting.

@@ -1,12 +1,13 @@
 //! The table of settings: the one source of the file's keys, the flags, the environment variables, their defaults and
-//! bounds, help, `docs/configuration.md`, and the differences that a reload finds. [`super::table`] describes its syntax.
+//! bounds, help, `docs/configuration.md`, and the differences that a reload finds. [`super::key`] describes its syntax.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::key::{settings, unset};
+use super::reader::Reader;
 use super::rule::{boolean, by, duration, number, parsed, path, size, table, text, words};
-use super::table::{settings, unset};
 use super::value::{self, CookieMode, LogClients, LogFormat, NameServer, Resolver, Role, SecretName, Strategy};
 use signpost_apiserver::audit::Policy;
 use signpost_apiserver::auth::issuer;

@@ -3,9 +3,8 @@
 use std::net::{IpAddr, SocketAddr};
 
 use super::DNS_PORT;
-use super::layers::split;
-use super::rule::{Rule, by, parse_duration};
-use super::table::Default;
+use super::key::Default;
+use super::rule::{Rule, by, parse_duration, split};
 use signpost_api::names;
 use signpost_apiserver::audit::Policy;
 use signpost_apiserver::auth::issuer;
@@ -221,5 +220,5 @@ pub(super) fn secret_name(text: &str) -> Result<SecretName, &'static str> {
 
 /// An identity provider.
 pub(super) fn issuer(text: &str) -> Result<IssuerSettings, String> {
-    issuer::parse(text, parse_duration).map_err(|error| error.to_string())
+    issuer::parse(text, |text| parse_duration(text).ok()).map_err(|error| error.to_string())
 }

@@ -115,7 +115,8 @@ pub fn warnings(settings: &Settings) -> Vec<String> {
 mod tests {
     use super::*;
     use crate::config::KEYS;
-    use crate::config::layers::{Layer, from_flag};
+    use crate::config::layers::from_flag;
+    use crate::config::reader::Layer;
 
     fn load_with(flags: &[(&'static str, &str)]) -> Result<Settings, String> {
         let given = |(flag, value): &(&'static str, &str)| {

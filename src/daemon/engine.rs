@@ -178,7 +178,7 @@ mod tests {
             settings.dns.udp_payload = 4096;
         });
         let mut taken = settings(|_| {});
-        config::table::reload(&mut taken, &told);
+        taken.reload(&told);
         engine.configure(&taken);
         assert_eq!((now().version.as_deref(), now().server_id.as_deref()), (Some("one"), Some("ns1")));
         assert_eq!((now().nsid.as_deref(), now().udp_payload_max), (Some(&b"ns1"[..]), 4096));

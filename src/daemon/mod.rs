@@ -570,9 +570,9 @@ impl Process {
                 return;
             }
         };
-        let (now, restart) = config::table::changed(settings, &new);
+        let (now, restart) = config::changed(settings, &new);
         let query_log = settings.query_log.clone();
-        config::table::reload(settings, &new);
+        settings.reload(&new);
         if now.contains(&"log.level")
             && let Some(Err(error)) = log.map(|log| log.set_level(&settings.log.level))
         {

@@ -323,7 +323,7 @@ async fn set_state(mut call: Call, name: &str, state: RouterState) -> Result<(),
         let patched = routers.patch(name, &PatchParams::default(), &patch).await;
         patched.map_err(|error| call.platform.access.unanswered(error))?;
         if state == RouterState::Draining {
-            // What leaves at the pace of drain-rate, twice over, and a minute.
+            // What leaves at the pace of scheduler.drain-rate, twice over, and a minute.
             let patience = rate.map_or(3_600, |rate| 60 + 2 * plan.moves.len() as u64 / u64::from(rate.max(1)));
             plan.notes.push(format!(
                 "{first}its routes have left when this ends: kubectl wait router.signpost.dev/{name} \

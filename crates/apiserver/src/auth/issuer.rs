@@ -24,11 +24,11 @@ pub struct IssuerError(String);
 /// # Errors
 ///
 /// The first error in `text`.
-pub fn parse(text: &str, duration: impl Fn(&str) -> Result<Duration, String>) -> Result<IssuerSettings, IssuerError> {
+pub fn parse(text: &str, duration: impl Fn(&str) -> Option<Duration>) -> Result<IssuerSettings, IssuerError> {
     issuer(text, duration).map_err(IssuerError)
 }
 
-fn issuer(text: &str, duration: impl Fn(&str) -> Result<Duration, String>) -> Result<IssuerSettings, String> {
+fn issuer(text: &str, duration: impl Fn(&str) -> Option<Duration>) -> Result<IssuerSettings, String> {
     let (mut issuer, mut jwks, mut ca, mut leeway) = (None, None, None, LEEWAY);
     let (mut username_claim, mut username_prefix, mut groups_claim, mut groups_prefix) = (None, None, None, None);
     let (mut audiences, mut algorithms) = (Vec::new(), Vec::new());
@@ -48,7 +48,7 @@ fn issuer(text: &str, duration: impl Fn(&str) -> Result<Duration, String>) -> Re
                 continue;
             }
             "leeway" => {
-                leeway = duration(value).map_err(|expected| format!("leeway {expected}"))?;
+                leeway = duration(value).ok_or_else(|| format!("leeway \"{value}\" must be a duration such as 30s"))?;
                 continue;
             }
             "issuer" => &mut issuer,
@@ -119,9 +119,7 @@ mod tests {
     use jsonwebtoken::Algorithm;
 
     fn read(text: &str) -> Result<IssuerSettings, String> {
-        issuer(text, |text| {
-            text.trim_end_matches('s').parse().map(Duration::from_secs).map_err(|_| "must be seconds".to_owned())
-        })
+        issuer(text, |text| text.trim_end_matches('s').parse().map(Duration::from_secs).ok())
     }
 
     #[test]

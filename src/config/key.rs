@@ -1,15 +1,12 @@
-//! The macro that makes everything from the table of settings, and the description of one setting.
+//! The description of one setting, and the macro that makes everything from the table of settings.
 
-use super::layers::{Given, Layer};
-use super::rule::{Arity, Field, Form, Rule, Shape};
-use super::settings::{KEYS, Settings};
-use super::{Error, Errors};
+use super::rule::{Arity, Form, Rule, Shape};
 
 /// Makes the settings structs, the list of keys, and the reader from one table.
 ///
 /// The first block has the keys at the top level of the file; every other block is a table of the file. One setting is
 /// `/// help`, `field: type = rule, default, option, …;`. The name of the key is the name of the field with dashes. An
-/// option is a method of [`Key`]: `common`, `reload`, `secret`, or `was("former-flag")`.
+/// option is a method of [`Key`]: `common`, `reload`, `secret`, or `was("former-flag")`. The caller imports `Reader`.
 macro_rules! settings {
     (
         $(#[doc = $top_doc:literal])+
@@ -39,26 +36,40 @@ macro_rules! settings {
         )+
 
         impl $Top {
-            pub(super) fn read(reader: &mut $crate::config::table::Reader<'_>) -> Self {
+            pub(super) fn read(reader: &mut Reader<'_>) -> Self {
+                let mut keys = KEYS.iter();
+                let mut next = || keys.next().expect("KEYS has all fields in this order");
                 $Top {
-                    $( $top: reader.read("", stringify!($top), &$top_rule), )+
-                    $( $section: $Section { $( $field: reader.read($table, stringify!($field), &$rule), )+ }, )+
+                    $( $top: reader.read(next(), &$top_rule), )+
+                    $( $section: $Section { $( $field: reader.read(next(), &$rule), )+ }, )+
                 }
+            }
+
+            /// The keys whose values differ.
+            pub(super) fn differing(&self, other: &Self) -> Vec<&'static $crate::config::key::Key> {
+                let same = [
+                    $( self.$top == other.$top, )+
+                    $( $( self.$section.$field == other.$section.$field, )+ )+
+                ];
+                KEYS.iter().zip(same).filter(|(_, same)| !same).map(|(key, _)| key).collect()
+            }
+
+            /// Copies the values that a reload applies.
+            pub fn reload(&mut self, new: &Self) {
+                let mut reloads = KEYS.iter().map(|key| key.reloads);
+                let mut next = || reloads.next().expect("KEYS has all fields in this order");
+                $( if next() { self.$top.clone_from(&new.$top); } )+
+                $( $( if next() { self.$section.$field.clone_from(&new.$section.$field); } )+ )+
             }
         }
 
         /// All keys, in the order in which the reference lists them.
-        pub static KEYS: std::sync::LazyLock<Vec<$crate::config::table::Key>> = std::sync::LazyLock::new(|| {
-            use $crate::config::table::Key;
+        pub static KEYS: std::sync::LazyLock<Vec<$crate::config::key::Key>> = std::sync::LazyLock::new(|| {
+            use $crate::config::key::Key;
             vec![
                 $( Key::new("", stringify!($top), &$top_rule, $top_default, $top_heading, concat!($($top_help),+))
-                    .accessed(|old, new| old.$top != new.$top, |to, from| to.$top.clone_from(&from.$top))
                     $(.$top_option($($top_value)?))*, )+
                 $( $( Key::new($table, stringify!($field), &$rule, $default, $heading, concat!($($help),+))
-                    .accessed(
-                        |old, new| old.$section.$field != new.$section.$field,
-                        |to, from| to.$section.$field.clone_from(&from.$section.$field),
-                    )
                     $(.$option($($value)?))*, )+ )+
             ]
         });
@@ -113,8 +124,6 @@ pub struct Key {
     pub is_secret: bool,
     /// The name of the flag in earlier versions, where it was different.
     pub former: Option<&'static str>,
-    differs: fn(&Settings, &Settings) -> bool,
-    take: fn(&mut Settings, &Settings),
 }
 
 /// The prefix of all environment variables.
@@ -129,10 +138,11 @@ impl Key {
         heading: &'static str,
         help: &str,
     ) -> Key {
-        let path = path_of(table, field);
+        let name = field.replace('_', "-");
+        let path = if table.is_empty() { name.clone() } else { format!("{table}.{name}") };
         Key {
             table,
-            name: field.replace('_', "-"),
+            name,
             flag: path.replace('.', "-"),
             path,
             shape: rule.shape.clone(),
@@ -143,13 +153,7 @@ impl Key {
             reloads: false,
             is_secret: false,
             former: None,
-            differs: |_, _| false,
-            take: |_, _| {},
         }
-    }
-
-    pub(super) fn accessed(self, differs: fn(&Settings, &Settings) -> bool, take: fn(&mut Settings, &Settings)) -> Key {
-        Key { differs, take, ..self }
     }
 
     pub(super) fn common(self) -> Key {
@@ -212,94 +216,6 @@ pub(super) fn variable(flag: &str) -> String {
     format!("{VARIABLE_PREFIX}{}", flag.to_ascii_uppercase().replace('-', "_"))
 }
 
-fn path_of(table: &str, field: &str) -> String {
-    let name = field.replace('_', "-");
-    if table.is_empty() { name } else { format!("{table}.{name}") }
-}
-
-/// The key with this path.
-pub fn find(path: &str) -> Option<&'static Key> {
-    KEYS.iter().find(|key| key.path == path)
-}
-
-/// The key whose flag had this name in an earlier version.
-pub fn renamed(flag: &str) -> Option<&'static Key> {
-    KEYS.iter().find(|key| key.former == Some(flag))
-}
-
-/// The keys whose values differ: first those that a reload applies, then those that need a restart.
-pub fn changed(old: &Settings, new: &Settings) -> (Vec<&'static str>, Vec<&'static str>) {
-    let differing = KEYS.iter().filter(|key| (key.differs)(old, new));
-    let (now, restart): (Vec<_>, Vec<_>) = differing.partition(|key| key.reloads);
-    let paths = |keys: Vec<&'static Key>| keys.into_iter().map(|key| key.path.as_str()).collect();
-    (paths(now), paths(restart))
-}
-
-/// Copies the values that a reload applies.
-pub fn reload(settings: &mut Settings, new: &Settings) {
-    KEYS.iter().filter(|key| key.reloads).for_each(|key| (key.take)(settings, new));
-}
-
-/// Reads settings one by one and collects the errors.
-pub struct Reader<'a> {
-    layer: &'a Layer,
-    errors: Vec<Error>,
-}
-
-impl Reader<'_> {
-    pub(super) fn read<T, F: Field<T>>(&mut self, table: &str, field: &str, rule: &Rule<T>) -> F {
-        let key = find(&path_of(table, field)).expect("KEYS and the reader come from the same table");
-        let values = match self.layer.get(key.path.as_str()) {
-            Some(given) => self.values(key, given, rule),
-            None => defaults(key, rule),
-        };
-        // A value with an error is missing; the default takes its place until the errors are reported.
-        let field = F::collect(values).or_else(|| F::collect(defaults(key, rule)));
-        field.expect("a setting that needs a value has a default")
-    }
-
-    fn values<T>(&mut self, key: &Key, given: &Given, rule: &Rule<T>) -> Vec<T> {
-        let before = self.errors.len();
-        let mut error = |found: &str, expected: String| {
-            let found = if key.is_secret { "(not shown)" } else { found };
-            let message = format!("\"{}\" is \"{found}\": {expected}", key.path);
-            self.errors.push(Error { at: Some(given.source.clone()), message });
-        };
-        let mut values: Vec<T> = Vec::new();
-        for text in &given.values {
-            match (rule.parse)(text) {
-                Ok(value) if values.iter().any(|earlier| (rule.clashes)(earlier, &value)) => {
-                    error(text, "given twice".to_owned());
-                }
-                Ok(value) => values.push(value),
-                Err(expected) => error(text, expected),
-            }
-        }
-        if given.values.len() < rule.values_min {
-            error("", format!("give at least one {}", rule.shape.value_name));
-        } else if given.values.len() > rule.values_max {
-            error(&format!("{} values", given.values.len()), format!("must have at most {} values", rule.values_max));
-        }
-        if self.errors.len() > before { Vec::new() } else { values }
-    }
-}
-
-fn defaults<T>(key: &Key, rule: &Rule<T>) -> Vec<T> {
-    let Some(text) = key.default.value else { return Vec::new() };
-    let texts = match key.shape.arity {
-        Arity::One => vec![text],
-        Arity::List { .. } => text.split(',').collect(),
-    };
-    texts.into_iter().map(|text| (rule.parse)(text).expect("a default is valid")).collect()
-}
-
-/// The settings that the layer means, each for itself.
-pub(super) fn settings_of(layer: &Layer) -> Result<Settings, Errors> {
-    let mut reader = Reader { layer, errors: Vec::new() };
-    let settings = Settings::read(&mut reader);
-    Errors::unless_empty(reader.errors).map(|()| settings)
-}
-
 /// The name that is most similar to `unknown`, if at most a third of its letters differ.
 pub fn nearest<'a>(unknown: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     known
@@ -330,6 +246,7 @@ fn edit_distance(a: &str, b: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::KEYS;
 
     #[test]
     fn names_are_unique_and_plain() {
