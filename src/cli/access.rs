@@ -16,7 +16,7 @@ use kube::config::Kubeconfig;
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 
-use super::{Exit, complain, serve};
+use super::{Error, serve};
 use crate::config::{self, Settings};
 use signpost_control::client;
 use signpost_control::client::reflector::ObjectKey;
@@ -83,22 +83,19 @@ impl RouteName {
     }
 }
 
-/// What [`route_argument`] says, beside `--namespace`. Complains if the two name different namespaces.
-pub(super) fn route(matches: &ArgMatches) -> Result<RouteName, Exit> {
+/// Returns the Route that [`route_argument`] and `--namespace` name.
+///
+/// # Errors
+///
+/// If the two name different namespaces.
+pub(super) fn route(matches: &ArgMatches) -> Result<RouteName, Error> {
     let (namespace, name) = matches.get_one::<(Option<String>, String)>("route").cloned().expect("clap demands it");
-    agrees(matches, namespace.as_deref())?;
-    Ok(RouteName { namespace, name })
-}
-
-/// Complains if an object's own namespace is not the one that `--namespace` names.
-fn agrees(matches: &ArgMatches, own: Option<&str>) -> Result<(), Exit> {
     let given = matches.try_get_one::<String>("namespace").ok().flatten();
-    match (own, given) {
+    match (&namespace, given) {
         (Some(own), Some(given)) if own != given => {
-            complain(format_args!("the object is in the namespace {own}, and --namespace says {given}: name one"));
-            Err(Exit::Usage)
+            Err(Error::Usage(format!("the object is in the namespace {own}, and --namespace says {given}: name one")))
         }
-        _ => Ok(()),
+        _ => Ok(RouteName { namespace, name }),
     }
 }
 
@@ -123,13 +120,10 @@ enum Source {
 }
 
 impl Place {
-    /// What the arguments say. Complains if the configuration cannot be read.
-    pub(super) fn of(matches: &ArgMatches) -> Result<Place, Exit> {
+    /// Returns what the arguments and the configuration name.
+    pub(super) fn of(matches: &ArgMatches) -> Result<Place, Error> {
         let places = serve::places(matches);
-        let (settings, given) = config::read_given(&places).map_err(|errors| {
-            errors.0.iter().for_each(complain);
-            Exit::Usage
-        })?;
+        let (settings, given) = config::read_given(&places)?;
         let text = |name: &str| matches.try_get_one::<String>(name).ok().flatten().cloned();
         let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
         let source = source(
@@ -261,21 +255,30 @@ impl Access {
     }
 }
 
-/// All objects, a page after the other.
+/// Lists all objects.
 async fn pages<K>(api: &Api<K>, parameters: ListParams) -> Result<Vec<K>, kube::Error>
 where
     K: Clone + DeserializeOwned + Debug,
 {
     let mut objects = Vec::new();
+    each(api, parameters, |object| objects.push(object)).await?;
+    Ok(objects)
+}
+
+/// Lists objects page by page, so that memory holds only what `take` keeps of each.
+pub(super) async fn each<K>(api: &Api<K>, parameters: ListParams, mut take: impl FnMut(K)) -> Result<(), kube::Error>
+where
+    K: Clone + DeserializeOwned + Debug,
+{
     let mut parameters = parameters.limit(PAGE_SIZE);
     // A page holds an object at least, or is the last.
     loop {
         let page = api.list(&parameters).await?;
         let is_empty = page.items.is_empty();
-        objects.extend(page.items);
+        page.items.into_iter().for_each(&mut take);
         match page.metadata.continue_.filter(|token| !token.is_empty() && !is_empty) {
             Some(token) => parameters = parameters.continue_token(&token),
-            None => return Ok(objects),
+            None => return Ok(()),
         }
     }
 }

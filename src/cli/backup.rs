@@ -19,7 +19,7 @@ use super::access::{self, Place, Trouble};
 use super::output::{self, Format};
 use super::style::Painter;
 use super::table::Facts;
-use super::{Exit, note, progress, serve};
+use super::{Error, Exit, Outcome, note, progress, serve};
 
 use crate::config;
 use crate::daemon::restored;
@@ -83,56 +83,41 @@ fn file_argument() -> Arg {
         .value_hint(ValueHint::FilePath)
 }
 
-pub(super) fn run(matches: &ArgMatches) -> Exit {
-    let place = match Place::of(matches) {
-        Ok(place) => place,
-        Err(exit) => return exit,
-    };
+pub(super) fn run(matches: &ArgMatches) -> Outcome {
+    let place = Place::of(matches)?;
     let file = matches.get_one::<PathBuf>("file").expect("clap demands it");
     let report = if matches.get_flag("check") {
-        let checked = check(file).map(|summary| Report::new(file, &summary, None));
-        checked.inspect(|_| note(format_args!("{}: the backup is valid and whole", file.display())))
+        let report = Report::new(file, &check(file)?, None);
+        note(format_args!("{}: the backup is valid and whole", file.display()));
+        report
     } else if !matches.get_flag("force") && file.exists() {
-        Err(format!("{} is there already: name another file, or give --force to replace it", file.display()))
+        let file = file.display();
+        return Err(format!("{file} is there already: name another file, or give --force to replace it").into());
     } else {
-        make(&place, file, matches.get_flag("online"))
+        make(&place, file, matches.get_flag("online"))?
     };
-    let is_damaged = report.as_ref().is_ok_and(|report| !report.damaged.is_empty());
-    let exit =
-        super::exit_of(report.and_then(|report| Format::of(matches).show(&report, |painter| report.text(painter))));
-    match exit {
-        Exit::Success if is_damaged => {
-            super::complain(
-                "damaged objects are not in the backup; \"signpost check store\" says how to restore or to drop them",
-            );
-            Exit::Failure
-        }
-        exit => exit,
+    Format::of(matches).show(&report, |painter| report.text(painter))?;
+    if report.damaged.is_empty() {
+        return Ok(Exit::Success);
     }
+    let error = "damaged objects are not in the backup; \"signpost check store\" says how to restore or to drop them";
+    Err(Error::Failed(error.to_owned()))
 }
 
 /// `signpost restore`.
-pub(super) fn run_restore(matches: &ArgMatches) -> Exit {
-    let settings = match config::read(&serve::places(matches)) {
-        Ok(settings) => settings,
-        Err(errors) => {
-            errors.0.iter().for_each(super::complain);
-            return Exit::Usage;
-        }
-    };
+pub(super) fn run_restore(matches: &ArgMatches) -> Outcome {
+    let settings = config::read(&serve::places(matches))?;
     let file = matches.get_one::<PathBuf>("file").expect("clap demands it");
-    let restored = check(file).and_then(|summary| {
-        let mut from = open(file)?;
-        let told = |error: RestoreError| match &error {
-            RestoreError::Read(_) | RestoreError::Damaged(_) | RestoreError::NewerFormat { .. } => {
-                format!("{}: {error}", file.display())
-            }
-            _ => error.to_string(),
-        };
-        backup::restore(&settings.data_dir, &mut from, restored::moved_on).map_err(told)?;
-        Ok(Report::new(file, &summary, Some(&settings.data_dir)))
-    });
-    super::exit_of(restored.and_then(|report| Format::of(matches).show(&report, |painter| report.text(painter))))
+    let summary = check(file)?;
+    let told = |error: RestoreError| match &error {
+        RestoreError::Read(_) | RestoreError::Damaged(_) | RestoreError::NewerFormat { .. } => {
+            format!("{}: {error}", file.display())
+        }
+        _ => error.to_string(),
+    };
+    backup::restore(&settings.data_dir, &mut open(file)?, restored::moved_on).map_err(told)?;
+    let report = Report::new(file, &summary, Some(&settings.data_dir));
+    Format::of(matches).show(&report, |painter| report.text(painter))
 }
 
 fn open(file: &Path) -> Result<BufReader<File>, String> {

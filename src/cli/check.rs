@@ -9,7 +9,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
 use serde::Serialize;
 
 use super::output::{self, Format};
-use super::{Exit, check_store, complain, print, serve};
+use super::{Exit, Outcome, check_store, complain, print, serve, success_if};
 use crate::config::{layers, reference};
 use crate::daemon::configuration;
 use signpost_dns::wire::Name;
@@ -59,12 +59,12 @@ pub(super) fn command() -> Command {
         .subcommand(check_store::command())
 }
 
-pub(super) fn run(matches: &ArgMatches) -> Exit {
+pub(super) fn run(matches: &ArgMatches) -> Outcome {
     match matches.subcommand() {
         Some(("zone", matches)) => zone(matches),
         Some(("config", matches)) => config(matches),
         Some(("store", matches)) => check_store::run(matches),
-        _ => Exit::Usage,
+        _ => Ok(Exit::Usage),
     }
 }
 
@@ -119,7 +119,7 @@ impl Found {
     }
 }
 
-fn zone(matches: &ArgMatches) -> Exit {
+fn zone(matches: &ArgMatches) -> Outcome {
     let files = matches.get_many::<PathBuf>("files").expect("clap demands it");
     let origin = matches.get_one::<Name>("origin");
     let counts = if matches.get_flag("strict") { Severity::Warning } else { Severity::Fault };
@@ -136,12 +136,10 @@ fn zone(matches: &ArgMatches) -> Exit {
         }
         all.push(found);
     }
-    if format != Format::Table
-        && let Err(error) = format.show(&all, |_| String::new())
-    {
-        return super::exit_of(Err(error));
+    if format != Format::Table {
+        format.show(&all, |_| String::new())?;
     }
-    if faults == 0 { Exit::Success } else { Exit::Failure }
+    Ok(success_if(faults == 0))
 }
 
 /// What is printed of a file for people.
@@ -184,10 +182,10 @@ struct Configuration {
     warnings: Vec<String>,
 }
 
-fn config(matches: &ArgMatches) -> Exit {
+fn config(matches: &ArgMatches) -> Outcome {
     if matches.get_flag("reference") {
         print(&reference::page());
-        return Exit::Success;
+        return Ok(Exit::Success);
     }
     let places = serve::places(matches);
     let unknown = layers::unknown_variables(&places.environment);
@@ -211,8 +209,6 @@ fn config(matches: &ArgMatches) -> Exit {
         let warnings = found.warnings.iter().map(|warning| format!("warning: {warning}\n"));
         warnings.chain(found.valid.then(|| "the configuration is valid\n".to_owned())).collect()
     };
-    match Format::of(matches).show(&found, |_| text()) {
-        Ok(()) => exit,
-        Err(error) => super::exit_of(Err(error)),
-    }
+    Format::of(matches).show(&found, |_| text())?;
+    Ok(exit)
 }

@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::output::{self, Format};
 use super::style::Painter;
 use super::table::Facts;
-use super::{Exit, serve};
+use super::{Outcome, serve, success_if};
 use crate::config;
 use signpost_apiserver::registry;
 use signpost_apiserver::store::repair::Offline;
@@ -75,25 +75,15 @@ struct Damaged {
     revision: u64,
 }
 
-pub(super) fn run(matches: &ArgMatches) -> Exit {
-    let settings = match config::read(&serve::places(matches)) {
-        Ok(settings) => settings,
-        Err(errors) => {
-            errors.0.iter().for_each(super::complain);
-            return Exit::Usage;
-        }
-    };
+pub(super) fn run(matches: &ArgMatches) -> Outcome {
+    let settings = config::read(&serve::places(matches))?;
     let keys = |name| -> Vec<Key> {
         matches.get_many::<String>(name).into_iter().flatten().map(|key| Key(key.as_str().into())).collect()
     };
     let (drop, restore, from) = (keys("drop"), keys("restore"), matches.get_one::<PathBuf>("from"));
-    let report = check(&settings.data_dir, &drop, &restore, from);
-    let is_whole = report.as_ref().is_ok_and(|report| report.damaged.is_empty());
-    let shown = report.and_then(|report| Format::of(matches).show(&report, |painter| report.text(painter)));
-    match super::exit_of(shown) {
-        Exit::Success if !is_whole => Exit::Failure,
-        exit => exit,
-    }
+    let report = check(&settings.data_dir, &drop, &restore, from)?;
+    Format::of(matches).show(&report, |painter| report.text(painter))?;
+    Ok(success_if(report.damaged.is_empty()))
 }
 
 fn check(data_dir: &std::path::Path, drop: &[Key], restore: &[Key], from: Option<&PathBuf>) -> Result<Report, String> {

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use clap::{Arg, ArgMatches, Command, value_parser};
 use clap_complete::Shell;
 
-use super::{Exit, print};
+use super::{Exit, Outcome, print};
 
 mod names;
 
@@ -94,7 +94,7 @@ pub(super) fn command() -> Command {
         .disable_help_subcommand(true)
 }
 
-pub(super) fn run(matches: &ArgMatches) -> Exit {
+pub(super) fn run(matches: &ArgMatches) -> Outcome {
     if let Some((_, matches)) = matches.subcommand() {
         return names::run(matches);
     }
@@ -108,7 +108,7 @@ pub(super) fn run(matches: &ArgMatches) -> Exit {
         Shell::Fish => print(&format!("{script}{FISH_NAMES}{}", fish_options(&super::command()))),
         _ => print(&script),
     }
-    Exit::Success
+    Ok(Exit::Success)
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use clap::{Arg, ArgMatches, Command};
 
-use super::{Exit, print};
+use super::{Exit, Outcome, print};
 use signpost_api::names;
 use signpost_apiserver::registry::crd;
 
@@ -20,7 +20,7 @@ pub(super) fn command() -> Command {
         .arg(domain)
 }
 
-pub(super) fn run(matches: &ArgMatches) -> Exit {
+pub(super) fn run(matches: &ArgMatches) -> Outcome {
     let mut text = String::new();
     for definition in crd::crds(matches.get_one::<String>("domain").map(String::as_str)) {
         // JSON is YAML, and says what it means without a second writer.
@@ -30,5 +30,5 @@ pub(super) fn run(matches: &ArgMatches) -> Exit {
         text.push('\n');
     }
     print(&text);
-    Exit::Success
+    Ok(Exit::Success)
 }

@@ -6,7 +6,7 @@ use clap::builder::ValueParser;
 use clap::{Arg, ArgMatches, Command, ValueHint};
 
 use super::user::{self, Made};
-use super::{Exit, note, print, serve};
+use super::{Exit, Outcome, note, print, serve};
 use signpost_runtime::tls::files;
 use signpost_runtime::tls::kubeconfig::{self, Contents, Secret};
 
@@ -47,11 +47,9 @@ pub(super) fn command() -> Command {
         .args(serve::arguments_of(user::KEYS))
 }
 
-pub(super) fn run(matches: &ArgMatches) -> Exit {
-    match user::folder(matches) {
-        Ok(folder) => super::exit_of(write(matches, folder)),
-        Err(exit) => exit,
-    }
+pub(super) fn run(matches: &ArgMatches) -> Outcome {
+    write(matches, user::folder(matches)?)?;
+    Ok(Exit::Success)
 }
 
 fn write(matches: &ArgMatches, data_dir: PathBuf) -> Result<(), String> {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::builder::ValueParser;
 use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
 
-use super::{Exit, print, reference};
+use super::{Exit, Outcome, print, reference};
 
 pub(super) fn command() -> Command {
     let dir = Arg::new("dir")
@@ -31,17 +31,18 @@ pub(super) fn command() -> Command {
         .args([dir, markdown])
 }
 
-pub(super) fn run(matches: &ArgMatches) -> Exit {
+pub(super) fn run(matches: &ArgMatches) -> Outcome {
     if matches.get_flag("markdown") {
         print(&reference::page());
-        return Exit::Success;
+        return Ok(Exit::Success);
     }
     let mut all = super::command();
     all.build();
     match matches.get_one::<PathBuf>("dir") {
-        None => super::exit_of(page(&all, "signpost").map(|page| print(&String::from_utf8_lossy(&page)))),
-        Some(folder) => super::exit_of(write_all(&all, "signpost", folder)),
+        None => print(&String::from_utf8_lossy(&page(&all, "signpost")?)),
+        Some(folder) => write_all(&all, "signpost", folder)?,
     }
+    Ok(Exit::Success)
 }
 
 /// Writes the page of a command, and of all below it.

@@ -18,7 +18,7 @@ use super::moves::plan::{Capacity, Context, Plan};
 use super::moves::reading::{API_TIMEOUT, Platform};
 use super::output::{self, Format};
 use super::platform::{QUARANTINE_MAX, RESERVED_LABELS};
-use super::{Exit, complain, serve};
+use super::{Error, Outcome, serve};
 use crate::daemon::manifests;
 use signpost_api::v1alpha1::router::{Router, RouterState};
 
@@ -63,21 +63,13 @@ fn weight(text: &str) -> Result<(String, u32), String> {
     }
 }
 
-pub(super) fn run(matches: &ArgMatches) -> Exit {
-    let place = match Place::of(matches) {
-        Ok(place) => place,
-        Err(exit) => return exit,
-    };
+pub(super) fn run(matches: &ArgMatches) -> Outcome {
+    let place = Place::of(matches)?;
     let files: Vec<PathBuf> = matches.get_many::<PathBuf>("add").into_iter().flatten().cloned().collect();
-    let documents = match manifests::read(&files) {
-        Ok(documents) => documents,
-        Err(errors) => {
-            errors.iter().for_each(complain);
-            return Exit::Usage;
-        }
-    };
-    let plan = access::run(API_TIMEOUT, simulate(matches, &place, documents));
-    super::exit_of(plan.and_then(|plan| Format::of(matches).show(&plan, |painter| plan.table(painter))))
+    let documents = manifests::read(&files)
+        .map_err(|errors| Error::Usage(errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")))?;
+    let plan = access::run(API_TIMEOUT, simulate(matches, &place, documents))?;
+    Format::of(matches).show(&plan, |painter| plan.table(painter))
 }
 
 async fn simulate(matches: &ArgMatches, place: &Place, documents: Vec<manifests::Document>) -> Result<Plan, String> {

@@ -14,7 +14,7 @@ use super::output::{self, Format};
 use super::rates::{Rates, largest, number};
 use super::scrape::{self, Admin, Scrape, Target};
 use super::style::{Painter, Style, harmless};
-use super::{Exit, access, complain, print, serve};
+use super::{Exit, Outcome, access, print, serve};
 
 /// Longest time between two turns, in seconds.
 const INTERVAL_MAX: f64 = 3_600.0;
@@ -59,13 +59,10 @@ pub(super) fn command() -> Command {
         .arg(output::argument())
 }
 
-pub(super) fn run(matches: &ArgMatches) -> Exit {
+pub(super) fn run(matches: &ArgMatches) -> Outcome {
     let format = Format::of(matches);
     let turns = if matches.get_flag("once") { Some(1) } else { matches.get_one::<u64>("count").copied() };
-    let Target { urls, authorities } = match scrape::target(matches) {
-        Ok(target) => target,
-        Err(exit) => return exit,
-    };
+    let Target { urls, authorities } = scrape::target(matches)?;
     let watch = Watch {
         urls,
         authorities,
@@ -75,13 +72,8 @@ pub(super) fn run(matches: &ArgMatches) -> Exit {
         once: matches.get_flag("once"),
         screen: format == Format::Table && !matches.get_flag("once") && stdout().is_terminal(),
     };
-    match access::run(EVER, watch.run()) {
-        Ok(()) => Exit::Success,
-        Err(error) => {
-            complain(error);
-            Exit::Failure
-        }
-    }
+    access::run(EVER, watch.run())?;
+    Ok(Exit::Success)
 }
 
 /// What is watched, and how it is shown.
@@ -114,7 +106,7 @@ impl Watch {
             }
             let after = self.look(&admin).await;
             let turned = Turn::new(&self.urls, &before, &after);
-            self.show(&turned)?;
+            self.show(&turned);
             // What does not answer now is measured from where it answered last.
             for (before, after) in before.iter_mut().zip(after) {
                 if after.is_ok() {
@@ -132,21 +124,20 @@ impl Watch {
         futures::future::join_all(self.urls.iter().map(|url| admin.scrape(url))).await
     }
 
-    fn show(&self, turn: &Turn) -> Result<(), String> {
+    fn show(&self, turn: &Turn) {
         let painter = Painter::of_stdout();
         if self.screen {
             let size = terminal_size::terminal_size();
             let (columns, lines) =
                 size.map_or((COLUMNS_ASSUMED, LINES_ASSUMED), |(width, height)| (width.0.into(), height.0.into()));
             print(&format!("\x1b[H\x1b[2J{}", turn.page(lines, columns, painter)));
-            return Ok(());
+            return;
         }
         let text = self.format.render(turn, || match self.once {
             true => turn.page(usize::MAX, usize::MAX, painter),
             false => turn.line(),
-        })?;
+        });
         print(&if self.format == Format::Yaml { format!("---\n{text}") } else { text });
-        Ok(())
     }
 }
 

@@ -18,7 +18,7 @@ use serde::Serialize;
 use super::output::{self, Format};
 use super::style::{Painter, Style};
 use super::table::{Cell, Table};
-use super::{Exit, access, complain, note, print, serve};
+use super::{Error, Exit, Outcome, access, note, print, serve};
 use crate::config;
 use crate::daemon::access::KUBECONFIGS;
 use crate::daemon::data_dir::DataDir;
@@ -125,46 +125,36 @@ fn duration(text: &str) -> Result<SignedDuration, String> {
     ttl.filter(|ttl| ttl.is_positive() && *ttl <= TTL_MAX).ok_or_else(expected)
 }
 
-pub(super) fn run(matches: &ArgMatches) -> Exit {
-    let Some((name, matches)) = matches.subcommand() else { return Exit::Usage };
-    let folder = match folder(matches) {
-        Ok(folder) => folder.join("pki"),
-        Err(exit) => return exit,
-    };
-    let outcome = match name {
-        "add" => match groups(matches) {
-            Ok(groups) => match add(matches, &folder, &groups) {
-                Err(error @ BookError::Name { .. }) => return wrong(error),
-                added => added.map_err(|error| error.to_string()),
-            },
-            Err(error) => return wrong(error),
-        },
-        "list" => list(matches, &folder),
-        "revoke" => revoke(matches, &folder),
-        _ => return Exit::Usage,
-    };
-    super::exit_of(outcome)
+pub(super) fn run(matches: &ArgMatches) -> Outcome {
+    let Some((name, matches)) = matches.subcommand() else { return Ok(Exit::Usage) };
+    let folder = folder(matches)?.join("pki");
+    match name {
+        "add" => {
+            let groups = groups(matches).map_err(Error::Usage)?;
+            add(matches, &folder, &groups).map_err(|error| match error {
+                BookError::Name { .. } => Error::Usage(error.to_string()),
+                error => Error::Failed(error.to_string()),
+            })?;
+        }
+        "list" => return list(matches, &folder),
+        "revoke" => revoke(matches, &folder)?,
+        _ => return Ok(Exit::Usage),
+    }
+    Ok(Exit::Success)
 }
 
-fn wrong(error: impl std::fmt::Display) -> Exit {
-    complain(error);
-    Exit::Usage
-}
-
-/// The data directory; complains if the configuration cannot be read, or no server has ever used the directory.
-pub(super) fn folder(matches: &ArgMatches) -> Result<PathBuf, Exit> {
-    let settings = config::read(&serve::places(matches)).map_err(|errors| {
-        errors.0.iter().for_each(complain);
-        Exit::Usage
-    })?;
+/// Returns the data directory.
+///
+/// # Errors
+///
+/// If the configuration cannot be read, or no API server has used the directory.
+pub(super) fn folder(matches: &ArgMatches) -> Result<PathBuf, Error> {
+    let settings = config::read(&serve::places(matches))?;
     if settings.data_dir.join("pki/ca.key").is_file() {
         return Ok(settings.data_dir);
     }
     let folder = settings.data_dir.display();
-    complain(format_args!(
-        "{folder} is no data directory of a server with the role api (--data-dir); start it once first"
-    ));
-    Err(Exit::Failure)
+    Err(format!("{folder} is no data directory of a server with the role api (--data-dir); start it once first").into())
 }
 
 /// A new credential in clear, to be shown once.
@@ -297,7 +287,7 @@ struct Row {
     expires: Option<Timestamp>,
 }
 
-fn list(matches: &ArgMatches, folder: &std::path::Path) -> Result<(), String> {
+fn list(matches: &ArgMatches, folder: &std::path::Path) -> Outcome {
     let book = Book::load(folder).map_err(|error| error.to_string())?;
     let own = tokens::load(&folder.join("tokens")).map_err(|error| error.to_string())?;
     let mut rows = Vec::new();

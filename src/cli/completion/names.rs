@@ -11,7 +11,7 @@ use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
 
 use crate::cli::access::{self, Access, Place};
-use crate::cli::{Exit, print};
+use crate::cli::{Exit, Outcome, print};
 use signpost_api::v1alpha1::route::Route;
 use signpost_api::v1alpha1::router::Router;
 
@@ -36,12 +36,12 @@ pub(super) fn command() -> Command {
     Command::new("names").hide(true).disable_help_flag(true).arg(words)
 }
 
-pub(super) fn run(matches: &ArgMatches) -> Exit {
+pub(super) fn run(matches: &ArgMatches) -> Outcome {
     let words: Vec<&str> = matches.get_many::<String>("words").into_iter().flatten().map(String::as_str).collect();
     for name in offered(&words).unwrap_or_default() {
         print(&format!("{name}\n"));
     }
-    Exit::Success
+    Ok(Exit::Success)
 }
 
 /// The words before the one that is begun, what is begun of it, and what stands in front of that within the word.

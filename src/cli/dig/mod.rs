@@ -20,7 +20,7 @@ use super::output::{self, Format};
 use super::style::{Painter, Style, harmless};
 use super::table::{Cell, Facts};
 use super::zones::{self, Zones};
-use super::{Exit, complain, note, progress, serve};
+use super::{Error, Exit, Outcome, note, progress, serve};
 use signpost_api::v1alpha1::route::NameKind;
 use signpost_control::dns_client::{Query, Question, Record, Response, Transport};
 use signpost_dns::wire::edns::option;
@@ -57,18 +57,9 @@ pub(super) fn command() -> Command {
         .arg(access::context_argument())
 }
 
-pub(super) fn run(matches: &ArgMatches) -> Exit {
-    let place = match Place::of(matches) {
-        Ok(place) => place,
-        Err(exit) => return exit,
-    };
-    let words = match Words::read(matches.get_many::<String>("words").unwrap_or_default()) {
-        Ok(words) => words,
-        Err(error) => {
-            complain(error);
-            return Exit::Usage;
-        }
-    };
+pub(super) fn run(matches: &ArgMatches) -> Outcome {
+    let place = Place::of(matches)?;
+    let words = Words::read(matches.get_many::<String>("words").unwrap_or_default()).map_err(Error::Usage)?;
     let question = words.question;
     let (dnssec_ok, is_tcp) = (matches.get_flag("dnssec"), matches.get_flag("tcp"));
     let explained = !matches.get_flag("answer-only");
@@ -104,18 +95,15 @@ pub(super) fn run(matches: &ArgMatches) -> Exit {
         };
         Ok((server, response, why))
     });
-    let (server, response, why) = match asked {
-        Ok(asked) => asked,
-        Err(error) => return super::exit_of(Err(error)),
-    };
+    let (server, response, why) = asked?;
     let (why, error) = match why {
         None => (None, None),
         Some(Ok(why)) => (Some(why), None),
         Some(Err(error)) => (None, Some(error)),
     };
     let report = Report::new(&question, server, &response, why);
-    let shown = Format::of(matches).show(&report, |painter| report.text(painter));
-    super::exit_of(shown.and_then(|()| error.map_or(Ok(()), |error| Err(format!("why is not known: {error}")))))
+    Format::of(matches).show(&report, |painter| report.text(painter))?;
+    error.map_or(Ok(Exit::Success), |error| Err(format!("why is not known: {error}").into()))
 }
 
 /// Whether the API is asked: with zone files alone there may be none.

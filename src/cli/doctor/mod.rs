@@ -25,7 +25,7 @@ use self::walk::{HostWish, Visit};
 use super::access::{self, Place};
 use super::output::{self, Format};
 use super::platform::Platform;
-use super::{Exit, complain, note, serve};
+use super::{Error, Outcome, note, serve, success_if};
 use crate::config::NameServer;
 use signpost_api::names::{ALIAS_LABEL, check_domain};
 use signpost_api::v1alpha1::route::Route;
@@ -122,25 +122,13 @@ pub(super) fn command() -> Command {
         .arg(access::context_argument())
 }
 
-pub(super) fn run(matches: &ArgMatches) -> Exit {
-    let place = match Place::of(matches) {
-        Ok(place) => place,
-        Err(exit) => return exit,
-    };
-    let visit = match visit(matches, &place) {
-        Ok(visit) => visit,
-        Err(error) => {
-            complain(error);
-            return Exit::Usage;
-        }
-    };
+pub(super) fn run(matches: &ArgMatches) -> Outcome {
+    let place = Place::of(matches)?;
+    let visit = visit(matches, &place).map_err(Error::Usage)?;
     let report = Report::new(&visit.domain, judge::judge(&visit.survey()));
-    if let Err(error) = Format::of(matches).show(&report, |painter| report.table(painter)) {
-        complain(error);
-        return Exit::Failure;
-    }
+    Format::of(matches).show(&report, |painter| report.table(painter))?;
     let faults = if matches.get_flag("strict") { report.errors + report.warnings } else { report.errors };
-    if faults == 0 { Exit::Success } else { Exit::Failure }
+    Ok(success_if(faults == 0))
 }
 
 /// What to look at, from flags, configuration and API.

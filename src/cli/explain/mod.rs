@@ -15,7 +15,7 @@ use self::others::Others;
 use super::access::{self, API_TIMEOUT, Access, Place};
 use super::output::{self, Format};
 use super::platform::Platform;
-use super::{Exit, serve};
+use super::{Exit, Outcome, serve};
 use signpost_api::names::{self, takes_names_of};
 use signpost_api::v1alpha1::route::Route;
 use signpost_api::v1alpha1::route_binding::RouteBinding;
@@ -49,16 +49,10 @@ pub(super) fn command() -> Command {
         .subcommand(route)
 }
 
-pub(super) fn run(matches: &ArgMatches) -> Exit {
-    let Some(("route", matches)) = matches.subcommand() else { return Exit::Usage };
-    let place = match Place::of(matches) {
-        Ok(place) => place,
-        Err(exit) => return exit,
-    };
-    let route = match access::route(matches) {
-        Ok(route) => route,
-        Err(exit) => return exit,
-    };
+pub(super) fn run(matches: &ArgMatches) -> Outcome {
+    let Some(("route", matches)) = matches.subcommand() else { return Ok(Exit::Usage) };
+    let place = Place::of(matches)?;
+    let route = access::route(matches)?;
     let why_not = matches.get_one::<String>("why-not").map(String::as_str);
     let account = access::run(API_TIMEOUT, async {
         let access = place.connect().await?;
@@ -66,9 +60,8 @@ pub(super) fn run(matches: &ArgMatches) -> Exit {
         Question { namespace: &namespace.unwrap_or_default(), name: &name, why_not, place: &place, access: &access }
             .answer()
             .await
-    });
-    let format = Format::of(matches);
-    super::exit_of(account.and_then(|account| format.show(&account, |painter| account.text(painter))))
+    })?;
+    Format::of(matches).show(&account, |painter| account.text(painter))
 }
 
 /// What is asked, and whom.

@@ -19,7 +19,8 @@ use self::plan::{Capacity, Context, Plan};
 use self::reading::{API_TIMEOUT, Platform};
 use super::access::{self, Access, Place};
 use super::output::{self, Format};
-use super::{Exit, confirm, note, serve};
+use super::style::Painter;
+use super::{Exit, Outcome, confirm, note, print, serve};
 use signpost_api::names::is_at_or_below;
 use signpost_api::v1alpha1::route::{MOVE_ANNOTATION, MOVE_PENDING, NameKind, Route};
 use signpost_api::v1alpha1::router::{Router, RouterState};
@@ -105,12 +106,9 @@ fn common() -> impl Iterator<Item = Arg> {
     [dry_run, output::argument(), access::context_argument()].into_iter().chain(serve::arguments_of(KEYS))
 }
 
-pub(super) fn run_move(matches: &ArgMatches) -> Exit {
-    let Some(("route", matches)) = matches.subcommand() else { return Exit::Usage };
-    let route = match access::route(matches) {
-        Ok(route) => route,
-        Err(exit) => return exit,
-    };
+pub(super) fn run_move(matches: &ArgMatches) -> Outcome {
+    let Some(("route", matches)) = matches.subcommand() else { return Ok(Exit::Usage) };
+    let route = access::route(matches)?;
     let to = matches.get_one::<String>("to").expect("clap demands it");
     let wait = Duration::from_secs(*matches.get_one::<u64>("wait").expect("it has a default"));
     run(matches, async |call| {
@@ -119,16 +117,16 @@ pub(super) fn run_move(matches: &ArgMatches) -> Exit {
     })
 }
 
-pub(super) fn run_drain(matches: &ArgMatches) -> Exit {
-    let Some(("router", matches)) = matches.subcommand() else { return Exit::Usage };
+pub(super) fn run_drain(matches: &ArgMatches) -> Outcome {
+    let Some(("router", matches)) = matches.subcommand() else { return Ok(Exit::Usage) };
     run(matches, async |call| set_state(call, router_of(matches), RouterState::Draining).await)
 }
 
-pub(super) fn run_cordon(matches: &ArgMatches) -> Exit {
+pub(super) fn run_cordon(matches: &ArgMatches) -> Outcome {
     run(matches, async |call| set_state(call, router_of(matches), RouterState::Cordoned).await)
 }
 
-pub(super) fn run_uncordon(matches: &ArgMatches) -> Exit {
+pub(super) fn run_uncordon(matches: &ArgMatches) -> Outcome {
     run(matches, async |call| set_state(call, router_of(matches), RouterState::Active).await)
 }
 
@@ -157,24 +155,22 @@ impl Call {
         }
     }
 
-    fn show(&self, plan: &Plan) -> Result<(), String> {
-        self.format.show(plan, |painter| plan.table(painter))
+    fn show(&self, plan: &Plan) {
+        print(&self.format.render(plan, || plan.table(Painter::of_stdout())));
     }
 }
 
-fn run(matches: &ArgMatches, act: impl AsyncFnOnce(Call) -> Result<(), String>) -> Exit {
-    let place = match Place::of(matches) {
-        Ok(place) => place,
-        Err(exit) => return exit,
-    };
+fn run(matches: &ArgMatches, act: impl AsyncFnOnce(Call) -> Result<(), String>) -> Outcome {
+    let place = Place::of(matches)?;
     let wait = matches.try_get_one::<u64>("wait").ok().flatten().copied().unwrap_or(0);
     let can_ask = matches.try_contains_id("yes").is_ok();
     let (asks, more) = if can_ask { (confirm::asks(matches), confirm::time(matches)) } else { (false, Duration::ZERO) };
-    super::exit_of(access::run(API_TIMEOUT + Duration::from_secs(wait) + more, async {
+    access::run(API_TIMEOUT + Duration::from_secs(wait) + more, async {
         let platform = Platform::read(&place).await?;
         let dry_run = matches.get_flag("dry-run");
         act(Call { platform, dry_run, asks, format: Format::of(matches) }).await
-    }))
+    })?;
+    Ok(Exit::Success)
 }
 
 async fn move_route(mut call: Call, key: &ObjectKey, to: &str, wait: Duration) -> Result<(), String> {
@@ -204,7 +200,7 @@ async fn move_route(mut call: Call, key: &ObjectKey, to: &str, wait: Duration) -
     plan.capacity = Capacity::compare(&before, &call.platform.forecast);
     plan.capacity.retain(|capacity| capacity.router == to);
     if call.dry_run {
-        call.show(&plan)?;
+        call.show(&plan);
     }
     if let Some(why) = refused {
         return Err(match on {
@@ -222,7 +218,7 @@ async fn move_route(mut call: Call, key: &ObjectKey, to: &str, wait: Duration) -
         .patch(&key.name, &PatchParams::default(), &Patch::Merge(patch))
         .await
         .map_err(|error| call.platform.access.unanswered(error))?;
-    call.show(&plan)?;
+    call.show(&plan);
     if wait.is_zero() {
         return Ok(());
     }
@@ -271,16 +267,16 @@ async fn set_state(mut call: Call, name: &str, state: RouterState) -> Result<(),
         (call.platform.known.strategy, call.platform.known.caveat, call.platform.known.drain_rate);
     let forecast = &mut call.platform.forecast;
     let Some((router, _)) = forecast.router(name) else { return Err(format!("NotFound: there is no Router {name}")) };
-    let (action, word) = match state {
-        RouterState::Draining => ("drain", "draining"),
-        RouterState::Cordoned => ("cordon", "cordoned"),
-        RouterState::Active => ("uncordon", "active"),
+    let action = match state {
+        RouterState::Draining => "drain",
+        RouterState::Cordoned => "cordon",
+        RouterState::Active => "uncordon",
     };
     let was = router.state;
     let mut plan = Plan::new(action, call.dry_run);
     plan.notes.extend(caveat.filter(|_| state == RouterState::Draining).map(str::to_owned));
     if was == state {
-        plan.notes.push(format!("{name} is {word} already"));
+        plan.notes.push(format!("{name} is {} already", state.word()));
     }
     let before = Capacity::of(forecast);
     let labels = call.platform.labels();
@@ -341,7 +337,7 @@ async fn set_state(mut call: Call, name: &str, state: RouterState) -> Result<(),
             });
         }
     }
-    call.show(&plan)?;
+    call.show(&plan);
     let is_stuck = plan.moves.is_empty() && !plan.stays.is_empty();
     if call.dry_run && state == RouterState::Draining && is_stuck {
         return Err(format!("{name} cannot be drained now: none of its routes can move"));

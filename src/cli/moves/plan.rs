@@ -316,12 +316,7 @@ impl Plan {
         let mut table = Table::new(["ROUTER", "STATE", "ROUTES NOW", "ROUTES THEN", "SOFT", "HARD", "ROOM LEFT"]);
         for one in self.capacity.iter().take(ROWS_MAX) {
             let number = |number: Option<u32>| Cell::or_dash(number.map(|number| number.to_string()));
-            let state = match one.state {
-                Some(RouterState::Active) => "active",
-                Some(RouterState::Cordoned) => "cordoned",
-                Some(RouterState::Draining) => "draining",
-                None => "gone",
-            };
+            let state = one.state.map_or("gone", RouterState::word);
             let left = one.left.map_or_else(|| "any".to_owned(), |left| left.to_string());
             table.row([
                 one.router.as_str().into(),

@@ -16,7 +16,7 @@ use super::access::{self, API_TIMEOUT, Access, Place, Trouble};
 use super::output::{self, Format};
 use super::rates::Rates;
 use super::scrape::{self, Admin, Target};
-use super::{Exit, complain, progress};
+use super::{Outcome, progress, success_if};
 use signpost_api::v1alpha1::brake::Brake;
 use signpost_api::v1alpha1::route::Route;
 use signpost_api::v1alpha1::router::Router;
@@ -48,16 +48,10 @@ pub(super) fn command() -> Command {
         .args(access::arguments())
 }
 
-pub(super) fn run(matches: &ArgMatches) -> Exit {
-    let place = match Place::of(matches) {
-        Ok(place) => place,
-        Err(exit) => return exit,
-    };
+pub(super) fn run(matches: &ArgMatches) -> Outcome {
+    let place = Place::of(matches)?;
     let interval = Duration::from_secs_f64(*matches.get_one::<f64>("interval").expect("it has a default"));
-    let Target { urls, authorities } = match scrape::target(matches) {
-        Ok(target) => target,
-        Err(exit) => return exit,
-    };
+    let Target { urls, authorities } = scrape::target(matches)?;
     let limit = API_TIMEOUT + interval + Duration::from_secs(60);
     let asked = access::run(limit, async {
         let admin = Admin::new(authorities.as_deref())?;
@@ -66,18 +60,9 @@ pub(super) fn run(matches: &ArgMatches) -> Exit {
         let (platform, processes) = progress::during("looking around", asking).await;
         Ok(Asked { kubeconfig: place.origin(), platform, processes })
     });
-    let report = match asked {
-        Ok(asked) => Report::new(asked, Timestamp::now()),
-        Err(error) => {
-            complain(error);
-            return Exit::Failure;
-        }
-    };
-    match Format::of(matches).show(&report, |painter| report.text(painter)) {
-        Ok(()) if report.healthy => Exit::Success,
-        Ok(()) => Exit::Failure,
-        Err(error) => super::exit_of(Err(error)),
-    }
+    let report = Report::new(asked?, Timestamp::now());
+    Format::of(matches).show(&report, |painter| report.text(painter))?;
+    Ok(success_if(report.healthy))
 }
 
 /// What the API tells.

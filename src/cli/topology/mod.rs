@@ -19,7 +19,7 @@ use self::model::Topology;
 use self::plan::Plan;
 use super::access::{self, API_TIMEOUT, Access, Place};
 use super::output::{self, Format};
-use super::{Exit, note, print, progress};
+use super::{Outcome, note, progress};
 use signpost_api::v1alpha1::route::{NameKind, Route};
 use signpost_api::v1alpha1::router::Router;
 
@@ -54,28 +54,21 @@ pub(super) fn command() -> Command {
         .args(access::arguments())
 }
 
-pub(super) fn run(matches: &ArgMatches) -> Exit {
-    let place = match Place::of(matches) {
-        Ok(place) => place,
-        Err(exit) => return exit,
-    };
+pub(super) fn run(matches: &ArgMatches) -> Outcome {
+    let place = Place::of(matches)?;
     let namespace = matches.get_one::<String>("namespace");
     let filters: Vec<String> = matches.get_many("filter").unwrap_or_default().cloned().collect();
-    let listed = access::run(API_TIMEOUT, async {
+    let (routers, routes) = access::run(API_TIMEOUT, async {
         let access = place.connect().await?;
         progress::during("listing Routers and routes", list(&access, namespace.map(String::as_str))).await
-    });
-    super::exit_of(listed.and_then(|(routers, routes)| {
-        let topology = Topology::new(&routers, &routes, &filters);
-        let format = Format::of(matches);
-        let plan = Plan::new(&topology, *matches.get_one::<usize>("size").expect("it has a default"));
-        match matches.get_one::<String>("format").map(String::as_str) {
-            Some("dot") if format == Format::Table => print(&drawing::dot(&topology, &plan)),
-            Some("mermaid") if format == Format::Table => print(&drawing::mermaid(&topology, &plan)),
-            _ => return format.show(&topology, |painter| tree::text(&topology, &plan, painter)),
-        }
-        Ok(())
-    }))
+    })?;
+    let topology = Topology::new(&routers, &routes, &filters);
+    let plan = Plan::new(&topology, *matches.get_one::<usize>("size").expect("it has a default"));
+    Format::of(matches).show(&topology, |painter| match matches.get_one::<String>("format").map(String::as_str) {
+        Some("dot") => drawing::dot(&topology, &plan),
+        Some("mermaid") => drawing::mermaid(&topology, &plan),
+        _ => tree::text(&topology, &plan, painter),
+    })
 }
 
 /// The Routers and routes that the user may see. A tenant sees the routes of its namespace, and of Routers what these tell.

@@ -87,8 +87,7 @@ fn count(shard: &Shard) -> String {
 fn shard_line(text: &mut String, shard: &Shard, width: usize, plan: &Plan, painter: Painter) {
     let state = match shard.state {
         RouterState::Active => String::new(),
-        RouterState::Cordoned => painter.paint(Style::Warning, " cordoned"),
-        RouterState::Draining => painter.paint(Style::Warning, " draining"),
+        state => painter.paint(Style::Warning, &format!(" {}", state.word())),
     };
     let name = format!("{:width$}", harmless(&shard.name));
     let _ = writeln!(text, "{}   {}{state}", painter.paint(Style::Strong, &name), count(shard));

@@ -10,7 +10,7 @@ use clap::builder::ValueParser;
 use clap::{Arg, ArgMatches, Command, ValueHint};
 
 use crate::cli::zones::Zones;
-use crate::cli::{Exit, exit_of, print};
+use crate::cli::{Exit, Outcome, print};
 use signpost_dns::zonefile;
 
 pub(super) fn command() -> Command {
@@ -30,12 +30,10 @@ pub(super) fn command() -> Command {
         .args(super::arguments())
 }
 
-pub(super) fn run(matches: &ArgMatches) -> Exit {
-    let out = matches.get_one::<PathBuf>("out");
-    match super::gather(matches) {
-        Ok((_, zones)) => exit_of(write(&zones, out.map(PathBuf::as_path))),
-        Err(exit) => exit,
-    }
+pub(super) fn run(matches: &ArgMatches) -> Outcome {
+    let (_, zones) = super::gather(matches)?;
+    write(&zones, matches.get_one::<PathBuf>("out").map(PathBuf::as_path))?;
+    Ok(Exit::Success)
 }
 
 fn write(zones: &Zones, out: Option<&Path>) -> Result<(), String> {

@@ -3,7 +3,7 @@
 use clap::{ArgMatches, Command};
 use serde::Serialize;
 
-use crate::cli::Exit;
+use crate::cli::Outcome;
 use crate::cli::output::{self, Format};
 use crate::cli::style::{Painter, Style};
 use crate::cli::table::{Cell, Table};
@@ -21,14 +21,10 @@ pub(super) fn command() -> Command {
         .args(super::arguments())
 }
 
-pub(super) fn run(matches: &ArgMatches) -> Exit {
-    match super::gather(matches) {
-        Ok((_, zones)) => {
-            let rows = rows(&zones);
-            crate::cli::exit_of(Format::of(matches).show(&rows, |painter| table(&rows, painter)))
-        }
-        Err(exit) => exit,
-    }
+pub(super) fn run(matches: &ArgMatches) -> Outcome {
+    let (_, zones) = super::gather(matches)?;
+    let rows = rows(&zones);
+    Format::of(matches).show(&rows, |painter| table(&rows, painter))
 }
 
 /// A zone. Its JSON is an interface: fields are added, and none is renamed.

@@ -4,9 +4,9 @@ use clap::{ArgMatches, Command};
 use serde::Serialize;
 
 use super::difference::{Line, lines};
+use crate::cli::Outcome;
 use crate::cli::output::{self, Format};
 use crate::cli::zones::Known;
-use crate::cli::{Exit, complain, exit_of};
 use signpost_control::compiler::apex;
 use signpost_dns::wire::Name;
 use signpost_dns::zonefile;
@@ -20,22 +20,12 @@ pub(super) fn command() -> Command {
         .args(super::arguments())
 }
 
-pub(super) fn run(matches: &ArgMatches) -> Exit {
+pub(super) fn run(matches: &ArgMatches) -> Outcome {
     let apex = matches.get_one::<Name>("apex").expect("clap demands it");
-    let zones = match super::gather(matches) {
-        Ok((_, zones)) => zones,
-        Err(exit) => return exit,
-    };
-    match zones.at(apex) {
-        Some(zone) => {
-            let text = || String::from_utf8_lossy(&zonefile::write::to_text(&zone.contents)).into_owned();
-            exit_of(Format::of(matches).show(&Shown::of(zone), |_| text()))
-        }
-        None => {
-            complain(format_args!("NotFound: there is no zone {apex}; \"signpost zone list\" names all"));
-            Exit::Failure
-        }
-    }
+    let (_, zones) = super::gather(matches)?;
+    let zone = zones.at(apex).ok_or_else(|| super::not_found(apex))?;
+    let text = || String::from_utf8_lossy(&zonefile::write::to_text(&zone.contents)).into_owned();
+    Format::of(matches).show(&Shown::of(zone), |_| text())
 }
 
 /// A zone. Its JSON is an interface: fields are added, and none is renamed.

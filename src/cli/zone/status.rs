@@ -12,7 +12,7 @@ use crate::cli::output::{self, Format};
 use crate::cli::style::{Painter, Style};
 use crate::cli::table::Table;
 use crate::cli::zones::Zones;
-use crate::cli::{Exit, complain, progress, table::Cell};
+use crate::cli::{Error, Outcome, progress, success_if, table::Cell};
 use signpost_control::compiler::apex;
 use signpost_control::dns_client::{QueryError, Question, Response};
 use signpost_dns::wire::header::Rcode;
@@ -59,33 +59,23 @@ pub(super) fn command() -> Command {
         .args(super::arguments())
 }
 
-pub(super) fn run(matches: &ArgMatches) -> Exit {
-    let (place, zones) = match super::gather(matches) {
-        Ok(gathered) => gathered,
-        Err(exit) => return exit,
-    };
+pub(super) fn run(matches: &ArgMatches) -> Outcome {
+    let (place, zones) = super::gather(matches)?;
     let given: Vec<SocketAddr> = matches.get_many("server").unwrap_or_default().copied().collect();
     let servers = if given.is_empty() { listed(&place, &zones, matches.get_one("port").copied()) } else { given };
     if servers.is_empty() {
-        complain("no address of a name server is known: give --server, or addresses in --nameserver");
-        return Exit::Usage;
+        let error = "no address of a name server is known: give --server, or addresses in --nameserver";
+        return Err(Error::Usage(error.to_owned()));
     }
     let apexes: Vec<&Name> = matches.get_many("apex").unwrap_or_default().collect();
     if let Some(unknown) = apexes.iter().find(|apex| zones.at(apex).is_none()) {
-        complain(format_args!("NotFound: there is no zone {unknown}; \"signpost zone list\" names all"));
-        return Exit::Failure;
+        return Err(super::not_found(unknown).into());
     }
-    let asked =
-        access::run(LIMIT, async { Ok(progress::during("asking name servers", ask(&zones, &apexes, &servers)).await) });
-    let rows = match asked {
-        Ok(rows) => rows,
-        Err(error) => return crate::cli::exit_of(Err(error)),
-    };
-    match Format::of(matches).show(&rows, |painter| table(&rows, &servers, painter)) {
-        Ok(()) if rows.iter().all(|row| row.in_step || row.ahead) => Exit::Success,
-        Ok(()) => Exit::Failure,
-        Err(error) => crate::cli::exit_of(Err(error)),
-    }
+    let rows = access::run(LIMIT, async {
+        Ok(progress::during("asking name servers", ask(&zones, &apexes, &servers)).await)
+    })?;
+    Format::of(matches).show(&rows, |painter| table(&rows, &servers, painter))?;
+    Ok(success_if(rows.iter().all(|row| row.in_step || row.ahead)))
 }
 
 /// The servers of the configuration, or those that the platform itself asks.
