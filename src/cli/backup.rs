@@ -46,12 +46,12 @@ pub(super) fn command() -> Command {
         .conflicts_with("check")
         .help("Asks the API, even if there is a data directory that no process uses");
     Command::new("backup")
-        .about("Writes all objects of the API into one file, from a running server or a stopped one")
+        .about("Write all objects of the API into one file, from a running or a stopped server")
         .after_help(
             "If <data-dir> holds a store that no process uses, it is read; else the API is asked, as an \
              administrator. The backup is one moment, and is read again before it takes its place. It holds no keys \
              and no tokens: keep <data-dir>/pki and the kubeconfigs beside it. What is damaged in the store is left out and named. \
-             Exit codes: 0 written (or whole), 1 not, or without damaged objects, 2 called wrongly.",
+             Exit codes: 0 written (or whole), 1 not, or without damaged objects, 2 invalid usage.",
         )
         .arg(file)
         .args([check, force, online])
@@ -62,13 +62,13 @@ pub(super) fn command() -> Command {
 /// `signpost restore`.
 pub(super) fn restore_command() -> Command {
     Command::new("restore")
-        .about("Makes the store of a data directory from a backup")
+        .about("Create the store of a data directory from a backup")
         .after_help(
             "The data directory must hold no store yet (move store.redb away); what else it holds, such as pki/, \
              stays. The backup is read whole before anything is made. Revisions go on a thousand million later than \
              the backup's, so that clients which saw later ones list anew, and the serials of zones go on later than any \
              that was given out since. Exit codes: 0 restored, 1 not, and \
-             nothing was changed, 2 called wrongly.",
+             nothing was changed, 2 invalid usage.",
         )
         .arg(file_argument().help("The backup"))
         .arg(output::argument())

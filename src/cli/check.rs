@@ -23,7 +23,7 @@ pub(super) fn command() -> Command {
         .action(ArgAction::SetTrue)
         .help("Prints the reference page of all settings instead (docs/configuration.md)");
     let config = Command::new("config")
-        .about("Reads the configuration as `serve` would, from the same flags, and says what is wrong")
+        .about("Check the configuration that `serve` would use with the same flags")
         .args([reference, output::argument()])
         .args(serve::arguments());
     let files = Arg::new("files")
@@ -41,16 +41,16 @@ pub(super) fn command() -> Command {
     let strict =
         Arg::new("strict").long("strict").action(ArgAction::SetTrue).help("Warnings count as errors for the exit code");
     let zone = Command::new("zone")
-        .about("Reads zone files and prints every finding as FILE:LINE:COLUMN: SEVERITY: MESSAGE")
+        .about("Check zone files and print every finding as FILE:LINE:COLUMN: SEVERITY: MESSAGE")
         .arg(origin)
         .arg(strict)
         .arg(output::argument())
         .arg(files);
     Command::new("check")
-        .about("Says what is wrong with a file before anything serves it")
+        .about("Check configuration, zone files, or the store before a server uses them")
         .after_help(
             "Exit codes: 0 nothing wrong (warnings may be there, but for --strict), 1 errors or faults found in a zone \
-             file, 2 called wrongly, or the configuration cannot be used.",
+             file, 2 invalid usage, or the configuration cannot be used.",
         )
         .subcommand_required(true)
         .arg_required_else_help(true)

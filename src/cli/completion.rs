@@ -80,7 +80,7 @@ fn fish_options(program: &Command) -> String {
 pub(super) fn command() -> Command {
     let shell = Arg::new("shell").required(true).value_parser(value_parser!(Shell)).help("The shell to print it for");
     Command::new("completion")
-        .about("Prints a completion script for a shell")
+        .about("Print a completion script for a shell")
         .after_help(
             "Those for bash, zsh and fish also complete the names of Routers, Routes and namespaces, which they ask the API for.\n\
              bash: signpost completion bash > /etc/bash_completion.d/signpost\n\

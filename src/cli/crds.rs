@@ -15,7 +15,7 @@ pub(super) fn command() -> Command {
         })
         .help("The platform's domain, for the rules that depend on it; without it they are left out");
     Command::new("crds")
-        .about("Prints our kinds as CustomResourceDefinitions for a Kubernetes cluster (1.31 or later), a YAML document each")
+        .about("Print the kinds as CustomResourceDefinitions for a Kubernetes cluster (1.31 or later), one YAML document each")
         .after_help("signpost crds --domain v3.rhcloud.com | kubectl apply --server-side -f -")
         .arg(domain)
 }

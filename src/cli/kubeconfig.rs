@@ -37,7 +37,7 @@ pub(super) fn command() -> Command {
         .value_hint(ValueHint::FilePath)
         .help("Writes a file with mode 0600 instead of printing");
     Command::new("kubeconfig")
-        .about("Makes a credential for a user and prints a kubeconfig with it")
+        .about("Create a credential for a user and print a kubeconfig with it")
         .after_help(
             "Each call makes a further token (or client certificate): secrets are kept nowhere, so an old one cannot be \
              printed again. \"signpost user list\" shows all, \"signpost user revoke NAME --credential ID\" takes one away.",

@@ -23,10 +23,10 @@ pub(super) fn command() -> Command {
         .conflicts_with("dir")
         .help("Prints the reference page of all commands instead (docs/cli.md)");
     Command::new("man")
-        .about("Prints the manual page, or writes those of all commands")
+        .about("Print the manual page, or write the pages of all commands")
         .after_help(
             "signpost man | man -l -\nsignpost man --dir /usr/local/share/man/man1\n\nExit codes: 0 written, 1 a \
-             file cannot be written, 2 called wrongly.",
+             file cannot be written, 2 invalid usage.",
         )
         .args([dir, markdown])
 }

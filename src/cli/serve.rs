@@ -13,7 +13,7 @@ use crate::daemon::{self, configuration};
 
 pub(super) fn command() -> Command {
     Command::new("serve")
-        .about("Runs the server in the foreground: API, scheduler, DNS and admin, or some of these roles")
+        .about("Run the server in the foreground: API, scheduler, DNS and admin, or some of these roles")
         .after_help(
             "SIGTERM and SIGINT end it, SIGHUP reads configuration and zone files again. docs/configuration.md says more of \
              each setting. Exit codes: 0 ended as asked, 1 it could not start or go on, 2 the configuration cannot be used.",

@@ -38,11 +38,11 @@ pub(super) fn command() -> Command {
     let weight =
         several("set-weight", "ROUTER=N", "Gives a Router another weight, 0 to 1000 (repeats)").value_parser(weight);
     Command::new("simulate")
-        .about("Says which routes would go where if Routers came, went or were others; touches nothing")
+        .about("Simulate adding, changing, or removing Routers (makes no changes)")
         .after_help(
             "The changes are made in this order: --add, --set-weight, --cordon, --uncordon, --drain, --remove. --strategy says by which \
              strategy, else it is the platform's. Routes that have a Router leave it only if that is drained or removed, as on the platform. Exit codes: 0 foretold, 1 something is refused or not there, or the API \
-             does not answer, 2 called wrongly.",
+             does not answer, 2 invalid usage.",
         )
         .arg(add)
         .arg(weight)

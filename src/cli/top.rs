@@ -47,11 +47,11 @@ pub(super) fn command() -> Command {
         .conflicts_with("once")
         .help("Ends after so many turns");
     Command::new("top")
-        .about("Shows queries a second by shard, response code and transport, as they come")
+        .about("Show queries per second by shard, response code, and transport")
         .after_help(
             "On a terminal the screen is drawn anew at each interval, until Ctrl-C; elsewhere a line a turn is \
              printed, or with -o json and -o yaml a document a turn. Give --admin once for each process; their \
-             numbers are added. Exit codes: 0 ended as asked, 1 no process answers, 2 called wrongly.",
+             numbers are added. Exit codes: 0 ended as asked, 1 no process answers, 2 invalid usage.",
         )
         .args(scrape::arguments())
         .args(serve::arguments_of(&["data-dir"]))

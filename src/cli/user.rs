@@ -67,13 +67,13 @@ pub(super) fn command() -> Command {
         .conflicts_with_all(["certificate", "ttl"])
         .help("Only enters the user; \"signpost kubeconfig --user NAME\" makes a credential later");
     let add = Command::new("add")
-        .about("Enters a user and prints a bearer token, which is kept nowhere; or a client certificate with its key")
+        .about("Add a user and print a bearer token, which is not stored, or a client certificate with its key")
         .arg(name())
         .args([role, namespace, group, none])
         .args(credential_arguments())
         .args(serve::arguments_of(KEYS));
     let list = Command::new("list")
-        .about("Prints all users and their credentials")
+        .about("List users and their credentials")
         .arg(output::argument())
         .args(serve::arguments_of(KEYS));
     let credential = Arg::new("credential")
@@ -81,7 +81,7 @@ pub(super) fn command() -> Command {
         .value_name("ID")
         .help("Only the credential whose ID in \"signpost user list\" begins so");
     let revoke = Command::new("revoke")
-        .about("Takes a user's access away: every token, and every client certificate made until now")
+        .about("Revoke a user's access: all tokens, and all client certificates issued so far")
         .after_help(
             "A running server notices within a second; watches that are open end. One of the platform's own users \
              (signpost:admin, system:signpost:…) gets a new token and kubeconfig at the next start.",
@@ -90,7 +90,7 @@ pub(super) fn command() -> Command {
         .arg(credential)
         .args(serve::arguments_of(KEYS));
     Command::new("user")
-        .about("Says who may come into the API")
+        .about("Manage API users and their credentials")
         .subcommand_required(true)
         .arg_required_else_help(true)
         .subcommands([add, list, revoke])

@@ -8,7 +8,9 @@ use super::output::{self, Format};
 use signpost_api::v1alpha1;
 
 pub(super) fn command() -> Command {
-    Command::new("version").about("Prints the version of the program and of the API it serves").arg(output::argument())
+    Command::new("version")
+        .about("Print the version of the program and of the API that it serves")
+        .arg(output::argument())
 }
 
 /// Its JSON is an interface: fields are added, and none is renamed.

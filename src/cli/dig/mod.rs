@@ -42,13 +42,13 @@ pub(super) fn command() -> Command {
     let tcp = Arg::new("tcp").long("tcp").action(ArgAction::SetTrue).help("Asks over TCP");
     let only = Arg::new("answer-only").long("answer-only").action(ArgAction::SetTrue).help("Does not ask the API why");
     Command::new("dig")
-        .about("Asks a name server, and says why it answers so: which zone, which wildcard, which objects")
+        .about("Query a name server and explain the response: the zone, the wildcard, and the objects")
         .override_usage("signpost dig [OPTIONS] [@SERVER] <NAME> [TYPE]")
         .after_help(
             "Without @SERVER the first address of --dns-listen is asked; a server that is named without a port, at \
              port 53. The API tells the domain and the name servers; give the same --zones as they have. Exit codes: 0 \
-             answered and explained, whatever the answer; 1 the server or the API does not answer; 2 called \
-             wrongly.",
+             answered and explained, whatever the answer; 1 the server or the API does not answer; 2 invalid \
+             usage.",
         )
         .arg(words)
         .args([dnssec, tcp, only])

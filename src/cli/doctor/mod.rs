@@ -107,15 +107,14 @@ pub(super) fn command() -> Command {
         Arg::new("strict").long("strict").action(ArgAction::SetTrue).help("Warnings count as errors for the exit code");
     Command::new("doctor")
         .about(
-            "Asks public name servers the way to the platform's domain as a resolver does, and says what is wrong, with the \
-             records to add",
+            "Check DNS delegation from the root by queries to public name servers, and print the records to add",
         )
         .after_help(
             "Without --parent or --root it asks public name servers, from the root of the Internet down to the parent's, and with \
              --name the system's resolver as well. Looks at the parent's delegation and glue, addresses, UDP and TCP, EDNS, authority, equal serials, \
              recursion, transfers and the shards' wildcards; with --name at a custom host. It changes nothing. \
              docs/delegate.md explains each finding. Exit codes: 0 no errors (warnings may be there, but for \
-             --strict), 1 errors found, 2 called wrongly.",
+             --strict), 1 errors found, 2 invalid usage.",
         )
         .args([parent, root, port, name, target, resolver, shard, timeout, private, strict, output::argument()])
         .args(serve::arguments_of(KEYS))

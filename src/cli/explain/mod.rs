@@ -33,17 +33,17 @@ pub(super) fn command() -> Command {
     let why_not =
         Arg::new("why-not").long("why-not").value_name("ROUTER").help("Says why the route is not on this Router, too");
     let route = Command::new("route")
-        .about("Says why a route is on its Router, why not on another one, or why on none")
+        .about("Explain why a Route is on its Router, not on another one, or on none")
         .after_help(
             "Names of the route at which a name server is, or which a zone file hides, are told of: give the same --zones as the \
-             name servers have. Exit codes: 0 explained, 1 there is no such Route or Router or the API does not answer, 2 called wrongly.",
+             name servers have. Exit codes: 0 explained, 1 there is no such Route or Router or the API does not answer, 2 invalid usage.",
         )
         .arg(access::route_argument())
         .args([why_not, access::namespace_argument(), output::argument()])
         .args(serve::arguments_of(KEYS))
         .arg(access::context_argument());
     Command::new("explain")
-        .about("Says why things are as they are")
+        .about("Explain scheduling decisions")
         .subcommand_required(true)
         .arg_required_else_help(true)
         .subcommand(route)

@@ -44,7 +44,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 const WAIT_SECONDS: &str = "30";
 
 const EXIT_CODES: &str = "What is foretold is by the platform's settings, as the API tells them; flags and --config win. Exit codes: 0 done (or \
-     would be), 1 it cannot be done or the API does not answer, 2 called wrongly.";
+     would be), 1 it cannot be done or the API does not answer, 2 invalid usage.";
 
 pub(super) fn move_command() -> Command {
     let route = access::route_argument();
@@ -56,26 +56,28 @@ pub(super) fn move_command() -> Command {
         .value_parser(clap::value_parser!(u64).range(0..=3600))
         .help("How long to wait until it is there; 0: not at all");
     let route = Command::new("route")
-        .about("Moves a route to another Router; its alias switches at once, and its old name leads to the new one")
+        .about(
+            "Move a Route to another Router (its alias switches immediately, and its former name leads to the new one)",
+        )
         .after_help(EXIT_CODES)
         .args([route, to, wait, access::namespace_argument()])
         .args(common());
-    group("move", "Moves things to another place", route)
+    group("move", "Move a Route to another Router", route)
 }
 
 pub(super) fn drain_command() -> Command {
     let router = Command::new("router")
-        .about("Moves all routes of a Router to others, at the pace of drain-rate; no new ones come to it")
+        .about("Move all Routes of a Router to others at the rate of drain-rate, and keep new Routes away")
         .after_help(EXIT_CODES)
         .arg(router_argument())
         .arg(confirm::argument())
         .args(common());
-    group("drain", "Empties things", router)
+    group("drain", "Drain a Router", router)
 }
 
 pub(super) fn cordon_command() -> Command {
     Command::new("cordon")
-        .about("Keeps new routes from a Router; those that it has stay")
+        .about("Mark a Router as unschedulable (its Routes stay)")
         .after_help(EXIT_CODES)
         .arg(router_argument())
         .args(common())
@@ -83,7 +85,7 @@ pub(super) fn cordon_command() -> Command {
 
 pub(super) fn uncordon_command() -> Command {
     Command::new("uncordon")
-        .about("Lets a Router have routes again, after cordon or drain; those that have left do not come back")
+        .about("Mark a Router as schedulable (Routes that moved away do not return)")
         .after_help(EXIT_CODES)
         .arg(router_argument())
         .args(common())

@@ -37,10 +37,10 @@ pub(super) fn command() -> Command {
         })
         .help("Over how long queries are counted; 0 leaves the count out");
     Command::new("status")
-        .about("Says in one screen how the platform stands: API, leader, processes, zones, queries, and what is wrong")
+        .about("Show the state of the platform: API, leader, processes, zones, queries, and problems")
         .after_help(
             "Give --admin once for each process. Exit codes: 0 the API and all processes answer and are ready, and every shard \
-             has an active address (there may be warnings), 1 one does not, or there is an outage, 2 called wrongly.",
+             has an active address (there may be warnings), 1 one does not, or there is an outage, 2 invalid usage.",
         )
         .args(scrape::arguments())
         .arg(interval)

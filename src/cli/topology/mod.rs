@@ -42,11 +42,11 @@ pub(super) fn command() -> Command {
         .default_value("200")
         .help("About how many lines or nodes it may have; 0 names every route");
     Command::new("topology")
-        .about("Draws which namespaces' routes are on which shards, and the shards' addresses")
+        .about("Draw the namespaces, their Routes by shard, and the shards' addresses")
         .after_help(
             "Of all namespaces, unless one is named. Where there are more routes than --size has room for, they are \
              counted by namespace and shard. -o json and -o yaml always tell of all. Exit codes: 0 drawn, 1 the API \
-             does not answer, 2 called wrongly.\n\nsignpost topology --format dot | dot -Tsvg > topology.svg",
+             does not answer, 2 invalid usage.\n\nsignpost topology --format dot | dot -Tsvg > topology.svg",
         )
         .args([format, filter, size])
         .arg(access::namespace_argument().help("Only routes of this namespace"))

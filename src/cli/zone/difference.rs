@@ -34,11 +34,11 @@ pub(super) fn command() -> Command {
         .action(ArgAction::SetTrue)
         .help("Two SOA records that differ in their serial alone are no difference");
     Command::new("diff")
-        .about("Prints what differs between two zone files, or between a zone file and the zone as it is now")
+        .about("Print the differences between two zone files, or between a zone file and the current zone")
         .override_usage("signpost zone diff [OPTIONS] <BEFORE> [AFTER]")
         .after_help(
             "The order of records, and how they are written, do not count. Exit codes: 0 no difference, 1 there are \
-             differences, 2 they cannot be compared or the command was called wrongly.",
+             differences, 2 they cannot be compared, or invalid usage.",
         )
         .arg(files)
         .args([origin, serial])

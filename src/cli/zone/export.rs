@@ -21,10 +21,10 @@ pub(super) fn command() -> Command {
         .value_parser(ValueParser::path_buf())
         .value_hint(ValueHint::DirPath);
     Command::new("export")
-        .about("Writes zones as master files: those made from the API's objects, and those of --zones")
+        .about("Write zones as zone files: those compiled from the API's objects, and those of --zones")
         .after_help(
             "Exit codes: 0 written, 1 the API does not answer, a zone file has errors or a file cannot be written, 2 \
-             called wrongly.",
+             invalid usage.",
         )
         .arg(out)
         .args(super::arguments())

@@ -12,10 +12,10 @@ use signpost_control::compiler::apex;
 
 pub(super) fn command() -> Command {
     Command::new("list")
-        .about("Lists zones: what they are made of, their serials, and how many records they have")
+        .about("List zones with their sources, serials, and numbers of records")
         .after_help(
             "A serial in parentheses is not given out yet. Exit codes: 0 listed, 1 the API does not answer or a zone \
-             file has errors, 2 called wrongly.",
+             file has errors, 2 invalid usage.",
         )
         .arg(output::argument())
         .args(super::arguments())

@@ -17,7 +17,7 @@ use signpost_dns::wire::Name;
 
 pub(super) fn command() -> Command {
     Command::new("zone")
-        .about("Looks at zones")
+        .about("List, show, compare, and export zones")
         .after_help(
             "The zones are those made from the API's objects, and those of --zones; with --zones and no --kubeconfig \
              no API is asked. The API tells the domain and the name servers; what the zone file of the domain adds, \

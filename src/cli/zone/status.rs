@@ -47,11 +47,11 @@ pub(super) fn command() -> Command {
         .value_parser(value_parser!(u16))
         .help("Port of the servers [default: 53 of --nameserver, else that by which the platform asks them]");
     Command::new("status")
-        .about("Asks the name servers which serial of each zone they have, and compares")
+        .about("Query the serial of each zone from the name servers, and compare")
         .after_help(
             "A server that is ahead is well: it has heard of a change after the objects were read here, or took a serial of its \
              own while it waited for the API's. Exit codes: 0 all have the serial that the zone has by the API's objects, or \
-             are ahead of it, 1 one is behind or does not answer, or the API does not answer, 2 called wrongly.",
+             are ahead of it, 1 one is behind or does not answer, or the API does not answer, 2 invalid usage.",
         )
         .arg(super::apex_argument().num_args(0..).help("Only these zones"))
         .args([server, port])
