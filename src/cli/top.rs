@@ -14,6 +14,7 @@ use super::output::{self, Format};
 use super::rates::{Rates, largest, number};
 use super::scrape::{self, Admin, Scrape, Target};
 use super::style::{Painter, Style, harmless};
+use super::table::{Cell, Facts, Table};
 use super::{Exit, Outcome, access, print, serve};
 
 /// Longest time between two turns, in seconds.
@@ -22,10 +23,6 @@ const INTERVAL_MAX: f64 = 3_600.0;
 const EVER: Duration = Duration::from_secs(10 * 365 * 86_400);
 /// Lines of a terminal that does not say how many it has.
 const LINES_ASSUMED: usize = 24;
-/// Columns of such a terminal.
-const COLUMNS_ASSUMED: usize = 80;
-/// Lines that are not zones: heading, totals, processes' faults, blanks.
-const LINES_OF_FRAME: usize = 10;
 /// Octets of the longest bar.
 const BAR: usize = 30;
 
@@ -127,14 +124,14 @@ impl Watch {
     fn show(&self, turn: &Turn) {
         let painter = Painter::of_stdout();
         if self.screen {
-            let size = terminal_size::terminal_size();
-            let (columns, lines) =
-                size.map_or((COLUMNS_ASSUMED, LINES_ASSUMED), |(width, height)| (width.0.into(), height.0.into()));
-            print(&format!("\x1b[H\x1b[2J{}", turn.page(lines, columns, painter)));
+            let lines = terminal_size::terminal_size().map_or(LINES_ASSUMED, |(_, height)| height.0.into());
+            // A line that wraps does not push the heading off the screen.
+            let page: Vec<String> = turn.page(lines, painter).lines().take(lines - 1).map(str::to_owned).collect();
+            print(&format!("\x1b[H\x1b[2J{}", page.join("\n")));
             return;
         }
         let text = self.format.render(turn, || match self.once {
-            true => turn.page(usize::MAX, usize::MAX, painter),
+            true => turn.page(usize::MAX, painter),
             false => turn.line(),
         });
         print(&if self.format == Format::Yaml { format!("---\n{text}") } else { text });
@@ -203,56 +200,45 @@ impl Turn {
         parts.join(" ") + "\n"
     }
 
-    /// The screen, in at most so many lines and columns.
-    fn page(&self, lines: usize, columns: usize, painter: Painter) -> String {
+    /// Returns the screen, in at most so many lines.
+    fn page(&self, lines: usize, painter: Painter) -> String {
         let Rates { queries, unbound, dropped, rate_limited, rcodes, transports, zones } = &self.rates;
-        let share = |rates| -> String {
+        let share = |rates| {
             let parts = largest(rates).into_iter().map(|(name, rate)| format!("{name} {}", number(rate)));
             let parts: Vec<String> = parts.collect();
-            if parts.is_empty() { "-".to_owned() } else { parts.join("   ") }
+            Cell::or_dash((!parts.is_empty()).then(|| parts.join(", ")))
         };
-        let heading = |name: &str| painter.paint(Style::Strong, &format!("{name:<12}"));
+        let mut facts = Facts::default();
         let plural = if self.processes == 1 { "" } else { "es" };
-        let mut page: Vec<String> = vec![
-            format!("{}{} queries/s of {} process{plural}", heading("queries"), number(*queries), self.processes),
-            format!("{}{}", heading("codes"), cut(&share(rcodes), columns.saturating_sub(12))),
-            format!("{}{}", heading("transports"), cut(&share(transports), columns.saturating_sub(12))),
-        ];
+        facts.add("queries", format!("{} per second of {} process{plural}", number(*queries), self.processes));
+        facts.add("codes", share(rcodes));
+        facts.add("transports", share(transports));
         if *dropped > 0.0 || *rate_limited > 0.0 {
-            let text = format!("{} dropped/s   {} over the rate limit/s", number(*dropped), number(*rate_limited));
-            page.push(format!("{}{}", heading("held back"), painter.paint(Style::Warning, &text)));
+            let text = format!("{} dropped, {} over the rate limit", number(*dropped), number(*rate_limited));
+            facts.add("held back", Cell::styled(Style::Warning, text));
         }
         if *unbound > 0.0 {
-            page.push(format!(
-                "{}{} for names without a Route (signpost zone unbound)",
-                heading("unbound"),
-                number(*unbound)
-            ));
+            facts.add("unbound", format!("{} for names without a Route (signpost zone unbound)", number(*unbound)));
         }
-        page.extend(self.errors.iter().map(|error| painter.paint(Style::Bad, &cut(&harmless(error), columns))));
-        page.push(String::new());
+        self.errors.iter().for_each(|error| facts.add("error", Cell::styled(Style::Bad, error.as_str())));
+        let mut page = facts.text(painter) + "\n";
         let zones = largest(zones);
-        let room = lines.saturating_sub(LINES_OF_FRAME.max(page.len() + 3));
+        // Beside the zones: the heading, the line about the others, and the cursor's.
+        let room = lines.saturating_sub(page.lines().count() + 3).max(1);
         let shown = &zones[..zones.len().min(room)];
-        let width = shown.iter().map(|(zone, _)| zone.chars().count()).max().unwrap_or(0).max(4);
-        page.push(painter.paint(Style::Strong, &format!("{:<width$}   {:>10}", "ZONE", "QUERIES/S")));
         let most = shown.first().map_or(1.0, |(_, rate)| *rate);
+        let mut table = Table::new(["ZONE", "QUERIES/S", ""]);
         for (zone, rate) in shown {
             let bar = "▇".repeat(((rate / most) * BAR as f64).round() as usize);
-            let line = format!("{:<width$}   {:>10}   {bar}", harmless(zone), number(*rate));
-            page.push(cut(&line, columns));
+            table.row([Cell::from(*zone), number(*rate).into(), bar.into()]);
         }
+        page += &table.text(painter);
         if zones.len() > shown.len() {
             let rest: f64 = zones[shown.len()..].iter().map(|(_, rate)| rate).sum();
-            page.push(format!("and {} more zones with {} queries/s", zones.len() - shown.len(), number(rest)));
+            page += &format!("and {} more zones with {} queries/s\n", zones.len() - shown.len(), number(rest));
         }
-        page.join("\n") + "\n"
+        page
     }
-}
-
-/// The first so many characters.
-fn cut(text: &str, columns: usize) -> String {
-    text.chars().take(columns).collect()
 }
 
 #[cfg(test)]
@@ -288,25 +274,24 @@ mod tests {
 
     #[test]
     fn a_page_fits_its_screen() {
-        let page = turn(3).page(usize::MAX, usize::MAX, Painter::PLAIN);
         let expected = "\
-queries     120.5 queries/s of 2 processes
-codes       NOERROR 100.0   NXDOMAIN 20.5
-transports  udp 120.0   tcp 0.50
-held back   0 dropped/s   3.00 over the rate limit/s
-unbound     0.25 for names without a Route (signpost zone unbound)
-http://x does not answer: refused (--admin)
+queries      120.5 per second of 2 processes
+codes        NOERROR 100.0, NXDOMAIN 20.5
+transports   udp 120.0, tcp 0.50
+held back    0 dropped, 3.00 over the rate limit
+unbound      0.25 for names without a Route (signpost zone unbound)
+error        http://x does not answer: refused (--admin)
 
-ZONE                  QUERIES/S
-shard2.v3.example.         4.00   ▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇
-shard1.v3.example.         2.00   ▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇
-shard0.v3.example.            0   
+ZONE                 QUERIES/S
+shard2.v3.example.   4.00        ▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇
+shard1.v3.example.   2.00        ▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇
+shard0.v3.example.   0
 ";
-        assert_eq!(page, expected);
-        for (lines, columns) in [(24, 80), (12, 40), (5, 20)] {
-            let page = turn(100).page(lines, columns, Painter::PLAIN);
-            assert!(page.lines().count() <= lines.max(10), "{lines}: {page}");
-            assert!(page.lines().skip(7).all(|line| line.chars().count() <= columns.max(40)), "{columns}: {page}");
+        assert_eq!(turn(3).page(usize::MAX, Painter::PLAIN), expected);
+        for (lines, columns) in [(24, 80), (40, 60)] {
+            let page = turn(100).page(lines, Painter::of_width(columns));
+            assert!(page.lines().count() < lines, "{lines}: {page}");
+            assert!(page.lines().all(|line| line.chars().count() <= columns), "{columns}: {page}");
             assert!(page.contains("more zones with"), "{page}");
         }
     }

@@ -92,7 +92,7 @@ process     http://127.0.0.1:9453 ready: api, scheduler (leading), dns; version 
   queries   120.0/s: NOERROR 75%, NXDOMAIN 25%
   brake     nothing is held
 routers     2: 1 active, 1 cordoned
-routes      3: 2 scheduled, 1 waiting
+routes      3: 2 placed, 1 waiting
 ledger      1 zones
 warnings    3
 
@@ -103,7 +103,7 @@ warnings    3
     assert_eq!(report.text(Painter::PLAIN), expected);
     assert!(report.healthy);
     let json = serde_json::to_value(&report).expect("plain data");
-    assert_eq!((&json["routes"]["scheduled"], &json["processes"][0]["zones"]), (&json!(2), &json!(5)));
+    assert_eq!((&json["routes"]["placed"], &json["processes"][0]["zones"]), (&json!(2), &json!(5)));
 }
 
 #[test]
