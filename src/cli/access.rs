@@ -16,7 +16,7 @@ use kube::config::Kubeconfig;
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 
-use super::{Error, serve};
+use super::{Error, option, serve};
 use crate::config::{self, Settings};
 use signpost_control::client;
 use signpost_control::client::reflector::ObjectKey;
@@ -32,7 +32,7 @@ const PAGE_SIZE: u32 = 500;
 
 /// `--context`.
 pub(super) fn context_argument() -> Arg {
-    Arg::new("context").long("context").value_name("NAME").help("Context of the kubeconfig instead of its current one")
+    option("context", "NAME").help("Context of the kubeconfig instead of its current one")
 }
 
 /// `--config`, `--kubeconfig`, `--data-dir` and `--context`.

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::builder::ValueParser;
-use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
+use clap::{Arg, ArgMatches, Command, ValueHint};
 use http_body_util::BodyExt as _;
 use kube::client::Body;
 use serde::Serialize;
@@ -19,7 +19,7 @@ use super::access::{self, Place, Trouble};
 use super::output::{self, Format};
 use super::style::Painter;
 use super::table::Facts;
-use super::{Error, Exit, Outcome, note, progress, serve};
+use super::{Error, Exit, Outcome, note, progress, serve, switch};
 
 use crate::config;
 use crate::daemon::restored;
@@ -31,18 +31,9 @@ const LIMIT: Duration = Duration::from_secs(3_600);
 
 pub(super) fn command() -> Command {
     let file = file_argument().help("Where to write it, with mode 0600; with --check, the backup to check");
-    let check = Arg::new("check")
-        .long("check")
-        .action(ArgAction::SetTrue)
-        .help("Reads a backup and says whether it is whole, and makes none");
-    let force = Arg::new("force")
-        .long("force")
-        .action(ArgAction::SetTrue)
-        .conflicts_with("check")
-        .help("Replaces FILE if it is there");
-    let online = Arg::new("online")
-        .long("online")
-        .action(ArgAction::SetTrue)
+    let check = switch("check").help("Reads a backup and says whether it is whole, and makes none");
+    let force = switch("force").conflicts_with("check").help("Replaces FILE if it is there");
+    let online = switch("online")
         .conflicts_with("check")
         .help("Asks the API, even if there is a data directory that no process uses");
     Command::new("backup")
@@ -220,10 +211,8 @@ struct Report {
     /// Objects that were damaged in the store, and are not in the backup, by key.
     damaged: Vec<String>,
     /// Where it was restored to.
-    #[serde(skip_serializing_if = "Option::is_none")]
     data_dir: Option<String>,
     /// With which revision the restored store begins.
-    #[serde(skip_serializing_if = "Option::is_none")]
     first_revision: Option<u64>,
 }
 
@@ -274,7 +263,8 @@ left out   /signpost.dev/routes/a/b: damaged in the store
 restored   to data, which goes on with revision 1000000042
 ";
         assert_eq!(report.text(Painter::PLAIN), expected);
-        let json = serde_json::to_value(Report::new(Path::new("b"), &summary, None)).expect("plain data");
+        let json = Format::Json.render(&Report::new(Path::new("b"), &summary, None), String::new);
+        let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
         assert_eq!(
             json,
             serde_json::json!({"file": "b", "revision": 42, "objects": 7, "damaged": ["/signpost.dev/routes/a/b"]})

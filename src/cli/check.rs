@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::builder::ValueParser;
-use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
+use clap::{Arg, ArgMatches, Command, ValueHint};
 use serde::Serialize;
 
 use super::output::{self, Format};
-use super::{Exit, Outcome, check_store, complain, print, serve, success_if};
+use super::{Exit, Outcome, check_store, complain, option, print, serve, success_if, switch};
 use crate::config::{layers, reference};
 use crate::daemon::configuration;
 use signpost_dns::wire::Name;
@@ -18,10 +18,8 @@ use signpost_dns::zonefile::include::{FolderIncludes, read_file};
 use signpost_dns::zonefile::{Finding, Scrutiny, Severity, read_zone_with};
 
 pub(super) fn command() -> Command {
-    let reference = Arg::new("reference")
-        .long("reference")
-        .action(ArgAction::SetTrue)
-        .help("Prints the reference page of all settings instead (docs/configuration.md)");
+    let reference =
+        switch("reference").help("Prints the reference page of all settings instead (docs/configuration.md)");
     let config = Command::new("config")
         .about("Check the configuration that `serve` would use with the same flags")
         .args([reference, output::argument()])
@@ -33,13 +31,10 @@ pub(super) fn command() -> Command {
         .help("Master files; the first origin of each is its name without .zone")
         .value_parser(ValueParser::path_buf())
         .value_hint(ValueHint::FilePath);
-    let origin = Arg::new("origin")
-        .long("origin")
-        .value_name("NAME")
+    let origin = option("origin", "NAME")
         .help("The first origin instead of the file's name")
         .value_parser(|text: &str| text.parse::<Name>().map_err(|error| error.to_string()));
-    let strict =
-        Arg::new("strict").long("strict").action(ArgAction::SetTrue).help("Warnings count as errors for the exit code");
+    let strict = switch("strict").help("Warnings count as errors for the exit code");
     let zone = Command::new("zone")
         .about("Check zone files and print every finding as FILE:LINE:COLUMN: SEVERITY: MESSAGE")
         .arg(origin)
@@ -73,10 +68,8 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
 struct File {
     file: String,
     /// Why the file cannot be read.
-    #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
     /// The zone, if the file is one that can be served.
-    #[serde(skip_serializing_if = "Option::is_none")]
     zone: Option<Zone>,
     findings: Vec<Found>,
 }

@@ -5,33 +5,27 @@ use std::io::BufReader;
 use std::path::PathBuf;
 
 use clap::builder::ValueParser;
-use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
+use clap::{ArgAction, ArgMatches, Command, ValueHint};
 use serde::Serialize;
 
 use super::output::{self, Format};
 use super::style::Painter;
 use super::table::Facts;
-use super::{Outcome, serve, success_if};
+use super::{Outcome, option, serve, success_if};
 use crate::config;
 use signpost_apiserver::registry;
 use signpost_apiserver::store::repair::Offline;
 use signpost_apiserver::store::{Key, Write, backup};
 
 pub(super) fn command() -> Command {
-    let drop = Arg::new("drop")
-        .long("drop")
-        .value_name("KEY")
+    let drop = option("drop", "KEY")
         .action(ArgAction::Append)
         .help("Delete the damaged value under this key; may be repeated");
-    let restore = Arg::new("restore")
-        .long("restore")
-        .value_name("KEY")
+    let restore = option("restore", "KEY")
         .action(ArgAction::Append)
         .requires("from")
         .help("Replace the damaged value under this key with the one in the backup; may be repeated");
-    let from = Arg::new("from")
-        .long("from")
-        .value_name("BACKUP")
+    let from = option("from", "BACKUP")
         .value_parser(ValueParser::path_buf())
         .value_hint(ValueHint::FilePath)
         .help("The backup that --restore reads");
@@ -67,10 +61,8 @@ struct Report {
 struct Damaged {
     key: String,
     /// Its kind, if it is an object.
-    #[serde(skip_serializing_if = "Option::is_none")]
     kind: Option<&'static str>,
     /// `namespace/name` or `name`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     object: Option<String>,
     revision: u64,
 }

@@ -1,15 +1,13 @@
 //! `signpost crds`: our kinds as CustomResourceDefinitions, for a Kubernetes cluster that is to serve them itself.
 
-use clap::{Arg, ArgMatches, Command};
+use clap::{ArgMatches, Command};
 
-use super::{Exit, Outcome, print};
+use super::{Exit, Outcome, option, print};
 use signpost_api::names;
 use signpost_apiserver::registry::crd;
 
 pub(super) fn command() -> Command {
-    let domain = Arg::new("domain")
-        .long("domain")
-        .value_name("NAME")
+    let domain = option("domain", "NAME")
         .value_parser(|text: &str| {
             names::check_zone(text).map(|()| text.to_ascii_lowercase()).map_err(|error| error.to_string())
         })

@@ -6,33 +6,25 @@ use clap::builder::ValueParser;
 use clap::{Arg, ArgMatches, Command, ValueHint};
 
 use super::user::{self, Made};
-use super::{Exit, Outcome, note, print, serve};
+use super::{Exit, Outcome, note, option, print, serve};
 use signpost_runtime::tls::files;
 use signpost_runtime::tls::kubeconfig::{self, Contents, Secret};
 
 pub(super) fn command() -> Command {
-    let user = Arg::new("user")
-        .long("user")
-        .value_name("NAME")
-        .required(true)
-        .help("A user whom \"signpost user add\" has entered");
+    let user = option("user", "NAME").required(true).help("A user whom \"signpost user add\" has entered");
     let namespace = Arg::new("namespace")
         .long("namespace")
         .short('n')
         .value_name("NAME")
         .help("Namespace of commands that name none");
-    let server = Arg::new("server")
-        .long("server")
-        .value_name("URL")
+    let server = option("server", "URL")
         .value_parser(|url: &str| {
             let good = url.strip_prefix("https://").is_some_and(|rest| !rest.is_empty());
             // kubectl sends no token over plain HTTP.
             if good { Ok(url.to_owned()) } else { Err("must be an https URL") }
         })
         .help("Where the API is reached [default: what the administrator's kubeconfig says]");
-    let out = Arg::new("out")
-        .long("out")
-        .value_name("FILE")
+    let out = option("out", "FILE")
         .value_parser(ValueParser::path_buf())
         .value_hint(ValueHint::FilePath)
         .help("Writes a file with mode 0600 instead of printing");

@@ -4,22 +4,15 @@
 use std::path::{Path, PathBuf};
 
 use clap::builder::ValueParser;
-use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
+use clap::{ArgMatches, Command, ValueHint};
 
-use super::{Exit, Outcome, print, reference};
+use super::{Exit, Outcome, option, print, reference, switch};
 
 pub(super) fn command() -> Command {
-    let dir = Arg::new("dir")
-        .long("dir")
-        .value_name("DIR")
-        .value_parser(ValueParser::path_buf())
-        .value_hint(ValueHint::DirPath)
-        .help(
-            "Folder to write a page for each command into, made if it is not there; without it signpost(1) is printed",
-        );
-    let markdown = Arg::new("markdown")
-        .long("markdown")
-        .action(ArgAction::SetTrue)
+    let dir = option("dir", "DIR").value_parser(ValueParser::path_buf()).value_hint(ValueHint::DirPath).help(
+        "Folder to write a page for each command into, made if it is not there; without it signpost(1) is printed",
+    );
+    let markdown = switch("markdown")
         .conflicts_with("dir")
         .help("Prints the reference page of all commands instead (docs/cli.md)");
     Command::new("man")

@@ -45,7 +45,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue};
-use clap::{ArgMatches, Command};
+use clap::{Arg, ArgAction, ArgMatches, Command};
 
 /// How a command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -181,6 +181,16 @@ fn command() -> Command {
         .subcommand_required(true)
         .arg_required_else_help(true)
         .subcommands(COMMANDS.iter().map(|entry| (entry.command)()))
+}
+
+/// A flag `--name` without a value.
+fn switch(name: &'static str) -> Arg {
+    Arg::new(name).long(name).action(ArgAction::SetTrue)
+}
+
+/// A flag `--name` with a value.
+fn option(name: &'static str, value_name: &'static str) -> Arg {
+    Arg::new(name).long(name).value_name(value_name)
 }
 
 /// Prints to standard output. A reader that has gone (`| head`) ends the program quietly, as other tools do; output that

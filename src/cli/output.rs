@@ -5,6 +5,7 @@
 use clap::builder::PossibleValue;
 use clap::{Arg, ArgMatches};
 use serde::Serialize;
+use serde_json::Value;
 
 use super::style::Painter;
 use super::{Exit, Outcome, print};
@@ -48,7 +49,7 @@ impl Format {
             return table();
         }
         // YAML by way of JSON, so that both say the same.
-        let value = serde_json::to_value(value).expect("reports are plain data");
+        let value = without_nulls(serde_json::to_value(value).expect("reports are plain data"));
         let text = match self {
             Format::Yaml => serde_saphyr::to_string(&value).expect("JSON is YAML"),
             _ => serde_json::to_string_pretty(&value).expect("a value is JSON"),
@@ -63,19 +64,32 @@ impl Format {
     }
 }
 
+/// Removes the members of objects that are absent in a report.
+fn without_nulls(value: Value) -> Value {
+    match value {
+        Value::Object(members) => {
+            let present = members.into_iter().filter(|(_, value)| !value.is_null());
+            present.map(|(name, value)| (name, without_nulls(value))).collect()
+        }
+        Value::Array(items) => items.into_iter().map(without_nulls).collect(),
+        value => value,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     #[test]
     fn the_formats_say_the_same() {
-        let value = json!({"name": "a: b", "list": [1, {"deep": null}], "text": "yes"});
+        let value = json!({"name": "a: b", "list": [1, {"deep": null, "n": 1}], "text": "yes", "absent": null});
+        let expected = json!({"name": "a: b", "list": [1, {"n": 1}], "text": "yes"});
         let render = |format: Format| format.render(&value, || "a table\n".to_owned());
         assert_eq!(render(Format::Table), "a table\n");
         let of_json: Value = serde_json::from_str(&render(Format::Json)).expect("JSON");
         let of_yaml: Value = serde_saphyr::from_str(&render(Format::Yaml)).expect("YAML");
-        assert_eq!((&of_json, &of_yaml), (&value, &value));
+        assert_eq!((&of_json, &of_yaml), (&expected, &expected));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use clap::builder::ValueParser;
 use clap::{Arg, ArgAction, ArgMatches, value_parser};
 
 use super::access::cause;
-use super::{Error, serve};
+use super::{Error, option, serve};
 use crate::admin::unbound::Report;
 use crate::config::{self, AdminTls};
 use crate::daemon::scheduling::reachable;
@@ -25,14 +25,10 @@ const KEYS: [&str; 2] = ["admin-listen", "admin-tls"];
 
 /// `--admin` and `--admin-ca`, and the flags of the keys that stand in for them. The command has `--config` and `--data-dir`, too.
 pub(super) fn arguments() -> impl Iterator<Item = Arg> {
-    let authorities = Arg::new("admin-ca")
-        .long("admin-ca")
-        .value_name("FILE")
+    let authorities = option("admin-ca", "FILE")
         .value_parser(value_parser!(PathBuf))
         .help("Authorities in PEM to trust for an --admin over HTTPS, instead of those of the system");
-    let admin = Arg::new("admin")
-        .long("admin")
-        .value_name("URL")
+    let admin = option("admin", "URL")
         .action(ArgAction::Append)
         .value_parser(ValueParser::new(|text: &str| {
             let rest = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::builder::ValueParser;
 use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
 
-use super::{Error, Exit, Outcome};
+use super::{Error, Exit, Outcome, option};
 use crate::config::Places;
 use crate::config::keys::{KEYS, Shape};
 use crate::config::layers::{self, Given, Layer, Source};
@@ -23,9 +23,7 @@ pub(super) fn command() -> Command {
 
 /// `--config` and a flag for every key of the configuration.
 pub(super) fn arguments() -> impl Iterator<Item = Arg> {
-    let config = Arg::new("config")
-        .long("config")
-        .value_name("FILE")
+    let config = option("config", "FILE")
         .help("TOML file with settings; flags and variables win over it [env: SIGNPOST_CONFIG]")
         .value_parser(ValueParser::path_buf())
         .value_hint(ValueHint::FilePath);

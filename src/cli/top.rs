@@ -7,7 +7,7 @@ use std::io::{IsTerminal as _, Write as _, stdout};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use clap::{ArgMatches, Command, value_parser};
 use serde::Serialize;
 
 use super::output::{self, Format};
@@ -15,7 +15,7 @@ use super::rates::{Rates, largest, number};
 use super::scrape::{self, Admin, Scrape, Target};
 use super::style::{Painter, Style, harmless};
 use super::table::{Cell, Facts, Table};
-use super::{Exit, Outcome, access, print, serve};
+use super::{Exit, Outcome, access, option, print, serve, switch};
 
 /// Longest time between two turns, in seconds.
 const INTERVAL_MAX: f64 = 3_600.0;
@@ -27,19 +27,15 @@ const LINES_ASSUMED: usize = 24;
 const BAR: usize = 30;
 
 pub(super) fn command() -> Command {
-    let interval = Arg::new("interval")
-        .long("interval")
-        .value_name("SECONDS")
+    let interval = option("interval", "SECONDS")
         .default_value("2")
         .value_parser(|text: &str| match text.parse::<f64>() {
             Ok(seconds) if (0.1..=INTERVAL_MAX).contains(&seconds) => Ok(seconds),
             _ => Err("must be a number of seconds from 0.1 to 3600"),
         })
         .help("Time between two looks");
-    let once = Arg::new("once").long("once").action(ArgAction::SetTrue).help("Prints one turn in full and ends");
-    let turns = Arg::new("count")
-        .long("count")
-        .value_name("N")
+    let once = switch("once").help("Prints one turn in full and ends");
+    let turns = option("count", "N")
         .value_parser(value_parser!(u64).range(1..))
         .conflicts_with("once")
         .help("Ends after so many turns");

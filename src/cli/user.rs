@@ -18,7 +18,7 @@ use serde::Serialize;
 use super::output::{self, Format};
 use super::style::{Painter, Style};
 use super::table::{Cell, Table};
-use super::{Error, Exit, Outcome, access, note, print, serve};
+use super::{Error, Exit, Outcome, access, note, option, print, serve, switch};
 use crate::config;
 use crate::daemon::access::KUBECONFIGS;
 use crate::daemon::data_dir::DataDir;
@@ -41,9 +41,7 @@ pub(super) const KEYS: &[&str] = &["data-dir"];
 pub(super) fn command() -> Command {
     let name = || Arg::new("name").value_name("NAME").required(true).help("Name of the user");
     let roles: Vec<&str> = rules::ROLES.iter().map(|(role, _)| *role).collect();
-    let role = Arg::new("role")
-        .long("role")
-        .value_name("ROLE")
+    let role = option("role", "ROLE")
         .required_unless_present("group")
         .action(ArgAction::Append)
         .value_delimiter(',')
@@ -56,14 +54,10 @@ pub(super) fn command() -> Command {
         .action(ArgAction::Append)
         .value_delimiter(',')
         .help("Namespace of a tenant (repeats)");
-    let group = Arg::new("group")
-        .long("group")
-        .value_name("GROUP")
+    let group = option("group", "GROUP")
         .action(ArgAction::Append)
         .help("A further group (repeats); of ours are those of docs/api.md");
-    let none = Arg::new("no-credential")
-        .long("no-credential")
-        .action(ArgAction::SetTrue)
+    let none = switch("no-credential")
         .conflicts_with_all(["certificate", "ttl"])
         .help("Only enters the user; \"signpost kubeconfig --user NAME\" makes a credential later");
     let add = Command::new("add")
@@ -76,10 +70,8 @@ pub(super) fn command() -> Command {
         .about("List users and their credentials")
         .arg(output::argument())
         .args(serve::arguments_of(KEYS));
-    let credential = Arg::new("credential")
-        .long("credential")
-        .value_name("ID")
-        .help("Only the credential whose ID in \"signpost user list\" begins so");
+    let credential =
+        option("credential", "ID").help("Only the credential whose ID in \"signpost user list\" begins so");
     let revoke = Command::new("revoke")
         .about("Revoke a user's access: all tokens, and all client certificates issued so far")
         .after_help(
@@ -98,13 +90,8 @@ pub(super) fn command() -> Command {
 
 /// Which credential is wanted, for how long.
 pub(super) fn credential_arguments() -> [Arg; 2] {
-    let certificate = Arg::new("certificate")
-        .long("certificate")
-        .action(ArgAction::SetTrue)
-        .help("A client certificate instead of a token");
-    let ttl = Arg::new("ttl")
-        .long("ttl")
-        .value_name("DURATION")
+    let certificate = switch("certificate").help("A client certificate instead of a token");
+    let ttl = option("ttl", "DURATION")
         .value_parser(duration)
         .help("How long it is good, such as 12h or 30d [default: 90d for a certificate, no end for a token]");
     [certificate, ttl]
@@ -278,12 +265,9 @@ struct Row {
     groups: Vec<String>,
     /// `token`, `certificate` or `none`.
     credential: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
     id: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     created: Option<Timestamp>,
     /// Absent: never.
-    #[serde(skip_serializing_if = "Option::is_none")]
     expires: Option<Timestamp>,
 }
 

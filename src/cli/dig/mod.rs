@@ -10,7 +10,7 @@ mod why;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use clap::{Arg, ArgAction, ArgMatches, Command};
+use clap::{Arg, ArgMatches, Command};
 use serde::Serialize;
 
 use self::names::{error_name, flag_names};
@@ -20,7 +20,7 @@ use super::output::{self, Format};
 use super::style::{Painter, Style, harmless};
 use super::table::{Cell, Facts};
 use super::zones::{self, Zones};
-use super::{Error, Exit, Outcome, note, progress, serve};
+use super::{Error, Exit, Outcome, note, progress, serve, switch};
 use signpost_api::v1alpha1::route::NameKind;
 use signpost_control::dns_client::{Query, Question, Record, Response, Transport};
 use signpost_dns::wire::edns::option;
@@ -37,10 +37,9 @@ pub(super) fn command() -> Command {
     let words = Arg::new("words").value_names(["@SERVER", "NAME", "TYPE"]).num_args(0..=3).help(
         "The name, then the type [default: A], and before, between or after them @ADDRESS, @ADDRESS:PORT or @HOST",
     );
-    let dnssec =
-        Arg::new("dnssec").long("dnssec").action(ArgAction::SetTrue).help("Asks for DNSSEC records, too (the DO bit)");
-    let tcp = Arg::new("tcp").long("tcp").action(ArgAction::SetTrue).help("Asks over TCP");
-    let only = Arg::new("answer-only").long("answer-only").action(ArgAction::SetTrue).help("Does not ask the API why");
+    let dnssec = switch("dnssec").help("Asks for DNSSEC records, too (the DO bit)");
+    let tcp = switch("tcp").help("Asks over TCP");
+    let only = switch("answer-only").help("Does not ask the API why");
     Command::new("dig")
         .about("Query a name server and explain the response: the zone, the wildcard, and the objects")
         .override_usage("signpost dig [OPTIONS] [@SERVER] <NAME> [TYPE]")
@@ -188,13 +187,11 @@ struct Report {
     status: String,
     flags: Vec<&'static str>,
     /// The server's identifier.
-    #[serde(skip_serializing_if = "Option::is_none")]
     nsid: Option<String>,
     extended_errors: Vec<ErrorFact>,
     answer: Vec<RecordFact>,
     authority: Vec<RecordFact>,
     additional: Vec<RecordFact>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     why: Option<Why>,
 }
 

@@ -41,10 +41,8 @@ pub(super) struct Step {
     pub(super) name: String,
     pub(super) found: Found,
     /// The zone that the name is in.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) zone: Option<ZoneFact>,
     /// The owner that speaks for the name: itself, a wildcard, a zone cut, or the closest name that exists.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) owner: Option<String>,
     /// Whether that is a wildcard.
     pub(super) wildcard: bool,
@@ -76,10 +74,8 @@ pub(super) struct ZoneFact {
     pub(super) kind: &'static str,
     /// What it is made of.
     pub(super) made_of: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) serial: Option<u32>,
     /// The serial that the server has; absent if it was not asked or did not say.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) served_serial: Option<u32>,
 }
 

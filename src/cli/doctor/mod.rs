@@ -25,7 +25,7 @@ use self::walk::{HostWish, Visit};
 use super::access::{self, Place};
 use super::output::{self, Format};
 use super::platform::Platform;
-use super::{Error, Outcome, note, serve, success_if};
+use super::{Error, Outcome, note, option, serve, success_if, switch};
 use crate::config::NameServer;
 use signpost_api::names::{ALIAS_LABEL, check_domain};
 use signpost_api::v1alpha1::route::Route;
@@ -62,49 +62,32 @@ pub(super) fn command() -> Command {
     let parent =
         server("parent", "A server of the zone above, asked in place of all on the way from the root (repeats)")
             .action(ArgAction::Append);
-    let root = Arg::new("root")
-        .long("root")
-        .value_name("HINTS")
+    let root = option("root", "HINTS")
         .value_parser(ValueParser::path_buf())
         .value_hint(ValueHint::FilePath)
         .conflicts_with("parent")
         .help("File of root hints, as of InterNIC, in place of the Internet's root");
-    let port = Arg::new("port")
-        .long("port")
-        .value_name("PORT")
+    let port = option("port", "PORT")
         .value_parser(value_parser!(u16).range(1..))
         .default_value("53")
         .help("Port of all servers that are found by the way");
-    let name = Arg::new("name")
-        .long("name")
-        .value_name("HOST")
-        .value_parser(host)
-        .help("A custom host: does its alias lead to its route?");
-    let target = Arg::new("target")
-        .long("target")
-        .value_name("NAME")
+    let name = option("name", "HOST").value_parser(host).help("A custom host: does its alias lead to its route?");
+    let target = option("target", "NAME")
         .requires("name")
         .value_parser(host)
         .help("What the host's alias should be [default: what the API says of the Route that has the host]");
     let resolver = server("resolver", "The resolver that is asked for the host [default: the system's]");
-    let shard = Arg::new("shard")
-        .long("shard")
-        .value_name("ZONE")
+    let shard = option("shard", "ZONE")
         .action(ArgAction::Append)
         .value_parser(host)
         .help("A shard's zone, whose wildcard should answer (repeats) [default: those of the API's Routers]");
-    let timeout = Arg::new("timeout")
-        .long("timeout")
-        .value_name("SECONDS")
+    let timeout = option("timeout", "SECONDS")
         .value_parser(value_parser!(u64).range(1..=60))
         .default_value("2")
         .help("How long one server may take to answer, twice");
-    let private = Arg::new("private")
-        .long("private")
-        .action(ArgAction::SetTrue)
-        .help("Loopback and private addresses are meant: the platform serves a network of its own");
-    let strict =
-        Arg::new("strict").long("strict").action(ArgAction::SetTrue).help("Warnings count as errors for the exit code");
+    let private =
+        switch("private").help("Loopback and private addresses are meant: the platform serves a network of its own");
+    let strict = switch("strict").help("Warnings count as errors for the exit code");
     Command::new("doctor")
         .about(
             "Check DNS delegation from the root by queries to public name servers, and print the records to add",

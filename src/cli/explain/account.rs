@@ -21,13 +21,11 @@ pub(super) struct Account {
     name: String,
     uid: String,
     phase: Phase,
-    #[serde(skip_serializing_if = "Option::is_none")]
     placement: Option<Placement>,
     conditions: Vec<Condition>,
     /// Names of the route at which something else is.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     hidden: Vec<Hidden>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     why_not: Option<WhyNot>,
 }
 
@@ -47,7 +45,6 @@ struct Placement {
     router: String,
     dns: String,
     strategy: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
     placed_at: Option<Time>,
     names: Vec<AssignedName>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -55,7 +52,6 @@ struct Placement {
     /// When former names were asked for last; those that were.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     trail_uses: Vec<TrailUse>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     explanation: Option<Explanation>,
 }
 
@@ -67,10 +63,8 @@ struct WhyNot {
     /// In a sentence.
     answer: String,
     /// The verdict when the route was placed, if it was kept.
-    #[serde(skip_serializing_if = "Option::is_none")]
     when_placed: Option<RouterVerdict>,
     /// How things are now; absent if the Router is gone.
-    #[serde(skip_serializing_if = "Option::is_none")]
     now: Option<Now>,
 }
 
@@ -81,7 +75,6 @@ pub(super) struct Now {
     /// Whether it could.
     pub(super) eligible: bool,
     /// If not: why, in one word.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) reason: Option<&'static str>,
     /// In words that follow its name.
     pub(super) message: String,

@@ -6,7 +6,7 @@
 mod account;
 mod others;
 
-use clap::{Arg, ArgMatches, Command};
+use clap::{ArgMatches, Command};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
 
@@ -15,7 +15,7 @@ use self::others::Others;
 use super::access::{self, API_TIMEOUT, Access, Place};
 use super::output::{self, Format};
 use super::platform::Platform;
-use super::{Exit, Outcome, serve};
+use super::{Exit, Outcome, option, serve};
 use signpost_api::names::{self, takes_names_of};
 use signpost_api::v1alpha1::route::Route;
 use signpost_api::v1alpha1::route_binding::RouteBinding;
@@ -30,8 +30,7 @@ use signpost_control::scheduler::strategy::StrategyName;
 const KEYS: &[&str] = &["kubeconfig", "data-dir", "domain", "nameserver", "zones"];
 
 pub(super) fn command() -> Command {
-    let why_not =
-        Arg::new("why-not").long("why-not").value_name("ROUTER").help("Says why the route is not on this Router, too");
+    let why_not = option("why-not", "ROUTER").help("Says why the route is not on this Router, too");
     let route = Command::new("route")
         .about("Explain why a Route is on its Router, not on another one, or on none")
         .after_help(

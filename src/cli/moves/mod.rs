@@ -9,7 +9,7 @@ pub(super) mod reading;
 
 use std::time::Duration;
 
-use clap::{Arg, ArgAction, ArgMatches, Command};
+use clap::{Arg, ArgMatches, Command};
 use jiff::Timestamp;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
@@ -20,7 +20,7 @@ use self::reading::{API_TIMEOUT, Platform};
 use super::access::{self, Access, Place};
 use super::output::{self, Format};
 use super::style::Painter;
-use super::{Exit, Outcome, confirm, note, print, serve};
+use super::{Exit, Outcome, confirm, note, option, print, serve, switch};
 use signpost_api::names::is_at_or_below;
 use signpost_api::v1alpha1::route::{MOVE_ANNOTATION, MOVE_PENDING, NameKind, Route};
 use signpost_api::v1alpha1::router::{Router, RouterState};
@@ -48,10 +48,8 @@ const EXIT_CODES: &str = "What is foretold is by the platform's settings, as the
 
 pub(super) fn move_command() -> Command {
     let route = access::route_argument();
-    let to = Arg::new("to").long("to").value_name("ROUTER").required(true).help("The Router that it is to be on");
-    let wait = Arg::new("wait")
-        .long("wait")
-        .value_name("SECONDS")
+    let to = option("to", "ROUTER").required(true).help("The Router that it is to be on");
+    let wait = option("wait", "SECONDS")
         .default_value(WAIT_SECONDS)
         .value_parser(clap::value_parser!(u64).range(0..=3600))
         .help("How long to wait until it is there; 0: not at all");
@@ -101,10 +99,7 @@ fn router_argument() -> Arg {
 
 /// What all of these commands take.
 fn common() -> impl Iterator<Item = Arg> {
-    let dry_run = Arg::new("dry-run")
-        .long("dry-run")
-        .action(ArgAction::SetTrue)
-        .help("Says what would happen, and changes nothing");
+    let dry_run = switch("dry-run").help("Says what would happen, and changes nothing");
     [dry_run, output::argument(), access::context_argument()].into_iter().chain(serve::arguments_of(KEYS))
 }
 

@@ -39,7 +39,6 @@ pub(crate) struct Plan {
     /// How long caches may hold an address of a Router that a route has left, in seconds.
     pub(crate) caches_seconds: u64,
     /// How long former names lead to the new ones at least, in seconds; `None`: not known.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) trail_seconds: Option<u64>,
     /// How long a former name must not have been asked for before it ends, in seconds; 0: that makes no difference, or is not
     /// known.
@@ -61,16 +60,12 @@ pub(crate) struct Move {
     pub(crate) namespace: String,
     pub(crate) name: String,
     /// `None`: it has none yet.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) from: Option<String>,
     pub(crate) to: String,
     /// The platform's name on its Router, of now and of then; for one that has none yet, the name that it wants.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) name_now: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) name_then: Option<String>,
     /// The name that stays.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) alias: Option<String>,
 }
 
@@ -80,7 +75,6 @@ pub(crate) struct Move {
 pub(crate) struct Stay {
     pub(crate) namespace: String,
     pub(crate) name: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) router: Option<String>,
     pub(crate) reason: String,
     pub(crate) message: String,
@@ -120,12 +114,9 @@ pub(crate) struct Capacity {
     pub(crate) open: bool,
     pub(crate) routes_before: u32,
     pub(crate) routes_after: u32,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) soft: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) hard: Option<u32>,
     /// How many more it takes then; `None`: any number.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) left: Option<u32>,
 }
 

@@ -6,7 +6,7 @@ mod warnings;
 
 use std::time::{Duration, Instant};
 
-use clap::{Arg, ArgMatches, Command};
+use clap::{ArgMatches, Command};
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
@@ -16,7 +16,7 @@ use super::access::{self, API_TIMEOUT, Access, Place, Trouble};
 use super::output::{self, Format};
 use super::rates::Rates;
 use super::scrape::{self, Admin, Target};
-use super::{Outcome, progress, success_if};
+use super::{Outcome, option, progress, success_if};
 use signpost_api::v1alpha1::brake::Brake;
 use signpost_api::v1alpha1::route::Route;
 use signpost_api::v1alpha1::router::Router;
@@ -27,9 +27,7 @@ use signpost_api::v1alpha1::{SCHEDULER_LEASE, SCHEDULER_LEASE_NAMESPACE};
 const INTERVAL_MAX: f64 = 60.0;
 
 pub(super) fn command() -> Command {
-    let interval = Arg::new("interval")
-        .long("interval")
-        .value_name("SECONDS")
+    let interval = option("interval", "SECONDS")
         .default_value("1")
         .value_parser(|text: &str| match text.parse::<f64>() {
             Ok(seconds) if (0.0..=INTERVAL_MAX).contains(&seconds) => Ok(seconds),

@@ -53,17 +53,12 @@ pub(super) struct Report {
     /// Whether the API and all processes answer, the processes are ready, and there is no outage.
     pub(super) healthy: bool,
     api: Api,
-    #[serde(skip_serializing_if = "Option::is_none")]
     domain: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     leader: Option<Leader>,
     processes: Vec<Process>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     routers: Option<Counts>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     routes: Option<Counts>,
     /// Zones that the ledger of serials knows.
-    #[serde(skip_serializing_if = "Option::is_none")]
     ledger_zones: Option<usize>,
     /// What the user may not read, so that nothing is said of it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -79,18 +74,14 @@ pub(super) struct Report {
 struct Api {
     kubeconfig: String,
     reachable: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
     version: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     milliseconds: Option<f64>,
 }
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Leader {
-    #[serde(skip_serializing_if = "Option::is_none")]
     holder: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     renewed_seconds: Option<u64>,
     /// How often the leader has changed, which is the fencing number.
     term: i32,
@@ -125,7 +116,6 @@ pub(super) struct Process {
     url: String,
     reachable: bool,
     ready: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
     /// What it needs and lacks.
     missing: Vec<String>,
@@ -133,37 +123,26 @@ pub(super) struct Process {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     faults: Vec<String>,
     roles: Vec<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     version: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     uptime_seconds: Option<u64>,
     /// Whether its scheduler leads.
-    #[serde(skip_serializing_if = "Option::is_none")]
     leading: Option<bool>,
     /// Zones that it serves.
-    #[serde(skip_serializing_if = "Option::is_none")]
     zones: Option<u64>,
     /// How long ago the API was heard on the watch that was silent longest.
-    #[serde(skip_serializing_if = "Option::is_none")]
     sync_age_seconds: Option<f64>,
     /// Watches that are not connected or not complete, as `owner/kind`.
     broken_watches: Vec<String>,
     /// Objects missing from the API's list whose names are still served.
-    #[serde(skip_serializing_if = "Option::is_none")]
     held_losses: Option<u64>,
     /// Holds of such objects that nobody has decided of.
-    #[serde(skip_serializing_if = "Option::is_none")]
     undecided_holds: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     broken_zone_files: Option<u64>,
     /// Certificates that it shows and that have ended.
-    #[serde(skip_serializing_if = "Option::is_none")]
     expired_certificates: Option<u64>,
     /// Faults of objects that zones are made from.
-    #[serde(skip_serializing_if = "Option::is_none")]
     verdicts: Option<u64>,
     /// By the second.
-    #[serde(skip_serializing_if = "Option::is_none")]
     rates: Option<Rates>,
 }
 

@@ -10,7 +10,7 @@ mod tree;
 
 use std::collections::BTreeMap;
 
-use clap::{Arg, ArgMatches, Command, value_parser};
+use clap::{ArgMatches, Command, value_parser};
 use kube::Api;
 use kube::api::ListParams;
 use serde_json::json;
@@ -19,25 +19,19 @@ use self::model::Topology;
 use self::plan::Plan;
 use super::access::{self, API_TIMEOUT, Access, Place};
 use super::output::{self, Format};
-use super::{Outcome, note, progress};
+use super::{Outcome, note, option, progress};
 use signpost_api::v1alpha1::route::{NameKind, Route};
 use signpost_api::v1alpha1::router::Router;
 
 pub(super) fn command() -> Command {
-    let format = Arg::new("format")
-        .long("format")
-        .value_name("FORMAT")
+    let format = option("format", "FORMAT")
         .value_parser(["text", "dot", "mermaid"])
         .default_value("text")
         .help("How to draw it: a text tree, Graphviz, or Mermaid");
-    let filter = Arg::new("filter")
-        .long("filter")
-        .value_name("TEXT")
+    let filter = option("filter", "TEXT")
         .action(clap::ArgAction::Append)
         .help("Only routes with this text in namespace, name, host or Router (repeats: all must be there)");
-    let size = Arg::new("size")
-        .long("size")
-        .value_name("N")
+    let size = option("size", "N")
         .value_parser(value_parser!(usize))
         .default_value("200")
         .help("About how many lines or nodes it may have; 0 names every route");

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::builder::ValueParser;
-use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
+use clap::{Arg, ArgMatches, Command, ValueHint};
 use serde::Serialize;
 
 use crate::cli::output::{self, Format};
 use crate::cli::style::{Painter, Style, harmless};
-use crate::cli::{Error, Outcome, success_if};
+use crate::cli::{Error, Outcome, success_if, switch};
 use signpost_control::compiler::apex;
 use signpost_dns::wire::{Name, RecordType};
 use signpost_dns::zone::{Contents, Rrset, diff};
@@ -29,10 +29,7 @@ pub(super) fn command() -> Command {
         .long("origin")
         .value_name("NAME")
         .help("The first origin of the files instead of their names");
-    let serial = Arg::new("ignore-serial")
-        .long("ignore-serial")
-        .action(ArgAction::SetTrue)
-        .help("Two SOA records that differ in their serial alone are no difference");
+    let serial = switch("ignore-serial").help("Two SOA records that differ in their serial alone are no difference");
     Command::new("diff")
         .about("Print the differences between two zone files, or between a zone file and the current zone")
         .override_usage("signpost zone diff [OPTIONS] <BEFORE> [AFTER]")

@@ -7,16 +7,14 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use clap::builder::ValueParser;
-use clap::{Arg, ArgMatches, Command, ValueHint};
+use clap::{ArgMatches, Command, ValueHint};
 
 use crate::cli::zones::Zones;
-use crate::cli::{Exit, Outcome, print};
+use crate::cli::{Exit, Outcome, option, print};
 use signpost_dns::zonefile;
 
 pub(super) fn command() -> Command {
-    let out = Arg::new("out")
-        .long("out")
-        .value_name("DIR")
+    let out = option("out", "DIR")
         .help("Folder to write <apex>.zone files into, made if it is not there; without it all go to standard output")
         .value_parser(ValueParser::path_buf())
         .value_hint(ValueHint::DirPath);

@@ -34,11 +34,8 @@ struct Row {
     zone: String,
     /// `parent`, `alias`, `shard` or `file`.
     kind: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
     router: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     file: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     serial: Option<u32>,
     /// Whether the serial is given out.
     published: bool,

@@ -35,7 +35,6 @@ struct Shown {
     zone: String,
     /// `parent`, `alias`, `shard` or `file`.
     kind: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
     serial: Option<u32>,
     /// Whether the serial is given out.
     published: bool,

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use clap::{ArgAction, ArgMatches, Command, value_parser};
 use futures::StreamExt as _;
 use serde::Serialize;
 
@@ -12,7 +12,7 @@ use crate::cli::output::{self, Format};
 use crate::cli::style::{Painter, Style};
 use crate::cli::table::Table;
 use crate::cli::zones::Zones;
-use crate::cli::{Error, Outcome, progress, success_if, table::Cell};
+use crate::cli::{Error, Outcome, option, progress, success_if, table::Cell};
 use signpost_control::compiler::apex;
 use signpost_control::dns_client::{QueryError, Question, Response};
 use signpost_dns::wire::header::Rcode;
@@ -29,9 +29,7 @@ const LIMIT: Duration = Duration::from_secs(600);
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 pub(super) fn command() -> Command {
-    let server = Arg::new("server")
-        .long("server")
-        .value_name("ADDR[:PORT]")
+    let server = option("server", "ADDR[:PORT]")
         .action(ArgAction::Append)
         .value_parser(|text: &str| {
             let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
@@ -41,9 +39,7 @@ pub(super) fn command() -> Command {
                 .map_err(|_| "must be an address, with or without a port")
         })
         .help("A name server to ask (repeats) [default: those of --nameserver or --dns-listen, else those that the platform itself asks]");
-    let port = Arg::new("port")
-        .long("port")
-        .value_name("PORT")
+    let port = option("port", "PORT")
         .value_parser(value_parser!(u16))
         .help("Port of the servers [default: 53 of --nameserver, else that by which the platform asks them]");
     Command::new("status")
@@ -100,7 +96,6 @@ fn listed(place: &Place, zones: &Zones, port: Option<u16>) -> Vec<SocketAddr> {
 struct Row {
     zone: String,
     /// By the API's objects, or the zone's file.
-    #[serde(skip_serializing_if = "Option::is_none")]
     serial: Option<u32>,
     /// Whether that serial is given out.
     published: bool,
@@ -116,10 +111,8 @@ struct Row {
 #[serde(rename_all = "camelCase")]
 struct Held {
     server: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
     serial: Option<u32>,
     /// Why it told none.
-    #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
 }
 
