@@ -23,8 +23,10 @@ const INTERVAL_MAX: f64 = 3_600.0;
 const EVER: Duration = Duration::from_secs(10 * 365 * 86_400);
 /// Lines of a terminal that does not say how many it has.
 const LINES_ASSUMED: usize = 24;
-/// Octets of the longest bar.
+/// Length of the longest bar.
 const BAR: usize = 30;
+/// The columns beside zone and bar: the rate, and the gaps.
+const BESIDE_BAR: usize = 18;
 
 pub(super) fn command() -> Command {
     let interval = option("interval", "SECONDS")
@@ -223,9 +225,12 @@ impl Turn {
         let room = lines.saturating_sub(page.lines().count() + 3).max(1);
         let shown = &zones[..zones.len().min(room)];
         let most = shown.first().map_or(1.0, |(_, rate)| *rate);
+        // A bar that wraps would double the lines.
+        let longest = shown.iter().map(|(zone, _)| zone.chars().count()).max().unwrap_or(0);
+        let bar_max = painter.width().map_or(BAR, |width| width.saturating_sub(longest + BESIDE_BAR).min(BAR));
         let mut table = Table::new(["ZONE", "QUERIES/S", ""]);
         for (zone, rate) in shown {
-            let bar = "▇".repeat(((rate / most) * BAR as f64).round() as usize);
+            let bar = "▇".repeat(((rate / most) * bar_max as f64).round() as usize);
             table.row([Cell::from(*zone), number(*rate).into(), bar.into()]);
         }
         page += &table.text(painter);
