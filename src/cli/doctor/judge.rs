@@ -298,77 +298,58 @@ fn one_server(survey: &Survey, server: &Server, findings: &mut Vec<Finding>) {
         );
         return;
     }
-    let mut good = true;
+    let faults = faults_of(survey, server, udp);
+    if faults.is_empty() {
+        let serial = udp.serial.map_or(String::new(), |serial| format!(", serial {serial}"));
+        say(Good, "server", format!("authoritative over UDP and TCP{serial}"));
+    }
+    faults.into_iter().for_each(|(severity, code, message)| say(severity, code, message));
+}
+
+/// Returns the faults of a server that answers over UDP and serves the domain.
+fn faults_of(survey: &Survey, server: &Server, udp: &Start) -> Vec<(Severity, &'static str, String)> {
+    let domain = &survey.domain;
+    let mut faults = Vec::new();
+    let mut say = |severity, code, message: String| faults.push((severity, code, message));
     if let Err(fault) = &server.tcp {
-        good = false;
-        say(
-            Error,
-            "tcp-silent",
-            format!("over TCP: {fault}; open TCP port {}, too: large answers need it", server.address.port()),
-        );
+        let message = format!("over TCP: {fault}; open TCP port {}, too: large answers need it", server.address.port());
+        say(Error, "tcp-silent", message);
     }
     if udp.recursion {
-        good = false;
         say(Warning, "recursion", "it offers recursion to everyone; an authoritative server should not".to_owned());
     }
-    for (code, message) in edns(udp, server) {
-        good = false;
-        say(Warning, code, message);
-    }
+    edns(udp, server).into_iter().for_each(|(code, message)| say(Warning, code, message));
     if server.transfer == Transfer::Given {
-        good = false;
         say(Warning, "transfer-open", format!("it gives the whole zone {domain} to everyone (AXFR)"));
     }
-    for zone in &server.zones {
-        match &zone.start {
-            Ok(start) if is_served(start) => {}
-            Ok(start) => {
-                good = false;
-                say(Error, "zone-missing", format!("it does not serve {} ({})", zone.apex, how(start)));
-                continue;
+    for Zone { apex, start, wildcard } in &server.zones {
+        match (start, wildcard) {
+            (Err(fault), _) => say(Error, "zone-missing", format!("{apex}: {fault}")),
+            (Ok(start), _) if !is_served(start) => {
+                say(Error, "zone-missing", format!("it does not serve {apex} ({})", how(start)));
             }
-            Err(fault) => {
-                good = false;
-                say(Error, "zone-missing", format!("{}: {fault}", zone.apex));
-                continue;
-            }
-        }
-        match &zone.wildcard {
-            None => {}
-            Some(Ok(addresses)) if !addresses.is_empty() => {}
-            Some(Ok(_)) => {
-                good = false;
-                let message = format!("{}: the wildcard has no address; has its Router an active one?", zone.apex);
+            (_, Some(Ok(addresses))) if addresses.is_empty() => {
+                let message = format!("{apex}: the wildcard has no address; has its Router an active one?");
                 say(Error, "wildcard-empty", message);
             }
-            Some(Err(found)) => {
-                good = false;
-                say(
-                    Error,
-                    "wildcard-missing",
-                    format!("{}: a name below it is answered {found}, not by the wildcard", zone.apex),
-                );
+            (_, Some(Err(found))) => {
+                let message = format!("{apex}: a name below it is answered {found}, not by the wildcard");
+                say(Error, "wildcard-missing", message);
             }
+            (_, None | Some(Ok(_))) => {}
         }
     }
     let named: BTreeSet<&String> = server.child.keys().collect();
     let expected: BTreeSet<&String> = survey.expected.keys().collect();
     if !expected.is_empty() && named != expected {
-        good = false;
-        say(
-            Error,
-            "ns-differ",
-            format!(
-                "it says that {domain} is served by {}; \"nameserver\" here says {}; all processes need the same",
-                list(&named),
-                list(&expected)
-            ),
+        let message = format!(
+            "it says that {domain} is served by {}; \"nameserver\" here says {}; all processes need the same",
+            list(&named),
+            list(&expected)
         );
+        say(Error, "ns-differ", message);
     }
-    if good {
-        let serial = udp.serial.map_or(String::new(), |serial| format!(", serial {serial}"));
-        say(Good, "server", format!("authoritative over UDP and TCP{serial}"));
-    }
+    faults
 }
 
 /// What is wrong with its EDNS.

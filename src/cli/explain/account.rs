@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use serde::Serialize;
 
+use super::Now;
 use super::others::Others;
 use crate::cli::style::{Painter, Style};
 use crate::cli::table::{Cell, Facts, Table};
@@ -66,20 +67,6 @@ struct WhyNot {
     when_placed: Option<RouterVerdict>,
     /// How things are now; absent if the Router is gone.
     now: Option<Now>,
-}
-
-/// Whether a Router could take a route at this moment.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct Now {
-    /// Whether it could.
-    pub(super) eligible: bool,
-    /// If not: why, in one word.
-    pub(super) reason: Option<&'static str>,
-    /// In words that follow its name.
-    pub(super) message: String,
-    /// How many routes it has.
-    pub(super) routes: u32,
 }
 
 impl Placement {

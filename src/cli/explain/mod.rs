@@ -9,8 +9,9 @@ mod others;
 use clap::{ArgMatches, Command};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
+use serde::Serialize;
 
-use self::account::{Account, Now};
+use self::account::Account;
 use self::others::Others;
 use super::access::{self, API_TIMEOUT, Access, Place};
 use super::output::{self, Format};
@@ -146,6 +147,20 @@ impl Question<'_> {
         let name = names::system_name(&label, &router.dns).unwrap_or_default();
         Ok(others.amend(now, &name, &router.dns))
     }
+}
+
+/// Whether a Router could take a route at this moment.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Now {
+    /// Whether it could.
+    eligible: bool,
+    /// If not: why, in one word.
+    reason: Option<&'static str>,
+    /// In words that follow its name.
+    message: String,
+    /// How many routes it has.
+    routes: u32,
 }
 
 /// Where a route is, and by which strategy of ours it is placed, as far as it is known.

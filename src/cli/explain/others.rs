@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use super::account::Now;
+use super::Now;
 use crate::cli::access::Place;
 use crate::cli::folder::StaticZones;
 use crate::cli::platform::Platform;

@@ -314,24 +314,7 @@ async fn set_state(mut call: Call, name: &str, state: RouterState) -> Result<(),
         let patched = routers.patch(name, &PatchParams::default(), &patch).await;
         patched.map_err(|error| call.platform.access.unanswered(error))?;
         if state == RouterState::Draining {
-            // What leaves at the pace of drain-rate, twice over, and a minute.
-            let patience = rate.map_or(3_600, |rate| 60 + 2 * plan.moves.len() as u64 / u64::from(rate.max(1)));
-            plan.notes.push(format!(
-                "{first}its routes have left when this ends: kubectl wait router.signpost.dev/{name} \
-                 --for=jsonpath='{{.status.routes}}'=0 --timeout={patience}s"
-            ));
-            plan.notes.push(match plan.trail_seconds {
-                Some(0) => format!("it can be deleted when its condition Drained is True; to stop: signpost uncordon {name}"),
-                Some(seconds) => format!(
-                    "it can be deleted when its condition Drained is True, {} after the last has left; to stop: signpost \
-                     uncordon {name}",
-                    plan::span(seconds)
-                ),
-                None => format!(
-                    "it can be deleted when its condition Drained is True, at the end of trail-minimum; to stop: signpost \
-                     uncordon {name}"
-                ),
-            });
+            note_drain(&mut plan, name, first, rate);
         }
     }
     call.show(&plan);
@@ -340,4 +323,21 @@ async fn set_state(mut call: Call, name: &str, state: RouterState) -> Result<(),
         return Err(format!("{name} cannot be drained now: none of its routes can move"));
     }
     Ok(())
+}
+
+/// Adds what the operator can wait for after a drain has begun, and when the Router can be deleted.
+fn note_drain(plan: &mut Plan, name: &str, first: &str, rate: Option<u32>) {
+    // What leaves at the pace of drain-rate, twice over, and a minute.
+    let patience = rate.map_or(3_600, |rate| 60 + 2 * plan.moves.len() as u64 / u64::from(rate.max(1)));
+    plan.notes.push(format!(
+        "{first}its routes have left when this ends: kubectl wait router.signpost.dev/{name} \
+         --for=jsonpath='{{.status.routes}}'=0 --timeout={patience}s"
+    ));
+    let when = match plan.trail_seconds {
+        Some(0) => String::new(),
+        Some(seconds) => format!(", {} after the last has left", plan::span(seconds)),
+        None => ", at the end of trail-minimum".to_owned(),
+    };
+    plan.notes
+        .push(format!("it can be deleted when its condition Drained is True{when}; to stop: signpost uncordon {name}"));
 }

@@ -127,12 +127,22 @@ pub(super) struct Process {
     uptime_seconds: Option<u64>,
     /// Whether its scheduler leads.
     leading: Option<bool>,
-    /// Zones that it serves.
-    zones: Option<u64>,
+    #[serde(flatten)]
+    counts: ProcessCounts,
     /// How long ago the API was heard on the watch that was silent longest.
     sync_age_seconds: Option<f64>,
     /// Watches that are not connected or not complete, as `owner/kind`.
     broken_watches: Vec<String>,
+    /// By the second.
+    rates: Option<Rates>,
+}
+
+/// The numbers that a process reports.
+#[derive(Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ProcessCounts {
+    /// Zones that it serves.
+    zones: Option<u64>,
     /// Objects missing from the API's list whose names are still served.
     held_losses: Option<u64>,
     /// Holds of such objects that nobody has decided of.
@@ -142,8 +152,6 @@ pub(super) struct Process {
     expired_certificates: Option<u64>,
     /// Faults of objects that zones are made from.
     verdicts: Option<u64>,
-    /// By the second.
-    rates: Option<Rates>,
 }
 
 impl Process {
@@ -197,14 +205,16 @@ impl Process {
             version,
             uptime_seconds: started.map(|started| (now.as_second() as f64 - started).max(0.0) as u64),
             leading: scrape.sum("signpost_scheduler_leading").map(|leading| leading > 0.0),
-            zones: count("signpost_dns_zones"),
+            counts: ProcessCounts {
+                zones: count("signpost_dns_zones"),
+                held_losses: count("signpost_brake_held_objects"),
+                undecided_holds: count("signpost_brake_undecided"),
+                broken_zone_files: count("signpost_zone_files_broken"),
+                expired_certificates: Some(expired as u64).filter(|count| *count > 0),
+                verdicts: count("signpost_verdicts"),
+            },
             sync_age_seconds: ages.max_by(f64::total_cmp),
             broken_watches: broken,
-            held_losses: count("signpost_brake_held_objects"),
-            undecided_holds: count("signpost_brake_undecided"),
-            broken_zone_files: count("signpost_zone_files_broken"),
-            expired_certificates: Some(expired as u64).filter(|count| *count > 0),
-            verdicts: count("signpost_verdicts"),
             rates: rates.filter(|_| scrape.sum("signpost_dns_requests_total").is_some()),
         }
     }
@@ -221,12 +231,13 @@ impl Process {
             warnings.push(format!("{url}: the API was not heard for {}", age::of_seconds(age as u64)));
         }
         // A loss that was decided of is known: it rings no alarm.
-        let alarming = self.held_losses.filter(|_| self.undecided_holds != Some(0));
+        let counts = &self.counts;
+        let alarming = counts.held_losses.filter(|_| counts.undecided_holds != Some(0));
         for (count, what) in [
             (alarming, "objects are missing from the API; their names are still served"),
-            (self.broken_zone_files, "zone files are broken and never had a good version; see the log"),
-            (self.expired_certificates, "certificates have ended, and clients refuse them; see the log"),
-            (self.verdicts, "faults in objects that zones are made from: \"signpost zone list\" names them"),
+            (counts.broken_zone_files, "zone files are broken and never had a good version; see the log"),
+            (counts.expired_certificates, "certificates have ended, and clients refuse them; see the log"),
+            (counts.verdicts, "faults in objects that zones are made from: \"signpost zone list\" names them"),
         ] {
             if let Some(count) = count.filter(|count| *count > 0) {
                 warnings.push(format!("{url}: {count} {what}"));
@@ -427,7 +438,7 @@ fn process_facts(facts: &mut Facts, process: &Process) {
         };
         facts.add("  sync", if late { Cell::styled(Style::Bad, text) } else { Cell::from(text) });
     }
-    if let Some(zones) = process.zones {
+    if let Some(zones) = process.counts.zones {
         facts.add("  zones", format!("{zones} served"));
     }
     if let Some(rates) = &process.rates {
@@ -439,9 +450,9 @@ fn process_facts(facts: &mut Facts, process: &Process) {
         let parts = if parts.is_empty() { String::new() } else { format!(": {}", parts.join(", ")) };
         facts.add("  queries", format!("{}/s{parts}", rates::number(rates.queries)));
     }
-    match process.held_losses {
+    match process.counts.held_losses {
         Some(0) => facts.add("  brake", "nothing is held"),
-        Some(held) if process.undecided_holds == Some(0) => {
+        Some(held) if process.counts.undecided_holds == Some(0) => {
             facts.add("  brake", format!("{held} losses are held, as was decided"));
         }
         Some(held) => facts.add("  brake", Cell::styled(Style::Warning, format!("{held} losses are held"))),
