@@ -101,7 +101,7 @@ pub(super) fn route(matches: &ArgMatches) -> Result<RouteName, Error> {
 
 /// Where a command was told to look.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct ApiLocation {
     /// All settings of the keys that the command takes.
     pub(super) settings: Settings,
     /// The keys that are set: the others have their defaults.
@@ -119,9 +119,9 @@ enum Source {
     Variable,
 }
 
-impl Place {
+impl ApiLocation {
     /// Returns what the arguments and the configuration name.
-    pub(super) fn of(matches: &ArgMatches) -> Result<Place, Error> {
+    pub(super) fn of(matches: &ArgMatches) -> Result<ApiLocation, Error> {
         let places = serve::places(matches);
         let (settings, given) = config::read_given(&places)?;
         let text = |name: &str| matches.try_get_one::<String>(name).ok().flatten().cloned();
@@ -132,7 +132,7 @@ impl Place {
             set("KUBECONFIG").is_some(),
             set("HOME").map(|home| PathBuf::from(home).join(".kube/config")),
         );
-        Ok(Place { settings, given, source, context: text("context"), namespace: text("namespace") })
+        Ok(ApiLocation { settings, given, source, context: text("context"), namespace: text("namespace") })
     }
 
     /// The kubeconfig, as a message names it.
@@ -212,17 +212,17 @@ fn server_of(kubeconfig: &Kubeconfig, context: Option<&str>) -> Option<String> {
 
 impl Access {
     /// What is said when the API does not do as it was asked: where it is, and why.
-    pub(super) fn unanswered(&self, error: impl Into<Trouble>) -> String {
+    pub(super) fn unanswered(&self, error: impl Into<ApiFailure>) -> String {
         let Access { url, origin, .. } = self;
         match error.into() {
-            Trouble::Unreached(why) => {
+            ApiFailure::Unreached(why) => {
                 format!("the API at {url} cannot be reached: {why} (by the kubeconfig {origin})")
             }
-            Trouble::Unauthorized(why) => {
+            ApiFailure::Unauthorized(why) => {
                 format!("the API at {url} does not accept the credential in {origin}: unauthorized: {why}")
             }
-            Trouble::Forbidden(why) => format!("the API at {url} does not allow it: forbidden: {why}"),
-            Trouble::Refused(why) => format!("the API at {url} refuses it: {why}"),
+            ApiFailure::Forbidden(why) => format!("the API at {url} does not allow it: forbidden: {why}"),
+            ApiFailure::Refused(why) => format!("the API at {url} refuses it: {why}"),
         }
     }
 
@@ -284,7 +284,7 @@ where
 }
 
 /// What the API, or the way to it, says of a failure.
-pub(super) enum Trouble {
+pub(super) enum ApiFailure {
     /// There was no answer.
     Unreached(String),
     /// The API does not know who asks.
@@ -295,29 +295,29 @@ pub(super) enum Trouble {
     Refused(String),
 }
 
-impl Trouble {
+impl ApiFailure {
     /// What the API answered with this HTTP status.
     pub(super) fn answered(code: u16, message: String) -> Self {
         match code {
-            401 => Trouble::Unauthorized(message),
-            403 => Trouble::Forbidden(message),
-            _ => Trouble::Refused(message),
+            401 => ApiFailure::Unauthorized(message),
+            403 => ApiFailure::Forbidden(message),
+            _ => ApiFailure::Refused(message),
         }
     }
 }
 
-impl From<kube::Error> for Trouble {
+impl From<kube::Error> for ApiFailure {
     fn from(error: kube::Error) -> Self {
         match error {
-            kube::Error::Api(status) => Trouble::answered(status.code, status.message),
-            error => Trouble::Unreached(cause(&error)),
+            kube::Error::Api(status) => ApiFailure::answered(status.code, status.message),
+            error => ApiFailure::Unreached(cause(&error)),
         }
     }
 }
 
-impl From<&str> for Trouble {
+impl From<&str> for ApiFailure {
     fn from(text: &str) -> Self {
-        Trouble::Refused(text.to_owned())
+        ApiFailure::Refused(text.to_owned())
     }
 }
 

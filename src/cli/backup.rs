@@ -15,10 +15,10 @@ use http_body_util::BodyExt as _;
 use kube::client::Body;
 use serde::Serialize;
 
-use super::access::{self, Place, Trouble};
+use super::access::{self, ApiFailure, ApiLocation};
 use super::output::{self, Format};
 use super::style::Painter;
-use super::table::Facts;
+use super::table::Properties;
 use super::{Error, Exit, Outcome, note, progress, serve, switch};
 
 use crate::config;
@@ -75,7 +75,7 @@ fn file_argument() -> Arg {
 }
 
 pub(super) fn run(matches: &ArgMatches) -> Outcome {
-    let place = Place::of(matches)?;
+    let place = ApiLocation::of(matches)?;
     let file = matches.get_one::<PathBuf>("file").expect("clap demands it");
     let report = if matches.get_flag("check") {
         let report = Report::new(file, &check(file)?, None);
@@ -126,7 +126,7 @@ fn check(file: &Path) -> Result<Summary, String> {
 }
 
 /// Writes a backup beside `file`, checks it, and puts it in its place.
-fn make(place: &Place, file: &Path, online: bool) -> Result<Report, String> {
+fn make(place: &ApiLocation, file: &Path, online: bool) -> Result<Report, String> {
     let mut name = file.file_name().ok_or_else(|| format!("{} is no file", file.display()))?.to_owned();
     name.push(".new");
     let beside = file.with_file_name(name);
@@ -143,7 +143,7 @@ fn make(place: &Place, file: &Path, online: bool) -> Result<Report, String> {
 }
 
 /// Writes a backup; the answer is where it came from.
-fn write(place: &Place, beside: &Path, online: bool) -> Result<String, String> {
+fn write(place: &ApiLocation, beside: &Path, online: bool) -> Result<String, String> {
     let fault = |error: io::Error| format!("{}: {error}", beside.display());
     // The contents are everyone's objects.
     let file = File::options().write(true).create(true).truncate(true).mode(0o600).open(beside).map_err(fault)?;
@@ -178,17 +178,17 @@ fn stopped(data_dir: &Path) -> Result<Option<Embedded>, String> {
 }
 
 /// Asks a running server.
-async fn fetch(place: &Place, to: &mut impl io::Write) -> Result<(), String> {
+async fn fetch(place: &ApiLocation, to: &mut impl io::Write) -> Result<(), String> {
     let access = place.connect().await?;
     let request =
         http::Request::get(signpost_apiserver::backup::PATH).body(Body::empty()).map_err(|error| error.to_string())?;
-    let response = access.client.send(request).await.map_err(|error| access.unanswered(Trouble::from(error)))?;
+    let response = access.client.send(request).await.map_err(|error| access.unanswered(ApiFailure::from(error)))?;
     let status = response.status();
     if !status.is_success() {
         let body = response.into_body().collect().await.map(|body| body.to_bytes()).unwrap_or_default();
         let told: Option<serde_json::Value> = serde_json::from_slice(&body).ok();
         let message = told.as_ref().and_then(|status| status["message"].as_str()).unwrap_or("it has no backups");
-        return Err(access.unanswered(Trouble::answered(status.as_u16(), format!("{message} ({status})"))));
+        return Err(access.unanswered(ApiFailure::answered(status.as_u16(), format!("{message} ({status})"))));
     }
     let mut body = response.into_body();
     while let Some(frame) = body.frame().await {
@@ -229,7 +229,7 @@ impl Report {
     }
 
     fn text(&self, painter: Painter) -> String {
-        let mut facts = Facts::default();
+        let mut facts = Properties::default();
         facts.add("backup", self.file.as_str());
         facts.add("objects", self.objects.to_string());
         facts.add("revision", self.revision.to_string());

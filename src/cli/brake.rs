@@ -10,7 +10,7 @@ use kube::api::{Patch, PatchParams};
 use serde::Serialize;
 use serde_json::json;
 
-use super::access::{self, API_TIMEOUT, Access, Place};
+use super::access::{self, API_TIMEOUT, Access, ApiLocation};
 use super::output::{self, Format};
 use super::style::{Painter, Style};
 use super::table::{Cell, Table};
@@ -68,7 +68,7 @@ pub(super) fn command() -> Command {
 
 pub(super) fn run(matches: &ArgMatches) -> Outcome {
     let Some((command, matches)) = matches.subcommand() else { return Ok(Exit::Usage) };
-    let place = Place::of(matches)?;
+    let place = ApiLocation::of(matches)?;
     let decision = match command {
         "list" => None,
         "approve" => Some(Decision::Approve),

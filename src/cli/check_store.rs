@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::output::{self, Format};
 use super::style::Painter;
-use super::table::Facts;
+use super::table::Properties;
 use super::{Outcome, option, serve, success_if};
 use crate::config;
 use signpost_apiserver::registry;
@@ -130,7 +130,7 @@ fn check(data_dir: &std::path::Path, drop: &[Key], restore: &[Key], from: Option
 
 impl Report {
     fn text(&self, painter: Painter) -> String {
-        let mut facts = Facts::default();
+        let mut facts = Properties::default();
         facts.add("store", self.store.as_str());
         facts.add("whole", format!("{} values", self.values));
         facts.add("damaged", format!("{} values", self.damaged.len()));

@@ -12,10 +12,10 @@ use jiff::Timestamp;
 use kube::Api;
 use kube::api::{Patch, PatchParams, ValidationDirective};
 
-use super::access::{self, Place};
+use super::access::{self, ApiLocation};
 use super::moves::KEYS;
-use super::moves::plan::{Capacity, Context, Plan};
-use super::moves::reading::{API_TIMEOUT, Platform};
+use super::moves::plan::{Capacity, Context, MovePlan};
+use super::moves::reading::{API_TIMEOUT, MoveContext};
 use super::output::{self, Format};
 use super::platform::{QUARANTINE_MAX, RESERVED_LABELS};
 use super::{Error, Outcome, serve};
@@ -64,7 +64,7 @@ fn weight(text: &str) -> Result<(String, u32), String> {
 }
 
 pub(super) fn run(matches: &ArgMatches) -> Outcome {
-    let place = Place::of(matches)?;
+    let place = ApiLocation::of(matches)?;
     let files: Vec<PathBuf> = matches.get_many::<PathBuf>("add").into_iter().flatten().cloned().collect();
     let documents = manifests::read(&files)
         .map_err(|errors| Error::Usage(errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")))?;
@@ -72,9 +72,13 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
     Format::of(matches).show(&plan, |painter| plan.table(painter))
 }
 
-async fn simulate(matches: &ArgMatches, place: &Place, documents: Vec<manifests::Document>) -> Result<Plan, String> {
+async fn simulate(
+    matches: &ArgMatches,
+    place: &ApiLocation,
+    documents: Vec<manifests::Document>,
+) -> Result<MovePlan, String> {
     let names = |name: &str| matches.get_many::<String>(name).into_iter().flatten();
-    let mut platform = Platform::read(place).await?;
+    let mut platform = MoveContext::read(place).await?;
     let mut added = Vec::new();
     for document in documents {
         added.push(judge(&platform, document).await?);
@@ -105,7 +109,7 @@ async fn simulate(matches: &ArgMatches, place: &Place, documents: Vec<manifests:
     steps.retain(|step| step.outcome.is_ok());
     steps.extend(forecast.drain(strategy));
     steps.extend(forecast.place(strategy));
-    let mut plan = Plan::new("simulate", true);
+    let mut plan = MovePlan::new("simulate", true);
     plan.notes.extend(platform.known.caveat.map(str::to_owned));
     let context = Context {
         domain: &platform.known.domain,
@@ -131,7 +135,7 @@ async fn simulate(matches: &ArgMatches, place: &Place, documents: Vec<manifests:
 }
 
 /// The Router as it would be if it were applied.
-async fn judge(platform: &Platform, document: manifests::Document) -> Result<Router, String> {
+async fn judge(platform: &MoveContext, document: manifests::Document) -> Result<Router, String> {
     let manifests::Document { place, object } = document;
     if object["kind"] != "Router" {
         return Err(format!("{place}: only Routers can be added to a simulation"));

@@ -70,9 +70,9 @@ impl Table {
 
 /// Properties, a line each: a name and a value.
 #[derive(Debug, Default)]
-pub(super) struct Facts(comfy_table::Table);
+pub(super) struct Properties(comfy_table::Table);
 
-impl Facts {
+impl Properties {
     /// Adds a property.
     pub(super) fn add(&mut self, name: &str, fact: impl Into<Cell>) {
         self.0.add_row([Cell::styled(Style::Strong, name).0, fact.into().0]);
@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn properties_stand_below_one_another() {
-        let mut facts = Facts::default();
+        let mut facts = Properties::default();
         facts.add("a", "one\n");
         facts.add("long", Cell::styled(Style::Good, "two"));
         assert_eq!(facts.text(Painter::PLAIN), "a      one\nlong   two\n");

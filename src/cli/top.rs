@@ -14,7 +14,7 @@ use super::output::{self, Format};
 use super::rates::{Rates, largest, number};
 use super::scrape::{self, Admin, Scrape, Target};
 use super::style::{Painter, Style, harmless};
-use super::table::{Cell, Facts, Table};
+use super::table::{Cell, Properties, Table};
 use super::{Exit, Outcome, access, option, print, serve, switch};
 
 /// Longest time between two turns, in seconds.
@@ -100,7 +100,7 @@ impl Watch {
                 _ = tokio::signal::ctrl_c() => return Ok(()),
             }
             let after = self.look(&admin).await;
-            let turned = Turn::new(&self.urls, &before, &after);
+            let turned = Refresh::new(&self.urls, &before, &after);
             self.show(&turned);
             // What does not answer now is measured from where it answered last.
             for (before, after) in before.iter_mut().zip(after) {
@@ -119,7 +119,7 @@ impl Watch {
         futures::future::join_all(self.urls.iter().map(|url| admin.scrape(url))).await
     }
 
-    fn show(&self, turn: &Turn) {
+    fn show(&self, turn: &Refresh) {
         let painter = Painter::of_stdout();
         if self.screen {
             let lines = terminal_size::terminal_size().map_or(LINES_ASSUMED, |(_, height)| height.0.into());
@@ -157,7 +157,7 @@ impl Drop for Screen {
 /// One turn. Its JSON is an interface: fields are added, and none is renamed.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Turn {
+struct Refresh {
     /// Processes that answered.
     processes: usize,
     /// What those that did not say.
@@ -166,9 +166,9 @@ struct Turn {
     rates: Rates,
 }
 
-impl Turn {
-    fn new(urls: &[String], before: &[Result<Scrape, String>], after: &[Result<Scrape, String>]) -> Turn {
-        let mut turn = Turn { processes: 0, errors: Vec::new(), rates: Rates::default() };
+impl Refresh {
+    fn new(urls: &[String], before: &[Result<Scrape, String>], after: &[Result<Scrape, String>]) -> Refresh {
+        let mut turn = Refresh { processes: 0, errors: Vec::new(), rates: Rates::default() };
         for ((url, before), after) in urls.iter().zip(before).zip(after) {
             match (before, after) {
                 (_, Err(error)) => turn.errors.push(error.clone()),
@@ -206,7 +206,7 @@ impl Turn {
             let parts: Vec<String> = parts.collect();
             Cell::or_dash((!parts.is_empty()).then(|| parts.join(", ")))
         };
-        let mut facts = Facts::default();
+        let mut facts = Properties::default();
         let plural = if self.processes == 1 { "" } else { "es" };
         facts.add("queries", format!("{} per second of {} process{plural}", number(*queries), self.processes));
         facts.add("codes", share(rcodes));
@@ -247,11 +247,11 @@ mod tests {
     use super::*;
     use std::collections::BTreeMap;
 
-    fn turn(zones: usize) -> Turn {
+    fn turn(zones: usize) -> Refresh {
         let map = |parts: &[(&str, f64)]| parts.iter().map(|(name, rate)| ((*name).to_owned(), *rate)).collect();
         let zones: BTreeMap<String, f64> =
             (0..zones).map(|n| (format!("shard{n}.v3.example."), 2.0 * n as f64)).collect();
-        Turn {
+        Refresh {
             processes: 2,
             errors: vec!["http://x does not answer: refused (--admin)".to_owned()],
             rates: Rates {
@@ -307,10 +307,10 @@ shard0.v3.example.   0
         let urls = ["a", "b", "c"].map(str::to_owned);
         let before = [scrape(0, 0), scrape(0, 10), Err("c is silent".to_owned())];
         let after = [scrape(2, 10), scrape(2, 20), Err("c is silent".to_owned())];
-        let turn = Turn::new(&urls, &before, &after);
+        let turn = Refresh::new(&urls, &before, &after);
         assert_eq!((turn.processes, turn.rates.queries), (2, 10.0));
         assert_eq!(turn.errors, ["c is silent"]);
-        let turn = Turn::new(&urls, &before, &[scrape(2, 10), scrape(2, 20), scrape(2, 5)]);
+        let turn = Refresh::new(&urls, &before, &[scrape(2, 10), scrape(2, 20), scrape(2, 5)]);
         assert_eq!(turn.errors, ["c answers again, and is counted from now on"]);
     }
 }

@@ -10,7 +10,7 @@ use kube::api::ListParams;
 use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
 
-use crate::cli::access::{self, Access, Place};
+use crate::cli::access::{self, Access, ApiLocation};
 use crate::cli::{Exit, Outcome, print};
 use signpost_api::v1alpha1::route::Route;
 use signpost_api::v1alpha1::router::Router;
@@ -63,7 +63,7 @@ fn offered(words: &[&str]) -> Option<Vec<String>> {
     while let Some((_, below)) = matches.subcommand() {
         matches = below;
     }
-    let place = Place::of(matches).ok().filter(Place::is_there)?;
+    let place = ApiLocation::of(matches).ok().filter(ApiLocation::is_there)?;
     let names = access::run(PATIENCE, async {
         let access = place.connect().await?;
         names(&access, named, begun).await.map_err(|error| error.to_string())

@@ -15,10 +15,10 @@ use serde::Serialize;
 
 use self::names::{error_name, flag_names};
 use self::why::{Found, Step, Why, rdata_text};
-use super::access::{self, API_TIMEOUT, Place};
+use super::access::{self, API_TIMEOUT, ApiLocation};
 use super::output::{self, Format};
 use super::style::{Painter, Style, harmless};
-use super::table::{Cell, Facts};
+use super::table::{Cell, Properties};
 use super::zones::{self, Zones};
 use super::{Error, Exit, Outcome, note, progress, serve, switch};
 use signpost_api::v1alpha1::route::NameKind;
@@ -57,8 +57,8 @@ pub(super) fn command() -> Command {
 }
 
 pub(super) fn run(matches: &ArgMatches) -> Outcome {
-    let place = Place::of(matches)?;
-    let words = Words::read(matches.get_many::<String>("words").unwrap_or_default()).map_err(Error::Usage)?;
+    let place = ApiLocation::of(matches)?;
+    let words = DigArgs::read(matches.get_many::<String>("words").unwrap_or_default()).map_err(Error::Usage)?;
     let question = words.question;
     let (dnssec_ok, is_tcp) = (matches.get_flag("dnssec"), matches.get_flag("tcp"));
     let explained = !matches.get_flag("answer-only");
@@ -106,7 +106,7 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
 }
 
 /// Whether the API is asked: with zone files alone there may be none.
-fn asks(place: &Place) -> bool {
+fn asks(place: &ApiLocation) -> bool {
     place.settings.zones.is_none() || place.is_there()
 }
 
@@ -125,7 +125,7 @@ async fn explain(zones: &Zones, question: &Question, server: SocketAddr, respons
 }
 
 /// Who is asked.
-async fn server(given: Option<&str>, place: &Place) -> Result<SocketAddr, String> {
+async fn server(given: Option<&str>, place: &ApiLocation) -> Result<SocketAddr, String> {
     let Some(given) = given else {
         let first = place.settings.dns_listen.first();
         return first
@@ -147,13 +147,13 @@ async fn server(given: Option<&str>, place: &Place) -> Result<SocketAddr, String
 
 /// What stands on the command line.
 #[derive(Debug, PartialEq)]
-struct Words {
+struct DigArgs {
     server: Option<String>,
     question: Question,
 }
 
-impl Words {
-    fn read<'a>(words: impl Iterator<Item = &'a String>) -> Result<Words, String> {
+impl DigArgs {
+    fn read<'a>(words: impl Iterator<Item = &'a String>) -> Result<DigArgs, String> {
         let (mut server, mut name, mut rtype) = (None, None, None);
         for word in words {
             if let Some(given) = word.strip_prefix('@') {
@@ -169,7 +169,7 @@ impl Words {
             }
         }
         let name = name.ok_or("NAME is missing: signpost dig [@SERVER] NAME [TYPE]")?;
-        Ok(Words { server, question: Question { name, rtype: rtype.unwrap_or(RecordType::A) } })
+        Ok(DigArgs { server, question: Question { name, rtype: rtype.unwrap_or(RecordType::A) } })
     }
 }
 
@@ -250,7 +250,7 @@ impl Report {
     }
 
     fn text(&self, painter: Painter) -> String {
-        let mut facts = Facts::default();
+        let mut facts = Properties::default();
         let Report { name, rtype, server, transport, milliseconds, octets, .. } = self;
         facts.add("question", format!("{name} {rtype}"));
         facts.add("server", format!("{server} ({transport}, {milliseconds} ms, {octets} octets)"));
@@ -301,8 +301,8 @@ impl Report {
 }
 
 /// What is told of one look-up.
-fn step_facts(step: &Step) -> Facts {
-    let mut facts = Facts::default();
+fn step_facts(step: &Step) -> Properties {
+    let mut facts = Properties::default();
     facts.add("name", step.name.as_str());
     let Some(zone) = &step.zone else {
         facts.add("zone", Cell::styled(Style::Warning, "none here: the name is not ours to answer"));

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use super::finding::{Finding, Severity};
-use super::survey::{Delegation, Host, NameServers, Server, Start, Survey, Transfer};
+use super::survey::{Delegation, Host, NameServers, Observations, Server, Start, Transfer, Zone};
 use super::walk::is_at_or_below;
 
 use Severity::{Error, Good, Note, Warning};
@@ -17,7 +17,7 @@ const PAYLOAD_MAX: u16 = 1_452;
 const ALIAS_TTL: u32 = 300;
 
 /// All findings, in the order of the walk.
-pub fn judge(survey: &Survey) -> Vec<Finding> {
+pub fn judge(survey: &Observations) -> Vec<Finding> {
     let mut findings = Vec::new();
     let intended = intended(survey);
     delegation(survey, &Wanted::new(survey, &intended), &mut findings);
@@ -58,7 +58,7 @@ struct Wanted<'a> {
 }
 
 impl<'a> Wanted<'a> {
-    fn new(survey: &Survey, all: &'a NameServers) -> Self {
+    fn new(survey: &Observations, all: &'a NameServers) -> Self {
         let is_good = |address: &&IpAddr| survey.private || not_public(**address).is_none();
         let of = |addresses: &BTreeSet<IpAddr>| addresses.iter().filter(is_good).copied().collect();
         Wanted { all, public: all.iter().map(|(name, addresses)| (name.clone(), of(addresses))).collect() }
@@ -75,7 +75,7 @@ impl<'a> Wanted<'a> {
 const NO_PUBLIC: &str = "no address of it is public: give that in \"nameserver\", or --private if the others are meant";
 
 /// The name servers that there should be: those of the configuration, else those that our own servers name.
-fn intended(survey: &Survey) -> NameServers {
+fn intended(survey: &Observations) -> NameServers {
     if !survey.expected.is_empty() {
         return survey.expected.clone();
     }
@@ -110,7 +110,7 @@ fn whole_delegation(domain: &str, wanted: &Wanted<'_>) -> Vec<String> {
     records
 }
 
-fn delegation(survey: &Survey, intended: &Wanted<'_>, findings: &mut Vec<Finding>) {
+fn delegation(survey: &Observations, intended: &Wanted<'_>, findings: &mut Vec<Finding>) {
     let domain = &survey.domain;
     let zone = survey.parent_zone.as_deref().map_or("the parent zone".to_owned(), |zone| format!("the zone {zone}"));
     if let Some(why) = &survey.lost {
@@ -224,7 +224,7 @@ fn compare(
 }
 
 /// What is to be said of the addresses by themselves.
-fn addresses(survey: &Survey, intended: &NameServers, findings: &mut Vec<Finding>) {
+fn addresses(survey: &Observations, intended: &NameServers, findings: &mut Vec<Finding>) {
     for name in &survey.without_address {
         let message = "nobody gives an address of this name server, so it was not asked";
         findings.push(Finding::new(Error, "ns-without-address", name, message));
@@ -272,7 +272,7 @@ fn not_public(address: IpAddr) -> Option<&'static str> {
     }
 }
 
-fn one_server(survey: &Survey, server: &Server, findings: &mut Vec<Finding>) {
+fn one_server(survey: &Observations, server: &Server, findings: &mut Vec<Finding>) {
     let domain = &survey.domain;
     let subject = format!("{} ({})", server.name, server.address);
     let mut say = |severity, code, message: String| findings.push(Finding::new(severity, code, &subject, message));
@@ -307,7 +307,7 @@ fn one_server(survey: &Survey, server: &Server, findings: &mut Vec<Finding>) {
 }
 
 /// Returns the faults of a server that answers over UDP and serves the domain.
-fn faults_of(survey: &Survey, server: &Server, udp: &Start) -> Vec<(Severity, &'static str, String)> {
+fn faults_of(survey: &Observations, server: &Server, udp: &Start) -> Vec<(Severity, &'static str, String)> {
     let domain = &survey.domain;
     let mut faults = Vec::new();
     let mut say = |severity, code, message: String| faults.push((severity, code, message));
@@ -403,7 +403,7 @@ fn list(names: &BTreeSet<&String>) -> String {
 }
 
 /// Whether all servers have each zone under one serial.
-fn serials(survey: &Survey, findings: &mut Vec<Finding>) {
+fn serials(survey: &Observations, findings: &mut Vec<Finding>) {
     let mut zones: BTreeMap<&str, BTreeMap<u32, Vec<String>>> = BTreeMap::new();
     for server in &survey.servers {
         let own = std::iter::once((survey.domain.as_str(), &server.udp));
@@ -438,7 +438,7 @@ fn proof(host: &Host, findings: &mut Vec<Finding>) {
     });
 }
 
-fn custom_host(survey: &Survey, host: &Host, findings: &mut Vec<Finding>) {
+fn custom_host(survey: &Observations, host: &Host, findings: &mut Vec<Finding>) {
     let name = &host.name;
     let known = host.target.clone();
     let record = |target: &str| format!("{name} {ALIAS_TTL} IN CNAME {target}");

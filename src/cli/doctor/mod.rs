@@ -21,10 +21,10 @@ use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint, value_parser};
 use self::ask::Client;
 use self::finding::Report;
 use self::survey::NameServers;
-use self::walk::{HostWish, Visit};
-use super::access::{self, Place};
+use self::walk::{DoctorTarget, HostTarget};
+use super::access::{self, ApiLocation};
 use super::output::{self, Format};
-use super::platform::Platform;
+use super::platform::PlatformSettings;
 use super::{Error, Outcome, note, option, serve, success_if, switch};
 use crate::config::NameServer;
 use signpost_api::names::{ALIAS_LABEL, check_domain};
@@ -105,7 +105,7 @@ pub(super) fn command() -> Command {
 }
 
 pub(super) fn run(matches: &ArgMatches) -> Outcome {
-    let place = Place::of(matches)?;
+    let place = ApiLocation::of(matches)?;
     let visit = visit(matches, &place).map_err(Error::Usage)?;
     let report = Report::new(&visit.domain, judge::judge(&visit.survey()));
     Format::of(matches).show(&report, |painter| report.table(painter))?;
@@ -114,7 +114,7 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
 }
 
 /// What to look at, from flags, configuration and API.
-fn visit(matches: &ArgMatches, place: &Place) -> Result<Visit, String> {
+fn visit(matches: &ArgMatches, place: &ApiLocation) -> Result<DoctorTarget, String> {
     let settings = &place.settings;
     let seconds = *matches.get_one::<u64>("timeout").expect("it has a default");
     let port = *matches.get_one::<u16>("port").expect("it has a default");
@@ -146,10 +146,10 @@ fn visit(matches: &ArgMatches, place: &Place) -> Result<Visit, String> {
         Some(name) => {
             let resolver = matches.get_one::<SocketAddr>("resolver").copied();
             let resolver = resolver.map_or_else(|| system_resolver(Path::new(RESOLV_CONF)), Ok)?;
-            Some(HostWish { name, target, proof, resolver })
+            Some(HostTarget { name, target, proof, resolver })
         }
     };
-    Ok(Visit {
+    Ok(DoctorTarget {
         client: Client::new(Duration::from_secs(seconds)).map_err(|error| format!("nothing can be asked: {error}"))?,
         alias_zone: format!("{ALIAS_LABEL}.{domain}"),
         domain,
@@ -164,7 +164,7 @@ fn visit(matches: &ArgMatches, place: &Place) -> Result<Visit, String> {
 }
 
 /// What the API knows.
-struct Told {
+struct ApiInfo {
     /// The platform's domain.
     domain: String,
     /// Its name servers, if those are known.
@@ -178,7 +178,7 @@ struct Told {
 }
 
 /// Asks the API, if there is one to ask: without, fewer things can be looked at.
-fn ask_api(place: &Place, host: Option<&str>) -> Option<Told> {
+fn ask_api(place: &ApiLocation, host: Option<&str>) -> Option<ApiInfo> {
     if !place.is_there() {
         return None;
     }
@@ -193,9 +193,9 @@ fn ask_api(place: &Place, host: Option<&str>) -> Option<Told> {
     }
 }
 
-async fn told(place: &Place, host: Option<&str>) -> Result<Told, String> {
+async fn told(place: &ApiLocation, host: Option<&str>) -> Result<ApiInfo, String> {
     let access = place.connect().await?;
-    let Platform { domain, name_servers, .. } = Platform::find(place, &access).await?;
+    let PlatformSettings { domain, name_servers, .. } = PlatformSettings::find(place, &access).await?;
     let zone = |router: Router| {
         let name = router.metadata.name.unwrap_or_default();
         let dns = router.spec.dns.filter(|dns| !dns.is_empty());
@@ -213,7 +213,7 @@ async fn told(place: &Place, host: Option<&str>) -> Result<Told, String> {
         let challenge = status.and_then(|status| status.challenge.as_ref());
         proof = challenge.map(|challenge| (absolute(&challenge.name), challenge.value.clone()));
     }
-    Ok(Told { domain, name_servers, shards, target, proof })
+    Ok(ApiInfo { domain, name_servers, shards, target, proof })
 }
 
 /// In lower case, with a dot at the end.

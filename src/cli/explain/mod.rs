@@ -11,11 +11,11 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
 use serde::Serialize;
 
-use self::account::Account;
+use self::account::RouteExplanation;
 use self::others::Others;
-use super::access::{self, API_TIMEOUT, Access, Place};
+use super::access::{self, API_TIMEOUT, Access, ApiLocation};
 use super::output::{self, Format};
-use super::platform::Platform;
+use super::platform::PlatformSettings;
 use super::{Exit, Outcome, option, serve};
 use signpost_api::names::{self, takes_names_of};
 use signpost_api::v1alpha1::route::Route;
@@ -51,7 +51,7 @@ pub(super) fn command() -> Command {
 
 pub(super) fn run(matches: &ArgMatches) -> Outcome {
     let Some(("route", matches)) = matches.subcommand() else { return Ok(Exit::Usage) };
-    let place = Place::of(matches)?;
+    let place = ApiLocation::of(matches)?;
     let route = access::route(matches)?;
     let why_not = matches.get_one::<String>("why-not").map(String::as_str);
     let account = access::run(API_TIMEOUT, async {
@@ -69,12 +69,12 @@ struct Question<'a> {
     namespace: &'a str,
     name: &'a str,
     why_not: Option<&'a str>,
-    place: &'a Place,
+    place: &'a ApiLocation,
     access: &'a Access,
 }
 
 impl Question<'_> {
-    async fn answer(&self) -> Result<Account, String> {
+    async fn answer(&self) -> Result<RouteExplanation, String> {
         let client = &self.access.client;
         let told = |error: kube::Error| self.access.unanswered(error);
         let routes: Api<Route> = Api::namespaced(client.clone(), self.namespace);
@@ -84,9 +84,9 @@ impl Question<'_> {
         let binding = bindings.get_opt(self.name).await.map_err(told)?;
         // An earlier Route's of the same name may not be cleared away yet.
         let binding = binding.filter(|binding| route.metadata.uid.as_deref() == Some(&binding.spec.route_uid));
-        let mut account = Account::new(&route, binding);
+        let mut account = RouteExplanation::new(&route, binding);
         // Whoever may not read Zones is told what the flags tell.
-        let platform = Platform::find(self.place, self.access).await.ok();
+        let platform = PlatformSettings::find(self.place, self.access).await.ok();
         let others = Others::find(self.place, platform.as_ref())?;
         account.tell_others(&others);
         if let Some(name) = self.why_not {
@@ -111,7 +111,7 @@ impl Question<'_> {
         route: Route,
         placed: Option<(&str, &str)>,
         router: Router,
-        platform: Option<Platform>,
+        platform: Option<PlatformSettings>,
         others: &Others,
     ) -> Result<Now, String> {
         // A tenant may not read Zones, and is told the domain by the Route's own alias.
@@ -263,7 +263,7 @@ mod tests {
             let route: Route = serde_json::from_value(json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Route",
                 "metadata": {"namespace": "shop", "name": "front"}, "spec": {}}))
             .expect("a Route");
-            let mut account = Account::new(&route, None);
+            let mut account = RouteExplanation::new(&route, None);
             account.answer_why_not("shard2", None, Some(now));
             let text = account.text(super::super::style::Painter::PLAIN);
             assert!(text.contains(&format!("why not   shard2 {}", rejection.message())), "{text}");

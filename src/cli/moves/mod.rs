@@ -15,9 +15,9 @@ use kube::Api;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
-use self::plan::{Capacity, Context, Plan};
-use self::reading::{API_TIMEOUT, Platform};
-use super::access::{self, Access, Place};
+use self::plan::{Capacity, Context, MovePlan};
+use self::reading::{API_TIMEOUT, MoveContext};
+use super::access::{self, Access, ApiLocation};
 use super::output::{self, Format};
 use super::style::Painter;
 use super::{Exit, Outcome, confirm, note, option, print, serve, switch};
@@ -133,7 +133,7 @@ fn router_of(matches: &ArgMatches) -> &str {
 
 /// One call of a command.
 struct Call {
-    platform: Platform,
+    platform: MoveContext,
     dry_run: bool,
     /// Whether the user is asked first.
     asks: bool,
@@ -142,7 +142,7 @@ struct Call {
 
 impl Call {
     fn context(&self) -> Context<'_> {
-        let Platform { known, records, .. } = &self.platform;
+        let MoveContext { known, records, .. } = &self.platform;
         Context {
             domain: &known.domain,
             trail_minimum: known.trail_minimum,
@@ -152,18 +152,18 @@ impl Call {
         }
     }
 
-    fn show(&self, plan: &Plan) {
+    fn show(&self, plan: &MovePlan) {
         print(&self.format.render(plan, || plan.table(Painter::of_stdout())));
     }
 }
 
 fn run(matches: &ArgMatches, act: impl AsyncFnOnce(Call) -> Result<(), String>) -> Outcome {
-    let place = Place::of(matches)?;
+    let place = ApiLocation::of(matches)?;
     let wait = matches.try_get_one::<u64>("wait").ok().flatten().copied().unwrap_or(0);
     let can_ask = matches.try_contains_id("yes").is_ok();
     let (asks, more) = if can_ask { (confirm::asks(matches), confirm::time(matches)) } else { (false, Duration::ZERO) };
     access::run(API_TIMEOUT + Duration::from_secs(wait) + more, async {
-        let platform = Platform::read(&place).await?;
+        let platform = MoveContext::read(&place).await?;
         let dry_run = matches.get_flag("dry-run");
         act(Call { platform, dry_run, asks, format: Format::of(matches) }).await
     })?;
@@ -192,7 +192,7 @@ async fn move_route(mut call: Call, key: &ObjectKey, to: &str, wait: Duration) -
     let forecast = &mut call.platform.forecast;
     let step = forecast.move_route(key, to).expect("it was found above");
     let refused = step.outcome.as_ref().err().map(|nowhere| nowhere.message.clone());
-    let mut plan = Plan::new("move", call.dry_run);
+    let mut plan = MovePlan::new("move", call.dry_run);
     plan.tell(vec![step], &labels, &call.platform.forecast, &call.context());
     plan.capacity = Capacity::compare(&before, &call.platform.forecast);
     plan.capacity.retain(|capacity| capacity.router == to);
@@ -270,7 +270,7 @@ async fn set_state(mut call: Call, name: &str, state: RouterState) -> Result<(),
         RouterState::Active => "uncordon",
     };
     let was = router.state;
-    let mut plan = Plan::new(action, call.dry_run);
+    let mut plan = MovePlan::new(action, call.dry_run);
     plan.notes.extend(caveat.filter(|_| state == RouterState::Draining).map(str::to_owned));
     if was == state {
         plan.notes.push(format!("{name} is {} already", state.word()));
@@ -326,7 +326,7 @@ async fn set_state(mut call: Call, name: &str, state: RouterState) -> Result<(),
 }
 
 /// Adds what the operator can wait for after a drain has begun, and when the Router can be deleted.
-fn note_drain(plan: &mut Plan, name: &str, first: &str, rate: Option<u32>) {
+fn note_drain(plan: &mut MovePlan, name: &str, first: &str, rate: Option<u32>) {
     // What leaves at the pace of drain-rate, twice over, and a minute.
     let patience = rate.map_or(3_600, |rate| 60 + 2 * plan.moves.len() as u64 / u64::from(rate.max(1)));
     plan.notes.push(format!(

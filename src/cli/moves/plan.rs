@@ -21,7 +21,7 @@ const ROWS_MAX: usize = 50;
 /// What is foretold. Its JSON is an interface: fields are added, and none is renamed.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Plan {
+pub(crate) struct MovePlan {
     /// What is asked: `move`, `drain`, `cordon`, `uncordon` or `simulate`.
     pub(crate) action: &'static str,
     /// Whether nothing is written.
@@ -173,9 +173,9 @@ impl Capacity {
     }
 }
 
-impl Plan {
-    pub(crate) fn new(action: &'static str, dry_run: bool) -> Plan {
-        Plan { action, dry_run, trail_seconds: Some(0), ..Plan::default() }
+impl MovePlan {
+    pub(crate) fn new(action: &'static str, dry_run: bool) -> MovePlan {
+        MovePlan { action, dry_run, trail_seconds: Some(0), ..MovePlan::default() }
     }
 
     /// Takes in what would become of routes; `before` is what they are bound to.
@@ -331,7 +331,7 @@ impl Plan {
     }
 }
 
-impl Plan {
+impl MovePlan {
     /// What becomes of names, in sentences.
     fn consequences(&self) -> String {
         let mut text = String::new();
@@ -410,7 +410,7 @@ mod tests {
     use tokio::time::Instant;
 
     /// What is told of one route that leaves a Router which is gone, whose zone was `zone`, for s2.
-    fn left_behind(zone: &str) -> Plan {
+    fn left_behind(zone: &str) -> MovePlan {
         let mut forecast = Forecast::new("v3.example", Instant::now());
         let object = |kind: &str, metadata: Value, spec: Value| {
             json!({"apiVersion": "signpost.dev/v1alpha1", "kind": kind,
@@ -438,7 +438,7 @@ mod tests {
             records: &records,
             now: Timestamp::UNIX_EPOCH,
         };
-        let mut plan = Plan::new("move", true);
+        let mut plan = MovePlan::new("move", true);
         plan.tell(vec![step], &before, &forecast, &context);
         plan
     }
@@ -466,7 +466,7 @@ mod tests {
         for (seconds, text) in [(0, "0s"), (90, "90s"), (120, "2min"), (604_800, "7d"), (7_200, "2h")] {
             assert_eq!(span(seconds), text);
         }
-        let mut plan = Plan::new("drain", true);
+        let mut plan = MovePlan::new("drain", true);
         assert_eq!(plan.table(Painter::PLAIN), "dry run: nothing was changed\n");
         for number in 0..ROWS_MAX + 2 {
             let (namespace, name) = ("shop".to_owned(), format!("r{number}"));

@@ -8,8 +8,8 @@ use kube::Api;
 use kube::api::ListParams;
 use tokio::time::Instant;
 
-use crate::cli::access::{Access, Place, each};
-use crate::cli::platform::Platform as Known;
+use crate::cli::access::{Access, ApiLocation, each};
+use crate::cli::platform::PlatformSettings;
 use crate::cli::progress;
 use signpost_api::v1alpha1::name_claim::NameClaim;
 use signpost_api::v1alpha1::route::{NameKind, Route};
@@ -23,11 +23,11 @@ use signpost_control::scheduler::quarantine;
 pub(crate) const API_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The platform, and how to speak to it.
-pub(crate) struct Platform {
+pub(crate) struct MoveContext {
     /// The way into the API.
     pub(crate) access: Access,
     /// What is known of its configuration.
-    pub(crate) known: Known,
+    pub(crate) known: PlatformSettings,
     /// The objects.
     pub(crate) forecast: Forecast,
     /// The record that each custom host needs, as its Route says.
@@ -35,9 +35,9 @@ pub(crate) struct Platform {
     bound: BTreeMap<ObjectKey, Bound>,
 }
 
-impl Platform {
+impl MoveContext {
     /// Reads Routers, Namespaces, Routes, RouteBindings, and the NameClaims in quarantine.
-    pub(crate) async fn read(place: &Place) -> Result<Self, String> {
+    pub(crate) async fn read(place: &ApiLocation) -> Result<Self, String> {
         let access = place.connect().await?;
         let told = |error: kube::Error| match error {
             kube::Error::Api(status) if status.code == 403 => format!(
@@ -48,7 +48,7 @@ impl Platform {
         };
         let namespaces: Api<Namespace> = Api::all(access.client.clone());
         namespaces.list_metadata(&ListParams::default().limit(1)).await.map_err(told)?;
-        let known = progress::during("reading the platform", Known::find(place, &access)).await?;
+        let known = progress::during("reading the platform", PlatformSettings::find(place, &access)).await?;
         let mut forecast = Forecast::new(&known.domain, Instant::now());
         if let Some(most) = known.quarantined_max {
             forecast = forecast.with_quarantined_max(most);
@@ -83,7 +83,7 @@ impl Platform {
             .await
         };
         progress::during("reading the platform", reading).await.map_err(told)?;
-        Ok(Platform { access, known, forecast, records, bound })
+        Ok(MoveContext { access, known, forecast, records, bound })
     }
 
     /// What each route is bound to, as it was read.

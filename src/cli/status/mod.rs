@@ -11,8 +11,8 @@ use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 
-use self::report::{Asked, Objects, Platform, Process, Report};
-use super::access::{self, API_TIMEOUT, Access, Place, Trouble};
+use self::report::{ApiSnapshot, Asked, Objects, Process, Report};
+use super::access::{self, API_TIMEOUT, Access, ApiFailure, ApiLocation};
 use super::output::{self, Format};
 use super::rates::Rates;
 use super::scrape::{self, Admin, Target};
@@ -47,7 +47,7 @@ pub(super) fn command() -> Command {
 }
 
 pub(super) fn run(matches: &ArgMatches) -> Outcome {
-    let place = Place::of(matches)?;
+    let place = ApiLocation::of(matches)?;
     let interval = Duration::from_secs_f64(*matches.get_one::<f64>("interval").expect("it has a default"));
     let Target { urls, authorities } = scrape::target(matches)?;
     let limit = API_TIMEOUT + interval + Duration::from_secs(60);
@@ -64,7 +64,7 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
 }
 
 /// What the API tells.
-async fn platform(place: &Place) -> Result<Platform, String> {
+async fn platform(place: &ApiLocation) -> Result<ApiSnapshot, String> {
     let access = place.connect().await?;
     let started = Instant::now();
     let version = access.client.apiserver_version().await.map_err(|error| access.unanswered(error))?.git_version;
@@ -76,7 +76,7 @@ async fn platform(place: &Place) -> Result<Platform, String> {
         access.all_permitted::<Brake>(),
         lease(&access),
     )?;
-    Ok(Platform { version, took, lease, objects: Objects { routers, routes, zones, brakes } })
+    Ok(ApiSnapshot { version, took, lease, objects: Objects { routers, routes, zones, brakes } })
 }
 
 /// The Lease of the schedulers. `None`: nobody has ever led, or the user may not see it.
@@ -85,7 +85,7 @@ async fn lease(access: &Access) -> Result<Option<Lease>, String> {
     match leases.get_opt(SCHEDULER_LEASE).await {
         Ok(lease) => Ok(lease),
         Err(kube::Error::Api(status)) if status.code == 403 => Ok(None),
-        Err(error) => Err(access.unanswered(Trouble::from(error))),
+        Err(error) => Err(access.unanswered(ApiFailure::from(error))),
     }
 }
 

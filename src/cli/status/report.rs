@@ -12,7 +12,7 @@ use crate::cli::age;
 use crate::cli::rates::{self, Rates};
 use crate::cli::scrape::Scrape;
 use crate::cli::style::{Painter, Style, harmless};
-use crate::cli::table::{Cell, Facts};
+use crate::cli::table::{Cell, Properties};
 use signpost_api::standing::Standing;
 use signpost_api::v1alpha1::brake::Brake;
 use signpost_api::v1alpha1::route::{Route, RouteStatus};
@@ -25,12 +25,12 @@ const SYNC_AGE_MAX_SECONDS: f64 = 180.0;
 /// What was found out.
 pub(super) struct Asked {
     pub(super) kubeconfig: String,
-    pub(super) platform: Result<Platform, String>,
+    pub(super) platform: Result<ApiSnapshot, String>,
     pub(super) processes: Vec<Process>,
 }
 
 /// What the API tells.
-pub(super) struct Platform {
+pub(super) struct ApiSnapshot {
     pub(super) version: String,
     /// How long one request took.
     pub(super) took: Duration,
@@ -275,7 +275,7 @@ impl Report {
         report
     }
 
-    fn take(&mut self, platform: Platform, warnings: &mut Vec<String>, now: Timestamp) {
+    fn take(&mut self, platform: ApiSnapshot, warnings: &mut Vec<String>, now: Timestamp) {
         self.api.version = Some(platform.version);
         self.api.milliseconds = Some((platform.took.as_secs_f64() * 10_000.0).round() / 10.0);
         self.leader = platform.lease.as_ref().map(|lease| leader(lease, now));
@@ -328,7 +328,7 @@ impl Report {
 
     /// The screen.
     pub(super) fn text(&self, painter: Painter) -> String {
-        let mut facts = Facts::default();
+        let mut facts = Properties::default();
         facts.add(
             "api",
             match (&self.api.version, self.api.milliseconds) {
@@ -404,7 +404,7 @@ fn leader(lease: &Lease, now: Timestamp) -> Leader {
 }
 
 /// The lines of one process.
-fn process_facts(facts: &mut Facts, process: &Process) {
+fn process_facts(facts: &mut Properties, process: &Process) {
     if !process.reachable {
         facts.add("process", Cell::styled(Style::Bad, format!("{} does not answer", process.url)));
         return;

@@ -16,8 +16,8 @@ use kube::api::ListParams;
 use serde_json::json;
 
 use self::model::Topology;
-use self::plan::Plan;
-use super::access::{self, API_TIMEOUT, Access, Place};
+use self::plan::Layout;
+use super::access::{self, API_TIMEOUT, Access, ApiLocation};
 use super::output::{self, Format};
 use super::{Outcome, note, option, progress};
 use signpost_api::v1alpha1::route::{NameKind, Route};
@@ -49,7 +49,7 @@ pub(super) fn command() -> Command {
 }
 
 pub(super) fn run(matches: &ArgMatches) -> Outcome {
-    let place = Place::of(matches)?;
+    let place = ApiLocation::of(matches)?;
     let namespace = matches.get_one::<String>("namespace");
     let filters: Vec<String> = matches.get_many("filter").unwrap_or_default().cloned().collect();
     let (routers, routes) = access::run(API_TIMEOUT, async {
@@ -57,7 +57,7 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
         progress::during("listing Routers and routes", list(&access, namespace.map(String::as_str))).await
     })?;
     let topology = Topology::new(&routers, &routes, &filters);
-    let plan = Plan::new(&topology, *matches.get_one::<usize>("size").expect("it has a default"));
+    let plan = Layout::new(&topology, *matches.get_one::<usize>("size").expect("it has a default"));
     Format::of(matches).show(&topology, |painter| match matches.get_one::<String>("format").map(String::as_str) {
         Some("dot") => drawing::dot(&topology, &plan),
         Some("mermaid") => drawing::mermaid(&topology, &plan),

@@ -44,7 +44,7 @@ struct Row {
 }
 
 fn rows(zones: &Zones) -> Vec<Row> {
-    let row = |zone: &crate::cli::zones::Known| Row {
+    let row = |zone: &crate::cli::zones::ZoneEntry| Row {
         zone: zone.contents.apex().to_string(),
         kind: zone.source.kind(),
         router: match &zone.source {
@@ -95,7 +95,7 @@ fn table(rows: &[Row], painter: Painter) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::zones::Known;
+    use crate::cli::zones::ZoneEntry;
     use signpost_dns::wire::RecordType;
     use signpost_dns::zone::{Contents, Ttl};
 
@@ -105,7 +105,7 @@ mod tests {
             let mut contents = Contents::new(apex.parse().expect("a name"));
             let soa = [b"\x02ns\0\x01h\0".as_slice(), &[0, 0, 0, 7], &[0; 16]].concat();
             contents.add(contents.apex().clone(), RecordType::SOA, Ttl::MAX, soa.into()).expect("is in the zone");
-            Known { contents, source, serial_is_sure }
+            ZoneEntry { contents, source, serial_is_sure }
         };
         let zones = Zones {
             zones: vec![

@@ -10,7 +10,7 @@ mod unbound;
 
 use clap::{Arg, ArgMatches, Command};
 
-use super::access::{self, API_TIMEOUT, Place};
+use super::access::{self, API_TIMEOUT, ApiLocation};
 use super::zones::{self, Zones};
 use super::{Error, Exit, Outcome, progress, serve};
 use signpost_dns::wire::Name;
@@ -53,8 +53,8 @@ fn arguments() -> impl Iterator<Item = Arg> {
 }
 
 /// All zones that the arguments speak of, and where they were looked for.
-fn gather(matches: &ArgMatches) -> Result<(Place, Zones), Error> {
-    let place = Place::of(matches)?;
+fn gather(matches: &ArgMatches) -> Result<(ApiLocation, Zones), Error> {
+    let place = ApiLocation::of(matches)?;
     let ask = place.settings.zones.is_none() || place.settings.kubeconfig.is_some();
     let zones = access::run(API_TIMEOUT, progress::during("listing objects", Zones::gather(&place, ask)))?;
     Ok((place, zones))

@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::difference::{Line, lines};
 use crate::cli::Outcome;
 use crate::cli::output::{self, Format};
-use crate::cli::zones::Known;
+use crate::cli::zones::ZoneEntry;
 use signpost_control::compiler::apex;
 use signpost_dns::wire::Name;
 use signpost_dns::zonefile;
@@ -43,7 +43,7 @@ struct Shown {
 }
 
 impl Shown {
-    fn of(zone: &Known) -> Shown {
+    fn of(zone: &ZoneEntry) -> Shown {
         let contents = &zone.contents;
         let records =
             contents.owners().flat_map(|(owner, rrsets)| rrsets.iter().flat_map(|rrset| lines(owner, Some(rrset))));

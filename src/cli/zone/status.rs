@@ -7,7 +7,7 @@ use clap::{ArgAction, ArgMatches, Command, value_parser};
 use futures::StreamExt as _;
 use serde::Serialize;
 
-use crate::cli::access::{self, Place};
+use crate::cli::access::{self, ApiLocation};
 use crate::cli::output::{self, Format};
 use crate::cli::style::{Painter, Style};
 use crate::cli::table::Table;
@@ -75,7 +75,7 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
 }
 
 /// The servers of the configuration, or those that the platform itself asks.
-fn listed(place: &Place, zones: &Zones, port: Option<u16>) -> Vec<SocketAddr> {
+fn listed(place: &ApiLocation, zones: &Zones, port: Option<u16>) -> Vec<SocketAddr> {
     let servers = &place.settings.nameservers;
     if servers.is_empty() {
         let asked = zones.asked.iter().map(|server| SocketAddr::new(server.ip(), port.unwrap_or(server.port())));

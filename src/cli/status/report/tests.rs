@@ -19,7 +19,7 @@ fn now() -> Timestamp {
     "2025-01-01T00:00:00Z".parse().expect("a time")
 }
 
-fn platform() -> Platform {
+fn platform() -> ApiSnapshot {
     let lease = json!({"metadata": {}, "spec": {"holderIdentity": "host-1", "renewTime": "2024-12-31T23:59:58.000000Z",
             "leaseDurationSeconds": 15, "leaseTransitions": 3}});
     let scheduled = |name: &str| {
@@ -32,7 +32,7 @@ fn platform() -> Platform {
     let ready = json!({"conditions": [{"type": "Ready", "status": "False", "reason": "NoActiveAddress", "message": "none is",
             "lastTransitionTime": "2025-01-01T00:00:00Z"}]});
     let addresses = json!({"addresses": [{"ip": "192.0.2.1"}]});
-    Platform {
+    ApiSnapshot {
         version: "v1.33.0+signpost".to_owned(),
         took: Duration::from_micros(2_340),
         lease: Some(serde_json::from_value(lease).expect("a Lease")),
