@@ -41,7 +41,7 @@ const CRITERIA: &[(u8, &str, ShownBy)] = &[
         7,
         "server-side apply and the way to it",
         &[
-            ("src/apiserver/apply/vectors.rs", "fn two_managers_share_lists"),
+            ("crates/apiserver/src/apply/vectors.rs", "fn two_managers_share_lists"),
             ("tests/kubectl/transcripts/server_side_apply.txt", "moves over without a conflict"),
         ],
     ),
@@ -117,20 +117,20 @@ const CRITERIA: &[(u8, &str, ShownBy)] = &[
         18,
         "the definitions are structural, and give the same verdicts there and here",
         &[
-            ("src/apiserver/registry/cel/verdicts.rs", "fn both_give_the_same_verdicts"),
-            ("src/apiserver/registry/cel/verdicts.rs", "fn every_rule_compiles_at_its_place_and_is_cheap"),
-            ("src/apiserver/registry/cel/verdicts.rs", "fn the_definitions_are_structural"),
+            ("crates/apiserver/src/registry/cel/verdicts.rs", "fn both_give_the_same_verdicts"),
+            ("crates/apiserver/src/registry/cel/verdicts.rs", "fn every_rule_compiles_at_its_place_and_is_cheap"),
+            ("crates/apiserver/src/registry/cel/verdicts.rs", "fn the_definitions_are_structural"),
         ],
     ),
     (
         19,
         "kill -9 in the middle of a commit",
-        &[("tests/store_crash.rs", "fn kill_9_loses_nothing_that_was_acknowledged")],
+        &[("crates/apiserver/tests/store_crash.rs", "fn kill_9_loses_nothing_that_was_acknowledged")],
     ),
     (
         20,
         "restore of an older backup",
-        &[("tests/store_backup.rs", "fn a_restored_store_holds_one_revision_and_moves_on")],
+        &[("crates/apiserver/tests/store_backup.rs", "fn a_restored_store_holds_one_revision_and_moves_on")],
     ),
     (
         21,
@@ -147,7 +147,7 @@ const CRITERIA: &[(u8, &str, ShownBy)] = &[
         &[
             ("benches/api.rs", "async fn lists"),
             ("benches/api.rs", "async fn fan_out"),
-            ("benches/store.rs", "async fn creates"),
+            ("crates/apiserver/benches/store.rs", "async fn creates"),
         ],
     ),
 ];
