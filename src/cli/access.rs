@@ -16,7 +16,7 @@ use kube::config::Kubeconfig;
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 
-use super::{Exit, complain, serve};
+use super::{Error, option, serve};
 use crate::config::{self, Settings};
 use signpost_control::client;
 use signpost_control::client::reflector::ObjectKey;
@@ -32,7 +32,7 @@ const PAGE_SIZE: u32 = 500;
 
 /// `--context`.
 pub(super) fn context_argument() -> Arg {
-    Arg::new("context").long("context").value_name("NAME").help("Context of the kubeconfig instead of its current one")
+    option("context", "NAME").help("Context of the kubeconfig instead of its current one")
 }
 
 /// `--config`, `--kubeconfig`, `--data-dir` and `--context`.
@@ -83,28 +83,25 @@ impl RouteName {
     }
 }
 
-/// What [`route_argument`] says, beside `--namespace`. Complains if the two name different namespaces.
-pub(super) fn route(matches: &ArgMatches) -> Result<RouteName, Exit> {
+/// Returns the Route that [`route_argument`] and `--namespace` name.
+///
+/// # Errors
+///
+/// If the two name different namespaces.
+pub(super) fn route(matches: &ArgMatches) -> Result<RouteName, Error> {
     let (namespace, name) = matches.get_one::<(Option<String>, String)>("route").cloned().expect("clap demands it");
-    agrees(matches, namespace.as_deref())?;
-    Ok(RouteName { namespace, name })
-}
-
-/// Complains if an object's own namespace is not the one that `--namespace` names.
-fn agrees(matches: &ArgMatches, own: Option<&str>) -> Result<(), Exit> {
     let given = matches.try_get_one::<String>("namespace").ok().flatten();
-    match (own, given) {
+    match (&namespace, given) {
         (Some(own), Some(given)) if own != given => {
-            complain(format_args!("the object is in the namespace {own}, and --namespace says {given}: name one"));
-            Err(Exit::Usage)
+            Err(Error::Usage(format!("the object is in the namespace {own}, and --namespace says {given}: name one")))
         }
-        _ => Ok(()),
+        _ => Ok(RouteName { namespace, name }),
     }
 }
 
 /// Where a command was told to look.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct ApiLocation {
     /// All settings of the keys that the command takes.
     pub(super) settings: Settings,
     /// The keys that are set: the others have their defaults.
@@ -122,14 +119,11 @@ enum Source {
     Variable,
 }
 
-impl Place {
-    /// What the arguments say. Complains if the configuration cannot be read.
-    pub(super) fn of(matches: &ArgMatches) -> Result<Place, Exit> {
+impl ApiLocation {
+    /// Returns what the arguments and the configuration name.
+    pub(super) fn of(matches: &ArgMatches) -> Result<ApiLocation, Error> {
         let places = serve::places(matches);
-        let (settings, given) = config::read_given(&places).map_err(|errors| {
-            errors.0.iter().for_each(complain);
-            Exit::Usage
-        })?;
+        let (settings, given) = config::read_given(&places)?;
         let text = |name: &str| matches.try_get_one::<String>(name).ok().flatten().cloned();
         let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
         let source = source(
@@ -138,7 +132,7 @@ impl Place {
             set("KUBECONFIG").is_some(),
             set("HOME").map(|home| PathBuf::from(home).join(".kube/config")),
         );
-        Ok(Place { settings, given, source, context: text("context"), namespace: text("namespace") })
+        Ok(ApiLocation { settings, given, source, context: text("context"), namespace: text("namespace") })
     }
 
     /// The kubeconfig, as a message names it.
@@ -218,17 +212,17 @@ fn server_of(kubeconfig: &Kubeconfig, context: Option<&str>) -> Option<String> {
 
 impl Access {
     /// What is said when the API does not do as it was asked: where it is, and why.
-    pub(super) fn unanswered(&self, error: impl Into<Trouble>) -> String {
+    pub(super) fn unanswered(&self, error: impl Into<ApiFailure>) -> String {
         let Access { url, origin, .. } = self;
         match error.into() {
-            Trouble::Unreached(why) => {
+            ApiFailure::Unreached(why) => {
                 format!("the API at {url} cannot be reached: {why} (by the kubeconfig {origin})")
             }
-            Trouble::Unauthorized(why) => {
+            ApiFailure::Unauthorized(why) => {
                 format!("the API at {url} does not accept the credential in {origin}: unauthorized: {why}")
             }
-            Trouble::Forbidden(why) => format!("the API at {url} does not allow it: forbidden: {why}"),
-            Trouble::Refused(why) => format!("the API at {url} refuses it: {why}"),
+            ApiFailure::Forbidden(why) => format!("the API at {url} does not allow it: forbidden: {why}"),
+            ApiFailure::Refused(why) => format!("the API at {url} refuses it: {why}"),
         }
     }
 
@@ -261,27 +255,36 @@ impl Access {
     }
 }
 
-/// All objects, a page after the other.
+/// Lists all objects.
 async fn pages<K>(api: &Api<K>, parameters: ListParams) -> Result<Vec<K>, kube::Error>
 where
     K: Clone + DeserializeOwned + Debug,
 {
     let mut objects = Vec::new();
+    each(api, parameters, |object| objects.push(object)).await?;
+    Ok(objects)
+}
+
+/// Lists objects page by page, so that memory holds only what `take` keeps of each.
+pub(super) async fn each<K>(api: &Api<K>, parameters: ListParams, mut take: impl FnMut(K)) -> Result<(), kube::Error>
+where
+    K: Clone + DeserializeOwned + Debug,
+{
     let mut parameters = parameters.limit(PAGE_SIZE);
     // A page holds an object at least, or is the last.
     loop {
         let page = api.list(&parameters).await?;
         let is_empty = page.items.is_empty();
-        objects.extend(page.items);
+        page.items.into_iter().for_each(&mut take);
         match page.metadata.continue_.filter(|token| !token.is_empty() && !is_empty) {
             Some(token) => parameters = parameters.continue_token(&token),
-            None => return Ok(objects),
+            None => return Ok(()),
         }
     }
 }
 
 /// What the API, or the way to it, says of a failure.
-pub(super) enum Trouble {
+pub(super) enum ApiFailure {
     /// There was no answer.
     Unreached(String),
     /// The API does not know who asks.
@@ -292,29 +295,29 @@ pub(super) enum Trouble {
     Refused(String),
 }
 
-impl Trouble {
+impl ApiFailure {
     /// What the API answered with this HTTP status.
     pub(super) fn answered(code: u16, message: String) -> Self {
         match code {
-            401 => Trouble::Unauthorized(message),
-            403 => Trouble::Forbidden(message),
-            _ => Trouble::Refused(message),
+            401 => ApiFailure::Unauthorized(message),
+            403 => ApiFailure::Forbidden(message),
+            _ => ApiFailure::Refused(message),
         }
     }
 }
 
-impl From<kube::Error> for Trouble {
+impl From<kube::Error> for ApiFailure {
     fn from(error: kube::Error) -> Self {
         match error {
-            kube::Error::Api(status) => Trouble::answered(status.code, status.message),
-            error => Trouble::Unreached(cause(&error)),
+            kube::Error::Api(status) => ApiFailure::answered(status.code, status.message),
+            error => ApiFailure::Unreached(cause(&error)),
         }
     }
 }
 
-impl From<&str> for Trouble {
+impl From<&str> for ApiFailure {
     fn from(text: &str) -> Self {
-        Trouble::Refused(text.to_owned())
+        ApiFailure::Refused(text.to_owned())
     }
 }
 

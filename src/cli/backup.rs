@@ -10,16 +10,16 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::builder::ValueParser;
-use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
+use clap::{Arg, ArgMatches, Command, ValueHint};
 use http_body_util::BodyExt as _;
 use kube::client::Body;
 use serde::Serialize;
 
-use super::access::{self, Place, Trouble};
+use super::access::{self, ApiFailure, ApiLocation};
 use super::output::{self, Format};
 use super::style::Painter;
-use super::table::Facts;
-use super::{Exit, note, progress, serve};
+use super::table::Properties;
+use super::{Error, Exit, Outcome, note, progress, serve, switch};
 
 use crate::config;
 use crate::daemon::restored;
@@ -31,27 +31,18 @@ const LIMIT: Duration = Duration::from_secs(3_600);
 
 pub(super) fn command() -> Command {
     let file = file_argument().help("Where to write it, with mode 0600; with --check, the backup to check");
-    let check = Arg::new("check")
-        .long("check")
-        .action(ArgAction::SetTrue)
-        .help("Reads a backup and says whether it is whole, and makes none");
-    let force = Arg::new("force")
-        .long("force")
-        .action(ArgAction::SetTrue)
-        .conflicts_with("check")
-        .help("Replaces FILE if it is there");
-    let online = Arg::new("online")
-        .long("online")
-        .action(ArgAction::SetTrue)
+    let check = switch("check").help("Reads a backup and says whether it is whole, and makes none");
+    let force = switch("force").conflicts_with("check").help("Replaces FILE if it is there");
+    let online = switch("online")
         .conflicts_with("check")
         .help("Asks the API, even if there is a data directory that no process uses");
     Command::new("backup")
-        .about("Writes all objects of the API into one file, from a running server or a stopped one")
+        .about("Write all objects of the API into one file, from a running or a stopped server")
         .after_help(
             "If <data-dir> holds a store that no process uses, it is read; else the API is asked, as an \
              administrator. The backup is one moment, and is read again before it takes its place. It holds no keys \
              and no tokens: keep <data-dir>/pki and the kubeconfigs beside it. What is damaged in the store is left out and named. \
-             Exit codes: 0 written (or whole), 1 not, or without damaged objects, 2 called wrongly.",
+             Exit codes: 0 written (or whole), 1 not, or without damaged objects, 2 invalid usage.",
         )
         .arg(file)
         .args([check, force, online])
@@ -62,13 +53,13 @@ pub(super) fn command() -> Command {
 /// `signpost restore`.
 pub(super) fn restore_command() -> Command {
     Command::new("restore")
-        .about("Makes the store of a data directory from a backup")
+        .about("Create the store of a data directory from a backup")
         .after_help(
             "The data directory must hold no store yet (move store.redb away); what else it holds, such as pki/, \
              stays. The backup is read whole before anything is made. Revisions go on a thousand million later than \
              the backup's, so that clients which saw later ones list anew, and the serials of zones go on later than any \
              that was given out since. Exit codes: 0 restored, 1 not, and \
-             nothing was changed, 2 called wrongly.",
+             nothing was changed, 2 invalid usage.",
         )
         .arg(file_argument().help("The backup"))
         .arg(output::argument())
@@ -83,56 +74,41 @@ fn file_argument() -> Arg {
         .value_hint(ValueHint::FilePath)
 }
 
-pub(super) fn run(matches: &ArgMatches) -> Exit {
-    let place = match Place::of(matches) {
-        Ok(place) => place,
-        Err(exit) => return exit,
-    };
+pub(super) fn run(matches: &ArgMatches) -> Outcome {
+    let place = ApiLocation::of(matches)?;
     let file = matches.get_one::<PathBuf>("file").expect("clap demands it");
     let report = if matches.get_flag("check") {
-        let checked = check(file).map(|summary| Report::new(file, &summary, None));
-        checked.inspect(|_| note(format_args!("{}: the backup is valid and whole", file.display())))
+        let report = Report::new(file, &check(file)?, None);
+        note(format_args!("{}: the backup is valid and whole", file.display()));
+        report
     } else if !matches.get_flag("force") && file.exists() {
-        Err(format!("{} is there already: name another file, or give --force to replace it", file.display()))
+        let file = file.display();
+        return Err(format!("{file} is there already: name another file, or give --force to replace it").into());
     } else {
-        make(&place, file, matches.get_flag("online"))
+        make(&place, file, matches.get_flag("online"))?
     };
-    let is_damaged = report.as_ref().is_ok_and(|report| !report.damaged.is_empty());
-    let exit =
-        super::exit_of(report.and_then(|report| Format::of(matches).show(&report, |painter| report.text(painter))));
-    match exit {
-        Exit::Success if is_damaged => {
-            super::complain(
-                "damaged objects are not in the backup; \"signpost check store\" says how to restore or to drop them",
-            );
-            Exit::Failure
-        }
-        exit => exit,
+    Format::of(matches).show(&report, |painter| report.text(painter))?;
+    if report.damaged.is_empty() {
+        return Ok(Exit::Success);
     }
+    let error = "damaged objects are not in the backup; \"signpost check store\" says how to restore or to drop them";
+    Err(Error::Failed(error.to_owned()))
 }
 
 /// `signpost restore`.
-pub(super) fn run_restore(matches: &ArgMatches) -> Exit {
-    let settings = match config::read(&serve::places(matches)) {
-        Ok(settings) => settings,
-        Err(errors) => {
-            errors.0.iter().for_each(super::complain);
-            return Exit::Usage;
-        }
-    };
+pub(super) fn run_restore(matches: &ArgMatches) -> Outcome {
+    let settings = config::read(&serve::places(matches))?;
     let file = matches.get_one::<PathBuf>("file").expect("clap demands it");
-    let restored = check(file).and_then(|summary| {
-        let mut from = open(file)?;
-        let told = |error: RestoreError| match &error {
-            RestoreError::Read(_) | RestoreError::Damaged(_) | RestoreError::NewerFormat { .. } => {
-                format!("{}: {error}", file.display())
-            }
-            _ => error.to_string(),
-        };
-        backup::restore(&settings.data_dir, &mut from, restored::moved_on).map_err(told)?;
-        Ok(Report::new(file, &summary, Some(&settings.data_dir)))
-    });
-    super::exit_of(restored.and_then(|report| Format::of(matches).show(&report, |painter| report.text(painter))))
+    let summary = check(file)?;
+    let told = |error: RestoreError| match &error {
+        RestoreError::Read(_) | RestoreError::Damaged(_) | RestoreError::NewerFormat { .. } => {
+            format!("{}: {error}", file.display())
+        }
+        _ => error.to_string(),
+    };
+    backup::restore(&settings.data_dir, &mut open(file)?, restored::moved_on).map_err(told)?;
+    let report = Report::new(file, &summary, Some(&settings.data_dir));
+    Format::of(matches).show(&report, |painter| report.text(painter))
 }
 
 fn open(file: &Path) -> Result<BufReader<File>, String> {
@@ -150,7 +126,7 @@ fn check(file: &Path) -> Result<Summary, String> {
 }
 
 /// Writes a backup beside `file`, checks it, and puts it in its place.
-fn make(place: &Place, file: &Path, online: bool) -> Result<Report, String> {
+fn make(place: &ApiLocation, file: &Path, online: bool) -> Result<Report, String> {
     let mut name = file.file_name().ok_or_else(|| format!("{} is no file", file.display()))?.to_owned();
     name.push(".new");
     let beside = file.with_file_name(name);
@@ -167,7 +143,7 @@ fn make(place: &Place, file: &Path, online: bool) -> Result<Report, String> {
 }
 
 /// Writes a backup; the answer is where it came from.
-fn write(place: &Place, beside: &Path, online: bool) -> Result<String, String> {
+fn write(place: &ApiLocation, beside: &Path, online: bool) -> Result<String, String> {
     let fault = |error: io::Error| format!("{}: {error}", beside.display());
     // The contents are everyone's objects.
     let file = File::options().write(true).create(true).truncate(true).mode(0o600).open(beside).map_err(fault)?;
@@ -202,17 +178,17 @@ fn stopped(data_dir: &Path) -> Result<Option<Embedded>, String> {
 }
 
 /// Asks a running server.
-async fn fetch(place: &Place, to: &mut impl io::Write) -> Result<(), String> {
+async fn fetch(place: &ApiLocation, to: &mut impl io::Write) -> Result<(), String> {
     let access = place.connect().await?;
     let request =
         http::Request::get(signpost_apiserver::backup::PATH).body(Body::empty()).map_err(|error| error.to_string())?;
-    let response = access.client.send(request).await.map_err(|error| access.unanswered(Trouble::from(error)))?;
+    let response = access.client.send(request).await.map_err(|error| access.unanswered(ApiFailure::from(error)))?;
     let status = response.status();
     if !status.is_success() {
         let body = response.into_body().collect().await.map(|body| body.to_bytes()).unwrap_or_default();
         let told: Option<serde_json::Value> = serde_json::from_slice(&body).ok();
         let message = told.as_ref().and_then(|status| status["message"].as_str()).unwrap_or("it has no backups");
-        return Err(access.unanswered(Trouble::answered(status.as_u16(), format!("{message} ({status})"))));
+        return Err(access.unanswered(ApiFailure::answered(status.as_u16(), format!("{message} ({status})"))));
     }
     let mut body = response.into_body();
     while let Some(frame) = body.frame().await {
@@ -235,10 +211,8 @@ struct Report {
     /// Objects that were damaged in the store, and are not in the backup, by key.
     damaged: Vec<String>,
     /// Where it was restored to.
-    #[serde(skip_serializing_if = "Option::is_none")]
     data_dir: Option<String>,
     /// With which revision the restored store begins.
-    #[serde(skip_serializing_if = "Option::is_none")]
     first_revision: Option<u64>,
 }
 
@@ -255,7 +229,7 @@ impl Report {
     }
 
     fn text(&self, painter: Painter) -> String {
-        let mut facts = Facts::default();
+        let mut facts = Properties::default();
         facts.add("backup", self.file.as_str());
         facts.add("objects", self.objects.to_string());
         facts.add("revision", self.revision.to_string());
@@ -289,7 +263,8 @@ left out   /signpost.dev/routes/a/b: damaged in the store
 restored   to data, which goes on with revision 1000000042
 ";
         assert_eq!(report.text(Painter::PLAIN), expected);
-        let json = serde_json::to_value(Report::new(Path::new("b"), &summary, None)).expect("plain data");
+        let json = Format::Json.render(&Report::new(Path::new("b"), &summary, None), String::new);
+        let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
         assert_eq!(
             json,
             serde_json::json!({"file": "b", "revision": 42, "objects": 7, "damaged": ["/signpost.dev/routes/a/b"]})

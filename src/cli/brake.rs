@@ -10,11 +10,11 @@ use kube::api::{Patch, PatchParams};
 use serde::Serialize;
 use serde_json::json;
 
-use super::access::{self, API_TIMEOUT, Access, Place};
+use super::access::{self, API_TIMEOUT, Access, ApiLocation};
 use super::output::{self, Format};
 use super::style::{Painter, Style};
 use super::table::{Cell, Table};
-use super::{Exit, age, confirm, note};
+use super::{Exit, Outcome, age, confirm, note};
 use signpost_api::v1alpha1::brake::{Brake, BrakeCause, BrakeHolder, BrakeKind, Decision, HEARD_EVERY, SILENCE_MAX};
 
 /// For how long a hold is to have been the same before it can be approved: the time it takes to read what it holds.
@@ -66,12 +66,9 @@ pub(super) fn command() -> Command {
         .subcommands([list, approve, reject])
 }
 
-pub(super) fn run(matches: &ArgMatches) -> Exit {
-    let Some((command, matches)) = matches.subcommand() else { return Exit::Usage };
-    let place = match Place::of(matches) {
-        Ok(place) => place,
-        Err(exit) => return exit,
-    };
+pub(super) fn run(matches: &ArgMatches) -> Outcome {
+    let Some((command, matches)) = matches.subcommand() else { return Ok(Exit::Usage) };
+    let place = ApiLocation::of(matches)?;
     let decision = match command {
         "list" => None,
         "approve" => Some(Decision::Approve),
@@ -83,26 +80,17 @@ pub(super) fn run(matches: &ArgMatches) -> Exit {
         true => (confirm::asks(matches), confirm::time(matches)),
         false => (false, Duration::ZERO),
     };
-    let done = access::run(API_TIMEOUT + more, async {
-        let access = place.connect().await?;
-        match decision {
-            None => {
-                let brakes = access.all::<Brake>().await.map_err(|error| format!("{error}; {WITHOUT_API}"))?;
-                Ok(Done::Listed(brakes.into_iter().map(Row::new).collect()))
-            }
-            Some(decision) => {
-                let id = matches.get_one::<String>("id").expect("clap demands it");
-                Ok(Done::Decided(decide(&access, id, decision, dry_run, asks).await?))
-            }
-        }
-    });
-    super::exit_of(done.and_then(|done| match done {
-        Done::Listed(rows) => Format::of(matches).show(&rows, |painter| table(&rows, Timestamp::now(), painter)),
-        Done::Decided(told) => {
-            note(told);
-            Ok(())
-        }
-    }))
+    let limit = API_TIMEOUT + more;
+    let Some(decision) = decision else {
+        let brakes = access::run(limit, async { place.connect().await?.all::<Brake>().await });
+        let brakes = brakes.map_err(|error| format!("{error}; {WITHOUT_API}"))?;
+        let rows: Vec<Row> = brakes.into_iter().map(Row::new).collect();
+        return Format::of(matches).show(&rows, |painter| table(&rows, Timestamp::now(), painter));
+    };
+    let id = matches.get_one::<String>("id").expect("clap demands it");
+    let deciding = async { decide(&place.connect().await?, id, decision, dry_run, asks).await };
+    note(access::run(limit, deciding)?);
+    Ok(Exit::Success)
 }
 
 /// What is held, in a line for commands that show what the API's objects come to; nothing if nothing is.
@@ -118,12 +106,6 @@ pub(super) fn line(brakes: &[Brake]) -> Option<String> {
             held.join(", ")
         )
     })
-}
-
-/// What a command came to.
-enum Done {
-    Listed(Vec<Row>),
-    Decided(String),
 }
 
 /// A hold as it is printed.

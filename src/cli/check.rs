@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::builder::ValueParser;
-use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
+use clap::{Arg, ArgMatches, Command, ValueHint};
 use serde::Serialize;
 
 use super::output::{self, Format};
-use super::{Exit, check_store, complain, print, serve};
+use super::{Exit, Outcome, check_store, complain, option, print, serve, success_if, switch};
 use crate::config::{layers, reference};
 use crate::daemon::configuration;
 use signpost_dns::wire::Name;
@@ -18,12 +18,10 @@ use signpost_dns::zonefile::include::{FolderIncludes, read_file};
 use signpost_dns::zonefile::{CheckLevel, Finding, Severity, read_zone_with};
 
 pub(super) fn command() -> Command {
-    let reference = Arg::new("reference")
-        .long("reference")
-        .action(ArgAction::SetTrue)
-        .help("Prints the reference page of all settings instead (docs/configuration.md)");
+    let reference =
+        switch("reference").help("Prints the reference page of all settings instead (docs/configuration.md)");
     let config = Command::new("config")
-        .about("Reads the configuration as `serve` would, from the same flags, and says what is wrong")
+        .about("Check the configuration that `serve` would use with the same flags")
         .args([reference, output::argument()])
         .args(serve::arguments());
     let files = Arg::new("files")
@@ -33,24 +31,21 @@ pub(super) fn command() -> Command {
         .help("Master files; the first origin of each is its name without .zone")
         .value_parser(ValueParser::path_buf())
         .value_hint(ValueHint::FilePath);
-    let origin = Arg::new("origin")
-        .long("origin")
-        .value_name("NAME")
+    let origin = option("origin", "NAME")
         .help("The first origin instead of the file's name")
         .value_parser(|text: &str| text.parse::<Name>().map_err(|error| error.to_string()));
-    let strict =
-        Arg::new("strict").long("strict").action(ArgAction::SetTrue).help("Warnings count as errors for the exit code");
+    let strict = switch("strict").help("Warnings count as errors for the exit code");
     let zone = Command::new("zone")
-        .about("Reads zone files and prints every finding as FILE:LINE:COLUMN: SEVERITY: MESSAGE")
+        .about("Check zone files and print every finding as FILE:LINE:COLUMN: SEVERITY: MESSAGE")
         .arg(origin)
         .arg(strict)
         .arg(output::argument())
         .arg(files);
     Command::new("check")
-        .about("Says what is wrong with a file before anything serves it")
+        .about("Check configuration, zone files, or the store before a server uses them")
         .after_help(
             "Exit codes: 0 nothing wrong (warnings may be there, but for --strict), 1 errors or faults found in a zone \
-             file, 2 called wrongly, or the configuration cannot be used.",
+             file, 2 invalid usage, or the configuration cannot be used.",
         )
         .subcommand_required(true)
         .arg_required_else_help(true)
@@ -59,12 +54,12 @@ pub(super) fn command() -> Command {
         .subcommand(check_store::command())
 }
 
-pub(super) fn run(matches: &ArgMatches) -> Exit {
+pub(super) fn run(matches: &ArgMatches) -> Outcome {
     match matches.subcommand() {
         Some(("zone", matches)) => zone(matches),
         Some(("config", matches)) => config(matches),
         Some(("store", matches)) => check_store::run(matches),
-        _ => Exit::Usage,
+        _ => Ok(Exit::Usage),
     }
 }
 
@@ -73,10 +68,8 @@ pub(super) fn run(matches: &ArgMatches) -> Exit {
 struct File {
     file: String,
     /// Why the file cannot be read.
-    #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
     /// The zone, if the file is one that can be served.
-    #[serde(skip_serializing_if = "Option::is_none")]
     zone: Option<Zone>,
     findings: Vec<Found>,
 }
@@ -119,7 +112,7 @@ impl Found {
     }
 }
 
-fn zone(matches: &ArgMatches) -> Exit {
+fn zone(matches: &ArgMatches) -> Outcome {
     let files = matches.get_many::<PathBuf>("files").expect("clap demands it");
     let origin = matches.get_one::<Name>("origin");
     let counts = if matches.get_flag("strict") { Severity::Warning } else { Severity::Fault };
@@ -136,12 +129,10 @@ fn zone(matches: &ArgMatches) -> Exit {
         }
         all.push(found);
     }
-    if format != Format::Table
-        && let Err(error) = format.show(&all, |_| String::new())
-    {
-        return super::exit_of(Err(error));
+    if format != Format::Table {
+        format.show(&all, |_| String::new())?;
     }
-    if faults == 0 { Exit::Success } else { Exit::Failure }
+    Ok(success_if(faults == 0))
 }
 
 /// What is printed of a file for people.
@@ -184,10 +175,10 @@ struct Configuration {
     warnings: Vec<String>,
 }
 
-fn config(matches: &ArgMatches) -> Exit {
+fn config(matches: &ArgMatches) -> Outcome {
     if matches.get_flag("reference") {
         print(&reference::page());
-        return Exit::Success;
+        return Ok(Exit::Success);
     }
     let places = serve::places(matches);
     let unknown = layers::unknown_variables(&places.environment);
@@ -211,8 +202,6 @@ fn config(matches: &ArgMatches) -> Exit {
         let warnings = found.warnings.iter().map(|warning| format!("warning: {warning}\n"));
         warnings.chain(found.valid.then(|| "the configuration is valid\n".to_owned())).collect()
     };
-    match Format::of(matches).show(&found, |_| text()) {
-        Ok(()) => exit,
-        Err(error) => super::exit_of(Err(error)),
-    }
+    Format::of(matches).show(&found, |_| text())?;
+    Ok(exit)
 }

@@ -5,33 +5,27 @@ use std::io::BufReader;
 use std::path::PathBuf;
 
 use clap::builder::ValueParser;
-use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
+use clap::{ArgAction, ArgMatches, Command, ValueHint};
 use serde::Serialize;
 
 use super::output::{self, Format};
 use super::style::Painter;
-use super::table::Facts;
-use super::{Exit, serve};
+use super::table::Properties;
+use super::{Outcome, option, serve, success_if};
 use crate::config;
 use signpost_apiserver::registry;
 use signpost_apiserver::store::repair::Offline;
 use signpost_apiserver::store::{Key, Write, backup};
 
 pub(super) fn command() -> Command {
-    let drop = Arg::new("drop")
-        .long("drop")
-        .value_name("KEY")
+    let drop = option("drop", "KEY")
         .action(ArgAction::Append)
         .help("Delete the damaged value under this key; may be repeated");
-    let restore = Arg::new("restore")
-        .long("restore")
-        .value_name("KEY")
+    let restore = option("restore", "KEY")
         .action(ArgAction::Append)
         .requires("from")
         .help("Replace the damaged value under this key with the one in the backup; may be repeated");
-    let from = Arg::new("from")
-        .long("from")
-        .value_name("BACKUP")
+    let from = option("from", "BACKUP")
         .value_parser(ValueParser::path_buf())
         .value_hint(ValueHint::FilePath)
         .help("The backup that --restore reads");
@@ -67,33 +61,21 @@ struct Report {
 struct Damaged {
     key: String,
     /// Its kind, if it is an object.
-    #[serde(skip_serializing_if = "Option::is_none")]
     kind: Option<&'static str>,
     /// `namespace/name` or `name`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     object: Option<String>,
     revision: u64,
 }
 
-pub(super) fn run(matches: &ArgMatches) -> Exit {
-    let settings = match config::read(&serve::places(matches)) {
-        Ok(settings) => settings,
-        Err(errors) => {
-            errors.0.iter().for_each(super::complain);
-            return Exit::Usage;
-        }
-    };
+pub(super) fn run(matches: &ArgMatches) -> Outcome {
+    let settings = config::read(&serve::places(matches))?;
     let keys = |name| -> Vec<Key> {
         matches.get_many::<String>(name).into_iter().flatten().map(|key| Key(key.as_str().into())).collect()
     };
     let (drop, restore, from) = (keys("drop"), keys("restore"), matches.get_one::<PathBuf>("from"));
-    let report = check(&settings.data_dir, &drop, &restore, from);
-    let is_whole = report.as_ref().is_ok_and(|report| report.damaged.is_empty());
-    let shown = report.and_then(|report| Format::of(matches).show(&report, |painter| report.text(painter)));
-    match super::exit_of(shown) {
-        Exit::Success if !is_whole => Exit::Failure,
-        exit => exit,
-    }
+    let report = check(&settings.data_dir, &drop, &restore, from)?;
+    Format::of(matches).show(&report, |painter| report.text(painter))?;
+    Ok(success_if(report.damaged.is_empty()))
 }
 
 fn check(data_dir: &std::path::Path, drop: &[Key], restore: &[Key], from: Option<&PathBuf>) -> Result<Report, String> {
@@ -148,7 +130,7 @@ fn check(data_dir: &std::path::Path, drop: &[Key], restore: &[Key], from: Option
 
 impl Report {
     fn text(&self, painter: Painter) -> String {
-        let mut facts = Facts::default();
+        let mut facts = Properties::default();
         facts.add("store", self.store.as_str());
         facts.add("whole", format!("{} values", self.values));
         facts.add("damaged", format!("{} values", self.damaged.len()));

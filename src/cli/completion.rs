@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use clap::{Arg, ArgMatches, Command, value_parser};
 use clap_complete::Shell;
 
-use super::{Exit, print};
+use super::{Exit, Outcome, print};
 
 mod names;
 
@@ -80,7 +80,7 @@ fn fish_options(program: &Command) -> String {
 pub(super) fn command() -> Command {
     let shell = Arg::new("shell").required(true).value_parser(value_parser!(Shell)).help("The shell to print it for");
     Command::new("completion")
-        .about("Prints a completion script for a shell")
+        .about("Print a completion script for a shell")
         .after_help(
             "Those for bash, zsh and fish also complete the names of Routers, Routes and namespaces, which they ask the API for.\n\
              bash: signpost completion bash > /etc/bash_completion.d/signpost\n\
@@ -95,7 +95,7 @@ pub(super) fn command() -> Command {
         .disable_help_subcommand(true)
 }
 
-pub(super) fn run(matches: &ArgMatches) -> Exit {
+pub(super) fn run(matches: &ArgMatches) -> Outcome {
     if let Some((_, matches)) = matches.subcommand() {
         return names::run(matches);
     }
@@ -109,7 +109,7 @@ pub(super) fn run(matches: &ArgMatches) -> Exit {
         Shell::Fish => print(&format!("{script}{FISH_NAMES}{}", fish_options(&super::command()))),
         _ => print(&script),
     }
-    Exit::Success
+    Ok(Exit::Success)
 }
 
 #[cfg(test)]

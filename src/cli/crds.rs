@@ -1,28 +1,26 @@
 //! `signpost crds`: our kinds as CustomResourceDefinitions, for a Kubernetes cluster that is to serve them itself.
 
-use clap::{Arg, ArgMatches, Command};
+use clap::{ArgMatches, Command};
 
-use super::{Exit, print};
+use super::{Exit, Outcome, option, print};
 use signpost_api::names;
 use signpost_apiserver::registry::crd;
 
 pub(super) fn command() -> Command {
-    let domain = Arg::new("domain")
-        .long("domain")
-        .value_name("NAME")
+    let domain = option("domain", "NAME")
         .value_parser(|text: &str| {
             names::check_zone(text).map(|()| text.to_ascii_lowercase()).map_err(|error| error.to_string())
         })
         .help("The platform's domain, for the rules that depend on it; without it they are left out");
     Command::new("crds")
-        .about("Prints our kinds as CustomResourceDefinitions for a Kubernetes cluster (1.31 or later), a YAML document each")
+        .about("Print the kinds as CustomResourceDefinitions for a Kubernetes cluster (1.31 or later), one YAML document each")
         .after_help(
             "signpost crds --domain v3.rhcloud.com | kubectl apply --server-side -f -\n\nExit codes: 0 printed, 2 invalid usage.",
         )
         .arg(domain)
 }
 
-pub(super) fn run(matches: &ArgMatches) -> Exit {
+pub(super) fn run(matches: &ArgMatches) -> Outcome {
     let mut text = String::new();
     for definition in crd::crds(matches.get_one::<String>("domain").map(String::as_str)) {
         // JSON is YAML, and says what it means without a second writer.
@@ -32,5 +30,5 @@ pub(super) fn run(matches: &ArgMatches) -> Exit {
         text.push('\n');
     }
     print(&text);
-    Exit::Success
+    Ok(Exit::Success)
 }

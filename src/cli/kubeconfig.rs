@@ -6,38 +6,30 @@ use clap::builder::ValueParser;
 use clap::{Arg, ArgMatches, Command, ValueHint};
 
 use super::user::{self, Made};
-use super::{Exit, note, print, serve};
+use super::{Exit, Outcome, note, option, print, serve};
 use signpost_runtime::tls::files;
 use signpost_runtime::tls::kubeconfig::{self, Contents, Secret};
 
 pub(super) fn command() -> Command {
-    let user = Arg::new("user")
-        .long("user")
-        .value_name("NAME")
-        .required(true)
-        .help("A user whom \"signpost user add\" has entered");
+    let user = option("user", "NAME").required(true).help("A user whom \"signpost user add\" has entered");
     let namespace = Arg::new("namespace")
         .long("namespace")
         .short('n')
         .value_name("NAME")
         .help("Namespace of commands that name none");
-    let server = Arg::new("server")
-        .long("server")
-        .value_name("URL")
+    let server = option("server", "URL")
         .value_parser(|url: &str| {
             let good = url.strip_prefix("https://").is_some_and(|rest| !rest.is_empty());
             // kubectl sends no token over plain HTTP.
             if good { Ok(url.to_owned()) } else { Err("must be an https URL") }
         })
         .help("Where the API is reached [default: what the administrator's kubeconfig says]");
-    let out = Arg::new("out")
-        .long("out")
-        .value_name("FILE")
+    let out = option("out", "FILE")
         .value_parser(ValueParser::path_buf())
         .value_hint(ValueHint::FilePath)
         .help("Writes a file with mode 0600 instead of printing");
     Command::new("kubeconfig")
-        .about("Makes a credential for a user and prints a kubeconfig with it")
+        .about("Create a credential for a user and print a kubeconfig with it")
         .after_help(
             "Each call makes a further token (or client certificate): secrets are kept nowhere, so an old one cannot be \
              printed again. \"signpost user list\" shows all, \"signpost user revoke NAME --credential ID\" takes one away. \
@@ -48,11 +40,9 @@ pub(super) fn command() -> Command {
         .args(serve::arguments_of(user::KEYS))
 }
 
-pub(super) fn run(matches: &ArgMatches) -> Exit {
-    match user::folder(matches) {
-        Ok(folder) => super::exit_of(write(matches, folder)),
-        Err(exit) => exit,
-    }
+pub(super) fn run(matches: &ArgMatches) -> Outcome {
+    write(matches, user::folder(matches)?)?;
+    Ok(Exit::Success)
 }
 
 fn write(matches: &ArgMatches, data_dir: PathBuf) -> Result<(), String> {

@@ -4,44 +4,38 @@
 use std::path::{Path, PathBuf};
 
 use clap::builder::ValueParser;
-use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
+use clap::{ArgMatches, Command, ValueHint};
 
-use super::{Exit, print, reference};
+use super::{Exit, Outcome, option, print, reference, switch};
 
 pub(super) fn command() -> Command {
-    let dir = Arg::new("dir")
-        .long("dir")
-        .value_name("DIR")
-        .value_parser(ValueParser::path_buf())
-        .value_hint(ValueHint::DirPath)
-        .help(
-            "Folder to write a page for each command into, made if it is not there; without it signpost(1) is printed",
-        );
-    let markdown = Arg::new("markdown")
-        .long("markdown")
-        .action(ArgAction::SetTrue)
+    let dir = option("dir", "DIR").value_parser(ValueParser::path_buf()).value_hint(ValueHint::DirPath).help(
+        "Folder to write a page for each command into, made if it is not there; without it signpost(1) is printed",
+    );
+    let markdown = switch("markdown")
         .conflicts_with("dir")
         .help("Prints the reference page of all commands instead (docs/cli.md)");
     Command::new("man")
-        .about("Prints the manual page, or writes those of all commands")
+        .about("Print the manual page, or write the pages of all commands")
         .after_help(
             "signpost man | man -l -\nsignpost man --dir /usr/local/share/man/man1\n\nExit codes: 0 written, 1 a \
-             file cannot be written, 2 called wrongly.",
+             file cannot be written, 2 invalid usage.",
         )
         .args([dir, markdown])
 }
 
-pub(super) fn run(matches: &ArgMatches) -> Exit {
+pub(super) fn run(matches: &ArgMatches) -> Outcome {
     if matches.get_flag("markdown") {
         print(&reference::page());
-        return Exit::Success;
+        return Ok(Exit::Success);
     }
     let mut all = super::command();
     all.build();
     match matches.get_one::<PathBuf>("dir") {
-        None => super::exit_of(page(&all, "signpost").map(|page| print(&String::from_utf8_lossy(&page)))),
-        Some(folder) => super::exit_of(write_all(&all, "signpost", folder)),
+        None => print(&String::from_utf8_lossy(&page(&all, "signpost")?)),
+        Some(folder) => write_all(&all, "signpost", folder)?,
     }
+    Ok(Exit::Success)
 }
 
 /// Writes the page of a command, and of all below it.

@@ -45,7 +45,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{ArgMatches, Command};
+use clap::{Arg, ArgAction, ArgMatches, Command};
 
 /// How a command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,10 +68,34 @@ impl From<Exit> for ExitCode {
     }
 }
 
+/// The outcome of a command: its exit code, or the error to report.
+type Outcome = Result<Exit, Error>;
+
+/// The error of a command.
+#[derive(Debug)]
+enum Error {
+    /// The command line or the configuration cannot be used; an error a line.
+    Usage(String),
+    /// The command failed.
+    Failed(String),
+}
+
+impl From<String> for Error {
+    fn from(error: String) -> Self {
+        Error::Failed(error)
+    }
+}
+
+impl From<crate::config::Errors> for Error {
+    fn from(errors: crate::config::Errors) -> Self {
+        Error::Usage(errors.0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))
+    }
+}
+
 /// One command: how it is called and what it does.
 struct Entry {
     command: fn() -> Command,
-    run: fn(&ArgMatches) -> Exit,
+    run: fn(&ArgMatches) -> Outcome,
 }
 
 /// The commands, in the order in which help lists them.
@@ -132,7 +156,17 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     };
     let (name, matches) = matches.subcommand().expect("clap demands a command");
     let entry = COMMANDS.iter().find(|entry| (entry.command)().get_name() == name).expect("clap knows only these");
-    (entry.run)(matches).into()
+    let exit = (entry.run)(matches).unwrap_or_else(|error| match error {
+        Error::Usage(errors) => {
+            errors.lines().for_each(complain);
+            Exit::Usage
+        }
+        Error::Failed(error) => {
+            complain(error);
+            Exit::Failure
+        }
+    });
+    exit.into()
 }
 
 /// The removed command that a command line names, if that is its error.
@@ -160,6 +194,16 @@ fn command() -> Command {
         .subcommand_required(true)
         .arg_required_else_help(true)
         .subcommands(COMMANDS.iter().map(|entry| (entry.command)()))
+}
+
+/// A flag `--name` without a value.
+fn switch(name: &'static str) -> Arg {
+    Arg::new(name).long(name).action(ArgAction::SetTrue)
+}
+
+/// A flag `--name` with a value.
+fn option(name: &'static str, value_name: &'static str) -> Arg {
+    Arg::new(name).long(name).value_name(value_name)
 }
 
 /// Prints to standard output. A reader that has gone (`| head`) ends the program quietly, as other tools do; output that
@@ -191,15 +235,9 @@ fn note(what: impl std::fmt::Display) {
     let _ = writeln!(io::stderr(), "{what}");
 }
 
-/// Complains of an error, if there is one.
-fn exit_of(outcome: Result<(), String>) -> Exit {
-    match outcome {
-        Ok(()) => Exit::Success,
-        Err(error) => {
-            complain(error);
-            Exit::Failure
-        }
-    }
+/// The exit code of a command that reports whether it found everything as it should be.
+fn success_if(is_good: bool) -> Exit {
+    if is_good { Exit::Success } else { Exit::Failure }
 }
 
 #[cfg(test)]

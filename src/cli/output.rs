@@ -5,9 +5,10 @@
 use clap::builder::PossibleValue;
 use clap::{Arg, ArgMatches};
 use serde::Serialize;
+use serde_json::Value;
 
-use super::print;
 use super::style::Painter;
+use super::{Exit, Outcome, print};
 
 /// A form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,41 +43,53 @@ impl Format {
         }
     }
 
-    /// The text of `value`: by `table` for people.
-    pub(super) fn render(self, value: &impl Serialize, table: impl FnOnce() -> String) -> Result<String, String> {
-        match self {
-            Format::Table => Ok(table()),
-            Format::Json => {
-                serde_json::to_string_pretty(value).map(|text| text + "\n").map_err(|error| error.to_string())
-            }
-            Format::Yaml => {
-                // By way of JSON, so that both say the same.
-                let value = serde_json::to_value(value).map_err(|error| error.to_string())?;
-                let text = serde_saphyr::to_string(&value).map_err(|error| error.to_string())?;
-                Ok(if text.ends_with('\n') { text } else { text + "\n" })
-            }
+    /// Returns the text of `value`: for people the one that `table` makes.
+    pub(super) fn render(self, value: &impl Serialize, table: impl FnOnce() -> String) -> String {
+        if self == Format::Table {
+            return table();
         }
+        // YAML by way of JSON, so that both say the same.
+        let value = without_nulls(serde_json::to_value(value).expect("reports are plain data"));
+        let text = match self {
+            Format::Yaml => serde_saphyr::to_string(&value).expect("JSON is YAML"),
+            _ => serde_json::to_string_pretty(&value).expect("a value is JSON"),
+        };
+        if text.ends_with('\n') { text } else { text + "\n" }
     }
 
-    /// Prints `value`; by `table` for people, in colours if they can see them.
-    pub(super) fn show(self, value: &impl Serialize, table: impl FnOnce(Painter) -> String) -> Result<(), String> {
-        self.render(value, || table(Painter::of_stdout())).map(|text| print(&text))
+    /// Prints `value`: for people what `table` makes of it, in colors on a terminal.
+    pub(super) fn show(self, value: &impl Serialize, table: impl FnOnce(Painter) -> String) -> Outcome {
+        print(&self.render(value, || table(Painter::of_stdout())));
+        Ok(Exit::Success)
+    }
+}
+
+/// Removes the members of objects that are absent in a report.
+fn without_nulls(value: Value) -> Value {
+    match value {
+        Value::Object(members) => {
+            let present = members.into_iter().filter(|(_, value)| !value.is_null());
+            present.map(|(name, value)| (name, without_nulls(value))).collect()
+        }
+        Value::Array(items) => items.into_iter().map(without_nulls).collect(),
+        value => value,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     #[test]
     fn the_formats_say_the_same() {
-        let value = json!({"name": "a: b", "list": [1, {"deep": null}], "text": "yes"});
-        let render = |format: Format| format.render(&value, || "a table\n".to_owned()).expect("plain data");
+        let value = json!({"name": "a: b", "list": [1, {"deep": null, "n": 1}], "text": "yes", "absent": null});
+        let expected = json!({"name": "a: b", "list": [1, {"n": 1}], "text": "yes"});
+        let render = |format: Format| format.render(&value, || "a table\n".to_owned());
         assert_eq!(render(Format::Table), "a table\n");
         let of_json: Value = serde_json::from_str(&render(Format::Json)).expect("JSON");
         let of_yaml: Value = serde_saphyr::from_str(&render(Format::Yaml)).expect("YAML");
-        assert_eq!((&of_json, &of_yaml), (&value, &value));
+        assert_eq!((&of_json, &of_yaml), (&expected, &expected));
     }
 
     #[test]

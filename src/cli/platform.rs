@@ -8,7 +8,7 @@ use std::time::Duration;
 use kube::Api;
 use kube::api::ListParams;
 
-use super::access::{Access, Place};
+use super::access::{Access, ApiLocation};
 use crate::config::{self, NameServer};
 use signpost_api::v1alpha1::zone::{Zone, ZoneKind, ZonePlatform};
 use signpost_control::scheduler::strategy::StrategyName;
@@ -16,7 +16,7 @@ use signpost_control::scheduler::webhook;
 
 /// What is known of the platform.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Platform {
+pub(super) struct PlatformSettings {
     /// Its domain, without a dot at the end.
     pub(super) domain: String,
     /// The name servers of its zones; `None`: not known.
@@ -47,20 +47,20 @@ const WEBHOOK: &str =
     "the webhook is not asked by a forecast: its fallback decides here, and the webhook may choose otherwise";
 const NO_STRATEGY: &str = "the platform's strategy is not known here: the default one decides; give --scheduler-strategy, or the --config of the server";
 
-impl Platform {
+impl PlatformSettings {
     /// Asks the API for what the command was not told.
-    pub(super) async fn find(place: &Place, access: &Access) -> Result<Platform, String> {
+    pub(super) async fn find(place: &ApiLocation, access: &Access) -> Result<PlatformSettings, String> {
         let api: Api<Zone> = Api::all(access.client.clone());
         let parents = match api.list(&ListParams::default().fields("spec.type=parent")).await {
             Ok(zones) => Some(zones.items),
             Err(kube::Error::Api(status)) if status.code == 403 => None,
             Err(error) => return Err(access.unanswered(error)),
         };
-        Platform::of(place, parents.as_deref()).map_err(|error| format!("{}: {error}", place.origin()))
+        PlatformSettings::of(place, parents.as_deref()).map_err(|error| format!("{}: {error}", place.origin()))
     }
 
     /// The platform by `place`, and by the Zones of the API; `None`: they may not be read.
-    fn of(place: &Place, zones: Option<&[Zone]>) -> Result<Platform, String> {
+    fn of(place: &ApiLocation, zones: Option<&[Zone]>) -> Result<PlatformSettings, String> {
         let settings = &place.settings;
         let zone = parent(zones.unwrap_or_default());
         let told = zone.and_then(|zone| zone.metadata.name.as_deref());
@@ -82,10 +82,10 @@ impl Platform {
                     .to_owned());
             }
         };
-        Ok(Platform::with(place, domain, zone.and_then(|zone| zone.spec.platform.as_ref())))
+        Ok(PlatformSettings::with(place, domain, zone.and_then(|zone| zone.spec.platform.as_ref())))
     }
 
-    fn with(place: &Place, domain: String, told: Option<&ZonePlatform>) -> Platform {
+    fn with(place: &ApiLocation, domain: String, told: Option<&ZonePlatform>) -> PlatformSettings {
         let settings = &place.settings;
         let name_servers = match told {
             _ if place.is_given("nameserver") => Some(settings.nameserver.clone()),
@@ -106,7 +106,7 @@ impl Platform {
         };
         let seconds = told.map(|told| Duration::from_secs(told.trail_minimum_seconds.into()));
         let quiet = told.map(|told| Duration::from_secs(told.trail_quiet_seconds.into()));
-        Platform {
+        PlatformSettings {
             domain,
             name_servers,
             asked: told.map(|told| told.asked.clone()).unwrap_or_default(),
@@ -163,10 +163,10 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    fn place(arguments: &[&str]) -> Place {
+    fn place(arguments: &[&str]) -> ApiLocation {
         let command = clap::Command::new("x").args(crate::cli::serve::arguments());
         let matches = command.try_get_matches_from([&["x"], arguments].concat()).expect("is understood");
-        Place::of(&matches).expect("good settings")
+        ApiLocation::of(&matches).expect("good settings")
     }
 
     fn zone(name: &str, at: &str, platform: &Value) -> Zone {
@@ -189,7 +189,7 @@ mod tests {
             zone("old.example", "2026-01-01T00:00:00Z", &Value::Null),
             zone("plat.example", "2026-02-01T00:00:00Z", &told("least-routes")),
         ];
-        let found = Platform::of(&place(&[]), Some(&zones)).expect("it is told");
+        let found = PlatformSettings::of(&place(&[]), Some(&zones)).expect("it is told");
         assert_eq!((found.domain.as_str(), found.drain_rate), ("plat.example", Some(3)));
         assert_eq!(found.trail_minimum, Some(Duration::from_secs(60)));
         assert_eq!((found.strategy, found.caveat), (StrategyName::LeastRoutes, None));
@@ -210,27 +210,27 @@ mod tests {
             "--nameserver",
             "ns.example.net",
         ];
-        let found = Platform::of(&place(&flags), Some(&zones)).expect("both agree");
+        let found = PlatformSettings::of(&place(&flags), Some(&zones)).expect("both agree");
         assert_eq!((found.drain_rate, found.strategy), (Some(7), StrategyName::Weighted));
         assert_eq!(found.quarantined_max, Some(6));
         assert_eq!(found.reserved_labels, Some(vec!["pay".to_owned(), "login".to_owned()]));
         assert_eq!(found.name_servers.expect("they are given")[0].name, "ns.example.net");
-        let error = Platform::of(&place(&["--domain", "v3.example"]), Some(&zones)).expect_err("it is another");
+        let error = PlatformSettings::of(&place(&["--domain", "v3.example"]), Some(&zones)).expect_err("it is another");
         assert!(error.contains("is plat.example, not v3.example"), "{error}");
         let webhook = [zone("plat.example", "2026-02-01T00:00:00Z", &told("webhook"))];
-        let found = Platform::of(&place(&[]), Some(&webhook)).expect("it is told");
+        let found = PlatformSettings::of(&place(&[]), Some(&webhook)).expect("it is told");
         assert_eq!((found.strategy, found.caveat), (StrategyName::RoundRobin, Some(WEBHOOK)));
     }
 
     #[test]
     fn nothing_is_invented() {
         let silent = [zone("plat.example", "2026-02-01T00:00:00Z", &Value::Null)];
-        let found = Platform::of(&place(&[]), Some(&silent)).expect("the domain is told");
+        let found = PlatformSettings::of(&place(&[]), Some(&silent)).expect("the domain is told");
         assert_eq!((found.trail_minimum, found.drain_rate, found.caveat), (None, None, Some(NO_STRATEGY)));
         assert_eq!((found.name_servers, found.quarantined_max, found.reserved_labels), (None, None, None));
-        assert!(Platform::of(&place(&[]), Some(&[])).expect_err("no Zone").contains("--domain"));
-        assert!(Platform::of(&place(&[]), None).expect_err("a tenant").contains("may not read Zones"));
-        let given = Platform::of(&place(&["--domain", "v3.example"]), None).expect("it is given");
+        assert!(PlatformSettings::of(&place(&[]), Some(&[])).expect_err("no Zone").contains("--domain"));
+        assert!(PlatformSettings::of(&place(&[]), None).expect_err("a tenant").contains("may not read Zones"));
+        let given = PlatformSettings::of(&place(&["--domain", "v3.example"]), None).expect("it is given");
         assert_eq!(given.domain, "v3.example");
     }
 }

@@ -9,7 +9,7 @@ use clap::builder::ValueParser;
 use clap::{Arg, ArgAction, ArgMatches, value_parser};
 
 use super::access::cause;
-use super::{Exit, complain, serve};
+use super::{Error, option, serve};
 use crate::admin::unbound::Report;
 use crate::config::{self, AdminTls};
 use crate::daemon::scheduling::reachable;
@@ -25,14 +25,10 @@ const KEYS: &[&str] = &["admin.listen", "admin.tls"];
 
 /// `--admin` and `--admin-ca`, and the flags of the keys that stand in for them. The command has `--config` and `--data-dir`, too.
 pub(super) fn arguments() -> impl Iterator<Item = Arg> {
-    let authorities = Arg::new("admin-ca")
-        .long("admin-ca")
-        .value_name("FILE")
+    let authorities = option("admin-ca", "FILE")
         .value_parser(value_parser!(PathBuf))
         .help("Authorities in PEM to trust for an --admin over HTTPS, instead of those of the system");
-    let admin = Arg::new("admin")
-        .long("admin")
-        .value_name("URL")
+    let admin = option("admin", "URL")
         .action(ArgAction::Append)
         .value_parser(ValueParser::new(|text: &str| {
             let rest = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
@@ -53,17 +49,13 @@ pub(super) struct Target {
     pub(super) authorities: Option<PathBuf>,
 }
 
-/// What `--admin` and `--admin-ca` name; without them the endpoint of the server with the same configuration. Complains if that
-/// cannot be read.
-pub(super) fn target(matches: &ArgMatches) -> Result<Target, Exit> {
+/// Returns what `--admin` and `--admin-ca` name; without them the endpoint of the server with the same configuration.
+pub(super) fn target(matches: &ArgMatches) -> Result<Target, Error> {
     let authorities = matches.get_one::<PathBuf>("admin-ca").cloned();
     if let Some(urls) = matches.get_many::<String>("admin") {
         return Ok(Target { urls: urls.cloned().collect(), authorities });
     }
-    let settings = config::read(&serve::places(matches)).map_err(|errors| {
-        errors.0.iter().for_each(complain);
-        Exit::Usage
-    })?;
+    let settings = config::read(&serve::places(matches))?;
     let listened = settings.admin.listen.first().copied().expect("there is one at least");
     let address = SocketAddr::new(reachable(listened.ip()), listened.port());
     let scheme = if settings.admin_tls() == AdminTls::Off { "http" } else { "https" };

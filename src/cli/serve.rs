@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::builder::ValueParser;
 use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
 
-use super::{Exit, complain};
+use super::{Error, Exit, Outcome};
 use crate::config::key::Key;
 use crate::config::layers;
 use crate::config::reader::Layer;
@@ -94,23 +94,12 @@ pub(super) fn places(matches: &ArgMatches) -> Places {
     Places { config, flags, environment }
 }
 
-pub(super) fn run(matches: &ArgMatches) -> Exit {
+pub(super) fn run(matches: &ArgMatches) -> Outcome {
     let places = places(matches);
-    let settings = match configuration::load(&places) {
-        Ok(settings) => settings,
-        Err(errors) => {
-            for error in &errors.0 {
-                complain(error);
-            }
-            return Exit::Usage;
-        }
-    };
+    let settings = configuration::load(&places)?;
     match daemon::run(places, settings) {
-        Ok(()) => Exit::Success,
-        Err(error) => {
-            let exit = if error.is_configuration() { Exit::Usage } else { Exit::Failure };
-            complain(error);
-            exit
-        }
+        Ok(()) => Ok(Exit::Success),
+        Err(error) if error.is_configuration() => Err(Error::Usage(error.to_string())),
+        Err(error) => Err(Error::Failed(error.to_string())),
     }
 }

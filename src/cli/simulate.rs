@@ -12,13 +12,13 @@ use jiff::Timestamp;
 use kube::Api;
 use kube::api::{Patch, PatchParams, ValidationDirective};
 
-use super::access::{self, Place};
+use super::access::{self, ApiLocation};
 use super::moves::KEYS;
-use super::moves::plan::{Capacity, Context, Plan};
-use super::moves::reading::{API_TIMEOUT, Platform};
+use super::moves::plan::{Capacity, Context, MovePlan};
+use super::moves::reading::{API_TIMEOUT, MoveContext};
 use super::output::{self, Format};
 use super::platform::{QUARANTINE_MAX, RESERVED_LABELS};
-use super::{Exit, complain, serve};
+use super::{Error, Outcome, serve};
 use crate::daemon::manifests;
 use signpost_api::v1alpha1::router::{Router, RouterState};
 
@@ -38,11 +38,11 @@ pub(super) fn command() -> Command {
     let weight =
         several("set-weight", "ROUTER=N", "Gives a Router another weight, 0 to 1000 (repeats)").value_parser(weight);
     Command::new("simulate")
-        .about("Says which routes would go where if Routers came, went or were others; touches nothing")
+        .about("Simulate adding, changing, or removing Routers (makes no changes)")
         .after_help(
             "The changes are made in this order: --add, --set-weight, --cordon, --uncordon, --drain, --remove. --scheduler-strategy says by which \
              strategy, else it is the platform's. Routes that have a Router leave it only if that is drained or removed, as on the platform. Exit codes: 0 foretold, 1 something is refused or not there, or the API \
-             does not answer, 2 called wrongly.",
+             does not answer, 2 invalid usage.",
         )
         .arg(add)
         .arg(weight)
@@ -63,26 +63,22 @@ fn weight(text: &str) -> Result<(String, u32), String> {
     }
 }
 
-pub(super) fn run(matches: &ArgMatches) -> Exit {
-    let place = match Place::of(matches) {
-        Ok(place) => place,
-        Err(exit) => return exit,
-    };
+pub(super) fn run(matches: &ArgMatches) -> Outcome {
+    let place = ApiLocation::of(matches)?;
     let files: Vec<PathBuf> = matches.get_many::<PathBuf>("add").into_iter().flatten().cloned().collect();
-    let documents = match manifests::read(&files) {
-        Ok(documents) => documents,
-        Err(errors) => {
-            errors.iter().for_each(complain);
-            return Exit::Usage;
-        }
-    };
-    let plan = access::run(API_TIMEOUT, simulate(matches, &place, documents));
-    super::exit_of(plan.and_then(|plan| Format::of(matches).show(&plan, |painter| plan.table(painter))))
+    let documents = manifests::read(&files)
+        .map_err(|errors| Error::Usage(errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")))?;
+    let plan = access::run(API_TIMEOUT, simulate(matches, &place, documents))?;
+    Format::of(matches).show(&plan, |painter| plan.table(painter))
 }
 
-async fn simulate(matches: &ArgMatches, place: &Place, documents: Vec<manifests::Document>) -> Result<Plan, String> {
+async fn simulate(
+    matches: &ArgMatches,
+    place: &ApiLocation,
+    documents: Vec<manifests::Document>,
+) -> Result<MovePlan, String> {
     let names = |name: &str| matches.get_many::<String>(name).into_iter().flatten();
-    let mut platform = Platform::read(place).await?;
+    let mut platform = MoveContext::read(place).await?;
     let mut added = Vec::new();
     for document in documents {
         added.push(judge(&platform, document).await?);
@@ -113,7 +109,7 @@ async fn simulate(matches: &ArgMatches, place: &Place, documents: Vec<manifests:
     steps.retain(|step| step.outcome.is_ok());
     steps.extend(forecast.drain(strategy));
     steps.extend(forecast.place(strategy));
-    let mut plan = Plan::new("simulate", true);
+    let mut plan = MovePlan::new("simulate", true);
     plan.notes.extend(platform.known.caveat.map(str::to_owned));
     let context = Context {
         domain: &platform.known.domain,
@@ -139,7 +135,7 @@ async fn simulate(matches: &ArgMatches, place: &Place, documents: Vec<manifests:
 }
 
 /// The Router as it would be if it were applied.
-async fn judge(platform: &Platform, document: manifests::Document) -> Result<Router, String> {
+async fn judge(platform: &MoveContext, document: manifests::Document) -> Result<Router, String> {
     let manifests::Document { place, object } = document;
     if object["kind"] != "Router" {
         return Err(format!("{place}: only Routers can be added to a simulation"));

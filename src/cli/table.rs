@@ -1,11 +1,13 @@
 //! Tables and lists of properties. `comfy-table` lays them out: as wide as their contents or, on a terminal, as the terminal.
 
-use comfy_table::{Attribute, Color, ContentArrangement, presets};
+use comfy_table::{Attribute, Color, ColumnConstraint, ContentArrangement, presets};
 
 use super::style::{Painter, Style, harmless};
 
 /// The spaces between two columns.
 const GAP: u16 = 3;
+/// The width up to which a column does not wrap: a serial has ten digits.
+const SHORT: u16 = 12;
 
 /// A cell: its text, and its meaning.
 #[derive(Debug, Clone)]
@@ -70,9 +72,9 @@ impl Table {
 
 /// Properties, a line each: a name and a value.
 #[derive(Debug, Default)]
-pub(super) struct Facts(comfy_table::Table);
+pub(super) struct Properties(comfy_table::Table);
 
-impl Facts {
+impl Properties {
     /// Adds a property.
     pub(super) fn add(&mut self, name: &str, fact: impl Into<Cell>) {
         self.0.add_row([Cell::styled(Style::Strong, name).0, fact.into().0]);
@@ -96,6 +98,14 @@ fn laid_out(mut table: comfy_table::Table, painter: Painter) -> String {
     if let Some(width) = painter.width() {
         let width = u16::try_from(width).unwrap_or(u16::MAX);
         table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
+        // Numbers and words stay whole where the long columns still have room beside them.
+        let widths = table.column_max_content_widths();
+        let least: usize = widths.iter().map(|width| usize::from((*width).min(SHORT) + GAP)).sum();
+        if least <= usize::from(width) {
+            for (column, _) in table.column_iter_mut().zip(widths).filter(|(_, width)| *width <= SHORT) {
+                column.set_constraint(ColumnConstraint::ContentWidth);
+            }
+        }
     }
     table.trim_fmt() + "\n"
 }
@@ -129,6 +139,7 @@ mod tests {
             let text = table.text(Painter::of_width(width));
             assert!(text.lines().all(|line| line.chars().count() <= width), "{width}:\n{text}");
             assert!(text.split_whitespace().any(|word| word == "seven"), "{text}");
+            assert!(width < 40 || text.contains("NUMBER"), "short columns stay whole:\n{text}");
         }
         assert_eq!(table.text(Painter::of_width(200)), table.text(Painter::PLAIN));
         let mut table = Table::new(["N", "WHY"]);
@@ -139,7 +150,7 @@ mod tests {
 
     #[test]
     fn properties_stand_below_one_another() {
-        let mut facts = Facts::default();
+        let mut facts = Properties::default();
         facts.add("a", "one\n");
         facts.add("long", Cell::styled(Style::Good, "two"));
         assert_eq!(facts.text(Painter::PLAIN), "a      one\nlong   two\n");

@@ -7,14 +7,15 @@ use std::io::{IsTerminal as _, Write as _, stdout};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use clap::{ArgMatches, Command, value_parser};
 use serde::Serialize;
 
 use super::output::{self, Format};
 use super::rates::{Rates, largest, number};
 use super::scrape::{self, Admin, Scrape, Target};
 use super::style::{Painter, Style, harmless};
-use super::{Exit, access, complain, print, serve};
+use super::table::{Cell, Properties, Table};
+use super::{Exit, Outcome, access, option, print, serve, switch};
 
 /// Longest time between two turns, in seconds.
 const INTERVAL_MAX: f64 = 3_600.0;
@@ -22,36 +23,30 @@ const INTERVAL_MAX: f64 = 3_600.0;
 const EVER: Duration = Duration::from_secs(10 * 365 * 86_400);
 /// Lines of a terminal that does not say how many it has.
 const LINES_ASSUMED: usize = 24;
-/// Columns of such a terminal.
-const COLUMNS_ASSUMED: usize = 80;
-/// Lines that are not zones: heading, totals, processes' faults, blanks.
-const LINES_OF_FRAME: usize = 10;
-/// Octets of the longest bar.
+/// Length of the longest bar.
 const BAR: usize = 30;
+/// The columns beside zone and bar: the rate, and the gaps.
+const BESIDE_BAR: usize = 18;
 
 pub(super) fn command() -> Command {
-    let interval = Arg::new("interval")
-        .long("interval")
-        .value_name("SECONDS")
+    let interval = option("interval", "SECONDS")
         .default_value("2")
         .value_parser(|text: &str| match text.parse::<f64>() {
             Ok(seconds) if (0.1..=INTERVAL_MAX).contains(&seconds) => Ok(seconds),
             _ => Err("must be a number of seconds from 0.1 to 3600"),
         })
         .help("Time between two looks");
-    let once = Arg::new("once").long("once").action(ArgAction::SetTrue).help("Prints one turn in full and ends");
-    let turns = Arg::new("count")
-        .long("count")
-        .value_name("N")
+    let once = switch("once").help("Prints one turn in full and ends");
+    let turns = option("count", "N")
         .value_parser(value_parser!(u64).range(1..))
         .conflicts_with("once")
         .help("Ends after so many turns");
     Command::new("top")
-        .about("Shows queries a second by shard, response code and transport, as they come")
+        .about("Show queries per second by shard, response code, and transport")
         .after_help(
             "On a terminal the screen is drawn anew at each interval, until Ctrl-C; elsewhere a line a turn is \
              printed, or with -o json and -o yaml a document a turn. Give --admin once for each process; their \
-             numbers are added. Exit codes: 0 ended as asked, 1 no process answers, 2 called wrongly.",
+             numbers are added. Exit codes: 0 ended as asked, 1 no process answers, 2 invalid usage.",
         )
         .args(scrape::arguments())
         .args(serve::arguments_of(&["data-dir"]))
@@ -59,13 +54,10 @@ pub(super) fn command() -> Command {
         .arg(output::argument())
 }
 
-pub(super) fn run(matches: &ArgMatches) -> Exit {
+pub(super) fn run(matches: &ArgMatches) -> Outcome {
     let format = Format::of(matches);
     let turns = if matches.get_flag("once") { Some(1) } else { matches.get_one::<u64>("count").copied() };
-    let Target { urls, authorities } = match scrape::target(matches) {
-        Ok(target) => target,
-        Err(exit) => return exit,
-    };
+    let Target { urls, authorities } = scrape::target(matches)?;
     let watch = Watch {
         urls,
         authorities,
@@ -75,13 +67,8 @@ pub(super) fn run(matches: &ArgMatches) -> Exit {
         once: matches.get_flag("once"),
         screen: format == Format::Table && !matches.get_flag("once") && stdout().is_terminal(),
     };
-    match access::run(EVER, watch.run()) {
-        Ok(()) => Exit::Success,
-        Err(error) => {
-            complain(error);
-            Exit::Failure
-        }
-    }
+    access::run(EVER, watch.run())?;
+    Ok(Exit::Success)
 }
 
 /// What is watched, and how it is shown.
@@ -113,8 +100,8 @@ impl Watch {
                 _ = tokio::signal::ctrl_c() => return Ok(()),
             }
             let after = self.look(&admin).await;
-            let turned = Turn::new(&self.urls, &before, &after);
-            self.show(&turned)?;
+            let turned = Refresh::new(&self.urls, &before, &after);
+            self.show(&turned);
             // What does not answer now is measured from where it answered last.
             for (before, after) in before.iter_mut().zip(after) {
                 if after.is_ok() {
@@ -132,21 +119,20 @@ impl Watch {
         futures::future::join_all(self.urls.iter().map(|url| admin.scrape(url))).await
     }
 
-    fn show(&self, turn: &Turn) -> Result<(), String> {
+    fn show(&self, turn: &Refresh) {
         let painter = Painter::of_stdout();
         if self.screen {
-            let size = terminal_size::terminal_size();
-            let (columns, lines) =
-                size.map_or((COLUMNS_ASSUMED, LINES_ASSUMED), |(width, height)| (width.0.into(), height.0.into()));
-            print(&format!("\x1b[H\x1b[2J{}", turn.page(lines, columns, painter)));
-            return Ok(());
+            let lines = terminal_size::terminal_size().map_or(LINES_ASSUMED, |(_, height)| height.0.into());
+            // A line that wraps does not push the heading off the screen.
+            let page: Vec<String> = turn.page(lines, painter).lines().take(lines - 1).map(str::to_owned).collect();
+            print(&format!("\x1b[H\x1b[2J{}", page.join("\n")));
+            return;
         }
         let text = self.format.render(turn, || match self.once {
-            true => turn.page(usize::MAX, usize::MAX, painter),
+            true => turn.page(usize::MAX, painter),
             false => turn.line(),
-        })?;
+        });
         print(&if self.format == Format::Yaml { format!("---\n{text}") } else { text });
-        Ok(())
     }
 }
 
@@ -171,7 +157,7 @@ impl Drop for Screen {
 /// One turn. Its JSON is an interface: fields are added, and none is renamed.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Turn {
+struct Refresh {
     /// Processes that answered.
     processes: usize,
     /// What those that did not say.
@@ -180,9 +166,9 @@ struct Turn {
     rates: Rates,
 }
 
-impl Turn {
-    fn new(urls: &[String], before: &[Result<Scrape, String>], after: &[Result<Scrape, String>]) -> Turn {
-        let mut turn = Turn { processes: 0, errors: Vec::new(), rates: Rates::default() };
+impl Refresh {
+    fn new(urls: &[String], before: &[Result<Scrape, String>], after: &[Result<Scrape, String>]) -> Refresh {
+        let mut turn = Refresh { processes: 0, errors: Vec::new(), rates: Rates::default() };
         for ((url, before), after) in urls.iter().zip(before).zip(after) {
             match (before, after) {
                 (_, Err(error)) => turn.errors.push(error.clone()),
@@ -212,56 +198,48 @@ impl Turn {
         parts.join(" ") + "\n"
     }
 
-    /// The screen, in at most so many lines and columns.
-    fn page(&self, lines: usize, columns: usize, painter: Painter) -> String {
+    /// Returns the screen, in at most so many lines.
+    fn page(&self, lines: usize, painter: Painter) -> String {
         let Rates { queries, unbound, dropped, rate_limited, rcodes, transports, zones } = &self.rates;
-        let share = |rates| -> String {
+        let share = |rates| {
             let parts = largest(rates).into_iter().map(|(name, rate)| format!("{name} {}", number(rate)));
             let parts: Vec<String> = parts.collect();
-            if parts.is_empty() { "-".to_owned() } else { parts.join("   ") }
+            Cell::or_dash((!parts.is_empty()).then(|| parts.join(", ")))
         };
-        let heading = |name: &str| painter.paint(Style::Strong, &format!("{name:<12}"));
+        let mut facts = Properties::default();
         let plural = if self.processes == 1 { "" } else { "es" };
-        let mut page: Vec<String> = vec![
-            format!("{}{} queries/s of {} process{plural}", heading("queries"), number(*queries), self.processes),
-            format!("{}{}", heading("codes"), cut(&share(rcodes), columns.saturating_sub(12))),
-            format!("{}{}", heading("transports"), cut(&share(transports), columns.saturating_sub(12))),
-        ];
+        facts.add("queries", format!("{} per second of {} process{plural}", number(*queries), self.processes));
+        facts.add("codes", share(rcodes));
+        facts.add("transports", share(transports));
         if *dropped > 0.0 || *rate_limited > 0.0 {
-            let text = format!("{} dropped/s   {} over the rate limit/s", number(*dropped), number(*rate_limited));
-            page.push(format!("{}{}", heading("held back"), painter.paint(Style::Warning, &text)));
+            let text = format!("{} dropped, {} over the rate limit", number(*dropped), number(*rate_limited));
+            facts.add("held back", Cell::styled(Style::Warning, text));
         }
         if *unbound > 0.0 {
-            page.push(format!(
-                "{}{} for names without a Route (signpost zone unbound)",
-                heading("unbound"),
-                number(*unbound)
-            ));
+            facts.add("unbound", format!("{} for names without a Route (signpost zone unbound)", number(*unbound)));
         }
-        page.extend(self.errors.iter().map(|error| painter.paint(Style::Bad, &cut(&harmless(error), columns))));
-        page.push(String::new());
+        self.errors.iter().for_each(|error| facts.add("error", Cell::styled(Style::Bad, error.as_str())));
+        let mut page = facts.text(painter) + "\n";
         let zones = largest(zones);
-        let room = lines.saturating_sub(LINES_OF_FRAME.max(page.len() + 3));
+        // Beside the zones: the heading, the line about the others, and the cursor's.
+        let room = lines.saturating_sub(page.lines().count() + 3).max(1);
         let shown = &zones[..zones.len().min(room)];
-        let width = shown.iter().map(|(zone, _)| zone.chars().count()).max().unwrap_or(0).max(4);
-        page.push(painter.paint(Style::Strong, &format!("{:<width$}   {:>10}", "ZONE", "QUERIES/S")));
         let most = shown.first().map_or(1.0, |(_, rate)| *rate);
+        // A bar that wraps would double the lines.
+        let longest = shown.iter().map(|(zone, _)| zone.chars().count()).max().unwrap_or(0);
+        let bar_max = painter.width().map_or(BAR, |width| width.saturating_sub(longest + BESIDE_BAR).min(BAR));
+        let mut table = Table::new(["ZONE", "QUERIES/S", ""]);
         for (zone, rate) in shown {
-            let bar = "▇".repeat(((rate / most) * BAR as f64).round() as usize);
-            let line = format!("{:<width$}   {:>10}   {bar}", harmless(zone), number(*rate));
-            page.push(cut(&line, columns));
+            let bar = "▇".repeat(((rate / most) * bar_max as f64).round() as usize);
+            table.row([Cell::from(*zone), number(*rate).into(), bar.into()]);
         }
+        page += &table.text(painter);
         if zones.len() > shown.len() {
             let rest: f64 = zones[shown.len()..].iter().map(|(_, rate)| rate).sum();
-            page.push(format!("and {} more zones with {} queries/s", zones.len() - shown.len(), number(rest)));
+            page += &format!("and {} more zones with {} queries/s\n", zones.len() - shown.len(), number(rest));
         }
-        page.join("\n") + "\n"
+        page
     }
-}
-
-/// The first so many characters.
-fn cut(text: &str, columns: usize) -> String {
-    text.chars().take(columns).collect()
 }
 
 #[cfg(test)]
@@ -269,11 +247,11 @@ mod tests {
     use super::*;
     use std::collections::BTreeMap;
 
-    fn turn(zones: usize) -> Turn {
+    fn turn(zones: usize) -> Refresh {
         let map = |parts: &[(&str, f64)]| parts.iter().map(|(name, rate)| ((*name).to_owned(), *rate)).collect();
         let zones: BTreeMap<String, f64> =
             (0..zones).map(|n| (format!("shard{n}.v3.example."), 2.0 * n as f64)).collect();
-        Turn {
+        Refresh {
             processes: 2,
             errors: vec!["http://x does not answer: refused (--admin)".to_owned()],
             rates: Rates {
@@ -297,25 +275,24 @@ mod tests {
 
     #[test]
     fn a_page_fits_its_screen() {
-        let page = turn(3).page(usize::MAX, usize::MAX, Painter::PLAIN);
         let expected = "\
-queries     120.5 queries/s of 2 processes
-codes       NOERROR 100.0   NXDOMAIN 20.5
-transports  udp 120.0   tcp 0.50
-held back   0 dropped/s   3.00 over the rate limit/s
-unbound     0.25 for names without a Route (signpost zone unbound)
-http://x does not answer: refused (--admin)
+queries      120.5 per second of 2 processes
+codes        NOERROR 100.0, NXDOMAIN 20.5
+transports   udp 120.0, tcp 0.50
+held back    0 dropped, 3.00 over the rate limit
+unbound      0.25 for names without a Route (signpost zone unbound)
+error        http://x does not answer: refused (--admin)
 
-ZONE                  QUERIES/S
-shard2.v3.example.         4.00   ▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇
-shard1.v3.example.         2.00   ▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇
-shard0.v3.example.            0   
+ZONE                 QUERIES/S
+shard2.v3.example.   4.00        ▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇
+shard1.v3.example.   2.00        ▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇
+shard0.v3.example.   0
 ";
-        assert_eq!(page, expected);
-        for (lines, columns) in [(24, 80), (12, 40), (5, 20)] {
-            let page = turn(100).page(lines, columns, Painter::PLAIN);
-            assert!(page.lines().count() <= lines.max(10), "{lines}: {page}");
-            assert!(page.lines().skip(7).all(|line| line.chars().count() <= columns.max(40)), "{columns}: {page}");
+        assert_eq!(turn(3).page(usize::MAX, Painter::PLAIN), expected);
+        for (lines, columns) in [(24, 80), (40, 60)] {
+            let page = turn(100).page(lines, Painter::of_width(columns));
+            assert!(page.lines().count() < lines, "{lines}: {page}");
+            assert!(page.lines().all(|line| line.chars().count() <= columns), "{columns}: {page}");
             assert!(page.contains("more zones with"), "{page}");
         }
     }
@@ -330,10 +307,10 @@ shard0.v3.example.            0
         let urls = ["a", "b", "c"].map(str::to_owned);
         let before = [scrape(0, 0), scrape(0, 10), Err("c is silent".to_owned())];
         let after = [scrape(2, 10), scrape(2, 20), Err("c is silent".to_owned())];
-        let turn = Turn::new(&urls, &before, &after);
+        let turn = Refresh::new(&urls, &before, &after);
         assert_eq!((turn.processes, turn.rates.queries), (2, 10.0));
         assert_eq!(turn.errors, ["c is silent"]);
-        let turn = Turn::new(&urls, &before, &[scrape(2, 10), scrape(2, 20), scrape(2, 5)]);
+        let turn = Refresh::new(&urls, &before, &[scrape(2, 10), scrape(2, 20), scrape(2, 5)]);
         assert_eq!(turn.errors, ["c answers again, and is counted from now on"]);
     }
 }

@@ -18,7 +18,7 @@ use serde::Serialize;
 use super::output::{self, Format};
 use super::style::{Painter, Style};
 use super::table::{Cell, Table};
-use super::{Exit, access, complain, note, print, serve};
+use super::{Error, Exit, Outcome, access, note, option, print, serve, switch};
 use crate::config;
 use crate::daemon::access::KUBECONFIGS;
 use crate::daemon::data_dir::DataDir;
@@ -41,9 +41,7 @@ pub(super) const KEYS: &[&str] = &["data-dir"];
 pub(super) fn command() -> Command {
     let name = || Arg::new("name").value_name("NAME").required(true).help("Name of the user");
     let roles: Vec<&str> = rules::ROLES.iter().map(|(role, _)| *role).collect();
-    let role = Arg::new("role")
-        .long("role")
-        .value_name("ROLE")
+    let role = option("role", "ROLE")
         .required_unless_present("group")
         .action(ArgAction::Append)
         .value_delimiter(',')
@@ -56,32 +54,26 @@ pub(super) fn command() -> Command {
         .action(ArgAction::Append)
         .value_delimiter(',')
         .help("Namespace of a tenant (repeats)");
-    let group = Arg::new("group")
-        .long("group")
-        .value_name("GROUP")
+    let group = option("group", "GROUP")
         .action(ArgAction::Append)
         .help("A further group (repeats); of ours are those of docs/api.md");
-    let none = Arg::new("no-credential")
-        .long("no-credential")
-        .action(ArgAction::SetTrue)
+    let none = switch("no-credential")
         .conflicts_with_all(["certificate", "ttl"])
         .help("Only enters the user; \"signpost kubeconfig --user NAME\" makes a credential later");
     let add = Command::new("add")
-        .about("Enters a user and prints a bearer token, which is kept nowhere; or a client certificate with its key")
+        .about("Add a user and print a bearer token, which is not stored, or a client certificate with its key")
         .arg(name())
         .args([role, namespace, group, none])
         .args(credential_arguments())
         .args(serve::arguments_of(KEYS));
     let list = Command::new("list")
-        .about("Prints all users and their credentials")
+        .about("List users and their credentials")
         .arg(output::argument())
         .args(serve::arguments_of(KEYS));
-    let credential = Arg::new("credential")
-        .long("credential")
-        .value_name("ID")
-        .help("Only the credential whose ID in \"signpost user list\" begins so");
+    let credential =
+        option("credential", "ID").help("Only the credential whose ID in \"signpost user list\" begins so");
     let revoke = Command::new("revoke")
-        .about("Takes a user's access away: every token, and every client certificate made until now")
+        .about("Revoke a user's access: all tokens, and all client certificates issued so far")
         .after_help(
             "A running server notices within a second; watches that are open end. One of the platform's own users \
              (signpost:admin, system:signpost:…) gets a new token and kubeconfig at the next start.",
@@ -90,7 +82,7 @@ pub(super) fn command() -> Command {
         .arg(credential)
         .args(serve::arguments_of(KEYS));
     Command::new("user")
-        .about("Says who may come into the API")
+        .about("Manage API users and their credentials")
         .after_help(
             "Exit codes: 0 done, 1 the user exists already (add) or does not exist (revoke), or the data directory cannot be \
              used, 2 invalid usage.",
@@ -102,13 +94,8 @@ pub(super) fn command() -> Command {
 
 /// Which credential is wanted, for how long.
 pub(super) fn credential_arguments() -> [Arg; 2] {
-    let certificate = Arg::new("certificate")
-        .long("certificate")
-        .action(ArgAction::SetTrue)
-        .help("A client certificate instead of a token");
-    let ttl = Arg::new("ttl")
-        .long("ttl")
-        .value_name("DURATION")
+    let certificate = switch("certificate").help("A client certificate instead of a token");
+    let ttl = option("ttl", "DURATION")
         .value_parser(duration)
         .help("How long it is good, such as 12h or 30d [default: 90d for a certificate, no end for a token]");
     [certificate, ttl]
@@ -129,46 +116,36 @@ fn duration(text: &str) -> Result<SignedDuration, String> {
     ttl.filter(|ttl| ttl.is_positive() && *ttl <= TTL_MAX).ok_or_else(expected)
 }
 
-pub(super) fn run(matches: &ArgMatches) -> Exit {
-    let Some((name, matches)) = matches.subcommand() else { return Exit::Usage };
-    let folder = match folder(matches) {
-        Ok(folder) => folder.join("pki"),
-        Err(exit) => return exit,
-    };
-    let outcome = match name {
-        "add" => match groups(matches) {
-            Ok(groups) => match add(matches, &folder, &groups) {
-                Err(error @ BookError::Name { .. }) => return wrong(error),
-                added => added.map_err(|error| error.to_string()),
-            },
-            Err(error) => return wrong(error),
-        },
-        "list" => list(matches, &folder),
-        "revoke" => revoke(matches, &folder),
-        _ => return Exit::Usage,
-    };
-    super::exit_of(outcome)
+pub(super) fn run(matches: &ArgMatches) -> Outcome {
+    let Some((name, matches)) = matches.subcommand() else { return Ok(Exit::Usage) };
+    let folder = folder(matches)?.join("pki");
+    match name {
+        "add" => {
+            let groups = groups(matches).map_err(Error::Usage)?;
+            add(matches, &folder, &groups).map_err(|error| match error {
+                BookError::Name { .. } => Error::Usage(error.to_string()),
+                error => Error::Failed(error.to_string()),
+            })?;
+        }
+        "list" => return list(matches, &folder),
+        "revoke" => revoke(matches, &folder)?,
+        _ => return Ok(Exit::Usage),
+    }
+    Ok(Exit::Success)
 }
 
-fn wrong(error: impl std::fmt::Display) -> Exit {
-    complain(error);
-    Exit::Usage
-}
-
-/// The data directory; complains if the configuration cannot be read, or no server has ever used the directory.
-pub(super) fn folder(matches: &ArgMatches) -> Result<PathBuf, Exit> {
-    let settings = config::read(&serve::places(matches)).map_err(|errors| {
-        errors.0.iter().for_each(complain);
-        Exit::Usage
-    })?;
+/// Returns the data directory.
+///
+/// # Errors
+///
+/// If the configuration cannot be read, or no API server has used the directory.
+pub(super) fn folder(matches: &ArgMatches) -> Result<PathBuf, Error> {
+    let settings = config::read(&serve::places(matches))?;
     if settings.data_dir.join("pki/ca.key").is_file() {
         return Ok(settings.data_dir);
     }
     let folder = settings.data_dir.display();
-    complain(format_args!(
-        "{folder} is no data directory of a server with the role api (--data-dir); start it once first"
-    ));
-    Err(Exit::Failure)
+    Err(format!("{folder} is no data directory of a server with the role api (--data-dir); start it once first").into())
 }
 
 /// A new credential in clear, to be shown once.
@@ -292,16 +269,13 @@ struct Row {
     groups: Vec<String>,
     /// `token`, `certificate` or `none`.
     credential: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
     id: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     created: Option<Timestamp>,
     /// Absent: never.
-    #[serde(skip_serializing_if = "Option::is_none")]
     expires: Option<Timestamp>,
 }
 
-fn list(matches: &ArgMatches, folder: &std::path::Path) -> Result<(), String> {
+fn list(matches: &ArgMatches, folder: &std::path::Path) -> Outcome {
     let book = Book::load(folder).map_err(|error| error.to_string())?;
     let own = tokens::load(&folder.join("tokens")).map_err(|error| error.to_string())?;
     let mut rows = Vec::new();

@@ -3,13 +3,13 @@
 use clap::{ArgMatches, Command};
 use serde::Serialize;
 
-use super::Exit;
+use super::Outcome;
 use super::output::{self, Format};
 use signpost_api::v1alpha1;
 
 pub(super) fn command() -> Command {
     Command::new("version")
-        .about("Prints the version of the program and of the API it serves")
+        .about("Print the version of the program and of the API that it serves")
         .after_help("Exit codes: 0 printed, 2 invalid usage.")
         .arg(output::argument())
 }
@@ -21,9 +21,9 @@ struct Version {
     api: String,
 }
 
-pub(super) fn run(matches: &ArgMatches) -> Exit {
+pub(super) fn run(matches: &ArgMatches) -> Outcome {
     let api = format!("{}/{}", v1alpha1::GROUP, v1alpha1::VERSION);
     let version = Version { signpost: env!("CARGO_PKG_VERSION"), api };
     let text = || format!("signpost {}\napi {}\n", version.signpost, version.api);
-    super::exit_of(Format::of(matches).show(&version, |_| text()))
+    Format::of(matches).show(&version, |_| text())
 }

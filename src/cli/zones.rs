@@ -4,9 +4,9 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use super::access::{Access, Place};
+use super::access::{Access, ApiLocation};
 use super::folder::StaticZones;
-use super::platform::Platform;
+use super::platform::PlatformSettings;
 use super::{brake, complain, note};
 use crate::config::Settings;
 use crate::daemon::platform;
@@ -49,7 +49,7 @@ impl Source {
 
 /// A zone.
 #[derive(Debug, Clone)]
-pub(super) struct Known {
+pub(super) struct ZoneEntry {
     /// Its records, SOA included.
     pub(super) contents: Contents,
     /// What it was made of.
@@ -63,7 +63,7 @@ pub(super) struct Known {
 pub(super) struct Zones {
     /// The parent zone, the alias zone, the shards' in canonical order, then those of files in the order of their
     /// names.
-    pub(super) zones: Vec<Known>,
+    pub(super) zones: Vec<ZoneEntry>,
     /// The Routers.
     pub(super) routers: Vec<Router>,
     /// The RouteBindings.
@@ -75,16 +75,16 @@ pub(super) struct Zones {
 }
 
 /// What zones are made from, apart from the API's objects: zone files and the configuration.
-pub(super) struct Ground {
+pub(super) struct ZoneInputs {
     files: Vec<(PathBuf, Contents)>,
     /// The API, and what the configuration adds to its zones; none where no API is asked.
     pub(super) api: Option<(Access, compiler::Settings)>,
     asked: Vec<SocketAddr>,
 }
 
-impl Ground {
+impl ZoneInputs {
     /// Reads the zones folder, if there is one, and with `ask` finds the API. Complains of faulty files.
-    pub(super) async fn find(place: &Place, ask: bool) -> Result<Ground, String> {
+    pub(super) async fn find(place: &ApiLocation, ask: bool) -> Result<ZoneInputs, String> {
         let settings = &place.settings;
         let mut files = match &settings.zones {
             None => StaticZones::default(),
@@ -99,7 +99,7 @@ impl Ground {
         let (mut api, mut asked) = (None, Vec::new());
         if ask {
             let access = place.connect().await?;
-            let known = Platform::find(place, &access).await?;
+            let known = PlatformSettings::find(place, &access).await?;
             let listened: Vec<_> = settings.dns.listen.iter().map(|address| address.ip()).collect();
             let base = files.take(&known.domain);
             if known.name_servers.is_none() {
@@ -116,14 +116,14 @@ impl Ground {
             brake::line(&brakes).into_iter().for_each(note);
             api = Some((access, platform));
         }
-        Ok(Ground { files: files.into_zones(), api, asked })
+        Ok(ZoneInputs { files: files.into_zones(), api, asked })
     }
 
     /// The zones, with those that the API's objects come to.
     pub(super) fn zones(&self, exported: Option<Export>) -> Result<Zones, String> {
         let mut zones = Zones { asked: self.asked.clone(), ..Zones::default() };
         if let Some(exported) = exported {
-            zones.zones.extend(exported.zones.into_iter().map(|zone| Known {
+            zones.zones.extend(exported.zones.into_iter().map(|zone| ZoneEntry {
                 contents: zone.contents,
                 source: match (zone.kind, zone.router) {
                     (ZoneKind::Parent, _) => Source::Parent,
@@ -142,7 +142,7 @@ impl Ground {
                 return Err(format!("the zone {apex} is both in a file and made from the API's objects"));
             }
             let (contents, source) = (contents.clone(), Source::File(path.clone()));
-            zones.zones.push(Known { contents, source, serial_is_sure: true });
+            zones.zones.push(ZoneEntry { contents, source, serial_is_sure: true });
         }
         Ok(zones)
     }
@@ -150,8 +150,8 @@ impl Ground {
 
 impl Zones {
     /// Reads the zones folder, if there is one, and, with `ask`, all of the API's objects. Complains of what is left out.
-    pub(super) async fn gather(place: &Place, ask: bool) -> Result<Zones, String> {
-        let ground = Ground::find(place, ask).await?;
+    pub(super) async fn gather(place: &ApiLocation, ask: bool) -> Result<Zones, String> {
+        let ground = ZoneInputs::find(place, ask).await?;
         let exported = match &ground.api {
             None => None,
             Some((access, platform)) => {
@@ -164,13 +164,13 @@ impl Zones {
     }
 
     /// The zone that a name is in: the one with the longest apex at or above it.
-    pub(super) fn of(&self, name: &Name) -> Option<&Known> {
-        let holds = |zone: &&Known| name.is_at_or_below(zone.contents.apex());
+    pub(super) fn of(&self, name: &Name) -> Option<&ZoneEntry> {
+        let holds = |zone: &&ZoneEntry| name.is_at_or_below(zone.contents.apex());
         self.zones.iter().filter(holds).max_by_key(|zone| zone.contents.apex().label_count())
     }
 
     /// The zone with this apex.
-    pub(super) fn at(&self, apex: &Name) -> Option<&Known> {
+    pub(super) fn at(&self, apex: &Name) -> Option<&ZoneEntry> {
         self.zones.iter().find(|zone| zone.contents.apex() == apex)
     }
 }

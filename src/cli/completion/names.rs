@@ -10,8 +10,8 @@ use kube::api::ListParams;
 use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
 
-use crate::cli::access::{self, Access, Place};
-use crate::cli::{Exit, print};
+use crate::cli::access::{self, Access, ApiLocation};
+use crate::cli::{Exit, Outcome, print};
 use signpost_api::v1alpha1::route::Route;
 use signpost_api::v1alpha1::router::Router;
 
@@ -36,12 +36,12 @@ pub(super) fn command() -> Command {
     Command::new("names").hide(true).disable_help_flag(true).arg(words)
 }
 
-pub(super) fn run(matches: &ArgMatches) -> Exit {
+pub(super) fn run(matches: &ArgMatches) -> Outcome {
     let words: Vec<&str> = matches.get_many::<String>("words").into_iter().flatten().map(String::as_str).collect();
     for name in offered(&words).unwrap_or_default() {
         print(&format!("{name}\n"));
     }
-    Exit::Success
+    Ok(Exit::Success)
 }
 
 /// The words before the one that is begun, what is begun of it, and what stands in front of that within the word.
@@ -63,7 +63,7 @@ fn offered(words: &[&str]) -> Option<Vec<String>> {
     while let Some((_, below)) = matches.subcommand() {
         matches = below;
     }
-    let place = Place::of(matches).ok().filter(Place::is_there)?;
+    let place = ApiLocation::of(matches).ok().filter(ApiLocation::is_there)?;
     let names = access::run(PATIENCE, async {
         let access = place.connect().await?;
         names(&access, named, begun).await.map_err(|error| error.to_string())

@@ -10,8 +10,8 @@ use kube::api::ListParams;
 use kube::{Api, ResourceExt as _};
 
 use super::why::{ALIASES_MAX, Why};
-use crate::cli::access::{Access, Place};
-use crate::cli::zones::{Ground, Source, Zones, complain_of};
+use crate::cli::access::{Access, ApiLocation};
+use crate::cli::zones::{Source, ZoneInputs, Zones, complain_of};
 use signpost_api::names::{host_claim_name, label_claim_name};
 use signpost_api::v1alpha1;
 use signpost_api::v1alpha1::name_claim::NameClaim;
@@ -23,8 +23,8 @@ use signpost_dns::wire::{Name, RecordType};
 
 /// Reads the zones folder, if there is one, and, with `ask`, the API's objects that matter to `name`. Whoever may not read the
 /// ledger of names gets all there are.
-pub(super) async fn around(place: &Place, ask: bool, name: &Name, rtype: RecordType) -> Result<Zones, String> {
-    let ground = Ground::find(place, ask).await?;
+pub(super) async fn around(place: &ApiLocation, ask: bool, name: &Name, rtype: RecordType) -> Result<Zones, String> {
+    let ground = ZoneInputs::find(place, ask).await?;
     let Some((access, platform)) = &ground.api else { return ground.zones(None) };
     let objects = Objects::without_bindings(access.client.clone()).await;
     let mut objects = objects.map_err(|error| access.unanswered(error))?;
@@ -58,7 +58,7 @@ pub(super) async fn around(place: &Place, ask: bool, name: &Name, rtype: RecordT
 
 /// What a tenant, who may not see the platform's zones, can be told of a name: which of its own routes has it. `None`: the user
 /// may see the zones.
-pub(super) async fn told_tenant(place: &Place, name: &Name) -> Result<Option<String>, String> {
+pub(super) async fn told_tenant(place: &ApiLocation, name: &Name) -> Result<Option<String>, String> {
     let access = place.connect().await?;
     let zones: Api<v1alpha1::zone::Zone> = Api::all(access.client.clone());
     match zones.list(&ListParams::default().limit(1)).await {

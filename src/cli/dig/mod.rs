@@ -10,17 +10,17 @@ mod why;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use clap::{Arg, ArgAction, ArgMatches, Command};
+use clap::{Arg, ArgMatches, Command};
 use serde::Serialize;
 
 use self::names::{error_name, flag_names};
 use self::why::{Found, Step, Why, rdata_text};
-use super::access::{self, API_TIMEOUT, Place};
+use super::access::{self, API_TIMEOUT, ApiLocation};
 use super::output::{self, Format};
 use super::style::{Painter, Style, harmless};
-use super::table::{Cell, Facts};
+use super::table::{Cell, Properties};
 use super::zones::{self, Zones};
-use super::{Exit, complain, note, progress, serve};
+use super::{Error, Exit, Outcome, note, progress, serve, switch};
 use signpost_api::v1alpha1::route::NameKind;
 use signpost_control::dns_client::{Query, Question, Record, Response, Transport};
 use signpost_dns::wire::edns::option;
@@ -37,18 +37,17 @@ pub(super) fn command() -> Command {
     let words = Arg::new("words").value_names(["@SERVER", "NAME", "TYPE"]).num_args(0..=3).help(
         "The name, then the type [default: A], and before, between or after them @ADDRESS, @ADDRESS:PORT or @HOST",
     );
-    let dnssec =
-        Arg::new("dnssec").long("dnssec").action(ArgAction::SetTrue).help("Asks for DNSSEC records, too (the DO bit)");
-    let tcp = Arg::new("tcp").long("tcp").action(ArgAction::SetTrue).help("Asks over TCP");
-    let only = Arg::new("answer-only").long("answer-only").action(ArgAction::SetTrue).help("Does not ask the API why");
+    let dnssec = switch("dnssec").help("Asks for DNSSEC records, too (the DO bit)");
+    let tcp = switch("tcp").help("Asks over TCP");
+    let only = switch("answer-only").help("Does not ask the API why");
     Command::new("dig")
-        .about("Asks a name server, and says why it answers so: which zone, which wildcard, which objects")
+        .about("Query a name server and explain the response: the zone, the wildcard, and the objects")
         .override_usage("signpost dig [OPTIONS] [@SERVER] <NAME> [TYPE]")
         .after_help(
             "Without @SERVER the first address of --dns-listen is asked; a server that is named without a port, at \
              port 53. The API tells the domain and the name servers; give the same --zones as they have. Exit codes: 0 \
-             answered and explained, whatever the answer; 1 the server or the API does not answer; 2 called \
-             wrongly.",
+             answered and explained, whatever the answer; 1 the server or the API does not answer; 2 invalid \
+             usage.",
         )
         .arg(words)
         .args([dnssec, tcp, only])
@@ -57,18 +56,9 @@ pub(super) fn command() -> Command {
         .arg(access::context_argument())
 }
 
-pub(super) fn run(matches: &ArgMatches) -> Exit {
-    let place = match Place::of(matches) {
-        Ok(place) => place,
-        Err(exit) => return exit,
-    };
-    let words = match Words::read(matches.get_many::<String>("words").unwrap_or_default()) {
-        Ok(words) => words,
-        Err(error) => {
-            complain(error);
-            return Exit::Usage;
-        }
-    };
+pub(super) fn run(matches: &ArgMatches) -> Outcome {
+    let place = ApiLocation::of(matches)?;
+    let words = DigArgs::read(matches.get_many::<String>("words").unwrap_or_default()).map_err(Error::Usage)?;
     let question = words.question;
     let (dnssec_ok, is_tcp) = (matches.get_flag("dnssec"), matches.get_flag("tcp"));
     let explained = !matches.get_flag("answer-only");
@@ -104,22 +94,19 @@ pub(super) fn run(matches: &ArgMatches) -> Exit {
         };
         Ok((server, response, why))
     });
-    let (server, response, why) = match asked {
-        Ok(asked) => asked,
-        Err(error) => return super::exit_of(Err(error)),
-    };
+    let (server, response, why) = asked?;
     let (why, error) = match why {
         None => (None, None),
         Some(Ok(why)) => (Some(why), None),
         Some(Err(error)) => (None, Some(error)),
     };
     let report = Report::new(&question, server, &response, why);
-    let shown = Format::of(matches).show(&report, |painter| report.text(painter));
-    super::exit_of(shown.and_then(|()| error.map_or(Ok(()), |error| Err(format!("why is not known: {error}")))))
+    Format::of(matches).show(&report, |painter| report.text(painter))?;
+    error.map_or(Ok(Exit::Success), |error| Err(format!("why is not known: {error}").into()))
 }
 
 /// Whether the API is asked: with zone files alone there may be none.
-fn asks(place: &Place) -> bool {
+fn asks(place: &ApiLocation) -> bool {
     place.settings.zones.is_none() || place.is_there()
 }
 
@@ -138,7 +125,7 @@ async fn explain(zones: &Zones, question: &Question, server: SocketAddr, respons
 }
 
 /// Who is asked.
-async fn server(given: Option<&str>, place: &Place) -> Result<SocketAddr, String> {
+async fn server(given: Option<&str>, place: &ApiLocation) -> Result<SocketAddr, String> {
     let Some(given) = given else {
         let first = place.settings.dns.listen.first();
         return first
@@ -160,13 +147,13 @@ async fn server(given: Option<&str>, place: &Place) -> Result<SocketAddr, String
 
 /// What stands on the command line.
 #[derive(Debug, PartialEq)]
-struct Words {
+struct DigArgs {
     server: Option<String>,
     question: Question,
 }
 
-impl Words {
-    fn read<'a>(words: impl Iterator<Item = &'a String>) -> Result<Words, String> {
+impl DigArgs {
+    fn read<'a>(words: impl Iterator<Item = &'a String>) -> Result<DigArgs, String> {
         let (mut server, mut name, mut rtype) = (None, None, None);
         for word in words {
             if let Some(given) = word.strip_prefix('@') {
@@ -182,7 +169,7 @@ impl Words {
             }
         }
         let name = name.ok_or("NAME is missing: signpost dig [@SERVER] NAME [TYPE]")?;
-        Ok(Words { server, question: Question { name, rtype: rtype.unwrap_or(RecordType::A) } })
+        Ok(DigArgs { server, question: Question { name, rtype: rtype.unwrap_or(RecordType::A) } })
     }
 }
 
@@ -200,13 +187,11 @@ struct Report {
     status: String,
     flags: Vec<&'static str>,
     /// The server's identifier.
-    #[serde(skip_serializing_if = "Option::is_none")]
     nsid: Option<String>,
     extended_errors: Vec<ErrorFact>,
     answer: Vec<RecordFact>,
     authority: Vec<RecordFact>,
     additional: Vec<RecordFact>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     why: Option<Why>,
 }
 
@@ -265,7 +250,7 @@ impl Report {
     }
 
     fn text(&self, painter: Painter) -> String {
-        let mut facts = Facts::default();
+        let mut facts = Properties::default();
         let Report { name, rtype, server, transport, milliseconds, octets, .. } = self;
         facts.add("question", format!("{name} {rtype}"));
         facts.add("server", format!("{server} ({transport}, {milliseconds} ms, {octets} octets)"));
@@ -316,8 +301,8 @@ impl Report {
 }
 
 /// What is told of one look-up.
-fn step_facts(step: &Step) -> Facts {
-    let mut facts = Facts::default();
+fn step_facts(step: &Step) -> Properties {
+    let mut facts = Properties::default();
     facts.add("name", step.name.as_str());
     let Some(zone) = &step.zone else {
         facts.add("zone", Cell::styled(Style::Warning, "none here: the name is not ours to answer"));

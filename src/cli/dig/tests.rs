@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::cli::zones::{Known, Source};
+use crate::cli::zones::{Source, ZoneEntry};
 use signpost_api::v1alpha1::route_binding::RouteBinding;
 use signpost_api::v1alpha1::router::Router;
 use signpost_control::compiler::inputs::{BindingInput, RouterInput};
@@ -56,10 +56,10 @@ fn zones() -> Zones {
         signpost_api::v1alpha1::zone::ZoneKind::Alias => Source::Alias,
         signpost_api::v1alpha1::zone::ZoneKind::Shard => Source::Shard(router.expect("a shard has one").into()),
     };
-    let mut all: Vec<Known> = compiled
+    let mut all: Vec<ZoneEntry> = compiled
         .zones
         .into_iter()
-        .map(|zone| Known { contents: zone.contents, source: source(zone.kind, zone.router), serial_is_sure: true })
+        .map(|zone| ZoneEntry { contents: zone.contents, source: source(zone.kind, zone.router), serial_is_sure: true })
         .collect();
     let text = b"$TTL 60\n@ SOA ns h 7 1 1 1 1\n@ NS ns.v3.example.\n*.w CNAME shop-front.routes.v3.example.\n";
     let called: std::sync::Arc<std::path::Path> = std::sync::Arc::from(std::path::Path::new("own.example.zone"));
@@ -70,7 +70,7 @@ fn zones() -> Zones {
         &mut signpost_dns::zonefile::include::FolderIncludes::new(std::path::Path::new("")),
     );
     let contents = read.contents.expect("a good zone");
-    all.push(Known { contents, source: Source::File("own.example.zone".into()), serial_is_sure: true });
+    all.push(ZoneEntry { contents, source: Source::File("own.example.zone".into()), serial_is_sure: true });
     Zones {
         zones: all,
         routers: vec![router, other],
@@ -288,8 +288,8 @@ route   Route shop/front on Router shard1 (its system name; RouteBinding shop/fr
 
 #[test]
 fn words_in_any_order() {
-    let read = |words: &[&str]| Words::read(words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>().iter());
-    let words = |server: Option<&str>, rtype| Words {
+    let read = |words: &[&str]| DigArgs::read(words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>().iter());
+    let words = |server: Option<&str>, rtype| DigArgs {
         server: server.map(str::to_owned),
         question: Question { name: name("a.example."), rtype },
     };

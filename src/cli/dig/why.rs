@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use crate::cli::zones::{Known, Source, Zones};
+use crate::cli::zones::{Source, ZoneEntry, Zones};
 use signpost_api::v1alpha1::route::NameKind;
 use signpost_api::v1alpha1::route_binding::{RouteBinding, RouteBindingSpec};
 use signpost_api::v1alpha1::router::Router;
@@ -41,10 +41,8 @@ pub(super) struct Step {
     pub(super) name: String,
     pub(super) found: Found,
     /// The zone that the name is in.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) zone: Option<ZoneFact>,
     /// The owner that speaks for the name: itself, a wildcard, a zone cut, or the closest name that exists.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) owner: Option<String>,
     /// Whether that is a wildcard.
     pub(super) wildcard: bool,
@@ -76,10 +74,8 @@ pub(super) struct ZoneFact {
     pub(super) kind: &'static str,
     /// What it is made of.
     pub(super) made_of: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) serial: Option<u32>,
     /// The serial that the server has; absent if it was not asked or did not say.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) served_serial: Option<u32>,
 }
 
@@ -272,7 +268,7 @@ fn routes(zones: &Zones, name: &Name) -> Vec<RouteFact> {
 }
 
 /// What the records at `owner` came from.
-fn origins(zones: &Zones, known: &Known, owner: &Name, rtype: RecordType, found: Found) -> Vec<String> {
+fn origins(zones: &Zones, known: &ZoneEntry, owner: &Name, rtype: RecordType, found: Found) -> Vec<String> {
     let is_apex = owner == known.contents.apex();
     match &known.source {
         Source::File(path) => vec![format!("the file {}", path.display())],
@@ -320,7 +316,7 @@ fn trails(zones: &Zones, owner: &Name) -> Vec<String> {
     zones.bindings.iter().filter(has).map(named).collect()
 }
 
-fn of_router(router: &Router, known: &Known, owner: &Name, rtype: RecordType, found: Found) -> Vec<String> {
+fn of_router(router: &Router, known: &ZoneEntry, owner: &Name, rtype: RecordType, found: Found) -> Vec<String> {
     let name = router.metadata.name.as_deref().unwrap_or_default();
     let called: Arc<Path> = Arc::from(Path::new("spec.records"));
     let apex = known.contents.apex();
@@ -351,10 +347,11 @@ fn of_router(router: &Router, known: &Known, owner: &Name, rtype: RecordType, fo
     from
 }
 
-fn of_parent(zones: &Zones, known: &Known, owner: &Name, found: Found) -> Vec<String> {
+fn of_parent(zones: &Zones, known: &ZoneEntry, owner: &Name, found: Found) -> Vec<String> {
     let platform = zones.platform.as_ref();
     let mut from = Vec::new();
-    if let Some(Known { source, .. }) = zones.at(owner).filter(|zone| zone.contents.apex() != known.contents.apex()) {
+    if let Some(ZoneEntry { source, .. }) = zones.at(owner).filter(|zone| zone.contents.apex() != known.contents.apex())
+    {
         from.push(match source {
             Source::Shard(router) => format!("the delegation to the shard of Router {router}"),
             Source::Alias => "the delegation to the zone of the aliases".to_owned(),

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use super::finding::{Finding, Severity};
-use super::survey::{Delegation, Host, NameServers, Server, Start, Survey, Transfer};
+use super::survey::{Delegation, Host, NameServers, Observations, Server, Start, Transfer, Zone};
 use super::walk::is_at_or_below;
 
 use Severity::{Error, Good, Note, Warning};
@@ -17,7 +17,7 @@ const PAYLOAD_MAX: u16 = 1_452;
 const ALIAS_TTL: u32 = 300;
 
 /// All findings, in the order of the walk.
-pub fn judge(survey: &Survey) -> Vec<Finding> {
+pub fn judge(survey: &Observations) -> Vec<Finding> {
     let mut findings = Vec::new();
     let intended = intended(survey);
     delegation(survey, &Wanted::new(survey, &intended), &mut findings);
@@ -58,7 +58,7 @@ struct Wanted<'a> {
 }
 
 impl<'a> Wanted<'a> {
-    fn new(survey: &Survey, all: &'a NameServers) -> Self {
+    fn new(survey: &Observations, all: &'a NameServers) -> Self {
         let is_good = |address: &&IpAddr| survey.private || not_public(**address).is_none();
         let of = |addresses: &BTreeSet<IpAddr>| addresses.iter().filter(is_good).copied().collect();
         Wanted { all, public: all.iter().map(|(name, addresses)| (name.clone(), of(addresses))).collect() }
@@ -75,7 +75,7 @@ impl<'a> Wanted<'a> {
 const NO_PUBLIC: &str = "no address of it is public: give that in \"nameserver\", or --private if the others are meant";
 
 /// The name servers that there should be: those of the configuration, else those that our own servers name.
-fn intended(survey: &Survey) -> NameServers {
+fn intended(survey: &Observations) -> NameServers {
     if !survey.expected.is_empty() {
         return survey.expected.clone();
     }
@@ -110,7 +110,7 @@ fn whole_delegation(domain: &str, wanted: &Wanted<'_>) -> Vec<String> {
     records
 }
 
-fn delegation(survey: &Survey, intended: &Wanted<'_>, findings: &mut Vec<Finding>) {
+fn delegation(survey: &Observations, intended: &Wanted<'_>, findings: &mut Vec<Finding>) {
     let domain = &survey.domain;
     let zone = survey.parent_zone.as_deref().map_or("the parent zone".to_owned(), |zone| format!("the zone {zone}"));
     if let Some(why) = &survey.lost {
@@ -224,7 +224,7 @@ fn compare(
 }
 
 /// What is to be said of the addresses by themselves.
-fn addresses(survey: &Survey, intended: &NameServers, findings: &mut Vec<Finding>) {
+fn addresses(survey: &Observations, intended: &NameServers, findings: &mut Vec<Finding>) {
     for name in &survey.without_address {
         let message = "nobody gives an address of this name server, so it was not asked";
         findings.push(Finding::new(Error, "ns-without-address", name, message));
@@ -272,7 +272,7 @@ fn not_public(address: IpAddr) -> Option<&'static str> {
     }
 }
 
-fn one_server(survey: &Survey, server: &Server, findings: &mut Vec<Finding>) {
+fn one_server(survey: &Observations, server: &Server, findings: &mut Vec<Finding>) {
     let domain = &survey.domain;
     let subject = format!("{} ({})", server.name, server.address);
     let mut say = |severity, code, message: String| findings.push(Finding::new(severity, code, &subject, message));
@@ -298,77 +298,58 @@ fn one_server(survey: &Survey, server: &Server, findings: &mut Vec<Finding>) {
         );
         return;
     }
-    let mut good = true;
+    let faults = faults_of(survey, server, udp);
+    if faults.is_empty() {
+        let serial = udp.serial.map_or(String::new(), |serial| format!(", serial {serial}"));
+        say(Good, "server", format!("authoritative over UDP and TCP{serial}"));
+    }
+    faults.into_iter().for_each(|(severity, code, message)| say(severity, code, message));
+}
+
+/// Returns the faults of a server that answers over UDP and serves the domain.
+fn faults_of(survey: &Observations, server: &Server, udp: &Start) -> Vec<(Severity, &'static str, String)> {
+    let domain = &survey.domain;
+    let mut faults = Vec::new();
+    let mut say = |severity, code, message: String| faults.push((severity, code, message));
     if let Err(fault) = &server.tcp {
-        good = false;
-        say(
-            Error,
-            "tcp-silent",
-            format!("over TCP: {fault}; open TCP port {}, too: large answers need it", server.address.port()),
-        );
+        let message = format!("over TCP: {fault}; open TCP port {}, too: large answers need it", server.address.port());
+        say(Error, "tcp-silent", message);
     }
     if udp.recursion {
-        good = false;
         say(Warning, "recursion", "it offers recursion to everyone; an authoritative server should not".to_owned());
     }
-    for (code, message) in edns(udp, server) {
-        good = false;
-        say(Warning, code, message);
-    }
+    edns(udp, server).into_iter().for_each(|(code, message)| say(Warning, code, message));
     if server.transfer == Transfer::Given {
-        good = false;
         say(Warning, "transfer-open", format!("it gives the whole zone {domain} to everyone (AXFR)"));
     }
-    for zone in &server.zones {
-        match &zone.start {
-            Ok(start) if is_served(start) => {}
-            Ok(start) => {
-                good = false;
-                say(Error, "zone-missing", format!("it does not serve {} ({})", zone.apex, how(start)));
-                continue;
+    for Zone { apex, start, wildcard } in &server.zones {
+        match (start, wildcard) {
+            (Err(fault), _) => say(Error, "zone-missing", format!("{apex}: {fault}")),
+            (Ok(start), _) if !is_served(start) => {
+                say(Error, "zone-missing", format!("it does not serve {apex} ({})", how(start)));
             }
-            Err(fault) => {
-                good = false;
-                say(Error, "zone-missing", format!("{}: {fault}", zone.apex));
-                continue;
-            }
-        }
-        match &zone.wildcard {
-            None => {}
-            Some(Ok(addresses)) if !addresses.is_empty() => {}
-            Some(Ok(_)) => {
-                good = false;
-                let message = format!("{}: the wildcard has no address; has its Router an active one?", zone.apex);
+            (_, Some(Ok(addresses))) if addresses.is_empty() => {
+                let message = format!("{apex}: the wildcard has no address; has its Router an active one?");
                 say(Error, "wildcard-empty", message);
             }
-            Some(Err(found)) => {
-                good = false;
-                say(
-                    Error,
-                    "wildcard-missing",
-                    format!("{}: a name below it is answered {found}, not by the wildcard", zone.apex),
-                );
+            (_, Some(Err(found))) => {
+                let message = format!("{apex}: a name below it is answered {found}, not by the wildcard");
+                say(Error, "wildcard-missing", message);
             }
+            (_, None | Some(Ok(_))) => {}
         }
     }
     let named: BTreeSet<&String> = server.child.keys().collect();
     let expected: BTreeSet<&String> = survey.expected.keys().collect();
     if !expected.is_empty() && named != expected {
-        good = false;
-        say(
-            Error,
-            "ns-differ",
-            format!(
-                "it says that {domain} is served by {}; \"nameserver\" here says {}; all processes need the same",
-                list(&named),
-                list(&expected)
-            ),
+        let message = format!(
+            "it says that {domain} is served by {}; \"nameserver\" here says {}; all processes need the same",
+            list(&named),
+            list(&expected)
         );
+        say(Error, "ns-differ", message);
     }
-    if good {
-        let serial = udp.serial.map_or(String::new(), |serial| format!(", serial {serial}"));
-        say(Good, "server", format!("authoritative over UDP and TCP{serial}"));
-    }
+    faults
 }
 
 /// What is wrong with its EDNS.
@@ -422,7 +403,7 @@ fn list(names: &BTreeSet<&String>) -> String {
 }
 
 /// Whether all servers have each zone under one serial.
-fn serials(survey: &Survey, findings: &mut Vec<Finding>) {
+fn serials(survey: &Observations, findings: &mut Vec<Finding>) {
     let mut zones: BTreeMap<&str, BTreeMap<u32, Vec<String>>> = BTreeMap::new();
     for server in &survey.servers {
         let own = std::iter::once((survey.domain.as_str(), &server.udp));
@@ -457,7 +438,7 @@ fn proof(host: &Host, findings: &mut Vec<Finding>) {
     });
 }
 
-fn custom_host(survey: &Survey, host: &Host, findings: &mut Vec<Finding>) {
+fn custom_host(survey: &Observations, host: &Host, findings: &mut Vec<Finding>) {
     let name = &host.name;
     let known = host.target.clone();
     let record = |target: &str| format!("{name} {ALIAS_TTL} IN CNAME {target}");

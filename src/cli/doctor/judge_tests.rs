@@ -1,7 +1,7 @@
 //! Findings from surveys written by hand: one that is as it should be, and one fault after another put into it.
 
 use super::super::ask::Fault;
-use super::super::survey::{Parent, Proof, Trail, Zone};
+use super::super::survey::{Parent, Proof, Trail};
 use super::*;
 use signpost_control::dns_client::QueryError;
 
@@ -53,20 +53,20 @@ fn parent(servers: NameServers) -> Parent {
 }
 
 /// A platform as it should be.
-fn healthy() -> Survey {
-    Survey {
+fn healthy() -> Observations {
+    Observations {
         domain: DOMAIN.to_owned(),
         expected: two(),
         parent_zone: Some("example.".to_owned()),
         parents: vec![parent(two())],
         servers: vec![server("ns1.apps.example.", "192.0.2.1"), server("ns2.apps.example.", "198.51.100.2")],
         knows_shards: true,
-        ..Survey::default()
+        ..Observations::default()
     }
 }
 
 /// Asserts that the survey has exactly these findings that are not good, and gives them.
-fn check(survey: &Survey, codes: &[(Severity, &str)]) -> Vec<Finding> {
+fn check(survey: &Observations, codes: &[(Severity, &str)]) -> Vec<Finding> {
     let found: Vec<Finding> = judge(survey).into_iter().filter(|finding| finding.severity != Good).collect();
     let told: Vec<(Severity, &str)> = found.iter().map(|finding| (finding.severity, finding.code)).collect();
     assert_eq!(told, codes, "{found:#?}");
@@ -223,7 +223,7 @@ fn serials_are_equal_on_all_servers_or_told_zone_by_zone() {
 
 #[test]
 fn shards_that_are_not_known_are_noted() {
-    let survey = Survey { knows_shards: false, ..healthy() };
+    let survey = Observations { knows_shards: false, ..healthy() };
     check(&survey, &[(Note, "shards-unknown")]);
 }
 
@@ -280,7 +280,7 @@ fn a_host_that_must_be_proven_is_or_the_record_is_told() {
         let proof = Some(Proof { owner, text: "signpost=abc".to_owned(), seen });
         let name = "www.shop.example.".to_owned();
         let host = Some(Host { name, target: None, seen: Ok(alias.clone()), proof });
-        let findings = check(&Survey { host, ..healthy() }, codes);
+        let findings = check(&Observations { host, ..healthy() }, codes);
         let told: Vec<&str> = findings.iter().flat_map(|finding| &finding.add).map(String::as_str).collect();
         assert_eq!(told, add);
     }

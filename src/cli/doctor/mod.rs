@@ -21,11 +21,11 @@ use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint, value_parser};
 use self::ask::Client;
 use self::finding::Report;
 use self::survey::NameServers;
-use self::walk::{HostWish, Visit};
-use super::access::{self, Place};
+use self::walk::{DoctorTarget, HostTarget};
+use super::access::{self, ApiLocation};
 use super::output::{self, Format};
-use super::platform::Platform;
-use super::{Exit, complain, note, serve};
+use super::platform::PlatformSettings;
+use super::{Error, Outcome, note, option, serve, success_if, switch};
 use crate::config::NameServer;
 use signpost_api::names::{ALIAS_LABEL, check_domain};
 use signpost_api::v1alpha1::route::Route;
@@ -62,89 +62,59 @@ pub(super) fn command() -> Command {
     let parent =
         server("parent", "A server of the zone above, asked in place of all on the way from the root (repeats)")
             .action(ArgAction::Append);
-    let root = Arg::new("root")
-        .long("root")
-        .value_name("HINTS")
+    let root = option("root", "HINTS")
         .value_parser(ValueParser::path_buf())
         .value_hint(ValueHint::FilePath)
         .conflicts_with("parent")
         .help("File of root hints, as of InterNIC, in place of the Internet's root");
-    let port = Arg::new("port")
-        .long("port")
-        .value_name("PORT")
+    let port = option("port", "PORT")
         .value_parser(value_parser!(u16).range(1..))
         .default_value("53")
         .help("Port of all servers that are found by the way");
-    let name = Arg::new("name")
-        .long("name")
-        .value_name("HOST")
-        .value_parser(host)
-        .help("A custom host: does its alias lead to its route?");
-    let target = Arg::new("target")
-        .long("target")
-        .value_name("NAME")
+    let name = option("name", "HOST").value_parser(host).help("A custom host: does its alias lead to its route?");
+    let target = option("target", "NAME")
         .requires("name")
         .value_parser(host)
         .help("What the host's alias should be [default: what the API says of the Route that has the host]");
     let resolver = server("resolver", "The resolver that is asked for the host [default: the system's]");
-    let shard = Arg::new("shard")
-        .long("shard")
-        .value_name("ZONE")
+    let shard = option("shard", "ZONE")
         .action(ArgAction::Append)
         .value_parser(host)
         .help("A shard's zone, whose wildcard should answer (repeats) [default: those of the API's Routers]");
-    let timeout = Arg::new("timeout")
-        .long("timeout")
-        .value_name("SECONDS")
+    let timeout = option("timeout", "SECONDS")
         .value_parser(value_parser!(u64).range(1..=60))
         .default_value("2")
         .help("How long one server may take to answer, twice");
-    let private = Arg::new("private")
-        .long("private")
-        .action(ArgAction::SetTrue)
-        .help("Loopback and private addresses are meant: the platform serves a network of its own");
-    let strict =
-        Arg::new("strict").long("strict").action(ArgAction::SetTrue).help("Warnings count as errors for the exit code");
+    let private =
+        switch("private").help("Loopback and private addresses are meant: the platform serves a network of its own");
+    let strict = switch("strict").help("Warnings count as errors for the exit code");
     Command::new("doctor")
         .about(
-            "Asks public name servers the way to the platform's domain as a resolver does, and says what is wrong, with the \
-             records to add",
+            "Check DNS delegation from the root by queries to public name servers, and print the records to add",
         )
         .after_help(
             "Without --parent or --root it asks public name servers, from the root of the Internet down to the parent's, and with \
              --name the system's resolver as well. Looks at the parent's delegation and glue, addresses, UDP and TCP, EDNS, authority, equal serials, \
              recursion, transfers and the shards' wildcards; with --name at a custom host. It changes nothing. \
              docs/delegate.md explains each finding. Exit codes: 0 no errors (warnings may be there, but for \
-             --strict), 1 errors found, 2 called wrongly.",
+             --strict), 1 errors found, 2 invalid usage.",
         )
         .args([parent, root, port, name, target, resolver, shard, timeout, private, strict, output::argument()])
         .args(serve::arguments_of(KEYS))
         .arg(access::context_argument())
 }
 
-pub(super) fn run(matches: &ArgMatches) -> Exit {
-    let place = match Place::of(matches) {
-        Ok(place) => place,
-        Err(exit) => return exit,
-    };
-    let visit = match visit(matches, &place) {
-        Ok(visit) => visit,
-        Err(error) => {
-            complain(error);
-            return Exit::Usage;
-        }
-    };
+pub(super) fn run(matches: &ArgMatches) -> Outcome {
+    let place = ApiLocation::of(matches)?;
+    let visit = visit(matches, &place).map_err(Error::Usage)?;
     let report = Report::new(&visit.domain, judge::judge(&visit.survey()));
-    if let Err(error) = Format::of(matches).show(&report, |painter| report.table(painter)) {
-        complain(error);
-        return Exit::Failure;
-    }
+    Format::of(matches).show(&report, |painter| report.table(painter))?;
     let faults = if matches.get_flag("strict") { report.errors + report.warnings } else { report.errors };
-    if faults == 0 { Exit::Success } else { Exit::Failure }
+    Ok(success_if(faults == 0))
 }
 
 /// What to look at, from flags, configuration and API.
-fn visit(matches: &ArgMatches, place: &Place) -> Result<Visit, String> {
+fn visit(matches: &ArgMatches, place: &ApiLocation) -> Result<DoctorTarget, String> {
     let settings = &place.settings;
     let seconds = *matches.get_one::<u64>("timeout").expect("it has a default");
     let port = *matches.get_one::<u16>("port").expect("it has a default");
@@ -176,10 +146,10 @@ fn visit(matches: &ArgMatches, place: &Place) -> Result<Visit, String> {
         Some(name) => {
             let resolver = matches.get_one::<SocketAddr>("resolver").copied();
             let resolver = resolver.map_or_else(|| system_resolver(Path::new(RESOLV_CONF)), Ok)?;
-            Some(HostWish { name, target, proof, resolver })
+            Some(HostTarget { name, target, proof, resolver })
         }
     };
-    Ok(Visit {
+    Ok(DoctorTarget {
         client: Client::new(Duration::from_secs(seconds)).map_err(|error| format!("nothing can be asked: {error}"))?,
         alias_zone: format!("{ALIAS_LABEL}.{domain}"),
         domain,
@@ -194,7 +164,7 @@ fn visit(matches: &ArgMatches, place: &Place) -> Result<Visit, String> {
 }
 
 /// What the API knows.
-struct Told {
+struct ApiInfo {
     /// The platform's domain.
     domain: String,
     /// Its name servers, if those are known.
@@ -208,7 +178,7 @@ struct Told {
 }
 
 /// Asks the API, if there is one to ask: without, fewer things can be looked at.
-fn ask_api(place: &Place, host: Option<&str>) -> Option<Told> {
+fn ask_api(place: &ApiLocation, host: Option<&str>) -> Option<ApiInfo> {
     if !place.is_there() {
         return None;
     }
@@ -223,9 +193,9 @@ fn ask_api(place: &Place, host: Option<&str>) -> Option<Told> {
     }
 }
 
-async fn told(place: &Place, host: Option<&str>) -> Result<Told, String> {
+async fn told(place: &ApiLocation, host: Option<&str>) -> Result<ApiInfo, String> {
     let access = place.connect().await?;
-    let Platform { domain, name_servers, .. } = Platform::find(place, &access).await?;
+    let PlatformSettings { domain, name_servers, .. } = PlatformSettings::find(place, &access).await?;
     let zone = |router: Router| {
         let name = router.metadata.name.unwrap_or_default();
         let dns = router.spec.dns.filter(|dns| !dns.is_empty());
@@ -243,7 +213,7 @@ async fn told(place: &Place, host: Option<&str>) -> Result<Told, String> {
         let challenge = status.and_then(|status| status.challenge.as_ref());
         proof = challenge.map(|challenge| (absolute(&challenge.name), challenge.value.clone()));
     }
-    Ok(Told { domain, name_servers, shards, target, proof })
+    Ok(ApiInfo { domain, name_servers, shards, target, proof })
 }
 
 /// In lower case, with a dot at the end.

@@ -12,7 +12,7 @@ pub type NameServers = BTreeMap<String, BTreeSet<IpAddr>>;
 
 /// All that was seen.
 #[derive(Debug, Clone, Default)]
-pub struct Survey {
+pub struct Observations {
     /// The platform's domain.
     pub domain: String,
     /// The name servers that the configuration names; empty if it names none.

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::thread;
 
 use super::ask::{Client, Fault, QueryOptions, text};
-use super::survey::{Delegation, Host, NameServers, Parent, Proof, Server, Start, Survey, Trail, Transfer, Zone};
+use super::survey::{Delegation, Host, NameServers, Observations, Parent, Proof, Server, Start, Trail, Transfer, Zone};
 use signpost_control::dns_client::{Data, QueryError, Record, Response};
 use signpost_dns::wire::RecordType;
 use signpost_dns::wire::header::Rcode;
@@ -23,7 +23,7 @@ const DEPTH_MAX: usize = 4;
 const GHOST: &str = "signpost-doctor--asks";
 
 /// What to look at.
-pub struct Visit {
+pub struct DoctorTarget {
     /// Who asks.
     pub client: Client,
     /// The domain, with its dot.
@@ -43,11 +43,11 @@ pub struct Visit {
     /// The alias zone.
     pub alias_zone: String,
     /// A custom host.
-    pub host: Option<HostWish>,
+    pub host: Option<HostTarget>,
 }
 
 /// What to look at of a custom host.
-pub struct HostWish {
+pub struct HostTarget {
     /// Its name.
     pub name: String,
     /// What its alias should be, if that is known.
@@ -58,15 +58,15 @@ pub struct HostWish {
     pub resolver: SocketAddr,
 }
 
-impl Visit {
+impl DoctorTarget {
     /// Looks at everything.
-    pub fn survey(&self) -> Survey {
-        let mut survey = Survey {
+    pub fn survey(&self) -> Observations {
+        let mut survey = Observations {
             domain: self.domain.clone(),
             expected: self.expected.clone(),
             private: self.private,
             knows_shards: self.shards.is_some(),
-            ..Survey::default()
+            ..Observations::default()
         };
         let servers = match self.parents.is_empty() {
             false => Ok((None, self.parents.clone())),
@@ -185,7 +185,7 @@ impl Visit {
     }
 
     /// All name servers that somebody names, at all addresses that somebody knows; and those without any.
-    fn servers(&self, survey: &Survey) -> (Vec<(String, SocketAddr)>, Vec<String>) {
+    fn servers(&self, survey: &Observations) -> (Vec<(String, SocketAddr)>, Vec<String>) {
         let mut known: NameServers = self.expected.clone();
         for delegation in survey.parents.iter().filter_map(|parent| parent.says.as_ref().ok()) {
             for (name, glue) in &delegation.servers {

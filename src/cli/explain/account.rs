@@ -5,9 +5,10 @@ use std::fmt::Write as _;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use serde::Serialize;
 
+use super::Now;
 use super::others::Others;
 use crate::cli::style::{Painter, Style};
-use crate::cli::table::{Cell, Facts, Table};
+use crate::cli::table::{Cell, Properties, Table};
 use signpost_api::names::{alias_zone, domain_of_alias};
 use signpost_api::v1alpha1::route::{AssignedName, MOVE, MOVE_ANNOTATION, NameKind, Phase, Route, Trail};
 use signpost_api::v1alpha1::route_binding::{Explanation, RouteBinding, RouterVerdict, TrailUse};
@@ -16,18 +17,16 @@ use signpost_control::scheduler::explain::{ABOVE_SOFT_CAPACITY, InShort, in_shor
 /// What is told of one route. Its JSON is an interface: fields are added, and none is renamed.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Account {
+pub(super) struct RouteExplanation {
     namespace: String,
     name: String,
     uid: String,
     phase: Phase,
-    #[serde(skip_serializing_if = "Option::is_none")]
     placement: Option<Placement>,
     conditions: Vec<Condition>,
     /// Names of the route at which something else is.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     hidden: Vec<Hidden>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     why_not: Option<WhyNot>,
 }
 
@@ -47,7 +46,6 @@ struct Placement {
     router: String,
     dns: String,
     strategy: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
     placed_at: Option<Time>,
     names: Vec<AssignedName>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -55,7 +53,6 @@ struct Placement {
     /// When former names were asked for last; those that were.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     trail_uses: Vec<TrailUse>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     explanation: Option<Explanation>,
 }
 
@@ -67,26 +64,9 @@ struct WhyNot {
     /// In a sentence.
     answer: String,
     /// The verdict when the route was placed, if it was kept.
-    #[serde(skip_serializing_if = "Option::is_none")]
     when_placed: Option<RouterVerdict>,
     /// How things are now; absent if the Router is gone.
-    #[serde(skip_serializing_if = "Option::is_none")]
     now: Option<Now>,
-}
-
-/// Whether a Router could take a route at this moment.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct Now {
-    /// Whether it could.
-    pub(super) eligible: bool,
-    /// If not: why, in one word.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) reason: Option<&'static str>,
-    /// In words that follow its name.
-    pub(super) message: String,
-    /// How many routes it has.
-    pub(super) routes: u32,
 }
 
 impl Placement {
@@ -99,9 +79,9 @@ impl Placement {
     }
 }
 
-impl Account {
+impl RouteExplanation {
     /// What is told of a Route with this binding.
-    pub(super) fn new(route: &Route, binding: Option<RouteBinding>) -> Account {
+    pub(super) fn new(route: &Route, binding: Option<RouteBinding>) -> RouteExplanation {
         let metadata = &route.metadata;
         let status = route.status.clone().unwrap_or_default();
         let placement = binding.map(|binding| Placement {
@@ -114,7 +94,7 @@ impl Account {
             trail_uses: binding.status.unwrap_or_default().trails,
             explanation: binding.spec.explanation,
         });
-        Account {
+        RouteExplanation {
             namespace: metadata.namespace.clone().unwrap_or_default(),
             name: metadata.name.clone().unwrap_or_default(),
             uid: metadata.uid.clone().unwrap_or_default(),
@@ -230,7 +210,7 @@ impl Account {
 
     /// For people.
     pub(super) fn text(&self, painter: Painter) -> String {
-        let mut facts = Facts::default();
+        let mut facts = Properties::default();
         let mut fact = |name: &str, text: String| facts.add(name, text);
         fact("route", format!("{}/{}", self.namespace, self.name));
         match &self.placement {
@@ -343,7 +323,7 @@ mod tests {
         serde_json::from_value(object).expect("a Route")
     }
 
-    fn placed() -> Account {
+    fn placed() -> RouteExplanation {
         let binding = json!({
             "apiVersion": "signpost.dev/v1alpha1", "kind": "RouteBinding",
             "metadata": {"namespace": "shop", "name": "front", "creationTimestamp": "2025-01-02T03:04:05Z"},
@@ -368,7 +348,7 @@ mod tests {
         let conditions = json!([{"type": "Scheduled", "status": "True", "reason": "Bound", "message": "placed on shard1",
             "lastTransitionTime": "2025-01-02T03:04:05Z"}]);
         let binding = serde_json::from_value(binding).expect("a RouteBinding");
-        Account::new(&route(json!({"phase": "scheduled", "conditions": conditions})), Some(binding))
+        RouteExplanation::new(&route(json!({"phase": "scheduled", "conditions": conditions})), Some(binding))
     }
 
     #[test]
@@ -509,7 +489,7 @@ and 15 more
     fn a_route_that_waits() {
         let conditions = json!([{"type": "Scheduled", "status": "False", "reason": "NoRouter",
             "message": "there is no Router yet", "lastTransitionTime": "2025-01-02T03:04:05Z"}]);
-        let mut account = Account::new(&route(json!({"phase": "new", "conditions": conditions})), None);
+        let mut account = RouteExplanation::new(&route(json!({"phase": "new", "conditions": conditions})), None);
         let cordoned = Now { eligible: false, reason: Some("Cordoned"), message: "is cordoned".to_owned(), routes: 0 };
         account.answer_why_not("shard1", None, Some(cordoned));
         let expected = "\
@@ -519,7 +499,7 @@ Scheduled   False, NoRouter: there is no Router yet
 why not     shard1 is cordoned
 ";
         assert_eq!(account.text(Painter::PLAIN), expected);
-        let unseen = Account::new(&route(json!({})), None);
+        let unseen = RouteExplanation::new(&route(json!({})), None);
         assert!(unseen.text(Painter::PLAIN).contains("no scheduler has looked at the route yet"));
     }
 }

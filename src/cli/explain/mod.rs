@@ -6,16 +6,17 @@
 mod account;
 mod others;
 
-use clap::{Arg, ArgMatches, Command};
+use clap::{ArgMatches, Command};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
+use serde::Serialize;
 
-use self::account::{Account, Now};
+use self::account::RouteExplanation;
 use self::others::Others;
-use super::access::{self, API_TIMEOUT, Access, Place};
+use super::access::{self, API_TIMEOUT, Access, ApiLocation};
 use super::output::{self, Format};
-use super::platform::Platform;
-use super::{Exit, serve};
+use super::platform::PlatformSettings;
+use super::{Exit, Outcome, option, serve};
 use signpost_api::names::{self, takes_names_of};
 use signpost_api::v1alpha1::route::Route;
 use signpost_api::v1alpha1::route_binding::RouteBinding;
@@ -30,35 +31,28 @@ use signpost_control::scheduler::strategy::StrategyName;
 const KEYS: &[&str] = &["kubeconfig", "data-dir", "domain", "nameserver", "zones"];
 
 pub(super) fn command() -> Command {
-    let why_not =
-        Arg::new("why-not").long("why-not").value_name("ROUTER").help("Says why the route is not on this Router, too");
+    let why_not = option("why-not", "ROUTER").help("Says why the route is not on this Router, too");
     let route = Command::new("route")
-        .about("Says why a route is on its Router, why not on another one, or why on none")
+        .about("Explain why a Route is on its Router, not on another one, or on none")
         .after_help(
             "Names of the route at which a name server is, or which a zone file hides, are told of: give the same --zones as the \
-             name servers have. Exit codes: 0 explained, 1 there is no such Route or Router or the API does not answer, 2 called wrongly.",
+             name servers have. Exit codes: 0 explained, 1 there is no such Route or Router or the API does not answer, 2 invalid usage.",
         )
         .arg(access::route_argument())
         .args([why_not, access::namespace_argument(), output::argument()])
         .args(serve::arguments_of(KEYS))
         .arg(access::context_argument());
     Command::new("explain")
-        .about("Says why things are as they are")
+        .about("Explain scheduling decisions")
         .subcommand_required(true)
         .arg_required_else_help(true)
         .subcommand(route)
 }
 
-pub(super) fn run(matches: &ArgMatches) -> Exit {
-    let Some(("route", matches)) = matches.subcommand() else { return Exit::Usage };
-    let place = match Place::of(matches) {
-        Ok(place) => place,
-        Err(exit) => return exit,
-    };
-    let route = match access::route(matches) {
-        Ok(route) => route,
-        Err(exit) => return exit,
-    };
+pub(super) fn run(matches: &ArgMatches) -> Outcome {
+    let Some(("route", matches)) = matches.subcommand() else { return Ok(Exit::Usage) };
+    let place = ApiLocation::of(matches)?;
+    let route = access::route(matches)?;
     let why_not = matches.get_one::<String>("why-not").map(String::as_str);
     let account = access::run(API_TIMEOUT, async {
         let access = place.connect().await?;
@@ -66,9 +60,8 @@ pub(super) fn run(matches: &ArgMatches) -> Exit {
         Question { namespace: &namespace.unwrap_or_default(), name: &name, why_not, place: &place, access: &access }
             .answer()
             .await
-    });
-    let format = Format::of(matches);
-    super::exit_of(account.and_then(|account| format.show(&account, |painter| account.text(painter))))
+    })?;
+    Format::of(matches).show(&account, |painter| account.text(painter))
 }
 
 /// What is asked, and whom.
@@ -76,12 +69,12 @@ struct Question<'a> {
     namespace: &'a str,
     name: &'a str,
     why_not: Option<&'a str>,
-    place: &'a Place,
+    place: &'a ApiLocation,
     access: &'a Access,
 }
 
 impl Question<'_> {
-    async fn answer(&self) -> Result<Account, String> {
+    async fn answer(&self) -> Result<RouteExplanation, String> {
         let client = &self.access.client;
         let told = |error: kube::Error| self.access.unanswered(error);
         let routes: Api<Route> = Api::namespaced(client.clone(), self.namespace);
@@ -91,9 +84,9 @@ impl Question<'_> {
         let binding = bindings.get_opt(self.name).await.map_err(told)?;
         // An earlier Route's of the same name may not be cleared away yet.
         let binding = binding.filter(|binding| route.metadata.uid.as_deref() == Some(&binding.spec.route_uid));
-        let mut account = Account::new(&route, binding);
+        let mut account = RouteExplanation::new(&route, binding);
         // Whoever may not read Zones is told what the flags tell.
-        let platform = Platform::find(self.place, self.access).await.ok();
+        let platform = PlatformSettings::find(self.place, self.access).await.ok();
         let others = Others::find(self.place, platform.as_ref())?;
         account.tell_others(&others);
         if let Some(name) = self.why_not {
@@ -118,7 +111,7 @@ impl Question<'_> {
         route: Route,
         placed: Option<(&str, &str)>,
         router: Router,
-        platform: Option<Platform>,
+        platform: Option<PlatformSettings>,
         others: &Others,
     ) -> Result<Now, String> {
         // A tenant may not read Zones, and is told the domain by the Route's own alias.
@@ -154,6 +147,20 @@ impl Question<'_> {
         let name = names::system_name(&label, &router.dns).unwrap_or_default();
         Ok(others.amend(now, &name, &router.dns))
     }
+}
+
+/// Whether a Router could take a route at this moment.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Now {
+    /// Whether it could.
+    eligible: bool,
+    /// If not: why, in one word.
+    reason: Option<&'static str>,
+    /// In words that follow its name.
+    message: String,
+    /// How many routes it has.
+    routes: u32,
 }
 
 /// Where a route is, and by which strategy of ours it is placed, as far as it is known.
@@ -256,7 +263,7 @@ mod tests {
             let route: Route = serde_json::from_value(json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Route",
                 "metadata": {"namespace": "shop", "name": "front"}, "spec": {}}))
             .expect("a Route");
-            let mut account = Account::new(&route, None);
+            let mut account = RouteExplanation::new(&route, None);
             account.answer_why_not("shard2", None, Some(now));
             let text = account.text(super::super::style::Painter::PLAIN);
             assert!(text.contains(&format!("why not   shard2 {}", rejection.message())), "{text}");

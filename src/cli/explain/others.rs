@@ -3,10 +3,10 @@
 
 use std::path::PathBuf;
 
-use super::account::Now;
-use crate::cli::access::Place;
+use super::Now;
+use crate::cli::access::ApiLocation;
 use crate::cli::folder::StaticZones;
-use crate::cli::platform::Platform;
+use crate::cli::platform::PlatformSettings;
 use signpost_api::names::is_at_or_below;
 use signpost_control::compiler::settings::text_of;
 
@@ -21,7 +21,7 @@ pub(super) struct Others {
 
 impl Others {
     /// By what the API tells of the platform, if it does, and by `--nameserver` and `--zones`.
-    pub(super) fn find(place: &Place, platform: Option<&Platform>) -> Result<Others, String> {
+    pub(super) fn find(place: &ApiLocation, platform: Option<&PlatformSettings>) -> Result<Others, String> {
         let of_flags = Some(&place.settings.nameserver).filter(|_| place.is_given("nameserver"));
         let servers = of_flags.or_else(|| platform.and_then(|platform| platform.name_servers.as_ref()));
         let name_servers =

@@ -9,17 +9,18 @@ pub(super) mod reading;
 
 use std::time::Duration;
 
-use clap::{Arg, ArgAction, ArgMatches, Command};
+use clap::{Arg, ArgMatches, Command};
 use jiff::Timestamp;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
-use self::plan::{Capacity, Context, Plan};
-use self::reading::{API_TIMEOUT, Platform};
-use super::access::{self, Access, Place};
+use self::plan::{Capacity, Context, MovePlan};
+use self::reading::{API_TIMEOUT, MoveContext};
+use super::access::{self, Access, ApiLocation};
 use super::output::{self, Format};
-use super::{Exit, confirm, note, serve};
+use super::style::Painter;
+use super::{Exit, Outcome, confirm, note, option, print, serve, switch};
 use signpost_api::names::is_at_or_below;
 use signpost_api::v1alpha1::route::{MOVE_ANNOTATION, MOVE_PENDING, NameKind, Route};
 use signpost_api::v1alpha1::router::{Router, RouterState};
@@ -43,38 +44,38 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 const WAIT_SECONDS: &str = "30";
 
 const EXIT_CODES: &str = "What is foretold is by the platform's settings, as the API tells them; flags and --config win. Exit codes: 0 done (or \
-     would be), 1 it cannot be done or the API does not answer, 2 called wrongly.";
+     would be), 1 it cannot be done or the API does not answer, 2 invalid usage.";
 
 pub(super) fn move_command() -> Command {
     let route = access::route_argument();
-    let to = Arg::new("to").long("to").value_name("ROUTER").required(true).help("The Router that it is to be on");
-    let wait = Arg::new("wait")
-        .long("wait")
-        .value_name("SECONDS")
+    let to = option("to", "ROUTER").required(true).help("The Router that it is to be on");
+    let wait = option("wait", "SECONDS")
         .default_value(WAIT_SECONDS)
         .value_parser(clap::value_parser!(u64).range(0..=3600))
         .help("How long to wait until it is there; 0: not at all");
     let route = Command::new("route")
-        .about("Moves a route to another Router; its alias switches at once, and its old name leads to the new one")
+        .about(
+            "Move a Route to another Router (its alias switches immediately, and its former name leads to the new one)",
+        )
         .after_help(EXIT_CODES)
         .args([route, to, wait, access::namespace_argument()])
         .args(common());
-    group("move", "Moves things to another place", route)
+    group("move", "Move a Route to another Router", route)
 }
 
 pub(super) fn drain_command() -> Command {
     let router = Command::new("router")
-        .about("Moves all routes of a Router to others, at the pace of scheduler.drain-rate; no new ones come to it")
+        .about("Move all Routes of a Router to others at the rate of scheduler.drain-rate, and keep new Routes away")
         .after_help(EXIT_CODES)
         .arg(router_argument())
         .arg(confirm::argument())
         .args(common());
-    group("drain", "Empties things", router)
+    group("drain", "Drain a Router", router)
 }
 
 pub(super) fn cordon_command() -> Command {
     Command::new("cordon")
-        .about("Keeps new routes from a Router; those that it has stay")
+        .about("Mark a Router as unschedulable (its Routes stay)")
         .after_help(EXIT_CODES)
         .arg(router_argument())
         .args(common())
@@ -82,7 +83,7 @@ pub(super) fn cordon_command() -> Command {
 
 pub(super) fn uncordon_command() -> Command {
     Command::new("uncordon")
-        .about("Lets a Router have routes again, after cordon or drain; those that have left do not come back")
+        .about("Mark a Router as schedulable (Routes that moved away do not return)")
         .after_help(EXIT_CODES)
         .arg(router_argument())
         .args(common())
@@ -98,19 +99,13 @@ fn router_argument() -> Arg {
 
 /// What all of these commands take.
 fn common() -> impl Iterator<Item = Arg> {
-    let dry_run = Arg::new("dry-run")
-        .long("dry-run")
-        .action(ArgAction::SetTrue)
-        .help("Says what would happen, and changes nothing");
+    let dry_run = switch("dry-run").help("Says what would happen, and changes nothing");
     [dry_run, output::argument(), access::context_argument()].into_iter().chain(serve::arguments_of(KEYS))
 }
 
-pub(super) fn run_move(matches: &ArgMatches) -> Exit {
-    let Some(("route", matches)) = matches.subcommand() else { return Exit::Usage };
-    let route = match access::route(matches) {
-        Ok(route) => route,
-        Err(exit) => return exit,
-    };
+pub(super) fn run_move(matches: &ArgMatches) -> Outcome {
+    let Some(("route", matches)) = matches.subcommand() else { return Ok(Exit::Usage) };
+    let route = access::route(matches)?;
     let to = matches.get_one::<String>("to").expect("clap demands it");
     let wait = Duration::from_secs(*matches.get_one::<u64>("wait").expect("it has a default"));
     run(matches, async |call| {
@@ -119,16 +114,16 @@ pub(super) fn run_move(matches: &ArgMatches) -> Exit {
     })
 }
 
-pub(super) fn run_drain(matches: &ArgMatches) -> Exit {
-    let Some(("router", matches)) = matches.subcommand() else { return Exit::Usage };
+pub(super) fn run_drain(matches: &ArgMatches) -> Outcome {
+    let Some(("router", matches)) = matches.subcommand() else { return Ok(Exit::Usage) };
     run(matches, async |call| set_state(call, router_of(matches), RouterState::Draining).await)
 }
 
-pub(super) fn run_cordon(matches: &ArgMatches) -> Exit {
+pub(super) fn run_cordon(matches: &ArgMatches) -> Outcome {
     run(matches, async |call| set_state(call, router_of(matches), RouterState::Cordoned).await)
 }
 
-pub(super) fn run_uncordon(matches: &ArgMatches) -> Exit {
+pub(super) fn run_uncordon(matches: &ArgMatches) -> Outcome {
     run(matches, async |call| set_state(call, router_of(matches), RouterState::Active).await)
 }
 
@@ -138,7 +133,7 @@ fn router_of(matches: &ArgMatches) -> &str {
 
 /// One call of a command.
 struct Call {
-    platform: Platform,
+    platform: MoveContext,
     dry_run: bool,
     /// Whether the user is asked first.
     asks: bool,
@@ -147,7 +142,7 @@ struct Call {
 
 impl Call {
     fn context(&self) -> Context<'_> {
-        let Platform { known, records, .. } = &self.platform;
+        let MoveContext { known, records, .. } = &self.platform;
         Context {
             domain: &known.domain,
             trail_minimum: known.trail_minimum,
@@ -157,24 +152,22 @@ impl Call {
         }
     }
 
-    fn show(&self, plan: &Plan) -> Result<(), String> {
-        self.format.show(plan, |painter| plan.table(painter))
+    fn show(&self, plan: &MovePlan) {
+        print(&self.format.render(plan, || plan.table(Painter::of_stdout())));
     }
 }
 
-fn run(matches: &ArgMatches, act: impl AsyncFnOnce(Call) -> Result<(), String>) -> Exit {
-    let place = match Place::of(matches) {
-        Ok(place) => place,
-        Err(exit) => return exit,
-    };
+fn run(matches: &ArgMatches, act: impl AsyncFnOnce(Call) -> Result<(), String>) -> Outcome {
+    let place = ApiLocation::of(matches)?;
     let wait = matches.try_get_one::<u64>("wait").ok().flatten().copied().unwrap_or(0);
     let can_ask = matches.try_contains_id("yes").is_ok();
     let (asks, more) = if can_ask { (confirm::asks(matches), confirm::time(matches)) } else { (false, Duration::ZERO) };
-    super::exit_of(access::run(API_TIMEOUT + Duration::from_secs(wait) + more, async {
-        let platform = Platform::read(&place).await?;
+    access::run(API_TIMEOUT + Duration::from_secs(wait) + more, async {
+        let platform = MoveContext::read(&place).await?;
         let dry_run = matches.get_flag("dry-run");
         act(Call { platform, dry_run, asks, format: Format::of(matches) }).await
-    }))
+    })?;
+    Ok(Exit::Success)
 }
 
 async fn move_route(mut call: Call, key: &ObjectKey, to: &str, wait: Duration) -> Result<(), String> {
@@ -199,12 +192,12 @@ async fn move_route(mut call: Call, key: &ObjectKey, to: &str, wait: Duration) -
     let forecast = &mut call.platform.forecast;
     let step = forecast.move_route(key, to).expect("it was found above");
     let refused = step.outcome.as_ref().err().map(|nowhere| nowhere.message.clone());
-    let mut plan = Plan::new("move", call.dry_run);
+    let mut plan = MovePlan::new("move", call.dry_run);
     plan.tell(vec![step], &labels, &call.platform.forecast, &call.context());
     plan.capacity = Capacity::compare(&before, &call.platform.forecast);
     plan.capacity.retain(|capacity| capacity.router == to);
     if call.dry_run {
-        call.show(&plan)?;
+        call.show(&plan);
     }
     if let Some(why) = refused {
         return Err(match on {
@@ -222,7 +215,7 @@ async fn move_route(mut call: Call, key: &ObjectKey, to: &str, wait: Duration) -
         .patch(&key.name, &PatchParams::default(), &Patch::Merge(patch))
         .await
         .map_err(|error| call.platform.access.unanswered(error))?;
-    call.show(&plan)?;
+    call.show(&plan);
     if wait.is_zero() {
         return Ok(());
     }
@@ -271,16 +264,16 @@ async fn set_state(mut call: Call, name: &str, state: RouterState) -> Result<(),
         (call.platform.known.strategy, call.platform.known.caveat, call.platform.known.drain_rate);
     let forecast = &mut call.platform.forecast;
     let Some((router, _)) = forecast.router(name) else { return Err(format!("NotFound: there is no Router {name}")) };
-    let (action, word) = match state {
-        RouterState::Draining => ("drain", "draining"),
-        RouterState::Cordoned => ("cordon", "cordoned"),
-        RouterState::Active => ("uncordon", "active"),
+    let action = match state {
+        RouterState::Draining => "drain",
+        RouterState::Cordoned => "cordon",
+        RouterState::Active => "uncordon",
     };
     let was = router.state;
-    let mut plan = Plan::new(action, call.dry_run);
+    let mut plan = MovePlan::new(action, call.dry_run);
     plan.notes.extend(caveat.filter(|_| state == RouterState::Draining).map(str::to_owned));
     if was == state {
-        plan.notes.push(format!("{name} is {word} already"));
+        plan.notes.push(format!("{name} is {} already", state.word()));
     }
     let before = Capacity::of(forecast);
     let labels = call.platform.labels();
@@ -323,30 +316,30 @@ async fn set_state(mut call: Call, name: &str, state: RouterState) -> Result<(),
         let patched = routers.patch(name, &PatchParams::default(), &patch).await;
         patched.map_err(|error| call.platform.access.unanswered(error))?;
         if state == RouterState::Draining {
-            // What leaves at the pace of scheduler.drain-rate, twice over, and a minute.
-            let patience = rate.map_or(3_600, |rate| 60 + 2 * plan.moves.len() as u64 / u64::from(rate.max(1)));
-            plan.notes.push(format!(
-                "{first}its routes have left when this ends: kubectl wait router.signpost.dev/{name} \
-                 --for=jsonpath='{{.status.routes}}'=0 --timeout={patience}s"
-            ));
-            plan.notes.push(match plan.trail_seconds {
-                Some(0) => format!("it can be deleted when its condition Drained is True; to stop: signpost uncordon {name}"),
-                Some(seconds) => format!(
-                    "it can be deleted when its condition Drained is True, {} after the last has left; to stop: signpost \
-                     uncordon {name}",
-                    plan::span(seconds)
-                ),
-                None => format!(
-                    "it can be deleted when its condition Drained is True, at the end of former-name.retention; to stop: signpost \
-                     uncordon {name}"
-                ),
-            });
+            note_drain(&mut plan, name, first, rate);
         }
     }
-    call.show(&plan)?;
+    call.show(&plan);
     let is_stuck = plan.moves.is_empty() && !plan.stays.is_empty();
     if call.dry_run && state == RouterState::Draining && is_stuck {
         return Err(format!("{name} cannot be drained now: none of its routes can move"));
     }
     Ok(())
+}
+
+/// Adds what the operator can wait for after a drain has begun, and when the Router can be deleted.
+fn note_drain(plan: &mut MovePlan, name: &str, first: &str, rate: Option<u32>) {
+    // What leaves at the rate of scheduler.drain-rate, twice over, and a minute.
+    let patience = rate.map_or(3_600, |rate| 60 + 2 * plan.moves.len() as u64 / u64::from(rate.max(1)));
+    plan.notes.push(format!(
+        "{first}its routes have left when this ends: kubectl wait router.signpost.dev/{name} \
+         --for=jsonpath='{{.status.routes}}'=0 --timeout={patience}s"
+    ));
+    let when = match plan.trail_seconds {
+        Some(0) => String::new(),
+        Some(seconds) => format!(", {} after the last has left", plan::span(seconds)),
+        None => ", at the end of former-name.retention".to_owned(),
+    };
+    plan.notes
+        .push(format!("it can be deleted when its condition Drained is True{when}; to stop: signpost uncordon {name}"));
 }

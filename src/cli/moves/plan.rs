@@ -21,7 +21,7 @@ const ROWS_MAX: usize = 50;
 /// What is foretold. Its JSON is an interface: fields are added, and none is renamed.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Plan {
+pub(crate) struct MovePlan {
     /// What is asked: `move`, `drain`, `cordon`, `uncordon` or `simulate`.
     pub(crate) action: &'static str,
     /// Whether nothing is written.
@@ -39,7 +39,6 @@ pub(crate) struct Plan {
     /// How long caches may hold an address of a Router that a route has left, in seconds.
     pub(crate) caches_seconds: u64,
     /// How long former names lead to the new ones at least, in seconds; `None`: not known.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) trail_seconds: Option<u64>,
     /// How long a former name must not have been asked for before it ends, in seconds; 0: that makes no difference, or is not
     /// known.
@@ -61,16 +60,12 @@ pub(crate) struct Move {
     pub(crate) namespace: String,
     pub(crate) name: String,
     /// `None`: it has none yet.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) from: Option<String>,
     pub(crate) to: String,
     /// The platform's name on its Router, of now and of then; for one that has none yet, the name that it wants.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) name_now: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) name_then: Option<String>,
     /// The name that stays.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) alias: Option<String>,
 }
 
@@ -80,7 +75,6 @@ pub(crate) struct Move {
 pub(crate) struct Stay {
     pub(crate) namespace: String,
     pub(crate) name: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) router: Option<String>,
     pub(crate) reason: String,
     pub(crate) message: String,
@@ -120,12 +114,9 @@ pub(crate) struct Capacity {
     pub(crate) open: bool,
     pub(crate) routes_before: u32,
     pub(crate) routes_after: u32,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) soft: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) hard: Option<u32>,
     /// How many more it takes then; `None`: any number.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) left: Option<u32>,
 }
 
@@ -182,9 +173,9 @@ impl Capacity {
     }
 }
 
-impl Plan {
-    pub(crate) fn new(action: &'static str, dry_run: bool) -> Plan {
-        Plan { action, dry_run, trail_seconds: Some(0), ..Plan::default() }
+impl MovePlan {
+    pub(crate) fn new(action: &'static str, dry_run: bool) -> MovePlan {
+        MovePlan { action, dry_run, trail_seconds: Some(0), ..MovePlan::default() }
     }
 
     /// Takes in what would become of routes; `before` is what they are bound to.
@@ -316,12 +307,7 @@ impl Plan {
         let mut table = Table::new(["ROUTER", "STATE", "ROUTES NOW", "ROUTES THEN", "SOFT", "HARD", "ROOM LEFT"]);
         for one in self.capacity.iter().take(ROWS_MAX) {
             let number = |number: Option<u32>| Cell::or_dash(number.map(|number| number.to_string()));
-            let state = match one.state {
-                Some(RouterState::Active) => "active",
-                Some(RouterState::Cordoned) => "cordoned",
-                Some(RouterState::Draining) => "draining",
-                None => "gone",
-            };
+            let state = one.state.map_or("gone", RouterState::word);
             let left = one.left.map_or_else(|| "any".to_owned(), |left| left.to_string());
             table.row([
                 one.router.as_str().into(),
@@ -345,7 +331,7 @@ impl Plan {
     }
 }
 
-impl Plan {
+impl MovePlan {
     /// What becomes of names, in sentences.
     fn consequences(&self) -> String {
         let mut text = String::new();
@@ -424,7 +410,7 @@ mod tests {
     use tokio::time::Instant;
 
     /// What is told of one route that leaves a Router which is gone, whose zone was `zone`, for s2.
-    fn left_behind(zone: &str) -> Plan {
+    fn left_behind(zone: &str) -> MovePlan {
         let mut forecast = Forecast::new("v3.example", Instant::now());
         let object = |kind: &str, metadata: Value, spec: Value| {
             json!({"apiVersion": "signpost.dev/v1alpha1", "kind": kind,
@@ -452,7 +438,7 @@ mod tests {
             records: &records,
             now: Timestamp::UNIX_EPOCH,
         };
-        let mut plan = Plan::new("move", true);
+        let mut plan = MovePlan::new("move", true);
         plan.tell(vec![step], &before, &forecast, &context);
         plan
     }
@@ -480,7 +466,7 @@ mod tests {
         for (seconds, text) in [(0, "0s"), (90, "90s"), (120, "2min"), (604_800, "7d"), (7_200, "2h")] {
             assert_eq!(span(seconds), text);
         }
-        let mut plan = Plan::new("drain", true);
+        let mut plan = MovePlan::new("drain", true);
         assert_eq!(plan.table(Painter::PLAIN), "dry run: nothing was changed\n");
         for number in 0..ROWS_MAX + 2 {
             let (namespace, name) = ("shop".to_owned(), format!("r{number}"));

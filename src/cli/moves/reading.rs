@@ -6,11 +6,10 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
 use kube::api::ListParams;
-use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
-use crate::cli::access::{Access, Place};
-use crate::cli::platform::Platform as Known;
+use crate::cli::access::{Access, ApiLocation, each};
+use crate::cli::platform::PlatformSettings;
 use crate::cli::progress;
 use signpost_api::v1alpha1::name_claim::NameClaim;
 use signpost_api::v1alpha1::route::{NameKind, Route};
@@ -20,17 +19,15 @@ use signpost_control::client::reflector::ObjectKey;
 use signpost_control::scheduler::forecast::{Bound, Forecast};
 use signpost_control::scheduler::quarantine;
 
-/// Objects in one page of a list.
-const PAGE: u32 = 500;
 /// How long the API may take for all that a command of these asks.
 pub(crate) const API_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The platform, and how to speak to it.
-pub(crate) struct Platform {
+pub(crate) struct MoveContext {
     /// The way into the API.
     pub(crate) access: Access,
     /// What is known of its configuration.
-    pub(crate) known: Known,
+    pub(crate) known: PlatformSettings,
     /// The objects.
     pub(crate) forecast: Forecast,
     /// The record that each custom host needs, as its Route says.
@@ -38,9 +35,9 @@ pub(crate) struct Platform {
     bound: BTreeMap<ObjectKey, Bound>,
 }
 
-impl Platform {
+impl MoveContext {
     /// Reads Routers, Namespaces, Routes, RouteBindings, and the NameClaims in quarantine.
-    pub(crate) async fn read(place: &Place) -> Result<Self, String> {
+    pub(crate) async fn read(place: &ApiLocation) -> Result<Self, String> {
         let access = place.connect().await?;
         let told = |error: kube::Error| match error {
             kube::Error::Api(status) if status.code == 403 => format!(
@@ -51,7 +48,7 @@ impl Platform {
         };
         let namespaces: Api<Namespace> = Api::all(access.client.clone());
         namespaces.list_metadata(&ListParams::default().limit(1)).await.map_err(told)?;
-        let known = progress::during("reading the platform", Known::find(place, &access)).await?;
+        let known = progress::during("reading the platform", PlatformSettings::find(place, &access)).await?;
         let mut forecast = Forecast::new(&known.domain, Instant::now());
         if let Some(most) = known.quarantined_max {
             forecast = forecast.with_quarantined_max(most);
@@ -64,20 +61,20 @@ impl Platform {
         let client = &access.client;
         let reading = async {
             let all = ListParams::default;
-            each(Api::all(client.clone()), all(), |router: Router| forecast.set_router(router)).await?;
-            each(Api::all(client.clone()), all(), |namespace: Namespace| forecast.set_namespace(namespace)).await?;
+            each(&Api::all(client.clone()), all(), |router: Router| forecast.set_router(router)).await?;
+            each(&Api::all(client.clone()), all(), |namespace: Namespace| forecast.set_namespace(namespace)).await?;
             let kept = all().fields(quarantine::SELECTOR);
-            match each(Api::all(client.clone()), kept, |claim: NameClaim| forecast.set_claim(claim)).await {
+            match each(&Api::all(client.clone()), kept, |claim: NameClaim| forecast.set_claim(claim)).await {
                 // An API with older definitions does not know the field, and its schedulers have no bound then.
                 Err(kube::Error::Api(status)) if status.code == 400 => {}
                 read => read?,
             }
-            each(Api::all(client.clone()), all(), |route: Route| {
+            each(&Api::all(client.clone()), all(), |route: Route| {
                 records.extend(record(&route));
                 forecast.set_route(route);
             })
             .await?;
-            each(Api::all(client.clone()), all(), |binding: RouteBinding| {
+            each(&Api::all(client.clone()), all(), |binding: RouteBinding| {
                 let (namespace, name) = (binding.metadata.namespace.clone(), binding.metadata.name.clone());
                 let key = ObjectKey::namespaced(&namespace.unwrap_or_default(), &name.unwrap_or_default());
                 forecast.set_binding(binding);
@@ -86,7 +83,7 @@ impl Platform {
             .await
         };
         progress::during("reading the platform", reading).await.map_err(told)?;
-        Ok(Platform { access, known, forecast, records, bound })
+        Ok(MoveContext { access, known, forecast, records, bound })
     }
 
     /// What each route is bound to, as it was read.
@@ -101,21 +98,4 @@ fn record(route: &Route) -> Option<(ObjectKey, String)> {
     let record = names.iter().find(|name| name.kind == NameKind::Custom)?.record.clone()?;
     let (namespace, name) = (route.metadata.namespace.as_deref()?, route.metadata.name.as_deref()?);
     Some((ObjectKey::namespaced(namespace, name), record))
-}
-
-/// Lists a kind page by page, so that what is dropped of each object is not held for all.
-async fn each<K>(api: Api<K>, parameters: ListParams, mut take: impl FnMut(K)) -> kube::Result<()>
-where
-    K: Clone + DeserializeOwned + std::fmt::Debug,
-{
-    let mut parameters = parameters.limit(PAGE);
-    loop {
-        let page = api.list(&parameters).await?;
-        let next = page.metadata.continue_.clone().filter(|token| !token.is_empty() && !page.items.is_empty());
-        page.items.into_iter().for_each(&mut take);
-        match next {
-            Some(token) => parameters = parameters.continue_token(&token),
-            None => return Ok(()),
-        }
-    }
 }

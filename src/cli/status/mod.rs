@@ -6,17 +6,17 @@ mod warnings;
 
 use std::time::{Duration, Instant};
 
-use clap::{Arg, ArgMatches, Command};
+use clap::{ArgMatches, Command};
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 
-use self::report::{Asked, Objects, Platform, Process, Report};
-use super::access::{self, API_TIMEOUT, Access, Place, Trouble};
+use self::report::{ApiSnapshot, Asked, Objects, Process, Report};
+use super::access::{self, API_TIMEOUT, Access, ApiFailure, ApiLocation};
 use super::output::{self, Format};
 use super::rates::Rates;
 use super::scrape::{self, Admin, Target};
-use super::{Exit, complain, progress};
+use super::{Outcome, option, progress, success_if};
 use signpost_api::v1alpha1::brake::Brake;
 use signpost_api::v1alpha1::route::Route;
 use signpost_api::v1alpha1::router::Router;
@@ -27,9 +27,7 @@ use signpost_api::v1alpha1::{SCHEDULER_LEASE, SCHEDULER_LEASE_NAMESPACE};
 const INTERVAL_MAX: f64 = 60.0;
 
 pub(super) fn command() -> Command {
-    let interval = Arg::new("interval")
-        .long("interval")
-        .value_name("SECONDS")
+    let interval = option("interval", "SECONDS")
         .default_value("1")
         .value_parser(|text: &str| match text.parse::<f64>() {
             Ok(seconds) if (0.0..=INTERVAL_MAX).contains(&seconds) => Ok(seconds),
@@ -37,10 +35,10 @@ pub(super) fn command() -> Command {
         })
         .help("Over how long queries are counted; 0 leaves the count out");
     Command::new("status")
-        .about("Says in one screen how the platform stands: API, leader, processes, zones, queries, and what is wrong")
+        .about("Show the state of the platform: API, leader, processes, zones, queries, and problems")
         .after_help(
             "Give --admin once for each process. Exit codes: 0 the API and all processes answer and are ready, and every shard \
-             has an active address (there may be warnings), 1 one does not, or there is an outage, 2 called wrongly.",
+             has an active address (there may be warnings), 1 one does not, or there is an outage, 2 invalid usage.",
         )
         .args(scrape::arguments())
         .arg(interval)
@@ -48,16 +46,10 @@ pub(super) fn command() -> Command {
         .args(access::arguments())
 }
 
-pub(super) fn run(matches: &ArgMatches) -> Exit {
-    let place = match Place::of(matches) {
-        Ok(place) => place,
-        Err(exit) => return exit,
-    };
+pub(super) fn run(matches: &ArgMatches) -> Outcome {
+    let place = ApiLocation::of(matches)?;
     let interval = Duration::from_secs_f64(*matches.get_one::<f64>("interval").expect("it has a default"));
-    let Target { urls, authorities } = match scrape::target(matches) {
-        Ok(target) => target,
-        Err(exit) => return exit,
-    };
+    let Target { urls, authorities } = scrape::target(matches)?;
     let limit = API_TIMEOUT + interval + Duration::from_secs(60);
     let asked = access::run(limit, async {
         let admin = Admin::new(authorities.as_deref())?;
@@ -66,22 +58,13 @@ pub(super) fn run(matches: &ArgMatches) -> Exit {
         let (platform, processes) = progress::during("looking around", asking).await;
         Ok(Asked { kubeconfig: place.origin(), platform, processes })
     });
-    let report = match asked {
-        Ok(asked) => Report::new(asked, Timestamp::now()),
-        Err(error) => {
-            complain(error);
-            return Exit::Failure;
-        }
-    };
-    match Format::of(matches).show(&report, |painter| report.text(painter)) {
-        Ok(()) if report.healthy => Exit::Success,
-        Ok(()) => Exit::Failure,
-        Err(error) => super::exit_of(Err(error)),
-    }
+    let report = Report::new(asked?, Timestamp::now());
+    Format::of(matches).show(&report, |painter| report.text(painter))?;
+    Ok(success_if(report.healthy))
 }
 
 /// What the API tells.
-async fn platform(place: &Place) -> Result<Platform, String> {
+async fn platform(place: &ApiLocation) -> Result<ApiSnapshot, String> {
     let access = place.connect().await?;
     let started = Instant::now();
     let version = access.client.apiserver_version().await.map_err(|error| access.unanswered(error))?.git_version;
@@ -93,7 +76,7 @@ async fn platform(place: &Place) -> Result<Platform, String> {
         access.all_permitted::<Brake>(),
         lease(&access),
     )?;
-    Ok(Platform { version, took, lease, objects: Objects { routers, routes, zones, brakes } })
+    Ok(ApiSnapshot { version, took, lease, objects: Objects { routers, routes, zones, brakes } })
 }
 
 /// The Lease of the schedulers. `None`: nobody has ever led, or the user may not see it.
@@ -102,7 +85,7 @@ async fn lease(access: &Access) -> Result<Option<Lease>, String> {
     match leases.get_opt(SCHEDULER_LEASE).await {
         Ok(lease) => Ok(lease),
         Err(kube::Error::Api(status)) if status.code == 403 => Ok(None),
-        Err(error) => Err(access.unanswered(Trouble::from(error))),
+        Err(error) => Err(access.unanswered(ApiFailure::from(error))),
     }
 }
 

@@ -12,7 +12,7 @@ use crate::cli::age;
 use crate::cli::rates::{self, Rates};
 use crate::cli::scrape::Scrape;
 use crate::cli::style::{Painter, Style, harmless};
-use crate::cli::table::{Cell, Facts};
+use crate::cli::table::{Cell, Properties};
 use signpost_api::standing::Standing;
 use signpost_api::v1alpha1::brake::Brake;
 use signpost_api::v1alpha1::route::{Route, RouteStatus};
@@ -25,12 +25,12 @@ const SYNC_AGE_MAX_SECONDS: f64 = 180.0;
 /// What was found out.
 pub(super) struct Asked {
     pub(super) kubeconfig: String,
-    pub(super) platform: Result<Platform, String>,
+    pub(super) platform: Result<ApiSnapshot, String>,
     pub(super) processes: Vec<Process>,
 }
 
 /// What the API tells.
-pub(super) struct Platform {
+pub(super) struct ApiSnapshot {
     pub(super) version: String,
     /// How long one request took.
     pub(super) took: Duration,
@@ -53,17 +53,12 @@ pub(super) struct Report {
     /// Whether the API and all processes answer, the processes are ready, and there is no outage.
     pub(super) healthy: bool,
     api: Api,
-    #[serde(skip_serializing_if = "Option::is_none")]
     domain: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     leader: Option<Leader>,
     processes: Vec<Process>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     routers: Option<Counts>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     routes: Option<Counts>,
     /// Zones that the ledger of serials knows.
-    #[serde(skip_serializing_if = "Option::is_none")]
     ledger_zones: Option<usize>,
     /// What the user may not read, so that nothing is said of it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -79,18 +74,14 @@ pub(super) struct Report {
 struct Api {
     kubeconfig: String,
     reachable: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
     version: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     milliseconds: Option<f64>,
 }
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Leader {
-    #[serde(skip_serializing_if = "Option::is_none")]
     holder: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     renewed_seconds: Option<u64>,
     /// How often the leader has changed, which is the fencing number.
     term: i32,
@@ -125,7 +116,6 @@ pub(super) struct Process {
     url: String,
     reachable: bool,
     ready: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
     /// What it needs and lacks.
     missing: Vec<String>,
@@ -133,41 +123,38 @@ pub(super) struct Process {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     faults: Vec<String>,
     roles: Vec<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     version: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     uptime_seconds: Option<u64>,
     /// Whether its scheduler leads.
-    #[serde(skip_serializing_if = "Option::is_none")]
     leading: Option<bool>,
-    /// Zones that it serves.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    zones: Option<u64>,
+    #[serde(flatten)]
+    counts: ProcessCounts,
     /// How long ago the API was heard on the watch that was silent longest.
-    #[serde(skip_serializing_if = "Option::is_none")]
     sync_age_seconds: Option<f64>,
     /// Watches that are not connected or not complete, as `owner/kind`.
     broken_watches: Vec<String>,
+    /// By the second.
+    rates: Option<Rates>,
+}
+
+/// The numbers that a process reports.
+#[derive(Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ProcessCounts {
+    /// Zones that it serves.
+    zones: Option<u64>,
     /// Objects missing from the API's list whose names are still served.
-    #[serde(skip_serializing_if = "Option::is_none")]
     held_losses: Option<u64>,
     /// Holds of such objects that nobody has decided of.
-    #[serde(skip_serializing_if = "Option::is_none")]
     undecided_holds: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     broken_zone_files: Option<u64>,
     /// Certificates that it shows and that have ended.
-    #[serde(skip_serializing_if = "Option::is_none")]
     expired_certificates: Option<u64>,
     /// Certificates that are not valid yet.
     #[serde(skip_serializing_if = "Option::is_none")]
     premature_certificates: Option<u64>,
     /// Faults of objects that zones are made from.
-    #[serde(skip_serializing_if = "Option::is_none")]
     verdicts: Option<u64>,
-    /// By the second.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    rates: Option<Rates>,
 }
 
 impl Process {
@@ -224,15 +211,19 @@ impl Process {
             version,
             uptime_seconds: started.map(|started| (now.as_second() as f64 - started).max(0.0) as u64),
             leading: scrape.sum("signpost_scheduler_leading").map(|leading| leading > 0.0),
-            zones: count("signpost_dns_zones"),
+            counts: ProcessCounts {
+                zones: count("signpost_dns_zones"),
+                held_losses: count("signpost_brake_held_objects"),
+                undecided_holds: count("signpost_brake_undecided"),
+                broken_zone_files: count("signpost_zone_files_broken"),
+                expired_certificates: certificates("signpost_certificate_expiry_time_seconds", |end, now| end < now),
+                premature_certificates: certificates("signpost_certificate_start_time_seconds", |start, now| {
+                    now < start
+                }),
+                verdicts: count("signpost_verdicts"),
+            },
             sync_age_seconds: ages.max_by(f64::total_cmp),
             broken_watches: broken,
-            held_losses: count("signpost_brake_held_objects"),
-            undecided_holds: count("signpost_brake_undecided"),
-            broken_zone_files: count("signpost_zone_files_broken"),
-            expired_certificates: certificates("signpost_certificate_expiry_time_seconds", |end, now| end < now),
-            premature_certificates: certificates("signpost_certificate_start_time_seconds", |start, now| now < start),
-            verdicts: count("signpost_verdicts"),
             rates: rates.filter(|_| scrape.sum("signpost_dns_requests_total").is_some()),
         }
     }
@@ -249,13 +240,14 @@ impl Process {
             warnings.push(format!("{url}: the API was not heard for {}", age::of_seconds(age as u64)));
         }
         // A loss that was decided of is known: it rings no alarm.
-        let alarming = self.held_losses.filter(|_| self.undecided_holds != Some(0));
+        let counts = &self.counts;
+        let alarming = counts.held_losses.filter(|_| counts.undecided_holds != Some(0));
         for (count, what) in [
             (alarming, "objects are missing from the API; their names are still served"),
-            (self.broken_zone_files, "zone files are broken and never had a good version; see the log"),
-            (self.expired_certificates, "certificates have ended, and clients refuse them; see the log"),
-            (self.premature_certificates, "certificates are not valid yet, and clients refuse them; see the log"),
-            (self.verdicts, "faults in objects that zones are made from: \"signpost zone list\" names them"),
+            (counts.broken_zone_files, "zone files are broken and never had a good version; see the log"),
+            (counts.expired_certificates, "certificates have ended, and clients refuse them; see the log"),
+            (counts.premature_certificates, "certificates are not valid yet, and clients refuse them; see the log"),
+            (counts.verdicts, "faults in objects that zones are made from: \"signpost zone list\" names them"),
         ] {
             if let Some(count) = count.filter(|count| *count > 0) {
                 warnings.push(format!("{url}: {count} {what}"));
@@ -293,7 +285,7 @@ impl Report {
         report
     }
 
-    fn take(&mut self, platform: Platform, warnings: &mut Vec<String>, now: Timestamp) {
+    fn take(&mut self, platform: ApiSnapshot, warnings: &mut Vec<String>, now: Timestamp) {
         self.api.version = Some(platform.version);
         self.api.milliseconds = Some((platform.took.as_secs_f64() * 10_000.0).round() / 10.0);
         self.leader = platform.lease.as_ref().map(|lease| leader(lease, now));
@@ -346,7 +338,7 @@ impl Report {
 
     /// The screen.
     pub(super) fn text(&self, painter: Painter) -> String {
-        let mut facts = Facts::default();
+        let mut facts = Properties::default();
         facts.add(
             "api",
             match (&self.api.version, self.api.milliseconds) {
@@ -422,7 +414,7 @@ fn leader(lease: &Lease, now: Timestamp) -> Leader {
 }
 
 /// The lines of one process.
-fn process_facts(facts: &mut Facts, process: &Process) {
+fn process_facts(facts: &mut Properties, process: &Process) {
     if !process.reachable {
         facts.add("process", Cell::styled(Style::Bad, format!("{} does not answer", process.url)));
         return;
@@ -456,7 +448,7 @@ fn process_facts(facts: &mut Facts, process: &Process) {
         };
         facts.add("  sync", if late { Cell::styled(Style::Bad, text) } else { Cell::from(text) });
     }
-    if let Some(zones) = process.zones {
+    if let Some(zones) = process.counts.zones {
         facts.add("  zones", format!("{zones} served"));
     }
     if let Some(rates) = &process.rates {
@@ -468,9 +460,9 @@ fn process_facts(facts: &mut Facts, process: &Process) {
         let parts = if parts.is_empty() { String::new() } else { format!(": {}", parts.join(", ")) };
         facts.add("  queries", format!("{}/s{parts}", rates::number(rates.queries)));
     }
-    match process.held_losses {
+    match process.counts.held_losses {
         Some(0) => facts.add("  brake", "nothing is held"),
-        Some(held) if process.undecided_holds == Some(0) => {
+        Some(held) if process.counts.undecided_holds == Some(0) => {
             facts.add("  brake", format!("{held} losses are held, as was decided"));
         }
         Some(held) => facts.add("  brake", Cell::styled(Style::Warning, format!("{held} losses are held"))),

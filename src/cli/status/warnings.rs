@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use signpost_api::standing::Standing;
-use signpost_api::v1alpha1::route::{ADMITTED, MOVE_PENDING, PUBLISHED, RESOLVABLE, Route};
+use signpost_api::v1alpha1::route::{ADMITTED, MOVE_PENDING, PUBLISHED, Phase, RESOLVABLE, Route};
 use signpost_api::v1alpha1::router::{
     ACCEPTED, ADDRESSES_HEALTHY, AddressState, NO_ACTIVE_ADDRESS, READY, Router, RouterState, ZONE_PUBLISHED,
 };
@@ -97,11 +97,11 @@ pub(super) fn of_routes(routes: &[Route], routers: Option<&BTreeSet<&str>>) -> O
         let named = format!("{}/{}", namespace.unwrap_or_default(), name.unwrap_or_default());
         let mut add = |rank: u8, trouble: String| by_trouble.entry((rank, trouble)).or_default().push(named.clone());
         let (standing, why) = Standing::of(&status);
-        let Some(on) = &status.router else {
+        if status.phase == Phase::New {
             let reason = why.map_or("not looked at yet", |condition| condition.reason.as_str());
             add(2, format!("{}, {reason}", standing.word()));
-            continue;
-        };
+        }
+        let Some(on) = &status.router else { continue };
         if routers.is_some_and(|routers| !routers.contains(on.as_str())) {
             add(0, format!("on a Router that is gone, {on}"));
         }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 
 use super::model::{Namespace, Topology};
-use super::plan::{self, Plan, routes};
+use super::plan::{self, Layout, routes};
 use crate::cli::style::harmless;
 use signpost_api::v1alpha1::router::{AddressState, RouterState};
 
@@ -28,7 +28,7 @@ enum Rank {
 }
 
 impl Graph {
-    fn new(topology: &Topology, plan: &Plan) -> Graph {
+    fn new(topology: &Topology, plan: &Layout) -> Graph {
         let mut graph = Graph::default();
         let (shards, _, _) = plan.shards(topology);
         for shard in shards {
@@ -93,7 +93,7 @@ impl Graph {
         node
     }
 
-    fn namespace(&mut self, namespace: &Namespace, plan: &Plan) {
+    fn namespace(&mut self, namespace: &Namespace, plan: &Layout) {
         let from = self.node(Rank::Namespace, format!("{}\n{}", harmless(&namespace.name), routes(namespace.routes)));
         let mut counted: HashMap<usize, usize> = HashMap::new();
         // Without groups only the shards that matter most to the namespace have an edge of their own.
@@ -125,7 +125,7 @@ impl Graph {
 }
 
 /// For Graphviz.
-pub(super) fn dot(topology: &Topology, plan: &Plan) -> String {
+pub(super) fn dot(topology: &Topology, plan: &Layout) -> String {
     let graph = Graph::new(topology, plan);
     let quoted = |text: &str| text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
     let mut text = "digraph topology {\n  rankdir=LR;\n  node [fontname=\"sans-serif\"];\n".to_owned();
@@ -149,7 +149,7 @@ pub(super) fn dot(topology: &Topology, plan: &Plan) -> String {
 }
 
 /// For Mermaid, as Markdown pages of code forges draw it.
-pub(super) fn mermaid(topology: &Topology, plan: &Plan) -> String {
+pub(super) fn mermaid(topology: &Topology, plan: &Layout) -> String {
     let graph = Graph::new(topology, plan);
     let quoted = |text: &str| {
         text.replace('#', "#35;")
@@ -186,7 +186,7 @@ mod tests {
     #[test]
     fn drawings() {
         let topology = small();
-        let plan = Plan::new(&topology, 0);
+        let plan = Layout::new(&topology, 0);
         let drawn = dot(&topology, &plan);
         for part in [
             "digraph topology {\n",
@@ -198,7 +198,7 @@ mod tests {
         ] {
             assert!(drawn.contains(part), "{part:?} is not in\n{drawn}");
         }
-        let drawn = mermaid(&topology, &Plan { named: 0, ..plan });
+        let drawn = mermaid(&topology, &Layout { named: 0, ..plan });
         let expected = "\
 flowchart LR
   n0[[\"shard1<br/>3 routes\"]]
@@ -221,7 +221,7 @@ flowchart LR
     #[test]
     fn names_cannot_leave_their_quotes() {
         let topology = Topology::new(&[router("a\"b\\", &json!({}))], &[route("<x>", "#", Some("gone"))], &[]);
-        let plan = Plan::new(&topology, 0);
+        let plan = Layout::new(&topology, 0);
         assert!(dot(&topology, &plan).contains(r#"[label="a\"b\\\n0 routes""#));
         let drawn = mermaid(&topology, &plan);
         assert!(

@@ -10,43 +10,37 @@ mod tree;
 
 use std::collections::BTreeMap;
 
-use clap::{Arg, ArgMatches, Command, value_parser};
+use clap::{ArgMatches, Command, value_parser};
 use kube::Api;
 use kube::api::ListParams;
 use serde_json::json;
 
 use self::model::Topology;
-use self::plan::Plan;
-use super::access::{self, API_TIMEOUT, Access, Place};
+use self::plan::Layout;
+use super::access::{self, API_TIMEOUT, Access, ApiLocation};
 use super::output::{self, Format};
-use super::{Exit, note, print, progress};
+use super::{Outcome, note, option, progress};
 use signpost_api::v1alpha1::route::{NameKind, Route};
 use signpost_api::v1alpha1::router::Router;
 
 pub(super) fn command() -> Command {
-    let format = Arg::new("format")
-        .long("format")
-        .value_name("FORMAT")
+    let format = option("format", "FORMAT")
         .value_parser(["text", "dot", "mermaid"])
         .default_value("text")
         .help("How to draw it: a text tree, Graphviz, or Mermaid");
-    let filter = Arg::new("filter")
-        .long("filter")
-        .value_name("TEXT")
+    let filter = option("filter", "TEXT")
         .action(clap::ArgAction::Append)
         .help("Only routes with this text in namespace, name, host or Router (repeats: all must be there)");
-    let size = Arg::new("size")
-        .long("size")
-        .value_name("N")
+    let size = option("size", "N")
         .value_parser(value_parser!(usize))
         .default_value("200")
         .help("About how many lines or nodes it may have; 0 names every route");
     Command::new("topology")
-        .about("Draws which namespaces' routes are on which shards, and the shards' addresses")
+        .about("Draw the namespaces, their Routes by shard, and the shards' addresses")
         .after_help(
             "Of all namespaces, unless one is named. Where there are more routes than --size has room for, they are \
              counted by namespace and shard. -o json and -o yaml always tell of all. Exit codes: 0 drawn, 1 the API \
-             does not answer, 2 called wrongly.\n\nsignpost topology --format dot | dot -Tsvg > topology.svg",
+             does not answer, 2 invalid usage.\n\nsignpost topology --format dot | dot -Tsvg > topology.svg",
         )
         .args([format, filter, size])
         .arg(access::namespace_argument().help("Only routes of this namespace"))
@@ -54,28 +48,21 @@ pub(super) fn command() -> Command {
         .args(access::arguments())
 }
 
-pub(super) fn run(matches: &ArgMatches) -> Exit {
-    let place = match Place::of(matches) {
-        Ok(place) => place,
-        Err(exit) => return exit,
-    };
+pub(super) fn run(matches: &ArgMatches) -> Outcome {
+    let place = ApiLocation::of(matches)?;
     let namespace = matches.get_one::<String>("namespace");
     let filters: Vec<String> = matches.get_many("filter").unwrap_or_default().cloned().collect();
-    let listed = access::run(API_TIMEOUT, async {
+    let (routers, routes) = access::run(API_TIMEOUT, async {
         let access = place.connect().await?;
         progress::during("listing Routers and routes", list(&access, namespace.map(String::as_str))).await
-    });
-    super::exit_of(listed.and_then(|(routers, routes)| {
-        let topology = Topology::new(&routers, &routes, &filters);
-        let format = Format::of(matches);
-        let plan = Plan::new(&topology, *matches.get_one::<usize>("size").expect("it has a default"));
-        match matches.get_one::<String>("format").map(String::as_str) {
-            Some("dot") if format == Format::Table => print(&drawing::dot(&topology, &plan)),
-            Some("mermaid") if format == Format::Table => print(&drawing::mermaid(&topology, &plan)),
-            _ => return format.show(&topology, |painter| tree::text(&topology, &plan, painter)),
-        }
-        Ok(())
-    }))
+    })?;
+    let topology = Topology::new(&routers, &routes, &filters);
+    let plan = Layout::new(&topology, *matches.get_one::<usize>("size").expect("it has a default"));
+    Format::of(matches).show(&topology, |painter| match matches.get_one::<String>("format").map(String::as_str) {
+        Some("dot") => drawing::dot(&topology, &plan),
+        Some("mermaid") => drawing::mermaid(&topology, &plan),
+        _ => tree::text(&topology, &plan, painter),
+    })
 }
 
 /// The Routers and routes that the user may see. A tenant sees the routes of its namespace, and of Routers what these tell.

@@ -31,7 +31,6 @@ pub(super) struct Namespace {
 /// The routes of a namespace that are on one shard, or on none.
 #[derive(Debug, Serialize)]
 pub(super) struct Group {
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) router: Option<String>,
     /// By name.
     pub(super) routes: Vec<Leaf>,
@@ -42,10 +41,8 @@ pub(super) struct Group {
 pub(super) struct Leaf {
     pub(super) name: String,
     /// The name by which it is reached.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) host: Option<String>,
     /// Why it has no Router.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) reason: Option<String>,
 }
 
@@ -57,7 +54,6 @@ pub(super) struct Shard {
     /// How many of the routes here are on it.
     pub(super) routes: usize,
     /// How many it has in all, where only some are looked at.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) of: Option<u32>,
     pub(super) addresses: Vec<Address>,
 }

@@ -11,7 +11,7 @@ const ADDRESSES_NAMED: usize = 8;
 
 /// How much is drawn.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Plan {
+pub(super) struct Layout {
     /// How many namespaces; the ones with the most routes.
     pub(super) namespaces: usize,
     /// Whether a namespace's routes are told by shard.
@@ -24,11 +24,16 @@ pub(super) struct Plan {
     pub(super) addresses: usize,
 }
 
-impl Plan {
+impl Layout {
     /// The most detail that takes about `size` lines or nodes; with 0, everything.
-    pub(super) fn new(topology: &Topology, size: usize) -> Plan {
-        let everything =
-            Plan { namespaces: usize::MAX, groups: true, named: usize::MAX, shards: usize::MAX, addresses: usize::MAX };
+    pub(super) fn new(topology: &Topology, size: usize) -> Layout {
+        let everything = Layout {
+            namespaces: usize::MAX,
+            groups: true,
+            named: usize::MAX,
+            shards: usize::MAX,
+            addresses: usize::MAX,
+        };
         if size == 0 {
             return everything;
         }
@@ -38,15 +43,15 @@ impl Plan {
         let fixed = topology.namespaces.len() + topology.shards.len();
         let addresses = ADDRESSES_NAMED;
         if let Some(named) = NAMED.into_iter().find(|named| fixed + below(*named) <= size) {
-            return Plan { named, addresses, ..everything };
+            return Layout { named, addresses, ..everything };
         }
         if fixed + groups().count() <= size {
-            return Plan { named: 0, addresses, ..everything };
+            return Layout { named: 0, addresses, ..everything };
         }
         // Half of the room for shards if they need it; a namespace is then a line of its own.
         let shards = topology.shards.len().min((size / 2).max(1));
         let namespaces = size.saturating_sub(shards).max(1);
-        Plan { namespaces, groups: false, named: 0, shards, addresses }
+        Layout { namespaces, groups: false, named: 0, shards, addresses }
     }
 
     /// The namespaces that are drawn, by name; and of the others how many, and how many routes they have.
@@ -85,13 +90,13 @@ mod tests {
     #[test]
     fn the_most_detail_that_has_room() {
         let topology = small();
-        assert_eq!(Plan::new(&topology, 0).named, usize::MAX);
+        assert_eq!(Layout::new(&topology, 0).named, usize::MAX);
         // Two namespaces, two shards, four groups, five routes.
-        assert_eq!(Plan::new(&topology, 13).named, usize::MAX);
-        assert_eq!(Plan::new(&topology, 8).named, 0);
-        let tight = Plan::new(&topology, 3);
+        assert_eq!(Layout::new(&topology, 13).named, usize::MAX);
+        assert_eq!(Layout::new(&topology, 8).named, 0);
+        let tight = Layout::new(&topology, 3);
         assert_eq!((tight.groups, tight.namespaces, tight.shards), (false, 2, 1));
-        assert_eq!(Plan::new(&topology, 1).namespaces, 1);
+        assert_eq!(Layout::new(&topology, 1).namespaces, 1);
     }
 
     #[test]
@@ -106,7 +111,7 @@ mod tests {
                 .collect();
             let topology = Topology::new(&routers, &routes, &[]);
             for size in [60, 200, 2_000] {
-                let plan = Plan::new(&topology, size);
+                let plan = Layout::new(&topology, size);
                 let lines = tree::text(&topology, &plan, Painter::PLAIN).lines().count();
                 // Headings, and lines that say how much more there is.
                 assert!(lines <= size + 12, "{namespaces} namespaces, {size}: {lines} lines");

@@ -3,12 +3,12 @@
 use std::fmt::Write as _;
 
 use super::model::{Group, Leaf, Namespace, Shard, Topology};
-use super::plan::{self, Plan, routes};
+use super::plan::{self, Layout, routes};
 use crate::cli::style::{Painter, Style, harmless};
 use signpost_api::v1alpha1::router::{AddressState, RouterState};
 
 /// The tree: namespaces with their routes by shard, then the shards.
-pub(super) fn text(topology: &Topology, plan: &Plan, painter: Painter) -> String {
+pub(super) fn text(topology: &Topology, plan: &Layout, painter: Painter) -> String {
     let mut text = String::new();
     let (namespaces, more, their_routes) = plan.namespaces(topology);
     for namespace in namespaces {
@@ -55,7 +55,7 @@ fn beside(namespace: &Namespace) -> String {
     parts.join(", ")
 }
 
-fn branch(text: &mut String, group: &Group, last: bool, plan: &Plan, painter: Painter) {
+fn branch(text: &mut String, group: &Group, last: bool, plan: &Layout, painter: Painter) {
     let (fork, stem) = if last { ("└─ ", "   ") } else { ("├─ ", "│  ") };
     let name = match &group.router {
         Some(router) => harmless(router),
@@ -84,11 +84,10 @@ fn count(shard: &Shard) -> String {
     }
 }
 
-fn shard_line(text: &mut String, shard: &Shard, width: usize, plan: &Plan, painter: Painter) {
+fn shard_line(text: &mut String, shard: &Shard, width: usize, plan: &Layout, painter: Painter) {
     let state = match shard.state {
         RouterState::Active => String::new(),
-        RouterState::Cordoned => painter.paint(Style::Warning, " cordoned"),
-        RouterState::Draining => painter.paint(Style::Warning, " draining"),
+        state => painter.paint(Style::Warning, &format!(" {}", state.word())),
     };
     let name = format!("{:width$}", harmless(&shard.name));
     let _ = writeln!(text, "{}   {}{state}", painter.paint(Style::Strong, &name), count(shard));
@@ -140,18 +139,18 @@ shop   3 routes
 shard1   3 routes   192.0.2.1, 192.0.2.2 (drained)
 shard2   1 route cordoned   no address
 ";
-        assert_eq!(text(&topology, &Plan::new(&topology, 0), Painter::PLAIN), expected);
+        assert_eq!(text(&topology, &Layout::new(&topology, 0), Painter::PLAIN), expected);
     }
 
     #[test]
     fn less_of_it() {
         let topology = small();
-        let named = Plan { named: 1, ..Plan::new(&topology, 0) };
+        let named = Layout { named: 1, ..Layout::new(&topology, 0) };
         assert!(
             text(&topology, &named, Painter::PLAIN)
                 .contains("│  ├─ cart   shop-cart.shard1.example\n│  └─ and 1 more\n")
         );
-        let tight = text(&topology, &Plan::new(&topology, 2), Painter::PLAIN);
+        let tight = text(&topology, &Layout::new(&topology, 2), Painter::PLAIN);
         let expected = "\
 shop   3 routes: shard1 2, waiting 1
 and 1 more namespaces with 2 routes

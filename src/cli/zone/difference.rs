@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::builder::ValueParser;
-use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
+use clap::{Arg, ArgMatches, Command, ValueHint};
 use serde::Serialize;
 
 use crate::cli::output::{self, Format};
 use crate::cli::style::{Painter, Style, harmless};
-use crate::cli::{Exit, complain};
+use crate::cli::{Error, Outcome, success_if, switch};
 use signpost_control::compiler::apex;
 use signpost_dns::wire::{Name, RecordType};
 use signpost_dns::zone::{Contents, Rrset, diff};
@@ -29,16 +29,13 @@ pub(super) fn command() -> Command {
         .long("origin")
         .value_name("NAME")
         .help("The first origin of the files instead of their names");
-    let serial = Arg::new("ignore-serial")
-        .long("ignore-serial")
-        .action(ArgAction::SetTrue)
-        .help("Two SOA records that differ in their serial alone are no difference");
+    let serial = switch("ignore-serial").help("Two SOA records that differ in their serial alone are no difference");
     Command::new("diff")
-        .about("Prints what differs between two zone files, or between a zone file and the zone as it is now")
+        .about("Print the differences between two zone files, or between a zone file and the current zone")
         .override_usage("signpost zone diff [OPTIONS] <BEFORE> [AFTER]")
         .after_help(
             "The order of records, and how they are written, do not count. Exit codes: 0 no difference, 1 there are \
-             differences, 2 they cannot be compared or the command was called wrongly.",
+             differences, 2 they cannot be compared, or invalid usage.",
         )
         .arg(files)
         .args([origin, serial])
@@ -46,46 +43,33 @@ pub(super) fn command() -> Command {
         .args(super::arguments())
 }
 
-pub(super) fn run(matches: &ArgMatches) -> Exit {
+pub(super) fn run(matches: &ArgMatches) -> Outcome {
+    // As diff(1): exit code 1 means that there are differences, and nothing else does.
+    compare(matches).map_err(|error| match error {
+        Error::Usage(error) | Error::Failed(error) => Error::Usage(error),
+    })
+}
+
+fn compare(matches: &ArgMatches) -> Outcome {
     let origin = matches.get_one::<Name>("apex");
-    let mut contents = Vec::new();
-    for file in matches.get_many::<PathBuf>("files").expect("clap demands it") {
-        match read(file, origin.cloned()) {
-            Ok(zone) => contents.push(zone),
-            Err(error) => {
-                complain(error);
-                return Exit::Usage;
-            }
-        }
-    }
+    let files = matches.get_many::<PathBuf>("files").expect("clap demands it");
+    let mut contents = files.map(|file| read(file, origin.cloned())).collect::<Result<Vec<_>, _>>()?;
     let before = contents.remove(0);
     let after = match contents.pop() {
         Some(after) => after,
-        None => match super::gather(matches) {
-            Ok((_, mut zones)) => match zones.zones.iter().position(|zone| zone.contents.apex() == before.apex()) {
-                Some(at) => zones.zones.swap_remove(at).contents,
-                None => {
-                    complain(format_args!("there is no zone {} now to compare with", before.apex()));
-                    return Exit::Usage;
-                }
-            },
-            // As diff(1) has it: 1 says that there are differences, and nothing else does.
-            Err(_) => return Exit::Usage,
-        },
+        None => {
+            let (_, zones) = super::gather(matches)?;
+            let apex = before.apex();
+            let zone = zones.at(apex).ok_or_else(|| super::not_found(apex))?;
+            zone.contents.clone()
+        }
     };
     if before.apex() != after.apex() {
-        complain(format_args!("{} and {} are different zones", before.apex(), after.apex()));
-        return Exit::Usage;
+        return Err(format!("{} and {} are different zones", before.apex(), after.apex()).into());
     }
     let changes = Changes::new(before, after, matches.get_flag("ignore-serial"));
-    match Format::of(matches).show(&changes, |painter| changes.text(painter)) {
-        Ok(()) if changes.removed.is_empty() && changes.added.is_empty() => Exit::Success,
-        Ok(()) => Exit::Failure,
-        Err(error) => {
-            complain(error);
-            Exit::Usage
-        }
-    }
+    Format::of(matches).show(&changes, |painter| changes.text(painter))?;
+    Ok(success_if(changes.removed.is_empty() && changes.added.is_empty()))
 }
 
 /// Reads a zone file; every error of it in one text.

@@ -7,35 +7,31 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use clap::builder::ValueParser;
-use clap::{Arg, ArgMatches, Command, ValueHint};
+use clap::{ArgMatches, Command, ValueHint};
 
 use crate::cli::zones::Zones;
-use crate::cli::{Exit, exit_of, print};
+use crate::cli::{Exit, Outcome, option, print};
 use signpost_dns::zonefile;
 
 pub(super) fn command() -> Command {
-    let out = Arg::new("out")
-        .long("out")
-        .value_name("DIR")
+    let out = option("out", "DIR")
         .help("Folder to write <apex>.zone files into, made if it is not there; without it all go to standard output")
         .value_parser(ValueParser::path_buf())
         .value_hint(ValueHint::DirPath);
     Command::new("export")
-        .about("Writes zones as master files: those made from the API's objects, and those of --zones")
+        .about("Write zones as zone files: those compiled from the API's objects, and those of --zones")
         .after_help(
             "Exit codes: 0 written, 1 the API does not answer, a zone file has errors or a file cannot be written, 2 \
-             called wrongly.",
+             invalid usage.",
         )
         .arg(out)
         .args(super::arguments())
 }
 
-pub(super) fn run(matches: &ArgMatches) -> Exit {
-    let out = matches.get_one::<PathBuf>("out");
-    match super::gather(matches) {
-        Ok((_, zones)) => exit_of(write(&zones, out.map(PathBuf::as_path))),
-        Err(exit) => exit,
-    }
+pub(super) fn run(matches: &ArgMatches) -> Outcome {
+    let (_, zones) = super::gather(matches)?;
+    write(&zones, matches.get_one::<PathBuf>("out").map(PathBuf::as_path))?;
+    Ok(Exit::Success)
 }
 
 fn write(zones: &Zones, out: Option<&Path>) -> Result<(), String> {

@@ -3,7 +3,7 @@
 use clap::{ArgMatches, Command};
 use serde::Serialize;
 
-use crate::cli::Exit;
+use crate::cli::Outcome;
 use crate::cli::output::{self, Format};
 use crate::cli::style::{Painter, Style};
 use crate::cli::table::{Cell, Table};
@@ -12,23 +12,19 @@ use signpost_control::compiler::apex;
 
 pub(super) fn command() -> Command {
     Command::new("list")
-        .about("Lists zones: what they are made of, their serials, and how many records they have")
+        .about("List zones with their sources, serials, and numbers of records")
         .after_help(
             "A serial in parentheses is not given out yet. Exit codes: 0 listed, 1 the API does not answer or a zone \
-             file has errors, 2 called wrongly.",
+             file has errors, 2 invalid usage.",
         )
         .arg(output::argument())
         .args(super::arguments())
 }
 
-pub(super) fn run(matches: &ArgMatches) -> Exit {
-    match super::gather(matches) {
-        Ok((_, zones)) => {
-            let rows = rows(&zones);
-            crate::cli::exit_of(Format::of(matches).show(&rows, |painter| table(&rows, painter)))
-        }
-        Err(exit) => exit,
-    }
+pub(super) fn run(matches: &ArgMatches) -> Outcome {
+    let (_, zones) = super::gather(matches)?;
+    let rows = rows(&zones);
+    Format::of(matches).show(&rows, |painter| table(&rows, painter))
 }
 
 /// A zone. Its JSON is an interface: fields are added, and none is renamed.
@@ -38,11 +34,8 @@ struct Row {
     zone: String,
     /// `parent`, `alias`, `shard` or `file`.
     kind: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
     router: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     file: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     serial: Option<u32>,
     /// Whether the serial is given out.
     published: bool,
@@ -51,7 +44,7 @@ struct Row {
 }
 
 fn rows(zones: &Zones) -> Vec<Row> {
-    let row = |zone: &crate::cli::zones::Known| Row {
+    let row = |zone: &crate::cli::zones::ZoneEntry| Row {
         zone: zone.contents.apex().to_string(),
         kind: zone.source.kind(),
         router: match &zone.source {
@@ -102,7 +95,7 @@ fn table(rows: &[Row], painter: Painter) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::zones::Known;
+    use crate::cli::zones::ZoneEntry;
     use signpost_dns::wire::RecordType;
     use signpost_dns::zone::{Contents, Ttl};
 
@@ -112,7 +105,7 @@ mod tests {
             let mut contents = Contents::new(apex.parse().expect("a name"));
             let soa = [b"\x02ns\0\x01h\0".as_slice(), &[0, 0, 0, 7], &[0; 16]].concat();
             contents.add(contents.apex().clone(), RecordType::SOA, Ttl::MAX, soa.into()).expect("is in the zone");
-            Known { contents, source, serial_is_sure }
+            ZoneEntry { contents, source, serial_is_sure }
         };
         let zones = Zones {
             zones: vec![

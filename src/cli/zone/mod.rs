@@ -10,14 +10,14 @@ mod unbound;
 
 use clap::{Arg, ArgMatches, Command};
 
-use super::access::{self, API_TIMEOUT, Place};
+use super::access::{self, API_TIMEOUT, ApiLocation};
 use super::zones::{self, Zones};
-use super::{Exit, progress, serve};
+use super::{Error, Exit, Outcome, progress, serve};
 use signpost_dns::wire::Name;
 
 pub(super) fn command() -> Command {
     Command::new("zone")
-        .about("Looks at zones")
+        .about("List, show, compare, and export zones")
         .after_help(
             "The zones are those made from the API's objects, and those of --zones; with --zones and no --kubeconfig \
              no API is asked. The API tells the domain and the name servers; what the zone file of the domain adds, \
@@ -35,7 +35,7 @@ pub(super) fn command() -> Command {
         ])
 }
 
-pub(super) fn run(matches: &ArgMatches) -> Exit {
+pub(super) fn run(matches: &ArgMatches) -> Outcome {
     match matches.subcommand() {
         Some(("list", matches)) => list::run(matches),
         Some(("show", matches)) => show::run(matches),
@@ -43,7 +43,7 @@ pub(super) fn run(matches: &ArgMatches) -> Exit {
         Some(("status", matches)) => status::run(matches),
         Some(("unbound", matches)) => unbound::run(matches),
         Some(("export", matches)) => export::run(matches),
-        _ => Exit::Usage,
+        _ => Ok(Exit::Usage),
     }
 }
 
@@ -53,17 +53,15 @@ fn arguments() -> impl Iterator<Item = Arg> {
 }
 
 /// All zones that the arguments speak of, and where they were looked for.
-fn gather(matches: &ArgMatches) -> Result<(Place, Zones), Exit> {
-    let place = Place::of(matches)?;
+fn gather(matches: &ArgMatches) -> Result<(ApiLocation, Zones), Error> {
+    let place = ApiLocation::of(matches)?;
     let ask = place.settings.zones.is_none() || place.settings.kubeconfig.is_some();
-    let gathered = access::run(API_TIMEOUT, progress::during("listing objects", Zones::gather(&place, ask)));
-    match gathered {
-        Ok(zones) => Ok((place, zones)),
-        Err(error) => {
-            super::complain(error);
-            Err(Exit::Failure)
-        }
-    }
+    let zones = access::run(API_TIMEOUT, progress::during("listing objects", Zones::gather(&place, ask)))?;
+    Ok((place, zones))
+}
+
+fn not_found(apex: &Name) -> String {
+    format!("NotFound: zone {apex} not found; run \"signpost zone list\" to list zones")
 }
 
 /// An apex on the command line.

@@ -4,38 +4,28 @@ use clap::{ArgMatches, Command};
 use serde::Serialize;
 
 use super::difference::{Line, lines};
+use crate::cli::Outcome;
 use crate::cli::output::{self, Format};
-use crate::cli::zones::Known;
-use crate::cli::{Exit, complain, exit_of};
+use crate::cli::zones::ZoneEntry;
 use signpost_control::compiler::apex;
 use signpost_dns::wire::Name;
 use signpost_dns::zonefile;
 
 pub(super) fn command() -> Command {
     Command::new("show")
-        .about("Prints one zone as a master file")
-        .after_help("Exit codes: 0 printed, 1 there is no such zone or the API does not answer, 2 called wrongly.")
+        .about("Print one zone as a zone file")
+        .after_help("Exit codes: 0 printed, 1 there is no such zone or the API does not answer, 2 invalid usage.")
         .arg(super::apex_argument().required(true).help("The zone's apex, such as shard1.v3.rhcloud.com"))
         .arg(output::argument())
         .args(super::arguments())
 }
 
-pub(super) fn run(matches: &ArgMatches) -> Exit {
+pub(super) fn run(matches: &ArgMatches) -> Outcome {
     let apex = matches.get_one::<Name>("apex").expect("clap demands it");
-    let zones = match super::gather(matches) {
-        Ok((_, zones)) => zones,
-        Err(exit) => return exit,
-    };
-    match zones.at(apex) {
-        Some(zone) => {
-            let text = || String::from_utf8_lossy(&zonefile::write::to_text(&zone.contents)).into_owned();
-            exit_of(Format::of(matches).show(&Shown::of(zone), |_| text()))
-        }
-        None => {
-            complain(format_args!("NotFound: there is no zone {apex}; \"signpost zone list\" names all"));
-            Exit::Failure
-        }
-    }
+    let (_, zones) = super::gather(matches)?;
+    let zone = zones.at(apex).ok_or_else(|| super::not_found(apex))?;
+    let text = || String::from_utf8_lossy(&zonefile::write::to_text(&zone.contents)).into_owned();
+    Format::of(matches).show(&Shown::of(zone), |_| text())
 }
 
 /// A zone. Its JSON is an interface: fields are added, and none is renamed.
@@ -45,7 +35,6 @@ struct Shown {
     zone: String,
     /// `parent`, `alias`, `shard` or `file`.
     kind: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
     serial: Option<u32>,
     /// Whether the serial is given out.
     published: bool,
@@ -54,7 +43,7 @@ struct Shown {
 }
 
 impl Shown {
-    fn of(zone: &Known) -> Shown {
+    fn of(zone: &ZoneEntry) -> Shown {
         let contents = &zone.contents;
         let records =
             contents.owners().flat_map(|(owner, rrsets)| rrsets.iter().flat_map(|rrset| lines(owner, Some(rrset))));

@@ -3,16 +3,16 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use clap::{ArgAction, ArgMatches, Command, value_parser};
 use futures::StreamExt as _;
 use serde::Serialize;
 
-use crate::cli::access::{self, Place};
+use crate::cli::access::{self, ApiLocation};
 use crate::cli::output::{self, Format};
 use crate::cli::style::{Painter, Style};
 use crate::cli::table::Table;
 use crate::cli::zones::Zones;
-use crate::cli::{Exit, complain, progress, table::Cell};
+use crate::cli::{Error, Outcome, option, progress, success_if, table::Cell};
 use signpost_control::compiler::apex;
 use signpost_control::dns_client::{QueryError, Question, Response};
 use signpost_dns::wire::header::Rcode;
@@ -29,9 +29,7 @@ const LIMIT: Duration = Duration::from_secs(600);
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 pub(super) fn command() -> Command {
-    let server = Arg::new("server")
-        .long("server")
-        .value_name("ADDR[:PORT]")
+    let server = option("server", "ADDR[:PORT]")
         .action(ArgAction::Append)
         .value_parser(|text: &str| {
             let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
@@ -41,17 +39,15 @@ pub(super) fn command() -> Command {
                 .map_err(|_| "must be an address, with or without a port")
         })
         .help("A name server to ask (repeats) [default: those of --nameserver or --dns-listen, else those that the platform itself asks]");
-    let port = Arg::new("port")
-        .long("port")
-        .value_name("PORT")
+    let port = option("port", "PORT")
         .value_parser(value_parser!(u16))
         .help("Port of the servers [default: 53 of --nameserver, else that by which the platform asks them]");
     Command::new("status")
-        .about("Asks the name servers which serial of each zone they have, and compares")
+        .about("Query the serial of each zone from the name servers, and compare")
         .after_help(
             "A server that is ahead is well: it has heard of a change after the objects were read here, or took a serial of its \
              own while it waited for the API's. Exit codes: 0 all have the serial that the zone has by the API's objects, or \
-             are ahead of it, 1 one is behind or does not answer, or the API does not answer, 2 called wrongly.",
+             are ahead of it, 1 one is behind or does not answer, or the API does not answer, 2 invalid usage.",
         )
         .arg(super::apex_argument().num_args(0..).help("Only these zones"))
         .args([server, port])
@@ -59,37 +55,27 @@ pub(super) fn command() -> Command {
         .args(super::arguments())
 }
 
-pub(super) fn run(matches: &ArgMatches) -> Exit {
-    let (place, zones) = match super::gather(matches) {
-        Ok(gathered) => gathered,
-        Err(exit) => return exit,
-    };
+pub(super) fn run(matches: &ArgMatches) -> Outcome {
+    let (place, zones) = super::gather(matches)?;
     let given: Vec<SocketAddr> = matches.get_many("server").unwrap_or_default().copied().collect();
     let servers = if given.is_empty() { listed(&place, &zones, matches.get_one("port").copied()) } else { given };
     if servers.is_empty() {
-        complain("no address of a name server is known: give --server, or addresses in --nameserver");
-        return Exit::Usage;
+        let error = "no address of a name server is known: give --server, or addresses in --nameserver";
+        return Err(Error::Usage(error.to_owned()));
     }
     let apexes: Vec<&Name> = matches.get_many("apex").unwrap_or_default().collect();
     if let Some(unknown) = apexes.iter().find(|apex| zones.at(apex).is_none()) {
-        complain(format_args!("NotFound: there is no zone {unknown}; \"signpost zone list\" names all"));
-        return Exit::Failure;
+        return Err(super::not_found(unknown).into());
     }
-    let asked =
-        access::run(LIMIT, async { Ok(progress::during("asking name servers", ask(&zones, &apexes, &servers)).await) });
-    let rows = match asked {
-        Ok(rows) => rows,
-        Err(error) => return crate::cli::exit_of(Err(error)),
-    };
-    match Format::of(matches).show(&rows, |painter| table(&rows, &servers, painter)) {
-        Ok(()) if rows.iter().all(|row| row.in_step || row.ahead) => Exit::Success,
-        Ok(()) => Exit::Failure,
-        Err(error) => crate::cli::exit_of(Err(error)),
-    }
+    let rows = access::run(LIMIT, async {
+        Ok(progress::during("asking name servers", ask(&zones, &apexes, &servers)).await)
+    })?;
+    Format::of(matches).show(&rows, |painter| table(&rows, &servers, painter))?;
+    Ok(success_if(rows.iter().all(|row| row.in_step || row.ahead)))
 }
 
 /// The servers of the configuration, or those that the platform itself asks.
-fn listed(place: &Place, zones: &Zones, port: Option<u16>) -> Vec<SocketAddr> {
+fn listed(place: &ApiLocation, zones: &Zones, port: Option<u16>) -> Vec<SocketAddr> {
     let servers = &place.settings.nameserver;
     if servers.is_empty() {
         let asked = zones.asked.iter().map(|server| SocketAddr::new(server.ip(), port.unwrap_or(server.port())));
@@ -110,7 +96,6 @@ fn listed(place: &Place, zones: &Zones, port: Option<u16>) -> Vec<SocketAddr> {
 struct Row {
     zone: String,
     /// By the API's objects, or the zone's file.
-    #[serde(skip_serializing_if = "Option::is_none")]
     serial: Option<u32>,
     /// Whether that serial is given out.
     published: bool,
@@ -126,10 +111,8 @@ struct Row {
 #[serde(rename_all = "camelCase")]
 struct Held {
     server: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
     serial: Option<u32>,
     /// Why it told none.
-    #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
 }
 

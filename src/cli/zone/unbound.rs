@@ -14,7 +14,7 @@ use crate::cli::scrape::{self, Admin, Target};
 use crate::cli::serve;
 use crate::cli::style::{Painter, Style};
 use crate::cli::table::{Cell, Table};
-use crate::cli::{Exit, access, age, complain, exit_of, progress};
+use crate::cli::{Exit, Outcome, access, age, complain, progress};
 use signpost_runtime::trust;
 
 /// How long asking all processes may take.
@@ -49,12 +49,9 @@ pub(super) fn command() -> Command {
         .arg(output::argument())
 }
 
-pub(super) fn run(matches: &ArgMatches) -> Exit {
-    let Target { urls, authorities } = match scrape::target(matches) {
-        Ok(target) => target,
-        Err(exit) => return exit,
-    };
-    let asked = access::run(LIMIT, async {
+pub(super) fn run(matches: &ArgMatches) -> Outcome {
+    let Target { urls, authorities } = scrape::target(matches)?;
+    let reports = access::run(LIMIT, async {
         let admin = Admin::new(authorities.as_deref())?;
         let token = matches.get_one::<PathBuf>("token-file").map(|path| {
             let read = std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
@@ -68,22 +65,18 @@ pub(super) fn run(matches: &ArgMatches) -> Exit {
         }
         let reports = futures::future::join_all(urls.iter().map(|url| admin.unbound(url, token.as_deref())));
         Ok(progress::during("asking processes", reports).await)
-    });
-    let reports = match asked {
-        Ok(reports) => reports,
-        Err(error) => return exit_of(Err(error)),
-    };
+    })?;
     let (told, silent): (Vec<_>, Vec<_>) = reports.into_iter().partition(Result::is_ok);
     silent.into_iter().filter_map(Result::err).for_each(complain);
     if told.is_empty() {
-        return Exit::Failure;
+        return Ok(Exit::Failure);
     }
     let names = usize::from(*matches.get_one::<u16>("names").expect("it has a default"));
     let apex = matches.get_one::<signpost_dns::wire::Name>("apex").map(|apex| apex.to_string().to_ascii_lowercase());
     let mut report = merged(told.into_iter().flatten());
     report.zones.retain(|zone| apex.as_ref().is_none_or(|apex| zone.zone == *apex));
     report.zones.iter_mut().for_each(|zone| zone.names.truncate(names));
-    exit_of(Format::of(matches).show(&report, |painter| table(&report, Timestamp::now(), painter)))
+    Format::of(matches).show(&report, |painter| table(&report, Timestamp::now(), painter))
 }
 
 /// The sums of what several processes tell, since the earliest of their times.

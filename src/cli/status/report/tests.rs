@@ -19,7 +19,7 @@ fn now() -> Timestamp {
     "2025-01-01T00:00:00Z".parse().expect("a time")
 }
 
-fn platform() -> Platform {
+fn platform() -> ApiSnapshot {
     let lease = json!({"metadata": {}, "spec": {"holderIdentity": "host-1", "renewTime": "2024-12-31T23:59:58.000000Z",
             "leaseDurationSeconds": 15, "leaseTransitions": 3}});
     let scheduled = |name: &str| {
@@ -32,7 +32,7 @@ fn platform() -> Platform {
     let ready = json!({"conditions": [{"type": "Ready", "status": "False", "reason": "NoActiveAddress", "message": "none is",
             "lastTransitionTime": "2025-01-01T00:00:00Z"}]});
     let addresses = json!({"addresses": [{"ip": "192.0.2.1"}]});
-    Platform {
+    ApiSnapshot {
         version: "v1.33.0+signpost".to_owned(),
         took: Duration::from_micros(2_340),
         lease: Some(serde_json::from_value(lease).expect("a Lease")),
@@ -92,7 +92,7 @@ process     http://127.0.0.1:9453 ready: api, scheduler (leading), dns; version 
   queries   120.0/s: NOERROR 75%, NXDOMAIN 25%
   brake     nothing is held
 routers     2: 1 active, 1 cordoned
-routes      3: 2 scheduled, 1 waiting
+routes      3: 2 placed, 1 waiting
 ledger      1 zones
 warnings    3
 
@@ -103,7 +103,7 @@ warnings    3
     assert_eq!(report.text(Painter::PLAIN), expected);
     assert!(report.healthy);
     let json = serde_json::to_value(&report).expect("plain data");
-    assert_eq!((&json["routes"]["scheduled"], &json["processes"][0]["zones"]), (&json!(2), &json!(5)));
+    assert_eq!((&json["routes"]["placed"], &json["processes"][0]["zones"]), (&json!(2), &json!(5)));
 }
 
 #[test]
