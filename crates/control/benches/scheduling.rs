@@ -15,7 +15,6 @@ use serde_json::{Value, json};
 use signpost_control::client::reflector::ObjectKey;
 use signpost_control::client::slim::Labels;
 use signpost_control::client::uid::Uid;
-use signpost_control::scheduler::class_map::Layout;
 use signpost_control::scheduler::decision::decide;
 use signpost_control::scheduler::facts::{BindingFacts, NamespaceFacts, RouteFacts, RouterFacts};
 use signpost_control::scheduler::filter::{Wish, judge};
@@ -92,22 +91,6 @@ impl Bench {
     }
 }
 
-/// What it takes to tell of which class each of 1,000 Routers is, where their names do not fit into an explanation; it is part of
-/// the cycles of a mixed platform above. The layout is found anew when a Router comes or goes, and otherwise kept.
-fn class_maps(_: &mut Criterion) {
-    let names: Vec<String> = (0..ROUTERS).map(|number| format!("{}-{}", name_of(number), "a".repeat(36))).collect();
-    let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let layout = Layout::new(&names).expect("there is one");
-    let median = |work: &dyn Fn()| {
-        let mut samples: Vec<Duration> = (0..1_000).map(|_| timed(work)).collect();
-        samples.sort();
-        samples[samples.len() / 2]
-    };
-    let found = median(&|| drop(black_box(Layout::new(&names))));
-    let made = median(&|| drop(black_box(layout.map(|index| u8::try_from(index % 6).unwrap_or_default()))));
-    println!("classes of {ROUTERS} Routers: median {made:?} a map, {found:?} its layout");
-}
-
 /// How long the scheduler's task is held at a time when 100,000 waiting routes are searched for those that a new Router can
 /// take, and how long it takes in all.
 fn waking(_: &mut Criterion) {
@@ -169,5 +152,5 @@ fn router(number: usize, spec: Value) -> RouterFacts {
     RouterFacts::new(serde_json::from_value(object).expect("a Router"), "bench.example")
 }
 
-criterion_group!(benches, cycles, class_maps, waking);
+criterion_group!(benches, cycles, waking);
 criterion_main!(benches);

@@ -5,14 +5,13 @@ use std::fmt::Write as _;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use serde::Serialize;
 
-use super::Now;
 use super::others::Others;
 use crate::cli::style::{Painter, Style};
 use crate::cli::table::{Cell, Properties, Table};
 use signpost_api::names::{alias_zone, domain_of_alias};
 use signpost_api::v1alpha1::route::{AssignedName, MOVE, MOVE_ANNOTATION, NameKind, Phase, Route, Trail};
 use signpost_api::v1alpha1::route_binding::{Explanation, RouteBinding, RouterVerdict, TrailUse};
-use signpost_control::scheduler::explain::{ABOVE_SOFT_CAPACITY, InShort, in_short};
+use signpost_control::scheduler::explain::enumerate;
 
 /// What is told of one route. Its JSON is an interface: fields are added, and none is renamed.
 #[derive(Debug, Serialize)]
@@ -66,7 +65,7 @@ struct WhyNot {
     /// The verdict when the route was placed, if it was kept.
     when_placed: Option<RouterVerdict>,
     /// How things are now; absent if the Router is gone.
-    now: Option<Now>,
+    now: Option<RouterVerdict>,
 }
 
 impl Placement {
@@ -135,25 +134,32 @@ impl RouteExplanation {
         explanation.routers.iter().find(|verdict| verdict.name == router)
     }
 
-    /// Adds why the route is not on this Router, which was made at `created`, if it is still there.
-    pub(super) fn answer_why_not(&mut self, router: &str, created: Option<Time>, now: Option<Now>) {
-        let answer = match &self.placement {
-            None => match &now {
-                Some(now) if now.eligible => format!(
-                    "{router} could take the route now; what keeps the route from being placed is said by its conditions"
-                ),
-                Some(now) => format!("{router} {}", now.message),
-                None => format!("{router} is gone"),
-            },
-            Some(placement) if placement.router == router => format!("the route is on {router}"),
-            Some(placement) => {
+    /// Adds why the route is not on this Router, which was made at `created`, if it is still there; `now` is its verdict of this
+    /// moment.
+    pub(super) fn answer_why_not(&mut self, router: &str, created: Option<Time>, now: Option<RouterVerdict>) {
+        let message = now.as_ref().map(|now| now.message.as_deref().unwrap_or_default());
+        let eligible = now.as_ref().is_some_and(|now| now.eligible);
+        let answer = match (&self.placement, message) {
+            (None, None) => format!("{router} is gone"),
+            (None, Some(message)) if eligible => {
+                format!("{router} {message} now; what keeps the route from being placed is said by its conditions")
+            }
+            (None, Some(message)) => format!("{router} {message}"),
+            (Some(placement), _) if placement.router == router => format!("the route is on {router}"),
+            (Some(placement), message) => {
                 let then = self.when_placed(placement, router, created);
-                match &now {
+                let is_stored = self.verdict(router).is_some();
+                match message {
                     None => format!("{then}; by now it is gone"),
-                    Some(now) if now.eligible => {
-                        format!("{then}; by now it could take the route, but a placed route is not moved")
+                    Some(message) => {
+                        let now = if is_stored {
+                            "as things are now, it"
+                        } else {
+                            "evaluated now, not at the time of the decision: it"
+                        };
+                        let stays = if eligible { ", but a placed route is not moved" } else { "" };
+                        format!("{then}; {now} {message}{stays}")
                     }
-                    Some(now) => format!("{then}; as things are now, it {}", now.message),
                 }
             }
         };
@@ -167,16 +173,16 @@ impl RouteExplanation {
             return "whoever placed the route kept no explanation".to_owned();
         };
         let score_of = |name: &str| self.verdict(name).and_then(|verdict| verdict.score);
-        let above =
-            "could have taken the route, but had reached its soft capacity, and others are below their soft capacity";
         match self.verdict(router) {
-            Some(verdict) if verdict.eligible => match (&verdict.message, verdict.score, score_of(&placement.router)) {
-                (Some(_), ..) => format!("{router} {above}"),
-                (None, Some(own), Some(best)) if own == best => format!(
+            Some(RouterVerdict { eligible: true, message: Some(message), .. }) => {
+                format!("{router} could have taken the route, but {message}")
+            }
+            Some(verdict) if verdict.eligible => match (verdict.score, score_of(&placement.router)) {
+                (Some(own), Some(best)) if own == best => format!(
                     "{router} was as good as {}, by the score {own}; a tie goes to the first by name",
                     placement.router
                 ),
-                (None, Some(own), Some(best)) if own < best => format!(
+                (Some(own), Some(best)) if own < best => format!(
                     "{router} could have taken the route, but {} chose {}, whose score {best} was above {own}",
                     placement.strategy, placement.router
                 ),
@@ -189,22 +195,13 @@ impl RouteExplanation {
             None if created.is_some_and(|made| placement.placed_at.as_ref().is_some_and(|at| made.0 > at.0)) => {
                 format!("{router} was not there yet when the route was placed")
             }
-            None => match in_short(explanation, router) {
-                InShort::LeftOut(ABOVE_SOFT_CAPACITY) => format!("{router} {above}"),
-                InShort::LeftOut(reason) => {
-                    format!("{router} could not take the route when it was placed ({reason})")
-                }
-                InShort::Eligible => format!("{router} could have taken the route, but {}", placement.choice()),
-                InShort::NotSeen => format!(
-                    "{router} was none of the {} Routers that were looked at when the route was placed",
-                    explanation.considered
-                ),
-                InShort::Untold => format!(
-                    "{router} is not among those of {} Routers that the explanation had room for: others were better, or it \
-                     could not take the route",
-                    explanation.considered
-                ),
-            },
+            None => {
+                let (listed, considered) = (explanation.routers.len(), explanation.considered);
+                format!(
+                    "{router} is not among the {listed} of {considered} Routers that the explanation lists{}",
+                    others(explanation)
+                )
+            }
         }
     }
 
@@ -237,12 +234,6 @@ impl RouteExplanation {
                 }
                 if let Some(explanation) = &placement.explanation {
                     fact("why", explanation.summary.clone());
-                    if let Some(tie) = &explanation.tie_break {
-                        fact("tie", tie.clone());
-                    }
-                    if let Some(snapshot) = &explanation.snapshot {
-                        fact("snapshot", format!("the Routers as of version {snapshot}"));
-                    }
                 }
             }
             None => fact("router", "none".to_owned()),
@@ -302,18 +293,26 @@ fn table(explanation: &Explanation, painter: Painter) -> String {
         ]);
     }
     let mut text = table.text(painter);
-    let kept = u32::try_from(explanation.routers.len()).unwrap_or(u32::MAX);
-    if let Some(others) = explanation.considered.checked_sub(kept).filter(|others| *others > 0) {
-        let _ = writeln!(text, "and {others} more");
+    let listed = u32::try_from(explanation.routers.len()).unwrap_or(u32::MAX);
+    if let Some(more) = explanation.considered.checked_sub(listed).filter(|more| *more > 0) {
+        let _ = writeln!(text, "and {more} more{}", others(explanation));
     }
     text
+}
+
+/// Returns the reasons of the Routers that the explanation does not list, in parentheses; nothing if it does not count them,
+/// as those of earlier versions.
+fn others(explanation: &Explanation) -> String {
+    match &explanation.omitted[..] {
+        [] => String::new(),
+        omitted => format!(" ({})", enumerate(omitted)),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use serde_json::{Value, json};
-    use signpost_control::scheduler::class_map::Layout;
 
     fn route(status: Value) -> Route {
         let object = json!({
@@ -333,13 +332,14 @@ mod tests {
                 "names": [{"name": "shop-front.shard1.v3.example", "type": "system"}],
                 "explanation": {
                     "summary": "least-routes chose shard1 among 4 eligible of 20 Routers; filtered out: 16 Cordoned",
-                    "considered": 20, "eligible": 4, "snapshot": "42", "tieBreak": "2 Routers with the same score",
+                    "considered": 20, "eligible": 4,
+                    "omitted": [{"reason": "Cordoned", "count": 15}],
                     "routers": [
                         {"name": "shard1", "eligible": true, "score": -3, "routes": 3},
                         {"name": "shard2", "eligible": true, "score": -3, "routes": 3},
                         {"name": "shard3", "eligible": true, "score": -12, "routes": 12},
                         {"name": "shard4", "eligible": true, "reason": "AboveSoftCapacity",
-                            "message": "others are below their soft capacity", "routes": 9},
+                            "message": "has reached its soft capacity, and others have not", "routes": 9},
                         {"name": "shard5", "eligible": false, "reason": "Cordoned", "message": "is cordoned", "routes": 0},
                     ],
                 },
@@ -351,6 +351,11 @@ mod tests {
         RouteExplanation::new(&route(json!({"phase": "scheduled", "conditions": conditions})), Some(binding))
     }
 
+    fn verdict(eligible: bool, reason: Option<&str>, message: &str) -> RouterVerdict {
+        let (reason, message) = (reason.map(str::to_owned), Some(message.to_owned()));
+        RouterVerdict { eligible, reason, message, ..RouterVerdict::default() }
+    }
+
     #[test]
     fn a_placed_route_as_text() {
         let expected = "\
@@ -360,17 +365,15 @@ name        shop-front.shard1.v3.example
 strategy    least-routes
 placed      2025-01-02T03:04:05Z
 why         least-routes chose shard1 among 4 eligible of 20 Routers; filtered out: 16 Cordoned
-tie         2 Routers with the same score
-snapshot    the Routers as of version 42
 Scheduled   True, Bound: placed on shard1
 
 ROUTER   VERDICT             SCORE   ROUTES   WHY
 shard1   Chosen              -3      3
 shard2   Eligible            -3      3
 shard3   Eligible            -12     12
-shard4   AboveSoftCapacity   -       9        others are below their soft capacity
+shard4   AboveSoftCapacity   -       9        has reached its soft capacity, and others have not
 shard5   Cordoned            -       0        is cordoned
-and 15 more
+and 15 more (15 Cordoned)
 ";
         assert_eq!(placed().text(Painter::PLAIN), expected);
     }
@@ -378,17 +381,16 @@ and 15 more
     #[test]
     fn why_not() {
         let at = |text: &str| Some(Time(text.parse().expect("a time")));
-        let cordoned =
-            || Now { eligible: false, reason: Some("Cordoned"), message: "is cordoned".to_owned(), routes: 0 };
-        let fine = || Now { eligible: true, reason: None, message: "could take the route".to_owned(), routes: 0 };
+        let cordoned = || verdict(false, Some("Cordoned"), "is cordoned");
+        let fine = || verdict(true, None, "could take the route");
         for (router, created, now, answer) in [
             ("shard1", None, Some(fine()), "the route is on shard1"),
             (
                 "shard2",
                 None,
                 Some(fine()),
-                "shard2 was as good as shard1, by the score -3; a tie goes to the first by name; by now it could \
-                 take the route, but a placed route is not moved",
+                "shard2 was as good as shard1, by the score -3; a tie goes to the first by name; as things are \
+                 now, it could take the route, but a placed route is not moved",
             ),
             (
                 "shard3",
@@ -401,8 +403,7 @@ and 15 more
                 "shard4",
                 None,
                 None,
-                "shard4 could have taken the route, but had reached its soft capacity, and others are below their soft \
-                 capacity; by now it is gone",
+                "shard4 could have taken the route, but has reached its soft capacity, and others have not; by now it is gone",
             ),
             (
                 "shard5",
@@ -414,15 +415,15 @@ and 15 more
                 "shard6",
                 at("2024-01-01T00:00:00Z"),
                 Some(cordoned()),
-                "shard6 is not among those of 20 Routers that the explanation had room for: others were better, or it could \
-                 not take the route; as things are now, it is cordoned",
+                "shard6 is not among the 5 of 20 Routers that the explanation lists (15 Cordoned); evaluated now, not at the \
+                 time of the decision: it is cordoned",
             ),
             (
                 "shard7",
                 at("2026-01-01T00:00:00Z"),
                 Some(fine()),
-                "shard7 was not there yet when the route was placed; by now it could take the route, but a placed \
-                 route is not moved",
+                "shard7 was not there yet when the route was placed; evaluated now, not at the time of the decision: it could \
+                 take the route, but a placed route is not moved",
             ),
         ] {
             let mut account = placed();
@@ -434,54 +435,33 @@ and 15 more
     }
 
     #[test]
-    fn why_not_one_that_is_told_in_short_or_that_nobody_chose() {
-        let with_classes = |strategy: &str| {
+    fn why_not_by_a_move_or_an_explanation_of_an_earlier_version() {
+        for (strategy, router, answer) in [
+            ("weighted", "shard3", "shard3 could have taken the route, but weighted chose shard1; by now it is gone"),
+            (
+                "move",
+                "shard3",
+                "shard3 could have taken the route, but signpost.dev/move-to named shard1; by now it is gone",
+            ),
+            ("move", "shard6", "shard6 is not among the 5 of 20 Routers that the explanation lists; by now it is gone"),
+        ] {
             let mut account = placed();
             let placement = account.placement.as_mut().expect("it is placed");
             strategy.clone_into(&mut placement.strategy);
-            let classes = json!([{"reason": "AboveSoftCapacity", "count": 2, "routers": ["shard4", "shard7"]},
-                {"reason": "Cordoned", "count": 16, "routers": ["shard10..shard19", "shard5..shard6", "shard9"]}]);
             let explanation = placement.explanation.as_mut().expect("it is explained");
-            explanation.classes = serde_json::from_value(classes).expect("classes");
             explanation.routers.iter_mut().for_each(|verdict| verdict.score = None);
-            account
-        };
-        for (strategy, router, told) in [
-            ("weighted", "shard6", "shard6 could not take the route when it was placed (Cordoned)"),
-            ("weighted", "shard15", "shard15 could not take the route when it was placed (Cordoned)"),
-            (
-                "weighted",
-                "shard7",
-                "shard7 could have taken the route, but had reached its soft capacity, and others are below their soft \
-                 capacity",
-            ),
-            ("weighted", "shard8", "shard8 could have taken the route, but weighted chose shard1"),
-            ("move", "shard8", "shard8 could have taken the route, but signpost.dev/move-to named shard1"),
-            ("move", "shard3", "shard3 could have taken the route, but signpost.dev/move-to named shard1"),
-        ] {
-            let mut account = with_classes(strategy);
+            // Fields of an earlier version are ignored.
+            let mut stored = serde_json::to_value(&*explanation).expect("JSON");
+            let classes = json!([{"reason": "Cordoned", "count": 16, "routers": ["shard10..shard19"], "untold": 6}]);
+            for (field, value) in
+                [("classes", classes), ("classMap", json!("AAAA")), ("snapshot", json!("42")), ("tieBreak", json!("x"))]
+            {
+                stored[field] = value;
+            }
+            stored.as_object_mut().map(|stored| stored.remove("omitted"));
+            *explanation = serde_json::from_value(stored).expect("it is read");
             account.answer_why_not(router, None, None);
-            let answer = account.why_not.map(|why| why.answer);
-            assert_eq!(answer, Some(format!("{told}; by now it is gone")));
-        }
-        // By a map, which knows one that was not looked at.
-        let names: Vec<String> = (1..=19).map(|number| format!("shard{number}")).collect();
-        let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        let class = |index: usize| u8::try_from(index % 3).expect("small");
-        let map = Layout::new(&names).expect("there is one").map(class);
-        for (router, told) in [
-            ("shard19", "shard19 could have taken the route, but weighted chose shard1"),
-            ("shard15", "shard15 could not take the route when it was placed (Cordoned)"),
-            ("shard30", "shard30 was none of the 19 Routers that were looked at when the route was placed"),
-        ] {
-            let mut account = with_classes("weighted");
-            let explanation = account.placement.as_mut().and_then(|placement| placement.explanation.as_mut());
-            let explanation = explanation.expect("it is explained");
-            (explanation.considered, explanation.class_map) = (19, Some(map.clone()));
-            explanation.classes.iter_mut().for_each(|class| class.routers.clear());
-            account.answer_why_not(router, None, None);
-            let answer = account.why_not.map(|why| why.answer);
-            assert_eq!(answer, Some(format!("{told}; by now it is gone")));
+            assert_eq!(account.why_not.map(|why| why.answer).as_deref(), Some(answer));
         }
     }
 
@@ -490,8 +470,7 @@ and 15 more
         let conditions = json!([{"type": "Scheduled", "status": "False", "reason": "NoRouter",
             "message": "there is no Router yet", "lastTransitionTime": "2025-01-02T03:04:05Z"}]);
         let mut account = RouteExplanation::new(&route(json!({"phase": "new", "conditions": conditions})), None);
-        let cordoned = Now { eligible: false, reason: Some("Cordoned"), message: "is cordoned".to_owned(), routes: 0 };
-        account.answer_why_not("shard1", None, Some(cordoned));
+        account.answer_why_not("shard1", None, Some(verdict(false, Some("Cordoned"), "is cordoned")));
         let expected = "\
 route       shop/front
 router      none

@@ -1,7 +1,8 @@
 //! `signpost explain route`: why a route is on its Router, why not on another one, or why on none.
 //!
 //! A placed route's explanation is the one that was kept on its RouteBinding when it was placed; that of a route that
-//! waits are its conditions. What `--why-not` says of this moment is judged by the scheduler's own filter.
+//! waits are its conditions. For `--why-not`, the scheduler's own filter also evaluates the Router as it is now: a stored
+//! explanation lists the first Routers only, and objects change.
 
 mod account;
 mod others;
@@ -9,7 +10,6 @@ mod others;
 use clap::{ArgMatches, Command};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
-use serde::Serialize;
 
 use self::account::RouteExplanation;
 use self::others::Others;
@@ -19,11 +19,13 @@ use super::platform::PlatformSettings;
 use super::{Exit, Outcome, option, serve};
 use signpost_api::names::{self, takes_names_of};
 use signpost_api::v1alpha1::route::Route;
-use signpost_api::v1alpha1::route_binding::RouteBinding;
+use signpost_api::v1alpha1::route_binding::{RouteBinding, RouterVerdict};
 use signpost_api::v1alpha1::router::Router;
 use signpost_control::client::reflector::ObjectKey;
+use signpost_control::scheduler::decision::Verdict;
+use signpost_control::scheduler::explain;
 use signpost_control::scheduler::facts::{NamespaceFacts, RouteFacts, RouterFacts};
-use signpost_control::scheduler::filter::{Wish, judge};
+use signpost_control::scheduler::filter::Wish;
 use signpost_control::scheduler::snapshot::Shard;
 use signpost_control::scheduler::strategy::StrategyName;
 
@@ -113,7 +115,7 @@ impl Question<'_> {
         router: Router,
         platform: Option<PlatformSettings>,
         others: &Others,
-    ) -> Result<Now, String> {
+    ) -> Result<RouterVerdict, String> {
         // A tenant may not read Zones, and is told the domain by the Route's own alias.
         let of_alias =
             route.status.as_ref().and_then(|status| names::domain_of_alias(status.canonical_name.as_deref()?));
@@ -149,20 +151,6 @@ impl Question<'_> {
     }
 }
 
-/// Whether a Router could take a route at this moment.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Now {
-    /// Whether it could.
-    eligible: bool,
-    /// If not: why, in one word.
-    reason: Option<&'static str>,
-    /// In words that follow its name.
-    message: String,
-    /// How many routes it has.
-    routes: u32,
-}
-
 /// Where a route is, and by which strategy of ours it is placed, as far as it is known.
 #[derive(Debug, Clone, Copy, Default)]
 struct Placement<'a> {
@@ -186,19 +174,16 @@ fn judge_now(
     router: &RouterFacts,
     routes: u32,
     domain: &str,
-) -> Now {
+) -> RouterVerdict {
     let is_platform_name = |host: &&str| takes_names_of(host, domain) || takes_names_of(host, &router.dns);
     let platform_host = route.host.as_deref().filter(is_platform_name);
     let leaving = placement.router.filter(|on| *on != router.name);
     let wish = Wish { key, route, namespace, platform_host, leaving };
     let shard = Shard { routes, ..Shard::default() };
-    match judge(&wish, router, &shard, placement.strategy.map(StrategyName::strategy)) {
-        Ok(()) => Now { eligible: true, reason: None, message: "could take the route".to_owned(), routes },
-        Err(rejection) => {
-            let (reason, message) = (Some(rejection.reason()), rejection.told(&wish, router).into_owned());
-            Now { eligible: false, reason, message, routes }
-        }
-    }
+    let verdict = Verdict::of(&wish, router, &shard, placement.strategy.map(StrategyName::strategy));
+    let mut now = explain::verdict(&wish, &verdict);
+    now.message.get_or_insert_with(|| "could take the route".to_owned());
+    now
 }
 
 #[cfg(test)]
@@ -259,7 +244,7 @@ mod tests {
             let key = ObjectKey::namespaced("shop", "front");
             let placement = Placement { router: Some("shard1"), strategy: Some(StrategyName::Weighted) };
             let now = judge_now(&key, &route, placement, &NamespaceFacts::default(), &router, 5, domain);
-            assert_eq!((now.eligible, now.reason), (false, Some(rejection.reason())));
+            assert_eq!((now.eligible, now.reason.as_deref()), (false, Some(rejection.reason())));
             let route: Route = serde_json::from_value(json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Route",
                 "metadata": {"namespace": "shop", "name": "front"}, "spec": {}}))
             .expect("a Route");

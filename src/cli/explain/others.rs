@@ -3,11 +3,11 @@
 
 use std::path::PathBuf;
 
-use super::Now;
 use crate::cli::access::ApiLocation;
 use crate::cli::folder::StaticZones;
 use crate::cli::platform::PlatformSettings;
 use signpost_api::names::is_at_or_below;
+use signpost_api::v1alpha1::route_binding::RouterVerdict;
 use signpost_control::compiler::settings::text_of;
 
 /// What is known of it.
@@ -45,13 +45,11 @@ impl Others {
     }
 
     /// What is said of a Router, if the route's name in its zone `zone` would be `name`.
-    pub(super) fn amend(&self, now: Now, name: &str, zone: &str) -> Now {
+    pub(super) fn amend(&self, now: RouterVerdict, name: &str, zone: &str) -> RouterVerdict {
         let Some(by) = self.at(name, zone) else { return now };
-        let message = match now.eligible {
-            true => format!("{}, but {name} {by}", now.message),
-            false => format!("{}: {name} {by}", now.message),
-        };
-        Now { message, ..now }
+        let separator = if now.eligible { ", but" } else { ":" };
+        let message = now.message.map(|message| format!("{message}{separator} {name} {by}"));
+        RouterVerdict { message, ..now }
     }
 }
 
@@ -82,14 +80,15 @@ mod tests {
             assert_eq!(found.is_some(), told.is_some(), "{name} {found:?}");
             assert!(found.is_none_or(|found| found.contains(told.unwrap_or_default())), "{name}");
         }
-        let now = |eligible| Now { eligible, reason: None, message: "could".to_owned(), routes: 0 };
+        let could = Some("could".to_owned());
+        let now = |eligible| RouterVerdict { eligible, message: could.clone(), ..RouterVerdict::default() };
         let name = "shop-ns.s1.v3.example";
         for (eligible, begin) in
             [(true, "could, but shop-ns.s1.v3.example is"), (false, "could: shop-ns.s1.v3.example is")]
         {
             let message = others.amend(now(eligible), name, "s1.v3.example").message;
-            assert!(message.starts_with(begin), "{message}");
+            assert!(message.as_ref().is_some_and(|message| message.starts_with(begin)), "{message:?}");
         }
-        assert_eq!(others.amend(now(true), "x.s1.v3.example", "s1.v3.example").message, "could");
+        assert_eq!(others.amend(now(true), "x.s1.v3.example", "s1.v3.example").message, could);
     }
 }

@@ -70,6 +70,16 @@ pub struct RouteBindingSpec {
     pub explanation: Option<Explanation>,
 }
 
+impl RouteBindingSpec {
+    /// Returns why the Route is on its Router, in one sentence.
+    pub fn summary(&self) -> String {
+        match &self.explanation {
+            Some(explanation) if !explanation.summary.is_empty() => explanation.summary.clone(),
+            _ => format!("the strategy {} chose Router {}", self.strategy, self.router),
+        }
+    }
+}
+
 /// What name servers have noticed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -92,7 +102,7 @@ pub struct TrailUse {
     pub last_asked: Time,
 }
 
-/// Why a Router was chosen: what every Router's chances were, when the choice was made.
+/// Why a Router was chosen: the verdicts on all Routers at the time of the decision.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Explanation {
@@ -110,44 +120,21 @@ pub struct Explanation {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32), extend("x-kubernetes-list-type" = "atomic"))]
     pub routers: Vec<RouterVerdict>,
-    /// If not all Routers are among `routers`: which of them all were filtered out, or not preferred, for which reason.
+    /// The number of Routers that `routers` does not list, for each reason.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32), extend("x-kubernetes-list-type" = "atomic"))]
-    pub classes: Vec<VerdictClass>,
-    /// If the names of these do not fit into `classes`: of which class each Router was that was looked at, to be found by its name,
-    /// as `signpost explain --why-not` does; 0 are those of none, 1 those of the first of `classes`, and so on. The form is in
-    /// docs/scheduling.md.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 4096))]
-    pub class_map: Option<String>,
-    /// How a tie between equal scores was broken, if there was one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 1024))]
-    pub tie_break: Option<String>,
-    /// The newest resource version of any Router in the snapshot that was used.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 64))]
-    pub snapshot: Option<String>,
+    pub omitted: Vec<ReasonCount>,
 }
 
-/// The Routers of which the same was found.
+/// The number of Routers with the same verdict.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct VerdictClass {
-    /// The reason in one word, such as `Cordoned`; `AboveSoftCapacity`: they could have taken the Route, and others were
-    /// preferred.
+pub struct ReasonCount {
+    /// The reason in one word, as in `routers`; `Eligible`: no better than the Routers that are listed.
     #[schemars(length(max = 128))]
     pub reason: String,
-    /// How many there are.
+    /// The number of Routers.
     pub count: u32,
-    /// Their names, in order, as far as there is room; none, if there is not, and `classMap` tells of them. `shard10..shard19` are
-    /// all Routers from the one to the other by the octets of their names.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 1024), inner(length(max = 512)), extend("x-kubernetes-list-type" = "atomic"))]
-    pub routers: Vec<String>,
-    /// How many of them are not among `routers`, if any.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub untold: Option<u32>,
 }
 
 /// What was found of one Router.

@@ -230,7 +230,8 @@ fn trail_faults(spec: &Value) -> Vec<Cause> {
 fn only_trails_age(old: &Value, new: &Value) -> bool {
     let without = |binding: &Value| {
         let mut spec = binding["spec"].clone();
-        spec.as_object_mut().map(|spec| spec.remove("trails"));
+        // A stored explanation may have fields of an earlier version, which pruning has taken from the new one.
+        spec.as_object_mut().map(|spec| (spec.remove("trails"), spec.remove("explanation")));
         spec
     };
     let trails = |binding: &'_ Value| binding["spec"]["trails"].as_array().cloned().unwrap_or_default();
@@ -434,10 +435,6 @@ fn bound(context: &Context<'_>, spec: &RouteBindingSpec, binding: &Value, route:
     if route::BOUND_FIELDS.iter().any(|name| *name != "trails" && before[*name] != status[*name]) {
         forget_publication(status);
     }
-    let message = match &spec.explanation {
-        Some(explanation) if !explanation.summary.is_empty() => explanation.summary.clone(),
-        _ => format!("the strategy {} chose Router {}", spec.strategy, spec.router),
-    };
     // Only a Route that holds its names is bound. One that has lost its host since has not got it back by a move.
     let has_lost_host = before["phase"] == "scheduled" && condition(route, ADMITTED, "status") == "False";
     if !has_lost_host {
@@ -447,7 +444,7 @@ fn bound(context: &Context<'_>, spec: &RouteBindingSpec, binding: &Value, route:
         let (reason, message) = other.unwrap_or(("Admitted", "the route holds its names".to_owned()));
         route::set_condition(status, ADMITTED, true, (reason, &message), generation, context.now);
     }
-    route::set_condition(status, SCHEDULED, true, ("Scheduled", &message), generation, context.now);
+    route::set_condition(status, SCHEDULED, true, ("Scheduled", &spec.summary()), generation, context.now);
     if condition(route, MOVE_PENDING, "status") == "True" {
         let moved = ("Moved", format!("moved to {}", spec.router));
         route::set_condition(status, MOVE_PENDING, false, (moved.0, &moved.1), generation, context.now);

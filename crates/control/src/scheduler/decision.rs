@@ -1,5 +1,7 @@
 //! One scheduling decision: filter → score → pick → explain, as a pure function of what is known.
 
+use std::borrow::Cow;
+
 use super::explain;
 use super::facts::RouterFacts;
 use super::filter::{Rejection, Wish, candidate, check_quota, judge};
@@ -42,6 +44,33 @@ pub struct Verdict<'a> {
     pub fit: Fit,
 }
 
+impl<'a> Verdict<'a> {
+    /// Evaluates whether `router` may take the route that `wish` speaks of, before any score and any soft capacity. Without a
+    /// `strategy` any weight will do.
+    pub fn of(wish: &Wish<'_>, router: &'a RouterFacts, shard: &'a Shard, strategy: Option<&dyn Strategy>) -> Self {
+        let fit = judge(wish, router, shard, strategy).map_or_else(Fit::Rejected, |()| Fit::Eligible(None));
+        Verdict { router, shard, fit }
+    }
+
+    /// Returns the reason in one word, such as `Cordoned`; `Eligible` if the Router may take the route.
+    pub fn reason(&self) -> &'static str {
+        match self.fit {
+            Fit::Eligible(_) => "Eligible",
+            Fit::AboveSoftCapacity => "AboveSoftCapacity",
+            Fit::Rejected(rejection) => rejection.reason(),
+        }
+    }
+
+    /// Returns the reason why the Router is rejected or not preferred, in words that follow its name.
+    pub fn message(&self, wish: &Wish<'_>) -> Option<Cow<'static, str>> {
+        match self.fit {
+            Fit::Eligible(_) => None,
+            Fit::AboveSoftCapacity => Some("has reached its soft capacity, and others have not".into()),
+            Fit::Rejected(rejection) => Some(rejection.told(wish, self.router)),
+        }
+    }
+}
+
 /// Whether a Router may take the route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fit {
@@ -65,7 +94,7 @@ pub fn decide(
     let mut verdicts = filter(wish, snapshot, Some(strategy));
     prefer_below_soft_capacity(&mut verdicts);
     let Some(best) = score(wish, &mut verdicts, strategy) else { return Err(explain::nowhere(wish, &verdicts)) };
-    Ok(placement(wish, &verdicts, best, strategy.name().as_str(), instead_of, snapshot))
+    Ok(placement(wish, &verdicts, best, strategy.name().as_str(), instead_of))
 }
 
 /// Takes the Router `to`, which the route's annotation names, if it can take the route. Soft capacity and weights do not count:
@@ -80,7 +109,7 @@ pub fn decide_asked(wish: &Wish<'_>, snapshot: &Snapshot, to: &str) -> Result<Pl
         let message = format!("{to}, where it is to be, {}", rejection.told(wish, verdicts[index].router));
         return Err(Nowhere { reason: rejection.reason(), message });
     }
-    let mut placement = placement(wish, &verdicts, Pick { index, tied: 0 }, MOVE, None, snapshot);
+    let mut placement = placement(wish, &verdicts, Pick { index, tied: 0 }, MOVE, None);
     placement.explanation.summary = match wish.leaving {
         Some(from) => format!("moved from {from} to {to}, as {MOVE_ANNOTATION} asked"),
         None => format!("placed on {to}, as {MOVE_ANNOTATION} asked"),
@@ -111,21 +140,15 @@ pub fn decide_as_answered(wish: &Wish<'_>, snapshot: &Snapshot, answer: &Answer)
     let Some(index) = verdicts.iter().position(|verdict| verdict.router.name == answer.router) else {
         return Err(Unfit::Router("is gone".to_owned()));
     };
-    match verdicts[index].fit {
-        Fit::Eligible(_) => {}
-        Fit::AboveSoftCapacity => {
-            return Err(Unfit::Router("has reached its soft capacity, and others have not".to_owned()));
-        }
-        Fit::Rejected(rejection) => {
-            return Err(Unfit::Router(rejection.told(wish, verdicts[index].router).into_owned()));
-        }
+    if let Some(message) = verdicts[index].message(wish) {
+        return Err(Unfit::Router(message.into_owned()));
     }
     for verdict in &mut verdicts {
         if verdict.fit == Fit::Eligible(None) {
             verdict.fit = Fit::Eligible(answer.score(&verdict.router.name));
         }
     }
-    Ok(placement(wish, &verdicts, Pick { index, tied: 0 }, webhook::NAME, answer.reason.as_deref(), snapshot))
+    Ok(placement(wish, &verdicts, Pick { index, tied: 0 }, webhook::NAME, answer.reason.as_deref()))
 }
 
 /// The verdicts before any strategy looks, at least one of them eligible.
@@ -143,14 +166,13 @@ fn placement(
     best: Pick,
     strategy: &'static str,
     remark: Option<&str>,
-    snapshot: &Snapshot,
 ) -> Placement {
     let chosen = verdicts[best.index].router;
     Placement {
         router: chosen.name.clone(),
         dns: chosen.dns.clone(),
         strategy,
-        explanation: explain::placement(wish, verdicts, best, strategy, remark, snapshot),
+        explanation: explain::placement(wish, verdicts, best, strategy, remark),
     }
 }
 
@@ -164,14 +186,7 @@ fn within_quota(wish: &Wish<'_>, snapshot: &Snapshot) -> Result<(), Nowhere> {
 }
 
 fn filter<'a>(wish: &Wish<'_>, snapshot: &'a Snapshot, strategy: Option<&dyn Strategy>) -> Vec<Verdict<'a>> {
-    let verdict = |(router, shard)| {
-        let fit = match judge(wish, router, shard, strategy) {
-            Ok(()) => Fit::Eligible(None),
-            Err(rejection) => Fit::Rejected(rejection),
-        };
-        Verdict { router, shard, fit }
-    };
-    snapshot.routers().map(verdict).collect()
+    snapshot.routers().map(|(router, shard)| Verdict::of(wish, router, shard, strategy)).collect()
 }
 
 /// Soft capacity is a preference, the same under every strategy: who is above it is chosen only when all are.
@@ -255,8 +270,11 @@ mod tests {
         assert_eq!((placement.router.as_str(), placement.dns.as_str()), ("shard1", "shard1.v3.example"));
         let explanation = placement.explanation;
         assert_eq!((explanation.considered, explanation.eligible), (4, 3));
-        assert_eq!(explanation.snapshot.as_deref(), Some("7"));
-        assert!(explanation.tie_break.is_some(), "shard3 was as good");
+        assert_eq!(
+            explanation.summary,
+            "least-routes chose shard1 among 3 eligible of 4 Routers; 2 Routers have the same score, and the first by name \
+             won; above their soft capacity: 1; filtered out: 1 Draining"
+        );
         let told: Vec<_> = explanation
             .routers
             .iter()
@@ -437,7 +455,8 @@ mod tests {
             let wish = Wish { key: &key, route: &route, namespace: &namespace, platform_host, leaving };
             let placement = decide(&wish, &snapshot, StrategyName::Weighted.strategy(), None).expect("some fit");
             let explanation = placement.explanation;
-            assert_eq!(explanation.considered, 1000);
+            let omitted: u32 = explanation.omitted.iter().map(|omitted| omitted.count).sum();
+            assert_eq!((explanation.considered, omitted), (1000, 984));
             let octets = serde_json::to_vec(&explanation).expect("JSON").len();
             assert!(octets < 10_000 && explanation.summary.len() < 1024, "{octets} {}", explanation.summary);
             let counted: u32 = explanation
@@ -467,6 +486,7 @@ mod tests {
         let placement = decide_for("a", &snapshot, StrategyName::RoundRobin).expect("a hundred fit");
         assert_eq!((placement.explanation.considered, placement.explanation.eligible), (1000, 100));
         assert_eq!(placement.explanation.routers.len(), 16);
+        assert_eq!(explain::enumerate(&placement.explanation.omitted), "900 Cordoned, 84 Eligible");
         assert!(placement.explanation.summary.contains("900 Cordoned"), "{}", placement.explanation.summary);
         for i in 0..1000 {
             snapshot.set_router(router(&format!("shard{i:04}"), json!({"state": "cordoned"})));

@@ -70,7 +70,6 @@ pub mod bind;
 mod changes;
 pub mod chooser;
 pub mod claim;
-pub mod class_map;
 pub mod decision;
 pub mod drain;
 pub mod explain;

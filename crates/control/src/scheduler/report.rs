@@ -136,8 +136,7 @@ fn status_of_binding(route: &Route, binding: &RouteBindingSpec) -> Option<Value>
     }
     let of_kind = |kind: NameKind| binding.names.iter().find(|name| name.kind == kind).map(|name| name.name.clone());
     let dns = route.spec.host.clone().filter(|host| !host.is_empty()).or_else(|| of_kind(NameKind::System));
-    let message = format!("placed on {}", binding.router);
-    let scheduled = Statement { kind: SCHEDULED, is_true: true, reason: "Bound", message };
+    let scheduled = Statement { kind: SCHEDULED, is_true: true, reason: "Scheduled", message: binding.summary() };
     let generation = route.metadata.generation;
     let mut conditions = status.conditions;
     if status.router.as_ref() != Some(&binding.router) || status.names != binding.names {

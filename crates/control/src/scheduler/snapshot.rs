@@ -8,12 +8,10 @@
 //! reference and is a pure function.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::OnceLock;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::class_map::Layout;
 use super::facts::{BindingFacts, RouterFacts};
 use crate::client::reflector::ObjectKey;
 
@@ -33,8 +31,6 @@ pub struct Snapshot {
     last_turn: u64,
     /// The newest version of any Router. It is asked for with each decision, and changes with a Router.
     revision: Option<u64>,
-    /// How classes of these Routers are written down, if that was asked for since one came or went.
-    layout: OnceLock<Option<Layout>>,
 }
 
 /// A Router, or what is bound to a Router that does not exist (any more).
@@ -111,12 +107,6 @@ impl Snapshot {
         self.revision.map(|version| version.to_string())
     }
 
-    /// How it is written down in short which of the Routers, in their order, is of which class; `None` if they are too many.
-    pub fn layout(&self) -> Option<&Layout> {
-        let find = || Layout::new(&self.routers().map(|(router, _)| router.name.as_str()).collect::<Vec<_>>());
-        self.layout.get_or_init(find).as_ref()
-    }
-
     fn newest_version(&self) -> Option<u64> {
         self.routers().filter_map(|(router, _)| version_of(router)).max()
     }
@@ -127,7 +117,6 @@ impl Snapshot {
         let before = self.shards.entry(name).or_default().router.replace(router);
         if before.is_none() {
             self.present += 1;
-            self.layout = OnceLock::new();
         }
         // As a rule a change is the newest. One that takes the newest away has them all looked at.
         let was_newest = before.as_ref().and_then(version_of).is_some_and(|was| Some(was) == self.revision);
@@ -150,7 +139,6 @@ impl Snapshot {
         let gone = self.shards.get_mut(name).and_then(|shard| shard.router.take());
         if gone.is_some() {
             self.present -= 1;
-            self.layout = OnceLock::new();
         }
         if gone.as_ref().and_then(version_of).is_some_and(|version| Some(version) == self.revision) {
             self.revision = self.newest_version();
@@ -363,22 +351,6 @@ mod tests {
         snapshot.remove_router("b");
         snapshot.remove_router("a");
         assert_eq!(snapshot.revision(), None);
-    }
-
-    #[test]
-    fn the_layout_is_that_of_the_routers_there_are() {
-        let mut snapshot = Snapshot::default();
-        let names = |snapshot: &Snapshot| snapshot.layout().map(Layout::names);
-        assert_eq!(names(&snapshot), Some(0));
-        for (name, count) in [("a", 1), ("b", 2), ("b", 2)] {
-            snapshot.set_router(crate::scheduler::filter::tests::router(name, serde_json::json!({})));
-            assert_eq!(names(&snapshot), Some(count));
-        }
-        snapshot.bound(&ObjectKey::namespaced("ns", "a"), &binding("gone", 1));
-        for (name, count) in [("a", 1), ("a", 1), ("b", 0)] {
-            snapshot.remove_router(name);
-            assert_eq!(names(&snapshot), Some(count));
-        }
     }
 
     #[test]

@@ -330,13 +330,12 @@ function why(route, binding) {
   const share = (score) => (most === least ? 100 : 8 + ((score - least) / (most - least)) * 92);
   const chosen = binding.spec.router;
   const left = explanation.considered - explanation.routers.length;
+  const others = (explanation.omitted ?? []).map((one) => `${one.count} ${one.reason}`).join(", ");
   return [
     h("p", null, explanation.summary, "."),
     facts([
       ["Strategy", strategy],
       ["Placed", time(placedAt(binding))],
-      ["Tie", explanation.tieBreak],
-      ["Looked at", explanation.snapshot && `the Routers as of version ${explanation.snapshot}`],
     ]),
     h(
       "div.scroll",
@@ -371,7 +370,7 @@ function why(route, binding) {
                 one.name === chosen
                   ? badge("good", "chosen")
                   : one.eligible
-                    ? badge("note", "eligible")
+                    ? badge("note", one.reason ?? "eligible")
                     : badge("off", one.reason ?? "filtered out"),
               ),
               h(
@@ -397,7 +396,7 @@ function why(route, binding) {
         ),
       ),
     ),
-    left > 0 && h("p.dim", null, `and ${plural(left, "more shard")}, which the summary counts by reason`),
+    left > 0 && h("p.dim", null, `and ${plural(left, "more shard")}${others && ` (${others})`}`),
     code(`signpost explain route ${route.metadata.namespace}/${route.metadata.name} --why-not ROUTER`),
   ];
 }

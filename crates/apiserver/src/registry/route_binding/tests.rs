@@ -135,8 +135,10 @@ async fn a_move_and_the_end_of_its_trail() {
     // A later end of a trail changes nothing else, and does not need the Router to be there; nor does its end.
     let mut later = new.clone();
     later["spec"]["trails"][0]["until"] = json!("2026-01-03T00:00:00Z");
+    let mut stored = new.clone();
+    stored["spec"]["explanation"] = json!({"classMap": "a field of an earlier version"});
     let objects = Objects::new(vec![after.clone()]);
-    let update = Operation::Update { old: &new, new: &later };
+    let update = Operation::Update { old: &stored, new: &later };
     let writes = RouteBindings.before_commit(&context, update, &objects).await.unwrap();
     assert_eq!((writes.len(), &put(&writes[0])["status"]["trails"]), (1, &later["spec"]["trails"]));
     let mut ended = new.clone();
