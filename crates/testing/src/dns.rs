@@ -1,0 +1,115 @@
+//! One question over UDP, and the kind of answer.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::time::{Duration, Instant};
+
+use hickory_proto::op::{Message, MessageType, OpCode, Query};
+use hickory_proto::rr::{Name, RData};
+
+pub use hickory_proto::op::ResponseCode;
+pub use hickory_proto::rr::RecordType;
+
+/// The option of extended errors, and the one that says that an answer may be stale (RFC 8914 §4.4).
+const EXTENDED_ERROR: u16 = 15;
+const STALE_ANSWER: [u8; 2] = [0, 3];
+
+/// The answer of a name server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answer {
+    /// The response code.
+    pub rcode: ResponseCode,
+    /// All addresses of the answer section.
+    pub addresses: BTreeSet<IpAddr>,
+    /// The target of the first CNAME, in lower case without the dot at the end.
+    pub alias: Option<String>,
+    /// The serial of an SOA in the answer section.
+    pub serial: Option<u32>,
+    /// Whether an extended error says that it may be stale (RFC 8914, code 3).
+    pub stale: bool,
+}
+
+/// Returns a query without EDNS.
+pub fn query(id: u16, name: &str, rtype: RecordType) -> Vec<u8> {
+    message(id, name, rtype).to_vec().expect("a query")
+}
+
+fn message(id: u16, name: &str, rtype: RecordType) -> Message {
+    let mut query = Message::new(id, MessageType::Query, OpCode::Query);
+    let mut owner: Name = name.parse().expect("a name");
+    owner.set_fqdn(true);
+    query.add_query(Query::query(owner, rtype));
+    query
+}
+
+/// A client of one name server.
+pub struct Asker {
+    socket: UdpSocket,
+    id: u16,
+}
+
+impl Asker {
+    /// Asks `server`.
+    pub fn new(server: SocketAddr) -> Asker {
+        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("loopback has a free port");
+        // So that the system tells when nobody listens there.
+        socket.connect(server).expect("loopback");
+        Asker { socket, id: 0 }
+    }
+
+    /// The answer, if one comes within `patience`.
+    pub fn ask(&mut self, name: &str, rtype: RecordType, patience: Duration) -> Option<Answer> {
+        self.id = self.id.wrapping_add(1);
+        let mut query = message(self.id, name, rtype);
+        query.set_edns(hickory_proto::op::Edns::new());
+        // An error that waits from an earlier question is told first, and only once.
+        let octets = query.to_vec().expect("a query");
+        self.socket.send(&octets).or_else(|_| self.socket.send(&octets)).ok()?;
+        let deadline = Instant::now() + patience;
+        let mut octets = [0; 1500];
+        loop {
+            let left = deadline.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())?;
+            self.socket.set_read_timeout(Some(left)).expect("not zero");
+            // An error is a name server that is not there, or the end of the time.
+            let length = self.socket.recv(&mut octets).ok()?;
+            let Ok(response) = Message::from_vec(&octets[..length]) else { continue };
+            if response.metadata.id == self.id {
+                return Some(Answer::of(&response));
+            }
+        }
+    }
+}
+
+impl Answer {
+    fn of(response: &Message) -> Answer {
+        let mut answer = Answer {
+            rcode: response.metadata.response_code,
+            addresses: BTreeSet::new(),
+            alias: None,
+            serial: None,
+            stale: response.edns.as_ref().is_some_and(|edns| {
+                edns.options().as_ref().iter().any(|(code, option)| {
+                    u16::from(*code) == EXTENDED_ERROR
+                        && Vec::<u8>::try_from(option).is_ok_and(|octets| octets.starts_with(&STALE_ANSWER))
+                })
+            }),
+        };
+        for record in &response.answers {
+            match &record.data {
+                RData::A(address) => drop(answer.addresses.insert(IpAddr::V4(address.0))),
+                RData::AAAA(address) => drop(answer.addresses.insert(IpAddr::V6(address.0))),
+                RData::CNAME(target) if answer.alias.is_none() => {
+                    answer.alias = Some(target.0.to_ascii().trim_end_matches('.').to_ascii_lowercase());
+                }
+                RData::SOA(soa) => answer.serial = Some(soa.serial),
+                _ => {}
+            }
+        }
+        answer
+    }
+
+    /// Whether it gives an address or an alias: what a live name is answered with.
+    pub fn is_live(&self) -> bool {
+        self.rcode == ResponseCode::NoError && (!self.addresses.is_empty() || self.alias.is_some())
+    }
+}
