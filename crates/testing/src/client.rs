@@ -19,8 +19,10 @@ pub fn trusting(pem: &str) -> reqwest::ClientBuilder {
 /// A client of one server. Clones share their connections.
 #[derive(Clone)]
 pub struct Client {
-    http: reqwest::Client,
-    runtime: Arc<Runtime>,
+    /// The client below it, for requests that [`Client::send`] cannot make.
+    pub http: reqwest::Client,
+    /// Runs the requests.
+    pub runtime: Arc<Runtime>,
     base: String,
     token: Option<String>,
 }

@@ -84,7 +84,8 @@ pub fn unbound(listen: SocketAddr, folder: &Path, stubs: &[(&str, SocketAddr)]) 
         // Otherwise Unbound answers for the zones of RFC 6761 itself.
         write!(configuration, "server:\n  local-zone: \"{zone}\" transparent\n").expect("a string takes all");
         let (ip, port) = (server.ip(), server.port());
-        write!(configuration, "stub-zone:\n  name: \"{zone}\"\n  stub-addr: {ip}@{port}\n").expect("a string takes all");
+        write!(configuration, "stub-zone:\n  name: \"{zone}\"\n  stub-addr: {ip}@{port}\n")
+            .expect("a string takes all");
     }
     run("unbound", &["-d", "-c"], folder, &configuration)
 }

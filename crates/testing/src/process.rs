@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use crate::wait::{eventually, until};
 
@@ -124,6 +125,15 @@ impl Process {
     /// The peak of its resident memory in KiB.
     pub fn resident_peak_kib(&self) -> u64 {
         self.status("VmHWM:")
+    }
+
+    /// The processor time that it has used.
+    pub fn cpu(&self) -> Duration {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.id())).expect("Linux has /proc");
+        // The name in parentheses may contain spaces. After it, utime is the 12th field and stime the 13th, in hundredths.
+        let fields = stat.rsplit_once(')').expect("the name is in parentheses").1.split_whitespace();
+        let ticks: u64 = fields.skip(11).take(2).map(|ticks| ticks.parse::<u64>().expect("a number")).sum();
+        Duration::from_millis(ticks * 10)
     }
 
     fn status(&self, key: &str) -> u64 {

@@ -25,7 +25,12 @@ pub fn program() -> &'static str {
 
 /// Returns the program's command with `arguments`, and with no settings of the developer's own.
 pub fn command(arguments: &[&str]) -> Command {
-    let mut command = Command::new(program());
+    bare(program(), arguments)
+}
+
+/// Returns the command of another program, which may start ours, with no settings of the developer's own.
+pub fn bare(program: &str, arguments: &[&str]) -> Command {
+    let mut command = Command::new(program);
     command.args(arguments).env("HOME", "/nonexistent").env_remove("NO_COLOR");
     without_settings(&mut command);
     command
@@ -117,6 +122,11 @@ impl Ports {
     }
 }
 
+/// Whether the process with this admin endpoint is ready.
+pub fn is_ready(admin: SocketAddr) -> bool {
+    matches!(http_get(admin, "/readyz"), Some((200, _)))
+}
+
 /// A running `signpost serve`. Dropping it kills it.
 pub struct Server {
     process: Process,
@@ -171,11 +181,6 @@ impl Server {
             Some((200, _)) => Ok(()),
             other => Err(format!("{other:?}")),
         });
-    }
-
-    /// Whether `/readyz` returns 200.
-    pub fn is_ready(&self) -> bool {
-        matches!(http_get(self.admin, "/readyz"), Some((200, _)))
     }
 
     /// Ends it with SIGKILL.

@@ -66,7 +66,8 @@ impl Scrape {
     /// All samples of this name that have these labels.
     pub fn samples(&self, name: &str, labels: &[(&str, &str)]) -> impl Iterator<Item = &Sample> {
         let has = move |sample: &&Sample| {
-            let has_label = |(label, value): &(&str, &str)| sample.labels.get(*label).is_some_and(|found| found == value);
+            let has_label =
+                |(label, value): &(&str, &str)| sample.labels.get(*label).is_some_and(|found| found == value);
             sample.name == name && labels.iter().all(has_label)
         };
         self.families.iter().flat_map(|family| &family.samples).filter(has)
