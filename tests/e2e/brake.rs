@@ -1,7 +1,6 @@
 //! The API loses its objects, as by a restore from the wrong backup: DNS answers on, an operator sees what is held, and
 //! decides.
 
-
 use serde_json::Value;
 
 use crate::operator::on_terminal;

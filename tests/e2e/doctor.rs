@@ -83,15 +83,15 @@ impl Stage {
     }
 
     fn named(&mut self, address: &str, options: &str, zones: &[(&str, &str)]) {
-        self.peer(address, options, zones, Peer::named);
+        self.peer(address, options, zones, |peer| peer.named());
     }
 
     fn knot(&mut self, address: &str, apex: &str, text: &str) {
-        self.peer(address, "", &[(apex, text)], Peer::knot);
+        self.peer(address, "", &[(apex, text)], |peer| peer.knot());
     }
 
     fn nsd(&mut self, address: &str, apex: &str, text: &str) {
-        self.peer(address, "", &[(apex, text)], Peer::nsd);
+        self.peer(address, "", &[(apex, text)], |peer| peer.nsd());
     }
 
     fn signpost(&mut self, address: &str, zones: &[(&str, &str)]) {

@@ -1,6 +1,5 @@
 //! Attacks on memory and disk: objects that are large, many, or changed over and over.
 
-
 use serde_json::{Value, json};
 
 use crate::support::{Bystander, Platform, is_long, routes_path};

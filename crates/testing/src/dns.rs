@@ -31,15 +31,16 @@ pub struct Answer {
 
 /// Returns a query without EDNS.
 pub fn query(id: u16, name: &str, rtype: RecordType) -> Vec<u8> {
-    message(id, name, rtype).to_vec().expect("a query")
-}
-
-fn message(id: u16, name: &str, rtype: RecordType) -> Message {
-    let mut query = Message::new(id, MessageType::Query, OpCode::Query);
-    let mut owner: Name = name.parse().expect("a name");
-    owner.set_fqdn(true);
-    query.add_query(Query::query(owner, rtype));
-    query
+    let mut message = id.to_be_bytes().to_vec();
+    message.extend([0, 0, 0, 1, 0, 0, 0, 0, 0, 0]);
+    for label in name.split('.') {
+        message.push(u8::try_from(label.len()).expect("a label has at most 63 octets"));
+        message.extend(label.as_bytes());
+    }
+    message.push(0);
+    message.extend(u16::from(rtype).to_be_bytes());
+    message.extend([0, 1]);
+    message
 }
 
 /// A client of one name server.
@@ -60,7 +61,10 @@ impl Asker {
     /// The answer, if one comes within `patience`.
     pub fn ask(&mut self, name: &str, rtype: RecordType, patience: Duration) -> Option<Answer> {
         self.id = self.id.wrapping_add(1);
-        let mut query = message(self.id, name, rtype);
+        let mut query = Message::new(self.id, MessageType::Query, OpCode::Query);
+        let mut owner: Name = name.parse().expect("a name");
+        owner.set_fqdn(true);
+        query.add_query(Query::query(owner, rtype));
         query.set_edns(hickory_proto::op::Edns::new());
         // An error that waits from an earlier question is told first, and only once.
         let octets = query.to_vec().expect("a query");

@@ -55,7 +55,7 @@ impl Scrape {
                 let family = families.last_mut().expect("HELP comes first");
                 assert_eq!(family.name, name);
                 family.kind = kind.to_owned();
-            } else if line != "# EOF" {
+            } else {
                 let family = families.last_mut().expect("HELP and TYPE come first");
                 family.samples.push(Sample::parse(line));
             }
