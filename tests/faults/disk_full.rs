@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use crate::model::{Key, Model, Outcome};
 use crate::observer::Observer;
-use crate::platform::{Objects, alias_of, arguments, spawn, start};
+use crate::platform::{Objects, alias_of, spawn, start};
 use crate::split::start_api;
 use signpost_testing::program::{is_ready, run};
-use signpost_testing::{DataDir, Ports, Scrape, Server, eventually, http_get};
+use signpost_testing::{DataDir, Ports, Scrape, eventually, http_get};
 
 /// A small disk in memory.
 struct Disk {
