@@ -5,9 +5,9 @@
 //! thousand questions in a row, one each for another shard, are answered rightly. `SIGNPOST_BIN` names another program
 //! than this build's. The bar of DESIGN.md §10 is one second for 100,000 zones.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use signpost_api::v1alpha1::router::Mode;
@@ -20,8 +20,6 @@ use signpost_control::controller::zone::record;
 use signpost_control::controller::zone::timeline::Published;
 use signpost_dns::wire::Name;
 use signpost_dns::zone::{Serial, Ttl};
-use signpost_testing::dns::{Asker, RecordType};
-use signpost_testing::{Process, free_address, program};
 
 const DOMAIN: &str = "bench.example";
 const ASKED: usize = 1_000;
@@ -98,20 +96,22 @@ fn router(number: usize) -> RouterInput {
 
 /// Starts the program, waits for its answers, and ends it.
 fn start(data: &Path, kubeconfig: &Path, shards: usize) -> (Duration, u64) {
-    let [dns, admin] = [free_address(), free_address()];
-    let program = std::env::var_os("SIGNPOST_BIN").unwrap_or_else(|| program().into());
+    let [dns, admin] = [free(), free()];
+    let program = std::env::var_os("SIGNPOST_BIN").unwrap_or_else(|| env!("CARGO_BIN_EXE_signpost").into());
     let mut command = Command::new(program);
     command.args(["serve", "--roles", "dns,admin", "--domain", DOMAIN, "--data-dir"]).arg(data);
     command.arg("--kubeconfig").arg(kubeconfig);
     command.args(["--dns-listen", &dns.to_string(), "--admin-listen", &admin.to_string()]);
     let began = Instant::now();
-    let server = Process::logged(&mut command);
-    let mut asker = Asker::new(dns);
+    let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+    let mut server = Server(child.expect("the program starts"));
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    socket.set_read_timeout(Some(Duration::from_millis(20))).expect("a duration");
     let mut right = 0;
     while right < ASKED {
         assert!(began.elapsed() < PATIENCE, "no answers");
         let number = right * 7_919 % shards;
-        match is_answered(&mut asker, number) {
+        match is_answered(&socket, dns, number) {
             true => right += 1,
             false => {
                 // Not bound yet, or not ready: not so often that asking itself takes the processors.
@@ -121,14 +121,45 @@ fn start(data: &Path, kubeconfig: &Path, shards: usize) -> (Duration, u64) {
         }
     }
     let took = began.elapsed();
-    let resident = server.resident_kib() >> 10;
+    let resident = resident_mib(server.0.id());
     // In good order, so that what was published is in the state.
-    server.terminate();
+    let ended = Command::new("kill").arg(server.0.id().to_string()).status();
+    ended.expect("kill is there");
+    server.0.wait().expect("it ends");
     (took, resident)
 }
 
+struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// Whether a name of the shard is answered with its two addresses.
-fn is_answered(asker: &mut Asker, number: usize) -> bool {
-    let name = format!("app.shard{number}.{DOMAIN}");
-    asker.ask(&name, RecordType::A, Duration::from_millis(20)).is_some_and(|answer| answer.addresses.len() == 2)
+fn is_answered(socket: &UdpSocket, server: SocketAddr, number: usize) -> bool {
+    let mut query = b"\x12\x34\0\0\0\x01\0\0\0\0\0\0\x03app".to_vec();
+    let name: Name = format!("shard{number}.{DOMAIN}.").parse().expect("a name");
+    query.extend_from_slice(name.as_wire());
+    query.extend_from_slice(&[0, 1, 0, 1]);
+    let mut answer = [0; 512];
+    let asked = socket.send_to(&query, server).is_ok();
+    match socket.recv(&mut answer) {
+        Ok(length) => asked && length > 12 && answer[3] & 15 == 0 && answer[7] == 2,
+        Err(_) => false,
+    }
+}
+
+/// An address that was free a moment ago.
+fn free() -> SocketAddr {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    listener.local_addr().expect("is bound")
+}
+
+fn resident_mib(process: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap_or(0) / 1024
 }

@@ -15,23 +15,31 @@
 //!
 //! The floor beside it is the same machine's fsync: each Route is at least two durable commits.
 
-use std::io::Write;
-use std::net::SocketAddr;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::path::Path;
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use futures::{StreamExt, stream};
 use kube::api::{Api, PostParams};
 use signpost_api::v1alpha1::route::Route;
 use signpost_api::v1alpha1::router::Router;
-use signpost_testing::dns::{Asker, RecordType};
-use signpost_testing::{DataDir, Ports, Scrape, Server};
 
 const DOMAIN: &str = "bench.example";
 const CLIENTS: usize = 64;
 const IDLE_SAMPLES: usize = 300;
 /// Between two samples: longer than the ledger's least time between two versions of a zone, so that each finds it idle.
 const IDLE_PAUSE: Duration = Duration::from_millis(50);
+
+struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
 
 fn main() {
     let runtime =
@@ -40,34 +48,37 @@ fn main() {
 }
 
 async fn run() {
-    let data = DataDir::new();
-    let ports = Ports::free();
-    let own = ["--domain", DOMAIN, "--data-dir", data.path()];
-    let limits = ["--namespace-routes", "1000000", "--namespace-route-bytes", "16Gi"];
-    let server = Server::start(ports, &[&own[..], &limits].concat());
-    let (dns, admin) = (ports.dns, ports.admin);
-    let kubeconfig = data.join("kubeconfig");
-    let client =
-        signpost_control::client::from_kubeconfig(&kubeconfig, Duration::from_secs(60)).await.expect("a client");
+    let data = tempfile::tempdir().expect("a temporary directory");
+    let [dns, api, admin] = [free(), free(), free()];
+    let listen = [("--dns-listen", dns), ("--api-listen", api), ("--admin-listen", admin)];
+    let mut command = Command::new(env!("CARGO_BIN_EXE_signpost"));
+    command.args(["serve", "--domain", DOMAIN, "--data-dir"]).arg(data.path());
+    command.args(["--namespace-routes", "1000000", "--namespace-route-bytes", "16Gi"]);
+    command.args(listen.iter().flat_map(|(flag, address)| [(*flag).to_owned(), address.to_string()]));
+    let child =
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the program starts");
+    let server = Server(child);
+    let client = connect(&data.path().join("kubeconfig")).await;
     let routers: Api<Router> = Api::all(client.clone());
     for shard in 1..=4 {
-        routers.create(&PostParams::default(), &router(shard, "NotIn")).await.expect("created");
+        create_until_ready(&routers, &router(shard, "NotIn")).await;
     }
     let routes: Api<Route> = Api::namespaced(client.clone(), "default");
+    let resolver = Resolver::new(dns);
     let number = |variable| std::env::var(variable).ok().and_then(|text: String| text.parse::<usize>().ok());
     if let Some(waiting) = number("SIGNPOST_BENCH_WAITING") {
-        return added_router(waiting, &routes, &routers, dns, admin).await;
+        return added_router(waiting, &routes, &routers, &resolver, admin).await;
     }
 
     println!(
         "fsync floor: {:.2} ms a durable write of 4 KiB (median of 50)",
-        fsync_floor(&data.join("floor")).as_secs_f64() * 1e3
+        fsync_floor(data.path()).as_secs_f64() * 1e3
     );
     let mut samples = Vec::with_capacity(IDLE_SAMPLES);
     for number in 0..IDLE_SAMPLES {
         routes.create(&PostParams::default(), &route("idle", number)).await.expect("created");
         let acknowledged = Instant::now();
-        wait_until_live(dns, &alias("idle", number));
+        resolver.wait_for(&alias("idle", number));
         samples.push(acknowledged.elapsed());
         tokio::time::sleep(IDLE_PAUSE).await;
     }
@@ -89,7 +100,7 @@ async fn run() {
     let began = Instant::now();
     create_many(&routes, "more", count, &serde_json::Value::Null).await;
     for number in (0..count).step_by(97).chain([count - 1]) {
-        wait_until_live(dns, &alias("more", number));
+        resolver.wait_for(&alias("more", number));
     }
     let published = began.elapsed();
     all_proven(admin, IDLE_SAMPLES + already + count).await;
@@ -101,14 +112,14 @@ async fn run() {
     println!(
         "resident memory with {} routes: {} MiB (bar 500 at 100,000)",
         already + count + IDLE_SAMPLES,
-        server.resident_kib() >> 10
+        resident_mib(server.0.id())
     );
 }
 
 /// Waits until so many Routes were found to be resolvable since the start, and told so; a thousandth may have been overlooked.
 async fn all_proven(admin: SocketAddr, count: usize) {
     let deadline = Instant::now() + Duration::from_secs(1800);
-    let proven = || Scrape::of(admin).sum("signpost_route_create_to_resolvable_seconds_count", &[]);
+    let proven = || Metrics::fetch(admin).value("signpost_route_create_to_resolvable_seconds_count");
     while proven() < count as f64 * 0.999 {
         assert!(Instant::now() < deadline, "{} of {count} Routes are proven", proven());
         tokio::time::sleep(Duration::from_millis(100)).await;
@@ -116,29 +127,36 @@ async fn all_proven(admin: SocketAddr, count: usize) {
 }
 
 /// Fills the platform with Routes that wait, and adds the Router that takes them.
-async fn added_router(waiting: usize, routes: &Api<Route>, routers: &Api<Router>, dns: SocketAddr, admin: SocketAddr) {
-    let rest = async |all_rest: &dyn Fn(&Scrape) -> bool| {
+async fn added_router(
+    waiting: usize,
+    routes: &Api<Route>,
+    routers: &Api<Router>,
+    resolver: &Resolver,
+    admin: SocketAddr,
+) {
+    let rest = async |all_rest: &dyn Fn(&Metrics) -> bool| {
         let deadline = Instant::now() + Duration::from_secs(1800);
-        while !all_rest(&Scrape::fetch(admin)) {
+        while !all_rest(&Metrics::fetch(admin)) {
             assert!(Instant::now() < deadline, "the Routes do not come to rest");
             tokio::time::sleep(Duration::from_millis(500)).await;
         }
     };
-    let place = |metrics: &Scrape, place| metrics.sum("signpost_scheduler_waiting_routes", &[("place", place)]);
+    let place = |place| format!("signpost_scheduler_waiting_routes{{place=\"{place}\"}}");
     create_many(routes, "gold", waiting, &serde_json::json!({"tier": "gold"})).await;
     // All have been told why they wait, and the writes of that are over.
     rest(&|metrics| {
-        place(metrics, "unschedulable") >= waiting as f64
-            && metrics.sum("signpost_scheduler_status_writes_total", &[]) >= waiting as f64
+        metrics.value(&place("unschedulable")) >= waiting as f64
+            && metrics.value("signpost_scheduler_status_writes_total") >= waiting as f64
     })
     .await;
     tokio::time::sleep(Duration::from_secs(2)).await;
-    let before = others("before", routes, dns, &|samples, _| samples < 200, admin).await;
+    let before = others("before", routes, resolver, &|samples, _| samples < 200, admin).await;
     println!("{waiting} Routes wait, others before: {before}");
     routers.create(&PostParams::default(), &router(5, "In")).await.expect("created");
     let added = Instant::now();
-    let still_wait = |_, metrics: &Scrape| place(metrics, "unschedulable") + place(metrics, "active") > 0.0;
-    let during = others("during", routes, dns, &still_wait, admin).await;
+    let still_wait =
+        |_, metrics: &Metrics| metrics.value(&place("unschedulable")) + metrics.value(&place("active")) > 0.0;
+    let during = others("during", routes, resolver, &still_wait, admin).await;
     let rate = waiting as f64 / added.elapsed().as_secs_f64();
     println!("{waiting} Routes placed at {rate:.0} a second, others meanwhile: {during}");
 }
@@ -147,19 +165,19 @@ async fn added_router(waiting: usize, routes: &Api<Route>, routers: &Api<Router>
 async fn others(
     prefix: &str,
     routes: &Api<Route>,
-    dns: SocketAddr,
-    more: &dyn Fn(usize, &Scrape) -> bool,
+    resolver: &Resolver,
+    more: &dyn Fn(usize, &Metrics) -> bool,
     admin: SocketAddr,
 ) -> String {
     let (mut creates, mut answers, mut reads) = (Vec::new(), Vec::new(), Vec::new());
-    while more(creates.len(), &Scrape::fetch(admin)) {
+    while more(creates.len(), &Metrics::fetch(admin)) {
         for _ in 0..10 {
             let number = creates.len();
             let begun = Instant::now();
             routes.create(&PostParams::default(), &route(prefix, number)).await.expect("created");
             creates.push(begun.elapsed());
             let acknowledged = Instant::now();
-            wait_until_live(dns, &alias(prefix, number));
+            resolver.wait_for(&alias(prefix, number));
             answers.push(acknowledged.elapsed());
             for _ in 0..5 {
                 let begun = Instant::now();
@@ -181,6 +199,24 @@ async fn others(
         told(&mut creates),
         told(&mut reads)
     )
+}
+
+/// The numbers that the server shows.
+struct Metrics(String);
+
+impl Metrics {
+    fn fetch(admin: SocketAddr) -> Self {
+        let mut answer = String::new();
+        let mut stream = std::net::TcpStream::connect(admin).expect("the server runs");
+        stream.write_all(b"GET /metrics HTTP/1.0\r\nHost: bench\r\n\r\n").expect("the server reads");
+        stream.read_to_string(&mut answer).expect("the server answers");
+        Metrics(answer)
+    }
+
+    fn value(&self, name: &str) -> f64 {
+        let line = self.0.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.and_then(|value| value.trim().parse().ok()).unwrap_or(0.0)
+    }
 }
 
 /// A Router that takes Routes whose tier is gold (`In`), or all others (`NotIn`).
@@ -209,6 +245,27 @@ fn alias(prefix: &str, number: usize) -> String {
     format!("default-{prefix}-{number}.routes.{DOMAIN}")
 }
 
+async fn connect(kubeconfig: &Path) -> kube::Client {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        if let Ok(client) = signpost_control::client::from_kubeconfig(kubeconfig, Duration::from_secs(60)).await
+            && client.apiserver_version().await.is_ok()
+        {
+            return client;
+        }
+        assert!(Instant::now() < deadline, "the API does not come up");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+async fn create_until_ready(routers: &Api<Router>, router: &Router) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while let Err(error) = routers.create(&PostParams::default(), router).await {
+        assert!(Instant::now() < deadline, "{error}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
 async fn create_many(routes: &Api<Route>, prefix: &str, count: usize, labels: &serde_json::Value) -> Duration {
     let begin = Instant::now();
     stream::iter(0..count)
@@ -221,18 +278,47 @@ async fn create_many(routes: &Api<Route>, prefix: &str, count: usize, labels: &s
     begin.elapsed()
 }
 
-/// Waits until the name server answers `name` with an alias.
-fn wait_until_live(dns: SocketAddr, name: &str) {
-    let mut asker = Asker::new(dns);
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while !asker.ask(name, RecordType::CNAME, Duration::from_millis(200)).is_some_and(|answer| answer.is_live()) {
-        assert!(Instant::now() < deadline, "{name} is never answered");
-        std::thread::sleep(Duration::from_micros(100));
+/// A client that asks one server for one name until it is there.
+struct Resolver(UdpSocket);
+
+impl Resolver {
+    fn new(server: SocketAddr) -> Self {
+        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("loopback");
+        socket.connect(server).expect("loopback");
+        socket.set_read_timeout(Some(Duration::from_millis(200))).expect("a timeout");
+        Resolver(socket)
+    }
+
+    fn wait_for(&self, name: &str) {
+        let mut query = vec![0x12, 0x34, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0];
+        for label in name.split('.') {
+            query.push(label.len() as u8);
+            query.extend_from_slice(label.as_bytes());
+        }
+        query.extend_from_slice(&[0, 0, 5, 0, 1]);
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let mut answer = [0; 1232];
+        loop {
+            self.0.send(&query).expect("loopback");
+            if let Ok(length) = self.0.recv(&mut answer)
+                && length > 12
+                && answer[3] & 0x0f == 0
+                && answer[7] > 0
+            {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{name} is never answered");
+            std::thread::sleep(Duration::from_micros(100));
+        }
     }
 }
 
-fn fsync_floor(path: &Path) -> Duration {
-    let mut file = std::fs::File::create(path).expect("a file");
+fn free() -> SocketAddr {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr()).expect("a free port")
+}
+
+fn fsync_floor(folder: &Path) -> Duration {
+    let mut file = std::fs::File::create(folder.join("floor")).expect("a file");
     let mut samples: Vec<Duration> = (0..50)
         .map(|_| {
             let begin = Instant::now();
@@ -242,4 +328,10 @@ fn fsync_floor(path: &Path) -> Duration {
         .collect();
     samples.sort();
     samples[25]
+}
+
+fn resident_mib(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("the server runs");
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("Linux says VmRSS");
+    line.split_whitespace().nth(1).and_then(|kib| kib.parse::<u64>().ok()).expect("in KiB") / 1024
 }
