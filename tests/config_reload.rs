@@ -1,67 +1,17 @@
 //! Reloading the configuration of a running program: a bad file changes nothing and is complained of, a good one comes into
 //! effect as far as it can.
 
-use std::io::{BufRead, BufReader};
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
-use std::time::Duration;
+use std::process::Command;
 
-struct Running {
-    child: Child,
-    log: Receiver<String>,
-}
-
-impl Running {
-    fn start(config: &Path, zones: &Path) -> Running {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_signpost"))
-            .args(["serve", "--roles", "dns", "--dns-listen", "127.0.0.1:0", "--config"])
-            .arg(config)
-            .arg("--zones")
-            .arg(zones)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("the program starts");
-        let (sender, log) = channel();
-        let lines = BufReader::new(child.stderr.take().expect("was piped")).lines();
-        std::thread::spawn(move || lines.map_while(Result::ok).try_for_each(|line| sender.send(line)));
-        Running { child, log }
-    }
-
-    /// Waits for a line that holds `part`, and gives it.
-    fn says(&self, part: &str) -> String {
-        let mut seen = Vec::new();
-        while let Ok(line) = self.log.recv_timeout(Duration::from_secs(60)) {
-            if line.contains(part) {
-                return line;
-            }
-            seen.push(line);
-        }
-        panic!("never said {part:?}, but:\n{}", seen.join("\n"));
-    }
-
-    fn signal(&self, name: &str) {
-        let status = Command::new("kill").args([&format!("-{name}"), &self.child.id().to_string()]).status();
-        assert!(status.expect("kill runs").success());
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
+use signpost_testing::{DataDir, Process, program};
 
 #[test]
 fn a_bad_file_keeps_the_settings_and_a_good_one_changes_what_it_can() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let config = folder.path().join("signpost.toml");
-    let write = |text: &str| std::fs::write(&config, text).expect("written");
-    write("log.level = \"info\"");
-    let mut running = Running::start(&config, folder.path());
+    let folder = DataDir::new();
+    let write = |text: &str| folder.write("signpost.toml", text);
+    let config = write("log.level = \"info\"");
+    let arguments = ["serve", "--roles", "dns", "--dns-listen", "127.0.0.1:0", "--zones", folder.path()];
+    let running = Process::logged(Command::new(program()).args(arguments).args(["--config", &config]));
     running.says("the zones folder was read");
 
     write("log.level = \"debug\"\nlog.lvel = 1");
@@ -87,7 +37,6 @@ fn a_bad_file_keeps_the_settings_and_a_good_one_changes_what_it_can() {
     let told = running.says("the configuration was reloaded");
     assert!(told.contains("changed=\"log.level\""), "the former reload was no error: {told}");
 
-    running.signal("TERM");
-    let status = running.child.wait().expect("it ends");
+    let status = running.terminate();
     assert!(status.success(), "{status}");
 }

@@ -13,7 +13,6 @@ mod probe;
 #[allow(dead_code, reason = "shared with the tests, which use other parts")]
 mod program;
 
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -42,7 +41,7 @@ fn main() {
         "beside", "answers/s", "lost", "p50 µs", "p99 µs", "p99.9 µs", "RSS MiB", "peak MiB"
     );
     // Idle connections are to stay for the whole measurement; all else is as shipped.
-    let start = || Program::start(Path::new(env!("CARGO_BIN_EXE_signpost")), &["--tcp-idle-timeout", "10m"]);
+    let start = || Program::start(&["--tcp-idle-timeout", "10m"]);
 
     let program = start();
     measure("nothing else", &program, length);

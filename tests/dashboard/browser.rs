@@ -2,13 +2,12 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use serde_json::{Value, json};
+use signpost_testing::{Process, until};
 
-/// How long anything that should happen may take on a busy two-core machine.
-pub const PATIENCE: Duration = Duration::from_secs(60);
 /// How long a command may take: the page's own scripts bound it.
 const COMMAND_LONGEST: Duration = Duration::from_secs(90);
 
@@ -19,7 +18,7 @@ pub const ESCAPE: &str = "\u{E00C}";
 
 /// A browser with one page. Dropping it ends it.
 pub struct Browser {
-    driver: Child,
+    _driver: Process,
     address: SocketAddr,
     session: String,
 }
@@ -27,31 +26,20 @@ pub struct Browser {
 impl Browser {
     /// Starts one; `None`, and loudly so, where there is none to be had.
     pub fn start() -> Option<Browser> {
-        let driver = Command::new("chromedriver")
-            .arg("--port=0")
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn();
-        let mut driver = match driver {
-            Ok(driver) => driver,
-            Err(error) => {
-                eprintln!(
-                    "SKIPPED: no browser to look with: chromedriver: {error}. Debian has it as chromium-driver, with chromium; \
-                     scripts/test installs both"
-                );
-                return None;
-            }
-        };
-        let mut lines = BufReader::new(driver.stdout.take().expect("was piped")).lines().map_while(Result::ok);
-        let port = lines.find_map(|line| {
-            let port = line.strip_prefix("ChromeDriver was started successfully on port ")?;
-            port.trim_end_matches('.').parse::<u16>().ok()
+        let mut command = Command::new("chromedriver");
+        let command = command.arg("--port=0").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let driver = Process::start(command).inspect_err(|error| {
+            eprintln!(
+                "SKIPPED: no browser to look with: {error}. Debian has it as chromium-driver, with chromium; scripts/test \
+                 installs both"
+            );
         });
-        let port = port.expect("chromedriver says where it listens");
-        // Its output is read on, so that it never waits for us.
-        std::thread::spawn(move || lines.for_each(drop));
-        let mut browser = Browser { driver, address: (Ipv4Addr::LOCALHOST, port).into(), session: String::new() };
+        let driver = driver.ok()?;
+        let line = driver.says("ChromeDriver was started successfully on port ");
+        let port: u16 =
+            line.rsplit(' ').next().and_then(|port| port.trim_end_matches('.').parse().ok()).expect("a port");
+        let mut browser =
+            Browser { _driver: driver, address: (Ipv4Addr::LOCALHOST, port).into(), session: String::new() };
         let arguments =
             ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--window-size=1280,900"];
         let wanted = json!({"capabilities": {"alwaysMatch": {
@@ -120,24 +108,18 @@ impl Browser {
 
     /// Waits until the page's main part holds `text`.
     pub fn sees(&self, text: &str) {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
+        until(&format!("{text:?} is seen"), || {
             let seen = self.text();
-            if seen.contains(text) {
-                return;
-            }
-            assert!(Instant::now() < deadline, "{text:?} is not seen in:\n{seen}\n{:?}", self.log());
-            std::thread::sleep(Duration::from_millis(25));
-        }
+            if seen.contains(text) { Ok(()) } else { Err(format!("{seen}\n{:?}", self.log())) }
+        });
     }
 
     /// Waits until a script returns true.
     pub fn comes_true(&self, script: &str) {
-        let deadline = Instant::now() + PATIENCE;
-        while self.script(script) != true {
-            assert!(Instant::now() < deadline, "{script} stays false; the page:\n{}\n{:?}", self.text(), self.log());
-            std::thread::sleep(Duration::from_millis(25));
-        }
+        until(script, || match self.script(script) {
+            Value::Bool(true) => Ok(()),
+            _ => Err(format!("the page:\n{}\n{:?}", self.text(), self.log())),
+        });
     }
 
     /// Types these keys where the focus is.
@@ -205,7 +187,5 @@ impl Drop for Browser {
             // It answers when Chromium has ended.
             let _ = stream.read(&mut [0; 1024]);
         }
-        let _ = self.driver.kill();
-        let _ = self.driver.wait();
     }
 }

@@ -5,24 +5,18 @@
 mod browser;
 mod large;
 mod numbers;
-#[path = "../e2e/server.rs"]
-#[allow(dead_code, reason = "the end-to-end tests use more of it")]
-mod server;
 mod states;
-#[path = "../e2e/tools.rs"]
-#[allow(dead_code, reason = "the end-to-end tests use more of it")]
-mod tools;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::process::Command;
 use std::time::Instant;
 
 use serde_json::Value;
 
 use crate::browser::{Browser, ENTER, ESCAPE, TAB};
-use crate::server::{DataDir, PATIENCE, Ports, Server, eventually, program, root};
-use crate::tools::Kubectl;
+use signpost_testing::net::exchange;
+use signpost_testing::program::ok;
+use signpost_testing::{DataDir, Kubectl, PATIENCE, Ports, Server, eventually, root};
 
 /// A platform, running.
 struct Example {
@@ -55,10 +49,7 @@ impl Example {
     }
 
     fn signpost(&self, arguments: &[&str]) -> String {
-        let output = Command::new(program()).args(arguments).args(["--data-dir", self.data.path()]).output();
-        let output = output.expect("the program starts");
-        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).expect("text").trim().to_owned()
+        ok(&[arguments, &["--data-dir", self.data.path()]].concat()).trim().to_owned()
     }
 
     /// A tenant of namespace `myapp`.
@@ -74,16 +65,10 @@ impl Example {
 
 /// Status, headers and body of a request, whatever it is.
 fn ask(admin: SocketAddr, head: &str, body: &str) -> (u16, String, String) {
-    let mut stream = TcpStream::connect(admin).expect("the admin endpoint listens");
-    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
     let length = body.len();
-    let request = format!("{head}\r\nHost: {admin}\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}");
-    stream.write_all(request.as_bytes()).expect("it reads");
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).expect("it answers");
-    let (headers, body) = answer.split_once("\r\n\r\n").expect("an answer has a head");
-    let status = headers.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
-    (status, headers.to_ascii_lowercase(), body.to_owned())
+    let answer = exchange(admin, &format!("{head}\r\nHost: {admin}\r\nContent-Length: {length}"), body);
+    let answer = answer.expect("the admin endpoint responds");
+    (answer.status, answer.head, answer.body)
 }
 
 const JSON: &str = "Content-Type: application/json";

@@ -1,12 +1,11 @@
 //! Every number of the dashboard is in `/metrics`, under the name that the dashboard gives it.
 
 use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::server::{PATIENCE, eventually, http_get, root};
 use crate::{Example, cookie_of, get};
+use signpost_testing::{eventually, http_get, root, until};
 
 /// The sum of the samples of a page that are of this series; `None` if there is none. `label` is such as `zone="a."`.
 fn sum(page: &str, name: &str, label: Option<&str>) -> Option<f64> {
@@ -61,16 +60,13 @@ fn every_number_is_in_metrics() {
     let page = || http_get(admin, "/metrics").expect("metrics are there").1;
 
     // Counts, once both have heard of the last change.
-    let deadline = Instant::now() + PATIENCE;
-    loop {
+    until("the overview shows the metrics", || {
         let (_, overview) = get(admin, "/dashboard/data/overview", &cookie);
         let missing = missing(&overview, &page());
-        if missing.is_empty() && overview["standings"]["live"] == 7 && overview["standings"]["answered"] == 4 {
-            break;
-        }
-        assert!(Instant::now() < deadline, "{missing:#?}\n{overview}");
-        std::thread::sleep(Duration::from_millis(100));
-    }
+        let standings = &overview["standings"];
+        let is_shown = missing.is_empty() && standings["live"] == 7 && standings["answered"] == 4;
+        if is_shown { Ok(()) } else { Err(format!("{missing:#?}\n{overview}")) }
+    });
 
     // Plots.
     let columns = eventually("samples are taken", || {

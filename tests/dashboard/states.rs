@@ -5,8 +5,7 @@ use serde_json::{Value, json};
 
 use crate::Example;
 use crate::browser::{Browser, ENTER};
-use crate::server::{DataDir, Ports, Server, eventually, root};
-use crate::tools::Kubectl;
+use signpost_testing::{DataDir, Kubectl, Ports, Server, eventually, root};
 
 #[test]
 fn a_restart_of_the_server_is_noticed_and_signing_in_goes_on_where_it_was() {

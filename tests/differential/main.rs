@@ -7,9 +7,6 @@
 //! 50,000 and more). Each round of [`PAIRS_OF_ROUND`] questions has new zones.
 
 mod compare;
-#[path = "../e2e/server.rs"]
-#[allow(dead_code, reason = "of the end-to-end tests' server only its ports are of use here")]
-mod server;
 mod servers;
 mod signed;
 mod zones;

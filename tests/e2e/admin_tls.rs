@@ -3,47 +3,25 @@
 
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::commands::run;
-use crate::metrics::Scrape;
-use crate::server::{DataDir, Ports, Server, eventually, http_get, program};
+use signpost_testing::client::{Client, trusting};
+use signpost_testing::program::{ok, run};
+use signpost_testing::{DataDir, Ports, Scrape, Server, eventually, http_get};
 
-/// A client that trusts the authority in PEM and nobody else, and asks for everything at `admin`.
-struct Client {
-    runtime: tokio::runtime::Runtime,
-    http: reqwest::Client,
-    admin: SocketAddr,
+/// A client of `admin` that trusts the authority in PEM and nobody else. Each request connects anew, and so sees the certificate
+/// of the moment.
+fn client(authority: &str, admin: SocketAddr) -> Client {
+    Client::new(trusting(authority).pool_max_idle_per_host(0), admin)
 }
 
-impl Client {
-    fn trusting(authority: &str, admin: SocketAddr) -> Client {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-        let certificates = reqwest::Certificate::from_pem_bundle(authority.as_bytes()).expect("PEM");
-        let builder = reqwest::Client::builder().no_proxy().tls_certs_only(certificates);
-        // Each request connects anew, and so sees the certificate of the moment.
-        let http = builder.pool_max_idle_per_host(0).timeout(std::time::Duration::from_secs(20)).build();
-        Client { runtime, http: http.expect("a client"), admin }
-    }
+fn client_of_file(path: &Path, admin: SocketAddr) -> Client {
+    client(&std::fs::read_to_string(path).expect("the authority's certificate is there"), admin)
+}
 
-    fn trusting_file(path: &Path, admin: SocketAddr) -> Client {
-        Client::trusting(&std::fs::read_to_string(path).expect("the authority's certificate is there"), admin)
-    }
-
-    /// Status and body; `None` if there is no connection, or no trust.
-    fn get(&self, path: &str) -> Option<(u16, String)> {
-        let url = format!("https://{}{path}", self.admin);
-        self.runtime.block_on(async {
-            let answer = self.http.get(url).send().await.ok()?;
-            Some((answer.status().as_u16(), answer.text().await.ok()?))
-        })
-    }
-
-    fn is_ready(&self) -> Option<()> {
-        (self.get("/readyz")?.0 == 200).then_some(())
-    }
+fn is_ready(client: &Client) -> Option<()> {
+    (client.get("/readyz")?.0 == 200).then_some(())
 }
 
 /// An authority and a certificate that it signed for 127.0.0.1: both in PEM, and the key.
@@ -74,8 +52,8 @@ fn a_certificate_of_ones_own_is_shown_and_taken_up_anew() {
     let arguments = ["--roles", "dns,admin", "--zones", data.path()];
     let files = ["--admin-tls-certificate", &text(&crt), "--admin-tls-key", &text(&key)];
     let server = Server::spawn(Ports::free(), &[&arguments[..], &files[..]].concat());
-    let [first, second, third] = [&one, &two, &three].map(|(authority, ..)| Client::trusting(authority, server.admin));
-    eventually("it is ready over HTTPS", || first.is_ready());
+    let [first, second, third] = [&one, &two, &three].map(|(authority, ..)| client(authority, server.admin));
+    eventually("it is ready over HTTPS", || is_ready(&first));
     assert_eq!(first.get("/livez").map(|(status, _)| status), Some(200));
     let (_, page) = first.get("/metrics").expect("metrics over HTTPS");
     assert!(page.contains("signpost_dns_zones 1"), "{page}");
@@ -90,7 +68,7 @@ fn a_certificate_of_ones_own_is_shown_and_taken_up_anew() {
     write(&two);
     eventually("the new pair is shown", || second.get("/livez"));
     // One that has no session from before, which TLS would resume without a certificate.
-    assert!(Client::trusting(&one.0, server.admin).get("/livez").is_none());
+    assert!(client(&one.0, server.admin).get("/livez").is_none());
     // Nor does it wait for the next look when it is told.
     write(&three);
     server.signal("HUP");
@@ -103,8 +81,8 @@ fn the_apis_authority_and_a_name_servers_own() {
     let (data, ns) = (DataDir::new(), DataDir::new());
     let server = Server::spawn(Ports::free(), &["--data-dir", data.path(), "--admin-tls", "true"]);
     eventually("the authority is made", || data.join("pki/ca.crt").is_file().then_some(()));
-    let client = Client::trusting_file(&data.join("pki/ca.crt"), server.admin);
-    eventually("it is ready over HTTPS", || client.is_ready());
+    let client = client_of_file(&data.join("pki/ca.crt"), server.admin);
+    eventually("it is ready over HTTPS", || is_ready(&client));
     assert!(server.log().contains(&format!("https://{}/", server.admin)), "{}", server.log());
 
     // Signing in over our own TLS makes a cookie that browsers send over TLS alone.
@@ -122,25 +100,23 @@ fn the_apis_authority_and_a_name_servers_own() {
 
     let status = |more: &[&str]| {
         let admin = format!("https://{}", server.admin);
-        let mut command = Command::new(program());
-        command.args(["status", "--interval", "0", "-o", "json", "--data-dir", data.path(), "--admin", &admin]);
-        command.args(more).output().expect("the program starts")
+        let own = ["status", "--interval", "0", "-o", "json", "--data-dir", data.path(), "--admin", &admin];
+        run(&[&own, more].concat())
     };
     let authority = data.join("pki/ca.crt");
-    let output = status(&["--admin-ca", authority.to_str().expect("UTF-8")]);
-    let told: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let ran = status(&["--admin-ca", authority.to_str().expect("UTF-8")]);
+    let told: Value = serde_json::from_str(&ran.out).expect("JSON");
     assert_eq!(told["processes"][0]["ready"], true, "{told}");
-    let output = status(&[]);
-    assert!(!output.status.success(), "the system does not trust this authority");
+    assert_ne!(status(&[]).code, Some(0), "the system does not trust this authority");
 
     let access = data.join("name-server.kubeconfig");
     let arguments = ["--roles", "dns,admin", "--admin-tls", "true", "--data-dir", ns.path(), "--kubeconfig"];
     let other = Server::spawn(Ports::free(), &[&arguments[..], &[access.to_str().expect("UTF-8")]].concat());
     let own = ns.join("admin-pki/ca.crt");
     eventually("the name server makes its own", || own.is_file().then_some(()));
-    let other_client = Client::trusting_file(&own, other.admin);
-    eventually("the name server is ready over HTTPS", || other_client.is_ready());
-    assert!(Client::trusting_file(&own, server.admin).get("/livez").is_none());
+    let other_client = client_of_file(&own, other.admin);
+    eventually("the name server is ready over HTTPS", || is_ready(&other_client));
+    assert!(client_of_file(&own, server.admin).get("/livez").is_none());
 }
 
 /// A certificate of the operator's own that is not valid yet is reported: the server cannot replace it.
@@ -182,9 +158,7 @@ fn the_end_of_each_certificate_is_told() {
         &["user", "add", "ns1", "--role", "name-server", "--no-credential"][..],
         &["kubeconfig", "--user", "ns1", "--certificate", "--ttl", "12h", "--out", out],
     ] {
-        let output = Command::new(program()).args(arguments).args(["--data-dir", data.path()]).output();
-        let output = output.expect("the program starts");
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        ok(&[arguments, &["--data-dir", data.path()]].concat());
     }
     let roles = ["--roles", "dns,admin", "--domain", "v3.rhcloud.com", "--data-dir", state.path(), "--kubeconfig", out];
     let name_server = Server::start(Ports::free(), &roles);

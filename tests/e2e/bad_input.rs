@@ -4,15 +4,14 @@ use std::net::UdpSocket;
 use std::process::Command;
 
 use crate::platform::example;
-use crate::server::{DataDir, PATIENCE, Ports, Server, program};
-use crate::tools::{Kubectl, dig};
+use signpost_testing::program::run;
+use signpost_testing::{DataDir, Kubectl, PATIENCE, Ports, Server, dig, eventually, root};
 
 /// Runs the program to its end with these arguments and gives its exit code and what it complained of.
 fn fails(arguments: &[&str]) -> (i32, String) {
-    let output = Command::new(program()).args(arguments).output().expect("the program runs");
-    assert!(!output.status.success(), "{arguments:?} should fail");
-    let printed = String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
-    (output.status.code().expect("it was not killed"), printed)
+    let ran = run(arguments);
+    assert_ne!(ran.code, Some(0), "{arguments:?} should fail");
+    (ran.code.expect("it was not killed"), ran.err + &ran.out)
 }
 
 #[test]
@@ -133,11 +132,11 @@ fn one_apex_is_never_served_from_two_sources() {
     let arguments =
         ["--data-dir", data.path(), "--domain", "v3.rhcloud.com", "--zones", zones.path(), "--manifests", &example()];
     let server = Server::start(Ports::free(), &arguments);
-    let answer = crate::server::eventually("the static zone is served", || {
+    let answer = eventually("the static zone is served", || {
         Some(dig(server.dns, "x.shard1.v3.rhcloud.com", "A", &[])).filter(|response| response.status == "NOERROR")
     });
     assert_eq!(answer.data("A"), ["192.0.2.99"], "the file and the Router are never mixed");
-    crate::server::eventually("the clash names the file and the Router", || {
+    eventually("the clash names the file and the Router", || {
         let log = server.log();
         log.lines().any(|line| line.contains("shard1.v3.rhcloud.com.zone") && line.contains("Router")).then_some(())
     });
@@ -145,7 +144,7 @@ fn one_apex_is_never_served_from_two_sources() {
 
 #[test]
 fn malformed_packets_get_formerr_or_nothing_and_harm_nobody() {
-    let zones = crate::server::root().join("zones");
+    let zones = root().join("zones");
     let server = Server::start(Ports::free(), &["--roles", "dns,admin", "--zones", zones.to_str().expect("UTF-8")]);
     let socket = UdpSocket::bind("127.0.0.1:0").expect("loopback");
     socket.connect(server.dns).expect("loopback");

@@ -1,15 +1,12 @@
 //! The API loses its objects, as by a restore from the wrong backup: DNS answers on, an operator sees what is held, and
 //! decides.
 
-use std::process::Command;
-
 use serde_json::Value;
 
-use crate::metrics::Scrape;
 use crate::operator::on_terminal;
 use crate::platform::apply_example;
-use crate::server::{DataDir, Ports, Server, eventually, program};
-use crate::tools::{Kubectl, dig};
+use signpost_testing::program::run;
+use signpost_testing::{DataDir, Kubectl, Ports, Scrape, Server, dig, eventually};
 
 const DOMAIN: [&str; 2] = ["--domain", "v3.rhcloud.com"];
 
@@ -18,14 +15,8 @@ spec: {state: cordoned, addresses: [{ip: 192.0.2.1}]}\n";
 
 /// `signpost brake` with a kubeconfig: whether it worked, and what it printed on both outputs.
 fn brake(kubeconfig: &str, arguments: &[&str]) -> (bool, String) {
-    let output = Command::new(program())
-        .arg("brake")
-        .args(arguments)
-        .args(["--kubeconfig", kubeconfig])
-        .output()
-        .expect("the program starts");
-    let printed = [output.stdout, output.stderr].concat();
-    (output.status.success(), String::from_utf8(printed).expect("UTF-8"))
+    let ran = run(&[&["brake"], arguments, &["--kubeconfig", kubeconfig]].concat());
+    (ran.code == Some(0), ran.out + &ran.err)
 }
 
 /// What is held, as `signpost brake list -o json` prints it, once there are `count` holds of `holders` name servers each.

@@ -6,9 +6,8 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::commands::{json, ok, run};
-use crate::server::{DataDir, Ports, Server, eventually, program};
-use crate::tools::Kubectl;
+use signpost_testing::program::{json, ok, run};
+use signpost_testing::{DataDir, Kubectl, Ports, Server, eventually, program};
 
 const OBJECTS: &str = "\
 apiVersion: signpost.dev/v1alpha1

@@ -2,55 +2,13 @@
 //! they say when nothing answers, and what `kubectl` does in place of removed commands.
 
 use std::path::Path;
-use std::process::{Command, Output};
 
 use serde_json::Value;
 
-use crate::export::spawn;
 use crate::platform::apply_example;
-use crate::server::{DataDir, Ports, Server, eventually, free_address, http_get, program};
-use crate::tools::{Kubectl, dig};
-
-/// What a run of the program came to.
-pub struct Ran {
-    pub code: Option<i32>,
-    pub out: String,
-    pub err: String,
-}
-
-/// Runs the program with nothing of the developer's own settings.
-pub fn run(arguments: &[&str]) -> Ran {
-    ran(&mut bare(program(), arguments))
-}
-
-fn bare(program: &str, arguments: &[&str]) -> Command {
-    let mut command = Command::new(program);
-    command.args(arguments).env("HOME", "/nonexistent");
-    for (key, _) in std::env::vars_os() {
-        if key.to_string_lossy().starts_with("SIGNPOST_") || key == "KUBECONFIG" || key == "NO_COLOR" {
-            command.env_remove(key);
-        }
-    }
-    command
-}
-
-fn ran(command: &mut Command) -> Ran {
-    let Output { status, stdout, stderr } = command.output().expect("the program starts");
-    let text = |octets: Vec<u8>| String::from_utf8(octets).expect("UTF-8");
-    Ran { code: status.code(), out: text(stdout), err: text(stderr) }
-}
-
-/// What it printed; expects success.
-pub fn ok(arguments: &[&str]) -> String {
-    let ran = run(arguments);
-    assert_eq!(ran.code, Some(0), "{arguments:?}: {}{}", ran.out, ran.err);
-    ran.out
-}
-
-/// The JSON that it printed; expects success.
-pub fn json(arguments: &[&str]) -> Value {
-    serde_json::from_str(&ok(&[arguments, &["-o", "json"]].concat())).expect("JSON")
-}
+use signpost_testing::peers::Peer;
+use signpost_testing::program::{Ran, bare, command, json, ok, run};
+use signpost_testing::{DataDir, Kubectl, Ports, Server, dig, eventually, free_address, http_get, program};
 
 /// A server with the example on it.
 struct Example {
@@ -102,7 +60,7 @@ fn an_operator_looks_at_the_example() {
     let screen = ok(&["status", "--admin", &admin, "--interval", "0", "--data-dir", data.path()]);
     assert!(screen.contains("api, scheduler (leading), dns") && !screen.contains('\x1b'), "{screen}");
     // A process that does not answer is no success.
-    let nobody = format!("http://{}", crate::server::free_address());
+    let nobody = format!("http://{}", free_address());
     let broken = run(&["status", "--admin", &admin, "--admin", &nobody, "--interval", "0", "--data-dir", data.path()]);
     assert_eq!(broken.code, Some(1));
     assert!(broken.out.contains(&format!("{nobody} does not answer")), "{}", broken.out);
@@ -190,8 +148,8 @@ fn a_tenant_sees_its_own_and_nothing_answers_without_an_api() {
     assert!(routes.contains("foo   2 routes") && !routes.contains("myapp"), "{routes}");
     assert_eq!(run(&["topology", "-n", "myapp", "--kubeconfig", tina]).code, Some(1));
     // The kubeconfig that users already have.
-    let mut command = bare(program(), &["explain", "route", "cache"]);
-    let ran = ran(command.env("KUBECONFIG", tina));
+    let mut command = command(&["explain", "route", "cache"]);
+    let ran = Ran::of(command.env("KUBECONFIG", tina));
     assert!(ran.code == Some(0) && ran.out.contains("foo-cache."), "{}{}", ran.out, ran.err);
     let unknown = run(&["topology", "--kubeconfig", tina, "--context", "nobody"]);
     assert!(unknown.code == Some(1) && unknown.err.contains("nobody"), "{}", unknown.err);
@@ -261,17 +219,8 @@ fn zones_are_listed_shown_compared_and_asked_for() {
     std::fs::write(&file, &shown.out).expect("written");
     assert_eq!(zone(&["diff", path]).code, Some(0), "{}", zone(&["diff", path]).out);
     let peer_address = free_address();
-    let conf = folder.join("nsd.conf");
-    let text = format!(
-        "server:\n  ip-address: {}@{}\n  server-count: 1\n  username: \"\"\n  chroot: \"\"\n  database: \"\"\n  pidfile: \"\"\n  \
-         zonesdir: \"{2}\"\n  xfrdfile: \"{2}/xfrd.state\"\n  zonelistfile: \"{2}/zone.list\"\n  xfrdir: \"{2}\"\n\
-         remote-control:\n  control-enable: no\nzone:\n  name: \"shard1.v3.rhcloud.com\"\n  zonefile: \"{path}\"\n",
-        peer_address.ip(),
-        peer_address.port(),
-        folder.path(),
-    );
-    std::fs::write(&conf, text).expect("written");
-    let _peer = spawn("nsd", &["-d", "-c", conf.to_str().expect("UTF-8")], peer_address);
+    let (listen, zones) = (peer_address, Path::new(folder.path()));
+    let _peer = Peer { listen, folder: zones, zones, apexes: &["shard1.v3.rhcloud.com"], more: "" }.nsd();
     let peer = peer_address.to_string();
     let both = ["status", "shard1.v3.rhcloud.com", "--server", &dns, "--server", &peer];
     eventually("the peer is in step", || (zone(&both).code == Some(0)).then_some(()));
@@ -314,7 +263,7 @@ fn colours_are_for_terminals() {
         let words = [&[program()][..], &arguments].concat();
         let code = format!("import pty, sys; sys.exit(pty.spawn({words:?}) >> 8)");
         let mut command = bare("python3", &["-c", &code]);
-        let ran = ran(command.envs(environment.iter().copied()).env("TERM", "xterm"));
+        let ran = Ran::of(command.envs(environment.iter().copied()).env("TERM", "xterm"));
         assert_eq!(ran.code, Some(0), "{}{}", ran.out, ran.err);
         ran.out
     };
@@ -346,7 +295,7 @@ fn bash_completes_the_names_of_the_apis_objects() {
             words.len(),
             before.last().expect("a command"),
         );
-        let ran = ran(bare("bash", &["-c", &script]).env("SIGNPOST_KUBECONFIG", data.join("kubeconfig")));
+        let ran = Ran::of(bare("bash", &["-c", &script]).env("SIGNPOST_KUBECONFIG", data.join("kubeconfig")));
         assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""), "{words:?}");
         ran.out.lines().map(str::to_owned).collect()
     };
@@ -413,7 +362,7 @@ fn zsh_completes_the_names_of_the_apis_objects() {
         let arguments = [&["-f", "-c", ZSH_TYPES, "zsh"], lines].concat();
         let mut command = bare("zsh", &arguments);
         command.env("SIGNPOST_KUBECONFIG", data.join("kubeconfig"));
-        let ran = ran(command.env("FOLDER", folder.path()).env("PROGRAM", program()));
+        let ran = Ran::of(command.env("FOLDER", folder.path()).env("PROGRAM", program()));
         assert_eq!(ran.code, Some(0), "{}{}", ran.out, ran.err);
         ran.out.lines().map(|line| line.trim_end_matches('\r').to_owned()).collect()
     };
@@ -453,7 +402,7 @@ fn fish_completes_the_names_of_the_apis_objects() {
         );
         let mut command = bare("fish", &["--no-config", "-c", &script]);
         command.env("SIGNPOST_KUBECONFIG", data.join("kubeconfig")).env("HOME", home.path());
-        let ran = ran(&mut command);
+        let ran = Ran::of(&mut command);
         assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""), "{line}");
         ran.out.lines().map(|line| line.split('\t').next().unwrap_or_default().to_owned()).collect()
     };

@@ -4,8 +4,7 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
-use crate::server::{DataDir, Ports, Server, eventually, http_get, program};
-use crate::tools::{Kubectl, dig, try_dig};
+use signpost_testing::{DataDir, Kubectl, Ports, Server, dig, eventually, http_get, program, try_dig};
 
 const DOMAIN: [&str; 2] = ["--domain", "v3.rhcloud.com"];
 const OBJECTS: &str = "apiVersion: signpost.dev/v1alpha1\nkind: Router\nmetadata: {name: shard1}\n\

@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use crate::commands::run;
-use crate::server::{DataDir, Ports, Server, eventually, root};
+use signpost_testing::program::run;
+use signpost_testing::{DataDir, Ports, Server, eventually, root};
 
 #[test]
 fn one_name_takes_no_list_of_routes() {

@@ -6,14 +6,15 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::net::SocketAddr;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::server::{Ports, Server, eventually, free_address, program};
-use crate::tools::try_dig;
+use signpost_testing::peers::{Peer, unbound};
+use signpost_testing::{Ports, Process, Server, eventually, free_address, program, try_dig};
 
 const ROOT: &str = "127.0.0.10";
 const PARENT: &str = "127.0.0.11";
@@ -31,27 +32,11 @@ fn zone(serial: u32, rest: &str) -> String {
     format!("$TTL 60\n@ SOA ns1.apps.example. hostmaster.apps.example. {serial} 3600 600 86400 60\n{rest}")
 }
 
-/// A child that is killed when the test ends.
-struct Daemon(Child);
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn spawn(command: &mut Command) -> Daemon {
-    let program = command.get_program().to_string_lossy().into_owned();
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    Daemon(command.spawn().unwrap_or_else(|error| panic!("{program} is installed by the test command: {error}")))
-}
-
 /// A folder, and the port of all servers.
 struct Stage {
     folder: TempDir,
     port: u16,
-    daemons: Vec<Daemon>,
+    daemons: Vec<Process>,
     ours: Vec<Server>,
 }
 
@@ -84,81 +69,47 @@ impl Stage {
         folder.to_str().expect("temporary paths are UTF-8").to_owned()
     }
 
-    fn named(&mut self, address: &str, options: &str, zones: &[(&str, &str)]) {
+    fn at(&self, address: &str) -> SocketAddr {
+        format!("{address}:{}", self.port).parse().expect("an address")
+    }
+
+    /// Starts a peer at an address with these zones, and waits until it serves the first of them.
+    fn peer(&mut self, address: &str, more: &str, zones: &[(&str, &str)], start: fn(&Peer) -> Process) {
         let folder = self.write(address, zones);
-        let mut configuration = format!(
-            "options {{ directory \"{folder}\"; pid-file none; session-keyfile none; listen-on port {} \
-             {{ {address}; }}; listen-on-v6 {{ none; }}; dnssec-validation no; notify no; {options} }};\ncontrols {{ }};\n",
-            self.port
-        );
-        for (apex, _) in zones {
-            let file = format!("{}.zone", apex.trim_end_matches('.'));
-            configuration += &format!("zone \"{apex}\" {{ type primary; file \"{file}\"; }};\n");
-        }
-        let file = format!("{folder}/named.conf");
-        fs::write(&file, configuration).expect("written");
-        self.daemons.push(spawn(Command::new("named").args(["-g", "-c", &file])));
+        let (folder, listen) = (Path::new(&folder), self.at(address));
+        let apexes: Vec<&str> = zones.iter().map(|(apex, _)| *apex).collect();
+        self.daemons.push(start(&Peer { listen, folder, zones: folder, apexes: &apexes, more }));
         self.wait(address, zones[0].0);
     }
 
+    fn named(&mut self, address: &str, options: &str, zones: &[(&str, &str)]) {
+        self.peer(address, options, zones, |peer| peer.named());
+    }
+
     fn knot(&mut self, address: &str, apex: &str, text: &str) {
-        let folder = self.write(address, &[(apex, text)]);
-        let file = format!("{}.zone", apex.trim_end_matches('.'));
-        let configuration = format!(
-            "server:\n  listen: {address}@{}\n  rundir: {folder}\n  user: root\ndatabase:\n  \
-             storage: {folder}/db\nzone:\n  - domain: {apex}\n    file: {folder}/{file}\n    zonefile-sync: -1\n",
-            self.port
-        );
-        let file = format!("{folder}/knot.conf");
-        fs::write(&file, configuration).expect("written");
-        self.daemons.push(spawn(Command::new("knotd").args(["-c", &file])));
-        self.wait(address, apex);
+        self.peer(address, "", &[(apex, text)], |peer| peer.knot());
     }
 
     fn nsd(&mut self, address: &str, apex: &str, text: &str) {
-        let folder = self.write(address, &[(apex, text)]);
-        let file = format!("{}.zone", apex.trim_end_matches('.'));
-        let configuration = format!(
-            "server:\n  ip-address: {address}@{}\n  server-count: 1\n  username: \"\"\n  chroot: \"\"\n  \
-             database: \"\"\n  pidfile: \"\"\n  zonesdir: \"{folder}\"\n  xfrdfile: \"{folder}/xfrd\"\n  \
-             zonelistfile: \"{folder}/list\"\n  xfrdir: \"{folder}\"\nremote-control:\n  control-enable: no\nzone:\n  name: \"{apex}\"\n  zonefile: \"{file}\"\n",
-            self.port
-        );
-        let file = format!("{folder}/nsd.conf");
-        fs::write(&file, configuration).expect("written");
-        self.daemons.push(spawn(Command::new("nsd").args(["-d", "-c", &file])));
-        self.wait(address, apex);
+        self.peer(address, "", &[(apex, text)], |peer| peer.nsd());
     }
 
     fn signpost(&mut self, address: &str, zones: &[(&str, &str)]) {
         let folder = self.write(address, zones);
-        let dns = format!("{address}:{}", self.port).parse().expect("an address");
-        let ports = Ports { dns, api: free_address(), admin: free_address() };
+        let ports = Ports { dns: self.at(address), api: free_address(), admin: free_address() };
         self.ours.push(Server::start(ports, &["--roles", "dns,admin", "--zones", &folder]));
     }
 
     /// A resolver that finds these zones at `server`.
     fn unbound(&mut self, server: &str, zones: &[&str]) {
         let folder = self.write(RESOLVER, &[]);
-        let mut configuration = format!(
-            "server:\n  directory: \"{folder}\"\n  chroot: \"\"\n  username: \"\"\n  pidfile: \"\"\n  \
-             interface: {RESOLVER}\n  port: {}\n  do-daemonize: no\n  use-syslog: no\n  do-not-query-localhost: no\n  module-config: \"iterator\"\n\
-             remote-control:\n  control-enable: no\n",
-            self.port
-        );
-        for zone in zones {
-            // Those of RFC 6761 would be answered without asking.
-            configuration += &format!("server:\n  local-zone: \"{zone}\" transparent\n");
-            configuration += &format!("stub-zone:\n  name: \"{zone}\"\n  stub-addr: {server}@{}\n", self.port);
-        }
-        let file = format!("{folder}/unbound.conf");
-        fs::write(&file, configuration).expect("written");
-        self.daemons.push(spawn(Command::new("unbound").args(["-d", "-c", &file])));
+        let stubs: Vec<_> = zones.iter().map(|zone| (*zone, self.at(server))).collect();
+        self.daemons.push(unbound(self.at(RESOLVER), Path::new(&folder), &stubs));
         self.wait(RESOLVER, zones[0]);
     }
 
     fn wait(&self, address: &str, apex: &str) {
-        let server = format!("{address}:{}", self.port).parse().expect("an address");
+        let server = self.at(address);
         eventually(&format!("{address} serves {apex}"), || {
             try_dig(server, apex, "SOA", &["+recurse"]).filter(|response| response.serial().is_some())
         });

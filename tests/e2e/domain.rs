@@ -4,8 +4,7 @@
 use std::process::Command;
 
 use crate::platform::apply_example;
-use crate::server::{DataDir, Ports, Server, eventually, http_get, program, root};
-use crate::tools::{Kubectl, dig};
+use signpost_testing::{DataDir, Kubectl, Ports, Server, dig, eventually, http_get, program, root};
 
 const DOMAIN: [&str; 2] = ["--domain", "v3.rhcloud.com"];
 const OTHER: [&str; 2] = ["--domain", "v4.rhcloud.com"];

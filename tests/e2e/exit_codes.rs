@@ -4,10 +4,9 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use crate::commands::{ok, run};
 use crate::platform::apply_example;
-use crate::server::{DataDir, Ports, Server, eventually, free_address};
-use crate::tools::Kubectl;
+use signpost_testing::program::{ok, run};
+use signpost_testing::{DataDir, Kubectl, Ports, Server, eventually, free_address};
 
 /// The commands of one fixture with their exit codes. `{admin}` is the administrator's kubeconfig, `{tina}` that of a tenant
 /// of the namespace `foo`, `{server}` that of a name server, `{dead}` that of an API that is not reachable, `{none}` a path

@@ -1,12 +1,12 @@
 //! `signpost zone export` writes master files that other name servers load, and that answer the same there.
 
-use std::net::SocketAddr;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
 
 use crate::platform::{Promise, apply_example};
-use crate::server::{DataDir, Ports, Server, eventually, free_address, program};
-use crate::tools::{Kubectl, Response, try_dig};
+use signpost_testing::dig::Response;
+use signpost_testing::peers::Peer;
+use signpost_testing::program::ok;
+use signpost_testing::{DataDir, Kubectl, Ports, Server, eventually, free_address, try_dig};
 
 const ZONES: [&str; 5] = [
     "v3.rhcloud.com",
@@ -15,65 +15,6 @@ const ZONES: [&str; 5] = [
     "shard2.v3.rhcloud.com",
     "shard3.v3.rhcloud.com",
 ];
-
-/// Another name server. Dropping it ends it.
-pub struct Peer {
-    child: Child,
-    pub dns: SocketAddr,
-}
-
-impl Drop for Peer {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn knot(folder: &DataDir, zones: &Path) -> Peer {
-    let dns = free_address();
-    let folder = folder.path();
-    let mut configuration = format!(
-        "server:\n  listen: {}@{}\n  rundir: {folder}\n  user: root\ndatabase:\n  storage: {folder}/db\nzone:\n",
-        dns.ip(),
-        dns.port(),
-    );
-    for zone in ZONES {
-        configuration +=
-            &format!("  - domain: {zone}\n    file: {}/{zone}.zone\n    zonefile-sync: -1\n", zones.display());
-    }
-    let path = Path::new(folder).join("knot.conf");
-    std::fs::write(&path, configuration).expect("written");
-    spawn("knotd", &["-c", path.to_str().expect("UTF-8")], dns)
-}
-
-fn nsd(folder: &DataDir, zones: &Path) -> Peer {
-    let dns = free_address();
-    let mut configuration = format!(
-        "server:\n  ip-address: {}@{}\n  server-count: 1\n  username: \"\"\n  chroot: \"\"\n  database: \"\"\n  pidfile: \"\"\n  \
-         zonesdir: \"{2}\"\n  xfrdfile: \"{2}/xfrd.state\"\n  zonelistfile: \"{2}/zone.list\"\n  xfrdir: \"{2}\"\n\
-         remote-control:\n  control-enable: no\n",
-        dns.ip(),
-        dns.port(),
-        folder.path(),
-    );
-    for zone in ZONES {
-        configuration += &format!("zone:\n  name: \"{zone}\"\n  zonefile: \"{}/{zone}.zone\"\n", zones.display());
-    }
-    let path = folder.join("nsd.conf");
-    std::fs::write(&path, configuration).expect("written");
-    spawn("nsd", &["-d", "-c", path.to_str().expect("UTF-8")], dns)
-}
-
-/// Starts another name server, which is to listen on `dns`.
-pub fn spawn(program: &str, arguments: &[&str], dns: SocketAddr) -> Peer {
-    let child =
-        Command::new(program).args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-    Peer {
-        child: child
-            .unwrap_or_else(|error| panic!("{program} is installed by the test command of the README: {error}")),
-        dns,
-    }
-}
 
 /// A response with what may differ taken out: the order of sets, and the additional section, which is optional.
 fn comparable(mut response: Response) -> Response {
@@ -118,22 +59,22 @@ fn knot_and_nsd_load_the_export_and_answer_the_same() {
 
     let exported = DataDir::new();
     let dns = server.dns.to_string();
-    let output = Command::new(program())
-        .args(["zone", "export", "--kubeconfig"])
-        .arg(data.join("kubeconfig"))
-        .args(["--domain", "v3.rhcloud.com", "--dns-listen", &dns, "--out", exported.path()])
-        .output()
-        .expect("the program runs");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let kubeconfig = data.file("kubeconfig");
+    let arguments = ["zone", "export", "--kubeconfig", &kubeconfig, "--domain", "v3.rhcloud.com"];
+    ok(&[&arguments[..], &["--dns-listen", &dns, "--out", exported.path()]].concat());
 
+    let [knot, nsd] = [free_address(), free_address()];
     let folders = [DataDir::new(), DataDir::new()];
-    let zones = exported.join("");
-    for (name, peer) in [("knot", knot(&folders[0], &zones)), ("nsd", nsd(&folders[1], &zones))] {
+    let zones = Path::new(exported.path());
+    let [in_knot, in_nsd] = folders.each_ref().map(|folder| Path::new(folder.path()));
+    let peer = |listen, folder| Peer { listen, folder, zones, apexes: &ZONES, more: "" };
+    let _peers = [peer(knot, in_knot).knot(), peer(nsd, in_nsd).nsd()];
+    for (name, peer) in [("knot", knot), ("nsd", nsd)] {
         eventually(name, || {
-            (try_dig(peer.dns, "v3.rhcloud.com", "SOA", &["+tries=1", "+time=1"])?.status == "NOERROR").then_some(())
+            (try_dig(peer, "v3.rhcloud.com", "SOA", &["+tries=1", "+time=1"])?.status == "NOERROR").then_some(())
         });
         for (qname, qtype) in questions(&scheduled) {
-            let theirs = eventually(name, || try_dig(peer.dns, &qname, qtype, &[]));
+            let theirs = eventually(name, || try_dig(peer, &qname, qtype, &[]));
             let ours = try_dig(server.dns, &qname, qtype, &[]).expect("ours answers");
             assert_eq!(comparable(ours), minimal(comparable(theirs)), "{name}: {qname} {qtype}");
         }

@@ -1,10 +1,11 @@
 //! Cookies and the rate limit, as `dig`, a flood and an operator see them.
 
 use std::net::{SocketAddr, UdpSocket};
-use std::process::Command;
+use std::path::Path;
 
-use crate::export::{Peer, spawn};
-use crate::server::{DataDir, PATIENCE, Ports, Server, eventually, free_address, http_get};
+use signpost_testing::dig::printed;
+use signpost_testing::peers::Peer;
+use signpost_testing::{DataDir, PATIENCE, Ports, Process, Scrape, Server, eventually, free_address};
 
 const SECRET: &str = "00112233445566778899aabbccddeeff";
 
@@ -25,13 +26,7 @@ fn start(folder: &DataDir, config: &str) -> Server {
 
 /// What `dig` prints about one query for an address below the wildcard.
 fn dig(server: SocketAddr, options: &[&str]) -> String {
-    let output = Command::new("dig")
-        .args([&format!("@{}", server.ip()), "-p", &server.port().to_string()])
-        .args(["+norecurse", "+time=30", "+tries=2", "app.shard.test", "A"])
-        .args(options)
-        .output()
-        .expect("dig is installed: the test command of the README installs it");
-    String::from_utf8_lossy(&output.stdout).into_owned()
+    printed(server, "app.shard.test", "A", &[&["+time=30", "+tries=2"], options].concat())
 }
 
 /// The cookie that `dig` found good.
@@ -40,10 +35,8 @@ fn good_cookie(printed: &str) -> Option<&str> {
     cookie.strip_suffix(" (good)")
 }
 
-fn metric(server: &Server, line: &str) -> u64 {
-    let (_, page) = http_get(server.admin, "/metrics").expect("metrics are served");
-    let value = page.lines().find_map(|found| found.strip_prefix(line)?.trim().parse().ok());
-    value.unwrap_or_else(|| panic!("no {line} in\n{page}"))
+fn metric(server: &Server, series: &str) -> f64 {
+    Scrape::of(server.admin).value(series)
 }
 
 #[test]
@@ -56,7 +49,7 @@ fn dig_gets_a_cookie_and_brings_it_back() {
     assert!(cookie.len() == 48 && cookie.starts_with("0123456789abcdef01000000"), "{cookie}");
     let printed = dig(server.dns, &[&format!("+cookie={cookie}")]);
     assert_eq!(good_cookie(&printed), Some(cookie), "{printed}");
-    assert_eq!(metric(&server, "signpost_dns_cookies_total{kind=\"good\"}"), 1);
+    assert_eq!(metric(&server, "signpost_dns_cookies_total{kind=\"good\"}"), 1.0);
     assert!(!dig(server.dns, &["+nocookie"]).contains("COOKIE"));
     // RFC 7873 §5.4.
     let printed = dig(server.dns, &["+header-only", "+cookie"]);
@@ -100,7 +93,7 @@ fn a_flood_is_cut_and_a_client_finds_its_way() {
     }
     assert!(whole >= 1 && truncated > whole, "{whole} whole, {truncated} truncated");
     let counted = metric(&server, "signpost_dns_rate_limited_total{action=\"truncated\"}");
-    assert_eq!(counted, truncated);
+    assert_eq!(counted, f64::from(truncated));
     // dig goes on over TCP, or is let through with a cookie.
     assert!(dig(server.dns, &["+nocookie"]).contains("192.0.2.1"));
     let printed = dig(server.dns, &["+cookie"]);
@@ -122,31 +115,16 @@ fn a_flood_is_cut_and_a_client_finds_its_way() {
 }
 
 /// Knot and NSD with the same secret, as servers of several makers behind one address have it.
-fn peers(folder: &DataDir) -> [Peer; 2] {
-    let zone = folder.join("shard.test.zone");
-    let (here, zone) = (folder.path(), zone.display());
+fn peers(folder: &DataDir) -> [(SocketAddr, Process); 2] {
+    let knot_cookies = format!(
+        "mod-cookies:\n  - id: shared\n    secret: 0x{SECRET}\n    badcookie-slip: 1\ntemplate:\n  - id: default\n    \
+         global-module: mod-cookies/shared\n"
+    );
+    let nsd_cookies = format!("  answer-cookie: yes\n  cookie-secret: {SECRET}\n  cookie-secret-file: \"\"\n");
+    let here = Path::new(folder.path());
+    let peer = |listen, more| Peer { listen, folder: here, zones: here, apexes: &["shard.test"], more };
     let [knot, nsd] = [free_address(), free_address()];
-    let knot_configuration = format!(
-        "server:\n  listen: {}@{}\n  rundir: {here}\n  user: root\ndatabase:\n  storage: {here}/db\nmod-cookies:\n  \
-         - id: shared\n    secret: 0x{SECRET}\n    badcookie-slip: 1\ntemplate:\n  - id: default\n    global-module: \
-         mod-cookies/shared\nzone:\n  - domain: shard.test\n    file: {zone}\n    zonefile-sync: -1\n",
-        knot.ip(),
-        knot.port(),
-    );
-    let nsd_configuration = format!(
-        "server:\n  ip-address: {}@{}\n  server-count: 1\n  username: \"\"\n  chroot: \"\"\n  database: \"\"\n  pidfile: \"\"\n  \
-         zonesdir: \"{here}\"\n  xfrdfile: \"{here}/xfrd.state\"\n  zonelistfile: \"{here}/zone.list\"\n  xfrdir: \
-         \"{here}\"\n  answer-cookie: yes\n  cookie-secret: {SECRET}\n  cookie-secret-file: \"\"\nremote-control:\n  \
-         control-enable: no\nzone:\n  name: shard.test\n  zonefile: \"{zone}\"\n",
-        nsd.ip(),
-        nsd.port(),
-    );
-    let start = |program: &str, options: &[&str], configuration: String, dns| {
-        let path = folder.join(&format!("{program}.conf"));
-        std::fs::write(&path, configuration).expect("written");
-        spawn(program, &[options, &["-c", path.to_str().expect("UTF-8")]].concat(), dns)
-    };
-    [start("knotd", &[], knot_configuration, knot), start("nsd", &["-d"], nsd_configuration, nsd)]
+    [(knot, peer(knot, &knot_cookies).knot()), (nsd, peer(nsd, &nsd_cookies).nsd())]
 }
 
 #[test]
@@ -155,7 +133,7 @@ fn knot_and_nsd_take_our_cookies_and_we_take_theirs() {
     let server = start(&folder, &format!("dns.cookies = \"require\"\ndns.cookie-secret = [\"{SECRET}\"]"));
     let peers = peers(&folder);
     let fresh = |dns| good_cookie(&dig(dns, &["+cookie=0123456789abcdef", "+nobadcookie"])).map(str::to_owned);
-    let all = [server.dns, peers[0].dns, peers[1].dns];
+    let all = [server.dns, peers[0].0, peers[1].0];
     let cookies = all.map(|dns| eventually("a cookie", || fresh(dns)));
     for (maker, cookie) in cookies.iter().enumerate() {
         // Ours and Knot say BADCOOKIE to one that is not good, NSD never does.

@@ -6,9 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
-use crate::metrics::Scrape;
-use crate::server::{DataDir, Ports, Server, eventually};
-use crate::tools::{Kubectl, dig};
+use signpost_testing::{DataDir, Kubectl, Ports, Scrape, Server, dig, eventually};
 
 /// An instance of an application at an address of loopback: it answers HTTP while it is well.
 struct Instance {

@@ -5,9 +5,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::metrics::Scrape;
-use crate::server::{DataDir, Ports, Server, eventually, program};
-use crate::tools::{Kubectl, dig};
+use signpost_testing::{DataDir, Kubectl, Ports, Scrape, Server, dig, eventually, program};
 
 const PLATFORM: &str = "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n---\n\
      apiVersion: signpost.dev/v1alpha1\nkind: Router\nmetadata: {name: one}\nspec: {addresses: [{ip: 192.0.2.1}, {ip: 2001:db8::1}]}\n";

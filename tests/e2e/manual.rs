@@ -1,7 +1,6 @@
 //! Manual zones: the proposal's own two zone files and their parent, with no API and no state.
 
-use crate::server::{DataDir, Ports, Server, eventually, root};
-use crate::tools::{dig, try_dig};
+use signpost_testing::{DataDir, Ports, Server, dig, eventually, root, try_dig};
 
 #[test]
 fn the_proposals_zone_files_are_served_verbatim() {

@@ -1,97 +1,22 @@
 //! What a scrape tells: known queries are counted where they belong, every series keeps the conventions, and
 //! `docs/metrics.md` lists all of them and nothing else.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
+use std::collections::BTreeSet;
 
-use crate::server::{DataDir, PATIENCE, Ports, Server, eventually, http_get, root};
-use crate::tools::dig;
+use signpost_testing::scrape::Family;
+use signpost_testing::{DataDir, Ports, Scrape, Server, dig, eventually, root, until};
 
-/// A page in the Prometheus text format.
-pub struct Scrape {
-    families: Vec<Family>,
-}
-
-/// A metric family.
-struct Family {
-    name: String,
-    kind: String,
-    help: String,
-    samples: Vec<Sample>,
-}
-
-struct Sample {
-    name: String,
-    labels: BTreeMap<String, String>,
-    value: f64,
-}
-
-impl Scrape {
-    pub fn of(admin: SocketAddr) -> Scrape {
-        let (status, text) = http_get(admin, "/metrics").expect("the admin endpoint answers");
-        assert_eq!(status, 200, "{text}");
-        Scrape::parse(&text)
-    }
-
-    fn parse(text: &str) -> Scrape {
-        let mut families: Vec<Family> = Vec::new();
-        for line in text.lines() {
-            if let Some(rest) = line.strip_prefix("# HELP ") {
-                let (name, help) = rest.split_once(' ').expect("a name and a help");
-                let (name, help) = (name.to_owned(), help.to_owned());
-                families.push(Family { name, help, kind: String::new(), samples: Vec::new() });
-            } else if let Some(rest) = line.strip_prefix("# TYPE ") {
-                let (name, kind) = rest.split_once(' ').expect("a name and a type");
-                let family = families.last_mut().expect("HELP comes first");
-                assert_eq!(family.name, name);
-                family.kind = kind.to_owned();
-            } else {
-                let family = families.last_mut().expect("HELP and TYPE come first");
-                family.samples.push(Sample::parse(line));
-            }
-        }
-        Scrape { families }
-    }
-
-    /// The sum of all samples of this name that have these labels.
-    pub fn sum(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
-        let samples = self.families.iter().flat_map(|family| &family.samples);
-        let has = |sample: &&Sample| {
-            labels.iter().all(|(label, value)| sample.labels.get(*label).is_some_and(|found| found == value))
-        };
-        samples.filter(|sample| sample.name == name).filter(has).map(|sample| sample.value).sum()
-    }
-}
-
-impl Sample {
-    /// None of our label values holds a quote or a comma.
-    fn parse(line: &str) -> Sample {
-        let (series, value) = line.rsplit_once(' ').unwrap_or_else(|| panic!("no sample: {line}"));
-        let (name, labels) = series.split_once('{').unwrap_or((series, "}"));
-        let labels = labels.strip_suffix('}').unwrap_or_else(|| panic!("no sample: {line}"));
-        let pair = |pair: &str| {
-            let (label, value) = pair.split_once('=').unwrap_or_else(|| panic!("no label: {line}"));
-            (label.to_owned(), value.trim_matches('"').to_owned())
-        };
-        let labels = labels.split(',').filter(|pair| !pair.is_empty()).map(pair).collect();
-        let value = value.parse().unwrap_or_else(|_| panic!("no number: {line}"));
-        Sample { name: name.to_owned(), labels, value }
-    }
-}
-
-impl Family {
-    /// The row of the reference.
-    fn row(&self) -> String {
-        let labels: BTreeSet<&str> = self
-            .samples
-            .iter()
-            .flat_map(|sample| sample.labels.keys())
-            .map(String::as_str)
-            .filter(|label| *label != "le")
-            .collect();
-        let labels: Vec<String> = labels.into_iter().map(|label| format!("`{label}`")).collect();
-        format!("| `{}` | {} | {} | {} |", self.name, self.kind, labels.join(", "), self.help)
-    }
+/// The row of the reference.
+fn row(family: &Family) -> String {
+    let labels: BTreeSet<&str> = family
+        .samples
+        .iter()
+        .flat_map(|sample| sample.labels.keys())
+        .map(String::as_str)
+        .filter(|label| *label != "le")
+        .collect();
+    let labels: Vec<String> = labels.into_iter().map(|label| format!("`{label}`")).collect();
+    format!("| `{}` | {} | {} | {} |", family.name, family.kind, labels.join(", "), family.help)
 }
 
 const ZONE: &str = "$TTL 60\n@ SOA ns h 1 2 3 4 5\n@ NS ns\nns A 192.0.2.53\n* A 192.0.2.1\n";
@@ -216,23 +141,14 @@ fn every_series_keeps_the_conventions_and_is_in_the_reference() {
         page.lines().filter(|line| line.starts_with("| `signpost_")).map(str::to_owned).collect();
 
     // Some families have no sample before something has happened.
-    let deadline = std::time::Instant::now() + PATIENCE;
-    loop {
+    let scrape = until("docs/metrics.md lists all families", || {
         let scrape = Scrape::of(server.admin);
-        let found: BTreeSet<String> = scrape.families.iter().map(Family::row).collect();
-        if found == listed {
-            break;
-        }
+        let found: BTreeSet<String> = scrape.families.iter().map(row).collect();
         let lines = |rows: Vec<&String>| rows.into_iter().fold(String::new(), |text, row| text + row + "\n");
-        assert!(
-            std::time::Instant::now() < deadline,
-            "docs/metrics.md lacks\n{}\nand has, but the program has not\n{}",
-            lines(found.difference(&listed).collect()),
-            lines(listed.difference(&found).collect())
-        );
-        std::thread::sleep(std::time::Duration::from_millis(200));
-    }
-    let scrape = Scrape::of(server.admin);
+        let (more, less) = (found.difference(&listed).collect(), listed.difference(&found).collect());
+        let difference = format!("it lacks\n{}\nand has, but the program has not\n{}", lines(more), lines(less));
+        if found == listed { Ok(scrape) } else { Err(difference) }
+    });
     let names: BTreeSet<&str> = scrape.families.iter().map(|family| family.name.as_str()).collect();
     assert_eq!(names.len(), scrape.families.len(), "a family is written twice");
     for family in &scrape.families {

@@ -1,7 +1,6 @@
 //! Moving as an operator does it: a route to another shard, a shard empty, and what names answer meanwhile and afterwards.
 
 use std::net::SocketAddr;
-use std::process::{Command, Output};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -9,29 +8,21 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::server::{DataDir, Ports, Server, eventually, program};
-use crate::tools::{Kubectl, Response, dig, try_dig};
+use signpost_testing::dig::Response;
+use signpost_testing::program::{Ran, run};
+use signpost_testing::{DataDir, Kubectl, Ports, Server, dig, eventually, try_dig};
 
-fn signpost(data: &DataDir, arguments: &[&str]) -> Output {
-    let command = Command::new(program()).args(arguments).args(["--data-dir", data.path()]).output();
-    command.expect("the program starts")
-}
-
-fn text(octets: &[u8]) -> String {
-    String::from_utf8_lossy(octets).into_owned()
+fn signpost(data: &DataDir, arguments: &[&str]) -> Ran {
+    run(&[arguments, &["--data-dir", data.path()]].concat())
 }
 
 /// What it prints; expects success.
 fn told(data: &DataDir, arguments: &[&str]) -> String {
-    let output = signpost(data, arguments);
-    assert!(output.status.success(), "{arguments:?}: {}{}", text(&output.stdout), text(&output.stderr));
-    text(&output.stdout)
+    signpost(data, arguments).ok()
 }
 
 fn refused(data: &DataDir, arguments: &[&str], code: i32) -> String {
-    let output = signpost(data, arguments);
-    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {}{}", text(&output.stdout), text(&output.stderr));
-    text(&output.stderr)
+    signpost(data, arguments).fails(code)
 }
 
 fn router(name: &str, address: &str, more: &str) -> String {

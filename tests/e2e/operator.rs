@@ -2,12 +2,11 @@
 //! narrow terminal, a configuration that contradicts itself.
 
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Command;
 
-use crate::commands::run;
 use crate::platform::apply_example;
-use crate::server::{DataDir, PATIENCE, Ports, Server, eventually, program};
-use crate::tools::{Kubectl, dig};
+use signpost_testing::program::{Ran, command, run};
+use signpost_testing::{DataDir, Kubectl, PATIENCE, Ports, Server, dig, eventually, http_get, program};
 
 fn text(octets: &[u8]) -> String {
     String::from_utf8_lossy(octets).into_owned()
@@ -15,11 +14,8 @@ fn text(octets: &[u8]) -> String {
 
 /// `signpost` with these variables, however it ends; its two outputs together.
 fn with(variables: &[(&str, &str)], arguments: &[&str]) -> (Option<i32>, String) {
-    let mut command = Command::new(program());
-    command.args(arguments).env("HOME", "/nonexistent").env_remove("KUBECONFIG");
-    command.envs(variables.iter().copied());
-    let Output { status, stdout, stderr } = command.output().expect("the program starts");
-    (status.code(), text(&stdout) + &text(&stderr))
+    let ran = Ran::of(command(arguments).envs(variables.iter().copied()));
+    (ran.code, ran.out + &ran.err)
 }
 
 /// The same on a terminal of so many columns, on which someone types `typed`; `None` where there is no `script`.
@@ -238,7 +234,7 @@ fn a_clean_stop_warns_of_nothing_and_an_outage_of_the_api_is_one_line() {
     eventually("the outage is told", || (outages(&name_server.log()) > 0).then_some(()));
     // A while in which every mirror has tried again and again.
     let metric = || {
-        let (_, text) = crate::server::http_get(name_server.admin, "/metrics")?;
+        let (_, text) = http_get(name_server.admin, "/metrics")?;
         let of =
             |line: &str| line.starts_with("signpost_mirror_restarts_total") && line.contains("reason=\"unreachable\"");
         let counts =

@@ -3,13 +3,13 @@
 //! In a network namespace of its own the test has a name server of the host's owner (the program itself, over a zone file),
 //! `unbound` as the resolver that finds it, and the platform.
 
-use std::process::{Command, Stdio};
+use std::path::Path;
 
 use serde_json::Value;
 
-use crate::resolver::Daemon;
-use crate::server::{DataDir, Ports, Server, eventually, free_address};
-use crate::tools::{Kubectl, inside_namespace};
+use signpost_testing::namespace::inside_namespace;
+use signpost_testing::peers::unbound;
+use signpost_testing::{DataDir, Kubectl, Ports, Server, eventually, free_address};
 
 const PLATFORM: &str = "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n---\n\
      apiVersion: signpost.dev/v1alpha1\nkind: Router\nmetadata: {name: one}\nspec: {addresses: [{ip: 192.0.2.1}]}\n---\n";
@@ -24,21 +24,6 @@ fn route(name: &str, host: &str) -> String {
 /// The zone of the host's owner, with this further line, under this serial.
 fn zone(serial: u32, line: &str) -> String {
     format!("$TTL 60\n@ SOA ns h {serial} 2 3 4 5\n@ NS ns\nns A 127.0.0.5\n{line}\n")
-}
-
-fn unbound(data: &DataDir) -> Daemon {
-    let configuration = data.join("unbound.conf");
-    std::fs::write(
-        &configuration,
-        "server:\n  interface: 127.0.0.4\n  port: 53\n  username: \"\"\n  chroot: \"\"\n  directory: \"/\"\n  pidfile: \"\"\n\
-         \x20 use-syslog: no\n  do-daemonize: no\n  do-not-query-localhost: no\n  module-config: \"iterator\"\n\
-         \x20 access-control: 127.0.0.0/8 allow\n\
-         stub-zone:\n  name: \"shop.example\"\n  stub-addr: 127.0.0.5\nremote-control:\n  control-enable: no\n",
-    )
-    .expect("the data directory can be written");
-    let mut command = Command::new("unbound");
-    command.arg("-c").arg(&configuration).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    Daemon(command.spawn().expect("unbound is installed: the test command of the README installs it"))
 }
 
 /// Status, reason and message of a condition of a route.
@@ -71,7 +56,8 @@ fn a_host_is_admitted_when_its_own_name_server_has_the_record() {
         std::fs::write(&file, zone(serial, line)).expect("written");
         owner.signal("HUP");
     };
-    let _resolver = unbound(&data);
+    let resolver = "127.0.0.4:53".parse().expect("an address");
+    let _resolver = unbound(resolver, Path::new(data.path()), &[("shop.example", owner_ports.dns)]);
     let arguments = ["--data-dir", data.path(), "--verify-hosts", "true", "--verify-resolver", "127.0.0.4"];
     let times = ["--verify-hosts-interval", "1s", "--verify-hosts-grace", "8s"];
     let ports = Ports::free();

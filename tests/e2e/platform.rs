@@ -5,8 +5,7 @@ use std::net::SocketAddr;
 
 use serde_json::Value;
 
-use crate::server::{DataDir, PATIENCE, Ports, Server, eventually, root};
-use crate::tools::{Kubectl, dig};
+use signpost_testing::{DataDir, Kubectl, PATIENCE, Ports, Server, dig, eventually, http_get, root};
 
 /// The folder with the example.
 pub fn example() -> String {
@@ -253,7 +252,7 @@ fn users_cannot_set_what_the_binding_sets(kubectl: &Kubectl, promise: &Promise) 
 }
 
 fn metrics_count(server: &Server) {
-    let (status, metrics) = crate::server::http_get(server.admin, "/metrics").expect("the admin endpoint answers");
+    let (status, metrics) = http_get(server.admin, "/metrics").expect("the admin endpoint answers");
     assert_eq!(status, 200);
     let count: f64 = metrics
         .lines()
@@ -261,7 +260,7 @@ fn metrics_count(server: &Server) {
         .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
         .sum();
     assert!(count > 0.0, "{metrics}");
-    assert_eq!(crate::server::http_get(server.admin, "/livez").expect("answers").0, 200);
+    assert_eq!(http_get(server.admin, "/livez").expect("answers").0, 200);
 }
 
 #[test]

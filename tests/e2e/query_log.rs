@@ -4,9 +4,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::metrics::Scrape;
-use crate::server::{DataDir, Ports, Server, eventually};
-use crate::tools::dig;
+use signpost_testing::{DataDir, Ports, Scrape, Server, dig, eventually};
 
 const ZONE: &str = "$TTL 60\n@ SOA ns h 1 2 3 4 5\n@ NS ns\nns A 192.0.2.53\n* A 192.0.2.1\n* A 192.0.2.2\n";
 

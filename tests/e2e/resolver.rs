@@ -3,21 +3,13 @@
 //! The test makes a network namespace of its own, where every loopback address has a port 53: the parent zone is served
 //! on one address, the shards on another, and the resolver on a third knows only the parent's.
 
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
 
 use crate::platform::apply_example;
-use crate::server::{DataDir, Ports, Server, eventually, program};
-use crate::tools::{Kubectl, inside_namespace, try_dig};
-
-/// A child that is killed when the test ends.
-pub struct Daemon(pub Child);
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
+use signpost_testing::namespace::inside_namespace;
+use signpost_testing::peers::unbound;
+use signpost_testing::program::ok;
+use signpost_testing::{DataDir, Kubectl, Ports, Server, eventually, try_dig};
 
 #[test]
 fn unbound_resolves_through_the_delegation() {
@@ -40,13 +32,9 @@ fn unbound_resolves_through_the_delegation() {
 
     // The parent's server has the parent zone alone, as it was exported.
     let exported = DataDir::new();
-    let kubeconfig = data.join("kubeconfig");
-    let export = Command::new(program())
-        .args(["zone", "export", "--kubeconfig", kubeconfig.to_str().expect("UTF-8"), "--out", exported.path()])
-        .args(common)
-        .output()
-        .expect("the program runs");
-    assert!(export.status.success(), "{}", String::from_utf8_lossy(&export.stderr));
+    let kubeconfig = data.file("kubeconfig");
+    let export = ["zone", "export", "--kubeconfig", &kubeconfig, "--out", exported.path()];
+    ok(&[&export[..], &common].concat());
     let parent_zones = DataDir::new();
     std::fs::copy(exported.join("v3.rhcloud.com.zone"), parent_zones.join("v3.rhcloud.com.zone"))
         .expect("was exported");
@@ -56,24 +44,8 @@ fn unbound_resolves_through_the_delegation() {
     assert!(referral.answer.is_empty() && !referral.flags.contains(&"aa".to_owned()), "{referral:?}");
     assert!(referral.additional.iter().any(|record| record.data == "127.0.0.3"), "glue: {referral:?}");
 
-    let configuration = data.join("unbound.conf");
-    std::fs::write(
-        &configuration,
-        "server:\n  interface: 127.0.0.4\n  port: 53\n  username: \"\"\n  chroot: \"\"\n  directory: \"/\"\n  pidfile: \"\"\n\
-         \x20 use-syslog: no\n  do-daemonize: no\n  do-not-query-localhost: no\n  module-config: \"iterator\"\n\
-         \x20 access-control: 127.0.0.0/8 allow\n  local-zone: \"test.\" nodefault\n\
-         stub-zone:\n  name: \"v3.rhcloud.com\"\n  stub-addr: 127.0.0.2\nremote-control:\n  control-enable: no\n",
-    )
-    .expect("the data directory can be written");
-    let unbound = Command::new("unbound")
-        .arg("-c")
-        .arg(&configuration)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn();
-    let _unbound = Daemon(unbound.expect("unbound is installed: the test command of the README installs it"));
     let resolver = "127.0.0.4:53".parse().expect("an address");
+    let _unbound = unbound(resolver, Path::new(data.path()), &[("v3.rhcloud.com", parent_ports.dns)]);
 
     for promise in &scheduled {
         for name in [&promise.system, &promise.alias] {

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crate::server::{DataDir, Ports, Server, eventually};
-use crate::tools::Kubectl;
+use signpost_testing::dns::{RecordType, query};
+use signpost_testing::{DataDir, Kubectl, Ports, Server, eventually, try_dig};
 
 const DOMAIN: [&str; 2] = ["--domain", "v3.rhcloud.com"];
 const OBJECTS: &str = "apiVersion: signpost.dev/v1alpha1\nkind: Router\nmetadata: {name: shard1}\n\
@@ -24,7 +24,7 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// How many right answers end the look at a start.
 const ANSWERS: usize = 200;
 
-/// Asks for all of [`NAMES`] all the time, whether or not anybody answers.
+/// Asks for the address of each of [`NAMES`] (the ID is its number) all the time, whether or not anybody answers.
 struct Client {
     right: Arc<AtomicUsize>,
     wrong: Arc<Mutex<BTreeMap<String, usize>>>,
@@ -47,7 +47,9 @@ impl Client {
                 if stop.load(Ordering::Relaxed) {
                     return;
                 }
-                socket.send_to(&query(number % NAMES.len()), server).expect("loopback takes it");
+                let at = number % NAMES.len();
+                let question = query(u16::try_from(at).expect("a few"), NAMES[at], RecordType::A);
+                socket.send_to(&question, server).expect("loopback takes it");
                 while let Ok((length, _)) = socket.recv_from(&mut answer) {
                     // Answers keep the ID, and their number of records is that of the answer section.
                     let (rcode, records) = (answer[3] & 15, answer[7]);
@@ -81,17 +83,6 @@ impl Drop for Client {
     }
 }
 
-/// A question for an address of one of [`NAMES`], whose number is its ID.
-fn query(number: usize) -> Vec<u8> {
-    let mut query = vec![0, u8::try_from(number).expect("a few names"), 0, 0, 0, 1, 0, 0, 0, 0, 0, 0];
-    for label in NAMES[number].split('.') {
-        query.push(u8::try_from(label.len()).expect("a label"));
-        query.extend(label.as_bytes());
-    }
-    query.extend([0, 0, 1, 0, 1]);
-    query
-}
-
 #[test]
 fn every_answer_of_a_name_server_that_restarts_is_right() {
     let (data, state) = (DataDir::new(), DataDir::new());
@@ -111,7 +102,7 @@ fn every_answer_of_a_name_server_that_restarts_is_right() {
     let mut server = Server::start(ports, &arguments);
     // The first start has no last-good state: what it says before it has heard the API does not count.
     eventually("the route's name is served", || {
-        let answer = crate::tools::try_dig(server.dns, NAMES[1], "A", &[])?;
+        let answer = try_dig(server.dns, NAMES[1], "A", &[])?;
         (!answer.answer.is_empty()).then_some(())
     });
     let client = Client::start(server.dns);

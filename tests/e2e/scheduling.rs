@@ -1,19 +1,17 @@
 //! Strategies as an operator meets them: a webhook of one's own, its fallback, a change by SIGHUP, and what
 //! `signpost explain` says of all that.
 
-use std::io::{BufRead as _, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::Command;
 
 use serde_json::Value;
 
-use crate::metrics::Scrape;
-use crate::server::{DataDir, Ports, Server, eventually, program, root};
-use crate::tools::Kubectl;
+use signpost_testing::program::{Ran, run};
+use signpost_testing::{DataDir, Kubectl, Ports, Process, Scrape, Server, eventually, root};
 
-/// The service of `examples/webhook`. Dropping it kills it.
+/// The service of `examples/webhook`.
 struct Placer {
-    child: Child,
+    _process: Process,
     url: String,
 }
 
@@ -24,36 +22,19 @@ impl Placer {
             .arg(root().join("examples/webhook/placer.py"))
             .args(["--listen", "127.0.0.1:0", "--token-file"])
             .arg(token);
-        let mut child = command.stdout(Stdio::piped()).spawn().expect("python3 runs the example");
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().expect("was piped")).read_line(&mut line).expect("it says where it listens");
-        let url = line.trim().strip_prefix("listening on ").unwrap_or_else(|| panic!("it said {line:?}")).to_owned();
-        Placer { child, url }
+        let process = Process::logged(&mut command);
+        let url = process.says("listening on ").replace("listening on ", "");
+        Placer { _process: process, url }
     }
 }
 
-impl Drop for Placer {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn explain(data: &DataDir, arguments: &[&str]) -> Output {
-    let command =
-        Command::new(program()).args(["explain", "route"]).args(arguments).args(["--data-dir", data.path()]).output();
-    command.expect("the program starts")
-}
-
-fn text(octets: &[u8]) -> String {
-    String::from_utf8_lossy(octets).into_owned()
+fn explain(data: &DataDir, arguments: &[&str]) -> Ran {
+    run(&[&["explain", "route"], arguments, &["--data-dir", data.path()]].concat())
 }
 
 /// The explanation; expects success.
 fn told(data: &DataDir, arguments: &[&str]) -> String {
-    let output = explain(data, arguments);
-    assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
-    text(&output.stdout)
+    explain(data, arguments).ok()
 }
 
 /// The explanation as text, with one space between columns: their widths follow from all that stands in them.
@@ -182,12 +163,10 @@ fn a_webhook_chooses_until_it_is_gone_and_another_strategy_after_a_reload() {
         (&["second"], 1, "there is no Route default/second"),
         (&["shop/second", "--output", "xml"], 2, "xml"),
     ] {
-        let output = explain(&data, arguments);
-        assert_eq!(output.status.code(), Some(code), "{arguments:?}");
-        assert!(text(&output.stderr).contains(complaint), "{arguments:?}: {}", text(&output.stderr));
+        let told = explain(&data, arguments).fails(code);
+        assert!(told.contains(complaint), "{arguments:?}: {told}");
     }
     assert!(server.terminate().success());
-    let output = explain(&data, &["shop/second"]);
-    assert_eq!(output.status.code(), Some(1));
-    assert!(text(&output.stderr).contains("cannot be reached: connection refused"), "{}", text(&output.stderr));
+    let told = explain(&data, &["shop/second"]).fails(1);
+    assert!(told.contains("cannot be reached: connection refused"), "{told}");
 }

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use crate::server::{DataDir, PATIENCE, Ports, Server, eventually, free_address, http_get, program, root};
-use crate::tools::dig;
+use signpost_testing::dns::{RecordType, query};
+use signpost_testing::{DataDir, PATIENCE, Ports, Server, dig, eventually, free_address, http_get, program, root};
 
 /// A name of the example's zone files, and its address.
 const NAME: &str = "anything.shard1.v3.rhcloud.com";
@@ -39,9 +39,9 @@ impl Manager {
     /// `signpost serve` with these arguments.
     fn start_as(&self, ports: Ports, arguments: &[&str]) -> Server {
         let mut command = Command::new(program());
-        command.arg("serve").args(arguments).args(ports.arguments()).stdin(Stdio::null()).stdout(Stdio::piped());
+        command.arg("serve").args(arguments).args(ports.arguments());
         command.env("NOTIFY_SOCKET", self.folder.path().join("notify")).env("WATCHDOG_USEC", "400000");
-        Server::spawn_as(ports, command)
+        Server::logged(ports, command)
     }
 
     /// The next message that has a line `line`; those before it are passed over.
@@ -240,18 +240,6 @@ fn sockets() -> (SocketAddr, UdpSocket, TcpListener) {
     (address, udp, tcp)
 }
 
-/// `NAME A`, without EDNS, under this id.
-fn query(id: u16) -> Vec<u8> {
-    let mut query = id.to_be_bytes().to_vec();
-    query.extend([0, 0, 0, 1, 0, 0, 0, 0, 0, 0]);
-    for label in NAME.split('.') {
-        query.push(u8::try_from(label.len()).expect("a label"));
-        query.extend(label.as_bytes());
-    }
-    query.extend([0, 0, 1, 0, 1]);
-    query
-}
-
 #[test]
 fn a_query_between_two_processes_is_answered_by_the_next() {
     let (dns, udp, tcp) = sockets();
@@ -264,14 +252,15 @@ fn a_query_between_two_processes_is_answered_by_the_next() {
     }
     assert!(first.terminate().success());
 
+    let question = query(7, NAME, RecordType::A);
     let client = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     client.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-    client.send_to(&query(7), dns).expect("the socket is open though nobody serves it");
+    client.send_to(&question, dns).expect("the socket is open though nobody serves it");
     let mut second = start_with(ports, &udp, &tcp, &[]);
     let mut answer = [0; 512];
     let (length, from) = client.recv_from(&mut answer).expect("answered by the second process");
     assert_eq!((from, &answer[..2]), (dns, &[0, 7][..]));
-    assert!(length > query(7).len() && answer[3] & 15 == 0, "it waited for the zones: {:?}", &answer[..length]);
+    assert!(length > question.len() && answer[3] & 15 == 0, "it waited for the zones: {:?}", &answer[..length]);
     second.wait_ready();
     assert_eq!(dig(dns, NAME, "A", &[]).status, "NOERROR");
     assert_eq!(dig(dns, NAME, "A", &["+tcp"]).status, "NOERROR");

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use crate::platform::{Promise, apply_example, check_names, promises};
-use crate::server::{DataDir, Ports, Server, eventually};
-use crate::tools::{Kubectl, Record, try_dig};
+use signpost_testing::dig::Record;
+use signpost_testing::{DataDir, Kubectl, Ports, Server, eventually, try_dig};
 
 const DOMAIN: [&str; 2] = ["--domain", "v3.rhcloud.com"];
 const NAME_SERVERS: [&str; 4] =

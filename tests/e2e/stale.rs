@@ -1,25 +1,12 @@
 //! A name server that does not hear of the API any more says so in its answers, if it is told to.
 
-use std::net::SocketAddr;
-use std::process::Command;
-
-use crate::metrics::Scrape;
-use crate::server::{DataDir, Ports, Server, eventually};
-use crate::tools::Kubectl;
+use signpost_testing::dig::printed;
+use signpost_testing::{DataDir, Kubectl, Ports, Scrape, Server, eventually};
 
 const DOMAIN: [&str; 2] = ["--domain", "v3.rhcloud.com"];
 const ROUTER: &str = "apiVersion: signpost.dev/v1alpha1\nkind: Router\nmetadata: {name: shard1}\n\
 spec: {addresses: [{ip: 192.0.2.1}]}\n";
 const ZONE: &str = "$TTL 60\n@ SOA ns h 1 2 3 4 5\n@ NS ns\nns A 192.0.2.53\n* A 192.0.2.1\n";
-
-/// What `dig` prints of one query for an address.
-fn dig(server: SocketAddr, name: &str) -> String {
-    let output = Command::new("dig")
-        .args([&format!("@{}", server.ip()), "-p", &server.port().to_string(), "+norecurse", name, "A"])
-        .output()
-        .expect("dig is installed: the test command of the README installs it");
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
 
 #[test]
 fn answers_are_marked_while_the_api_is_away() {
@@ -34,12 +21,12 @@ fn answers_are_marked_while_the_api_is_away() {
     let kubeconfig = ["--kubeconfig", kubeconfig.to_str().expect("UTF-8")];
     let server = Server::start(Ports::free(), &[&more[..], &kubeconfig, &DOMAIN].concat());
     let is_marked = |name: &str| {
-        let printed = dig(server.dns, name);
-        assert!(printed.contains("192.0.2.1"), "it is answered in any case: {printed}");
-        printed.contains("EDE: 3")
+        let text = printed(server.dns, name, "A", &[]);
+        assert!(text.contains("192.0.2.1"), "it is answered in any case: {text}");
+        text.contains("EDE: 3")
     };
     let (live, file) = ("app.shard1.v3.rhcloud.com", "app.file.example");
-    eventually("the shard is served", || dig(server.dns, live).contains("192.0.2.1").then_some(()));
+    eventually("the shard is served", || printed(server.dns, live, "A", &[]).contains("192.0.2.1").then_some(()));
     assert!(!is_marked(live) && !is_marked(file));
     assert!(api.terminate().success());
     eventually("the answer says that it may be stale", || is_marked(live).then_some(()));

@@ -2,8 +2,7 @@
 
 use serde_json::Value;
 
-use crate::server::{DataDir, Ports, Server, eventually};
-use crate::tools::Kubectl;
+use signpost_testing::{DataDir, Kubectl, Ports, Server, eventually};
 
 const PLATFORM: &str = "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n---\n\
      apiVersion: signpost.dev/v1alpha1\nkind: Router\nmetadata: {name: one}\nspec:\n  ttl: 3600\n  \

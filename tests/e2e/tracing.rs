@@ -10,9 +10,7 @@ use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message as _;
 
-use crate::metrics::Scrape;
-use crate::server::{DataDir, Ports, Server, eventually, free_address};
-use crate::tools::Kubectl;
+use signpost_testing::{DataDir, Kubectl, Ports, Scrape, Server, eventually, free_address};
 
 /// A collector that keeps what it gets: each span with the service and the instance that sent it.
 struct Collector {

@@ -4,9 +4,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::metrics::Scrape;
-use crate::server::{DataDir, Ports, Server, eventually, http_get, program};
-use crate::tools::{Kubectl, dig};
+use signpost_testing::{DataDir, Kubectl, Ports, Scrape, Server, dig, eventually, http_get, program};
 
 const OBJECTS: &str = "\
 apiVersion: v1

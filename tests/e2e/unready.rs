@@ -1,8 +1,7 @@
 //! A name server before it has heard the API: zone files answer, the platform's names do not, and nothing is denied that may
 //! exist. And the serial of the parent zone when it takes the place of its zone file.
 
-use crate::server::{DataDir, Ports, Server, eventually, free_address};
-use crate::tools::try_dig;
+use signpost_testing::{DataDir, Ports, Server, eventually, free_address, try_dig};
 
 const NAME_SERVER: [&str; 4] = ["--domain", "v3.example", "--nameserver", "ns1.v3.example=192.0.2.53"];
 

@@ -2,26 +2,23 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::Stdio;
 
 use serde_json::Value;
 
-use crate::server::{DataDir, Ports, Server, eventually, program};
-use crate::tools::Kubectl;
+use signpost_testing::program::{Ran, run};
+use signpost_testing::{DataDir, Kubectl, Ports, Server, eventually};
 
 const ROUTES: &str = "routes.signpost.dev";
 
 /// `signpost` with the data directory, however it ends.
-fn signpost(data: &DataDir, arguments: &[&str]) -> Output {
-    let output = Command::new(program()).args(arguments).args(["--data-dir", data.path()]).output();
-    output.expect("the program starts")
+fn signpost(data: &DataDir, arguments: &[&str]) -> Ran {
+    run(&[arguments, &["--data-dir", data.path()]].concat())
 }
 
 /// The same; expects success and gives what it printed.
 fn ok(data: &DataDir, arguments: &[&str]) -> String {
-    let output = signpost(data, arguments);
-    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).expect("text")
+    signpost(data, arguments).ok()
 }
 
 /// A kubectl that is the user.
@@ -147,8 +144,8 @@ fn users_come_may_do_what_they_may_and_go() {
             String::from_utf8_lossy(&output.stderr).contains("You must be logged in to the server").then_some(())
         });
     }
-    assert!(!signpost(&data, &["user", "revoke", "tina"]).status.success(), "nobody of that name is there any more");
-    assert!(!signpost(&data, &["user", "add", "system:x", "--role", "admin"]).status.success());
+    assert!(signpost(&data, &["user", "revoke", "tina"]).code != Some(0), "nobody of that name is there any more");
+    assert!(signpost(&data, &["user", "add", "system:x", "--role", "admin"]).code != Some(0));
 
     // The story stands in the audit log, and no secret does.
     let events = eventually("the refusals are in the audit log", || {
@@ -199,9 +196,7 @@ fn anonymous(data: &DataDir) -> PathBuf {
 fn a_data_directory_that_no_server_has_used_is_named() {
     let data = DataDir::new();
     for arguments in [&["user", "list"][..], &["kubeconfig", "--user", "x"]] {
-        let output = signpost(&data, arguments);
-        assert_eq!(output.status.code(), Some(1));
-        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        let told = signpost(&data, arguments).fails(1);
         assert!(told.contains("is no data directory"), "{told}");
     }
 }

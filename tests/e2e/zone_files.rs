@@ -6,8 +6,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use crate::server::{DataDir, Ports, Server, eventually};
-use crate::tools::{Kubectl, try_dig};
+use signpost_testing::{DataDir, Kubectl, Ports, Server, eventually, try_dig};
 
 /// A folder of zone files and a server of it.
 struct Fixture {

@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use hickory_proto::rr::RecordType;
 
-use crate::dns::Asker;
-use crate::platform::until;
-use crate::server::eventually;
 use crate::split::Split;
+use signpost_testing::dns::Asker;
+use signpost_testing::{eventually, until};
 
 /// Waits until the name server tells everybody that it is cut off, and stays ready.
 fn says_so(split: &Split, when: &str) {

@@ -3,9 +3,8 @@
 use std::time::Instant;
 
 use crate::liar::{Liar, Lie};
-use crate::server::eventually;
 use crate::split::Split;
-use crate::telling;
+use signpost_testing::{Scrape, eventually};
 
 /// Lies that keep the name server from knowing what is there, and the reason that it counts.
 const HIDING: [(Lie, &str); 8] = [
@@ -60,7 +59,7 @@ fn and_hides_what_is_there() {
 #[test]
 fn with_an_empty_list() {
     let (mut split, liar) = through_a_liar();
-    let held = |split: &Split| telling::metric(split.dns_ports.admin, "signpost_brake_held_objects", "");
+    let held = |split: &Split| Scrape::of(split.dns_ports.admin).sum("signpost_brake_held_objects", &[]);
     liar.tell(Lie::EmptyLists);
     eventually("the name server does not believe that all is gone", || (held(&split) >= 6.0).then_some(()));
     split.steady("an empty list");

@@ -5,19 +5,18 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use hickory_proto::rr::RecordType;
 use signpost_dns::zone::Serial;
 
-use crate::dns::Asker;
 use crate::model::{Key, Model};
 use crate::observer::Observer;
-use crate::platform::{DOMAIN, Objects, arguments, until};
-use crate::server::{DataDir, Ports, Server, eventually, program};
-use crate::telling;
-use crate::tools::Kubectl;
+use crate::platform::{DOMAIN, Objects, arguments};
+use signpost_testing::dns::Asker;
+use signpost_testing::program::is_ready;
+use signpost_testing::{DataDir, Kubectl, Ports, Scrape, Server, eventually, program, until};
 
 const HOUR: i64 = 3_600;
 const DAY: i64 = 24 * HOUR;
@@ -46,10 +45,9 @@ fn set_clock(file: &Path, offset: &str) {
 fn start(library: &Path, clock: &Path, ports: Ports, store: &Path) -> Server {
     let mut command = Command::new(program());
     command.args(["serve", "--data-dir"]).arg(store).args(arguments(&[])).args(ports.arguments());
-    command.stdin(Stdio::null()).stdout(Stdio::piped());
     command.env("LD_PRELOAD", library).env("FAKETIME_TIMESTAMP_FILE", clock).env("FAKETIME_NO_CACHE", "1");
     command.env("FAKETIME_DONT_FAKE_MONOTONIC", "1").env("DONT_FAKE_MONOTONIC", "1");
-    Server::spawn_as(ports, command)
+    Server::logged(ports, command)
 }
 
 /// The serial of each zone.
@@ -81,7 +79,7 @@ fn forwards_and_back() {
     let mut asker = Asker::new(ports.dns);
     let zones = [DOMAIN.to_owned(), format!("routes.{DOMAIN}"), format!("shard1.{DOMAIN}")];
     let mut before = serials(&mut asker, &zones);
-    let leads = || telling::metric(ports.admin, "signpost_scheduler_leading", "") == 1.0;
+    let leads = || Scrape::of(ports.admin).sum("signpost_scheduler_leading", &[]) == 1.0;
     for (number, days) in [1, -1, 40, -1000, 0].into_iter().enumerate() {
         let when = format!("the clock is {days} days ahead");
         set_clock(&file, &format!("{days:+}d"));
@@ -103,7 +101,7 @@ fn forwards_and_back() {
             ((ahead - days * DAY).abs() < HOUR).then_some(())
         });
         assert!(leads(), "{when}");
-        assert!(telling::is_ready(ports.admin), "{when}");
+        assert!(is_ready(ports.admin), "{when}");
         let report = observer.turn_page();
         report.assert_steady(&when);
         println!("{when}: changes are served after {took:?}; {report}");

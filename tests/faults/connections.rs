@@ -4,9 +4,9 @@ use crate::gate::{Gate, Mode};
 use crate::model::{Key, Model};
 use crate::observer::Observer;
 use crate::platform::{Objects, kubeconfig_to, start};
-use crate::server::{DataDir, Ports, eventually};
 use crate::split::{SILENCE, Split, start_api};
 use crate::telling;
+use signpost_testing::{DataDir, Ports, eventually};
 
 const MODES: [Mode; 5] = [Mode::Reset, Mode::Hang, Mode::HalfClose, Mode::Garbage, Mode::Drip];
 

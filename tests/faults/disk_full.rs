@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use crate::model::{Key, Model, Outcome};
 use crate::observer::Observer;
-use crate::platform::{Objects, alias_of, arguments, spawn, start};
-use crate::server::{DataDir, Ports, Server, eventually, http_get, program};
+use crate::platform::{Objects, alias_of, spawn, start};
 use crate::split::start_api;
-use crate::telling;
+use signpost_testing::program::{is_ready, run};
+use signpost_testing::{DataDir, Ports, Scrape, eventually, http_get};
 
 /// A small disk in memory.
 struct Disk {
@@ -116,7 +116,7 @@ fn of_the_api() {
     for gone in ["r1", "r2"] {
         objects.hold(&mut model, &format!("held-{gone}"));
     }
-    let is_full = || telling::metric(ports.admin, "signpost_store_writable", "") == 0.0;
+    let is_full = || Scrape::of(ports.admin).sum("signpost_store_writable", &[]) == 0.0;
     assert!(!is_full());
 
     disk.fill();
@@ -124,13 +124,10 @@ fn of_the_api() {
     observer.forget(&alias_of("held-r1"));
     eventually("it notices that the disk is full", || says_full(ports, 200));
     refused_but_for_deletions(&objects, &mut model, "r1", "the disk is full");
-    assert!(is_full() && telling::is_ready(ports.admin));
-    let status = Command::new(program())
-        .args(["status", "--kubeconfig"])
-        .arg(data.join("kubeconfig"))
-        .args(["--admin", &format!("http://{}", ports.admin), "--interval", "0"])
-        .output();
-    let status = String::from_utf8(status.expect("the program starts").stdout).expect("text");
+    assert!(is_full() && is_ready(ports.admin));
+    let (kubeconfig, admin) = (data.join("kubeconfig"), format!("http://{}", ports.admin));
+    let kubeconfig = kubeconfig.to_str().expect("UTF-8");
+    let status = run(&["status", "--kubeconfig", kubeconfig, "--admin", &admin, "--interval", "0"]).out;
     assert!(status.contains("the disk is full"), "{status}");
     let told = server.log().lines().filter(|line| line.contains("the disk is full")).count();
     assert_eq!(told, 1, "{}", server.log());
@@ -226,11 +223,7 @@ fn at_a_first_start() {
 #[test]
 fn in_the_middle_of_a_commit() {
     let (data, ports) = (DataDir::new(), Ports::free());
-    let mut command = Command::new(program());
-    command.args(["serve", "--data-dir", data.path()]);
-    command.args(arguments(&[])).args(ports.arguments()).stdin(Stdio::null()).stdout(Stdio::piped());
-    let mut server = Server::spawn_as(ports, command);
-    server.wait_ready();
+    let server = start(ports, &["--data-dir", data.path()]);
     let limit = |octets: &str| {
         let pid = server.id().to_string();
         let status = Command::new("prlimit").args(["--pid", &pid, &format!("--fsize={octets}:unlimited")]).status();
@@ -276,7 +269,7 @@ fn of_a_name_server() {
     objects.found(&mut model, 4);
     let observer = Observer::start(dns_ports.dns);
     observer.watch(objects.check_served(&model, dns_ports.dns, "at first").0);
-    let is_failing = || telling::metric(dns_ports.admin, "signpost_last_good_failing", "") == 1.0;
+    let is_failing = || Scrape::of(dns_ports.admin).sum("signpost_last_good_failing", &[]) == 1.0;
 
     disk.fill();
     let mut number = 0;

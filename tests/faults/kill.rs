@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::model::{Key, Model, Outcome};
 use crate::observer::Observer;
 use crate::platform::{Objects, alias_of, spawn, start};
-use crate::server::{DataDir, Ports, Server, eventually};
+use signpost_testing::{DataDir, Ports, Server, eventually};
 
 /// How many routes there are at most.
 const ROUTES_MAX: u64 = 40;

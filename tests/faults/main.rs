@@ -13,7 +13,6 @@ mod api_lies;
 mod clock;
 mod connections;
 mod disk_full;
-mod dns;
 mod gate;
 mod kill;
 mod liar;
@@ -21,12 +20,6 @@ mod model;
 mod observer;
 mod partition;
 mod platform;
-#[path = "../e2e/server.rs"]
-#[allow(dead_code, reason = "the end-to-end tests use more of it")]
-mod server;
 mod split;
 mod sync;
 mod telling;
-#[path = "../e2e/tools.rs"]
-#[allow(dead_code, reason = "the certificates' test needs kubectl alone")]
-mod tools;

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use hickory_proto::op::ResponseCode;
 use hickory_proto::rr::RecordType;
 
-use crate::dns::Asker;
-use crate::server::eventually;
+use signpost_testing::dns::Asker;
+use signpost_testing::eventually;
 
 /// How long an answer may take before the question counts as unanswered: longer than a busy machine lets a process wait for
 /// its turn, since that is no silence of the name server's.

@@ -11,8 +11,8 @@ use tokio::net::UdpSocket;
 use tokio::runtime::Runtime;
 
 use crate::model::{Key, Model};
-use crate::platform::{Objects, start, until};
-use crate::server::{DataDir, Ports, Server};
+use crate::platform::{Objects, start};
+use signpost_testing::{DataDir, Ports, Server, until};
 
 const ROUTES: usize = 90;
 const ROUTERS: usize = 6;

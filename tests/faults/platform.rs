@@ -5,8 +5,6 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use hickory_proto::op::ResponseCode;
-use hickory_proto::rr::RecordType;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
@@ -17,9 +15,9 @@ use signpost_api::v1alpha1::router::Router;
 use signpost_api::v1alpha1::{SCHEDULER_LEASE, SCHEDULER_LEASE_NAMESPACE};
 use tokio::runtime::Runtime;
 
-use crate::dns::Asker;
 use crate::model::{Key, Model, Outcome, State};
-use crate::server::{PATIENCE, Ports, Server};
+use signpost_testing::dns::{Asker, RecordType, ResponseCode};
+use signpost_testing::{Ports, Server, until};
 
 pub const DOMAIN: &str = "v3.example";
 /// The namespace of all routes here.
@@ -291,16 +289,4 @@ pub fn alias_of(route: &str) -> String {
 
 fn name_of(metadata: &kube::api::ObjectMeta) -> String {
     metadata.name.clone().unwrap_or_default()
-}
-
-/// Tries until it works, and gives up with the last reason.
-pub fn until<T>(what: &str, mut attempt: impl FnMut() -> Result<T, String>) -> T {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        match attempt() {
-            Ok(found) => return found,
-            Err(reason) if Instant::now() > deadline => panic!("never came true: {what}: {reason}"),
-            Err(_) => std::thread::sleep(Duration::from_millis(20)),
-        }
-    }
 }

@@ -8,8 +8,9 @@ use std::time::Duration;
 use crate::model::{Key, Model};
 use crate::observer::{Observer, Report};
 use crate::platform::{NAMESPACE, Objects, alias_of, kubeconfig_to, start};
-use crate::server::{DataDir, Ports, Server};
 use crate::telling;
+use signpost_testing::program::is_ready;
+use signpost_testing::{DataDir, Ports, Scrape, Server};
 
 /// How long the API may say nothing to the processes here (`--api-read-timeout`).
 pub const SILENCE: Duration = Duration::from_secs(3);
@@ -131,7 +132,8 @@ impl Split {
 
     /// How often the name server's mirrors started again for this reason.
     pub fn restarts(&self, reason: &str) -> f64 {
-        telling::restarts(self.dns_ports.admin, "dns", reason)
+        let labels = [("owner", "dns"), ("reason", reason)];
+        Scrape::of(self.dns_ports.admin).sum("signpost_mirror_restarts_total", &labels)
     }
 
     /// How many watches of the name server are open, and how many there are when all is well.
@@ -141,12 +143,12 @@ impl Split {
 
     /// Whether the name server says of itself that it may be stale.
     pub fn is_stale(&self) -> bool {
-        telling::metric(self.dns_ports.admin, "signpost_dns_stale", "") == 1.0
+        Scrape::of(self.dns_ports.admin).sum("signpost_dns_stale", &[]) == 1.0
     }
 
     /// Whether the name server calls itself ready.
     pub fn is_ready(&self) -> bool {
-        telling::is_ready(self.dns_ports.admin)
+        is_ready(self.dns_ports.admin)
     }
 
     /// A live name whose answers are marked when they may be stale.

@@ -4,17 +4,16 @@
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use hickory_proto::rr::RecordType;
 
-use crate::dns::Asker;
 use crate::model::{Key, Model, Outcome};
 use crate::platform::{Objects, alias_of, arguments, start};
-use crate::server::{DataDir, Ports, Server, eventually, program};
 use crate::split::start_api;
-use crate::telling;
+use signpost_testing::dns::Asker;
+use signpost_testing::{DataDir, Ports, Scrape, Server, eventually, program};
 
 /// Fails one `fsync` or `fdatasync` of a file of this name after the file at `FAIL_SYNC` was made.
 const SHIM: &str = r#"
@@ -82,10 +81,7 @@ impl Shim {
         let mut command = Command::new(program());
         command.arg("serve").args(arguments(own)).args(ports.arguments());
         command.env("LD_PRELOAD", self.library()).env("FAIL_SYNC", self.flag()).env("FAIL_SYNC_OF", name);
-        command.stdin(Stdio::null()).stdout(Stdio::piped());
-        let mut server = Server::spawn_as(ports, command);
-        server.wait_ready();
-        server
+        Server::logged(ports, command).ready()
     }
 
     fn flag(&self) -> PathBuf {
@@ -149,7 +145,7 @@ fn of_the_last_known_good_state_is_followed_by_a_new_file() {
         (shim.has_failed() && inode(&file) != before).then_some(())
     });
     eventually("it is stored", || {
-        (telling::metric(dns_ports.admin, "signpost_last_good_failing", "") == 0.0).then_some(())
+        (Scrape::of(dns_ports.admin).sum("signpost_last_good_failing", &[]) == 0.0).then_some(())
     });
     assert!(server.log().contains("failed to sync the last-good state to disk; writing it anew"), "{}", server.log());
     objects.check_served(&model, dns_ports.dns, "after the failure");

@@ -2,8 +2,7 @@
 
 use serde_json::Value;
 
-use crate::server::{DataDir, Ports, Server, eventually, http_get};
-use crate::tools::{Kubectl, dig};
+use signpost_testing::{DataDir, Kubectl, Ports, Scrape, Server, dig, eventually};
 
 const OBJECTS: &str = "apiVersion: signpost.dev/v1alpha1\nkind: Router\nmetadata: {name: shard1}\n\
 spec: {dns: shard1.v3.rhcloud.com, addresses: [{ip: 192.0.2.1}]}\n---\n\
@@ -12,9 +11,7 @@ const DECIDE: &str = r#"{"spec":{"decision":"approve"}}"#;
 
 /// How many holds of Routers wait for a decision, as the name server tells.
 fn undecided(server: &Server) -> u32 {
-    let (_, metrics) = http_get(server.admin, "/metrics").expect("the admin port answers");
-    let line = metrics.lines().find_map(|line| line.strip_prefix("signpost_brake_undecided{kind=\"Router\"} "));
-    line.and_then(|count| count.parse().ok()).unwrap_or_else(|| panic!("{metrics}"))
+    Scrape::of(server.admin).value("signpost_brake_undecided{kind=\"Router\"}") as u32
 }
 
 /// The Brake about Routers that someone holds, when it is another one than `before`.

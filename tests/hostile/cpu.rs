@@ -1,12 +1,12 @@
 //! Attacks on processor time, and on the signals that report a hang.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::server::eventually;
 use crate::support::{Platform, is_long, routes_path};
+use signpost_testing::eventually;
 
 /// The number of finalizers in the attack. Without a bound, one patch of a deleting Route with these takes five seconds.
 const FINALIZERS: usize = 30_000;
@@ -27,7 +27,7 @@ fn a_tenant_cannot_send_more_finalizers_than_are_compared_quickly() {
         assert!(answer.contains("metadata.finalizers: Too many: 30000: must have at most 64 items"), "{answer}");
     };
     let (memory, disk) = (platform.resident_mib(), platform.disk_mib());
-    let began = Instant::now();
+    let cpu = platform.server.cpu();
     refused("POST", &path, &route("new", json!(many)));
     // A Route that is being deleted: each finalizer of a patch is looked for among those that hold it.
     let (status, answer) = attacker.send("POST", &path, Some(&route("held", json!(&many[..64]))));
@@ -37,14 +37,15 @@ fn a_tenant_cannot_send_more_finalizers_than_are_compared_quickly() {
     for _ in 0..20 {
         refused("PATCH", &held, &json!({"metadata": {"finalizers": many}}));
     }
-    // 21 requests of 660 kB; without the bound each of the patches takes seconds by itself.
-    assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
+    // 21 requests of 660 kB; without the bound each of the patches takes seconds of a processor.
+    let cpu = platform.server.cpu() - cpu;
+    assert!(cpu < Duration::from_secs(30), "{cpu:?}");
     let (status, answer) = attacker.send("PATCH", &held, Some(&json!({"metadata": {"finalizers": null}})));
     assert_eq!(status, 200, "it can still be released: {answer}");
     let (memory_after, disk_after) = (platform.resident_mib(), platform.disk_mib());
     assert!(memory_after < memory + 256, "memory grew from {memory} to {memory_after} MiB");
     assert!(disk_after < disk + 512, "the data directory grew from {disk} to {disk_after} MiB");
-    bystander.was_served_within(Duration::from_secs(5));
+    bystander.was_served();
 }
 
 /// Lists whose selector is expensive and takes nothing, lists in YAML, and large patches, many at once: what costs the most for the
@@ -112,5 +113,5 @@ fn expensive_lists_and_patches_hold_up_nobody() {
     assert!(answers.load(Ordering::Relaxed) > 32, "the attack takes place");
     let grown = platform.resident_mib().saturating_sub(memory);
     assert!(grown < 256, "{grown} MiB more");
-    bystander.was_served_within(Duration::from_secs(10));
+    bystander.was_served();
 }

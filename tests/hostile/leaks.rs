@@ -2,17 +2,18 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::process::Command;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use crate::connections::connect_from;
 use crate::names::{admitted, create, dns, route};
-use crate::server::{eventually, free_address, http_get, program};
 use crate::streams::{STRANGER, add_address};
-use crate::support::{Client, Platform, routes_path};
-use crate::tools::inside_namespace;
+use crate::support::{Platform, routes_path};
+use signpost_testing::client::Client;
+use signpost_testing::namespace::inside_namespace;
+use signpost_testing::program::run;
+use signpost_testing::{eventually, free_address, http_get};
 
 /// Is in the names of the victim's namespace, Routes and services, and nowhere else.
 const MARKER: &str = "zzmarker";
@@ -151,15 +152,13 @@ fn explained(platform: &Platform, spy: &Client, name: &str) -> String {
         Some((before, _)) => format!("{before}token: {}\n", spy.token()),
         None => format!("{line}\n"),
     };
-    let path = platform.data.join("spy.kubeconfig");
-    std::fs::write(&path, kubeconfig.lines().map(with_token).collect::<String>()).expect("written");
+    let path = platform.data.write("spy.kubeconfig", kubeconfig.lines().map(with_token).collect::<String>());
     let mut all = String::new();
     for more in [&[][..], &["--output", "json"], &["--why-not", "shard1"]] {
-        let mut command = Command::new(program());
-        command.args(["explain", "route", &format!("spy/{name}"), "--kubeconfig"]).arg(&path).args(more);
-        let output = command.args(["--domain", "v3.rhcloud.com"]).output().expect("the program starts");
-        all += &String::from_utf8_lossy(&output.stdout);
-        all += &String::from_utf8_lossy(&output.stderr);
+        let route = format!("spy/{name}");
+        let own = ["explain", "route", &route, "--kubeconfig", &path, "--domain", "v3.rhcloud.com"];
+        let ran = run(&[&own, more].concat());
+        all += &(ran.out + &ran.err);
     }
     assert!(all.contains("spy/"), "{all}");
     all
@@ -371,16 +370,11 @@ fn names_that_clients_ask_for_are_not_for_everyone() {
         assert_eq!(status, expected, "{client:?} {header}: {answer}");
     }
     // The command tells what is needed, and sends no token over plain HTTP to another machine.
-    let file = platform.data.join("token");
-    std::fs::write(&file, &token).expect("written");
+    let file = platform.data.write("token", &token);
     let command = |admin: &str, with_token: bool| {
-        let mut command = Command::new(program());
-        command.args(["zone", "unbound", "--admin", admin]);
-        if with_token {
-            command.arg("--token-file").arg(&file);
-        }
-        let output = command.output().expect("the program starts");
-        (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
+        let token: &[&str] = if with_token { &["--token-file", &file] } else { &[] };
+        let ran = run(&[&["zone", "unbound", "--admin", admin], token].concat());
+        (ran.code == Some(0), ran.err)
     };
     let local = format!("http://{}", platform.ports.admin);
     assert!(command(&local, false).0 && command(&local, true).0);

@@ -16,10 +16,3 @@ mod rebinding;
 mod roles;
 mod streams;
 mod support;
-
-#[path = "../e2e/server.rs"]
-#[allow(dead_code, reason = "shared with the end-to-end tests, which use other parts")]
-mod server;
-#[path = "../e2e/tools.rs"]
-#[allow(dead_code, reason = "shared with the end-to-end tests, which use other parts")]
-mod tools;

@@ -2,8 +2,9 @@
 
 use serde_json::{Value, json};
 
-use crate::server::eventually;
-use crate::support::{Client, Platform, routes_path};
+use crate::support::{Platform, routes_path};
+use signpost_testing::client::Client;
+use signpost_testing::eventually;
 
 /// A Route.
 pub fn route(name: &str, spec: Value) -> Value {

@@ -1,18 +1,16 @@
 //! Web pages whose name leads to the admin endpoint (DNS rebinding): a browser would let them read what it answers.
 
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 
-use crate::server::{DataDir, Ports, Server, eventually, root};
 use crate::streams::{Attacker, RUNTIME};
+use signpost_testing::client::trusting;
+use signpost_testing::net::exchange;
+use signpost_testing::{DataDir, Ports, Server, eventually, root};
 
-/// Status line and the rest of the response to these header lines.
-fn exchange(server: SocketAddr, head: &str) -> (u16, String) {
-    let mut stream = TcpStream::connect(server).expect("connects");
-    write!(stream, "{head}\r\nConnection: close\r\n\r\n").expect("writes");
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).expect("reads");
-    (answer.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status"), answer)
+/// Status and the rest of the response to these header lines.
+fn get(server: SocketAddr, head: &str) -> (u16, String) {
+    let answer = exchange(server, head, "").expect("the server responds");
+    (answer.status, answer.head + "\r\n" + &answer.body)
 }
 
 const PATHS: &[&str] =
@@ -34,7 +32,7 @@ fn the_admin_endpoint_answers_to_its_own_names() {
             (format!("GET http://rebound.example{path} HTTP/1.1\r\nHost: localhost"), false),
             (format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nHost: rebound.example"), false),
         ] {
-            let (status, answer) = exchange(server.admin, &head);
+            let (status, answer) = get(server.admin, &head);
             assert_eq!(status == 421, !accepted, "{head}: {answer}");
             if !accepted {
                 assert!(answer.contains("\"rebound.example") || answer.contains(".rebound.example\""), "{answer}");
@@ -42,18 +40,18 @@ fn the_admin_endpoint_answers_to_its_own_names() {
             }
         }
     }
-    assert_eq!(exchange(server.admin, "GET /metrics HTTP/1.1\r\nX: y").0, 400, "HTTP/1.1 needs a Host");
-    assert_eq!(exchange(server.admin, "GET /metrics HTTP/1.0\r\nX: y").0, 200);
+    assert_eq!(get(server.admin, "GET /metrics HTTP/1.1\r\nX: y").0, 400, "HTTP/1.1 needs a Host");
+    assert_eq!(get(server.admin, "GET /metrics HTTP/1.0\r\nX: y").0, 200);
     // Probes come by names of the orchestrator's, and hold no secrets.
     for path in ["/livez", "/readyz"] {
-        assert_eq!(exchange(server.admin, &format!("GET {path} HTTP/1.1\r\nHost: rebound.example")).0, 200);
+        assert_eq!(get(server.admin, &format!("GET {path} HTTP/1.1\r\nHost: rebound.example")).0, 200);
     }
     for (authority, status) in [("localhost", 200), ("rebound.example", 421)] {
         let attacker = Attacker::connect([127, 0, 0, 1], server.admin, 1 << 20).expect("connects");
         let answered = RUNTIME.block_on(attacker.get(&format!("http://{authority}/metrics"), None));
         assert_eq!(answered.expect("is answered").status(), status, "{authority}");
     }
-    let (_, page) = exchange(server.admin, "GET /metrics HTTP/1.1\r\nHost: localhost");
+    let (_, page) = get(server.admin, "GET /metrics HTTP/1.1\r\nHost: localhost");
     let refused = page.lines().find_map(|line| line.strip_prefix("signpost_admin_hosts_refused_total "));
     assert_eq!(refused, Some((4 * PATHS.len() + 1).to_string().as_str()), "{page}");
 }
@@ -72,15 +70,14 @@ fn names_in_the_certificate_are_its_own() {
     let flags: Vec<&str> = flags.flat_map(|(flag, path)| [flag, path.to_str().expect("UTF-8")]).collect();
     let zones = ["--roles", "dns,admin", "--zones", zones.to_str().expect("UTF-8")];
     let server = Server::spawn(Ports::free(), &[&zones[..], &flags].concat());
-    let tls = signpost_runtime::trust::only(certificate.pem().as_bytes()).expect("a certificate");
-    let http = reqwest::Client::builder().tls_backend_preconfigured(tls).no_proxy().build().expect("a client");
-    let get = |host: &str| {
+    let http = trusting(&certificate.pem()).build().expect("a client");
+    let status = |host: &str| {
         let request = http.get(format!("https://{}/metrics", server.admin)).header("host", host);
         RUNTIME.block_on(async { Some(request.send().await.ok()?.status().as_u16()) })
     };
-    eventually("it answers", || get("ops.example.com").filter(|status| *status == 200));
-    assert_eq!(get("a.wild.example"), Some(200));
+    eventually("it answers", || status("ops.example.com").filter(|status| *status == 200));
+    assert_eq!(status("a.wild.example"), Some(200));
     for other in ["rebound.example", "a.b.wild.example", "wild.example"] {
-        assert_eq!(get(other), Some(421), "{other}");
+        assert_eq!(status(other), Some(421), "{other}");
     }
 }

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use crate::server::eventually;
-use crate::support::{Client, Platform};
-use crate::tools::Kubectl;
+use crate::support::Platform;
+use signpost_testing::client::Client;
+use signpost_testing::{Kubectl, eventually};
 
 const READ: &[&str] = &["get", "list", "watch"];
 const WRITE: &[&str] = &["create", "update", "patch", "delete"];

@@ -6,9 +6,6 @@
 //! on the `PATH` is taken. Where there is none, the tests say so and pass: the same requests are kept as recordings in
 //! `tests/api_server/recorded`, which need no client.
 
-#[path = "../e2e/server.rs"]
-#[allow(dead_code, reason = "the end-to-end tests use more of it")]
-mod server;
 mod transcript;
 
 use std::io::Write;
@@ -19,8 +16,8 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use crate::server::{DataDir, Ports, Server};
 use crate::transcript::{Act, Step, Transcript};
+use signpost_testing::{DataDir, Ports, Server};
 
 /// How long a command may take, and how long one that is repeated may go on being wrong.
 const PATIENCE: Duration = Duration::from_secs(60);

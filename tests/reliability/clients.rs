@@ -9,24 +9,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use signpost_testing::dns::{RecordType, query};
 use socket2::{Domain, Socket, Type};
 
 /// Connections from one address; fewer than the default bound of one client.
 const OF_ONE_ADDRESS: usize = 200;
-
-/// A query without EDNS.
-pub fn query(id: u16, name: &str, rtype: u16) -> Vec<u8> {
-    let mut message = id.to_be_bytes().to_vec();
-    message.extend_from_slice(&[0, 0, 0, 1, 0, 0, 0, 0, 0, 0]);
-    for label in name.split('.') {
-        message.push(label.len() as u8);
-        message.extend_from_slice(label.as_bytes());
-    }
-    message.extend_from_slice(&[0]);
-    message.extend_from_slice(&rtype.to_be_bytes());
-    message.extend_from_slice(&[0, 1]);
-    message
-}
 
 fn framed(message: &[u8]) -> Vec<u8> {
     [&(message.len() as u16).to_be_bytes(), message].concat()
@@ -56,7 +43,7 @@ impl Crowd {
 
     /// Asks once on each and reads the answer; how many had none in time.
     pub fn ask_each(&mut self, patience: Duration) -> usize {
-        let query = query(7, "app.shard.example", 1);
+        let query = query(7, "app.shard.example", RecordType::A);
         let unanswered = self.0.iter_mut().filter_map(|stream| {
             stream.set_nonblocking(false).ok()?;
             stream.set_read_timeout(Some(patience)).ok()?;
@@ -74,7 +61,7 @@ impl Crowd {
 
     /// Asks on each for as many large answers as the kernel takes queries, and reads nothing.
     pub fn ask_without_reading(&mut self) {
-        let queries = framed(&query(7, "large.shard.example", 16)).repeat(500);
+        let queries = framed(&query(7, "large.shard.example", RecordType::TXT)).repeat(500);
         for stream in &mut self.0 {
             // What is not taken any more is not needed.
             let _ = stream.write(&queries);
@@ -83,7 +70,7 @@ impl Crowd {
 
     /// Writes the octet at `at` of a query on each.
     pub fn write_one_octet(&mut self, at: usize) {
-        let query = framed(&query(7, "some.name.that.is.long.enough.shard.example", 1));
+        let query = framed(&query(7, "some.name.that.is.long.enough.shard.example", RecordType::A));
         for stream in &mut self.0 {
             let _ = stream.write(&query[at..=at]);
         }
@@ -163,13 +150,13 @@ fn garbage(chance: &mut u64) -> Vec<u8> {
         0 => any(length),
         1 => [&any(2)[..], &[0, 0, 255, 255, 255, 255, 255, 255, 255, 255], &any(length)].concat(),
         2 => {
-            let mut response = query(1, "app.shard.example", 1);
+            let mut response = query(1, "app.shard.example", RecordType::A);
             response[2] = 0x84;
             response
         }
         3 => [&any(2)[..], b"\0\0\0\x01\0\0\0\0\0\0\xc0\x0c\0\x01\0\x01"].concat(),
         4 => {
-            let mut message = query(1, "app.shard.example", 1);
+            let mut message = query(1, "app.shard.example", RecordType::A);
             message[11] = 1;
             message.extend_from_slice(b"\0\0\x29\x04\xd0\0\0\0\0\0\x05\0\x0a\xff\xff\0");
             message

@@ -8,15 +8,15 @@ mod clients;
 mod probe;
 mod program;
 
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use clients::{Crowd, Flood};
-use program::{PATIENCE, Program};
+use program::Program;
+use signpost_testing::{PATIENCE, wait_for};
 
 fn start(flags: &[&str]) -> Program {
     signpost_dns::sys::files::raise_open_files_max().unwrap();
-    Program::start(Path::new(env!("CARGO_BIN_EXE_signpost")), flags)
+    Program::start(flags)
 }
 
 /// Asks `count` questions over UDP, a lost one again: loopback drops where buffers are full.
@@ -26,14 +26,6 @@ fn udp_answers_flow(program: &Program, count: usize) {
     while answered < count {
         answered += probe::ask(program.dns, count - answered, PATIENCE, 1).answered;
         assert!(Instant::now() < deadline, "{answered} of {count} answers only");
-    }
-}
-
-fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !holds() {
-        assert!(Instant::now() < deadline, "never came true: {what}");
-        std::thread::sleep(Duration::from_millis(50));
     }
 }
 
@@ -59,7 +51,7 @@ fn idle_connections_cost_little() {
 fn idle_connections_are_closed_in_time() {
     let program = start(&["--tcp-idle-timeout", "2s"]);
     let crowd = Crowd::open(program.dns, 600, None);
-    eventually("all idle connections are closed", || crowd.closed() == 600);
+    wait_for("all idle connections are closed", || crowd.closed() == 600);
     udp_answers_flow(&program, 50);
 }
 
@@ -76,7 +68,7 @@ fn connections_are_capped_in_total_and_by_client() {
     assert_eq!(more.ask_each(PATIENCE), 10, "220 at most in total");
     udp_answers_flow(&program, 50);
     drop((crowd, more));
-    eventually("closed connections make room", || Crowd::open(program.dns, 1, None).ask_each(PATIENCE) == 0);
+    wait_for("closed connections make room", || Crowd::open(program.dns, 1, None).ask_each(PATIENCE) == 0);
 }
 
 #[test]
@@ -92,7 +84,7 @@ fn clients_that_never_read_are_let_go_and_hold_little() {
     // Each may hold its unsent answers, one message beyond them, and a read.
     assert!(growth < 100 * 512, "100 clients that never read took {growth} KiB");
     // From their side nothing is to be seen of it: they do not read.
-    eventually("clients that never read are let go", || program.files() <= files);
+    wait_for("clients that never read are let go", || program.files() <= files);
 }
 
 #[test]
@@ -106,7 +98,7 @@ fn clients_that_write_an_octet_at_a_time_are_let_go() {
     }
     let growth = growth_kib(&program, before);
     assert!(growth < 300 * 64, "300 slow writers took {growth} KiB");
-    eventually("slow writers are let go", || crowd.closed() == 300);
+    wait_for("slow writers are let go", || crowd.closed() == 300);
     // Someone at their pace who comes through in time is answered.
     assert_eq!(Crowd::open(program.dns, 3, None).ask_each(PATIENCE), 0);
 }
@@ -118,12 +110,12 @@ fn a_flood_of_garbage_hinders_no_one() {
     let before = program.resident_kib();
     let flood = Flood::start(program.dns, 50, Duration::from_millis(2));
     udp_answers_flow(&program, 500);
-    eventually("20,000 datagrams of garbage", || flood.sent() > 20_000);
+    wait_for("20,000 datagrams of garbage", || flood.sent() > 20_000);
     udp_answers_flow(&program, 200);
     drop(flood);
     let growth = growth_kib(&program, before);
     assert!(growth < 16 * 1024, "garbage took {growth} KiB");
-    assert!(program.is_running());
+    assert!(program.server.is_running());
 }
 
 /// The soft limit that most systems start a process with is for programs that use `select`.

@@ -3,7 +3,7 @@
 use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
-use super::clients::query;
+use signpost_testing::dns::{RecordType, query};
 
 /// After this long without an answer a query is lost.
 const LOST_AFTER: Duration = Duration::from_secs(1);
@@ -46,7 +46,7 @@ pub fn ask(server: SocketAddr, count: usize, longest: Duration, window: usize) -
         let sent = Instant::now();
         let first = id;
         for _ in 0..window {
-            socket.send(&query(id, &format!("app{id}.shard.example"), 1)).expect("loopback");
+            socket.send(&query(id, &format!("app{id}.shard.example"), RecordType::A)).expect("loopback");
             id = id.wrapping_add(1);
         }
         report.asked += window;

@@ -1,17 +1,20 @@
-//! One question over UDP, and what kind of answer came.
+//! One question over UDP, and the kind of answer.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
-use hickory_proto::op::{Message, MessageType, OpCode, Query, ResponseCode};
-use hickory_proto::rr::{Name, RData, RecordType};
+use hickory_proto::op::{Message, MessageType, OpCode, Query};
+use hickory_proto::rr::{Name, RData};
+
+pub use hickory_proto::op::ResponseCode;
+pub use hickory_proto::rr::RecordType;
 
 /// The option of extended errors, and the one that says that an answer may be stale (RFC 8914 §4.4).
 const EXTENDED_ERROR: u16 = 15;
 const STALE_ANSWER: [u8; 2] = [0, 3];
 
-/// What a name server said.
+/// The answer of a name server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
     /// The response code.
@@ -26,13 +29,28 @@ pub struct Answer {
     pub stale: bool,
 }
 
-/// Asks one name server.
+/// Returns a query without EDNS.
+pub fn query(id: u16, name: &str, rtype: RecordType) -> Vec<u8> {
+    let mut message = id.to_be_bytes().to_vec();
+    message.extend([0, 0, 0, 1, 0, 0, 0, 0, 0, 0]);
+    for label in name.split('.') {
+        message.push(u8::try_from(label.len()).expect("a label has at most 63 octets"));
+        message.extend(label.as_bytes());
+    }
+    message.push(0);
+    message.extend(u16::from(rtype).to_be_bytes());
+    message.extend([0, 1]);
+    message
+}
+
+/// A client of one name server.
 pub struct Asker {
     socket: UdpSocket,
     id: u16,
 }
 
 impl Asker {
+    /// Asks `server`.
     pub fn new(server: SocketAddr) -> Asker {
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("loopback has a free port");
         // So that the system tells when nobody listens there.

@@ -1,0 +1,47 @@
+//! Directories.
+
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
+
+/// The root of the repository.
+pub fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("this crate is two directories below the root")
+}
+
+/// A temporary directory. Dropping it removes it.
+pub struct DataDir(TempDir);
+
+impl Default for DataDir {
+    fn default() -> DataDir {
+        DataDir::new()
+    }
+}
+
+impl DataDir {
+    /// Creates an empty one.
+    pub fn new() -> DataDir {
+        DataDir(TempDir::new().expect("a temporary directory can be made"))
+    }
+
+    /// Its path.
+    pub fn path(&self) -> &str {
+        self.0.path().to_str().expect("temporary paths are UTF-8")
+    }
+
+    /// The path of a file in it.
+    pub fn join(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// The path of a file in it, as text for a command line.
+    pub fn file(&self, name: &str) -> String {
+        format!("{}/{name}", self.path())
+    }
+
+    /// Writes a file in it, and returns its path.
+    pub fn write(&self, name: &str, contents: impl AsRef<[u8]>) -> String {
+        std::fs::write(self.join(name), contents).expect("a temporary directory is writable");
+        self.file(name)
+    }
+}

@@ -1,0 +1,32 @@
+//! What tests and benches share: the real program as a child process, waiting, ports, clients and peers.
+//!
+//! Helpers panic when something fails that has to work, as a test does. A test asserts only what it is about.
+
+pub mod wait;
+
+pub mod net;
+
+pub mod process;
+
+pub mod program;
+
+pub mod client;
+pub mod dig;
+pub mod dns;
+pub mod kubectl;
+pub mod scrape;
+
+pub mod namespace;
+pub mod peers;
+
+mod files;
+
+// The names that nearly every test needs.
+pub use dig::{dig, try_dig};
+pub use files::{DataDir, root};
+pub use kubectl::Kubectl;
+pub use net::{free_address, http_get};
+pub use process::Process;
+pub use program::{Ports, Server, program};
+pub use scrape::Scrape;
+pub use wait::{PATIENCE, eventually, until, wait_for};

@@ -1,0 +1,23 @@
+//! Network namespaces.
+
+use std::process::Command;
+
+/// The variable of the process that runs inside the namespace.
+const INSIDE: &str = "E2E_INSIDE_NAMESPACE";
+
+/// Runs the named test of this program again inside a network namespace with its loopback up; returns true there, and false
+/// outside once that run has passed.
+pub fn inside_namespace(test: &str) -> bool {
+    if std::env::var_os(INSIDE).is_some() {
+        let up = Command::new("ip").args(["link", "set", "lo", "up"]).status().expect("iproute2 is installed");
+        assert!(up.success());
+        return true;
+    }
+    let program = std::env::current_exe().expect("a test knows its own path");
+    let mut command = Command::new("unshare");
+    command.args(["--map-root-user", "--net", "--"]).arg(program);
+    let status =
+        command.args(["--exact", test, "--nocapture"]).env(INSIDE, "1").status().expect("util-linux is installed");
+    assert!(status.success(), "{test} failed inside its network namespace");
+    false
+}

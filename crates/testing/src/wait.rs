@@ -1,0 +1,33 @@
+//! Waiting until something is true.
+
+use std::time::{Duration, Instant};
+
+/// The time limit of every wait. A debug build on a busy two-core machine needs more than a minute to compact a large store.
+pub const PATIENCE: Duration = Duration::from_secs(300);
+/// The pause between two attempts.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Tries until `attempt` succeeds, and panics with the last reason when it never does.
+#[track_caller]
+pub fn until<T, E: std::fmt::Display>(what: &str, mut attempt: impl FnMut() -> Result<T, E>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match attempt() {
+            Ok(found) => return found,
+            Err(reason) if Instant::now() > deadline => panic!("never came true: {what}: {reason}"),
+            Err(_) => std::thread::sleep(PAUSE),
+        }
+    }
+}
+
+/// Tries until `probe` returns something.
+#[track_caller]
+pub fn eventually<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
+    until(what, || probe().ok_or("nothing found"))
+}
+
+/// Waits until `holds` returns true.
+#[track_caller]
+pub fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
+    eventually(what, || holds().then_some(()));
+}
