@@ -20,10 +20,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use layers::{Layer, LayerError, Source};
+use signpost_api::kinds::quotas::Limits;
 use signpost_api::names::LabelRules;
 use signpost_apiserver::audit;
 use signpost_apiserver::auth::jwt::IssuerSettings;
-use signpost_apiserver::limits::Limits;
 use signpost_control::scheduler::chooser::Chooser;
 use signpost_control::scheduler::strategy::StrategyName;
 use signpost_control::scheduler::webhook;

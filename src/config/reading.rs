@@ -13,9 +13,10 @@ use super::value::{
 use super::{
     AdminTls, Error, Errors, Http, QueryLog, Role, Settings, Strategy, Tcp, Tracing, Verify, Webhook, jwt, strategy,
 };
+use signpost_api::kinds::quotas::Limits;
 use signpost_api::names::{LabelRules, RESERVED_LABELS};
 use signpost_apiserver::audit;
-use signpost_apiserver::limits::{Amount, CLUSTER_OBJECT_BYTES, Limits};
+use signpost_apiserver::limits::{Amount, CLUSTER_OBJECT_BYTES};
 use signpost_control::controller::live::proofs::SERVERS_MAX;
 use signpost_dns::nameserver::prefix::PrefixError;
 use signpost_dns::nameserver::rrl::RateLimit;

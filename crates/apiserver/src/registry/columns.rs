@@ -82,7 +82,6 @@ impl Columns {
     }
 
     /// The cell of an object under a heading.
-    #[cfg(test)]
     pub fn cell_of(&self, name: &str, object: &serde_json::Value, now: i64) -> serde_json::Value {
         let place = self.columns.iter().position(|column| column.name == name).expect("a column");
         let json = object.to_string();

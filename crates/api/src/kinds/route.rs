@@ -1,55 +1,35 @@
 //! Route: the wish for a name. Users write its spec; of its status, phase and names come from a RouteBinding alone.
 
 use std::collections::BTreeSet;
+use std::sync::{Arc, LazyLock};
 
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::columns::{self, AGE, Cell, Column, Columns};
-use super::selectable::Selectable;
-use super::{Context, Effect, Kind, Operation, Reader, Rules, SideWrite, crd, field};
-use crate::auth::rules::{self, Access};
-use crate::error::{ApiError, Cause};
-use crate::schema::Schema;
-use crate::skim::Json;
-use signpost_api::names::{self, HostError, takes_names_of};
-use signpost_api::v1alpha1::route::{
-    ADMITTED, HOST_POINTS_HERE, MOVE_ANNOTATION, RESOLVABLE, ROUTER_GONE, Route, SCHEDULED,
+use crate::access;
+use crate::kinds::PlatformConfig;
+use crate::names::{self, HostError, takes_names_of};
+use crate::v1alpha1::GROUP;
+use crate::v1alpha1::route::{ADMITTED, HOST_POINTS_HERE, MOVE_ANNOTATION, RESOLVABLE, ROUTER_GONE, Route, SCHEDULED};
+use signpost_apiserver::auth::rules::Access;
+use signpost_apiserver::error::{ApiError, Cause};
+use signpost_apiserver::registry::columns::{self, AGE, Cell, Column};
+use signpost_apiserver::registry::{
+    Context, HookReads, Hooks, Kind, Operation, Reader, RelatedWrite, SideEffect, field,
 };
-use signpost_api::v1alpha1::{CATEGORY, GROUP, VERSION};
+use signpost_apiserver::skim::Json;
 
 /// The members of `status` that only a RouteBinding sets.
 pub(super) const BOUND_FIELDS: [&str; 6] = ["phase", "dns", "router", "canonicalName", "names", "trails"];
-/// What a refused status says.
-const STATUS_REASON: &str = "only a RouteBinding sets it; leave status out of the object";
 
-pub(super) fn kind() -> Kind {
-    Kind {
-        group: GROUP,
-        version: VERSION,
-        kind: "Route",
-        plural: "routes",
-        singular: "route",
-        short_names: &["rt"],
-        categories: &[CATEGORY],
-        namespaced: true,
-        has_status: true,
-        key_prefix: "/signpost.dev/routes/",
-        schema: Schema::new(crd::schema_of::<Route>()),
-        columns: Columns::new(COLUMNS),
-        selectable_fields: Selectable::new(&[
-            "spec.host",
-            "spec.subdomain",
-            "status.phase",
-            "status.router",
-            "status.dns",
-        ]),
-        time_to_live: None,
-        view: None,
-        rules: &Routes,
-    }
-}
+/// The kind.
+pub static ROUTE: LazyLock<Kind> = LazyLock::new(|| {
+    Kind::of::<Route>()
+        .with_columns(COLUMNS)
+        .selectable_by(&["spec.host", "spec.subdomain", "status.phase", "status.router", "status.dns"])
+        .read_by_hooks(HookReads::Whole)
+});
 
 const COLUMNS: &[Column] = &[
     Column {
@@ -150,9 +130,9 @@ fn is_refused(conditions: Json<'_>) -> bool {
     columns::condition(conditions, ADMITTED, "status").is("False")
 }
 
-struct Routes;
+pub(super) struct Routes(pub(super) Arc<PlatformConfig>);
 
-impl Rules for Routes {
+impl Hooks for Routes {
     fn prepare_create(&self, _context: &Context<'_>, object: &mut Value) {
         object["status"] = json!({"phase": "new"});
     }
@@ -167,8 +147,8 @@ impl Rules for Routes {
 
     fn validate_create(&self, context: &Context<'_>, object: &Value) -> Vec<Cause> {
         let spec = &object["spec"];
-        let mut causes: Vec<Cause> = wished_host_fault(context, object).into_iter().collect();
-        causes.extend(subdomain_fault(context, &spec["subdomain"]));
+        let mut causes: Vec<Cause> = wished_host_fault(&self.0, context, object).into_iter().collect();
+        causes.extend(subdomain_fault(&self.0, &spec["subdomain"]));
         causes.extend(faults(spec));
         causes
     }
@@ -181,29 +161,24 @@ impl Rules for Routes {
                 causes.extend(host_change_fault(old, after));
             }
         } else if wishes_another_name(old, new) {
-            causes.extend(wished_host_fault(context, new));
+            causes.extend(wished_host_fault(&self.0, context, new));
         }
         if text(&before["subdomain"]) != text(&after["subdomain"]) {
             causes.extend(match is_scheduled(old) {
                 true => Some(field::invalid("spec.subdomain", &after["subdomain"], IMMUTABLE)),
-                false => subdomain_fault(context, &after["subdomain"]),
+                false => subdomain_fault(&self.0, &after["subdomain"]),
             });
         }
         causes.extend(faults(after));
         causes
     }
 
-    fn validate_sent_status(&self, old: Option<&Value>, sent: &Value) -> Vec<Cause> {
-        let empty = sent.is_null() || sent.as_object().is_some_and(serde_json::Map::is_empty);
-        let stored = old.and_then(|old| old.get("status"));
-        if empty || stored == Some(sent) {
-            return Vec::new();
-        }
-        let what = match old {
-            None => STATUS_REASON.to_owned(),
-            Some(_) => format!("{STATUS_REASON}, or send back the stored one unchanged"),
-        };
-        vec![field::forbidden("status", &what)]
+    fn status_writer(&self) -> Option<&'static str> {
+        Some("a RouteBinding")
+    }
+
+    fn trace_attributes(&self) -> Option<[&'static str; 2]> {
+        Some(["signpost.route", "signpost.revision"])
     }
 
     fn validate_status_update(&self, _context: &Context<'_>, old: &Value, new: &Value) -> Vec<Cause> {
@@ -216,7 +191,7 @@ impl Rules for Routes {
         context: &'a Context<'a>,
         operation: Operation<'a>,
         reader: &'a dyn Reader,
-    ) -> BoxFuture<'a, Result<Vec<SideWrite>, ApiError>> {
+    ) -> BoxFuture<'a, Result<Vec<RelatedWrite>, ApiError>> {
         Box::pin(async move {
             match operation {
                 Operation::Create(object) => guard_move(context, None, object, reader).await?,
@@ -225,13 +200,13 @@ impl Rules for Routes {
             }
             match operation {
                 Operation::Create(object) => {
-                    guard_subdomain(context, None, object, reader).await?;
-                    guard_host(context, object, reader).await?;
+                    guard_subdomain(&self.0, context, None, object, reader).await?;
+                    guard_host(&self.0, context, object, reader).await?;
                 }
                 Operation::Update { old, new } if !is_scheduled(old) => {
-                    guard_subdomain(context, Some(old), new, reader).await?;
+                    guard_subdomain(&self.0, context, Some(old), new, reader).await?;
                     if wishes_another_name(old, new) {
-                        guard_host(context, new, reader).await?;
+                        guard_host(&self.0, context, new, reader).await?;
                     }
                 }
                 Operation::Update { old, new } if text(&old["spec"]["host"]) != text(&new["spec"]["host"]) => {
@@ -282,13 +257,13 @@ async fn guard_move(
 ) -> Result<(), ApiError> {
     let Some(router) = move_to(new).filter(|router| old.and_then(move_to) != Some(*router)) else { return Ok(()) };
     let name = new["metadata"]["name"].as_str();
-    rules::authorize(context.identity, &Access::resource("move", GROUP, "routes", context.namespace, name))?;
+    access::authorize(context.identity, &Access::resource("move", GROUP, "routes", context.namespace, name))?;
     if reader.get("Router", None, router).await?.is_some() {
         return Ok(());
     }
     let path = format!("metadata.annotations[{MOVE_ANNOTATION}]");
     let causes = vec![field::not_found(&path, &Value::from(router))];
-    Err(ApiError::invalid(super::known("Route"), name.unwrap_or_default(), causes))
+    Err(ApiError::invalid(&ROUTE, name.unwrap_or_default(), causes))
 }
 
 const IMMUTABLE: &str = "field is immutable once the Route is scheduled: delete the Route and create it with the new value \
@@ -335,10 +310,10 @@ fn wishes_another_name(old: &Value, new: &Value) -> bool {
 
 /// What is wrong with the host of a Route that is not scheduled. Whether a Router has the zone of its own name is looked up before
 /// the commit.
-fn wished_host_fault(context: &Context<'_>, route: &Value) -> Option<Cause> {
+fn wished_host_fault(platform: &PlatformConfig, context: &Context<'_>, route: &Value) -> Option<Cause> {
     match wanted_zone(context, route) {
         Some(_) => None,
-        None => host_fault(context.domain, &route["spec"]["host"]),
+        None => host_fault(&platform.domain, &route["spec"]["host"]),
     }
 }
 
@@ -365,28 +340,33 @@ fn wanted_zone<'a>(context: &Context<'_>, route: &'a Value) -> Option<&'a str> {
 
 /// Refuses a Route that is not scheduled the names of the platform, but for its own on a Router that is there: so what was read of a Route can be
 /// made again.
-async fn guard_host(context: &Context<'_>, route: &Value, reader: &dyn Reader) -> Result<(), ApiError> {
+async fn guard_host(
+    platform: &PlatformConfig,
+    context: &Context<'_>,
+    route: &Value,
+    reader: &dyn Reader,
+) -> Result<(), ApiError> {
     let host = &route["spec"]["host"];
     if let Some(zone) = wanted_zone(context, route) {
         let is_zone = |router: &Value| match text(&router["spec"]["dns"]) {
             Some(dns) => dns.eq_ignore_ascii_case(zone),
             None => {
                 let name = router["metadata"]["name"].as_str().unwrap_or_default();
-                format!("{name}.{}", context.domain).eq_ignore_ascii_case(zone)
+                format!("{name}.{}", platform.domain).eq_ignore_ascii_case(zone)
             }
         };
         if reader.list("Router", None).await?.iter().any(is_zone) {
             return Ok(());
         }
-        if let Some(cause) = host_fault(context.domain, host) {
+        if let Some(cause) = host_fault(&platform.domain, host) {
             let name = route["metadata"]["name"].as_str().unwrap_or_default();
-            return Err(ApiError::invalid(super::known("Route"), name, vec![cause]));
+            return Err(ApiError::invalid(&ROUTE, name, vec![cause]));
         }
     }
     host_in_zone(host, route, reader).await
 }
 
-fn subdomain_fault(context: &Context<'_>, value: &Value) -> Option<Cause> {
+fn subdomain_fault(platform: &PlatformConfig, value: &Value) -> Option<Cause> {
     let subdomain = text(value)?;
     if !names::is_host_label(subdomain) {
         let what = "must be one label of a host name: at most 63 letters, digits and inner dashes, no dots";
@@ -395,7 +375,7 @@ fn subdomain_fault(context: &Context<'_>, value: &Value) -> Option<Cause> {
     if !names::is_valid_if_a_label(subdomain) {
         return Some(field::invalid("spec.subdomain", value, &names::HostError::BadALabel.to_string()));
     }
-    context.label_rules.is_reserved(subdomain).then(|| {
+    platform.label_rules.is_reserved(subdomain).then(|| {
         let what = format!("the label {subdomain:?} is reserved; choose another one");
         field::forbidden("spec.subdomain", &what)
     })
@@ -407,6 +387,7 @@ const SUBDOMAIN_VERB: &str = "set-subdomain";
 /// Refuses a new `subdomain` of a tenant where the platform lets only administrators set it, and one that begins with the name of another existing namespace and a dash: it is a label that a Route of
 /// that namespace may need later. Each lookup is one in the cache, and a label has at most 63 octets.
 async fn guard_subdomain(
+    platform: &PlatformConfig,
     context: &Context<'_>,
     old: Option<&Value>,
     new: &Value,
@@ -418,12 +399,12 @@ async fn guard_subdomain(
     }
     let own = context.namespace.unwrap_or_default();
     let name = new["metadata"]["name"].as_str().unwrap_or_default();
-    if !context.label_rules.tenant_subdomains {
-        let access = Access::resource(SUBDOMAIN_VERB, GROUP, "routes", context.namespace, Some(name));
-        if rules::authorize(context.identity, &access).is_err() {
+    if !platform.label_rules.tenant_subdomains {
+        let wanted = Access::resource(SUBDOMAIN_VERB, GROUP, "routes", context.namespace, Some(name));
+        if access::authorize(context.identity, &wanted).is_err() {
             let why = "spec.subdomain: only administrators of this platform may set it; leave it out to get the label \
                        <namespace>-<name>";
-            return Err(ApiError::forbidden(super::known("Route"), name, why));
+            return Err(ApiError::forbidden(&ROUTE, name, why));
         }
     }
     let mut namespaces = BTreeSet::new();
@@ -439,7 +420,7 @@ async fn guard_subdomain(
         "the label {subdomain:?} is reserved for another namespace, whose name it begins with; choose another label"
     );
     let causes = vec![field::forbidden("spec.subdomain", &what)];
-    Err(ApiError::invalid(super::known("Route"), name, causes))
+    Err(ApiError::invalid(&ROUTE, name, causes))
 }
 
 fn faults(spec: &Value) -> Vec<Cause> {
@@ -495,7 +476,7 @@ async fn host_in_zone(host: &Value, route: &Value, reader: &dyn Reader) -> Resul
             let what = format!("names below {ancestor} are given by the platform; leave host empty to get one");
             let name = route["metadata"]["name"].as_str().unwrap_or_default();
             let causes = vec![field::forbidden("spec.host", &what)];
-            return Err(ApiError::invalid(super::known("Route"), name, causes));
+            return Err(ApiError::invalid(&ROUTE, name, causes));
         }
         match ancestor.split_once('.') {
             Some((_, parent)) => ancestor = parent,
@@ -505,18 +486,18 @@ async fn host_in_zone(host: &Value, route: &Value, reader: &dyn Reader) -> Resul
 }
 
 /// A Route takes its RouteBinding with it, unless a finalizer holds that.
-async fn binding_of(context: &Context<'_>, route: &Value, reader: &dyn Reader) -> Result<Vec<SideWrite>, ApiError> {
+async fn binding_of(context: &Context<'_>, route: &Value, reader: &dyn Reader) -> Result<Vec<RelatedWrite>, ApiError> {
     let name = route["metadata"]["name"].as_str().unwrap_or_default();
     let binding = reader.get("RouteBinding", context.namespace, name).await?;
     let is_held = |binding: &Value| binding["metadata"]["finalizers"].as_array().is_some_and(|all| !all.is_empty());
-    let write = binding.map(|binding| SideWrite {
+    let write = binding.map(|binding| RelatedWrite {
         kind: "RouteBinding",
         namespace: context.namespace.map(str::to_owned),
         name: name.to_owned(),
         expect: binding["metadata"]["resourceVersion"].as_str().map(str::to_owned),
         // Whoever put a finalizer there is not done with it. The keeper of placement marks it for deletion, as
         // Kubernetes does with what an object that has gone leaves behind.
-        effect: if is_held(&binding) { Effect::Keep } else { Effect::Delete },
+        effect: if is_held(&binding) { SideEffect::Keep } else { SideEffect::Delete },
     });
     Ok(write.into_iter().collect())
 }
@@ -554,283 +535,4 @@ pub(super) fn set_condition(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::fixture::{Objects, check_create, check_update, context};
-    use super::*;
-    use signpost_api::identity::Identity;
-    use signpost_api::names::LabelRules;
-
-    fn route(spec: Value) -> Value {
-        json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Route", "metadata": {"name": "r", "namespace": "n"}, "spec": spec})
-    }
-
-    fn scheduled(spec: Value) -> Value {
-        let mut route = route(spec);
-        route["status"] = json!({"phase": "scheduled", "router": "s1", "dns": "n-r.s1.v3.example", "names": [
-            {"name": "n-r.s1.v3.example", "type": "system"}, {"name": "n-r.routes.v3.example", "type": "alias"}]});
-        route
-    }
-
-    #[test]
-    fn each_fault_has_its_path() {
-        for (spec, expected) in [
-            (json!({}), vec![]),
-            (json!({"host": "", "path": ""}), vec![]),
-            (
-                json!({"host": "*.shop.test", "path": "/a", "port": {"targetPort": "https"}, "to": {"name": "x"}}),
-                vec![],
-            ),
-            (
-                json!({"host": "www.shop.test."}),
-                vec!["spec.host: Invalid value: \"www.shop.test.\": must not end with a dot"],
-            ),
-            (
-                json!({"host": "a.V3.example"}),
-                vec![
-                    "spec.host: Forbidden: names below v3.example are given by the platform; leave host empty to get one, and set subdomain to choose its first label",
-                ],
-            ),
-            (
-                json!({"host": "*.v3.example"}),
-                vec![
-                    "spec.host: Forbidden: names below v3.example are given by the platform; leave host empty to get one, and set subdomain to choose its first label",
-                ],
-            ),
-            (
-                json!({"subdomain": "a.b"}),
-                vec![
-                    "spec.subdomain: Invalid value: \"a.b\": must be one label of a host name: at most 63 letters, digits and inner dashes, no dots",
-                ],
-            ),
-            (
-                json!({"subdomain": "Routes"}),
-                vec!["spec.subdomain: Forbidden: the label \"Routes\" is reserved; choose another one"],
-            ),
-            (json!({"path": "shop"}), vec!["spec.path: Invalid value: \"shop\": must start with /"]),
-            (
-                json!({"path": "/a b"}),
-                vec![
-                    "spec.path: Invalid value: \"/a b\": must not hold white space or control characters; write them percent-encoded, such as %20",
-                ],
-            ),
-            (
-                json!({"port": {"targetPort": 0}, "to": {"kind": ""}, "tls": {"termination": "none"}}),
-                vec![
-                    "spec.tls.termination: Unsupported value: \"none\": supported values: \"edge\", \"passthrough\", \"reencrypt\"",
-                    "spec.to.name: Required value",
-                    "spec.to.kind: Required value: such as Service",
-                    "spec.port.targetPort: Invalid value: 0: must be between 1 and 65535, inclusive",
-                ],
-            ),
-            (
-                json!({"port": {"targetPort": "80"}}),
-                vec![
-                    "spec.port.targetPort: Invalid value: \"80\": must be a port's name: at most 15 lower-case letters, digits and inner dashes, with at least one letter",
-                ],
-            ),
-            (
-                json!({"host": 7}),
-                vec!["spec.host: Invalid value: \"integer\": spec.host in body must be of type string: \"integer\""],
-            ),
-        ] {
-            assert_eq!(check_create("Route", route(spec.clone())), expected, "{spec}");
-        }
-    }
-
-    #[test]
-    fn host_and_subdomain_stay_once_scheduled() {
-        let own = "n-r.s1.v3.example";
-        for (old, spec, good) in [
-            (route(json!({})), json!({"host": "a.shop.test", "subdomain": "b"}), true),
-            (route(json!({})), json!({"host": own}), true),
-            (route(json!({"host": own})), json!({"host": own, "path": "/x"}), true),
-            (route(json!({"host": own})), json!({"host": own, "subdomain": "b"}), false),
-            (route(json!({})), json!({"host": "n-x.s1.v3.example"}), false),
-            (scheduled(json!({})), json!({"path": "/x", "host": ""}), true),
-            (scheduled(json!({})), json!({"host": "a.shop.test"}), false),
-            (scheduled(json!({})), json!({"host": own}), true),
-            (scheduled(json!({"host": own})), json!({}), true),
-            (scheduled(json!({"host": "a.shop.test"})), json!({}), false),
-            (scheduled(json!({"host": "a.shop.test"})), json!({"host": "b.shop.test"}), false),
-            (scheduled(json!({"host": "a.shop.test"})), json!({"host": own}), false),
-            (scheduled(json!({})), json!({"subdomain": "b"}), false),
-        ] {
-            let mut new = route(spec.clone());
-            new["status"] = old["status"].clone();
-            if new["status"].is_null() {
-                new.as_object_mut().unwrap().remove("status");
-            }
-            let found = check_update("Route", &old, new);
-            assert_eq!(found.is_empty(), good, "{spec} {found:?}");
-        }
-    }
-
-    #[test]
-    fn one_that_must_not_have_its_host_does_not_look_healthy() {
-        let cell = |object: &Value, name: &str| Columns::new(COLUMNS).cell_of(name, object, 0);
-        let mut route = scheduled(json!({"host": "www.shop.test"}));
-        for (admitted, live, reason) in
-            [(("True", "Admitted"), "True", "Bound"), (("False", "OwnershipUnproven"), "False", "OwnershipUnproven")]
-        {
-            route["status"]["conditions"] = json!([
-                {"type": "Scheduled", "status": "True", "reason": "Bound"},
-                {"type": "Admitted", "status": admitted.0, "reason": admitted.1},
-                {"type": "Resolvable", "status": "True", "reason": "Resolvable"},
-            ]);
-            assert_eq!((cell(&route, "Live"), cell(&route, "Reason")), (json!(live), json!(reason)));
-        }
-        route["status"]["names"] =
-            json!([{"name": "n-r.s1.v3.example", "type": "system"}, {"name": "www.shop.test", "type": "custom"}]);
-        for (points, live) in
-            [(None, "Unknown"), (Some("Unknown"), "Unknown"), (Some("False"), "False"), (Some("True"), "True")]
-        {
-            let mut conditions = vec![json!({"type": "Resolvable", "status": "True", "reason": "Resolvable"})];
-            conditions.extend(points.map(|points| json!({"type": "HostPointsHere", "status": points, "reason": "X"})));
-            route["status"]["conditions"] = json!(conditions);
-            assert_eq!(cell(&route, "Live"), json!(live));
-        }
-    }
-
-    #[test]
-    fn only_a_binding_sets_the_status() {
-        let stored = scheduled(json!({}));
-        for (old, sent, good) in [
-            (None, Value::Null, true),
-            (None, json!({}), true),
-            (None, json!({"phase": "scheduled"}), false),
-            (None, json!({"phase": "new"}), false),
-            (Some(&stored), Value::Null, true),
-            (Some(&stored), stored["status"].clone(), true),
-            (Some(&stored), json!({"phase": "new"}), false),
-        ] {
-            let found = Routes.validate_sent_status(old, &sent);
-            assert_eq!(found.is_empty(), good, "{sent}");
-            assert!(found.iter().all(|cause| cause.field == "status" && cause.message.contains("RouteBinding")));
-        }
-        let mut new = stored.clone();
-        new["status"]["conditions"] = json!([{"type": "Resolvable"}]);
-        assert!(Routes.validate_status_update(&context(), &stored, &new).is_empty());
-        new["status"]["dns"] = json!("evil.test");
-        new["status"].as_object_mut().unwrap().remove("names");
-        let found: Vec<String> =
-            Routes.validate_status_update(&context(), &stored, &new).into_iter().map(|cause| cause.field).collect();
-        assert_eq!(found, ["status.dns", "status.names"]);
-    }
-
-    #[tokio::test]
-    async fn a_host_inside_a_zone_of_ours_is_refused() {
-        let objects = Objects::new(vec![json!({"kind": "Zone", "metadata": {"name": "shards.elsewhere.test"}})]);
-        for (host, good) in [
-            ("www.shop.test", true),
-            ("elsewhere.test", true),
-            ("x.Shards.elsewhere.test", false),
-            ("*.shards.elsewhere.test", false),
-        ] {
-            let object = route(json!({"host": host}));
-            let context = context();
-            let found = Routes.before_commit(&context, Operation::Create(&object), &objects).await;
-            assert_eq!(found.is_ok(), good, "{host}");
-        }
-    }
-
-    #[tokio::test]
-    async fn its_own_name_is_that_on_a_router_that_is_there() {
-        let objects = Objects::new(vec![json!({"kind": "Router", "metadata": {"name": "s1"}})]);
-        let context = context();
-        for (spec, good) in [
-            (json!({"host": "n-r.s1.v3.example"}), true),
-            (json!({"host": "n-r.s2.v3.example"}), false),
-            (json!({"host": "b.s1.v3.example", "subdomain": "b"}), true),
-        ] {
-            let (old, new) = (route(json!({})), route(spec.clone()));
-            for operation in [Operation::Create(&new), Operation::Update { old: &old, new: &new }] {
-                let found = Routes.before_commit(&context, operation, &objects).await;
-                assert_eq!(found.is_ok(), good, "{spec}");
-            }
-        }
-    }
-
-    #[tokio::test]
-    async fn a_subdomain_is_chosen_by_who_may_and_is_no_label_of_another_namespace() {
-        let member = |group: &str| Identity { user: "u".to_owned(), groups: vec![group.to_owned()] };
-        let (admin, tenant) = (member(rules::GROUP_ADMINS), member("signpost:tenant:n"));
-        let namespace = |name: &str| json!({"kind": "Namespace", "metadata": {"name": name}});
-        let objects = Objects::new(vec![namespace("n"), namespace("shop"), namespace("n-eu")]);
-        let (open, closed) = (LabelRules::default(), LabelRules { tenant_subdomains: false, ..LabelRules::default() });
-        for (identity, label_rules, old, new, expected) in [
-            (&tenant, &open, None, "pay", Ok(())),
-            (&tenant, &open, None, "shop-pr-124", Err(422)),
-            (&tenant, &open, Some("pay"), "Shop-x", Err(422)),
-            (&admin, &open, None, "shop", Err(422)),
-            (&tenant, &open, None, "n-x", Ok(())),
-            (&tenant, &open, None, "n-eu-x", Err(422)),
-            // It was granted before the namespace was there.
-            (&tenant, &open, Some("shop-x"), "shop-x", Ok(())),
-            (&tenant, &closed, None, "pay", Err(403)),
-            (&tenant, &closed, Some("pay"), "other", Err(403)),
-            (&tenant, &closed, Some("pay"), "pay", Ok(())),
-            (&tenant, &closed, Some("pay"), "", Ok(())),
-            (&admin, &closed, None, "pay", Ok(())),
-        ] {
-            let context = Context { identity, label_rules, ..context() };
-            let (before, after) = (old.map(|old| route(json!({"subdomain": old}))), route(json!({"subdomain": new})));
-            let operation = match &before {
-                Some(before) => Operation::Update { old: before, new: &after },
-                None => Operation::Create(&after),
-            };
-            let found = Routes.before_commit(&context, operation, &objects).await;
-            assert_eq!(found.map(drop).map_err(|error| error.code), expected, "{old:?} {new}");
-        }
-    }
-
-    #[tokio::test]
-    async fn a_move_is_asked_for_by_who_may_and_to_what_there_is() {
-        let asked = |to: &str| {
-            let mut route = scheduled(json!({}));
-            route["metadata"]["annotations"] = json!({MOVE_ANNOTATION: to, "other": "x"});
-            route
-        };
-        let member = |group: &str| Identity { user: "u".to_owned(), groups: vec![group.to_owned()] };
-        let (admin, tenant) = (member(rules::GROUP_ADMINS), member("signpost:tenant:n"));
-        let objects = Objects::new(vec![json!({"kind": "Router", "metadata": {"name": "s2"}})]);
-        for (identity, old, new, expected) in [
-            (&admin, scheduled(json!({})), asked("s2"), Ok(())),
-            (&admin, scheduled(json!({})), asked("s3"), Err(422)),
-            (&tenant, scheduled(json!({})), asked("s2"), Err(403)),
-            (&tenant, asked("s2"), asked("s2"), Ok(())),
-            (&tenant, asked("s2"), scheduled(json!({})), Ok(())),
-        ] {
-            let context = Context { identity, ..context() };
-            let update = Operation::Update { old: &old, new: &new };
-            let found = Routes.before_commit(&context, update, &objects).await;
-            assert_eq!(found.map(drop).map_err(|error| error.code), expected, "{} {new}", identity.groups[0]);
-            let created = Routes.before_commit(&context, Operation::Create(&new), &objects).await;
-            let may = move_to(&new).is_none() || expected.is_ok() && *identity == admin;
-            assert_eq!(created.is_ok(), may, "{} {new}", identity.groups[0]);
-        }
-        for (to, left) in [("s1", None), ("s2", Some("s2"))] {
-            let mut new = asked(to);
-            Routes.prepare_update(&context(), &scheduled(json!({})), &mut new);
-            assert_eq!(move_to(&new), left);
-            assert_eq!(new["metadata"]["annotations"]["other"], "x");
-        }
-    }
-
-    #[tokio::test]
-    async fn a_route_takes_its_binding_with_it() {
-        let (old, options) = (route(json!({})), json!({}));
-        let context = context();
-        let delete = || Operation::Delete { old: &old, options: &options };
-        for (finalizers, effect) in
-            [(Value::Null, Effect::Delete), (json!([]), Effect::Delete), (json!(["example.com/hold"]), Effect::Keep)]
-        {
-            let metadata = json!({"name": "r", "namespace": "n", "resourceVersion": "7", "finalizers": finalizers});
-            let objects = Objects::new(vec![json!({"kind": "RouteBinding", "metadata": metadata})]);
-            let writes = Routes.before_commit(&context, delete(), &objects).await.unwrap();
-            assert_eq!(writes.len(), 1);
-            let write = (writes[0].kind, writes[0].expect.as_deref(), &writes[0].effect);
-            assert_eq!(write, ("RouteBinding", Some("7"), &effect), "{finalizers}");
-        }
-        assert!(Routes.before_commit(&context, delete(), &Objects::new(vec![])).await.unwrap().is_empty());
-    }
-}
+mod tests;
