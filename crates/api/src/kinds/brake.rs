@@ -28,66 +28,23 @@ pub static BRAKE: LazyLock<Kind> =
     LazyLock::new(|| Kind::of::<Brake>().with_columns(COLUMNS).selectable_by(&["spec.type", "spec.decision"]));
 
 const COLUMNS: &[Column] = &[
-    Column {
-        name: "Type",
-        kind: "string",
-        priority: 0,
-        description: "Kind of the missing objects.",
-        reads: &["spec.type"],
-        cell: columns::shown,
-    },
-    Column {
-        name: "Objects",
-        kind: "integer",
-        priority: 0,
-        description: "How many are held.",
-        reads: &["status.objects", "status.objects", "spec.objects"],
-        cell: |read, _| Cell::As(now(read)),
-    },
-    Column {
-        name: "Known",
-        kind: "integer",
-        priority: 0,
-        description: "How many of this kind were known.",
-        reads: &["status.objects", "status.known", "spec.known"],
-        cell: |read, _| Cell::As(now(read)),
-    },
-    Column {
-        name: "Cause",
-        kind: "string",
-        priority: 0,
-        description: "How they came to be missing: `list` or `burst`.",
-        reads: &["spec.cause"],
-        cell: columns::shown,
-    },
-    Column {
-        name: "Decision",
-        kind: "string",
-        priority: 0,
-        description: "What an administrator has said: `approve` or `reject`.",
-        reads: &["spec.decision"],
-        cell: columns::shown,
-    },
-    Column {
-        name: "Holders",
-        kind: "string",
-        priority: 0,
-        description: "The name servers that hold.",
-        reads: &["status.holders"],
-        cell: |read, _| {
-            let holders = read[0].items().map(|holder| holder.get(["host", "server"]));
-            columns::list(holders.filter_map(|names| names.into_iter().find_map(Json::text)), 3)
-        },
-    },
+    Column::new("Type", &["spec.type"], "Kind of the missing objects."),
+    Column::new("Objects", &["status.objects", "status.objects", "spec.objects"], "How many are held.")
+        .of_type("integer")
+        .with_cell(|read, _| Cell::As(now(read))),
+    Column::new("Known", &["status.objects", "status.known", "spec.known"], "How many of this kind were known.")
+        .of_type("integer")
+        .with_cell(|read, _| Cell::As(now(read))),
+    Column::new("Cause", &["spec.cause"], "How they came to be missing: `list` or `burst`."),
+    Column::new("Decision", &["spec.decision"], "What an administrator has said: `approve` or `reject`."),
+    Column::new("Holders", &["status.holders"], "The name servers that hold.").with_cell(|read, _| {
+        let holders = read[0].items().map(|holder| holder.get(["host", "server"]));
+        columns::list(holders.filter_map(|names| names.into_iter().find_map(Json::text)), 3)
+    }),
     AGE,
-    Column {
-        name: "Names",
-        kind: "string",
-        priority: 1,
-        description: "The first of the missing objects.",
-        reads: &["status.objects", "status.names", "spec.names"],
-        cell: |read, _| columns::list(now(read).items().filter_map(Json::text), 3),
-    },
+    Column::new("Names", &["status.objects", "status.names", "spec.names"], "The first of the missing objects.")
+        .with_cell(|read, _| columns::list(now(read).items().filter_map(Json::text), 3))
+        .wide(),
 ];
 
 /// What is held now, which the status says; what was when it began, until a name server has entered how many objects that are.

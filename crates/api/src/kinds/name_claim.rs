@@ -37,58 +37,28 @@ pub static NAME_CLAIM: LazyLock<Kind> = LazyLock::new(|| {
 });
 
 const COLUMNS: &[Column] = &[
-    Column {
-        name: "Type",
-        kind: "string",
-        priority: 0,
-        description: "What is claimed: a `label` or a `host`.",
-        reads: &["spec.type"],
-        cell: columns::shown,
-    },
-    Column {
-        name: "Value",
-        kind: "string",
-        priority: 0,
-        description: "The label or the host.",
-        reads: &["spec.value"],
-        cell: columns::shown,
-    },
-    Column {
-        name: "Holder",
-        kind: "string",
-        priority: 0,
-        description: "The Route that holds the name, or held it last.",
-        reads: &["spec.holder.namespace", "spec.holder.name"],
-        cell: |read, _| match (read[0].text(), read[1].text()) {
-            (Some(namespace), Some(name)) => Cell::text(format!("{namespace}/{name}")),
-            _ => Cell::Blank,
-        },
-    },
-    Column {
-        name: "Released",
-        kind: "date",
-        priority: 0,
-        description: "Time since the holder let the name go.",
-        reads: &["spec.releasedAt"],
-        cell: |read, now| columns::since(read[0], now),
-    },
+    Column::new("Type", &["spec.type"], "What is claimed: a `label` or a `host`."),
+    Column::new("Value", &["spec.value"], "The label or the host."),
+    Column::new(
+        "Holder",
+        &["spec.holder.namespace", "spec.holder.name"],
+        "The Route that holds the name, or held it last.",
+    )
+    .with_cell(|read, _| match (read[0].text(), read[1].text()) {
+        (Some(namespace), Some(name)) => Cell::text(format!("{namespace}/{name}")),
+        _ => Cell::Blank,
+    }),
+    Column::new("Released", &["spec.releasedAt"], "Time since the holder let the name go.")
+        .of_type("date")
+        .with_cell(|read, now| columns::since(read[0], now)),
     AGE,
-    Column {
-        name: "Quarantine Until",
-        kind: "string",
-        priority: 1,
-        description: "Until when only a Route of the same namespace and name can have the name again.",
-        reads: &["spec.quarantineUntil"],
-        cell: columns::shown,
-    },
-    Column {
-        name: "Holder UID",
-        kind: "string",
-        priority: 1,
-        description: "The Route's uid.",
-        reads: &["spec.holder.uid"],
-        cell: columns::shown,
-    },
+    Column::new(
+        "Quarantine Until",
+        &["spec.quarantineUntil"],
+        "Until when only a Route of the same namespace and name can have the name again.",
+    )
+    .wide(),
+    Column::new("Holder UID", &["spec.holder.uid"], "The Route's uid.").wide(),
 ];
 
 pub(super) struct NameClaims;

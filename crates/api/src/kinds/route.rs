@@ -32,81 +32,38 @@ pub static ROUTE: LazyLock<Kind> = LazyLock::new(|| {
 });
 
 const COLUMNS: &[Column] = &[
-    Column {
-        name: "Host",
-        kind: "string",
-        priority: 0,
-        description: "The name of your own, if there is one.",
-        reads: &["spec.host"],
-        cell: columns::shown,
-    },
-    Column {
-        name: "DNS",
-        kind: "string",
-        priority: 0,
-        description: "The final DNS name.",
-        reads: &["status.dns"],
-        cell: columns::shown,
-    },
-    Column {
-        name: "Router",
-        kind: "string",
-        priority: 0,
-        description: "The Router that serves it.",
-        reads: &["status.router"],
-        cell: columns::shown,
-    },
-    Column {
-        name: "Phase",
-        kind: "string",
-        priority: 0,
-        description: "`new` until a Router was chosen, then `scheduled`.",
-        reads: &["status.phase"],
-        cell: columns::shown,
-    },
-    Column {
-        name: "Live",
-        kind: "string",
-        priority: 0,
-        description: "Whether every name server was asked for its name and answered right, and it may have its host, which points \
+    Column::new("Host", &["spec.host"], "The name of your own, if there is one."),
+    Column::new("DNS", &["status.dns"], "The final DNS name."),
+    Column::new("Router", &["status.router"], "The Router that serves it."),
+    Column::new("Phase", &["status.phase"], "`new` until a Router was chosen, then `scheduled`."),
+    Column::new(
+        "Live",
+        &["status.conditions", "status.names"],
+        "Whether every name server was asked for its name and answered right, and it may have its host, which points \
                       here.",
-        reads: &["status.conditions", "status.names"],
-        cell: |read, _| live(read[0], read[1]),
-    },
+    )
+    .with_cell(|read, _| live(read[0], read[1])),
     AGE,
-    Column {
-        name: "Canonical Name",
-        kind: "string",
-        priority: 1,
-        description: "The stable name to point a CNAME of your own at.",
-        reads: &["status.canonicalName"],
-        cell: columns::shown,
-    },
-    Column {
-        name: "Target",
-        kind: "string",
-        priority: 1,
-        description: "What the traffic is sent to.",
-        reads: &["spec.to.kind", "spec.to.name"],
-        cell: |read, _| match read[1].text() {
+    Column::new("Canonical Name", &["status.canonicalName"], "The stable name to point a CNAME of your own at.").wide(),
+    Column::new("Target", &["spec.to.kind", "spec.to.name"], "What the traffic is sent to.")
+        .with_cell(|read, _| match read[1].text() {
             Some(name) => {
                 let kind = read[0].text().unwrap_or_default().to_ascii_lowercase();
                 Cell::text(format!("{kind}/{name}"))
             }
             None => Cell::Blank,
-        },
-    },
-    Column {
-        name: "Reason",
-        kind: "string",
-        priority: 1,
-        description: "Why it is scheduled or not, or must not have its host, in one word.",
-        reads: &["status.conditions"],
-        cell: |read, _| {
-            let kind = if is_refused(read[0]) { ADMITTED } else { SCHEDULED };
-            Cell::As(columns::condition(read[0], kind, "reason"))
-        },
-    },
+        })
+        .wide(),
+    Column::new(
+        "Reason",
+        &["status.conditions"],
+        "Why it is scheduled or not, or must not have its host, in one word.",
+    )
+    .with_cell(|read, _| {
+        let kind = if is_refused(read[0]) { ADMITTED } else { SCHEDULED };
+        Cell::As(columns::condition(read[0], kind, "reason"))
+    })
+    .wide(),
 ];
 
 /// Whether it is live: its host, if it has one of its own, has to be seen to point here as well.

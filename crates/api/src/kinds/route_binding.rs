@@ -45,47 +45,14 @@ pub static ROUTE_BINDING: LazyLock<Kind> = LazyLock::new(|| {
 });
 
 const COLUMNS: &[Column] = &[
-    Column {
-        name: "Router",
-        kind: "string",
-        priority: 0,
-        description: "The Router that was chosen.",
-        reads: &["spec.router"],
-        cell: columns::shown,
-    },
-    Column {
-        name: "DNS",
-        kind: "string",
-        priority: 0,
-        description: "The Router's zone.",
-        reads: &["spec.dns"],
-        cell: columns::shown,
-    },
-    Column {
-        name: "Strategy",
-        kind: "string",
-        priority: 0,
-        description: "The strategy that chose.",
-        reads: &["spec.strategy"],
-        cell: columns::shown,
-    },
+    Column::new("Router", &["spec.router"], "The Router that was chosen."),
+    Column::new("DNS", &["spec.dns"], "The Router's zone."),
+    Column::new("Strategy", &["spec.strategy"], "The strategy that chose."),
     AGE,
-    Column {
-        name: "Names",
-        kind: "string",
-        priority: 1,
-        description: "Every name assigned to the Route.",
-        reads: &["spec.names"],
-        cell: |read, _| columns::list(read[0].items().filter_map(|name| name.get(["name"])[0].text()), 3),
-    },
-    Column {
-        name: "Summary",
-        kind: "string",
-        priority: 1,
-        description: "Why this Router was chosen.",
-        reads: &["spec.explanation.summary"],
-        cell: columns::shown,
-    },
+    Column::new("Names", &["spec.names"], "Every name assigned to the Route.")
+        .with_cell(|read, _| columns::list(read[0].items().filter_map(|name| name.get(["name"])[0].text()), 3))
+        .wide(),
+    Column::new("Summary", &["spec.explanation.summary"], "Why this Router was chosen.").wide(),
 ];
 
 pub(super) struct RouteBindings(pub(super) Arc<PlatformConfig>);

@@ -37,87 +37,25 @@ pub static ROUTER: LazyLock<Kind> = LazyLock::new(|| {
 });
 
 const COLUMNS: &[Column] = &[
-    Column {
-        name: "DNS",
-        kind: "string",
-        priority: 0,
-        description: "The shard's zone.",
-        reads: &["spec.dns"],
-        cell: columns::shown,
-    },
-    Column {
-        name: "State",
-        kind: "string",
-        priority: 0,
-        description: "`active`, `cordoned` (no new routes) or `draining`.",
-        reads: &["spec.state"],
-        cell: columns::shown,
-    },
-    Column {
-        name: "Addresses",
-        kind: "string",
-        priority: 0,
-        description: "The addresses that its names are answered with.",
-        reads: &["spec.addresses"],
-        cell: |read, _| columns::list(read[0].items().filter_map(|address| address.get(["ip"])[0].text()), 3),
-    },
-    Column {
-        name: "Routes",
-        kind: "integer",
-        priority: 0,
-        description: "How many routes are bound to it.",
-        reads: &["status.routes"],
-        cell: columns::shown,
-    },
-    Column {
-        name: "Ready",
-        kind: "string",
-        priority: 0,
-        description: "Whether it can take and serve routes.",
-        reads: &["status.conditions"],
-        cell: |read, _| Cell::As(columns::condition(read[0], READY, "status")),
-    },
+    Column::new("DNS", &["spec.dns"], "The shard's zone."),
+    Column::new("State", &["spec.state"], "`active`, `cordoned` (no new routes) or `draining`."),
+    Column::new("Addresses", &["spec.addresses"], "The addresses that its names are answered with.")
+        .with_cell(|read, _| columns::list(read[0].items().filter_map(|address| address.get(["ip"])[0].text()), 3)),
+    Column::new("Routes", &["status.routes"], "How many routes are bound to it.").of_type("integer"),
+    Column::new("Ready", &["status.conditions"], "Whether it can take and serve routes.")
+        .with_cell(|read, _| Cell::As(columns::condition(read[0], READY, "status"))),
     AGE,
-    Column {
-        name: "Mode",
-        kind: "string",
-        priority: 1,
-        description: "How its addresses are used together.",
-        reads: &["spec.mode"],
-        cell: columns::shown,
-    },
-    Column {
-        name: "Weight",
-        kind: "integer",
-        priority: 1,
-        description: "Its share of new routes under the strategy `weighted`.",
-        reads: &["spec.weight"],
-        cell: columns::shown,
-    },
-    Column {
-        name: "TTL",
-        kind: "integer",
-        priority: 1,
-        description: "Time to live of its addresses, in seconds.",
-        reads: &["spec.ttl"],
-        cell: columns::shown,
-    },
-    Column {
-        name: "Healthy",
-        kind: "string",
-        priority: 1,
-        description: "Whether probes find all its addresses healthy; the reason if not.",
-        reads: &["status.conditions"],
-        cell: |read, _| Cell::As(columns::condition(read[0], ADDRESSES_HEALTHY, "reason")),
-    },
-    Column {
-        name: "Reason",
-        kind: "string",
-        priority: 1,
-        description: "Why it is ready or not.",
-        reads: &["status.conditions"],
-        cell: |read, _| Cell::As(columns::condition(read[0], READY, "reason")),
-    },
+    Column::new("Mode", &["spec.mode"], "How its addresses are used together.").wide(),
+    Column::new("Weight", &["spec.weight"], "Its share of new routes under the strategy `weighted`.")
+        .of_type("integer")
+        .wide(),
+    Column::new("TTL", &["spec.ttl"], "Time to live of its addresses, in seconds.").of_type("integer").wide(),
+    Column::new("Healthy", &["status.conditions"], "Whether probes find all its addresses healthy; the reason if not.")
+        .with_cell(|read, _| Cell::As(columns::condition(read[0], ADDRESSES_HEALTHY, "reason")))
+        .wide(),
+    Column::new("Reason", &["status.conditions"], "Why it is ready or not.")
+        .with_cell(|read, _| Cell::As(columns::condition(read[0], READY, "reason")))
+        .wide(),
 ];
 
 pub(super) struct Routers(pub(super) Arc<PlatformConfig>);

@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::names;
 use crate::v1alpha1::zone::Zone;
 use signpost_apiserver::error::Cause;
-use signpost_apiserver::registry::columns::{self, AGE, Cell, Column};
+use signpost_apiserver::registry::columns::{AGE, Cell, Column};
 use signpost_apiserver::registry::{Context, Hooks, Kind, field};
 use signpost_apiserver::skim::Json;
 
@@ -16,39 +16,15 @@ pub static ZONE: LazyLock<Kind> =
     LazyLock::new(|| Kind::of::<Zone>().with_columns(COLUMNS).selectable_by(&["spec.type", "spec.router"]));
 
 const COLUMNS: &[Column] = &[
-    Column {
-        name: "Type",
-        kind: "string",
-        priority: 0,
-        description: "What the zone is made for: `parent`, `alias` or `shard`.",
-        reads: &["spec.type"],
-        cell: columns::shown,
-    },
-    Column {
-        name: "Serial",
-        kind: "integer",
-        priority: 0,
-        description: "The newest serial.",
-        reads: &["spec.versions"],
-        cell: |read, _| newest(read[0], "serial"),
-    },
+    Column::new("Type", &["spec.type"], "What the zone is made for: `parent`, `alias` or `shard`."),
+    Column::new("Serial", &["spec.versions"], "The newest serial.")
+        .of_type("integer")
+        .with_cell(|read, _| newest(read[0], "serial")),
     AGE,
-    Column {
-        name: "Router",
-        kind: "string",
-        priority: 1,
-        description: "The Router whose shard it is.",
-        reads: &["spec.router"],
-        cell: columns::shown,
-    },
-    Column {
-        name: "Digest",
-        kind: "string",
-        priority: 1,
-        description: "Digest of what the zone was made from.",
-        reads: &["spec.versions"],
-        cell: |read, _| newest(read[0], "digest"),
-    },
+    Column::new("Router", &["spec.router"], "The Router whose shard it is.").wide(),
+    Column::new("Digest", &["spec.versions"], "Digest of what the zone was made from.")
+        .with_cell(|read, _| newest(read[0], "digest"))
+        .wide(),
 ];
 
 /// What the newest of a zone's versions says.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use super::columns::{self, Cell, Column, Columns, MakeCell};
+use super::columns::{self, Cell, Column, Columns};
 use super::labels::check_key;
 use super::selectable::Selectable;
 use super::{Aliases, Context, HookReads, Hooks, Kind, View, field, metadata};
@@ -313,58 +313,53 @@ pub(super) fn micro_times(object: &mut Value, pointers: &[&str]) {
 
 /// Of the stored representation, whichever is asked for, so that both print alike.
 const COLUMNS: &[Column] = &[
-    column(
+    Column::new(
         "Last Seen",
-        0,
-        "Time since the event happened last.",
         &["series.lastObservedTime", "lastTimestamp", "firstTimestamp", "eventTime"],
-        seen,
-    ),
-    column("Type", 0, "`Normal` or `Warning`.", &["type"], columns::shown),
-    column("Reason", 0, "Why, in one word.", &["reason"], columns::shown),
-    column("Object", 0, "The object it happened to.", &["involvedObject.kind", "involvedObject.name"], |read, _| {
-        let kind = read[0].text().unwrap_or_default().to_ascii_lowercase();
-        match read[1].text() {
-            Some(name) if !name.is_empty() => Cell::text(format!("{kind}/{name}")),
-            _ => Cell::text(kind),
-        }
-    }),
-    column("Subobject", 1, "The part of the object.", &["involvedObject.fieldPath"], columns::shown),
-    column(
-        "Source",
-        1,
-        "Who says so.",
-        &["source.component", "reportingComponent", "source.host", "reportingInstance"],
+        "Time since the event happened last.",
+    )
+    .with_cell(seen),
+    Column::new("Type", &["type"], "`Normal` or `Warning`."),
+    Column::new("Reason", &["reason"], "Why, in one word."),
+    Column::new("Object", &["involvedObject.kind", "involvedObject.name"], "The object it happened to.").with_cell(
         |read, _| {
-            let either = |first: Json<'_>, second: Json<'_>| {
-                let first = first.text().filter(|text| !text.is_empty());
-                first.or_else(|| second.text()).unwrap_or_default().into_owned()
-            };
-            let (component, host) = (either(read[0], read[1]), either(read[2], read[3]));
-            Cell::text(if host.is_empty() { component } else { format!("{component}, {host}") })
+            let kind = read[0].text().unwrap_or_default().to_ascii_lowercase();
+            match read[1].text() {
+                Some(name) if !name.is_empty() => Cell::text(format!("{kind}/{name}")),
+                _ => Cell::text(kind),
+            }
         },
     ),
-    column("Message", 0, "What happened.", &["message"], |read, _| match read[0].text() {
+    Column::new("Subobject", &["involvedObject.fieldPath"], "The part of the object.").wide(),
+    Column::new(
+        "Source",
+        &["source.component", "reportingComponent", "source.host", "reportingInstance"],
+        "Who says so.",
+    )
+    .with_cell(|read, _| {
+        let either = |first: Json<'_>, second: Json<'_>| {
+            let first = first.text().filter(|text| !text.is_empty());
+            first.or_else(|| second.text()).unwrap_or_default().into_owned()
+        };
+        let (component, host) = (either(read[0], read[1]), either(read[2], read[3]));
+        Cell::text(if host.is_empty() { component } else { format!("{component}, {host}") })
+    })
+    .wide(),
+    Column::new("Message", &["message"], "What happened.").with_cell(|read, _| match read[0].text() {
         Some(message) => Cell::text(message.trim().to_owned()),
         None => Cell::Blank,
     }),
-    column("First Seen", 1, "Time since the event happened first.", &["firstTimestamp", "eventTime"], seen),
-    column("Count", 1, "How often it happened.", &["series.count", "count"], |read, _| {
-        let of_series = read[0].number();
-        Cell::Number(of_series.or(read[1].number().filter(|count| *count > 0)).unwrap_or(1))
-    }),
-    column("Name", 1, "The event's own name.", &["metadata.name"], columns::shown),
+    Column::new("First Seen", &["firstTimestamp", "eventTime"], "Time since the event happened first.")
+        .with_cell(seen)
+        .wide(),
+    Column::new("Count", &["series.count", "count"], "How often it happened.")
+        .with_cell(|read, _| {
+            let of_series = read[0].number();
+            Cell::Number(of_series.or(read[1].number().filter(|count| *count > 0)).unwrap_or(1))
+        })
+        .wide(),
+    Column::new("Name", &["metadata.name"], "The event's own name.").wide(),
 ];
-
-const fn column(
-    name: &'static str,
-    priority: u8,
-    description: &'static str,
-    reads: &'static [&'static str],
-    cell: MakeCell,
-) -> Column {
-    Column { name, kind: "string", priority, description, reads, cell }
-}
 
 /// Time since the first of these that there is.
 fn seen<'a>(read: &[Json<'a>], now: i64) -> Cell<'a> {

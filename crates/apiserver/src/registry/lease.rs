@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use serde_json::Value;
 
-use super::columns::{self, BUILT_IN_AGE, Column, Columns};
+use super::columns::{BUILT_IN_AGE, Column, Columns};
 use super::selectable::Selectable;
 use super::{Aliases, Context, HookReads, Hooks, Kind, event, field, metadata};
 use crate::error::Cause;
@@ -21,22 +21,14 @@ pub static LEASE: LazyLock<Kind> = LazyLock::new(|| Kind {
     has_status: false,
     key_prefix: "/coordination.k8s.io/leases/",
     schema: Schema::new(metadata::of_built_in::<k8s_openapi::api::coordination::v1::Lease>()),
-    columns: Columns::new(&[
-        Column {
-            name: "Holder",
-            kind: "string",
-            priority: 0,
-            description: "Who holds the lease.",
-            reads: &["spec.holderIdentity"],
-            cell: columns::shown,
-        },
-        BUILT_IN_AGE,
-    ]),
+    columns: Columns::new(COLUMNS),
     selectable_fields: Selectable::new(&[]),
     time_to_live: None,
     view: None,
     hook_reads: HookReads::OftenTheSame,
 });
+
+const COLUMNS: &[Column] = &[Column::new("Holder", &["spec.holderIdentity"], "Who holds the lease."), BUILT_IN_AGE];
 
 pub(super) struct Leases;
 

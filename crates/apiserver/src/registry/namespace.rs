@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
-use super::columns::{self, BUILT_IN_AGE, Column, Columns};
+use super::columns::{BUILT_IN_AGE, Column, Columns};
 use super::selectable::Selectable;
 use super::{Aliases, Context, HookReads, Hooks, Kind, Operation, Reader, RelatedWrite, field, metadata};
 use crate::error::{ApiError, Cause};
@@ -33,23 +33,18 @@ pub static NAMESPACE: LazyLock<Kind> = LazyLock::new(|| {
         has_status: true,
         key_prefix: "/core/namespaces/",
         schema: Schema::new(schema),
-        columns: Columns::new(&[
-            Column {
-                name: "Status",
-                kind: "string",
-                priority: 0,
-                description: "`Active`, or `Terminating` while its contents are being deleted.",
-                reads: &["status.phase"],
-                cell: columns::shown,
-            },
-            BUILT_IN_AGE,
-        ]),
+        columns: Columns::new(COLUMNS),
         selectable_fields: Selectable::new(&["status.phase"]),
         time_to_live: None,
         view: None,
         hook_reads: HookReads::OftenTheSame,
     }
 });
+
+const COLUMNS: &[Column] = &[
+    Column::new("Status", &["status.phase"], "`Active`, or `Terminating` while its contents are being deleted."),
+    BUILT_IN_AGE,
+];
 
 pub(super) struct Namespaces;
 

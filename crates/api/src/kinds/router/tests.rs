@@ -248,7 +248,9 @@ async fn zones_do_not_overlap() {
         let found = hooks().before_commit(&context, Operation::Create(&object), &objects).await;
         assert_eq!(found.is_ok(), good, "{dns}");
         match found {
-            Ok(writes) => assert_eq!(told(&writes), [("/signpost.dev/turnstiles/zones", Some("7"), &SideEffect::Put(json!({})))]),
+            Ok(writes) => {
+                assert_eq!(told(&writes), [("/signpost.dev/turnstiles/zones", Some("7"), &SideEffect::Put(json!({})))])
+            }
             Err(error) => assert_eq!((error.code, error.causes[0].field.as_str()), (422, "spec.dns")),
         }
     }
@@ -373,7 +375,11 @@ async fn a_router_with_routes_is_not_deleted_unknowingly() {
     }
     let context = context();
     let released = hooks().before_commit(&context, Operation::Release { old: &plain }, &objects).await.unwrap();
-    assert_eq!(told(&released), [("/signpost.dev/turnstiles/routers/shard1", Some("7"), &SideEffect::Delete)], "it was judged when it began");
+    assert_eq!(
+        told(&released),
+        [("/signpost.dev/turnstiles/routers/shard1", Some("7"), &SideEffect::Delete)],
+        "it was judged when it began"
+    );
 }
 
 #[test]
