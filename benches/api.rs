@@ -12,14 +12,16 @@ use std::time::{Duration, Instant};
 use axum::body::{Body, BodyDataStream};
 use futures::{StreamExt, stream};
 use http::{Method, Request, StatusCode};
+use signpost_api::access::GROUP_SCHEDULERS;
 use signpost_api::identity::{GROUP_AUTHENTICATED, GROUP_MASTERS, Identity};
+use signpost_api::kinds::quotas::Limits;
+use signpost_api::kinds::{PlatformConfig, server_settings};
+use signpost_apiserver::ApiServer;
 use signpost_apiserver::auth::Authenticator;
-use signpost_apiserver::auth::rules::GROUP_SCHEDULERS;
 use signpost_apiserver::auth::tokens::Tokens;
-use signpost_apiserver::limits::{Amount, Limits};
+use signpost_apiserver::limits::Amount;
 use signpost_apiserver::store::Engine;
 use signpost_apiserver::store::embedded::Options;
-use signpost_apiserver::{ApiServer, Settings};
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
@@ -51,9 +53,10 @@ async fn run() {
     let folder = tempfile::tempdir().expect("a temporary directory");
     let store = Arc::new(Engine::open(folder.path(), Options::default()).expect("a new store"));
     let authenticator = Arc::new(Authenticator::new(Tokens::parse("").expect("no tokens")));
-    let server = Server(ApiServer::new(store, Settings { domain: "bench.example".into(), authenticator }));
     let routes = Amount { objects: 1_000_000, bytes: 16 << 30 };
-    server.0.limit_to(Limits { routes, ..Limits::default() });
+    let limits = Limits { routes, ..Limits::default() };
+    let config = PlatformConfig { limits, ..PlatformConfig::new("bench.example") };
+    let server = Server(ApiServer::new(store, server_settings(config, authenticator)));
     let stop = CancellationToken::new();
     let running = tokio::spawn({
         let (api, stop) = (server.0.clone(), stop.clone());

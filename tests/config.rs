@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use signpost::config::value::CookieMode;
 use signpost::config::{self, KEYS, Places, Role, layers, reference};
+use signpost_api::kinds::quotas::Limits;
 use signpost_api::names::LabelRules;
 use signpost_apiserver::audit::log::Bounds;
 use signpost_apiserver::auth::jwks::Source;
-use signpost_apiserver::limits::Limits;
 use signpost_control::scheduler::chooser::Chooser;
 use signpost_control::scheduler::strategy::StrategyName;
 use signpost_dns::nameserver::rrl::RateLimit;

@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 use kube_cel::{AdmissionRequest, VapEvaluator, VapExpression};
 use serde_json::{Value, json};
 use signpost::config::{self, Places};
+use signpost_api::access::{GROUP_NAME_SERVERS, decide};
 use signpost_api::identity::Identity;
-use signpost_apiserver::auth::rules::{Access, Decision, GROUP_NAME_SERVERS, decide};
+use signpost_apiserver::auth::rules::{Access, Decision};
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))

@@ -12,15 +12,17 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use signpost_api::identity::{GROUP_MASTERS, Identity};
+use signpost_api::kinds::route::ROUTE;
+use signpost_api::kinds::{PlatformConfig, kinds, server_settings};
 use signpost_api::v1alpha1::name_claim::NameClaim;
 use signpost_api::v1alpha1::route::Route;
 use signpost_api::v1alpha1::route_binding::RouteBinding;
+use signpost_apiserver::ApiServer;
 use signpost_apiserver::auth::Authenticator;
 use signpost_apiserver::auth::tokens::Tokens;
 use signpost_apiserver::object::encode;
 use signpost_apiserver::store::{Engine, Key, Store, TXN_OPERATIONS_MAX, Txn, Write};
 use signpost_apiserver::watch_cache::WatchCache;
-use signpost_apiserver::{ApiServer, Settings, registry};
 use signpost_control::client::reflector::{self, Mirrors, reflect};
 use signpost_control::controller::claim::ClaimView;
 use signpost_control::controller::read;
@@ -84,7 +86,7 @@ fn an_object_takes_little_memory() {
 }
 
 async fn in_the_cache(store: &Engine) -> i64 {
-    let cache = WatchCache::new();
+    let cache = WatchCache::new(&kinds(PlatformConfig::new("example.org")));
     let stop = CancellationToken::new();
     let before = ALLOCATED.load(Ordering::Relaxed);
     let filled = async {
@@ -93,7 +95,7 @@ async fn in_the_cache(store: &Engine) -> i64 {
     };
     tokio::join!(cache.run(store, &stop), filled);
     let taken = each(before);
-    let kind = registry::find_kind("Route").expect("a kind");
+    let kind = &*ROUTE;
     let object = cache.shelf(kind).get("default/route-7").expect("it was written");
     let json: Value = serde_json::from_slice(&object.json()).expect("JSON");
     assert_eq!(json["status"], route(7)["status"]);
@@ -103,7 +105,7 @@ async fn in_the_cache(store: &Engine) -> i64 {
 
 async fn in_the_mirrors(store: &Arc<Engine>) {
     let authenticator = Arc::new(Authenticator::new(Tokens::parse("").expect("no tokens")));
-    let server = ApiServer::new(Arc::clone(store), Settings { domain: "example.org".into(), authenticator });
+    let server = ApiServer::new(Arc::clone(store), server_settings(PlatformConfig::new("example.org"), authenticator));
     let stop = CancellationToken::new();
     let running = tokio::spawn({
         let (server, stop) = (server.clone(), stop.clone());
@@ -160,7 +162,8 @@ fn each(before: i64) -> i64 {
 }
 
 async fn fill(store: &Engine, kind: &str, namespace: &str, make: fn(usize) -> Value) {
-    let kind = registry::find_kind(kind).expect("a kind");
+    let kinds = kinds(PlatformConfig::new("example.org"));
+    let kind = kinds.find_kind(kind).expect("a kind");
     let put = |number: usize| {
         let object = make(number);
         let name = object["metadata"]["name"].as_str().expect("it has a name");

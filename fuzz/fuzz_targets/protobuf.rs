@@ -1,11 +1,11 @@
-//! Any octets as a body in Kubernetes' protobuf. The property stands in `crates/apiserver/tests/api_properties/properties.rs`, which
+//! Any octets as a body in Kubernetes' protobuf. The property stands in `crates/api/tests/api_properties/properties.rs`, which
 //! ordinary tests run too.
 
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 
-#[path = "../../crates/apiserver/tests/api_properties/properties.rs"]
+#[path = "../../crates/api/tests/api_properties/properties.rs"]
 #[allow(dead_code)]
 mod properties;
 

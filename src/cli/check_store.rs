@@ -13,7 +13,7 @@ use super::style::Painter;
 use super::table::Properties;
 use super::{Outcome, option, serve, success_if};
 use crate::config;
-use signpost_apiserver::registry;
+use signpost_api::kinds::{PlatformConfig, kinds};
 use signpost_apiserver::store::repair::Offline;
 use signpost_apiserver::store::{Key, Write, backup};
 
@@ -108,8 +108,9 @@ fn check(data_dir: &std::path::Path, drop: &[Key], restore: &[Key], from: Option
         store.mend(writes).map_err(told)?;
         found = store.verify().map_err(told)?;
     }
+    let kinds = kinds(PlatformConfig::new(""));
     let damaged = found.damaged.iter().map(|damaged| {
-        let kind = registry::kinds().iter().find(|kind| damaged.key.0.starts_with(kind.key_prefix));
+        let kind = kinds.iter().find(|kind| damaged.key.0.starts_with(kind.key_prefix));
         Damaged {
             key: damaged.key.0.to_string(),
             kind: kind.map(|kind| kind.kind),

@@ -3,8 +3,7 @@
 use clap::{ArgMatches, Command};
 
 use super::{Exit, Outcome, option, print};
-use signpost_api::names;
-use signpost_apiserver::registry::crd;
+use signpost_api::{crds, names};
 
 pub(super) fn command() -> Command {
     let domain = option("domain", "NAME")
@@ -22,7 +21,7 @@ pub(super) fn command() -> Command {
 
 pub(super) fn run(matches: &ArgMatches) -> Outcome {
     let mut text = String::new();
-    for definition in crd::crds(matches.get_one::<String>("domain").map(String::as_str)) {
+    for definition in crds::crds(matches.get_one::<String>("domain").map(String::as_str)) {
         // JSON is YAML, and says what it means without a second writer.
         let object = serde_json::to_string_pretty(&definition).expect("a definition is plain data");
         text.push_str("---\n");

@@ -22,8 +22,8 @@ use super::{Error, Exit, Outcome, access, note, option, print, serve, switch};
 use crate::config;
 use crate::daemon::access::KUBECONFIGS;
 use crate::daemon::data_dir::DataDir;
+use signpost_api::access::ROLES;
 use signpost_api::identity::GROUP_TENANT_PREFIX;
-use signpost_apiserver::auth::rules;
 use signpost_control::client;
 use signpost_runtime::tls::files;
 use signpost_runtime::tls::kubeconfig::{self, Contents, Secret};
@@ -40,7 +40,7 @@ pub(super) const KEYS: &[&str] = &["data-dir"];
 
 pub(super) fn command() -> Command {
     let name = || Arg::new("name").value_name("NAME").required(true).help("Name of the user");
-    let roles: Vec<&str> = rules::ROLES.iter().map(|(role, _)| *role).collect();
+    let roles: Vec<&str> = ROLES.iter().map(|(role, _)| *role).collect();
     let role = option("role", "ROLE")
         .required_unless_present("group")
         .action(ArgAction::Append)
@@ -250,7 +250,7 @@ fn groups(matches: &ArgMatches) -> Result<Vec<String>, String> {
     }
     let mut groups = Vec::new();
     for role in roles {
-        let (_, group) = rules::ROLES.iter().find(|(name, _)| *name == role).expect("clap knows only these");
+        let (_, group) = ROLES.iter().find(|(name, _)| *name == role).expect("clap knows only these");
         match *group {
             GROUP_TENANT_PREFIX => groups.extend(namespaces.iter().map(|name| format!("{group}{name}"))),
             group => groups.push(group.to_owned()),

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use super::settings::Settings;
 use super::value::{LogClients, LogFormat, Role, Strategy};
+use signpost_api::kinds::quotas::Limits;
 use signpost_api::names::LabelRules;
 use signpost_apiserver::audit;
-use signpost_apiserver::limits::{Amount, Limits};
+use signpost_apiserver::limits::Amount;
 use signpost_control::scheduler::chooser::Chooser;
 use signpost_control::scheduler::webhook;
 use signpost_dns::nameserver::rrl::RateLimit;

@@ -20,6 +20,7 @@ use super::upkeep;
 use crate::admin::health::Check;
 use crate::config::Settings;
 use signpost_api::identity::Identity;
+use signpost_api::kinds::{PlatformConfig, server_settings};
 use signpost_api::v1alpha1::router::Router;
 use signpost_apiserver::ApiServer;
 use signpost_apiserver::audit::Audit;
@@ -69,9 +70,8 @@ impl Api {
         };
         let store = room::when_there_is_room(check, open).await?;
         let authenticator = access.authenticator();
-        let server_settings = signpost_apiserver::Settings { domain: settings.domain.clone(), authenticator };
         tasks.watch("the store", store.ended());
-        let server = ApiServer::new(Arc::new(store.clone()), server_settings);
+        let server = ApiServer::new(Arc::new(store.clone()), server_settings(platform_config(settings), authenticator));
         let damage = store::Store::damage(&store);
         let told = damage.clone();
         tasks.watch("the store's file", async move { told.broken().await });
@@ -87,8 +87,6 @@ impl Api {
         if let Some(audit) = &audit {
             server.audit_to(audit.clone());
         }
-        server.know_platform(known_platform(settings));
-        server.limit_to(settings.limits());
         let stop = tasks.stop_token();
         let running = server.clone();
         tasks.spawn("API server", async move { running.run(stop).await });
@@ -182,7 +180,7 @@ fn store_options() -> Options {
 }
 
 /// What the configuration of this process says of the platform's zones; if that is not enough for zones, nothing but names.
-fn known_platform(settings: &Settings) -> signpost_apiserver::Platform {
+fn platform_config(settings: &Settings) -> PlatformConfig {
     // Without name servers in the configuration there is one, whose address matters to no Router.
     let platform = platform::settings(settings, &[IpAddr::from(Ipv4Addr::LOCALHOST)], None).ok();
     let names = |platform: &compiler::Settings| {
@@ -190,19 +188,23 @@ fn known_platform(settings: &Settings) -> signpost_apiserver::Platform {
     };
     let name_servers = platform.as_ref().map(names).unwrap_or_default();
     let known = platform.clone();
-    let examine = move |router: &serde_json::Value| {
-        let router: Option<Router> = serde_json::from_value(router.clone()).ok();
-        let (Some(platform), Some(router)) = (&platform, router) else { return Vec::new() };
-        let verdicts = zones::examine(&router, platform);
+    let diagnose_router = move |router: &Router| {
+        let Some(platform) = &platform else { return Vec::new() };
+        let verdicts = zones::examine(router, platform);
         verdicts.into_iter().map(|verdict| format!("{}: {}", verdict.path, verdict.message)).collect()
     };
-    let taken = move |router: &serde_json::Value| {
-        let router: Option<Router> = serde_json::from_value(router.clone()).ok();
-        let (Some(platform), Some(router)) = (&known, router) else { return Vec::new() };
-        taken_labels(&router, platform).into_iter().map(|(label, why)| (label.into(), why.into())).collect()
+    let occupied_labels = move |router: &Router| {
+        let Some(platform) = &known else { return Vec::new() };
+        taken_labels(router, platform).into_iter().map(|(label, why)| (label.into(), why.into())).collect()
     };
-    let label_rules = settings.label_rules();
-    signpost_apiserver::Platform { name_servers, label_rules, examine: Box::new(examine), taken: Box::new(taken) }
+    PlatformConfig {
+        name_servers,
+        label_rules: settings.label_rules(),
+        limits: settings.limits(),
+        diagnose_router: Box::new(diagnose_router),
+        occupied_labels: Box::new(occupied_labels),
+        ..PlatformConfig::new(settings.domain.clone())
+    }
 }
 
 fn open_audit(settings: &Settings, data_dir: &DataDir) -> Result<Option<Arc<Audit>>, Error> {

@@ -3,14 +3,14 @@
 use bytes::Bytes;
 use jiff::Timestamp;
 
+use signpost_api::kinds::zone::ZONE;
+use signpost_apiserver::object;
 use signpost_apiserver::store::KeyValue;
-use signpost_apiserver::{object, registry};
 use signpost_control::controller::ledger;
 
 /// The value that takes the place of a restored one, if it is to be another: the serials of zones go on later than any that
 /// was given out since.
 pub fn moved_on(item: &KeyValue) -> Option<Bytes> {
-    let zones = registry::find_kind("Zone").map_or("", |zones| zones.key_prefix);
-    let zone = item.key.0.starts_with(zones).then(|| serde_json::from_slice(&item.value).ok()).flatten()?;
+    let zone = item.key.0.starts_with(ZONE.key_prefix).then(|| serde_json::from_slice(&item.value).ok()).flatten()?;
     ledger::after_restore(zone, Timestamp::now()).map(|zone| Bytes::from(object::encode(&zone)))
 }

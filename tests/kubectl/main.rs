@@ -4,7 +4,7 @@
 //! The cases are data: the [`transcript`]s in `transcripts/`, a file for each kind of work. Each is played against a server of
 //! its own over TLS, by each `kubectl` that is found. `SIGNPOST_KUBECTL` names them (a list as in `PATH`); without it the one
 //! on the `PATH` is taken. Where there is none, the tests say so and pass: the same requests are kept as recordings in
-//! `tests/api_server/recorded`, which need no client.
+//! `crates/api/tests/api_server/recorded`, which need no client.
 
 mod transcript;
 

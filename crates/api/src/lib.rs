@@ -1,11 +1,22 @@
-//! The resources that users see: types, documentation and the rules of names; no I/O.
+//! The resources that users see: types, documentation, the rules of names, and what the API server needs to serve them; no I/O.
 
 #![forbid(unsafe_code)]
+#![allow(
+    clippy::result_large_err,
+    reason = "an ApiError ends its request: the octets it adds to a result are nothing beside the answer made of it"
+)]
 
-pub mod identity;
+pub mod v1alpha1;
+
 pub mod names;
+
 pub mod selectors;
 pub mod standing;
 pub mod statuses;
 pub mod text;
-pub mod v1alpha1;
+
+pub mod identity;
+
+pub mod access;
+pub mod crds;
+pub mod kinds;

@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 
 use super::error::ApiError;
 use super::negotiate::accepted;
-use super::registry::{Kind, kinds};
+use super::registry::Kind;
+use super::registry::kinds::Kinds;
 use super::request::{is_built_in_group, is_namespace};
 use super::respond;
 use super::review::REVIEWS;
@@ -51,30 +52,32 @@ const NAMESPACE_SUBRESOURCES: &[(&str, &[&str])] =
     &[("finalize", &["update"]), ("status", &["get", "patch", "update"])];
 
 /// Answers discovery's paths; `None` for others.
-pub fn answer(path: &str, headers: &HeaderMap) -> Option<Result<Response, ApiError>> {
+pub fn answer(kinds: &Kinds, path: &str, headers: &HeaderMap) -> Option<Result<Response, ApiError>> {
     let segments: Vec<&str> = path.trim_matches('/').split('/').collect();
     let document = match segments.as_slice() {
-        ["api"] | ["apis"] if wants_aggregated(headers) => return Some(Ok(aggregated(path.contains("apis"), headers))),
+        ["api"] | ["apis"] if wants_aggregated(headers) => {
+            return Some(Ok(aggregated(kinds, path.contains("apis"), headers)));
+        }
         ["api"] => json!({
             "kind": "APIVersions", "versions": ["v1"],
             "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": ""}],
         }),
         ["apis"] => json!({
             "kind": "APIGroupList", "apiVersion": "v1",
-            "groups": groups().into_iter().filter(|(group, _)| !group.is_empty()).map(group).collect::<Value>(),
+            "groups": groups(kinds).into_iter().filter(|(group, _)| !group.is_empty()).map(group).collect::<Value>(),
         }),
         ["apis", name] => {
-            let found = groups().into_iter().find(|(group, _)| group == name && !group.is_empty())?;
+            let found = groups(kinds).into_iter().find(|(group, _)| group == name && !group.is_empty())?;
             let mut document = group(found);
             document["kind"] = json!("APIGroup");
             document["apiVersion"] = json!("v1");
             document
         }
-        ["api", version] => resource_list("", version)?,
+        ["api", version] => resource_list(kinds, "", version)?,
         ["api", "v1", "services"] | ["api", "v1", "namespaces", _, "services"] => json!({
             "kind": "ServiceList", "apiVersion": "v1", "metadata": {"resourceVersion": "0"}, "items": [],
         }),
-        ["apis", group, version] if !group.is_empty() => resource_list(group, version)?,
+        ["apis", group, version] if !group.is_empty() => resource_list(kinds, group, version)?,
         _ => return None,
     };
     Some(Ok(respond::json(StatusCode::OK, document.to_string())))
@@ -82,11 +85,11 @@ pub fn answer(path: &str, headers: &HeaderMap) -> Option<Result<Response, ApiErr
 
 /// Whether the path lies in a group of Kubernetes' own that is served. As in kube-apiserver, an unknown resource there gets a
 /// Status, while an unknown resource among custom resources gets plain text.
-pub fn is_in_built_in_group(path: &str) -> bool {
+pub fn is_in_built_in_group(kinds: &Kinds, path: &str) -> bool {
     let segments: Vec<&str> = path.trim_matches('/').split('/').collect();
     match segments.as_slice() {
         ["api", _, ..] => true,
-        ["apis", name, _, ..] => groups().iter().any(|(group, _)| group == name && is_built_in_group(group)),
+        ["apis", name, _, ..] => groups(kinds).iter().any(|(group, _)| group == name && is_built_in_group(group)),
         _ => false,
     }
 }
@@ -103,15 +106,15 @@ fn wants_aggregated(headers: &HeaderMap) -> bool {
         })
 }
 
-fn aggregated(named: bool, headers: &HeaderMap) -> Response {
-    let items: Vec<Value> = groups()
+fn aggregated(kinds: &Kinds, named: bool, headers: &HeaderMap) -> Response {
+    let items: Vec<Value> = groups(kinds)
         .into_iter()
         .filter(|(group, _)| group.is_empty() != named)
         .map(|(group, versions)| {
             let versions: Vec<Value> = versions
                 .into_iter()
                 .map(|version| {
-                    let resources: Vec<Value> = served(group, version).iter().map(Served::aggregated).collect();
+                    let resources: Vec<Value> = served(kinds, group, version).iter().map(Served::aggregated).collect();
                     json!({"version": version, "freshness": "Current", "resources": resources})
                 })
                 .collect();
@@ -136,9 +139,9 @@ fn aggregated(named: bool, headers: &HeaderMap) -> Response {
 }
 
 /// Every group with its versions, in the order of the registry.
-fn groups() -> Vec<(&'static str, Vec<&'static str>)> {
+fn groups(kinds: &Kinds) -> Vec<(&'static str, Vec<&'static str>)> {
     let mut groups: Vec<(&'static str, Vec<&'static str>)> = Vec::new();
-    let kinds = kinds().iter().map(|kind| (kind.group, kind.version));
+    let kinds = kinds.iter().map(|kind| (kind.group, kind.version));
     for (group, version) in kinds.chain(REVIEWS.iter().map(|review| (review.group, review.version))) {
         match groups.iter_mut().find(|(found, _)| *found == group) {
             Some((_, versions)) if versions.contains(&version) => {}
@@ -155,9 +158,9 @@ fn group((name, versions): (&str, Vec<&str>)) -> Value {
     json!({"name": name, "versions": versions, "preferredVersion": versions.first()})
 }
 
-fn resource_list(group: &str, version: &str) -> Option<Value> {
+fn resource_list(kinds: &Kinds, group: &str, version: &str) -> Option<Value> {
     let mut resources = Vec::new();
-    for resource in served(group, version) {
+    for resource in served(kinds, group, version) {
         resources.push(resource.listed());
         for (subresource, verbs) in resource.subresources {
             resources.push(json!({
@@ -173,8 +176,8 @@ fn resource_list(group: &str, version: &str) -> Option<Value> {
 }
 
 /// The resources of a version of a group, sorted by name as kube-apiserver lists them.
-fn served(group: &str, version: &str) -> Vec<Served> {
-    let stored = kinds().iter().map(Served::from);
+fn served(kinds: &Kinds, group: &str, version: &str) -> Vec<Served> {
+    let stored = kinds.iter().map(Served::from);
     let reviews = REVIEWS.iter().map(|review| Served {
         group: review.group,
         version: review.version,
@@ -200,10 +203,10 @@ impl From<&'static Kind> for Served {
             version: kind.version,
             kind: kind.kind,
             plural: kind.plural,
-            singular: kind.singular,
+            singular: kind.aliases.singular,
             namespaced: kind.namespaced,
-            short_names: kind.short_names,
-            categories: kind.categories,
+            short_names: kind.aliases.short_names,
+            categories: kind.aliases.categories,
             verbs: if is_namespace(kind) { NAMESPACE_VERBS } else { ALL_VERBS },
             subresources: match kind.has_status {
                 _ if is_namespace(kind) => NAMESPACE_SUBRESOURCES,

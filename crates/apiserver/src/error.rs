@@ -367,14 +367,11 @@ impl IntoResponse for ApiError {
         if let Some(seconds) = self.retry_after_seconds {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }
-        if self.code == 401 {
-            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"signpost\""));
-        }
         response
     }
 }
 
-/// `routes.signpost.dev`, or `namespaces` in the core group.
+/// `leases.coordination.k8s.io`, or `namespaces` in the core group.
 pub fn qualified(resource: &str, group: &str) -> String {
     match group {
         "" => resource.to_owned(),

@@ -12,13 +12,13 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
+use super::auth::identity::Identity;
 use super::error::ApiError;
 use super::handlers::delete::{Deletion, FINALIZER_FOREGROUND, FINALIZER_ORPHAN, Propagation, delete_object};
 use super::handlers::update::change;
 use super::handlers::write::{Part, Writer};
-use super::namespaces::own_identity;
 use super::object::{Object, Owner};
-use super::registry::{Kind, kinds};
+use super::registry::Kind;
 use super::request::object_key;
 use super::watch_cache::{Cursor, TooOld};
 use super::{Shared, engine};
@@ -140,7 +140,7 @@ impl<'a> Collector<'a> {
     /// Where an owner would be: in the dependent's namespace, or in none. `None` if no such kind is served.
     fn find(&self, owner: &Owner, namespace: Option<&str>) -> Option<Id> {
         let same = |kind: &&Kind| *kind.kind == *owner.kind && *kind.api_version() == *owner.api_version;
-        let kind = kinds().iter().find(same)?;
+        let kind = self.server.kinds.iter().find(same)?;
         let place = self.server.cache.shelves().iter().position(|shelf| shelf.kind.key_prefix == kind.key_prefix)?;
         let namespace = if kind.namespaced { Some(namespace.unwrap_or_default()) } else { None };
         Some((place, object_key(namespace, &owner.name).into()))
@@ -232,14 +232,14 @@ impl<'a> Collector<'a> {
     }
 
     async fn delete(&self, id: &Id, object: &Object, propagation: Propagation) -> Result<(), ApiError> {
-        let identity = own_identity();
+        let identity = Identity::server();
         let kind = self.server.cache.shelves()[id.0].kind;
         let writer = Writer::internal(self.server, kind, object.namespace(), &identity);
         let deletion = Deletion { uid: Some(object.uid()), propagation: Some(propagation), ..Deletion::default() };
         match delete_object(&writer, object.name(), &deletion).await {
             Err(error) if error.code == 404 => Ok(()),
             // Another object of that name, which is no garbage of ours. If it is still this one, its kind does not let it go
-            // yet, as a Router that has routes, and it is tried again.
+            // yet, as one that others depend on, and it is tried again.
             Err(error) if error.code == 409 && self.get(id).is_none_or(|found| found.uid() != object.uid()) => Ok(()),
             Err(error) => Err(error),
             Ok(_) => Ok(()),
@@ -261,7 +261,7 @@ impl<'a> Collector<'a> {
 
     async fn edit(&self, id: &Id, edit: impl Fn(&mut Value)) -> Result<(), ApiError> {
         let Some(object) = self.get(id) else { return Ok(()) };
-        let identity = own_identity();
+        let identity = Identity::server();
         let kind = self.server.cache.shelves()[id.0].kind;
         let writer = Writer::internal(self.server, kind, object.namespace(), &identity);
         let edited = change(&writer, object.name(), Part::Main, |live| {

@@ -6,9 +6,8 @@ use serde_json::json;
 
 use super::error::ApiError;
 use super::request::Query;
-use super::{Shared, respond};
+use super::{Product, Shared, respond};
 use crate::store;
-use signpost_api::v1alpha1::SERVER_MARK;
 
 /// The Kubernetes minor version whose contract this server keeps; clients warn where theirs is far from it.
 const KUBERNETES_MINOR: &str = "32";
@@ -24,7 +23,7 @@ pub fn root_of(path: &str) -> &str {
 /// Answers these paths; `None` for others.
 pub(crate) fn answer(server: &Shared, path: &str, query: &Query) -> Option<Result<Response, ApiError>> {
     let checks: Vec<(&str, bool)> = match path.trim_end_matches('/') {
-        "/version" => return Some(Ok(version())),
+        "/version" => return Some(Ok(version(&server.product))),
         "/livez" | "/healthz" => vec![("ping", true)],
         "/readyz" => vec![
             ("ping", true),
@@ -53,15 +52,16 @@ pub(crate) fn answer(server: &Shared, path: &str, query: &Query) -> Option<Resul
         told += &format!("[!]disk {}\n", ApiError::from(store::Error::Full { needed }));
     }
     if damaged > 0 && root.starts_with("readyz") {
-        told += &format!("[!]stored-values {damaged} damaged; the log and \"signpost check store\" name them\n");
+        let name = server.product.name;
+        told += &format!("[!]stored-values {damaged} damaged; the log and \"{name} check store\" name them\n");
     }
     told += &format!("{root} check {}\n", if failed { "failed" } else { "passed" });
     let status = if failed { StatusCode::INTERNAL_SERVER_ERROR } else { StatusCode::OK };
     Some(Ok(respond::text(status, told)))
 }
 
-fn version() -> Response {
-    let git_version = format!("v1.{KUBERNETES_MINOR}.0{SERVER_MARK}{}", env!("CARGO_PKG_VERSION"));
+fn version(product: &Product) -> Response {
+    let git_version = format!("v1.{KUBERNETES_MINOR}.0+{}.{}", product.name, product.version);
     let platform = match std::env::consts::ARCH {
         "x86_64" => "amd64",
         "aarch64" => "arm64",

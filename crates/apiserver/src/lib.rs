@@ -1,8 +1,12 @@
-//! The API server: Kubernetes API conventions over a [`crate::store::Store`].
+//! A Kubernetes-style API server as a library, over a [`crate::store::Store`].
 //!
-//! A request passes the doors in this order (`Shared::answer`): what does it ask for ([`request`]), who asks
-//! ([`auth`]), may they ([`auth::rules`]), and then the [`handlers`], a file a verb; last, the [`audit`] log. All that is particular to a kind stands
-//! in [`registry`]. Reads come from the [`watch_cache`]; writes go to the store as one transaction and are answered when the
+//! To serve a kind of your own, derive [`kube::CustomResource`], describe it with [`registry::Kind::of`], give it behavior with
+//! [`registry::Hooks`], and pass both to [`ApiServer::new`] in [`registry::kinds::Kinds`]. Namespace, Lease and Event are
+//! always served. `tests/own_kind.rs` is a complete example.
+//!
+//! A request passes in this order (`Shared::answer`): what does it ask for ([`request`]), who asks ([`auth`]), may they
+//! ([`auth::rules`]), and then the [`handlers`], a file a verb; last, the [`audit`] log. All that is particular to a kind
+//! stands in its [`registry::Hooks`]. Reads come from the [`watch_cache`]; writes go to the store as one transaction and are answered when the
 //! cache shows them. Beside the requests run three loops ([`ApiServer::run`]): the cache, the [`garbage`] collector, and the
 //! end of [`namespaces`].
 
@@ -64,19 +68,19 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use self::audit::{Audit, Ending, Facts, Made};
+use self::auth::identity::Identity;
 use self::auth::impersonate::Subject;
-use self::auth::rules::{self, Access};
+use self::auth::rules::{Access, Authorizer};
 use self::auth::{Authenticator, Proof};
 use self::engine::Engine;
 use self::error::ApiError;
 use self::handlers::Call;
-use self::limits::{Limit, Limits, Refusals};
+use self::limits::{Limit, OBJECT_BYTES, Refusals};
+use self::registry::kinds::Kinds;
 use self::request::{Query, Target, Verb};
 use self::shares::{Share, Shares};
 use self::watch_cache::WatchCache;
 use crate::store::Store;
-use signpost_api::identity::Identity;
-use signpost_api::names::LabelRules;
 use signpost_runtime::httpd;
 
 /// Largest body of a request in octets: what kube-apiserver takes.
@@ -94,31 +98,45 @@ const WORKED_ON_MAX: usize = 1_024;
 /// How many watches there may be, a sixteenth of them a user's; each is a cursor and a connection's share.
 const WATCHES_MAX: usize = 20_000;
 
-/// What an [`ApiServer`] is told when it is made.
+/// The name under which a server presents itself.
+#[derive(Debug, Clone, Copy)]
+pub struct Product {
+    /// Its name in lower case: the realm of the credentials, the field manager of the server's own writes, and the mark before
+    /// the version at `/version`.
+    pub name: &'static str,
+    /// Its name for people, in OpenAPI documents.
+    pub title: &'static str,
+    /// Its version.
+    pub version: &'static str,
+}
+
+impl Default for Product {
+    fn default() -> Self {
+        Product { name: "apiserver", title: "API server", version: env!("CARGO_PKG_VERSION") }
+    }
+}
+
+/// The settings of an [`ApiServer`].
 pub struct Settings {
-    /// The platform's domain, such as `v3.rhcloud.com`.
-    pub domain: String,
-    /// Who is who. Keep a clone to replace the tokens later.
+    /// The kinds that it serves.
+    pub kinds: Kinds,
+    /// The access rules.
+    pub authorizer: Arc<dyn Authorizer>,
+    /// The users. Keep a clone to replace the tokens later.
     pub authenticator: Arc<Authenticator>,
+    /// The maximum size of an object in a namespace: its stored JSON, with its field sets. At most
+    /// [`limits::CLUSTER_OBJECT_BYTES`].
+    pub object_bytes: usize,
+    /// The name of the server.
+    pub product: Product,
 }
 
-/// What the name servers' configuration says, as far as the API goes by it.
-pub struct Platform {
-    /// The names of the platform's name servers, without a dot at the end.
-    pub name_servers: Vec<String>,
-    /// Which labels Routes may have.
-    pub label_rules: LabelRules,
-    /// What of a Router cannot be used, a sentence for each fault: its sender is warned.
-    pub examine: Examine,
-    /// Which labels' names in a Router's zone do not lead to it: the sender is warned of the routes that have them.
-    pub taken: Taken,
+impl Settings {
+    /// With the default maximum size of objects, and a name that says nothing.
+    pub fn new(kinds: Kinds, authorizer: Arc<dyn Authorizer>, authenticator: Arc<Authenticator>) -> Self {
+        Settings { kinds, authorizer, authenticator, object_bytes: OBJECT_BYTES, product: Product::default() }
+    }
 }
-
-/// Tells the labels of a Router's zone whose names lead elsewhere, and why, in words that follow the name.
-pub type Taken = Box<dyn Fn(&serde_json::Value) -> Vec<(String, String)> + Send + Sync>;
-
-/// Tells the faults of a Router.
-pub type Examine = Box<dyn Fn(&serde_json::Value) -> Vec<String> + Send + Sync>;
 
 /// The API server. Clones are handles to one server.
 #[derive(Clone)]
@@ -130,12 +148,14 @@ pub struct ApiServer {
 pub(crate) struct Shared {
     pub(crate) store: Arc<dyn Engine>,
     pub(crate) cache: WatchCache,
-    pub(crate) domain: String,
+    pub(crate) kinds: Kinds,
+    pub(crate) authorizer: Arc<dyn Authorizer>,
     pub(crate) authenticator: Arc<Authenticator>,
+    pub(crate) object_bytes: usize,
+    pub(crate) product: Product,
+    pub(crate) openapi: OnceLock<openapi::Documents>,
     audit: OnceLock<Arc<Audit>>,
     pub(crate) backup: backup::Place,
-    pub(crate) platform: OnceLock<Platform>,
-    limits: OnceLock<Limits>,
     refusals: Arc<Refusals>,
     /// Fires when the server stops; ends watches.
     pub(crate) stopping: CancellationToken,
@@ -150,14 +170,16 @@ impl ApiServer {
     pub fn new(store: Arc<impl Store>, settings: Settings) -> Self {
         let shared = Shared {
             store,
-            cache: WatchCache::new(),
-            domain: settings.domain,
+            cache: WatchCache::new(&settings.kinds),
+            refusals: Arc::new(Refusals::new(&settings.kinds)),
+            kinds: settings.kinds,
+            authorizer: settings.authorizer,
             authenticator: settings.authenticator,
+            object_bytes: settings.object_bytes,
+            product: settings.product,
+            openapi: OnceLock::new(),
             audit: OnceLock::new(),
             backup: backup::Place::default(),
-            platform: OnceLock::new(),
-            limits: OnceLock::new(),
-            refusals: Arc::default(),
             stopping: CancellationToken::new(),
             requests: Shares::new(REQUESTS_MAX),
             watches: Shares::new(WATCHES_MAX),
@@ -176,18 +198,6 @@ impl ApiServer {
     /// Serves backups that `source` writes from now on. To be called once, before the first request.
     pub fn back_up_with(&self, source: backup::Source) {
         self.shared.backup.set(source);
-    }
-
-    /// Tells of the platform, from now on. To be called once, before the first request.
-    pub fn know_platform(&self, platform: Platform) {
-        // The first one counts, as with the others.
-        let _ = self.shared.platform.set(platform);
-    }
-
-    /// Sets the limits, which have their defaults otherwise. To be called once, before the first request.
-    pub fn limit_to(&self, limits: Limits) {
-        // The first one counts, as with the others.
-        let _ = self.shared.limits.set(limits);
     }
 
     /// How many requests each limit refused.
@@ -256,6 +266,11 @@ async fn serve(State(shared): State<Arc<Shared>>, request: Request<Body>) -> Res
         shared.refusals.count(*limit);
     }
     let mut response = answer.unwrap_or_else(IntoResponse::into_response);
+    if response.status() == http::StatusCode::UNAUTHORIZED {
+        let challenge = format!("Bearer realm=\"{}\"", shared.product.name);
+        let challenge = HeaderValue::from_str(&challenge).expect("the name of a product is plain ASCII");
+        response.headers_mut().insert(http::header::WWW_AUTHENTICATE, challenge);
+    }
     if let Ok(id) = HeaderValue::from_str(&id) {
         response.headers_mut().insert("audit-id", id);
     }
@@ -265,13 +280,13 @@ async fn serve(State(shared): State<Arc<Shared>>, request: Request<Body>) -> Res
 impl Shared {
     /// The doors, in their order.
     async fn answer(self: &Arc<Self>, parts: &Parts, body: Body, facts: &mut Facts) -> Result<Response, ApiError> {
-        let target = Target::parse(&parts.uri)?;
+        let target = Target::parse(&self.kinds, &parts.uri)?;
         facts.target = Some(target.clone());
         let query = Query::parse(&parts.uri);
         let sender = self.authenticator.authenticate(parts).await?;
         let proof = sender.proof.clone();
         facts.sender = Some(sender.clone());
-        facts.subject = auth::impersonate::impersonate(parts, &sender.identity)?;
+        facts.subject = auth::impersonate::impersonate(&*self.authorizer, parts, &sender.identity)?;
         let himself = || Subject { identity: sender.identity.clone(), uid: None, extra: Default::default() };
         let subject = facts.subject.clone().unwrap_or_else(himself);
         let verb = match &target {
@@ -281,10 +296,10 @@ impl Shared {
             Target::Path(_) => None,
         };
         facts.verb = verb;
-        authorize(&subject.identity, &target, verb, &parts.method)?;
+        self.authorize(&subject.identity, &target, verb, &parts.method)?;
         let share = self.share(verb, &subject.identity, &proof)?;
         let mut response = self.dispatch(target, verb, query, &subject, parts, body).await?;
-        if sender.identity.user.starts_with(shares::OWN_PREFIX) {
+        if self.authorizer.is_reserved_for(&sender.identity.user) {
             response.extensions_mut().insert(httpd::OfPlatform);
         }
         Ok(self.held(response, share, proof, verb == Some(Verb::Watch)))
@@ -298,7 +313,8 @@ impl Shared {
             Some(Verb::Watch) => &self.watches,
             Some(_) => &self.requests,
         };
-        shares.take(&identity.user).map(Some).ok_or_else(ApiError::too_many_requests)
+        let has_reserve = self.authorizer.is_reserved_for(&identity.user);
+        shares.take(&identity.user, has_reserve).map(Some).ok_or_else(ApiError::too_many_requests)
     }
 
     /// `response`, which keeps its share until the client has consumed it. A watch outlasts the look at its credentials, so
@@ -329,7 +345,7 @@ impl Shared {
             Target::Path(path) => return self.path(&path, &query, parts),
             Target::Review { review, namespace } => {
                 let asked = handlers::body::read_review(&parts.headers, &read(body).await?)?;
-                let answer = review.answer(subject, namespace.as_deref(), asked)?;
+                let answer = review.answer(&*self.authorizer, subject, namespace.as_deref(), asked)?;
                 return Ok(respond::json(http::StatusCode::CREATED, answer.to_string()));
             }
             Target::Resource(resource) => resource,
@@ -383,48 +399,49 @@ impl Shared {
     fn path(&self, path: &str, query: &Query, parts: &Parts) -> Result<Response, ApiError> {
         let found = health::answer(self, path, query)
             .or_else(|| backup::answer(&self.backup, path, &parts.method))
-            .or_else(|| discovery::answer(path, &parts.headers))
-            .or_else(|| openapi::answer(path, query, &parts.headers));
+            .or_else(|| discovery::answer(&self.kinds, path, &parts.headers))
+            .or_else(|| openapi::answer(self, path, query, &parts.headers));
         match found {
             Some(_) if parts.method != Method::GET && parts.method != Method::HEAD => {
                 Err(ApiError::method_not_allowed())
             }
             Some(response) => response,
-            None if discovery::is_in_built_in_group(path) => Err(ApiError::no_such_resource()),
+            None if discovery::is_in_built_in_group(&self.kinds, path) => Err(ApiError::no_such_resource()),
             None => Ok(respond::not_found()),
         }
     }
 
-    /// The limits.
-    pub(crate) fn limits(&self) -> Limits {
-        self.limits.get().copied().unwrap_or_default()
+    fn authorize(
+        &self,
+        identity: &Identity,
+        target: &Target,
+        verb: Option<Verb>,
+        method: &Method,
+    ) -> Result<(), ApiError> {
+        let verb = verb.map(Verb::as_str);
+        match target {
+            Target::Resource(resource) => {
+                let path = resource.path();
+                let (namespace, name) = (resource.namespace.as_deref(), resource.name.as_deref());
+                let access = Access::resource(verb.unwrap_or_default(), resource.kind.group, &path, namespace, name);
+                self.authorizer.authorize(identity, &access)
+            }
+            Target::Review { review, namespace } => {
+                let access = Access::resource("create", review.group, review.plural, namespace.as_deref(), None);
+                self.authorizer.authorize(identity, &access)
+            }
+            Target::Path(path) => {
+                let verb = method.as_str().to_ascii_lowercase();
+                let verb = if verb == "head" { "get" } else { verb.as_str() };
+                // Health names its checks below its path: `/readyz/cache`.
+                self.authorizer.authorize(identity, &Access::Path { verb, path: health::root_of(path) })
+            }
+        }
     }
 
     /// Whether requests can be answered.
     pub(crate) fn is_ready(&self) -> bool {
         self.cache.applied() > 0 && namespaces::are_there(self)
-    }
-}
-
-fn authorize(identity: &Identity, target: &Target, verb: Option<Verb>, method: &Method) -> Result<(), ApiError> {
-    let verb = verb.map(Verb::as_str);
-    match target {
-        Target::Resource(resource) => {
-            let path = resource.path();
-            let (namespace, name) = (resource.namespace.as_deref(), resource.name.as_deref());
-            let access = Access::resource(verb.unwrap_or_default(), resource.kind.group, &path, namespace, name);
-            rules::authorize(identity, &access)
-        }
-        Target::Review { review, namespace } => {
-            let access = Access::resource("create", review.group, review.plural, namespace.as_deref(), None);
-            rules::authorize(identity, &access)
-        }
-        Target::Path(path) => {
-            let verb = method.as_str().to_ascii_lowercase();
-            let verb = if verb == "head" { "get" } else { verb.as_str() };
-            // Health names its checks below its path: `/readyz/cache`.
-            rules::authorize(identity, &Access::Path { verb, path: health::root_of(path) })
-        }
     }
 }
 

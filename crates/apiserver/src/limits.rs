@@ -1,8 +1,7 @@
 //! Limits on what clients store, and the count of requests that a limit refused.
 //!
-//! An object may have [`Limits::object_bytes`], and a namespace a number and a size of Routes and of Events. An annotation
-//! of the Namespace, which only administrators can write, replaces the default of the configuration. The handlers check
-//! both before the commit (`handlers::admit`); what a namespace has is counted by `watch_cache::usage`.
+//! An object may have `Settings::object_bytes`, and a namespace a number and a size of objects of a kind ([`Quota`]). An
+//! annotation of the Namespace replaces the default of the configuration. The handlers check both before the commit (`handlers::admit`); what a namespace has is counted by `watch_cache::usage`.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,33 +14,15 @@ use prometheus_client::metrics::counter::ConstCounter;
 use serde_json::Value;
 
 use super::error::Cause;
-use super::registry::{Kind, field};
+use super::registry::field;
+use super::registry::kinds::Kinds;
 
-/// The largest size of an object of a kind without namespaces. Tenants write none of these. A Router with 128 addresses that
-/// are all unhealthy, 256 records of 1,024 bytes, and its field sets has 390 KiB; the largest Zone has less.
+/// The largest size of an object of a kind without namespaces. Tenants write none of these, and they
+/// have lists of hundreds of items.
 pub const CLUSTER_OBJECT_BYTES: usize = 512 << 10;
 
-/// The limits of an API server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
-    /// The size of an object in a namespace: its stored JSON, with its field sets. At most [`CLUSTER_OBJECT_BYTES`].
-    pub object_bytes: usize,
-    /// The Routes of a namespace.
-    pub routes: Amount,
-    /// The Events of a namespace.
-    pub events: Amount,
-}
-
-impl Default for Limits {
-    /// 10,000 Routes with their status have about 30 MiB. A namespace at all of its limits costs the process 200 MiB.
-    fn default() -> Self {
-        Limits {
-            object_bytes: 64 << 10,
-            routes: Amount { objects: 10_000, bytes: 32 << 20 },
-            events: Amount { objects: 5_000, bytes: 8 << 20 },
-        }
-    }
-}
+/// The default maximum size of an object in a namespace.
+pub const OBJECT_BYTES: usize = 64 << 10;
 
 /// A number of objects, and their size in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -65,75 +46,47 @@ impl Amount {
 }
 
 /// The quota that every namespace has of one kind.
+#[derive(Debug, Clone)]
 pub struct Quota {
-    kind: &'static str,
     /// The number of objects.
     pub objects: Bound,
     /// Their size.
     pub bytes: Bound,
-    default: fn(&Limits) -> Amount,
-    /// How many times the quota the platform's own users may fill; `None`: they are not refused. Only they write Events
-    /// about a tenant's Routes, so they have some room that others cannot take from them.
-    pub of_platform: Option<u64>,
+    /// The amount where no annotation of the Namespace says another.
+    pub default: Amount,
+    /// How many times the quota those may fill who write beyond limits ([`Authorizer::writes_beyond_limits`]); `None`: they are
+    /// not refused.
+    ///
+    /// [`Authorizer::writes_beyond_limits`]: crate::auth::rules::Authorizer::writes_beyond_limits
+    pub beyond_limits: Option<u64>,
 }
 
 /// One bound of a [`Quota`].
+#[derive(Debug, Clone)]
 pub struct Bound {
-    /// The limit that a refusal counts for.
-    pub limit: Limit,
+    /// The name of the limit, in metrics and refusals.
+    pub limit: &'static str,
     /// The resource, as refusals name it.
     pub resource: &'static str,
     /// The annotation of a Namespace that sets it.
     pub annotation: &'static str,
 }
 
-/// The quotas.
-const QUOTAS: [Quota; 2] = [
-    Quota {
-        kind: "Route",
-        objects: Bound { limit: Limit::NamespaceRoutes, resource: "routes", annotation: "signpost.dev/max-routes" },
-        bytes: Bound {
-            limit: Limit::NamespaceRouteBytes,
-            resource: "route-bytes",
-            annotation: "signpost.dev/max-route-bytes",
-        },
-        default: |limits| limits.routes,
-        of_platform: None,
-    },
-    Quota {
-        kind: "Event",
-        objects: Bound { limit: Limit::NamespaceEvents, resource: "events", annotation: "signpost.dev/max-events" },
-        bytes: Bound {
-            limit: Limit::NamespaceEventBytes,
-            resource: "event-bytes",
-            annotation: "signpost.dev/max-event-bytes",
-        },
-        default: |limits| limits.events,
-        of_platform: Some(2),
-    },
-];
-
 impl Quota {
-    /// The quota of a kind, if it has one.
-    pub fn of(kind: &Kind) -> Option<&'static Quota> {
-        QUOTAS.iter().find(|quota| quota.kind == kind.kind)
-    }
-
     /// What a namespace may have: the defaults, and what the annotations of the Namespace say instead.
-    pub fn amount(&self, limits: &Limits, namespace: Option<&Value>) -> Amount {
-        let default = (self.default)(limits);
+    pub fn amount(&self, namespace: Option<&Value>) -> Amount {
         let set = |bound: &Bound| parse_size(namespace?["metadata"]["annotations"][bound.annotation].as_str()?);
         Amount {
-            objects: set(&self.objects).unwrap_or(default.objects),
-            bytes: set(&self.bytes).unwrap_or(default.bytes),
+            objects: set(&self.objects).unwrap_or(self.default.objects),
+            bytes: set(&self.bytes).unwrap_or(self.default.bytes),
         }
     }
 }
 
 /// The faults of the annotations of a Namespace that set quotas.
-pub fn annotation_faults(namespace: &Value) -> Vec<Cause> {
+pub fn annotation_faults(kinds: &Kinds, namespace: &Value) -> Vec<Cause> {
     let annotations = &namespace["metadata"]["annotations"];
-    let bounds = QUOTAS.iter().flat_map(|quota| [&quota.objects, &quota.bytes]);
+    let bounds = kinds.quotas().flat_map(|quota| [&quota.objects, &quota.bytes]);
     let faulty =
         bounds.filter(|bound| annotations[bound.annotation].as_str().is_some_and(|text| parse_size(text).is_none()));
     faulty
@@ -168,31 +121,21 @@ pub enum Limit {
     Selector,
     /// The operations of a JSON patch, and their work.
     Patch,
-    /// The number of Routes of a namespace.
-    NamespaceRoutes,
-    /// The bytes of the Routes of a namespace.
-    NamespaceRouteBytes,
-    /// The number of Events of a namespace.
-    NamespaceEvents,
-    /// The bytes of the Events of a namespace.
-    NamespaceEventBytes,
+    /// A bound of a [`Quota`], by its name.
+    Quota(&'static str),
 }
 
 impl Limit {
-    const ALL: [Limit; 10] = [
+    const OF_EVERY_SERVER: [Limit; 6] = [
         Limit::RequestBody,
         Limit::RequestsInFlight,
         Limit::ObjectSize,
         Limit::ObjectFields,
         Limit::Selector,
         Limit::Patch,
-        Limit::NamespaceRoutes,
-        Limit::NamespaceRouteBytes,
-        Limit::NamespaceEvents,
-        Limit::NamespaceEventBytes,
     ];
 
-    /// The name of the limit: of a quota, the configuration key that sets its default.
+    /// The name of the limit.
     pub fn name(self) -> &'static str {
         match self {
             Limit::RequestBody => "request-body",
@@ -201,22 +144,27 @@ impl Limit {
             Limit::ObjectFields => "object-fields",
             Limit::Selector => "selector",
             Limit::Patch => "patch",
-            Limit::NamespaceRoutes => "namespace-routes",
-            Limit::NamespaceRouteBytes => "namespace-route-bytes",
-            Limit::NamespaceEvents => "namespace-events",
-            Limit::NamespaceEventBytes => "namespace-event-bytes",
+            Limit::Quota(name) => name,
         }
     }
 }
 
 /// How many requests each limit refused.
-#[derive(Default)]
-pub struct Refusals([AtomicU64; Limit::ALL.len()]);
+pub struct Refusals(Vec<(Limit, AtomicU64)>);
 
 impl Refusals {
+    /// Of a server with these kinds, whose quotas are limits.
+    pub fn new(kinds: &Kinds) -> Refusals {
+        let quotas =
+            kinds.quotas().flat_map(|quota| [Limit::Quota(quota.objects.limit), Limit::Quota(quota.bytes.limit)]);
+        Refusals(Limit::OF_EVERY_SERVER.into_iter().chain(quotas).map(|limit| (limit, AtomicU64::new(0))).collect())
+    }
+
     /// Counts one.
     pub fn count(&self, limit: Limit) {
-        self.0[limit as usize].fetch_add(1, Ordering::Relaxed);
+        if let Some((_, count)) = self.0.iter().find(|(counted, _)| *counted == limit) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
     }
 }
 
@@ -233,8 +181,8 @@ impl Collector for LimitMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let help = "API requests that a limit refused, by limit; docs/limits.md describes each.";
         let mut metric = encoder.encode_descriptor("api_limited_requests", help, None, MetricType::Counter)?;
-        for limit in Limit::ALL {
-            let count = self.0.0[limit as usize].load(Ordering::Relaxed);
+        for (limit, count) in &self.0.0 {
+            let count = count.load(Ordering::Relaxed);
             ConstCounter::new(count).encode(metric.encode_family(&[("limit", limit.name())])?)?;
         }
         Ok(())
@@ -244,6 +192,7 @@ impl Collector for LimitMetrics {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::registry::lease::LEASE;
     use serde_json::json;
 
     #[test]
@@ -268,24 +217,21 @@ mod tests {
 
     #[test]
     fn annotations_of_a_namespace_replace_the_defaults() {
-        let quota = &QUOTAS[0];
-        let limits = Limits::default();
+        let bound = |limit, annotation| Bound { limit, resource: limit, annotation };
+        let default = Amount { objects: 10, bytes: 1_000 };
+        let objects = bound("leases", "example.org/max-leases");
+        let quota = Quota { objects, bytes: bound("bytes", "example.org/max-bytes"), default, beyond_limits: None };
+        let kinds = Kinds::default().with_quota(&LEASE, quota.clone());
         let namespace = |annotations: Value| json!({"metadata": {"annotations": annotations}});
-        let set = namespace(json!({"signpost.dev/max-routes": "3", "signpost.dev/max-events": "x"}));
-        assert_eq!(quota.amount(&limits, Some(&set)), Amount { objects: 3, ..limits.routes });
-        let set = namespace(json!({"signpost.dev/max-route-bytes": "1Mi"}));
-        assert_eq!(quota.amount(&limits, Some(&set)), Amount { bytes: 1 << 20, ..limits.routes });
-        assert_eq!(quota.amount(&limits, None), limits.routes);
-        let faults =
-            annotation_faults(&namespace(json!({"signpost.dev/max-events": "many", "signpost.dev/max-routes": "1"})));
-        let fields: Vec<&str> = faults.iter().map(|fault| fault.field.as_str()).collect();
-        assert_eq!(fields, ["metadata.annotations[signpost.dev/max-events]"]);
-    }
-
-    #[test]
-    fn each_limit_has_a_counter_of_its_own() {
-        for (index, limit) in Limit::ALL.into_iter().enumerate() {
-            assert_eq!(limit as usize, index);
-        }
+        let set = namespace(json!({"example.org/max-leases": "3", "example.org/max-bytes": "x"}));
+        assert_eq!(quota.amount(Some(&set)), Amount { objects: 3, ..default });
+        let fields: Vec<String> = annotation_faults(&kinds, &set).into_iter().map(|fault| fault.field).collect();
+        assert_eq!(fields, ["metadata.annotations[example.org/max-bytes]"]);
+        let set = namespace(json!({"example.org/max-bytes": "1Mi"}));
+        assert_eq!(quota.amount(Some(&set)), Amount { bytes: 1 << 20, ..default });
+        assert_eq!(quota.amount(None), default);
+        let refusals = Refusals::new(&kinds);
+        refusals.count(Limit::Quota("bytes"));
+        assert_eq!(refusals.0.last().map(|(_, count)| count.load(Ordering::Relaxed)), Some(1));
     }
 }

@@ -12,14 +12,14 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::Shared;
+use super::auth::identity::Identity;
 use super::error::ApiError;
 use super::handlers::create::create_object;
 use super::handlers::delete::{Deletion, Propagation, delete_object};
 use super::handlers::update::change;
 use super::handlers::write::{Part, Writer, whole_seconds};
-use super::registry::{Kind, find, kinds};
-use signpost_api::identity::{GROUP_MASTERS, Identity, USER_CONTROLLER};
-use signpost_api::text::{MESSAGE_OCTETS_MAX, cut};
+use super::registry::Kind;
+use super::registry::namespace::NAMESPACE;
 
 /// The namespaces that are always there.
 const ALWAYS: [&str; 2] = ["default", "kube-system"];
@@ -28,21 +28,14 @@ const GATHER: Duration = Duration::from_millis(50);
 /// How long until another try when something did not work or is held by a finalizer.
 const RETRY: Duration = Duration::from_secs(1);
 
+/// The longest message of a condition, in characters.
+const MESSAGE_CHARACTERS_MAX: usize = 4_096;
 /// The most failures that the conditions of a namespace tell of.
 const FAILURES_TOLD_MAX: usize = 8;
 
-/// The identity of the server's own loops, which may do what is needed.
-pub(crate) fn own_identity() -> Identity {
-    Identity { user: USER_CONTROLLER.to_owned(), groups: vec![GROUP_MASTERS.to_owned()] }
-}
-
-fn kind() -> &'static Kind {
-    find("", "v1", "namespaces").expect("namespaces are always served")
-}
-
 /// Whether the namespaces that are always there are.
 pub(crate) fn are_there(server: &Shared) -> bool {
-    let shelf = server.cache.shelf(kind());
+    let shelf = server.cache.shelf(&NAMESPACE);
     ALWAYS.iter().all(|name| shelf.exists(name))
 }
 
@@ -67,8 +60,13 @@ pub(crate) async fn run(server: &Arc<Shared>, cancel: &CancellationToken) {
         }
         loop {
             let seen = server.cache.applied();
-            let terminating: Vec<_> =
-                server.cache.snapshot(kind(), "").objects.into_iter().filter(|namespace| namespace.deleting).collect();
+            let terminating: Vec<_> = server
+                .cache
+                .snapshot(&NAMESPACE, "")
+                .objects
+                .into_iter()
+                .filter(|namespace| namespace.deleting)
+                .collect();
             let mut wait = Duration::from_secs(60);
             for namespace in &terminating {
                 wait = RETRY;
@@ -84,8 +82,8 @@ pub(crate) async fn run(server: &Arc<Shared>, cancel: &CancellationToken) {
 }
 
 async fn make(server: &Arc<Shared>) -> Result<(), ApiError> {
-    let identity = own_identity();
-    let writer = Writer::internal(server, kind(), None, &identity);
+    let identity = Identity::server();
+    let writer = Writer::internal(server, &NAMESPACE, None, &identity);
     for name in ALWAYS {
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
         match create_object(&writer, namespace, false).await {
@@ -99,12 +97,12 @@ async fn make(server: &Arc<Shared>) -> Result<(), ApiError> {
 
 /// Deletes what is in a namespace, or, when nothing is, lets go of it.
 async fn end(server: &Arc<Shared>, namespace: &str) -> Result<(), ApiError> {
-    let identity = own_identity();
+    let identity = Identity::server();
     let prefix = format!("{namespace}/");
     let deletion = Deletion { propagation: Some(Propagation::Background), ..Deletion::default() };
     let mut failed = Vec::new();
     let mut remaining = Remaining::default();
-    for kind in kinds().iter().filter(|kind| kind.namespaced && kind.view.is_none()) {
+    for kind in server.kinds.iter().filter(|kind| kind.namespaced && kind.view.is_none()) {
         let writer = Writer::internal(server, kind, Some(namespace), &identity);
         for object in server.cache.snapshot(kind, &prefix).objects {
             if object.deleting {
@@ -125,7 +123,7 @@ async fn end(server: &Arc<Shared>, namespace: &str) -> Result<(), ApiError> {
         tell(server, namespace, &remaining, &failed).await?;
         return failed.pop().map_or(Ok(()), Err);
     }
-    let writer = Writer::internal(server, kind(), None, &identity);
+    let writer = Writer::internal(server, &NAMESPACE, None, &identity);
     change(&writer, namespace, Part::Finalize, |live| {
         let mut new = live.tree.clone();
         new["spec"]["finalizers"] = json!([]);
@@ -138,7 +136,7 @@ async fn end(server: &Arc<Shared>, namespace: &str) -> Result<(), ApiError> {
 /// What is still in a namespace that ends.
 #[derive(Default)]
 struct Remaining {
-    /// How many objects of each resource, such as `routes.signpost.dev`.
+    /// How many objects of each resource, such as `leases.coordination.k8s.io`.
     resources: BTreeMap<String, usize>,
     /// How many objects each finalizer holds.
     finalizers: BTreeMap<String, usize>,
@@ -200,8 +198,8 @@ async fn tell(
     remaining: &Remaining,
     failed: &[ApiError],
 ) -> Result<(), ApiError> {
-    let identity = own_identity();
-    let writer = Writer::internal(server, kind(), None, &identity);
+    let identity = Identity::server();
+    let writer = Writer::internal(server, &NAMESPACE, None, &identity);
     let conditions = remaining.conditions(failed);
     let told = change(&writer, namespace, Part::Status, |live| {
         let mut new = live.tree.clone();
@@ -211,7 +209,7 @@ async fn tell(
             let same = before.iter().find(|found| found["type"] == *kind && found["status"] == status);
             let since =
                 same.map_or_else(|| whole_seconds(writer.now).into(), |same| same["lastTransitionTime"].clone());
-            let message = cut(message, MESSAGE_OCTETS_MAX);
+            let message: String = message.chars().take(MESSAGE_CHARACTERS_MAX).collect();
             json!({"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": since})
         });
         new["status"]["conditions"] = told.collect();

@@ -1,6 +1,6 @@
 //! An object as the cache holds it: its JSON as it is served, and beside it the little that lists and watches ask for.
 //!
-//! A parsed JSON tree of a one-KiB Route takes more than ten KiB, so no tree is kept. What is kept is the serialization,
+//! A parsed JSON tree of a one-KiB object takes more than ten KiB, so no tree is kept. What is kept is the serialization,
 //! which most answers copy as it is, and what selectors, the garbage collector and preconditions look at (`facts`).
 //! Objects of a kind are alike, so those at rest keep their serialization as what sets it apart from another one's
 //! ([`sample`]): a tenth of its length.
@@ -85,7 +85,7 @@ impl Object {
 
     #[cfg(test)]
     pub(super) fn for_selector_tests(labels: &[(&str, &str)]) -> Object {
-        let kind = super::registry::find_kind("Namespace").expect("a kind");
+        let kind = &*super::registry::namespace::NAMESPACE;
         let labels: Map<String, Value> = labels.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect();
         let object = serde_json::json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"labels": labels}});
         Object::from_stored(kind, "x", &encode(&object), 1).expect("encoded")
@@ -354,7 +354,7 @@ mod tests {
         let (start, end) = metadata_range(&served).expect("encoded");
         let metadata: Value = serde_json::from_slice(&served[start as usize..end as usize]).expect("JSON");
         assert_eq!(metadata, expected["metadata"]);
-        let kind = super::super::registry::find_kind("Event").expect("a kind");
+        let kind = &*super::super::registry::event::EVENT;
         let object = Object::from_stored(kind, "n/a", &stored, 99).expect("encoded");
         assert_eq!((object.stored_len(), object.json_len()), (stored.len(), served.len()));
     }

@@ -8,7 +8,6 @@
 //! that version 2 does not describe for good.
 
 use std::collections::BTreeMap;
-use std::sync::LazyLock;
 
 use aws_lc_rs::digest::{SHA256, digest as hash};
 use axum::response::Response;
@@ -20,41 +19,42 @@ use serde_json::{Map, Value, json};
 
 use super::error::ApiError;
 use super::negotiate::accepted;
-use super::registry::{Kind, kinds};
+use super::registry::Kind;
+use super::registry::kinds::Kinds;
 use super::request::{Query, is_built_in, is_namespace};
-use super::respond;
+use super::{Product, Shared, respond};
 
 struct Document {
     body: Bytes,
     digest: String,
 }
 
-/// Path below `/openapi/v3/` → document.
-static DOCUMENTS: LazyLock<BTreeMap<String, Document>> = LazyLock::new(|| {
-    let mut groups: BTreeMap<String, Vec<&'static Kind>> = BTreeMap::new();
-    for kind in kinds() {
-        groups.entry(root(kind)).or_default().push(kind);
-    }
-    groups
-        .into_iter()
-        .map(|(path, kinds)| {
-            let body = Bytes::from(document(&kinds).to_string());
+/// The documents of a server, by their paths below `/openapi/v3/`, and their index.
+pub struct Documents {
+    by_path: BTreeMap<String, Document>,
+    index: String,
+}
+
+impl Documents {
+    fn of(product: &Product, kinds: &Kinds) -> Documents {
+        let mut groups: BTreeMap<String, Vec<&'static Kind>> = BTreeMap::new();
+        for kind in kinds.iter() {
+            groups.entry(root(kind)).or_default().push(kind);
+        }
+        let documents = groups.into_iter().map(|(path, kinds)| {
+            let body = Bytes::from(document(product, &kinds).to_string());
             let digest = digest(&body);
             (path, Document { body, digest })
-        })
-        .collect()
-});
-
-static INDEX: LazyLock<String> = LazyLock::new(|| {
-    let paths: Map<String, Value> = DOCUMENTS
-        .iter()
-        .map(|(path, document)| {
+        });
+        let by_path: BTreeMap<String, Document> = documents.collect();
+        let paths = by_path.iter().map(|(path, document)| {
             let url = format!("/openapi/v3/{path}?hash={}", document.digest);
             (path.clone(), json!({"serverRelativeURL": url}))
-        })
-        .collect();
-    json!({"paths": paths}).to_string()
-});
+        });
+        let index = json!({"paths": paths.collect::<Map<_, _>>()}).to_string();
+        Documents { by_path, index }
+    }
+}
 
 /// A digest of some content, as in a document's URL.
 pub fn digest(content: &[u8]) -> String {
@@ -88,8 +88,8 @@ struct V2Info {
 #[derive(Clone, PartialEq, prost::Message)]
 struct V2Paths {}
 
-fn v2(headers: &HeaderMap) -> Response {
-    let (title, version) = ("Signpost".to_owned(), env!("CARGO_PKG_VERSION").to_owned());
+fn v2(product: &Product, headers: &HeaderMap) -> Response {
+    let (title, version) = (product.title.to_owned(), product.version.to_owned());
     let in_protobuf = |name: &str| name == V2_PROTOBUF || name == V2_PROTOBUF_ASKED;
     match accepted(headers).iter().any(|range| in_protobuf(&range.media_type)) {
         true => {
@@ -105,15 +105,21 @@ fn v2(headers: &HeaderMap) -> Response {
 }
 
 /// Answers `/openapi/v3…` and `/openapi/v2`; `None` for others.
-pub fn answer(path: &str, query: &Query, headers: &HeaderMap) -> Option<Result<Response, ApiError>> {
+pub(crate) fn answer(
+    server: &Shared,
+    path: &str,
+    query: &Query,
+    headers: &HeaderMap,
+) -> Option<Result<Response, ApiError>> {
     if path == "/openapi/v2" {
-        return Some(Ok(v2(headers)));
+        return Some(Ok(v2(&server.product, headers)));
     }
     let below = path.strip_prefix("/openapi/v3")?.trim_matches('/');
+    let documents = server.openapi.get_or_init(|| Documents::of(&server.product, &server.kinds));
     if below.is_empty() {
-        return Some(Ok(respond::json(StatusCode::OK, INDEX.as_str())));
+        return Some(Ok(respond::json(StatusCode::OK, documents.index.clone())));
     }
-    let document = DOCUMENTS.get(below)?;
+    let document = documents.by_path.get(below)?;
     let etag = format!("\"{}\"", document.digest);
     let wanted = query.get("hash");
     let mut response = match wanted {
@@ -148,7 +154,7 @@ fn root(kind: &Kind) -> String {
     }
 }
 
-/// The name of a kind's schema: `dev.signpost.v1alpha1.Route`.
+/// The name of a kind's schema: `io.k8s.coordination.v1.Lease`.
 fn component(kind: &Kind) -> String {
     let group = if kind.group.is_empty() { "core" } else { kind.group };
     let reversed: Vec<&str> = group.split('.').rev().collect();
@@ -160,7 +166,7 @@ const DELETE_OPTIONS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions
 const PATCH: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Patch";
 const LIST_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta";
 
-fn document(kinds: &[&Kind]) -> Value {
+fn document(product: &Product, kinds: &[&Kind]) -> Value {
     let mut paths = Map::new();
     let mut schemas = shared_schemas();
     for kind in kinds {
@@ -172,7 +178,7 @@ fn document(kinds: &[&Kind]) -> Value {
     }
     json!({
         "openapi": "3.0.0",
-        "info": {"title": "Signpost", "version": env!("CARGO_PKG_VERSION")},
+        "info": {"title": product.title, "version": product.version},
         "paths": paths,
         "components": {
             "schemas": schemas,

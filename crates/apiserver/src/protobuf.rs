@@ -495,8 +495,8 @@ mod tests {
             spec: Some(AccessReviewSpec {
                 resource_attributes: Some(ResourceAttributes {
                     verb: "list".to_owned(),
-                    group: "signpost.dev".to_owned(),
-                    resource: "routes".to_owned(),
+                    group: "example.org".to_owned(),
+                    resource: "books".to_owned(),
                     ..Default::default()
                 }),
                 ..Default::default()
@@ -504,7 +504,7 @@ mod tests {
             ..Default::default()
         };
         let expected = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
-            "spec": {"resourceAttributes": {"verb": "list", "group": "signpost.dev", "resource": "routes"}}});
+            "spec": {"resourceAttributes": {"verb": "list", "group": "example.org", "resource": "books"}}});
         assert_eq!(decode(&body("authorization.k8s.io/v1", "SelfSubjectAccessReview", &review)).unwrap(), expected);
 
         let lease = Lease {
@@ -527,12 +527,12 @@ mod tests {
         let event = CoreEvent {
             kind: "Normal".to_owned(),
             first_timestamp: Some(Time { seconds: 1_767_268_800, nanos: 0 }),
-            involved_object: Some(ObjectReference { kind: "Route".to_owned(), ..Default::default() }),
+            involved_object: Some(ObjectReference { kind: "Lease".to_owned(), ..Default::default() }),
             count: Some(2),
             ..Default::default()
         };
         let expected = json!({"apiVersion": "v1", "kind": "Event", "type": "Normal", "firstTimestamp": "2026-01-01T12:00:00Z",
-            "involvedObject": {"kind": "Route"}, "count": 2});
+            "involvedObject": {"kind": "Lease"}, "count": 2});
         assert_eq!(decode(&body("v1", "Event", &event)).unwrap(), expected);
 
         let options = DeleteOptions { propagation_policy: "Background".to_owned(), ..Default::default() };

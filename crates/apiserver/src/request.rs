@@ -3,7 +3,8 @@
 use http::{HeaderMap, Method, Uri, header};
 
 use super::error::{ApiError, Cause};
-use super::registry::{self, Kind};
+use super::registry::Kind;
+use super::registry::kinds::Kinds;
 use super::review::Review;
 
 /// Longest path and longest query in octets.
@@ -108,7 +109,7 @@ impl Resource {
         }
     }
 
-    /// `routes`, or `routes/status`.
+    /// `leases`, or `leases/status`.
     pub fn path(&self) -> String {
         match self.subresource {
             Some(subresource) => format!("{}/{}", self.kind.plural, subresource.as_str()),
@@ -127,7 +128,7 @@ pub fn object_key(namespace: Option<&str>, name: &str) -> String {
 
 impl Target {
     /// Reads the path. What is nothing of ours is a [`Target::Path`].
-    pub fn parse(uri: &Uri) -> Result<Target, ApiError> {
+    pub fn parse(kinds: &Kinds, uri: &Uri) -> Result<Target, ApiError> {
         let path = uri.path();
         if path.len() > URI_OCTETS_MAX || uri.query().is_some_and(|query| query.len() > URI_OCTETS_MAX) {
             return Err(ApiError::new(414, "RequestURITooLong", "the path or the query is too long"));
@@ -135,35 +136,42 @@ impl Target {
         let segments: Vec<String> = path.trim_matches('/').split('/').map(percent_decode).collect();
         let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
         let found = match segments.as_slice() {
-            ["api", version, rest @ ..] => Self::in_group("", version, rest),
-            ["apis", group, version, rest @ ..] if !group.is_empty() => Self::in_group(group, version, rest),
+            ["api", version, rest @ ..] => Self::in_group(kinds, "", version, rest),
+            ["apis", group, version, rest @ ..] if !group.is_empty() => Self::in_group(kinds, group, version, rest),
             _ => None,
         };
         Ok(found.unwrap_or_else(|| Target::Path(path.to_owned())))
     }
 
-    fn in_group(group: &str, version: &str, rest: &[&str]) -> Option<Target> {
+    fn in_group(kinds: &Kinds, group: &str, version: &str, rest: &[&str]) -> Option<Target> {
         let in_core = group.is_empty() && version == "v1";
         // `/api/v1/namespaces/x` is a namespace, and so are its subresources; all else behind it lies in it.
         match rest {
             ["namespaces", name, subresource @ ("status" | "finalize")] if in_core => {
-                return Self::resource(group, version, "namespaces", None, &[name, subresource]);
+                return Self::resource(kinds, group, version, "namespaces", None, &[name, subresource]);
             }
             ["namespaces", namespace, plural, rest @ ..] => {
-                return Self::resource(group, version, plural, Some(namespace), rest);
+                return Self::resource(kinds, group, version, plural, Some(namespace), rest);
             }
             _ => {}
         }
         let (plural, rest) = rest.split_first()?;
-        Self::resource(group, version, plural, None, rest)
+        Self::resource(kinds, group, version, plural, None, rest)
     }
 
-    fn resource(group: &str, version: &str, plural: &str, namespace: Option<&str>, rest: &[&str]) -> Option<Target> {
+    fn resource(
+        kinds: &Kinds,
+        group: &str,
+        version: &str,
+        plural: &str,
+        namespace: Option<&str>,
+        rest: &[&str],
+    ) -> Option<Target> {
         if let Some(review) = Review::find(group, version, plural) {
             let matches = rest.is_empty() && review.namespaced == namespace.is_some();
             return matches.then(|| Target::Review { review, namespace: namespace.map(str::to_owned) });
         }
-        let kind = registry::find(group, version, plural)?;
+        let kind = kinds.find(group, version, plural)?;
         let (name, subresource) = match rest {
             [] => (None, None),
             [name] => (Some(*name), None),

@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 
+use super::auth::identity::Identity;
 use super::auth::impersonate::Subject;
-use super::auth::rules::{self, Access, Decision};
+use super::auth::rules::{Access, Authorizer, Decision};
 use super::error::{ApiError, Cause};
-use signpost_api::identity::Identity;
 
 /// A kind of review.
 pub struct Review {
@@ -47,7 +47,13 @@ impl Review {
     }
 
     /// Answers `asked`, a body that may leave out `apiVersion` and `kind`.
-    pub fn answer(&self, subject: &Subject, namespace: Option<&str>, mut asked: Value) -> Result<Value, ApiError> {
+    pub fn answer(
+        &self,
+        authorizer: &dyn Authorizer,
+        subject: &Subject,
+        namespace: Option<&str>,
+        mut asked: Value,
+    ) -> Result<Value, ApiError> {
         if !asked.is_object() {
             return Err(ApiError::bad_request("the body of a review must be an object"));
         }
@@ -73,16 +79,16 @@ impl Review {
             }
             "SelfSubjectRulesReview" => {
                 let namespace = asked["spec"]["namespace"].as_str().filter(|namespace| !namespace.is_empty());
-                rules::rules_of(
+                authorizer.rules_of(
                     identity,
                     namespace
                         .ok_or_else(|| ApiError::bad_request("no namespace on request: spec.namespace must be set"))?,
                 )
             }
-            "SelfSubjectAccessReview" => self.decide(identity, &asked["spec"])?,
+            "SelfSubjectAccessReview" => self.decide(authorizer, identity, &asked["spec"])?,
             _ => {
                 let subject = self.subject(namespace, &asked["spec"])?;
-                self.decide(&subject, &asked["spec"])?
+                self.decide(authorizer, &subject, &asked["spec"])?
             }
         };
         if !asked["metadata"].is_object() {
@@ -115,7 +121,7 @@ impl Review {
         Ok(Identity { user, groups })
     }
 
-    fn decide(&self, identity: &Identity, spec: &Value) -> Result<Value, ApiError> {
+    fn decide(&self, authorizer: &dyn Authorizer, identity: &Identity, spec: &Value) -> Result<Value, ApiError> {
         let text = |attributes: &Value, key: &str| attributes[key].as_str().unwrap_or_default().to_owned();
         let decision = match (&spec["resourceAttributes"], &spec["nonResourceAttributes"]) {
             (Value::Object(_), Value::Object(_)) | (Value::Null, Value::Null) => {
@@ -125,7 +131,7 @@ impl Review {
             }
             (Value::Null, attributes) => {
                 let (verb, path) = (text(attributes, "verb"), text(attributes, "path"));
-                rules::decide(identity, &Access::Path { verb: &verb, path: &path })
+                authorizer.decide(identity, &Access::Path { verb: &verb, path: &path })
             }
             (attributes, _) => {
                 let resource = match (text(attributes, "resource"), text(attributes, "subresource")) {
@@ -135,7 +141,7 @@ impl Review {
                 let (verb, group) = (text(attributes, "verb"), text(attributes, "group"));
                 let (namespace, name) = (text(attributes, "namespace"), text(attributes, "name"));
                 let access = Access::resource(&verb, &group, &resource, Some(&namespace), Some(&name));
-                rules::decide(identity, &access)
+                authorizer.decide(identity, &access)
             }
         };
         Ok(match decision {

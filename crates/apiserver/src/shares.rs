@@ -1,19 +1,19 @@
 //! How much of the server one user may hold at a time: requests under way, and watches.
 //!
 //! Requests wait for their bodies and for revisions to come, and watches for ever, so a bound on all of them alone would let
-//! one client take all there is. Hence a bound on each user's besides, and a part that only the platform's own
-//! identities may take. The control loops of this process pass without a share: their number is our own doing.
+//! one client take all there is. Hence a bound on each user's besides, and a part that only some users may
+//! take ([`Authorizer::is_reserved_for`]). The control loops of this process pass without a share: their number is our own doing.
+//!
+//! [`Authorizer::is_reserved_for`]: crate::auth::rules::Authorizer::is_reserved_for
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What the platform's own identities, such as the scheduler's, begin with.
-pub(super) const OWN_PREFIX: &str = "system:signpost:";
 /// Which part of all is for one user: with a smaller part, one user's many controllers would be held up while nothing else
 /// goes on; with a larger, a few users could take all.
 const USERS_PART: usize = 16;
-/// Which part of all is for the platform's own identities alone.
-const OWN_PART: usize = 8;
+/// Which part of all is reserved.
+const RESERVED_PART: usize = 8;
 
 /// A number of places, and who holds how many.
 pub struct Shares {
@@ -40,9 +40,9 @@ impl Shares {
         Arc::new(Shares { places, held: Mutex::default() })
     }
 
-    /// A place for `user`; `None` if all that this user may take are taken.
-    pub fn take(self: &Arc<Self>, user: &str) -> Option<Share> {
-        let places = if user.starts_with(OWN_PREFIX) { self.places } else { self.places - self.places / OWN_PART };
+    /// A place for `user`, also a reserved one if `has_reserve`; `None` if all that this user may take are taken.
+    pub fn take(self: &Arc<Self>, user: &str, has_reserve: bool) -> Option<Share> {
+        let places = if has_reserve { self.places } else { self.places - self.places / RESERVED_PART };
         let mut held = self.held();
         let known = held.by_user.get_key_value(user).map(|(user, count)| (user.clone(), *count));
         let (user, count) = known.unwrap_or_else(|| (user.into(), 0));
@@ -74,14 +74,13 @@ impl Drop for Share {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use signpost_api::identity::USER_SCHEDULER;
 
     #[test]
     fn nobody_takes_all() {
         let shares = Shares::new(160);
         let mut held = Vec::new();
         let mut take = |user: &str, times: usize| {
-            let taken: Vec<_> = (0..times).map_while(|_| shares.take(user)).collect();
+            let taken: Vec<_> = (0..times).map_while(|_| shares.take(user, user == "own")).collect();
             let count = taken.len();
             held.extend(taken);
             count
@@ -89,7 +88,7 @@ mod tests {
         assert_eq!(take("alice", 100), 10, "a sixteenth");
         let others: usize = (0..20).map(|index| take(&format!("user-{index}"), 100)).sum();
         assert_eq!(others, 130, "all but an eighth");
-        assert_eq!(take(USER_SCHEDULER, 100), 10, "from what is left for our own");
+        assert_eq!(take("own", 100), 10, "from what is left for our own");
         held.clear();
         let left = shares.held();
         assert_eq!((left.all, left.by_user.len()), (0, 0), "what was dropped is free again");

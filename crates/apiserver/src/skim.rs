@@ -1,6 +1,6 @@
 //! Of an object's JSON, the few values that are asked for, borrowed from it; what lies between them is passed over.
 //!
-//! Every write passes here, and each row of every table. The tree of a Route with its field sets is some two hundred pieces of
+//! Every write passes here, and each row of every table. The tree of an object with its field sets is some two hundred pieces of
 //! memory, to be made and given back; of those, selectors and columns want a dozen. So [`Paths`] are sought in one pass, in
 //! which brackets are counted and strings hopped over, and what they lead to is left as it stands: a cell that shows a value
 //! is a copy of its octets.

@@ -147,11 +147,11 @@ mod tests {
     use super::*;
     use crate::object::encode;
     use crate::object::sample::Sample;
-    use crate::registry::{find, find_kind};
+    use crate::registry::event::{EVENT, NEW_EVENT};
+    use crate::registry::lease::LEASE;
 
     fn object(kind: &Kind, key: &str, tree: &Value) -> Object {
-        let stored = find_kind(kind.kind).expect("a kind");
-        Object::from_stored(stored, key, &encode(tree), 7).expect("an object")
+        Object::from_stored(kind, key, &encode(tree), 7).expect("an object")
     }
 
     fn row(kind: &'static Kind, include: Include, object: &Object) -> String {
@@ -168,30 +168,23 @@ mod tests {
 
     #[test]
     fn a_row_is_the_cells_and_what_is_included() {
-        let kind = find("signpost.dev", "v1alpha1", "routes").expect("a kind");
-        let route = object(
+        let kind = &*LEASE;
+        let lease = object(
             kind,
             "shop/web",
             &json!({
-                "apiVersion": "signpost.dev/v1alpha1", "kind": "Route",
+                "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
                 "metadata": {
                     "name": "web", "namespace": "shop", "creationTimestamp": "2026-01-01T00:00:00Z",
                     "annotations": {"a": "\"},{\"creationTimestamp\":\"\\"},
-                    "managedFields": [{"fieldsV1": {"f:spec": {"f:host": {}}}}],
+                    "managedFields": [{"fieldsV1": {"f:spec": {"f:holderIdentity": {}}}}],
                 },
-                "spec": {"host": "www.shop.example", "to": {"kind": "Service", "name": "\"web\""}},
-                "status": {
-                    "dns": "www.shop.example", "phase": "scheduled", "canonicalName": "shop-web.routes.v3.example",
-                    "conditions": [
-                        {"type": "Scheduled", "status": "True", "reason": "Bound", "message": "{\"type\":\"Resolvable\"}"},
-                        {"type": "Resolvable", "status": "True", "reason": "Answered"},
-                    ],
-                },
+                "spec": {"holderIdentity": "\"web\""},
             }),
         );
-        let cells = r#"{"cells":["web","www.shop.example","www.shop.example",null,"scheduled","True","67s","shop-web.routes.v3.example","service/\"web\"","Bound"]"#;
-        let json = String::from_utf8(route.json().to_vec()).expect("UTF-8");
-        let metadata = &json[route.metadata()];
+        let cells = r#"{"cells":["web","\"web\"","67s"]"#;
+        let json = String::from_utf8(lease.json().to_vec()).expect("UTF-8");
+        let metadata = &json[lease.metadata()];
         assert!(metadata.starts_with(r#"{"resourceVersion":"7","annotations""#), "{metadata}");
         let partial = r#"{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":"#;
         let all = [
@@ -200,29 +193,29 @@ mod tests {
             (Include::Object, format!("{cells},\"object\":{json}}}")),
         ];
         for (include, expected) in &all {
-            assert_eq!(row(kind, *include, &route), *expected);
+            assert_eq!(row(kind, *include, &lease), *expected);
         }
-        route.pack(&Arc::new(Sample::new(b"another object's text, with \"metadata\" and \"status\"")));
+        lease.pack(&Arc::new(Sample::new(b"another object's text, with \"metadata\" and \"status\"")));
         for (include, expected) in &all {
-            assert_eq!(row(kind, *include, &route), *expected, "at rest");
+            assert_eq!(row(kind, *include, &lease), *expected, "at rest");
         }
     }
 
     #[test]
     fn both_views_of_an_event_have_the_same_cells() {
-        let core = find("", "v1", "events").expect("a kind");
+        let core = &*EVENT;
         let event = object(
             core,
             "shop/e",
             &json!({
                 "apiVersion": "v1", "kind": "Event", "metadata": {"name": "e", "namespace": "shop"},
-                "involvedObject": {"kind": "Route", "name": "web"}, "message": " placed\n", "type": "Normal",
+                "involvedObject": {"kind": "Lease", "name": "web"}, "message": " placed\n", "type": "Normal",
                 "reason": "Scheduled", "reportingComponent": "scheduler", "eventTime": "2026-01-01T00:00:00.000000Z",
                 "series": {"count": 3},
             }),
         );
-        let cells = r#"{"cells":["67s","Normal","Scheduled","route/web",null,"scheduler","placed","67s",3,"e"]"#;
-        let new = find("events.k8s.io", "v1", "events").expect("a kind");
+        let cells = r#"{"cells":["67s","Normal","Scheduled","lease/web",null,"scheduler","placed","67s",3,"e"]"#;
+        let new = &*NEW_EVENT;
         for kind in [core, new] {
             assert_eq!(row(kind, Include::None, &event), format!("{cells}}}"));
             let whole = row(kind, Include::Object, &event);

@@ -1,4 +1,4 @@
-//! The trees of objects that rules read over and over: thousands of bindings are judged by the same few Routers and one Lease.
+//! The trees of objects that rules read over and over: such as a few Namespaces and one Lease.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -40,11 +40,12 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::{object, registry};
+    use crate::object;
+    use crate::registry::namespace::NAMESPACE;
 
     #[test]
     fn a_tree_is_that_of_its_revision() {
-        let kind = registry::find_kind("Namespace").expect("a kind");
+        let kind = &*NAMESPACE;
         let object = |name: &str, revision| {
             let tree = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
             Object::from_stored(kind, name, &object::encode(&tree), revision).expect("encoded")

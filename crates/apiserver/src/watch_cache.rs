@@ -23,12 +23,12 @@ use tokio_util::sync::CancellationToken;
 
 use self::history::History;
 use self::usage::Usage;
-use super::damaged::{self, Lost};
+use super::damaged::{DamageMarks, Lost};
 use super::engine::{Engine, relative};
-use super::limits::Quota;
 use super::object::Object;
 use super::object::sample::Sampler;
-use super::registry::{self, Kind};
+use super::registry::Kind;
+use super::registry::kinds::Kinds;
 use super::trees::Trees;
 use crate::store::{Damaged, Error, Event, EventKind, Key};
 
@@ -59,6 +59,7 @@ pub struct WatchCache {
 pub struct Shelf {
     /// The kind as it is stored.
     pub kind: &'static Kind,
+    damage_marks: DamageMarks,
     state: RwLock<State>,
     sampler: Sampler,
     /// Trees of some objects, for rules.
@@ -121,9 +122,10 @@ pub struct TooOld {
 
 impl WatchCache {
     /// An empty cache with a shelf for each stored kind.
-    pub fn new() -> Self {
-        let stored = registry::kinds().iter().filter(|kind| kind.view.is_none());
-        WatchCache { shelves: stored.map(|kind| Arc::new(Shelf::new(kind))).collect(), applied: watch::Sender::new(0) }
+    pub fn new(kinds: &Kinds) -> Self {
+        let stored = kinds.iter().filter(|kind| kind.view.is_none());
+        let shelves = stored.map(|kind| Arc::new(Shelf::new(kind, kinds)));
+        WatchCache { shelves: shelves.collect(), applied: watch::Sender::new(0) }
     }
 
     /// Fills the cache and keeps it up to date until `cancel` fires.
@@ -286,20 +288,15 @@ impl WatchCache {
     }
 }
 
-impl Default for WatchCache {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl Shelf {
-    fn new(kind: &'static Kind) -> Self {
+    fn new(kind: &'static Kind, kinds: &Kinds) -> Self {
         Shelf {
             kind,
+            damage_marks: kinds.damage_marks(),
             state: RwLock::default(),
             sampler: Sampler::default(),
             trees: Trees::default(),
-            usage: Quota::of(kind).map(|_| Arc::default()),
+            usage: kinds.quota(kind).map(|_| Arc::default()),
             last: watch::Sender::new(0),
         }
     }
@@ -383,7 +380,7 @@ impl Shelf {
     fn shown(&self, key: &str, event: &Event) -> Option<Arc<Object>> {
         if event.kind == EventKind::Delete && event.now.value.is_empty() {
             let known = self.get(key).map(|known| Arc::new(known.at(event.at.0)));
-            return known.or_else(|| damaged::placeholder(self.kind, &(key.into(), event.at.0)));
+            return known.or_else(|| self.damage_marks.placeholder(self.kind, &(key.into(), event.at.0)));
         }
         understood(self.kind, key, &event.now.value, event.at.0)
     }
@@ -500,14 +497,15 @@ impl Cursor {
 
 impl Change {
     /// A change as the store tells it, for watches that begin before the ring.
-    pub fn from_event(kind: &Kind, event: &Event) -> Option<Change> {
+    pub fn from_event(shelf: &Shelf, event: &Event) -> Option<Change> {
+        let kind = shelf.kind;
         let key = relative(kind.key_prefix, &event.now.key);
         let before = event.before.as_ref();
         let is_unread = event.kind == EventKind::Delete && event.now.value.is_empty();
         Some(Change {
             revision: event.at.0,
             now: match is_unread {
-                true => damaged::placeholder(kind, &(key.into(), event.at.0))?,
+                true => shelf.damage_marks.placeholder(kind, &(key.into(), event.at.0))?,
                 false => understood(kind, key, &event.now.value, event.at.0)?,
             },
             before: before.and_then(|before| understood(kind, key, &before.value, before.modified.0)),

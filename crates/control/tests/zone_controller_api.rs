@@ -11,16 +11,17 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
 use signpost_api::identity::{GROUP_MASTERS, Identity, USER_CONTROLLER, USER_NAME_SERVER, USER_SCHEDULER};
+use signpost_api::kinds::{PlatformConfig, server_settings};
 use signpost_api::v1alpha1::brake::{Brake, BrakeKind, Decision};
 use signpost_api::v1alpha1::name_claim::NameClaim;
 use signpost_api::v1alpha1::route::Route;
 use signpost_api::v1alpha1::route_binding::RouteBinding;
 use signpost_api::v1alpha1::router::Router;
 use signpost_api::v1alpha1::zone::Zone;
+use signpost_apiserver::ApiServer;
 use signpost_apiserver::auth::Authenticator;
 use signpost_apiserver::auth::tokens::Tokens;
 use signpost_apiserver::store::memory::Memory;
-use signpost_apiserver::{self, ApiServer};
 use signpost_control::client;
 use signpost_control::client::reflector::{Mirrors, View};
 use signpost_control::compiler::Settings;
@@ -68,7 +69,7 @@ fn bindings(client: &Client) -> View<Read<BindingInput>> {
 impl Platform {
     async fn start() -> Self {
         let authenticator = Arc::new(Authenticator::new(Tokens::default()));
-        let settings_api = signpost_apiserver::Settings { domain: "v3.example".to_owned(), authenticator };
+        let settings_api = server_settings(PlatformConfig::new("v3.example"), authenticator);
         let server = ApiServer::new(Arc::new(Memory::new()), settings_api);
         let stop = CancellationToken::new();
         let (running, token) = (server.clone(), stop.clone());

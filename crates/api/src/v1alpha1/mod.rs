@@ -14,8 +14,6 @@ pub mod zone;
 pub const GROUP: &str = "signpost.dev";
 /// API version of all kinds here.
 pub const VERSION: &str = "v1alpha1";
-/// The category all kinds carry: `kubectl get signpost` lists them.
-pub const CATEGORY: &str = "signpost";
 /// Stands in the `gitVersion` that our own API server tells at `/version`, before its version, and in no other server's.
 pub const SERVER_MARK: &str = "+signpost.";
 /// Annotation of what stands for an object whose stored value is damaged: it exists, and nothing else is known of it.
@@ -24,7 +22,7 @@ pub const DAMAGED_ANNOTATION: &str = "signpost.dev/damaged";
 /// fails.
 pub const DAMAGED_HEADER: &str = "signpost-damaged-objects";
 /// See [`DAMAGED_HEADER`].
-pub const DAMAGED_PLACEHOLDERS: &str = "placeholders";
+pub const DAMAGED_PLACEHOLDERS: &str = signpost_apiserver::damaged::PLACEHOLDERS;
 /// The Lease that the schedulers of a platform compete for; its `leaseTransitions` is the leader's fencing number.
 pub const SCHEDULER_LEASE: &str = "signpost-scheduler";
 /// The namespace of that Lease.

@@ -54,7 +54,7 @@ impl Manager {
     }
 }
 
-/// As a conflict tells it: `"kubectl"`, or `"kubectl-edit" with subresource "status" using signpost.dev/v1alpha1`.
+/// As a conflict tells it: `"kubectl"`, or `"kubectl-edit" with subresource "status" using example.org/v1`.
 impl std::fmt::Display for Manager {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(out, "{:?}", self.name)?;

@@ -21,7 +21,7 @@ mod merge;
 mod structure;
 mod update;
 #[cfg(test)]
-mod vectors;
+pub(crate) mod vectors;
 
 use std::sync::LazyLock;
 

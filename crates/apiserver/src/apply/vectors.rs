@@ -10,16 +10,14 @@ use super::{server_side_apply, track_update};
 use crate::error::ApiError;
 use crate::patch::merge_patch;
 use crate::registry::columns::Columns;
+use crate::registry::lease::LEASE;
 use crate::registry::selectable::Selectable;
-use crate::registry::{Kind, Rules, find_kind};
+use crate::registry::{Aliases, HookReads, Kind, metadata};
 use crate::schema::{self, Schema};
 
-struct NoRules;
-impl Rules for NoRules {}
-
-pub(super) fn kind() -> Kind {
+pub(crate) fn kind() -> Kind {
     let text = json!({"type": "string"});
-    let metadata = find_kind("Route").unwrap().schema.document()["properties"]["metadata"].clone();
+    let metadata = metadata::schema();
     let schema = json!({"type": "object", "properties": {
         "apiVersion": text, "kind": text, "metadata": metadata,
         "spec": {"type": "object", "properties": {
@@ -39,9 +37,7 @@ pub(super) fn kind() -> Kind {
         version: "v1",
         kind: "Thing",
         plural: "things",
-        singular: "thing",
-        short_names: &[],
-        categories: &[],
+        aliases: Aliases::default(),
         namespaced: true,
         has_status: true,
         key_prefix: "/g.test/things/",
@@ -50,7 +46,7 @@ pub(super) fn kind() -> Kind {
         selectable_fields: Selectable::new(&[]),
         time_to_live: None,
         view: None,
-        rules: &NoRules,
+        hook_reads: HookReads::Content,
     }
 }
 
@@ -353,7 +349,7 @@ fn defaults_are_of_who_creates_or_updates() {
 #[test]
 fn built_in_kinds_have_no_member_for_their_spec() {
     let now = "2026-01-01T00:00:00Z".parse().unwrap();
-    let kind = find_kind("Lease").unwrap();
+    let kind = &*LEASE;
     let mut lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
         "metadata": {"name": "l"}, "spec": {"holderIdentity": "a"}});
     let (mut anew, expected) = (lease.clone(), json!({"f:spec": {"f:holderIdentity": {}}}));
@@ -505,19 +501,6 @@ fn a_list_item_goes_when_nobody_owns_anything_in_it() {
     assert_eq!(server.spec()["to"], json!([{"name": "n1", "weight": 3}, {"name": "n2", "weight": 1}]));
     server.apply("m2", json!({"spec": {}})).unwrap();
     assert_eq!(server.spec()["to"], json!([{"name": "n2", "weight": 1}]));
-}
-
-#[test]
-fn real_kinds_are_tracked() {
-    let kind = find_kind("Router").unwrap();
-    let now = "2026-01-01T00:00:00Z".parse().unwrap();
-    let config = json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Router", "metadata": {"name": "s1"},
-        "spec": {"addresses": [{"ip": "192.0.2.1"}], "routeSelector": {"matchLabels": {"a": "b"}}}});
-    let applied = server_side_apply(kind, None, config, "gitops", false, None, now).unwrap();
-    let expected = json!([{"manager": "gitops", "operation": "Apply", "apiVersion": "signpost.dev/v1alpha1",
-        "time": "2026-01-01T00:00:00Z", "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": {
-            "f:addresses": {"k:{\"ip\":\"192.0.2.1\"}": {".": {}, "f:ip": {}}}, "f:routeSelector": {}}}}]);
-    assert_eq!(applied["metadata"]["managedFields"], expected);
 }
 
 pub(super) fn any_value() -> impl Strategy<Value = Value> {

@@ -27,7 +27,7 @@ use super::auth::Proof;
 use super::auth::Sender;
 use super::auth::impersonate::Subject;
 use super::request::{Target, Verb};
-use signpost_api::identity::Identity;
+use crate::auth::identity::Identity;
 use signpost_runtime::httpd::Peer;
 
 /// Longest text of the client's own in an event, in octets: path and query, user agent, a message that quotes them.

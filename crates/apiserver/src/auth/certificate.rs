@@ -6,7 +6,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use signpost_api::identity::{GROUP_AUTHENTICATED, Identity};
+use crate::auth::identity::{GROUP_AUTHENTICATED, Identity};
 use signpost_runtime::httpd::ClientCertificate;
 
 /// Which certificates are refused though the authority signed them.

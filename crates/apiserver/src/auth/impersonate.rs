@@ -7,10 +7,9 @@ use std::collections::BTreeMap;
 
 use http::request::Parts;
 
-use super::USER_ANONYMOUS;
-use super::rules::{self, Access, Decision};
+use super::identity::{GROUP_AUTHENTICATED, GROUP_UNAUTHENTICATED, Identity, USER_ANONYMOUS};
+use super::rules::{Access, Authorizer};
 use crate::error::ApiError;
-use signpost_api::identity::{GROUP_AUTHENTICATED, GROUP_UNAUTHENTICATED, Identity};
 
 /// How many groups one request may ask to be seen as.
 const GROUPS_MAX: usize = 64;
@@ -31,7 +30,11 @@ pub struct Subject {
 }
 
 /// Whom the request speaks for; `None`: for the sender. 403 if the sender may not, 400 if the headers make no sense.
-pub fn impersonate(request: &Parts, sender: &Identity) -> Result<Option<Subject>, ApiError> {
+pub fn impersonate(
+    authorizer: &dyn Authorizer,
+    request: &Parts,
+    sender: &Identity,
+) -> Result<Option<Subject>, ApiError> {
     let is_one = |name: &http::HeaderName| name.as_str().starts_with("impersonate-");
     if !request.headers.keys().any(is_one) {
         return Ok(None);
@@ -66,12 +69,15 @@ pub fn impersonate(request: &Parts, sender: &Identity) -> Result<Option<Subject>
         return Err(ApiError::bad_request(format!("at most {EXTRAS_MAX} extra values can be impersonated")));
     }
 
-    may(sender, "", "users", &user)?;
-    groups.iter().try_for_each(|group| may(sender, "", "groups", group))?;
-    uid.iter().try_for_each(|uid| may(sender, "authentication.k8s.io", "uids", uid))?;
+    let may = |group: &str, resource: &str, name: &str| {
+        authorizer.authorize(sender, &Access::resource("impersonate", group, resource, None, Some(name)))
+    };
+    may("", "users", &user)?;
+    groups.iter().try_for_each(|group| may("", "groups", group))?;
+    uid.iter().try_for_each(|uid| may("authentication.k8s.io", "uids", uid))?;
     for (key, values) in &extra {
         let resource = format!("userextras/{key}");
-        values.iter().try_for_each(|value| may(sender, "authentication.k8s.io", &resource, value))?;
+        values.iter().try_for_each(|value| may("authentication.k8s.io", &resource, value))?;
     }
 
     let implied = if user == USER_ANONYMOUS { GROUP_UNAUTHENTICATED } else { GROUP_AUTHENTICATED };
@@ -80,14 +86,6 @@ pub fn impersonate(request: &Parts, sender: &Identity) -> Result<Option<Subject>
         identity.groups.push(implied.to_owned());
     }
     Ok(Some(Subject { identity, uid, extra }))
-}
-
-fn may(sender: &Identity, group: &str, resource: &str, name: &str) -> Result<(), ApiError> {
-    let access = Access::resource("impersonate", group, resource, None, Some(name));
-    match rules::decide(sender, &access) {
-        Decision::Allowed { .. } => Ok(()),
-        Decision::Denied { why } => Err(access.forbidden(sender, why)),
-    }
 }
 
 /// A key of extra values: percent-encoded, since a header's name can hold less than a key.
@@ -108,10 +106,11 @@ fn decoded(key: &str) -> String {
 mod tests {
     use super::super::tests::parts;
     use super::*;
-    use signpost_api::identity::{GROUP_MASTERS, USER_ADMIN};
+    use crate::auth::identity::GROUP_MASTERS;
+    use crate::auth::rules::MastersOnly;
 
     fn admin() -> Identity {
-        Identity { user: USER_ADMIN.into(), groups: vec![GROUP_MASTERS.into()] }
+        Identity { user: "admin".into(), groups: vec![GROUP_MASTERS.into()] }
     }
 
     #[test]
@@ -130,7 +129,9 @@ mod tests {
             (&[USER, ("Impersonate-Future", "x")], Some(400), Some(400)),
             (&[USER, ("Impersonate-Extra-", "x")], Some(400), Some(400)),
         ] {
-            let code = |sender: Identity| impersonate(&parts(headers), &sender).map_err(|error| error.code).err();
+            let code = |sender: Identity| {
+                impersonate(&MastersOnly, &parts(headers), &sender).map_err(|error| error.code).err()
+            };
             assert_eq!(code(admin()), as_admin, "admin {headers:?}");
             assert_eq!(code(Identity::user("eve")), as_other, "eve {headers:?}");
         }
@@ -145,19 +146,19 @@ mod tests {
             ("Impersonate-Extra-acme.com%2Fproject", "one"),
             ("Impersonate-Extra-acme.com%2Fproject", "two"),
         ];
-        let subject = impersonate(&parts(&headers), &admin()).expect("allowed").expect("another");
+        let subject = impersonate(&MastersOnly, &parts(&headers), &admin()).expect("allowed").expect("another");
         assert_eq!(subject.identity.user, "bob");
         assert_eq!(subject.identity.groups, ["dev", GROUP_AUTHENTICATED]);
         assert_eq!(subject.uid.as_deref(), Some("u-1"));
         assert_eq!(subject.extra["acme.com/project"], ["one", "two"]);
-        let anonymous = impersonate(&parts(&[("Impersonate-User", USER_ANONYMOUS)]), &admin());
+        let anonymous = impersonate(&MastersOnly, &parts(&[("Impersonate-User", USER_ANONYMOUS)]), &admin());
         assert_eq!(anonymous.expect("allowed").expect("another").identity.groups, [GROUP_UNAUTHENTICATED]);
     }
 
     #[test]
     fn a_refusal_names_the_right_that_lacks() {
         let headers = [("Impersonate-User", "bob")];
-        let message = impersonate(&parts(&headers), &Identity::user("eve")).expect_err("refused").message;
+        let message = impersonate(&MastersOnly, &parts(&headers), &Identity::user("eve")).expect_err("refused").message;
         assert_eq!(
             message,
             "users \"bob\" is forbidden: User \"eve\" cannot impersonate resource \"users\" in API group \"\" at the \

@@ -15,7 +15,7 @@ use jsonwebtoken::{Algorithm, AlgorithmFamily, Validation};
 use serde_json::{Map, Value};
 
 use super::jwks::{KeySet, Pace, Source};
-use signpost_api::identity::{GROUP_AUTHENTICATED, Identity};
+use crate::auth::identity::{GROUP_AUTHENTICATED, Identity};
 
 /// Longest token in octets. Real ones have one to four thousand.
 const TOKEN_OCTETS_MAX: usize = 16 * 1024;
@@ -210,7 +210,7 @@ mod tests {
     fn settings() -> IssuerSettings {
         IssuerSettings {
             issuer: "https://idp.example".into(),
-            audiences: vec!["signpost".into()],
+            audiences: vec!["library".into()],
             keys: Source::File("keys".into()),
             algorithms: ALGORITHMS.to_vec(),
             username_claim: "sub".into(),
@@ -225,22 +225,22 @@ mod tests {
     fn claims_become_a_user_and_groups() {
         let email = IssuerSettings { username_claim: "email".into(), username_prefix: String::new(), ..settings() };
         let bare = IssuerSettings { username_prefix: String::new(), ..settings() };
-        let signpost = IssuerSettings { groups_prefix: "signpost:".into(), ..settings() };
+        let prefixed = IssuerSettings { groups_prefix: "library:".into(), ..settings() };
         for (settings, claims, expected) in [
             (settings(), json!({"sub": "u", "exp": 1}), Some(("idp:u", vec![]))),
             (settings(), json!({"sub": "u", "exp": 1, "groups": "a"}), Some(("idp:u", vec!["a"]))),
             (settings(), json!({"sub": "u", "exp": 1, "groups": ["a", 7, "", "b"]}), Some(("idp:u", vec!["a", "b"]))),
             (settings(), json!({"sub": "u", "exp": 1, "groups": ["system:masters", "b"]}), Some(("idp:u", vec!["b"]))),
             (
-                signpost,
+                prefixed,
                 json!({"sub": "u", "exp": 1, "groups": ["viewers", "tenant:shop"]}),
-                Some(("idp:u", vec!["signpost:viewers", "signpost:tenant:shop"])),
+                Some(("idp:u", vec!["library:viewers", "library:tenant:shop"])),
             ),
             (settings(), json!({"exp": 1}), None),
             (settings(), json!({"sub": "", "exp": 1}), None),
             (settings(), json!({"sub": 7, "exp": 1}), None),
             (settings(), json!({"sub": "a\nb", "exp": 1}), None),
-            (bare.clone(), json!({"sub": "system:signpost:scheduler", "exp": 1}), None),
+            (bare.clone(), json!({"sub": "system:masters", "exp": 1}), None),
             (bare, json!({"sub": "u", "exp": 1}), Some(("u", vec![]))),
             (email.clone(), json!({"email": "u@shop.test", "exp": 1}), Some(("u@shop.test", vec![]))),
             (

@@ -2,12 +2,13 @@
 //!
 //! [`Authenticator::authenticate`] finds the sender: an [`Identity`] in the request's extensions (the process's own loops),
 //! a client certificate, a bearer token of ours or of an identity provider ([`jwt`]), or nobody (`system:anonymous`).
-//! [`impersonate`](mod@impersonate) lets those who may speak for another. [`rules`] is the one table of who may do what.
+//! [`impersonate`](mod@impersonate) lets those who may speak for another. [`rules`] says who may do what.
 //!
 //! Credentials can be taken back while they are in use: each request asks anew, and what lasts (a watch) ends when
 //! [`Authenticator::until_refused`] says so.
 
 pub mod certificate;
+pub mod identity;
 pub mod impersonate;
 pub mod issuer;
 pub mod jwks;
@@ -24,15 +25,12 @@ use http::request::Parts;
 use tokio::sync::watch;
 
 use self::certificate::Revocations;
+use self::identity::{GROUP_UNAUTHENTICATED, Identity, USER_ANONYMOUS};
 use self::jwt::Issuer;
 use self::tokens::Tokens;
 use super::error::ApiError;
-use signpost_api::identity::{GROUP_UNAUTHENTICATED, Identity};
 use signpost_runtime::clock;
 use signpost_runtime::httpd::ClientCertificate;
-
-/// The user of a request without credentials.
-pub const USER_ANONYMOUS: &str = "system:anonymous";
 
 /// Finds out who sends a request.
 pub struct Authenticator {

@@ -13,7 +13,7 @@ use aws_lc_rs::digest::{self, SHA256, SHA256_OUTPUT_LEN};
 use aws_lc_rs::rand;
 use data_encoding::{BASE64URL_NOPAD, HEXLOWER, HEXLOWER_PERMISSIVE};
 
-use signpost_api::identity::{GROUP_AUTHENTICATED, Identity};
+use crate::auth::identity::{GROUP_AUTHENTICATED, Identity};
 
 /// How many tokens a file may hold: all are compared for each request, at about 20 ns each.
 pub const TOKENS_MAX: usize = 10_000;

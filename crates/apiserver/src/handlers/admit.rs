@@ -7,13 +7,12 @@ use bytes::Bytes;
 use serde_json::Value;
 
 use super::write::{Live, Part, Writer, name_of, releases};
-use crate::auth::rules::{GROUP_NAME_SERVERS, GROUP_SCHEDULERS};
 use crate::error::ApiError;
-use crate::limits::{Amount, Bound, CLUSTER_OBJECT_BYTES, Quota};
+use crate::limits::{Amount, Bound, CLUSTER_OBJECT_BYTES, Limit, Quota};
+use crate::registry::namespace::NAMESPACE;
 use crate::request::object_key;
 use crate::watch_cache::usage::{Reservation, exceeds};
-use crate::{engine, object, registry, shares};
-use signpost_api::identity::Identity;
+use crate::{engine, object};
 
 /// An object that may be committed.
 pub(crate) struct Admitted {
@@ -44,8 +43,8 @@ impl Writer<'_> {
         Admitted { name, value: engine::value(object::encode(&self.to_stored(tree))), reservation: None, frees: true }
     }
 
-    /// An object may have so many bytes; twice as many if the platform writes it, so that an object of a tenant at the limit
-    /// still gets its status. An object that is stored with more may be changed if it does not grow, or if all but its field
+    /// An object may have so many bytes; twice as many for a status or for those who write beyond the limits, so that an object
+    /// of a tenant at the limit still gets its status. An object that is stored with more may be changed if it does not grow, or if all but its field
     /// sets shrinks: whoever takes a finalizer away becomes one of the managers.
     fn check_size(
         &self,
@@ -55,9 +54,9 @@ impl Writer<'_> {
         old: Option<&Live>,
         part: Part,
     ) -> Result<(), ApiError> {
-        let of_kind = if self.kind.namespaced { self.server.limits().object_bytes } else { CLUSTER_OBJECT_BYTES };
+        let of_kind = if self.kind.namespaced { self.server.object_bytes } else { CLUSTER_OBJECT_BYTES };
         let old_bytes = old.map_or(0, |old| old.bytes);
-        let limit = match part == Part::Status || is_of_platform(self.identity) {
+        let limit = match part == Part::Status || self.is_beyond_limits() {
             true => (2 * of_kind).max(old_bytes + of_kind),
             false => of_kind,
         };
@@ -69,17 +68,21 @@ impl Writer<'_> {
         }
     }
 
+    fn is_beyond_limits(&self) -> bool {
+        self.server.authorizer.is_beyond_limits(self.identity)
+    }
+
     fn reserve(&self, name: &str, found: usize, old: Option<&Live>) -> Result<Option<Reservation>, ApiError> {
         let shelf = self.server.cache.shelf(self.kind);
         let (Some(namespace), Some(usage)) = (self.namespace, &shelf.usage) else { return Ok(None) };
-        let Some(quota) = Quota::of(shelf.kind) else { return Ok(None) };
+        let Some(quota) = self.server.kinds.quota(shelf.kind) else { return Ok(None) };
         let bytes = found.saturating_sub(old.map_or(0, |old| old.bytes));
         let adds = Amount { objects: u64::from(old.is_none()), bytes: bytes as u64 };
         if adds == Amount::default() {
             return Ok(None);
         }
         let own = self.quota_of(quota, namespace);
-        let limit = match (is_of_platform(self.identity), quota.of_platform) {
+        let limit = match (self.is_beyond_limits(), quota.beyond_limits) {
             (false, _) => Some(own),
             (true, None) => None,
             (true, Some(times)) => {
@@ -93,9 +96,9 @@ impl Writer<'_> {
 
     /// What a namespace may have.
     fn quota_of(&self, quota: &Quota, namespace: &str) -> Amount {
-        let shelf = self.server.cache.shelf(registry::find_kind("Namespace").expect("namespaces are always served"));
+        let shelf = self.server.cache.shelf(&NAMESPACE);
         let found = shelf.get(namespace).map(|found| shelf.trees.of(&found));
-        quota.amount(&self.server.limits(), found.as_deref())
+        quota.amount(found.as_deref())
     }
 
     /// 403 in the words of a ResourceQuota.
@@ -106,21 +109,15 @@ impl Writer<'_> {
                 "exceeded quota: {}, requested: {resource}={requested}, used: {resource}={used}, limited: \
                  {resource}={limited}; delete some, or ask an administrator of the platform to set the annotation \
                  {annotation} of the namespace",
-                limit.name()
+                limit
             );
-            ApiError::forbidden(self.stored_kind(), name, &why).limited(*limit)
+            ApiError::forbidden(self.stored_kind(), name, &why).limited(Limit::Quota(limit))
         };
         match exceeds(used, adds, limit) {
             (true, _) => told(&quota.objects, adds.objects, used.objects, limit.objects),
             (false, _) => told(&quota.bytes, adds.bytes, used.bytes, limit.bytes),
         }
     }
-}
-
-/// Whether someone is one of the platform's own users, in this process or another one.
-fn is_of_platform(identity: &Identity) -> bool {
-    let is_own = |group: &String| [GROUP_SCHEDULERS, GROUP_NAME_SERVERS].contains(&group.as_str());
-    identity.user.starts_with(shares::OWN_PREFIX) || identity.groups.iter().any(is_own)
 }
 
 /// The size of an object without its field sets.

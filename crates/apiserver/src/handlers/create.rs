@@ -8,17 +8,17 @@ use bytes::Bytes;
 use http::StatusCode;
 use serde_json::Value;
 
-use super::write::{Lost, Part, Writer, Written, metadata_of, name_of};
+use super::write::{Lost, Part, Writer, Written, is_empty_status, metadata_of, name_of};
 use super::{Call, body};
 use crate::audit::Made;
 use crate::engine;
 use crate::error::{ApiError, Cause};
 use crate::negotiate::{self, Offer};
-use crate::registry::{Kind, Operation, find};
+use crate::registry::namespace::NAMESPACE;
+use crate::registry::{Kind, Operation};
 use crate::request::WriteOptions;
 use crate::store::{Key, Revision};
 use crate::table::Include;
-use signpost_api::v1alpha1::GROUP;
 use signpost_runtime::telemetry::trace::Trace;
 
 /// Characters of generated names: no vowels, so that no words come out, and none that look alike.
@@ -29,8 +29,9 @@ const SUFFIX_LENGTH: usize = 5;
 const BASE_LENGTH_MAX: usize = 58;
 /// How often another name is tried when a generated one is taken.
 const NAMES_TRIED: usize = 8;
-/// How often a create is judged anew when something that it depends on has changed. Of the Routers that are created at one
-/// time (by one pipeline, say) one comes through in each turn, so this is how many of them may be.
+/// How often a create is judged anew when something that it depends on has changed. Of the objects of a
+/// kind that are created at one time (by one pipeline, say) and touch one conflict key, one comes through in each turn, so this
+/// is how many of them may be.
 const CREATES_AT_ONCE: usize = 64;
 
 /// Answers a create.
@@ -71,7 +72,7 @@ pub(crate) async fn create_object(writer: &Writer<'_>, mut object: Value, manage
         meta.insert("namespace".to_owned(), namespace.into());
     }
     let mut warnings = finalizer_warnings(&object);
-    warnings.extend(drop_read_status(writer.kind, &mut object));
+    warnings.extend(drop_read_status(writer.kind, writer.hooks().status_writer(), &mut object));
     if name.is_empty() && base.is_empty() {
         let cause = Cause::required("metadata.name", "name or generateName is required");
         return Err(ApiError::invalid(writer.kind, "", vec![cause]));
@@ -81,8 +82,7 @@ pub(crate) async fn create_object(writer: &Writer<'_>, mut object: Value, manage
         true => create_generated(writer, &base, &object, managed).await?,
     };
     written.warnings.extend(warnings);
-    written.warnings.extend(writer.warnings(&written.object));
-    written.warnings.extend(writer.warning_of_hosts(&written.object).await);
+    written.warnings.extend(writer.warnings(true, &written.object).await);
     trace(writer, &written, began);
     Ok(written)
 }
@@ -101,15 +101,12 @@ async fn create_generated(writer: &Writer<'_>, base: &str, object: &Value, manag
     result
 }
 
-/// The first span of a Route's walk: from the request that creates it until that is on the disk.
+/// The first span of an object's trace: from the request that creates it until that is on the disk.
 fn trace(writer: &Writer<'_>, written: &Written, began: Instant) {
-    if (writer.kind.kind, writer.kind.group) != ("Route", GROUP) || writer.options.dry_run {
-        return;
-    }
+    let Some([key, revision]) = writer.hooks().trace_attributes().filter(|_| !writer.options.dry_run) else { return };
     let Some(trace) = Trace::of(&written.object.uid()) else { return };
-    let route = format!("{}/{}", writer.namespace.unwrap_or_default(), written.object.name());
-    let revision = written.object.revision.to_string();
-    trace.first("api.write", began).with("signpost.route", route).with("signpost.revision", revision).end();
+    let name = format!("{}/{}", writer.namespace.unwrap_or_default(), written.object.name());
+    trace.first("api.write", began).with(key, name).with(revision, written.object.revision.to_string()).end();
 }
 
 async fn create_named(writer: &Writer<'_>, object: Value, managed: bool) -> Result<Written, ApiError> {
@@ -145,7 +142,7 @@ async fn create_named(writer: &Writer<'_>, object: Value, managed: bool) -> Resu
 /// namespace whose contents were just found to be gone.
 async fn home(writer: &Writer<'_>, name: &str) -> Result<Option<(Key, Revision)>, ApiError> {
     let Some(namespace) = writer.namespace.filter(|_| writer.kind.namespaced) else { return Ok(None) };
-    let namespaces = find("", "v1", "namespaces").expect("namespaces are always served");
+    let namespaces = &*NAMESPACE;
     let shelf = writer.server.cache.shelf(namespaces);
     let (revision, deleting) = match shelf.get(namespace) {
         Some(found) => (found.revision, found.deleting),
@@ -177,13 +174,13 @@ fn generated(base: &str) -> String {
 
 /// Takes off the status of an object that was read from an API, as it is in a file that `kubectl get -o yaml` has written: such
 /// a file is no wish to set the status, and `kubectl replace --force` has deleted the object by the time it creates it. Where
-/// a kind refuses a status at create, that is told.
-fn drop_read_status(kind: &Kind, object: &mut Value) -> Option<String> {
+/// only one writer sets a status (`status_writer`), that is told.
+fn drop_read_status(kind: &Kind, status_writer: Option<&str>, object: &mut Value) -> Option<String> {
     // Only a server gives one.
     let was_read = object["metadata"]["uid"].as_str().is_some_and(|uid| !uid.is_empty());
     let status = object.as_object_mut().filter(|_| was_read && kind.has_status)?.remove("status")?;
-    let causes = kind.rules.validate_sent_status(None, &status);
-    (!causes.is_empty()).then(|| "status was dropped: only a RouteBinding sets it".to_owned())
+    let status_writer = status_writer.filter(|_| !is_empty_status(&status))?;
+    Some(format!("status was dropped: only {status_writer} sets it"))
 }
 
 fn finalizer_warnings(object: &Value) -> Vec<String> {
@@ -204,28 +201,27 @@ fn finalizer_warnings(object: &Value) -> Vec<String> {
 mod tests {
     use super::*;
     use serde_json::json;
-    use signpost_api::v1alpha1::VERSION;
 
     #[test]
     fn the_status_of_a_copy_is_no_wish() {
-        let routes = find(GROUP, VERSION, "routes").expect("routes are served");
-        let route = |uid: &str, status: Value| json!({"kind": "Route", "metadata": {"name": "r", "uid": uid}, "spec": {}, "status": status});
+        let copy =
+            |uid: &str, status: Value| json!({"metadata": {"name": "r", "uid": uid}, "spec": {}, "status": status});
         for (uid, status, left, told) in [
             ("u1", json!({"phase": "scheduled", "dns": "x.test"}), false, true),
             ("u1", json!({}), false, false),
-            // Written by hand: the kind refuses it.
+            // Written by hand: it is rejected.
             ("", json!({"phase": "scheduled"}), true, false),
         ] {
-            let mut object = route(uid, status.clone());
-            let warning = drop_read_status(routes, &mut object);
+            let mut object = copy(uid, status.clone());
+            let warning = drop_read_status(&NAMESPACE, Some("a controller"), &mut object);
             assert_eq!((object.get("status").is_some(), warning.is_some()), (left, told), "{uid} {status}");
         }
     }
 
     #[test]
     fn generated_names() {
-        let name = generated("route-");
-        assert!(name.starts_with("route-") && name.len() == 11, "{name}");
+        let name = generated("lease-");
+        assert!(name.starts_with("lease-") && name.len() == 11, "{name}");
         assert_eq!(generated(&"a".repeat(100)).len(), 63);
         assert_ne!(generated("x"), generated("x"));
     }

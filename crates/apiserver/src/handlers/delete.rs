@@ -11,12 +11,12 @@ use super::get::FUTURE_WAIT;
 use super::list;
 use super::write::{ATTEMPTS, Lost, Writer, next_generation, whole_seconds};
 use super::{Call, body};
-use crate::auth::rules::{self, Access};
+use crate::auth::rules::Access;
 use crate::engine;
 use crate::error::{ApiError, Cause};
 use crate::negotiate::{self, Format, Offer, Text};
 use crate::object::Object;
-use crate::registry::{Kind, Operation, SideWrite};
+use crate::registry::{Kind, Operation, RelatedWrite};
 use crate::request::{Query, WriteOptions, is_built_in, is_namespace};
 use crate::respond;
 use crate::selector::Selector;
@@ -90,7 +90,7 @@ async fn delete_damaged(call: &Call<'_>, writer: &Writer<'_>) -> Result<Option<R
     let (kind, resource) = (call.resource.kind, &call.resource);
     let namespace = resource.namespace.as_deref();
     let access = Access::resource(UNSAFE_DELETE, kind.group, kind.plural, namespace, resource.name.as_deref());
-    rules::authorize(call.identity, &access)?;
+    call.server.authorizer.authorize(call.identity, &access)?;
     let stored = call.server.cache.shelf(kind).kind;
     let key = engine::key(stored.key_prefix, &resource.key());
     match call.server.store.get(&key).await {
@@ -250,7 +250,7 @@ pub(crate) async fn delete_object(writer: &Writer<'_>, name: &str, deletion: &De
                 return Ok(Deleted::Held(writer.shown(name, &new, live.revision)?));
             }
             Some(new) => {
-                let side = side.into_iter().filter_map(SideWrite::expectation).collect();
+                let side = side.into_iter().filter_map(RelatedWrite::expectation).collect();
                 writer.commit_update(&live, writer.admit_marked(new), side).await.map(Deleted::Held)
             }
         };

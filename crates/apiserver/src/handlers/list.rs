@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::Call;
 use super::get::{resource_version, wait_for};
 use crate::continue_token::ContinueToken;
-use crate::damaged::{self, Lost};
+use crate::damaged::Lost;
 use crate::engine;
 use crate::error::{ApiError, Cause};
 use crate::negotiate::{self, Format, MetaVersion, Offer, Text};
@@ -88,7 +88,7 @@ fn show_damaged(
     if objects.is_empty() {
         return Ok(Vec::new());
     }
-    if !damaged::takes_placeholders(call.headers) && !matches!(format, Format::Table(_)) {
+    if !call.server.kinds.damage_marks().takes_placeholders(call.headers) && !matches!(format, Format::Table(_)) {
         return Err(damaged_objects(call, &objects));
     }
     let warn =
@@ -105,7 +105,8 @@ fn show_damaged(
 /// The placeholders of those damaged objects that the selector may take.
 pub(crate) fn placeholders(call: &Call<'_>, selector: &Selector, damaged: &[Lost]) -> Vec<Arc<Object>> {
     let kind = call.server.cache.shelf(call.resource.kind).kind;
-    let objects = damaged.iter().filter_map(|lost| damaged::placeholder(kind, lost));
+    let marks = call.server.kinds.damage_marks();
+    let objects = damaged.iter().filter_map(|lost| marks.placeholder(kind, lost));
     objects.filter(|object| !selector.excludes(object)).collect()
 }
 

@@ -1,12 +1,15 @@
-//! What is done to objects, a file a verb. [`mod@write`] holds what all writes share, and `admit` what limits them.
+//! What is done to objects, a file a verb. [`mod@write`] holds what all writes share, `related` what they do to
+//! other objects, and `admit` what limits them.
 
 pub(crate) mod admit;
 pub mod body;
 pub mod create;
 pub mod delete;
+mod difference;
 pub mod get;
 pub mod list;
 pub mod patch;
+pub(crate) mod related;
 pub mod update;
 pub mod watch;
 pub mod write;
@@ -17,7 +20,7 @@ use http::HeaderMap;
 
 use super::Shared;
 use super::request::{Query, Resource};
-use signpost_api::identity::Identity;
+use crate::auth::identity::Identity;
 
 /// A request for objects that may be answered: its sender has the right.
 pub(crate) struct Call<'a> {

@@ -9,7 +9,7 @@ use super::create::create_object;
 use super::update::{change, fit_namespace, part};
 use super::write::{Live, Part, Writer, Written};
 use super::{Call, body};
-use crate::auth::rules::{self, Access};
+use crate::auth::rules::Access;
 use crate::error::{ApiError, Cause};
 use crate::negotiate::{self, Offer, content_type};
 use crate::registry::Kind;
@@ -195,10 +195,7 @@ async fn apply_patch(writer: &Writer<'_>, name: &str, part: Part, sent: &Bytes) 
             && kind.has_status
             && let Some(status) = config.get("status")
         {
-            let causes = kind.rules.validate_sent_status(Some(&live.tree), status);
-            if !causes.is_empty() {
-                return Err(ApiError::invalid(kind, name, causes));
-            }
+            writer.check_sent_status(&live.tree, status)?;
         }
         let mut new =
             apply::server_side_apply(kind, Some(&live.tree), config.clone(), manager, force, subresource, writer.now)?;
@@ -219,7 +216,7 @@ async fn apply_patch(writer: &Writer<'_>, name: &str, part: Part, sent: &Bytes) 
         }
         // What creates needs the right to create.
         let access = Access::resource("create", kind.group, kind.plural, writer.namespace, Some(name));
-        rules::authorize(writer.identity, &access)?;
+        writer.server.authorizer.authorize(writer.identity, &access)?;
         let mut new = apply::server_side_apply(kind, None, config.clone(), manager, force, None, writer.now)?;
         if let (Some(status), Some(new)) = (config.get("status"), new.as_object_mut()) {
             // The create judges it, and drops it.

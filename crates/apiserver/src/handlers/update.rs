@@ -126,10 +126,7 @@ pub(crate) async fn change(
         }
         match apply_change(writer, name, &live, new, part, managed).await {
             Ok(object) => {
-                let mut warnings = if part == Part::Main { writer.warnings(&object) } else { Vec::new() };
-                if part == Part::Main {
-                    warnings.extend(writer.warning_of_names(&object).await);
-                }
+                let warnings = if part == Part::Main { writer.warnings(false, &object).await } else { Vec::new() };
                 return Ok(Some(Written { status: StatusCode::OK, object, warnings }));
             }
             Err(Lost::Race { .. }) => fresh = true,

@@ -19,7 +19,6 @@ use super::Call;
 use super::get::{resource_version, wait_for};
 use super::list::{self, invalid_options};
 use crate::Shared;
-use crate::damaged::{self, is_damaged};
 use crate::error::{ApiError, Cause};
 use crate::negotiate::{self, Format, Offer};
 use crate::object::Object;
@@ -177,7 +176,7 @@ impl Watcher {
             Start::Objects { announce } => {
                 let (snapshot, cursor) = cache.snapshot_and_follow(self.kind, &self.prefix);
                 let damaged = list::placeholders(call, &self.selector, &snapshot.damaged);
-                if !damaged.is_empty() && !damaged::takes_placeholders(call.headers) {
+                if !damaged.is_empty() && !self.server.kinds.damage_marks().takes_placeholders(call.headers) {
                     return Err(list::damaged_objects(call, &damaged));
                 }
                 self.initial = snapshot.objects.into_iter().chain(damaged).collect();
@@ -240,7 +239,7 @@ impl Watcher {
                 break;
             }
             let Some(object) = self.initial.pop_front() else { break };
-            if is_damaged(&object) || self.selector.matches(self.kind, &object) {
+            if self.server.kinds.damage_marks().is_damaged(&object) || self.selector.matches(self.kind, &object) {
                 chunk.extend_from_slice(&event_line("ADDED", &self.shown(&object)));
             }
         }
@@ -297,9 +296,9 @@ impl Watcher {
     /// One revision of history; the ring takes over as soon as it can.
     fn historic(&mut self, events: &[Event]) -> Woken {
         let Some(at) = events.last().map(|event| event.at.0) else { return Woken::Changes(Vec::new()) };
-        let stored = self.server.cache.shelf(self.kind).kind;
-        let ours = events.iter().filter(|event| event.now.key.0.starts_with(stored.key_prefix));
-        let changes = ours.filter_map(|event| Change::from_event(stored, event)).map(Arc::new).collect();
+        let shelf = self.server.cache.shelf(self.kind);
+        let ours = events.iter().filter(|event| event.now.key.0.starts_with(shelf.kind.key_prefix));
+        let changes = ours.filter_map(|event| Change::from_event(shelf, event)).map(Arc::new).collect();
         self.told = at;
         if let Ok(cursor) = self.server.cache.follow_from(self.kind, &self.prefix, at) {
             self.source = Source::Ring(cursor);

@@ -4,36 +4,32 @@
 //! kind, a view perhaps; they become the stored one just before the commit.
 
 use std::collections::HashSet;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::response::Response;
-use futures::future::BoxFuture;
 use http::StatusCode;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use super::admit::Admitted;
+use super::difference::{content_differs, same, with_member};
+use super::related::{self, CacheReader};
+use crate::auth::identity::Identity;
 use crate::error::{ApiError, Cause};
 use crate::negotiate::Format;
 use crate::object::Object;
 use crate::registry::field;
-use crate::registry::turnstile::{self, Turnstile};
-use crate::registry::{self, Context, Effect, Kind, Operation, Reader, SideWrite, bounds, metadata};
+use crate::registry::{self, Context, Hooks, Kind, Operation, RelatedWrite, bounds, metadata};
 use crate::request::{FieldValidation, Resource, WriteOptions, is_built_in, is_namespace, object_key};
 use crate::store::{Error, Expect, Key, KeyValue, Outcome, Revision, Txn, Write};
 use crate::table::Include;
 use crate::{Shared, apply, engine, object, respond, schema};
-use signpost_api::identity::Identity;
-use signpost_api::names::LabelRules;
-
-/// The rules on labels where no platform is configured.
-static DEFAULT_LABEL_RULES: LazyLock<LabelRules> = LazyLock::new(LabelRules::default);
 
 /// How often a write that lost a race begins anew before it is a conflict.
 pub(crate) const ATTEMPTS: usize = 6;
 /// How long a write waits for the cache to show it. Past that it is answered all the same: it is durable.
-const SHOWN_WAIT: Duration = Duration::from_secs(5);
+pub(super) const SHOWN_WAIT: Duration = Duration::from_secs(5);
 
 /// A write under way: by whom, to what, how.
 pub(crate) struct Writer<'a> {
@@ -129,51 +125,31 @@ impl<'a> Writer<'a> {
         let options = WriteOptions {
             dry_run: false,
             validation: FieldValidation::Ignore,
-            manager: "signpost".to_owned(),
+            manager: server.product.name.to_owned(),
             manager_named: true,
             force: None,
         };
         Writer { server, kind, namespace, identity, options, now: Timestamp::now() }
     }
 
+    /// The hooks of the kind.
+    pub(crate) fn hooks(&self) -> &'a dyn Hooks {
+        self.server.kinds.hooks(self.kind)
+    }
+
     /// What the sender of an object should know.
-    pub(crate) fn warnings(&self, object: &Object) -> Vec<String> {
-        let Some(warnings) = self.kind.rules.warnings() else { return Vec::new() };
-        let tree = respond::as_tree(self.kind, object);
-        let mut told = warnings(&tree);
-        if self.kind.kind == "Router"
-            && let Some(platform) = self.server.platform.get()
-        {
-            told.extend((platform.examine)(&tree));
+    pub(crate) async fn warnings(&self, is_new: bool, object: &Object) -> Vec<String> {
+        if !self.hooks().has_warnings() {
+            return Vec::new();
         }
-        told
-    }
-
-    /// What the sender of a new Router should know of the hosts of others.
-    pub(crate) async fn warning_of_hosts(&self, object: &Object) -> Option<String> {
-        if self.kind.kind != "Router" {
-            return None;
-        }
-        let (router, reader) = (respond::as_tree(self.kind, object), CacheReader { server: self.server });
-        // The Router is there, whatever comes of this.
-        registry::router::taken_hosts(&router, &self.server.domain, &reader).await.ok().flatten()
-    }
-
-    /// What the sender of a Router should know of the names of routes on it.
-    pub(crate) async fn warning_of_names(&self, object: &Object) -> Option<String> {
-        let platform = self.server.platform.get().filter(|_| self.kind.kind == "Router")?;
-        let (router, reader) = (respond::as_tree(self.kind, object), CacheReader { server: self.server });
-        let taken = (platform.taken)(&router);
-        // It was written, whatever comes of this.
-        registry::router::taken_names(&router, &taken, &reader).await.ok().flatten()
+        let (tree, reader) = (respond::as_tree(self.kind, object), CacheReader { server: self.server });
+        self.hooks().warnings(is_new, &tree, &reader).await
     }
 
     fn context(&self) -> Context<'_> {
         Context {
+            kinds: &self.server.kinds,
             identity: self.identity,
-            domain: &self.server.domain,
-            name_servers: self.server.platform.get().map_or(&[][..], |platform| &platform.name_servers[..]),
-            label_rules: self.server.platform.get().map_or(&DEFAULT_LABEL_RULES, |platform| &platform.label_rules),
             namespace: self.namespace,
             manager: &self.options.manager,
             now: self.now,
@@ -270,7 +246,7 @@ impl<'a> Writer<'a> {
         if self.kind.has_status
             && let Some(sent) = object.as_object_mut().and_then(|object| object.remove("status"))
         {
-            causes.extend(self.kind.rules.validate_sent_status(None, &sent));
+            causes.extend(self.sent_status_fault(None, &sent));
         }
         let meta = metadata_of(&mut object)?;
         for server_set in
@@ -282,6 +258,25 @@ impl<'a> Writer<'a> {
         causes.extend(registry::complete(&self.context(), self.kind, &mut object, managed));
         self.verdict(&object, causes)?;
         Ok(object)
+    }
+
+    /// The fault of the `status` that a client sent to the main resource, where only one writer sets it. `old` is the stored
+    /// object; `None`: it is created.
+    fn sent_status_fault(&self, old: Option<&Value>, sent: &Value) -> Option<Cause> {
+        let status_writer = self.hooks().status_writer()?;
+        if is_empty_status(sent) || old.and_then(|old| old.get("status")) == Some(sent) {
+            return None;
+        }
+        let or = if old.is_some() { ", or send back the stored one unchanged" } else { "" };
+        Some(field::forbidden("status", &format!("only {status_writer} sets it; leave status out of the object{or}")))
+    }
+
+    /// Rejects an apply whose `status` says something new, where only one writer sets it.
+    pub(crate) fn check_sent_status(&self, live: &Value, sent: &Value) -> Result<(), ApiError> {
+        match self.sent_status_fault(Some(live), sent) {
+            Some(cause) => Err(ApiError::invalid(self.kind, name_of(live), vec![cause])),
+            None => Ok(()),
+        }
     }
 
     fn verdict(&self, object: &Value, mut causes: Vec<Cause>) -> Result<(), ApiError> {
@@ -308,7 +303,7 @@ impl<'a> Writer<'a> {
             Part::Main => self.prepare_main(old, wanted)?,
             Part::Status => {
                 let mut new = with_member(old, wanted, "status");
-                self.kind.rules.prepare_status(&self.context(), old, &mut new);
+                self.hooks().prepare_status(&self.context(), old, &mut new);
                 (new, Vec::new())
             }
             Part::Finalize => (with_member(old, wanted, "spec"), Vec::new()),
@@ -322,9 +317,9 @@ impl<'a> Writer<'a> {
         match part {
             Part::Main => {
                 causes.extend(metadata::validate(self.kind, Some(old), &new));
-                causes.extend(self.kind.rules.validate_update(&self.context(), old, &new));
+                causes.extend(self.hooks().validate_update(&self.context(), old, &new));
             }
-            Part::Status => causes.extend(self.kind.rules.validate_status_update(&self.context(), old, &new)),
+            Part::Status => causes.extend(self.hooks().validate_status_update(&self.context(), old, &new)),
             Part::Finalize => {}
         }
         self.verdict(&new, causes)?;
@@ -368,13 +363,13 @@ impl<'a> Writer<'a> {
         if self.kind.has_status {
             let object = new.as_object_mut().expect("its metadata were found");
             if let Some(sent) = object.remove("status") {
-                causes.extend(self.kind.rules.validate_sent_status(Some(old), &sent));
+                causes.extend(self.sent_status_fault(Some(old), &sent));
             }
             if let Some(status) = old.get("status") {
                 object.insert("status".to_owned(), status.clone());
             }
         }
-        self.kind.rules.prepare_update(&self.context(), old, &mut new);
+        self.hooks().prepare_update(&self.context(), old, &mut new);
         Ok((new, causes))
     }
 
@@ -390,16 +385,16 @@ impl<'a> Writer<'a> {
     }
 
     /// Asks the kind what a write entails.
-    pub(crate) async fn before_commit(&self, operation: Operation<'_>) -> Result<Vec<SideWrite>, ApiError> {
+    pub(crate) async fn before_commit(&self, operation: Operation<'_>) -> Result<Vec<RelatedWrite>, ApiError> {
         let reader = CacheReader { server: self.server };
-        self.kind.rules.before_commit(&self.context(), operation, &reader).await
+        self.hooks().before_commit(&self.context(), operation, &reader).await
     }
 
     /// Commits a new object.
     pub(crate) async fn commit_create(
         &self,
         admitted: Admitted,
-        side: Vec<SideWrite>,
+        side: Vec<RelatedWrite>,
         namespace: Option<(Key, Revision)>,
     ) -> Result<Arc<Object>, Lost> {
         let expect = namespace.map(|(key, at)| (key, Expect::At(at)));
@@ -411,14 +406,14 @@ impl<'a> Writer<'a> {
         &self,
         live: &Live,
         admitted: Admitted,
-        side: Vec<SideWrite>,
+        side: Vec<RelatedWrite>,
     ) -> Result<Arc<Object>, Lost> {
         let (expect, frees) = (Expect::At(Revision(live.revision)), admitted.frees);
         self.commit(admitted.name.clone(), expect, Some(admitted), side, None, frees).await
     }
 
     /// Commits a deletion.
-    pub(crate) async fn commit_delete(&self, live: &Live, side: Vec<SideWrite>) -> Result<u64, Lost> {
+    pub(crate) async fn commit_delete(&self, live: &Live, side: Vec<RelatedWrite>) -> Result<u64, Lost> {
         let expect = Expect::At(Revision(live.revision));
         let name = name_of(&live.tree).to_owned();
         self.commit(name, expect, None, side, None, true).await.map(|object| object.revision)
@@ -429,7 +424,7 @@ impl<'a> Writer<'a> {
         name: String,
         expect: Expect,
         admitted: Option<Admitted>,
-        side: Vec<SideWrite>,
+        side: Vec<RelatedWrite>,
         also: Option<(Key, Expect)>,
         frees: bool,
     ) -> Result<Arc<Object>, Lost> {
@@ -445,7 +440,7 @@ impl<'a> Writer<'a> {
             None => Write::Delete { key: key.clone() },
         });
         for write in side {
-            add_side_write(&mut txn, write)?;
+            related::add(&self.server.kinds, &mut txn, write)?;
         }
         let server = self.server.clone();
         let committing = async move {
@@ -501,47 +496,6 @@ impl<'a> Writer<'a> {
     }
 }
 
-fn add_side_write(txn: &mut Txn, write: SideWrite) -> Result<(), ApiError> {
-    let (prefix, ttl) = if write.kind == turnstile::KIND {
-        (turnstile::PREFIX, None)
-    } else {
-        let kind = registry::find_kind(write.kind)
-            .ok_or_else(|| ApiError::internal(format!("a rule writes the unknown kind {}", write.kind)))?;
-        // One that is made anew need not have been read.
-        let changes = matches!(write.effect, Effect::Put(_)) && write.expect.is_some();
-        if changes && !registry::CHANGED_BY_RULES.contains(&write.kind) {
-            return Err(ApiError::internal(format!("a rule changes a {}, which it has not read whole", write.kind)));
-        }
-        (kind.key_prefix, kind.time_to_live)
-    };
-    let key = engine::key(prefix, &object_key(write.namespace.as_deref(), &write.name));
-    let expect = match &write.expect {
-        None => Expect::Absent,
-        Some(version) => {
-            let revision = version.parse().map_err(|_| {
-                ApiError::internal(format!("a rule expects {key:?} at {version:?}, which is no resource version"))
-            })?;
-            Expect::At(Revision(revision))
-        }
-    };
-    if write.effect != Effect::Pass {
-        txn.expect.push((key.clone(), expect));
-    }
-    match write.effect {
-        Effect::Put(object) => {
-            let value = engine::value(object::encode(&object));
-            txn.writes.push(Write::Put { key, value, ttl });
-        }
-        Effect::Pass => {
-            let value = engine::value(object::encode(&json!({})));
-            txn.writes.push(Write::Put { key, value, ttl });
-        }
-        Effect::Delete => txn.writes.push(Write::Delete { key }),
-        Effect::Keep => {}
-    }
-    Ok(())
-}
-
 impl Written {
     /// The answer to the client.
     pub(crate) fn respond(self, kind: &'static Kind, format: Format, include: Include) -> Response {
@@ -549,84 +503,6 @@ impl Written {
         respond::warn(&mut response, &self.warnings);
         response
     }
-}
-
-/// Reads of rules: from the cache, which has shown every write that was answered. What a rule then writes is committed
-/// only if what it read is still so.
-pub(crate) struct CacheReader<'a> {
-    pub(crate) server: &'a Arc<Shared>,
-}
-
-impl Reader for CacheReader<'_> {
-    fn get<'a>(
-        &'a self,
-        kind: &'a str,
-        namespace: Option<&'a str>,
-        name: &'a str,
-    ) -> BoxFuture<'a, Result<Option<Arc<Value>>, ApiError>> {
-        Box::pin(async move {
-            let shelf = self.server.cache.shelf(known(kind)?);
-            let tree = |object: Arc<Object>| match kind {
-                kind if registry::READ_OFTEN.contains(&kind) => shelf.trees.of(&object),
-                kind if registry::CHANGED_BY_RULES.contains(&kind) => Arc::new(object.tree()),
-                _ => Arc::new(object.tree_without_managed_fields()),
-            };
-            Ok(shelf.get(&object_key(namespace, name)).map(tree))
-        })
-    }
-
-    fn list<'a>(&'a self, kind: &'a str, namespace: Option<&'a str>) -> BoxFuture<'a, Result<Vec<Value>, ApiError>> {
-        Box::pin(async move {
-            let prefix = namespace.map_or_else(String::new, |namespace| format!("{namespace}/"));
-            let snapshot = self.server.cache.snapshot(known(kind)?, &prefix);
-            Ok(snapshot.objects.iter().map(|object| object.tree_without_managed_fields()).collect())
-        })
-    }
-
-    fn matching<'a>(
-        &'a self,
-        kind: &'a str,
-        field: &'a str,
-        test: &'a (dyn Fn(&str) -> bool + Sync),
-    ) -> BoxFuture<'a, Result<Vec<Value>, ApiError>> {
-        Box::pin(async move {
-            let kind = known(kind)?;
-            let place = place_of(kind, field)?;
-            let wanted = |object: &Object| object.field(place).is_some_and(test);
-            let (found, _) = self.server.cache.page(kind, "", usize::MAX, Some(&wanted));
-            Ok(found.objects.iter().map(|object| object.tree_without_managed_fields()).collect())
-        })
-    }
-
-    fn count<'a>(&'a self, kind: &'a str, field: &'a str, value: &'a str) -> BoxFuture<'a, Result<usize, ApiError>> {
-        Box::pin(async move {
-            let kind = known(kind)?;
-            let place = place_of(kind, field)?;
-            let same = |object: &Object| object.field(place) == Some(value);
-            let (found, _) = self.server.cache.page(kind, "", usize::MAX, Some(&same));
-            Ok(found.objects.len())
-        })
-    }
-
-    fn passed<'a>(&'a self, turnstile: &'a Turnstile<'a>) -> BoxFuture<'a, Result<Option<String>, ApiError>> {
-        Box::pin(async move {
-            let (at, found) = self.server.store.get(&turnstile.key()).await?;
-            if !self.server.cache.reaches(at.0, SHOWN_WAIT).await {
-                return Err(ApiError::unavailable("the server is behind its store, please try again"));
-            }
-            Ok(found.map(|found| found.modified.0.to_string()))
-        })
-    }
-}
-
-/// Where a field stands among those that a kind can be selected by.
-fn place_of(kind: &Kind, field: &str) -> Result<usize, ApiError> {
-    let place = kind.selectable_fields.iter().position(|selectable| *selectable == field);
-    place.ok_or_else(|| ApiError::internal(format!("a rule asks for the unknown field {field}")))
-}
-
-fn known(kind: &str) -> Result<&'static Kind, ApiError> {
-    registry::find_kind(kind).ok_or_else(|| ApiError::internal(format!("a rule reads the unknown kind {kind}")))
 }
 
 /// The metadata of an object, made if they are absent; 400 if they are something else.
@@ -660,6 +536,11 @@ pub(crate) fn name_of(object: &Value) -> &str {
     object["metadata"]["name"].as_str().unwrap_or_default()
 }
 
+/// Whether a `status` says nothing.
+pub(super) fn is_empty_status(status: &Value) -> bool {
+    status.is_null() || status.as_object().is_some_and(Map::is_empty)
+}
+
 /// A time as metadata hold it: whole seconds, `Z`.
 pub(crate) fn whole_seconds(time: Timestamp) -> String {
     Timestamp::from_second(time.as_second()).unwrap_or(time).to_string()
@@ -682,100 +563,4 @@ pub(super) fn releases(old: &Value, new: &Value) -> bool {
 
 fn is_empty(list: &Value) -> bool {
     list.as_array().is_none_or(Vec::is_empty)
-}
-
-/// `old` with one member, and the field sets, of `wanted`.
-fn with_member(old: &Value, mut wanted: Value, member: &str) -> Value {
-    let field_sets = |object: &Value| object["metadata"].get("managedFields").is_some();
-    // As a rule nothing else was touched, and then `wanted` is that already.
-    if !wanted[member].is_null()
-        && (field_sets(&wanted) || !field_sets(old))
-        && same_but(old, &wanted, &["metadata", member])
-        && same_but(&old["metadata"], &wanted["metadata"], &["managedFields"])
-    {
-        return wanted;
-    }
-    let mut new = old.clone();
-    match wanted.get_mut(member).map(Value::take) {
-        Some(value) if !value.is_null() => new[member] = value,
-        _ => {
-            new.as_object_mut().map(|object| object.remove(member));
-        }
-    }
-    if let Some(managed) = wanted.pointer_mut("/metadata/managedFields") {
-        new["metadata"]["managedFields"] = managed.take();
-    }
-    new
-}
-
-/// Whether anything but metadata and status differs.
-fn content_differs(kind: &Kind, old: &Value, new: &Value) -> bool {
-    !same_but(old, new, if kind.has_status { &["metadata", "status"] } else { &["metadata"] })
-}
-
-/// Whether two objects are the same but for the times of their field sets and their `resourceVersion`.
-fn same(old: &Value, new: &Value) -> bool {
-    let (meta, new_meta) = (&old["metadata"], &new["metadata"]);
-    let field_sets = match (&meta["managedFields"], &new_meta["managedFields"]) {
-        (Value::Array(entries), Value::Array(new_entries)) => {
-            let mut pairs = entries.iter().zip(new_entries);
-            entries.len() == new_entries.len() && pairs.all(|(entry, new)| same_but(entry, new, &["time"]))
-        }
-        (entries, new_entries) => entries == new_entries,
-    };
-    field_sets && same_but(old, new, &["metadata"]) && same_but(meta, new_meta, &["resourceVersion", "managedFields"])
-}
-
-/// Whether two values are the same but for these members.
-fn same_but(one: &Value, other: &Value, but: &[&str]) -> bool {
-    let (Some(members), Some(others)) = (one.as_object(), other.as_object()) else { return one == other };
-    let counts = |(name, _): &(&String, &Value)| !but.contains(&name.as_str());
-    members.iter().filter(counts).eq(others.iter().filter(counts))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_written_anyway_does_not_count() {
-        let object = |version: &str, time: &str, fields: Value, status: &str| {
-            json!({"kind": "K", "metadata": {"name": "n", "resourceVersion": version,
-                "managedFields": [{"manager": "m", "time": time, "fieldsV1": fields}]}, "status": status})
-        };
-        let old = object("1", "then", json!({"f:a": {}}), "s");
-        for (new, is_same) in [
-            (object("2", "now", json!({"f:a": {}}), "s"), true),
-            (object("1", "then", json!({"f:b": {}}), "s"), false),
-            (object("1", "then", json!({"f:a": {}}), "t"), false),
-            (json!({"kind": "K", "metadata": {"name": "n", "resourceVersion": "1"}, "status": "s"}), false),
-            (json!({"kind": "K", "metadata": {"name": "n"}}), false),
-        ] {
-            assert_eq!(same(&old, &new), is_same, "{new}");
-        }
-    }
-
-    #[test]
-    fn a_subresource_takes_its_own_member_and_leaves_the_rest() {
-        let old = json!({"metadata": {"name": "n", "managedFields": ["old"]}, "spec": {"a": 1}, "status": {"b": 1}});
-        let with = |path: &str, value: Value| {
-            let mut wanted = old.clone();
-            *wanted.pointer_mut(path).expect("it is there") = value;
-            wanted
-        };
-        let status = json!({"b": 2});
-        let expected = with("/status", status.clone());
-        assert_eq!(with_member(&old, expected.clone(), "status"), expected);
-        for (path, value) in [("/spec/a", json!(2)), ("/metadata/name", json!("other"))] {
-            let mut wanted = with(path, value);
-            wanted["status"] = status.clone();
-            assert_eq!(with_member(&old, wanted, "status"), expected, "{path}");
-        }
-        let mut without = old.clone();
-        without.as_object_mut().expect("an object").remove("status");
-        assert_eq!(with_member(&old, with("/status", Value::Null), "status"), without);
-        let mut cleared = expected.clone();
-        cleared["metadata"].as_object_mut().expect("an object").remove("managedFields");
-        assert_eq!(with_member(&old, cleared, "status"), expected);
-    }
 }

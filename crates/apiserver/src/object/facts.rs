@@ -185,11 +185,13 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::registry::find_kind;
+    use crate::registry::Kind;
+    use crate::registry::event::EVENT;
+    use crate::registry::namespace::NAMESPACE;
 
-    fn facts_of(kind: &str, key: &str, object: &Value) -> Facts {
+    fn facts_of(kind: &Kind, key: &str, object: &Value) -> Facts {
         let json = object.to_string();
-        let paths = find_kind(kind).expect("a kind").selectable_fields.facts();
+        let paths = kind.selectable_fields.facts();
         Facts::of(key, &paths.find(json.as_bytes(), 0..0).expect("an object"))
     }
 
@@ -198,35 +200,36 @@ mod tests {
         let long = "x".repeat(300);
         let owner = |name: &str, blocks: bool| json!({"apiVersion": "v1", "kind": "Namespace", "name": name, "uid": "u", "blockOwnerDeletion": blocks});
         let facts = facts_of(
-            "NameClaim",
+            &EVENT,
             "one",
             &json!({
                 "metadata": {
                     "uid": "u-1", "labels": {"a": "", "ä": &long},
                     "ownerReferences": [owner("one", true), owner("two", false)],
                 },
-                "spec": {"type": "label", "value": &long, "holder": {"namespace": "n", "uid": "u"}},
+                "involvedObject": {"kind": "Lease", "namespace": &long, "name": "n", "apiVersion": "v1"},
+                "type": "Normal",
             }),
         );
         assert_eq!((facts.key(), &*facts.uid()), ("one", "u-1"));
         assert_eq!(facts.labels().collect::<Vec<_>>(), [("a", ""), ("ä", long.as_str())]);
-        let fields: Vec<_> = (0..7).map(|place| facts.field(place)).collect();
-        assert_eq!(fields, [Some("label"), Some(long.as_str()), Some("n"), Some(""), Some("u"), Some(""), None]);
+        let fields: Vec<_> = [0, 1, 2, 3, 4, 10, 11].into_iter().map(|place| facts.field(place)).collect();
+        assert_eq!(fields, [Some("Lease"), Some(long.as_str()), Some("n"), Some(""), Some("v1"), Some("Normal"), None]);
         let owners: Vec<_> = facts.owners().into_iter().map(|owner| (owner.name, owner.blocks)).collect();
         assert_eq!(owners, [("one".into(), true), ("two".into(), false)]);
     }
 
     #[test]
     fn an_object_without_any_has_none() {
-        let facts = facts_of("Namespace", "", &json!({}));
+        let facts = facts_of(&NAMESPACE, "", &json!({}));
         assert_eq!((&*facts.uid(), facts.labels().count(), facts.owners().len()), ("", 0, 0));
     }
 
     #[test]
     fn uids_are_given_as_they_came() {
         for uid in ["391d05cf-d81e-4196-a83e-22fcabafd036", "391D05CF-d81e-4196-a83e-22fcabafd036", "u"] {
-            let facts = facts_of("NameClaim", "n", &json!({"metadata": {"uid": uid}, "spec": {"type": "host"}}));
-            assert_eq!((facts.key(), &*facts.uid(), facts.field(0)), ("n", uid, Some("host")));
+            let facts = facts_of(&EVENT, "n", &json!({"metadata": {"uid": uid}, "involvedObject": {"kind": "Pod"}}));
+            assert_eq!((facts.key(), &*facts.uid(), facts.field(0)), ("n", uid, Some("Pod")));
             assert_eq!(facts.is_uuid(), uid.starts_with("391d"), "{uid}");
         }
     }

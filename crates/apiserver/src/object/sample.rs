@@ -1,7 +1,7 @@
 //! Texts of objects at rest, kept as what sets them apart from a sample of their kind.
 //!
-//! All Routes have the same members, managers and conditions, and differ in names, uids and times. So LZ4 gets another
-//! object's whole text as its dictionary, and what is left of a Route's 2.9 KB are 0.25. Nothing is prepared or trained: a
+//! All objects of a kind have the same members, managers and conditions, and differ in names, uids and times. So LZ4 gets another
+//! object's whole text as its dictionary, and what is left of 2.9 KB are 0.25. Nothing is prepared or trained: a
 //! [`Sampler`] takes a new sample every so often from what it is given, so that texts that change over time, or with a new
 //! version of the program, stay as small. An old sample lives as long as a text that was set apart from it.
 

@@ -23,6 +23,28 @@ pub struct Column {
     pub cell: MakeCell,
 }
 
+impl Column {
+    /// The column with this heading that shows the text that it reads, with a description for `kubectl explain` and tools.
+    pub const fn new(name: &'static str, reads: &'static [&'static str], description: &'static str) -> Column {
+        Column { name, kind: "string", priority: 0, description, reads, cell: shown }
+    }
+
+    /// Of this type: `integer`, `date` or `boolean`.
+    pub const fn of_type(self, kind: &'static str) -> Column {
+        Column { kind, ..self }
+    }
+
+    /// With cells that are made so.
+    pub const fn with_cell(self, cell: MakeCell) -> Column {
+        Column { cell, ..self }
+    }
+
+    /// Shown with `-o wide` alone.
+    pub const fn wide(self) -> Column {
+        Column { priority: 1, ..self }
+    }
+}
+
 /// Makes a cell of what its column reads, in that order. The time is for ages, in seconds since the epoch.
 pub type MakeCell = for<'a> fn(read: &[Json<'a>], now: i64) -> Cell<'a>;
 
@@ -82,7 +104,6 @@ impl Columns {
     }
 
     /// The cell of an object under a heading.
-    #[cfg(test)]
     pub fn cell_of(&self, name: &str, object: &serde_json::Value, now: i64) -> serde_json::Value {
         let place = self.columns.iter().position(|column| column.name == name).expect("a column");
         let json = object.to_string();
@@ -101,20 +122,15 @@ impl Deref for Columns {
 }
 
 /// The column AGE.
-pub const AGE: Column = Column {
-    name: "Age",
-    kind: "date",
-    priority: 0,
-    description: "Time since the object was created.",
-    reads: &["metadata.creationTimestamp"],
-    cell: |read, now| since(read[0], now),
-};
+pub const AGE: Column = Column::new("Age", &["metadata.creationTimestamp"], "Time since the object was created.")
+    .of_type("date")
+    .with_cell(|read, now| since(read[0], now));
 
 /// The column AGE of Kubernetes' own kinds, whose tables say `string`.
 pub const BUILT_IN_AGE: Column = Column { kind: "string", ..AGE };
 
 /// What the column reads, as it stands there.
-pub fn shown<'a>(read: &[Json<'a>], _now: i64) -> Cell<'a> {
+fn shown<'a>(read: &[Json<'a>], _now: i64) -> Cell<'a> {
     Cell::As(read[0])
 }
 

@@ -3,15 +3,16 @@
 //! Events are stored as core `v1` and also served as `events.k8s.io/v1`: the same object with other names for some fields.
 //! Both take writes. They expire after an hour.
 
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use super::columns::{self, Cell, Column, Columns, MakeCell};
+use super::columns::{self, Cell, Column, Columns};
 use super::labels::check_key;
 use super::selectable::Selectable;
-use super::{Context, Kind, Rules, View, field, metadata};
+use super::{Aliases, Context, HookReads, Hooks, Kind, View, field, metadata};
 use crate::error::Cause;
 use crate::schema::Schema;
 use crate::skim::Json;
@@ -38,7 +39,7 @@ const CORE_API: &str = "v1";
 const NEW_API: &str = "events.k8s.io/v1";
 
 /// The stored representation, core `v1`.
-pub(super) fn core_kind() -> Kind {
+pub static EVENT: LazyLock<Kind> = LazyLock::new(|| {
     let mut schema = metadata::of_built_in::<k8s_openapi::api::core::v1::Event>();
     schema["properties"]["message"]["maxLength"] = json!(MESSAGE_CHARACTERS_MAX);
     atomic(&mut schema, &["involvedObject", "related"]);
@@ -59,14 +60,12 @@ pub(super) fn core_kind() -> Kind {
             "source",
             "type",
         ]),
-        view: None,
-        rules: &CoreEvents,
         ..both()
     }
-}
+});
 
 /// The view `events.k8s.io/v1`.
-pub(super) fn new_kind() -> Kind {
+pub static NEW_EVENT: LazyLock<Kind> = LazyLock::new(|| {
     let mut schema = metadata::of_built_in::<k8s_openapi::api::events::v1::Event>();
     schema["properties"]["note"]["maxLength"] = json!(MESSAGE_CHARACTERS_MAX);
     atomic(&mut schema, &["regarding", "related"]);
@@ -87,10 +86,9 @@ pub(super) fn new_kind() -> Kind {
             "type",
         ]),
         view: Some(View { from_stored: to_new, to_stored: to_core }),
-        rules: &NewEvents,
         ..both()
     }
-}
+});
 
 fn both() -> Kind {
     Kind {
@@ -98,9 +96,7 @@ fn both() -> Kind {
         version: "v1",
         kind: "Event",
         plural: "events",
-        singular: "event",
-        short_names: &["ev"],
-        categories: &[],
+        aliases: Aliases { singular: "event", short_names: &["ev"], categories: &[] },
         namespaced: true,
         has_status: false,
         key_prefix: "/core/events/",
@@ -109,7 +105,7 @@ fn both() -> Kind {
         selectable_fields: Selectable::new(&[]),
         time_to_live: Some(TIME_TO_LIVE),
         view: None,
-        rules: &CoreEvents,
+        hook_reads: HookReads::Content,
     }
 }
 
@@ -152,9 +148,9 @@ fn renamed(event: Value, api_version: &str, rename: impl Fn(&str) -> Option<&'st
     Value::Object(fields)
 }
 
-struct CoreEvents;
+pub(super) struct CoreEvents;
 
-impl Rules for CoreEvents {
+impl Hooks for CoreEvents {
     fn prepare_create(&self, _context: &Context<'_>, object: &mut Value) {
         micro_times(object, &["/eventTime", "/series/lastObservedTime"]);
     }
@@ -173,9 +169,9 @@ impl Rules for CoreEvents {
 }
 
 /// The paths of causes are those of the stored representation, as kube-apiserver reports them.
-struct NewEvents;
+pub(super) struct NewEvents;
 
-impl Rules for NewEvents {
+impl Hooks for NewEvents {
     fn prepare_create(&self, context: &Context<'_>, object: &mut Value) {
         CoreEvents.prepare_create(context, object);
     }
@@ -317,58 +313,53 @@ pub(super) fn micro_times(object: &mut Value, pointers: &[&str]) {
 
 /// Of the stored representation, whichever is asked for, so that both print alike.
 const COLUMNS: &[Column] = &[
-    column(
+    Column::new(
         "Last Seen",
-        0,
-        "Time since the event happened last.",
         &["series.lastObservedTime", "lastTimestamp", "firstTimestamp", "eventTime"],
-        seen,
-    ),
-    column("Type", 0, "`Normal` or `Warning`.", &["type"], columns::shown),
-    column("Reason", 0, "Why, in one word.", &["reason"], columns::shown),
-    column("Object", 0, "The object it happened to.", &["involvedObject.kind", "involvedObject.name"], |read, _| {
-        let kind = read[0].text().unwrap_or_default().to_ascii_lowercase();
-        match read[1].text() {
-            Some(name) if !name.is_empty() => Cell::text(format!("{kind}/{name}")),
-            _ => Cell::text(kind),
-        }
-    }),
-    column("Subobject", 1, "The part of the object.", &["involvedObject.fieldPath"], columns::shown),
-    column(
-        "Source",
-        1,
-        "Who says so.",
-        &["source.component", "reportingComponent", "source.host", "reportingInstance"],
+        "Time since the event happened last.",
+    )
+    .with_cell(seen),
+    Column::new("Type", &["type"], "`Normal` or `Warning`."),
+    Column::new("Reason", &["reason"], "Why, in one word."),
+    Column::new("Object", &["involvedObject.kind", "involvedObject.name"], "The object it happened to.").with_cell(
         |read, _| {
-            let either = |first: Json<'_>, second: Json<'_>| {
-                let first = first.text().filter(|text| !text.is_empty());
-                first.or_else(|| second.text()).unwrap_or_default().into_owned()
-            };
-            let (component, host) = (either(read[0], read[1]), either(read[2], read[3]));
-            Cell::text(if host.is_empty() { component } else { format!("{component}, {host}") })
+            let kind = read[0].text().unwrap_or_default().to_ascii_lowercase();
+            match read[1].text() {
+                Some(name) if !name.is_empty() => Cell::text(format!("{kind}/{name}")),
+                _ => Cell::text(kind),
+            }
         },
     ),
-    column("Message", 0, "What happened.", &["message"], |read, _| match read[0].text() {
+    Column::new("Subobject", &["involvedObject.fieldPath"], "The part of the object.").wide(),
+    Column::new(
+        "Source",
+        &["source.component", "reportingComponent", "source.host", "reportingInstance"],
+        "Who says so.",
+    )
+    .with_cell(|read, _| {
+        let either = |first: Json<'_>, second: Json<'_>| {
+            let first = first.text().filter(|text| !text.is_empty());
+            first.or_else(|| second.text()).unwrap_or_default().into_owned()
+        };
+        let (component, host) = (either(read[0], read[1]), either(read[2], read[3]));
+        Cell::text(if host.is_empty() { component } else { format!("{component}, {host}") })
+    })
+    .wide(),
+    Column::new("Message", &["message"], "What happened.").with_cell(|read, _| match read[0].text() {
         Some(message) => Cell::text(message.trim().to_owned()),
         None => Cell::Blank,
     }),
-    column("First Seen", 1, "Time since the event happened first.", &["firstTimestamp", "eventTime"], seen),
-    column("Count", 1, "How often it happened.", &["series.count", "count"], |read, _| {
-        let of_series = read[0].number();
-        Cell::Number(of_series.or(read[1].number().filter(|count| *count > 0)).unwrap_or(1))
-    }),
-    column("Name", 1, "The event's own name.", &["metadata.name"], columns::shown),
+    Column::new("First Seen", &["firstTimestamp", "eventTime"], "Time since the event happened first.")
+        .with_cell(seen)
+        .wide(),
+    Column::new("Count", &["series.count", "count"], "How often it happened.")
+        .with_cell(|read, _| {
+            let of_series = read[0].number();
+            Cell::Number(of_series.or(read[1].number().filter(|count| *count > 0)).unwrap_or(1))
+        })
+        .wide(),
+    Column::new("Name", &["metadata.name"], "The event's own name.").wide(),
 ];
-
-const fn column(
-    name: &'static str,
-    priority: u8,
-    description: &'static str,
-    reads: &'static [&'static str],
-    cell: MakeCell,
-) -> Column {
-    Column { name, kind: "string", priority, description, reads, cell }
-}
 
 /// Time since the first of these that there is.
 fn seen<'a>(read: &[Json<'a>], now: i64) -> Cell<'a> {
@@ -382,12 +373,11 @@ fn seen<'a>(read: &[Json<'a>], now: i64) -> Cell<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::registry::{find, find_kind};
 
     #[test]
     fn the_two_representations_are_each_other() {
         let core = json!({
-            "apiVersion": "v1", "kind": "Event", "involvedObject": {"kind": "Route", "name": "r"}, "message": "m",
+            "apiVersion": "v1", "kind": "Event", "involvedObject": {"kind": "Lease", "name": "r"}, "message": "m",
             "source": {"component": "c"}, "firstTimestamp": "f", "lastTimestamp": "l", "count": 3, "reason": "R",
             "reportingComponent": "c", "reportingInstance": "i", "eventTime": "t", "type": "Normal",
             "metadata": {"name": "e", "managedFields": [
@@ -406,12 +396,12 @@ mod tests {
     #[test]
     fn fields_are_selected_in_each_representation() {
         let event = json!({"metadata": {"name": "e"}, "involvedObject": {"name": "r"}, "source": {"component": "c"}});
-        let kind = find_kind("Event").unwrap();
+        let kind = &EVENT;
         assert_eq!(kind.field(&event, "involvedObject.name").as_deref(), Some("r"));
         assert_eq!(kind.field(&event, "source").as_deref(), Some("c"));
         assert_eq!(kind.field(&event, "reason").as_deref(), Some(""));
         assert_eq!(kind.field(&event, "message"), None);
-        let new = find("events.k8s.io", "v1", "events").unwrap();
+        let new = &NEW_EVENT;
         assert_eq!(new.field(&to_new(event), "regarding.name").as_deref(), Some("r"));
     }
 
@@ -428,7 +418,7 @@ mod tests {
     #[test]
     fn rows_read_as_kubectl_prints_them() {
         let event = json!({
-            "metadata": {"name": "e"}, "involvedObject": {"kind": "Route", "name": "r", "fieldPath": "spec"}, "message": " m\n",
+            "metadata": {"name": "e"}, "involvedObject": {"kind": "Lease", "name": "r", "fieldPath": "spec"}, "message": " m\n",
             "source": {"component": "c", "host": "h"}, "firstTimestamp": "2026-01-01T00:00:00Z", "type": "Normal", "reason": "R",
             "eventTime": null
         });
@@ -437,7 +427,7 @@ mod tests {
         let cells: Vec<Value> = columns.iter().map(|column| columns.cell_of(column.name, &event, now)).collect();
         assert_eq!(
             cells,
-            ["67s", "Normal", "R", "route/r", "spec", "c, h", "m", "67s"]
+            ["67s", "Normal", "R", "lease/r", "spec", "c, h", "m", "67s"]
                 .map(Value::from)
                 .into_iter()
                 .chain([Value::from(1), Value::from("e")])

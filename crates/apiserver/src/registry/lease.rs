@@ -1,47 +1,38 @@
 //! Lease: who leads, and heartbeats; a built-in kind of Kubernetes.
 
+use std::sync::LazyLock;
+
 use serde_json::Value;
 
-use super::columns::{self, BUILT_IN_AGE, Column, Columns};
+use super::columns::{BUILT_IN_AGE, Column, Columns};
 use super::selectable::Selectable;
-use super::{Context, Kind, Rules, event, field, metadata};
+use super::{Aliases, Context, HookReads, Hooks, Kind, event, field, metadata};
 use crate::error::Cause;
 use crate::schema::Schema;
 
-pub(super) fn kind() -> Kind {
-    Kind {
-        group: "coordination.k8s.io",
-        version: "v1",
-        kind: "Lease",
-        plural: "leases",
-        singular: "lease",
-        short_names: &[],
-        categories: &[],
-        namespaced: true,
-        has_status: false,
-        key_prefix: "/coordination.k8s.io/leases/",
-        schema: Schema::new(metadata::of_built_in::<k8s_openapi::api::coordination::v1::Lease>()),
-        columns: Columns::new(&[
-            Column {
-                name: "Holder",
-                kind: "string",
-                priority: 0,
-                description: "Who holds the lease.",
-                reads: &["spec.holderIdentity"],
-                cell: columns::shown,
-            },
-            BUILT_IN_AGE,
-        ]),
-        selectable_fields: Selectable::new(&[]),
-        time_to_live: None,
-        view: None,
-        rules: &Leases,
-    }
-}
+/// The kind.
+pub static LEASE: LazyLock<Kind> = LazyLock::new(|| Kind {
+    group: "coordination.k8s.io",
+    version: "v1",
+    kind: "Lease",
+    plural: "leases",
+    aliases: Aliases { singular: "lease", ..Aliases::default() },
+    namespaced: true,
+    has_status: false,
+    key_prefix: "/coordination.k8s.io/leases/",
+    schema: Schema::new(metadata::of_built_in::<k8s_openapi::api::coordination::v1::Lease>()),
+    columns: Columns::new(COLUMNS),
+    selectable_fields: Selectable::new(&[]),
+    time_to_live: None,
+    view: None,
+    hook_reads: HookReads::OftenTheSame,
+});
 
-struct Leases;
+const COLUMNS: &[Column] = &[Column::new("Holder", &["spec.holderIdentity"], "Who holds the lease."), BUILT_IN_AGE];
 
-impl Rules for Leases {
+pub(super) struct Leases;
+
+impl Hooks for Leases {
     fn prepare_create(&self, _context: &Context<'_>, object: &mut Value) {
         times(object);
     }

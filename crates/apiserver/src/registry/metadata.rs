@@ -29,7 +29,7 @@ pub fn schema() -> Value {
 }
 
 /// The structural schema of a Rust type.
-pub(super) fn of_type<T: schemars::JsonSchema>() -> Value {
+fn of_type<T: schemars::JsonSchema>() -> Value {
     let settings = schemars::generate::SchemaSettings::openapi3().with(|settings| settings.inline_subschemas = true);
     let mut schema = Value::from(settings.into_generator().into_root_schema_for::<T>());
     structural::make_structural(&mut schema);
@@ -48,8 +48,8 @@ pub(super) fn of_built_in<T: schemars::JsonSchema>() -> Value {
 /// A kind's schema with `apiVersion`, `kind` and `metadata`.
 pub(super) fn complete(mut schema: Value) -> Value {
     schema["properties"]["apiVersion"] = json!({"type": "string", "maxLength": 317, "description":
-        "Version of this representation of the object, such as `signpost.dev/v1alpha1`: API group and version."});
-    schema["properties"]["kind"] = json!({"type": "string", "maxLength": 63, "description": "The kind of the object, in CamelCase, such as `Route`."});
+        "Version of this representation of the object, such as `coordination.k8s.io/v1`: API group and version."});
+    schema["properties"]["kind"] = json!({"type": "string", "maxLength": 63, "description": "The kind of the object, in CamelCase, such as `Lease`."});
     schema["properties"]["metadata"] = self::schema();
     if let Some(required) = schema.get_mut("required").and_then(Value::as_array_mut) {
         required.retain(|name| name != "metadata");
@@ -177,32 +177,28 @@ fn changes(old: &Value, new: &Value) -> Vec<Cause> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::registry::find_kind;
+    use crate::apply::vectors;
+    use crate::registry::namespace::NAMESPACE;
 
     #[test]
     fn faults_of_metadata_have_their_paths() {
-        let route = find_kind("Route").unwrap();
-        let namespace = find_kind("Namespace").unwrap();
-        let router = find_kind("Router").unwrap();
+        let (things, namespace) = (&vectors::kind(), &*NAMESPACE);
+        let wide = &Kind { namespaced: false, ..vectors::kind() };
         for (kind, metadata, expected) in [
-            (route, json!({"name": "a.b-c", "namespace": "n", "labels": {"a": "b"}}), vec![]),
-            (route, json!({"namespace": "n"}), vec!["metadata.name"]),
-            (route, json!({"name": "A", "namespace": "n"}), vec!["metadata.name"]),
-            (route, json!({"name": "a"}), vec!["metadata.namespace"]),
-            (route, json!({"name": "a", "namespace": "n.m"}), vec!["metadata.namespace"]),
-            (router, json!({"name": "a.b"}), vec![]),
-            (router, json!({"name": "a", "namespace": "n"}), vec!["metadata.namespace"]),
+            (things, json!({"name": "a.b-c", "namespace": "n", "labels": {"a": "b"}}), vec![]),
+            (things, json!({"namespace": "n"}), vec!["metadata.name"]),
+            (things, json!({"name": "A", "namespace": "n"}), vec!["metadata.name"]),
+            (things, json!({"name": "a"}), vec!["metadata.namespace"]),
+            (things, json!({"name": "a", "namespace": "n.m"}), vec!["metadata.namespace"]),
+            (wide, json!({"name": "a.b"}), vec![]),
+            (wide, json!({"name": "a", "namespace": "n"}), vec!["metadata.namespace"]),
             (namespace, json!({"name": "a.b"}), vec!["metadata.name"]),
-            (router, json!({"name": "a", "labels": {"-": "b", "c": "-"}}), vec!["metadata.labels", "metadata.labels"]),
+            (wide, json!({"name": "a", "labels": {"-": "b", "c": "-"}}), vec!["metadata.labels", "metadata.labels"]),
+            (wide, json!({"name": "a", "annotations": {"Example.com/x": "b", "-": "x"}}), vec!["metadata.annotations"]),
+            (wide, json!({"name": "a", "annotations": {"x": "y".repeat(300_000)}}), vec!["metadata.annotations"]),
+            (wide, json!({"name": "a", "finalizers": ["ok/x", "-"]}), vec!["metadata.finalizers[1]"]),
             (
-                router,
-                json!({"name": "a", "annotations": {"Example.com/x": "b", "-": "x"}}),
-                vec!["metadata.annotations"],
-            ),
-            (router, json!({"name": "a", "annotations": {"x": "y".repeat(300_000)}}), vec!["metadata.annotations"]),
-            (router, json!({"name": "a", "finalizers": ["ok/x", "-"]}), vec!["metadata.finalizers[1]"]),
-            (
-                router,
+                wide,
                 json!({"name": "a", "ownerReferences": [
                     {"apiVersion": "v1", "kind": "K", "name": "", "uid": "u", "controller": true},
                     {"apiVersion": "v1", "kind": "K", "name": "n", "uid": "v", "controller": true}]}),
@@ -217,7 +213,7 @@ mod tests {
 
     #[test]
     fn what_cannot_change_is_told() {
-        let router = find_kind("Router").unwrap();
+        let wide = &Kind { namespaced: false, ..vectors::kind() };
         let old = json!({"metadata": {"name": "a", "uid": "1", "finalizers": ["x/y"], "deletionTimestamp": "2026-01-01T00:00:00Z"}});
         for (metadata, expected) in [
             (json!({"name": "a", "uid": "1", "finalizers": ["x/y"]}), vec![]),
@@ -225,7 +221,7 @@ mod tests {
             (json!({"name": "b", "uid": "2"}), vec!["metadata.name", "metadata.uid"]),
             (json!({"name": "a", "uid": "1", "finalizers": ["x/y", "x/z"]}), vec!["metadata.finalizers"]),
         ] {
-            let found: Vec<String> = validate(router, Some(&old), &json!({"metadata": metadata}))
+            let found: Vec<String> = validate(wide, Some(&old), &json!({"metadata": metadata}))
                 .into_iter()
                 .map(|cause| cause.field)
                 .collect();

@@ -1,11 +1,13 @@
-//! Namespace: the tenant of Routes, a built-in kind of Kubernetes.
+//! Namespace: a tenant, a built-in kind of Kubernetes.
+
+use std::sync::LazyLock;
 
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
-use super::columns::{self, BUILT_IN_AGE, Column, Columns};
+use super::columns::{BUILT_IN_AGE, Column, Columns};
 use super::selectable::Selectable;
-use super::{Context, Kind, Operation, Reader, Rules, SideWrite, field, metadata};
+use super::{Aliases, Context, HookReads, Hooks, Kind, Operation, Reader, RelatedWrite, field, metadata};
 use crate::error::{ApiError, Cause};
 use crate::limits;
 use crate::schema::Schema;
@@ -15,7 +17,8 @@ const KEPT: [&str; 2] = ["default", "kube-system"];
 /// The label by which a namespace selector picks one namespace by its name.
 const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
-pub(super) fn kind() -> Kind {
+/// The kind.
+pub static NAMESPACE: LazyLock<Kind> = LazyLock::new(|| {
     let mut schema = metadata::of_built_in::<k8s_openapi::api::core::v1::Namespace>();
     let conditions = &mut schema["properties"]["status"]["properties"]["conditions"];
     conditions["x-kubernetes-list-type"] = json!("map");
@@ -25,34 +28,27 @@ pub(super) fn kind() -> Kind {
         version: "v1",
         kind: "Namespace",
         plural: "namespaces",
-        singular: "namespace",
-        short_names: &["ns"],
-        categories: &[],
+        aliases: Aliases { singular: "namespace", short_names: &["ns"], categories: &[] },
         namespaced: false,
         has_status: true,
         key_prefix: "/core/namespaces/",
         schema: Schema::new(schema),
-        columns: Columns::new(&[
-            Column {
-                name: "Status",
-                kind: "string",
-                priority: 0,
-                description: "`Active`, or `Terminating` while its contents are being deleted.",
-                reads: &["status.phase"],
-                cell: columns::shown,
-            },
-            BUILT_IN_AGE,
-        ]),
+        columns: Columns::new(COLUMNS),
         selectable_fields: Selectable::new(&["status.phase"]),
         time_to_live: None,
         view: None,
-        rules: &Namespaces,
+        hook_reads: HookReads::OftenTheSame,
     }
-}
+});
 
-struct Namespaces;
+const COLUMNS: &[Column] = &[
+    Column::new("Status", &["status.phase"], "`Active`, or `Terminating` while its contents are being deleted."),
+    BUILT_IN_AGE,
+];
 
-impl Rules for Namespaces {
+pub(super) struct Namespaces;
+
+impl Hooks for Namespaces {
     fn prepare_create(&self, _context: &Context<'_>, object: &mut Value) {
         name_label(object);
         object["spec"] = json!({"finalizers": ["kubernetes"]});
@@ -67,14 +63,14 @@ impl Rules for Namespaces {
         }
     }
 
-    fn validate_create(&self, _context: &Context<'_>, object: &Value) -> Vec<Cause> {
-        limits::annotation_faults(object)
+    fn validate_create(&self, context: &Context<'_>, object: &Value) -> Vec<Cause> {
+        limits::annotation_faults(context.kinds, object)
     }
 
-    fn validate_update(&self, _context: &Context<'_>, old: &Value, new: &Value) -> Vec<Cause> {
+    fn validate_update(&self, context: &Context<'_>, old: &Value, new: &Value) -> Vec<Cause> {
         // What was stored before the annotations had a meaning stays what it is.
-        let known = limits::annotation_faults(old);
-        limits::annotation_faults(new).into_iter().filter(|fault| !known.contains(fault)).collect()
+        let known = limits::annotation_faults(context.kinds, old);
+        limits::annotation_faults(context.kinds, new).into_iter().filter(|fault| !known.contains(fault)).collect()
     }
 
     fn validate_status_update(&self, _context: &Context<'_>, old: &Value, new: &Value) -> Vec<Cause> {
@@ -103,12 +99,12 @@ impl Rules for Namespaces {
         _context: &'a Context<'a>,
         operation: Operation<'a>,
         _reader: &'a dyn Reader,
-    ) -> BoxFuture<'a, Result<Vec<SideWrite>, ApiError>> {
+    ) -> BoxFuture<'a, Result<Vec<RelatedWrite>, ApiError>> {
         Box::pin(async move {
             if let Operation::Delete { old, .. } = operation
                 && let Some(name) = old["metadata"]["name"].as_str().filter(|name| KEPT.contains(name))
             {
-                return Err(ApiError::forbidden(super::known("Namespace"), name, "this namespace may not be deleted"));
+                return Err(ApiError::forbidden(&NAMESPACE, name, "this namespace may not be deleted"));
             }
             Ok(Vec::new())
         })

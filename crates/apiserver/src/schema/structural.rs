@@ -71,8 +71,8 @@ fn shared_types(object: &mut Map<String, Value>) {
     let Some(Value::Object(properties)) = object.get_mut("properties") else { return };
     let has = |properties: &Map<String, Value>, names: &[&str]| names.iter().all(|name| properties.contains_key(*name));
     if has(properties, &["matchLabels", "matchExpressions"]) {
-        // LabelSelector: one value, since half a selector selects something else. Every route is matched against every
-        // selector, and a cluster must know what a rule over it can cost: so there are bounds, far above what people write.
+        // LabelSelector: one value, since half a selector selects something else. Many objects are matched against
+        // every selector, and a cluster must know what a rule over it can cost: so there are bounds, far above what people write.
         set(properties, "matchLabels", json!({"maxProperties": 64}));
         if let Some(Value::Object(value)) =
             properties.get_mut("matchLabels").and_then(|labels| labels.get_mut("additionalProperties"))
@@ -147,8 +147,7 @@ fn unbounded_here(schema: &Map<String, Value>) -> Option<(&'static str, u64)> {
 }
 
 /// The paths of what a schema leaves unbounded, for a test.
-#[cfg(test)]
-pub(crate) fn without_bound(schema: &Value, path: &str, found: &mut Vec<String>) {
+pub fn without_bound(schema: &Value, path: &str, found: &mut Vec<String>) {
     let Value::Object(object) = schema else { return };
     found.extend(unbounded_here(object).map(|(key, _)| format!("{path}: {key}")));
     for (name, property) in object.get("properties").and_then(Value::as_object).into_iter().flatten() {
@@ -167,8 +166,7 @@ fn set(properties: &mut Map<String, Value>, name: &str, attributes: Value) {
 }
 
 /// The paths of fields without a description, for a test: `kubectl explain` would print `<empty>`.
-#[cfg(test)]
-pub(crate) fn without_description(schema: &Value, path: &str, found: &mut Vec<String>) {
+pub fn without_description(schema: &Value, path: &str, found: &mut Vec<String>) {
     if schema.get("description").and_then(Value::as_str).is_none_or(str::is_empty) {
         found.push(path.to_owned());
     }

@@ -17,7 +17,7 @@ use super::{Error, Event, Key, Result, Revision};
 const RING_REVISIONS_MAX: usize = 4_096;
 
 /// How many octets of keys and values the ring keeps at most (one revision is kept however large it is): a third of a second of
-/// 2,000 Routes a second. Watchers are one for each process of the API server, and far behind only when that is overrun.
+/// 2,000 objects a second. Watchers are one for each process of the API server, and far behind only when that is overrun.
 const RING_OCTETS_MAX: usize = 8 * 1024 * 1024;
 
 /// How many revisions a watcher takes at once, so that its own queue is bounded, too.

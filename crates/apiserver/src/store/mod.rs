@@ -37,15 +37,15 @@ pub const KEY_OCTETS_MAX: usize = 2_048;
 /// How many revisions an engine keeps at least when it forgets history on its own.
 pub const HISTORY_REVISIONS_MIN: u64 = 10_000;
 
-/// How many writes with a time to live an engine keeps, or a few more: Events, of which each new route has at least one. In the
-/// API server's cache so many take 15 MiB; without a bound those of 100,000 routes made within an hour took 50 and more.
+/// How many writes with a time to live an engine keeps, or a few more: Events, of which each new object may have one. In the
+/// API server's cache so many take 15 MiB; without a bound those of 100,000 objects made within an hour took 50 and more.
 pub const EXPIRING_MAX: u64 = 32_768;
 
 /// The number of a committed transaction: greater than 0, growing, never used twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Revision(pub u64);
 
-/// A key such as `/signpost.dev/routes/ns/name`. Segments hold no `/`; prefixes end in `/`.
+/// A key such as `/core/events/ns/name`. Segments hold no `/`; prefixes end in `/`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key(pub Box<str>);
 

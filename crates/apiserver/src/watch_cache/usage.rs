@@ -148,12 +148,13 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::{object, registry};
+    use crate::object;
+    use crate::registry::lease::LEASE;
 
-    fn route(name: &str, revision: u64, octets: usize) -> Object {
-        let kind = registry::find_kind("Route").expect("a kind");
-        let tree = json!({"metadata": {"name": name, "namespace": "n"}, "spec": {"path": "x".repeat(octets)}});
-        Object::from_stored(kind, &format!("n/{name}"), &object::encode(&tree), revision).expect("encoded")
+    fn lease(name: &str, revision: u64, octets: usize) -> Object {
+        let tree =
+            json!({"metadata": {"name": name, "namespace": "n"}, "spec": {"holderIdentity": "x".repeat(octets)}});
+        Object::from_stored(&LEASE, &format!("n/{name}"), &object::encode(&tree), revision).expect("encoded")
     }
 
     const fn adding(objects: u64, bytes: u64) -> Amount {
@@ -173,7 +174,7 @@ mod tests {
         let c = reserve("c", 0, adding(1, 10));
         assert!(c.is_ok());
         // One that is shown counts once, whether its reservation is still there or not.
-        let shown = route("a", 7, 100);
+        let shown = lease("a", 7, 100);
         usage.show(&shown, None, false);
         let used = adding(1, shown.stored_len() as u64);
         assert_eq!(reserve("d", 0, adding(1, 10)).err(), Some(used.plus(adding(1, 10))));
@@ -185,14 +186,14 @@ mod tests {
         let all = reserve("a", 7, adding(0, grown));
         assert!(all.is_ok() && reserve("a", 7, adding(0, 0)).is_ok());
         // Another write of the same object was faster: the reservation has lost its base.
-        let (one, two) = (route("a", 8, 100), route("a", 9, 100));
+        let (one, two) = (lease("a", 8, 100), lease("a", 9, 100));
         usage.show(&one, Some(&shown), false);
         assert!(reserve("a", 8, adding(0, grown)).is_ok());
         usage.show(&two, Some(&one), true);
         drop(all);
         assert!(usage.lock().namespaces.is_empty(), "nothing is left of what is gone");
         // A namespace over its limit, which was lowered, takes nothing more.
-        usage.fill([route("a", 1, 10), route("b", 2, 10), route("c", 3, 10)].iter());
+        usage.fill([lease("a", 1, 10), lease("b", 2, 10), lease("c", 3, 10)].iter());
         assert!(reserve("d", 0, adding(1, 1)).is_err() && reserve("a", 1, adding(0, 1)).is_ok());
     }
 }

@@ -26,16 +26,17 @@ use kube::{Api, Client, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use signpost_api::identity::{GROUP_AUTHENTICATED, GROUP_MASTERS, Identity, USER_CONTROLLER, USER_SCHEDULER};
+use signpost_api::kinds::{PlatformConfig, server_settings};
 use signpost_api::names::{covers, label_claim_name};
 use signpost_api::v1alpha1::name_claim::{ClaimKind, NameClaim};
 use signpost_api::v1alpha1::route::{Phase, Route};
 use signpost_api::v1alpha1::route_binding::{FENCING_ANNOTATION, FENCING_FIELD, RouteBinding};
 use signpost_api::v1alpha1::router::Router;
 use signpost_api::v1alpha1::{SCHEDULER_LEASE, SCHEDULER_LEASE_NAMESPACE};
+use signpost_apiserver::ApiServer;
 use signpost_apiserver::auth::Authenticator;
 use signpost_apiserver::auth::tokens::Tokens;
 use signpost_apiserver::store::memory::Memory;
-use signpost_apiserver::{ApiServer, Settings as ApiSettings};
 use signpost_control::client::in_process;
 use signpost_control::client::lease::{Leadership, Lease, Settings as LeaseSettings, Term};
 use signpost_control::controller::placement::{self, Placement};
@@ -210,7 +211,7 @@ struct World {
 impl World {
     async fn new(seed: u64) -> World {
         let tokens = Tokens::parse("").expect("no tokens are tokens");
-        let settings = ApiSettings { domain: DOMAIN.to_owned(), authenticator: Arc::new(Authenticator::new(tokens)) };
+        let settings = server_settings(PlatformConfig::new(DOMAIN), Arc::new(Authenticator::new(tokens)));
         let server = ApiServer::new(Arc::new(Memory::new()), settings);
         let (stop, mut tasks) = (CancellationToken::new(), JoinSet::new());
         let (running, until) = (server.clone(), stop.clone());

@@ -10,14 +10,15 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::json;
 use signpost_api::identity::{GROUP_AUTHENTICATED, GROUP_MASTERS, Identity, USER_CONTROLLER, USER_SCHEDULER};
+use signpost_api::kinds::{PlatformConfig, server_settings};
 use signpost_api::v1alpha1::name_claim::{ClaimKind, NameClaim};
 use signpost_api::v1alpha1::route::{Phase, Route};
 use signpost_api::v1alpha1::route_binding::RouteBinding;
 use signpost_api::v1alpha1::router::Router;
+use signpost_apiserver::ApiServer;
 use signpost_apiserver::auth::Authenticator;
 use signpost_apiserver::auth::tokens::Tokens;
 use signpost_apiserver::store::memory::Memory;
-use signpost_apiserver::{ApiServer, Settings as ApiSettings};
 use signpost_control::client::in_process;
 use signpost_control::client::lease::{Lease, Settings as LeaseSettings};
 use signpost_control::controller::placement::{self, Placement};
@@ -36,7 +37,7 @@ impl Platform {
     async fn start() -> Self {
         let tokens = Tokens::parse("").expect("no tokens are tokens");
         let authenticator = Arc::new(Authenticator::new(tokens));
-        let settings = ApiSettings { domain: "v3.example".to_owned(), authenticator };
+        let settings = server_settings(PlatformConfig::new("v3.example"), authenticator);
         let server = ApiServer::new(Arc::new(Memory::new()), settings);
         let stop = CancellationToken::new();
         let mut tasks = JoinSet::new();

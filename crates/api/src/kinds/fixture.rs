@@ -1,45 +1,53 @@
 //! What the tests of the kinds share: a request, a store of a few objects, and one way to check an object.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::turnstile::Turnstile;
-use super::{Context, Reader, known, metadata};
-use crate::error::ApiError;
-use crate::schema;
-use signpost_api::identity::Identity;
-use signpost_api::names::LabelRules;
+use signpost_apiserver::error::ApiError;
+use signpost_apiserver::registry::conflict_key::ConflictKey;
+use signpost_apiserver::registry::kinds::Kinds;
+use signpost_apiserver::registry::{Context, Kind, Reader, metadata};
+use signpost_apiserver::schema;
 
+use super::{PlatformConfig, kinds};
+use crate::identity::Identity;
+
+/// The platform's domain in tests.
+pub(crate) const DOMAIN: &str = "v3.example";
 /// The time of all requests in tests.
 pub(crate) const NOW: &str = "2026-01-01T12:00:00Z";
 
 /// A request of an administrator in the namespace `n`; the platform's domain is `v3.example`.
 pub(crate) fn context() -> Context<'static> {
-    static IDENTITY: std::sync::LazyLock<Identity> = std::sync::LazyLock::new(|| Identity::user("admin"));
-    static LABEL_RULES: std::sync::LazyLock<LabelRules> = std::sync::LazyLock::new(LabelRules::default);
+    static IDENTITY: LazyLock<Identity> = LazyLock::new(|| Identity::user("admin"));
     Context {
+        kinds: &KINDS,
         identity: &IDENTITY,
-        domain: "v3.example",
-        name_servers: &[],
-        label_rules: &LABEL_RULES,
         namespace: Some("n"),
         manager: "test",
         now: NOW.parse::<Timestamp>().expect("a constant"),
     }
 }
 
+static KINDS: LazyLock<Kinds> = LazyLock::new(|| kinds(PlatformConfig::new(DOMAIN)));
+
+/// The kind with this name.
+pub(crate) fn known(name: &str) -> &'static Kind {
+    KINDS.find_kind(name).expect("the name of a kind")
+}
+
 /// All faults of a new object, as `path: message`, found as the handlers do.
 pub(crate) fn check_create(kind: &str, mut object: Value) -> Vec<String> {
     let kind = known(kind);
     assert_eq!(schema::prune(&kind.schema, &mut object), Vec::<String>::new());
-    kind.rules.prepare_create(&context(), &mut object);
+    KINDS.hooks(kind).prepare_create(&context(), &mut object);
     schema::apply_defaults(&kind.schema, &mut object);
     let mut causes = schema::validate(&kind.schema, &object);
     causes.extend(metadata::validate(kind, None, &object));
-    causes.extend(kind.rules.validate_create(&context(), &object));
+    causes.extend(KINDS.hooks(kind).validate_create(&context(), &object));
     causes.iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect()
 }
 
@@ -49,15 +57,15 @@ pub(crate) fn check_update(kind: &str, old: &Value, mut new: Value) -> Vec<Strin
     let mut old = old.clone();
     schema::apply_defaults(&kind.schema, &mut old);
     assert_eq!(schema::prune(&kind.schema, &mut new), Vec::<String>::new());
-    kind.rules.prepare_update(&context(), &old, &mut new);
+    KINDS.hooks(kind).prepare_update(&context(), &old, &mut new);
     schema::apply_defaults(&kind.schema, &mut new);
     let mut causes = schema::validate(&kind.schema, &new);
     causes.extend(metadata::validate(kind, Some(&old), &new));
-    causes.extend(kind.rules.validate_update(&context(), &old, &new));
+    causes.extend(KINDS.hooks(kind).validate_update(&context(), &old, &new));
     causes.iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect()
 }
 
-/// A store of a few objects. Every turnstile was passed at revision 7.
+/// A store of a few objects. Every conflict key was touched at revision 7.
 pub(crate) struct Objects(Vec<Value>);
 
 impl Objects {
@@ -105,7 +113,7 @@ impl Reader for Objects {
         Box::pin(async move { Ok(found) })
     }
 
-    fn passed<'a>(&'a self, _turnstile: &'a Turnstile<'a>) -> BoxFuture<'a, Result<Option<String>, ApiError>> {
+    fn touched<'a>(&'a self, _key: &'a ConflictKey) -> BoxFuture<'a, Result<Option<String>, ApiError>> {
         Box::pin(async { Ok(Some("7".to_owned())) })
     }
 }

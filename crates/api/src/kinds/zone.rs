@@ -1,80 +1,40 @@
 //! Zone: the ledger of serials, which the leading controller writes.
 
+use std::sync::LazyLock;
+
 use serde_json::Value;
 
-use super::columns::{self, AGE, Cell, Column, Columns};
-use super::selectable::Selectable;
-use super::{Context, Kind, Rules, crd, field};
-use crate::error::Cause;
-use crate::schema::Schema;
-use crate::skim::Json;
-use signpost_api::names;
-use signpost_api::v1alpha1::zone::Zone;
-use signpost_api::v1alpha1::{CATEGORY, GROUP, VERSION};
+use crate::names;
+use crate::v1alpha1::zone::Zone;
+use signpost_apiserver::error::Cause;
+use signpost_apiserver::registry::columns::{AGE, Cell, Column};
+use signpost_apiserver::registry::{Context, Hooks, Kind, field};
+use signpost_apiserver::skim::Json;
 
-pub(super) fn kind() -> Kind {
-    Kind {
-        group: GROUP,
-        version: VERSION,
-        kind: "Zone",
-        plural: "zones",
-        singular: "zone",
-        short_names: &["zn"],
-        categories: &[CATEGORY],
-        namespaced: false,
-        has_status: false,
-        key_prefix: "/signpost.dev/zones/",
-        schema: Schema::new(crd::schema_of::<Zone>()),
-        columns: Columns::new(&[
-            Column {
-                name: "Type",
-                kind: "string",
-                priority: 0,
-                description: "What the zone is made for: `parent`, `alias` or `shard`.",
-                reads: &["spec.type"],
-                cell: columns::shown,
-            },
-            Column {
-                name: "Serial",
-                kind: "integer",
-                priority: 0,
-                description: "The newest serial.",
-                reads: &["spec.versions"],
-                cell: |read, _| newest(read[0], "serial"),
-            },
-            AGE,
-            Column {
-                name: "Router",
-                kind: "string",
-                priority: 1,
-                description: "The Router whose shard it is.",
-                reads: &["spec.router"],
-                cell: columns::shown,
-            },
-            Column {
-                name: "Digest",
-                kind: "string",
-                priority: 1,
-                description: "Digest of what the zone was made from.",
-                reads: &["spec.versions"],
-                cell: |read, _| newest(read[0], "digest"),
-            },
-        ]),
-        selectable_fields: Selectable::new(&["spec.type", "spec.router"]),
-        time_to_live: None,
-        view: None,
-        rules: &Zones,
-    }
-}
+/// The kind.
+pub static ZONE: LazyLock<Kind> =
+    LazyLock::new(|| Kind::of::<Zone>().with_columns(COLUMNS).selectable_by(&["spec.type", "spec.router"]));
+
+const COLUMNS: &[Column] = &[
+    Column::new("Type", &["spec.type"], "What the zone is made for: `parent`, `alias` or `shard`."),
+    Column::new("Serial", &["spec.versions"], "The newest serial.")
+        .of_type("integer")
+        .with_cell(|read, _| newest(read[0], "serial")),
+    AGE,
+    Column::new("Router", &["spec.router"], "The Router whose shard it is.").wide(),
+    Column::new("Digest", &["spec.versions"], "Digest of what the zone was made from.")
+        .with_cell(|read, _| newest(read[0], "digest"))
+        .wide(),
+];
 
 /// What the newest of a zone's versions says.
 fn newest<'a>(versions: Json<'a>, name: &str) -> Cell<'a> {
     Cell::As(versions.items().next().map_or_else(Json::default, |version| version.get([name])[0]))
 }
 
-struct Zones;
+pub(super) struct Zones;
 
-impl Rules for Zones {
+impl Hooks for Zones {
     fn validate_create(&self, _context: &Context<'_>, object: &Value) -> Vec<Cause> {
         let name = &object["metadata"]["name"];
         let wrong = name.as_str().and_then(|name| names::check_domain(name).err());
@@ -124,7 +84,7 @@ fn faults(object: &Value) -> Vec<Cause> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::fixture::{check_create, check_update};
+    use crate::kinds::fixture::{check_create, check_update};
     use serde_json::{Value, json};
 
     fn zone(name: &str, spec: Value) -> Value {

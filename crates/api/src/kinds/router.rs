@@ -1,24 +1,23 @@
 //! Router: one shard. Its zone is unique, its addresses are good, and it is not deleted while routes are bound to it.
 
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Arc, LazyLock};
+
 use futures::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
-use std::collections::HashMap;
-use std::net::IpAddr;
 
-use super::columns::{self, AGE, Cell, Column, Columns};
-use super::labels::check_selector;
-use super::selectable::Selectable;
-use super::turnstile::Turnstile;
-use super::{Context, Kind, Operation, Reader, Rules, SideWrite, crd, field};
-use crate::error::{ApiError, Cause};
-use crate::schema::Schema;
-use crate::skim::Json;
-use signpost_api::names::{self, LABEL_OCTETS_MAX, NAME_OCTETS_MAX, is_at_or_below};
-use signpost_api::statuses::Statuses;
-use signpost_api::v1alpha1::brake::Brake;
-use signpost_api::v1alpha1::router::{ADDRESSES_HEALTHY, READY, Router};
-use signpost_api::v1alpha1::{CATEGORY, GROUP, VERSION};
+use crate::kinds::{PlatformConfig, conflict_keys};
+use crate::names::{self, LABEL_OCTETS_MAX, NAME_OCTETS_MAX, is_at_or_below};
+use crate::statuses::Statuses;
+use crate::v1alpha1::brake::Brake;
+use crate::v1alpha1::router::{ADDRESSES_HEALTHY, READY, Router};
+use signpost_apiserver::error::{ApiError, Cause};
+use signpost_apiserver::registry::columns::{self, AGE, Cell, Column};
+use signpost_apiserver::registry::labels::check_selector;
+use signpost_apiserver::registry::{Context, HookReads, Hooks, Kind, Operation, Reader, RelatedWrite, field};
+use signpost_apiserver::skim::Json;
 
 /// How to delete a Router that has routes: this annotation on it with exactly the number of routes bound to it. A DELETE
 /// whose query or body says `loseRoutes=<number>` does the same.
@@ -30,117 +29,41 @@ const RECORD_OCTETS_MAX: usize = 8192;
 /// Longest `spec.dns`: it leaves room for a label and a dot in front.
 const DNS_OCTETS_MAX: usize = NAME_OCTETS_MAX - LABEL_OCTETS_MAX - 1;
 
-pub(super) fn kind() -> Kind {
-    Kind {
-        group: GROUP,
-        version: VERSION,
-        kind: "Router",
-        plural: "routers",
-        singular: "router",
-        short_names: &["rtr"],
-        categories: &[CATEGORY],
-        namespaced: false,
-        has_status: true,
-        key_prefix: "/signpost.dev/routers/",
-        schema: Schema::new(crd::schema_of::<Router>()),
-        columns: Columns::new(COLUMNS),
-        selectable_fields: Selectable::new(&["spec.dns", "spec.state", "spec.mode"]),
-        time_to_live: None,
-        view: None,
-        rules: &Routers,
-    }
-}
+/// The kind.
+pub static ROUTER: LazyLock<Kind> = LazyLock::new(|| {
+    Kind::of::<Router>()
+        .with_columns(COLUMNS)
+        .selectable_by(&["spec.dns", "spec.state", "spec.mode"])
+        .read_by_hooks(HookReads::OftenTheSame)
+});
 
 const COLUMNS: &[Column] = &[
-    Column {
-        name: "DNS",
-        kind: "string",
-        priority: 0,
-        description: "The shard's zone.",
-        reads: &["spec.dns"],
-        cell: columns::shown,
-    },
-    Column {
-        name: "State",
-        kind: "string",
-        priority: 0,
-        description: "`active`, `cordoned` (no new routes) or `draining`.",
-        reads: &["spec.state"],
-        cell: columns::shown,
-    },
-    Column {
-        name: "Addresses",
-        kind: "string",
-        priority: 0,
-        description: "The addresses that its names are answered with.",
-        reads: &["spec.addresses"],
-        cell: |read, _| columns::list(read[0].items().filter_map(|address| address.get(["ip"])[0].text()), 3),
-    },
-    Column {
-        name: "Routes",
-        kind: "integer",
-        priority: 0,
-        description: "How many routes are bound to it.",
-        reads: &["status.routes"],
-        cell: columns::shown,
-    },
-    Column {
-        name: "Ready",
-        kind: "string",
-        priority: 0,
-        description: "Whether it can take and serve routes.",
-        reads: &["status.conditions"],
-        cell: |read, _| Cell::As(columns::condition(read[0], READY, "status")),
-    },
+    Column::new("DNS", &["spec.dns"], "The shard's zone."),
+    Column::new("State", &["spec.state"], "`active`, `cordoned` (no new routes) or `draining`."),
+    Column::new("Addresses", &["spec.addresses"], "The addresses that its names are answered with.")
+        .with_cell(|read, _| columns::list(read[0].items().filter_map(|address| address.get(["ip"])[0].text()), 3)),
+    Column::new("Routes", &["status.routes"], "How many routes are bound to it.").of_type("integer"),
+    Column::new("Ready", &["status.conditions"], "Whether it can take and serve routes.")
+        .with_cell(|read, _| Cell::As(columns::condition(read[0], READY, "status"))),
     AGE,
-    Column {
-        name: "Mode",
-        kind: "string",
-        priority: 1,
-        description: "How its addresses are used together.",
-        reads: &["spec.mode"],
-        cell: columns::shown,
-    },
-    Column {
-        name: "Weight",
-        kind: "integer",
-        priority: 1,
-        description: "Its share of new routes under the strategy `weighted`.",
-        reads: &["spec.weight"],
-        cell: columns::shown,
-    },
-    Column {
-        name: "Capacity",
-        kind: "string",
-        priority: 1,
-        description: "How many routes it is meant for: soft/hard.",
-        reads: &["spec.capacity.soft", "spec.capacity.hard"],
-        cell: |read, _| capacity(read[0], read[1]),
-    },
-    Column {
-        name: "TTL",
-        kind: "integer",
-        priority: 1,
-        description: "Time to live of its addresses, in seconds.",
-        reads: &["spec.ttl"],
-        cell: columns::shown,
-    },
-    Column {
-        name: "Healthy",
-        kind: "string",
-        priority: 1,
-        description: "Whether probes find all its addresses healthy; the reason if not.",
-        reads: &["status.conditions"],
-        cell: |read, _| Cell::As(columns::condition(read[0], ADDRESSES_HEALTHY, "reason")),
-    },
-    Column {
-        name: "Reason",
-        kind: "string",
-        priority: 1,
-        description: "Why it is ready or not.",
-        reads: &["status.conditions"],
-        cell: |read, _| Cell::As(columns::condition(read[0], READY, "reason")),
-    },
+    Column::new("Mode", &["spec.mode"], "How its addresses are used together.").wide(),
+    Column::new("Weight", &["spec.weight"], "Its share of new routes under the strategy `weighted`.")
+        .of_type("integer")
+        .wide(),
+    Column::new(
+        "Capacity",
+        &["spec.capacity.soft", "spec.capacity.hard"],
+        "How many routes it is meant for: soft/hard.",
+    )
+    .with_cell(|read, _| capacity(read[0], read[1]))
+    .wide(),
+    Column::new("TTL", &["spec.ttl"], "Time to live of its addresses, in seconds.").of_type("integer").wide(),
+    Column::new("Healthy", &["status.conditions"], "Whether probes find all its addresses healthy; the reason if not.")
+        .with_cell(|read, _| Cell::As(columns::condition(read[0], ADDRESSES_HEALTHY, "reason")))
+        .wide(),
+    Column::new("Reason", &["status.conditions"], "Why it is ready or not.")
+        .with_cell(|read, _| Cell::As(columns::condition(read[0], READY, "reason")))
+        .wide(),
 ];
 
 /// The two limits as `soft/hard`, with a dash for one that is not set; blank without any.
@@ -152,11 +75,11 @@ fn capacity<'a>(soft: Json<'a>, hard: Json<'a>) -> Cell<'a> {
     Cell::text(format!("{}/{}", shown(soft), shown(hard)))
 }
 
-struct Routers;
+pub(super) struct Routers(pub(super) Arc<PlatformConfig>);
 
-impl Rules for Routers {
-    fn prepare_create(&self, context: &Context<'_>, object: &mut Value) {
-        let default = format!("{}.{}", object["metadata"]["name"].as_str().unwrap_or_default(), context.domain);
+impl Hooks for Routers {
+    fn prepare_create(&self, _context: &Context<'_>, object: &mut Value) {
+        let default = format!("{}.{}", object["metadata"]["name"].as_str().unwrap_or_default(), self.0.domain);
         set_dns_if_absent(object, Value::from(default));
     }
 
@@ -174,9 +97,9 @@ impl Rules for Routers {
         }
     }
 
-    fn validate_create(&self, context: &Context<'_>, object: &Value) -> Vec<Cause> {
+    fn validate_create(&self, _context: &Context<'_>, object: &Value) -> Vec<Cause> {
         let spec = &object["spec"];
-        let mut causes: Vec<Cause> = dns_fault(context, &spec["dns"]).into_iter().collect();
+        let mut causes: Vec<Cause> = dns_fault(&self.0, &spec["dns"]).into_iter().collect();
         causes.extend(faults(spec));
         causes
     }
@@ -194,8 +117,24 @@ impl Rules for Routers {
         causes
     }
 
-    fn warnings(&self) -> Option<fn(&Value) -> Vec<String>> {
-        Some(|router| check_warnings(&router["spec"]["healthCheck"]))
+    fn has_warnings(&self) -> bool {
+        true
+    }
+
+    fn warnings<'a>(&'a self, is_new: bool, written: &'a Value, reader: &'a dyn Reader) -> BoxFuture<'a, Vec<String>> {
+        Box::pin(async move {
+            let mut warnings = check_warnings(&written["spec"]["healthCheck"]);
+            let router: Option<Router> = serde_json::from_value(written.clone()).ok();
+            warnings.extend(router.iter().flat_map(|router| (self.0.diagnose_router)(router)));
+            // It was written, whatever comes of these.
+            if is_new {
+                warnings.extend(taken_hosts(written, &self.0.domain, reader).await.ok().flatten());
+            } else if let Some(router) = &router {
+                let occupied = (self.0.occupied_labels)(router);
+                warnings.extend(taken_names(written, &occupied, reader).await.ok().flatten());
+            }
+            warnings
+        })
     }
 
     fn before_commit<'a>(
@@ -203,26 +142,27 @@ impl Rules for Routers {
         _context: &'a Context<'a>,
         operation: Operation<'a>,
         reader: &'a dyn Reader,
-    ) -> BoxFuture<'a, Result<Vec<SideWrite>, ApiError>> {
+    ) -> BoxFuture<'a, Result<Vec<RelatedWrite>, ApiError>> {
         Box::pin(async move {
             let name = |router: &'a Value| router["metadata"]["name"].as_str().unwrap_or_default();
             Ok(match operation {
                 Operation::Create(object) => {
-                    let passed = reader.passed(&Turnstile::Zones).await?;
+                    let zones = conflict_keys::zones();
+                    let touched = reader.touched(&zones).await?;
                     overlap(object, reader).await?;
-                    vec![Turnstile::Zones.pass_next(passed)]
+                    vec![zones.touch_next(touched)]
                 }
                 Operation::Update { .. } => Vec::new(),
                 Operation::Delete { old, options } => {
-                    let turnstile = Turnstile::Router(name(old));
-                    let passed = reader.passed(&turnstile).await?;
+                    let key = conflict_keys::router(name(old));
+                    let touched = reader.touched(&key).await?;
                     guard_delete(old, options, reader).await?;
-                    vec![turnstile.remove(passed)]
+                    vec![key.remove(touched)]
                 }
                 // Since the deletion began nobody can bind a Route to it, so what was agreed to then is still agreed to.
                 Operation::Release { old } => {
-                    let turnstile = Turnstile::Router(name(old));
-                    vec![turnstile.remove(reader.passed(&turnstile).await?)]
+                    let key = conflict_keys::router(name(old));
+                    vec![key.remove(reader.touched(&key).await?)]
                 }
             })
         })
@@ -260,8 +200,8 @@ fn set_horizon(router: &mut Value, horizon: Timestamp) {
 }
 
 /// What is wrong with the zone's name by itself and against the platform's own zones.
-fn dns_fault(context: &Context<'_>, value: &Value) -> Option<Cause> {
-    let (dns, domain) = (value.as_str()?, context.domain);
+fn dns_fault(platform: &PlatformConfig, value: &Value) -> Option<Cause> {
+    let (dns, domain) = (value.as_str()?, platform.domain.as_str());
     let alias_zone = names::alias_zone(domain);
     let what = if let Err(error) = names::check_zone(dns).and_then(|()| names::check_a_labels(dns)) {
         error.to_string()
@@ -273,7 +213,7 @@ fn dns_fault(context: &Context<'_>, value: &Value) -> Option<Cause> {
         format!("must not hold the platform's own domain {domain}; use a name below it, such as shard1.{domain}")
     } else if is_at_or_below(dns, &alias_zone) || is_at_or_below(&alias_zone, dns) {
         format!("must not overlap {alias_zone}, where the aliases of all routes are; use another name")
-    } else if context.name_servers.iter().any(|server| server.eq_ignore_ascii_case(dns)) {
+    } else if platform.name_servers.iter().any(|server| server.eq_ignore_ascii_case(dns)) {
         "must not be the name of one of the platform's name servers; use another name".to_owned()
     } else {
         return None;
@@ -416,14 +356,14 @@ async fn overlap(object: &Value, reader: &dyn Reader) -> Result<(), ApiError> {
         };
         let cause = field::invalid("spec.dns", &object["spec"]["dns"], &cause);
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
-        return Err(ApiError::invalid(super::known("Router"), name, vec![cause]));
+        return Err(ApiError::invalid(&ROUTER, name, vec![cause]));
     }
     Ok(())
 }
 
 /// Warns of custom hosts of Routes that lie in the zone of a new Router. None is below the platform's `domain`, where most zones
 /// are.
-pub async fn taken_hosts(router: &Value, domain: &str, reader: &dyn Reader) -> Result<Option<String>, ApiError> {
+async fn taken_hosts(router: &Value, domain: &str, reader: &dyn Reader) -> Result<Option<String>, ApiError> {
     const TOLD_MAX: usize = 4;
     let dns = router["spec"]["dns"].as_str().unwrap_or_default();
     if dns.is_empty() || is_at_or_below(dns, domain) {
@@ -447,7 +387,7 @@ pub async fn taken_hosts(router: &Value, domain: &str, reader: &dyn Reader) -> R
 }
 
 /// Warns of routes on a Router whose names in its zone are `taken`: labels, each with why.
-pub async fn taken_names(
+async fn taken_names(
     router: &Value,
     taken: &[(String, String)],
     reader: &dyn Reader,
@@ -530,7 +470,7 @@ async fn guard_delete(router: &Value, options: &Value, reader: &dyn Reader) -> R
         ),
     };
     Err(ApiError::conflict(
-        super::known("Router"),
+        &ROUTER,
         name,
         &format!(
             "{told}. {instead}; or, to lose these names, run \"kubectl annotate router {name} \

@@ -8,6 +8,7 @@ use data_encoding::BASE64;
 use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::config::{Config, Kubeconfig};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, ResourceExt};
 use serde_json::json;
@@ -45,7 +46,7 @@ impl Reached {
         let config = authority.server_config(None).expect("a certificate");
         let (router, stop) = (server.api.router(), server.stop_token());
         tokio::spawn(httpd::serve(listener, Some(config), router, httpd::Limits::default(), stop));
-        let kubeconfig = json!({
+        let kubeconfig: Kubeconfig = serde_json::from_value(json!({
             "apiVersion": "v1", "kind": "Config", "current-context": "test",
             "clusters": [{"name": "test", "cluster": {
                 "server": format!("https://{address}"),
@@ -53,10 +54,10 @@ impl Reached {
             }}],
             "users": [{"name": "admin", "user": {"token": ADMIN_TOKEN}}],
             "contexts": [{"name": "test", "context": {"cluster": "test", "user": "admin", "namespace": "default"}}],
-        });
-        let path = folder.path().join("kubeconfig");
-        std::fs::write(&path, kubeconfig.to_string()).expect("a file");
-        let client = signpost_control::client::from_kubeconfig(&path, Duration::from_secs(60)).await.expect("a client");
+        }))
+        .expect("a kubeconfig");
+        let config = Config::from_custom_kubeconfig(kubeconfig, &Default::default()).await.expect("a configuration");
+        let client = kube::Client::try_from(config).expect("a client");
         Reached { client, _server: server, _folder: folder }
     }
 }

@@ -1,25 +1,30 @@
 //! Routers: what is refused of them, what is filled in, what they keep from being deleted.
 
-use super::super::fixture::{Objects, check_create, check_update, context};
-use super::super::{Effect, turnstile};
+use signpost_apiserver::registry::{SideEffect, conflict_key};
+
 use super::*;
+use crate::kinds::fixture::{Objects, check_create, check_update, context};
+
+fn hooks() -> Routers {
+    Routers(Arc::new(PlatformConfig::new("v3.example")))
+}
 
 fn router(name: &str, spec: Value) -> Value {
     json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Router", "metadata": {"name": name}, "spec": spec})
 }
 
-fn told(writes: &[SideWrite]) -> Vec<(&str, Option<&str>, &Effect)> {
-    assert!(writes.iter().all(|write| write.kind == turnstile::KIND));
+fn told(writes: &[RelatedWrite]) -> Vec<(&str, Option<&str>, &SideEffect)> {
+    assert!(writes.iter().all(|write| write.kind == conflict_key::KIND));
     writes.iter().map(|write| (write.name.as_str(), write.expect.as_deref(), &write.effect)).collect()
 }
 
 #[test]
 fn the_zone_defaults_to_the_name_below_the_domain() {
     let mut object = router("shard1", json!({}));
-    Routers.prepare_create(&context(), &mut object);
+    hooks().prepare_create(&context(), &mut object);
     assert_eq!(object["spec"]["dns"], "shard1.v3.example");
     let mut replaced = router("shard1", json!({"ttl": 5}));
-    Routers.prepare_update(&context(), &object, &mut replaced);
+    hooks().prepare_update(&context(), &object, &mut replaced);
     assert_eq!(replaced["spec"]["dns"], "shard1.v3.example");
 }
 
@@ -120,9 +125,10 @@ fn each_fault_has_its_path() {
 #[test]
 fn the_name_of_a_name_server_is_no_shard() {
     let name_servers = ["ns1.v3.example".to_owned()];
-    let context = Context { name_servers: &name_servers, ..context() };
+    let hooks =
+        Routers(Arc::new(PlatformConfig { name_servers: name_servers.into(), ..PlatformConfig::new("v3.example") }));
     for (dns, good) in [("ns1.v3.example", false), ("ns2.v3.example", true), ("xn--zz99.v3.example", false)] {
-        let found = Routers.validate_create(&context, &router("r", json!({"dns": dns})));
+        let found = hooks.validate_create(&context(), &router("r", json!({"dns": dns})));
         assert_eq!(found.is_empty(), good, "{dns}");
         assert!(found.iter().all(|cause| cause.field == "spec.dns"));
     }
@@ -158,7 +164,7 @@ fn a_lowered_ttl_is_remembered_as_long_as_caches_may_hold_it() {
     ] {
         let mut new = router("shard1", json!({"ttl": ttl}));
         new["status"] = stored["status"].clone();
-        Routers.prepare_update(&context(), &stored, &mut new);
+        hooks().prepare_update(&context(), &stored, &mut new);
         assert_eq!(new["status"]["ttlHorizon"].as_str(), horizon, "{ttl}");
         stored = new;
     }
@@ -181,7 +187,7 @@ fn the_horizon_outlives_a_status_without_it() {
     ] {
         let mut new = router("shard1", json!({}));
         new["status"] = sent.clone();
-        Routers.prepare_status(&context(), &with(stored), &mut new);
+        hooks().prepare_status(&context(), &with(stored), &mut new);
         assert_eq!(new["status"]["ttlHorizon"].as_str(), kept, "{stored} {sent}");
     }
 }
@@ -213,7 +219,7 @@ async fn a_router_through_whose_zone_trails_lead_is_not_deleted_unknowingly() {
     ] {
         let old = router("shard1", json!({"dns": "s1.v3.example"}));
         let delete = Operation::Delete { old: &old, options: &options };
-        let found = Routers.before_commit(&context, delete, &objects).await;
+        let found = hooks().before_commit(&context, delete, &objects).await;
         match (found, told) {
             (Ok(_), None) => {}
             (Err(error), Some(told)) => assert!(error.message.contains(told), "{}", error.message),
@@ -239,10 +245,12 @@ async fn zones_do_not_overlap() {
     {
         let object = router("shard1", json!({"dns": dns}));
         let context = context();
-        let found = Routers.before_commit(&context, Operation::Create(&object), &objects).await;
+        let found = hooks().before_commit(&context, Operation::Create(&object), &objects).await;
         assert_eq!(found.is_ok(), good, "{dns}");
         match found {
-            Ok(writes) => assert_eq!(told(&writes), [("zones", Some("7"), &Effect::Put(json!({})))]),
+            Ok(writes) => {
+                assert_eq!(told(&writes), [("/signpost.dev/turnstiles/zones", Some("7"), &SideEffect::Put(json!({})))])
+            }
             Err(error) => assert_eq!((error.code, error.causes[0].field.as_str()), (422, "spec.dns")),
         }
     }
@@ -325,7 +333,7 @@ async fn a_router_that_what_is_held_may_lead_to_is_not_deleted_unknowingly() {
     ] {
         let (old, context, objects) = (router("shard1", json!({})), context(), Objects::new(vec![held.clone()]));
         let delete = Operation::Delete { old: &old, options: &options };
-        match Routers.before_commit(&context, delete, &objects).await {
+        match hooks().before_commit(&context, delete, &objects).await {
             Ok(_) => assert!(good, "{held}"),
             Err(error) => {
                 assert!(!good && error.message.contains("98 RouteBindings (signpost brake list)"), "{held}: {error:?}")
@@ -352,12 +360,12 @@ async fn a_router_with_routes_is_not_deleted_unknowingly() {
         (&router("shard3", json!({})), json!({}), true),
     ] {
         let context = context();
-        let found = Routers.before_commit(&context, Operation::Delete { old, options: &options }, &objects).await;
+        let found = hooks().before_commit(&context, Operation::Delete { old, options: &options }, &objects).await;
         assert_eq!(found.is_ok(), good, "{old} {options}");
         match found {
             Ok(writes) => {
-                let name = format!("routers/{}", old["metadata"]["name"].as_str().unwrap());
-                assert_eq!(told(&writes), [(name.as_str(), Some("7"), &Effect::Delete)]);
+                let name = format!("/signpost.dev/turnstiles/routers/{}", old["metadata"]["name"].as_str().unwrap());
+                assert_eq!(told(&writes), [(name.as_str(), Some("7"), &SideEffect::Delete)]);
             }
             Err(error) => {
                 assert_eq!(error.code, 409);
@@ -366,6 +374,23 @@ async fn a_router_with_routes_is_not_deleted_unknowingly() {
         }
     }
     let context = context();
-    let released = Routers.before_commit(&context, Operation::Release { old: &plain }, &objects).await.unwrap();
-    assert_eq!(told(&released), [("routers/shard1", Some("7"), &Effect::Delete)], "it was judged when it began");
+    let released = hooks().before_commit(&context, Operation::Release { old: &plain }, &objects).await.unwrap();
+    assert_eq!(
+        told(&released),
+        [("/signpost.dev/turnstiles/routers/shard1", Some("7"), &SideEffect::Delete)],
+        "it was judged when it began"
+    );
+}
+
+#[test]
+fn applies_are_tracked_by_address_and_by_whole_selectors() {
+    let now = "2026-01-01T00:00:00Z".parse().unwrap();
+    let config = json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Router", "metadata": {"name": "s1"},
+        "spec": {"addresses": [{"ip": "192.0.2.1"}], "routeSelector": {"matchLabels": {"a": "b"}}}});
+    let applied =
+        signpost_apiserver::apply::server_side_apply(&ROUTER, None, config, "gitops", false, None, now).unwrap();
+    let expected = json!([{"manager": "gitops", "operation": "Apply", "apiVersion": "signpost.dev/v1alpha1",
+        "time": "2026-01-01T00:00:00Z", "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": {
+            "f:addresses": {"k:{\"ip\":\"192.0.2.1\"}": {".": {}, "f:ip": {}}}, "f:routeSelector": {}}}}]);
+    assert_eq!(applied["metadata"]["managedFields"], expected);
 }

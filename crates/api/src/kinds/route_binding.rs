@@ -13,100 +13,52 @@
 //! The Route's resourceVersion is an expectation of the transaction, so two schedulers can never bind one Route twice, and
 //! a binding is never made for a Route that has changed since the rules looked at it. So are those of the Router, of the
 //! label's claim and of the schedulers' Lease, which are only read: whatever is deleted, released or taken over in that very
-//! moment, the binding is judged anew. Each binding passes the Router's turnstile, so that a deletion of the Router that did
+//! moment, the binding is judged anew. Each binding touches the Router's conflict key, so that a deletion of the Router that did
 //! not count it is judged anew as well.
+
+use std::sync::{Arc, LazyLock};
 
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
-use super::columns::{self, AGE, Column, Columns};
-use super::selectable::Selectable;
-use super::turnstile::Turnstile;
-use super::{Context, Effect, Kind, Operation, Reader, Rules, SideWrite, crd, field, name_claim, route};
-use crate::apply;
-use crate::error::{ApiError, Cause};
-use crate::schema::Schema;
-use signpost_api::names;
-use signpost_api::v1alpha1::name_claim::Holder;
-use signpost_api::v1alpha1::route::{ADMITTED, MOVE_PENDING, NameKind, PUBLISHED, RESOLVABLE, SCHEDULED};
-use signpost_api::v1alpha1::route_binding::{FENCING_ANNOTATION, FENCING_FIELD, RouteBinding, RouteBindingSpec};
-use signpost_api::v1alpha1::{CATEGORY, GROUP, SCHEDULER_LEASE, SCHEDULER_LEASE_NAMESPACE, VERSION};
+use super::{name_claim, route};
+use crate::kinds::{PlatformConfig, conflict_keys};
+use crate::names;
+use crate::v1alpha1::name_claim::Holder;
+use crate::v1alpha1::route::{ADMITTED, MOVE_PENDING, NameKind, PUBLISHED, RESOLVABLE, SCHEDULED};
+use crate::v1alpha1::route_binding::{FENCING_ANNOTATION, FENCING_FIELD, RouteBinding, RouteBindingSpec};
+use crate::v1alpha1::{SCHEDULER_LEASE, SCHEDULER_LEASE_NAMESPACE};
+use signpost_apiserver::apply;
+use signpost_apiserver::error::{ApiError, Cause};
+use signpost_apiserver::registry::columns::{self, AGE, Column};
+use signpost_apiserver::registry::{Context, Hooks, Kind, Operation, Reader, RelatedWrite, SideEffect, field};
 
-pub(super) fn kind() -> Kind {
-    Kind {
-        group: GROUP,
-        version: VERSION,
-        kind: "RouteBinding",
-        plural: "routebindings",
-        singular: "routebinding",
-        short_names: &["rtb"],
-        categories: &[CATEGORY],
-        namespaced: true,
-        has_status: true,
-        key_prefix: "/signpost.dev/routebindings/",
-        schema: Schema::new(crd::schema_of::<RouteBinding>()),
-        columns: Columns::new(COLUMNS),
-        selectable_fields: Selectable::new(&[
-            "spec.router",
-            "spec.dns",
-            "spec.label",
-            "spec.strategy",
-            "spec.routeUID",
-        ]),
-        time_to_live: None,
-        view: None,
-        rules: &RouteBindings,
-    }
-}
+/// The kind.
+pub static ROUTE_BINDING: LazyLock<Kind> = LazyLock::new(|| {
+    Kind::of::<RouteBinding>().with_columns(COLUMNS).selectable_by(&[
+        "spec.router",
+        "spec.dns",
+        "spec.label",
+        "spec.strategy",
+        "spec.routeUID",
+    ])
+});
 
 const COLUMNS: &[Column] = &[
-    Column {
-        name: "Router",
-        kind: "string",
-        priority: 0,
-        description: "The Router that was chosen.",
-        reads: &["spec.router"],
-        cell: columns::shown,
-    },
-    Column {
-        name: "DNS",
-        kind: "string",
-        priority: 0,
-        description: "The Router's zone.",
-        reads: &["spec.dns"],
-        cell: columns::shown,
-    },
-    Column {
-        name: "Strategy",
-        kind: "string",
-        priority: 0,
-        description: "The strategy that chose.",
-        reads: &["spec.strategy"],
-        cell: columns::shown,
-    },
+    Column::new("Router", &["spec.router"], "The Router that was chosen."),
+    Column::new("DNS", &["spec.dns"], "The Router's zone."),
+    Column::new("Strategy", &["spec.strategy"], "The strategy that chose."),
     AGE,
-    Column {
-        name: "Names",
-        kind: "string",
-        priority: 1,
-        description: "Every name assigned to the Route.",
-        reads: &["spec.names"],
-        cell: |read, _| columns::list(read[0].items().filter_map(|name| name.get(["name"])[0].text()), 3),
-    },
-    Column {
-        name: "Summary",
-        kind: "string",
-        priority: 1,
-        description: "Why this Router was chosen.",
-        reads: &["spec.explanation.summary"],
-        cell: columns::shown,
-    },
+    Column::new("Names", &["spec.names"], "Every name assigned to the Route.")
+        .with_cell(|read, _| columns::list(read[0].items().filter_map(|name| name.get(["name"])[0].text()), 3))
+        .wide(),
+    Column::new("Summary", &["spec.explanation.summary"], "Why this Router was chosen.").wide(),
 ];
 
-struct RouteBindings;
+pub(super) struct RouteBindings(pub(super) Arc<PlatformConfig>);
 
-impl Rules for RouteBindings {
-    fn validate_create(&self, context: &Context<'_>, object: &Value) -> Vec<Cause> {
+impl Hooks for RouteBindings {
+    fn validate_create(&self, _context: &Context<'_>, object: &Value) -> Vec<Cause> {
         let (spec, metadata) = (&object["spec"], &object["metadata"]);
         let mut causes = Vec::new();
         for (name, own) in [("routeName", "name"), ("routeNamespace", "namespace")] {
@@ -120,7 +72,7 @@ impl Rules for RouteBindings {
                 causes.push(field::required(&format!("spec.{name}"), ""));
             }
         }
-        causes.extend(name_faults(context.domain, spec));
+        causes.extend(name_faults(&self.0.domain, spec));
         causes.extend(trail_faults(spec));
         causes
     }
@@ -141,15 +93,15 @@ impl Rules for RouteBindings {
         context: &'a Context<'a>,
         operation: Operation<'a>,
         reader: &'a dyn Reader,
-    ) -> BoxFuture<'a, Result<Vec<SideWrite>, ApiError>> {
+    ) -> BoxFuture<'a, Result<Vec<RelatedWrite>, ApiError>> {
         Box::pin(async move {
             Ok(match operation {
-                Operation::Create(binding) => bind(context, binding, Unclaimed::IsClaimed, reader).await?,
+                Operation::Create(binding) => bind(&self.0, context, binding, Unclaimed::IsClaimed, reader).await?,
                 Operation::Update { old, new } if only_trails_age(old, new) => age_trails(context, new, reader).await?,
                 Operation::Update { old, new } if old["spec"] != new["spec"] => {
-                    let mut writes = bind(context, new, Unclaimed::IsRefused, reader).await?;
+                    let mut writes = bind(&self.0, context, new, Unclaimed::IsRefused, reader).await?;
                     // It leaves a trail in the zone of the Router that it was on, which may be about to be deleted.
-                    writes.extend(left(old, new).map(|router| Turnstile::Router(router).pass()));
+                    writes.extend(left(old, new).map(|router| conflict_keys::router(router).touch()));
                     writes
                 }
                 Operation::Update { .. } => Vec::new(),
@@ -250,12 +202,16 @@ fn only_trails_age(old: &Value, new: &Value) -> bool {
     old["spec"] != new["spec"] && without(old) == without(new) && trails(new).iter().all(is_known)
 }
 
-async fn age_trails(context: &Context<'_>, binding: &Value, reader: &dyn Reader) -> Result<Vec<SideWrite>, ApiError> {
+async fn age_trails(
+    context: &Context<'_>,
+    binding: &Value,
+    reader: &dyn Reader,
+) -> Result<Vec<RelatedWrite>, ApiError> {
     let name = binding["spec"]["routeName"].as_str().unwrap_or_default();
     let route = reader.get("Route", context.namespace, name).await?;
     let route = route.filter(|route| route["metadata"]["uid"] == binding["spec"]["routeUID"]);
     let write = route.map(|route| status_write(context, &route, |status| set_trails(status, binding)));
-    let mut writes: Vec<SideWrite> = write.into_iter().collect();
+    let mut writes: Vec<RelatedWrite> = write.into_iter().collect();
     writes.extend(leadership(binding, reader).await?);
     Ok(writes)
 }
@@ -285,12 +241,13 @@ enum Unclaimed {
 
 /// Checks the binding against its Route, Router and label, and makes the Route's new status.
 async fn bind(
+    platform: &PlatformConfig,
     context: &Context<'_>,
     binding: &Value,
     unclaimed: Unclaimed,
     reader: &dyn Reader,
-) -> Result<Vec<SideWrite>, ApiError> {
-    let kind = super::known("RouteBinding");
+) -> Result<Vec<RelatedWrite>, ApiError> {
+    let kind = &ROUTE_BINDING;
     let object_name = binding["metadata"]["name"].as_str().unwrap_or_default();
     let conflict = |what: &str| ApiError::conflict(kind, object_name, what);
     let invalid = |cause: Cause| ApiError::invalid(kind, object_name, vec![cause]);
@@ -298,7 +255,7 @@ async fn bind(
         .map_err(|error| ApiError::bad_request(format!("spec cannot be understood: {error}")))?;
 
     let route = reader.get("Route", context.namespace, &spec.route_name).await?;
-    let route = route.ok_or_else(|| ApiError::not_found(super::known("Route"), &spec.route_name))?;
+    let route = route.ok_or_else(|| ApiError::not_found(&super::route::ROUTE, &spec.route_name))?;
     let metadata = &route["metadata"];
     if metadata["uid"] != spec.route_uid.as_str() {
         let what = format!(
@@ -353,7 +310,7 @@ async fn bind(
         claim["spec"]["holder"]["uid"] == spec.route_uid.as_str() && claim["spec"]["releasedAt"].is_null()
     };
     let claim = match reader.get("NameClaim", None, &names::label_claim_name(&spec.label)).await? {
-        Some(claim) if is_held(&claim) => SideWrite::keep("NameClaim", &claim),
+        Some(claim) if is_held(&claim) => RelatedWrite::keep("NameClaim", &claim),
         None if unclaimed == Unclaimed::IsClaimed => name_claim::of_label(context, &spec.label, &holder())?,
         _ => {
             let what = format!("the Route does not hold the label {:?}; claim it with a NameClaim first", spec.label);
@@ -363,13 +320,13 @@ async fn bind(
 
     let mut writes = vec![
         route_write(context, &route, |changed| {
-            bound(context, &spec, binding, &route, &mut changed["status"]);
+            bound(platform, context, &spec, binding, &route, &mut changed["status"]);
             if route::move_to(&route) == Some(&spec.router) {
                 route::forget_move(changed);
             }
         }),
-        SideWrite::keep("Router", &router),
-        Turnstile::Router(&spec.router).pass(),
+        RelatedWrite::keep("Router", &router),
+        conflict_keys::router(&spec.router).touch(),
         claim,
     ];
     writes.extend(leadership(binding, reader).await?);
@@ -380,10 +337,10 @@ async fn bind(
 /// leader's, and a smaller one that of a Lease made anew, by whose holder the bearer was deposed as well. So it is if there is no
 /// Lease: nobody can tell then whether the bearer led when that went, and whoever leads makes it anew with its next renewal. A
 /// binding without a number, such as an operator's, is not held against the Lease.
-async fn leadership(binding: &Value, reader: &dyn Reader) -> Result<Option<SideWrite>, ApiError> {
+async fn leadership(binding: &Value, reader: &dyn Reader) -> Result<Option<RelatedWrite>, ApiError> {
     let metadata = &binding["metadata"];
     let Some(fencing) = metadata["annotations"][FENCING_ANNOTATION].as_str() else { return Ok(None) };
-    let kind = super::known("RouteBinding");
+    let kind = &ROUTE_BINDING;
     let name = metadata["name"].as_str().unwrap_or_default();
     let Ok(fencing) = fencing.parse::<i64>() else {
         let cause = field::invalid(FENCING_FIELD, &Value::from(fencing), "must be the fencing number of a leader");
@@ -413,11 +370,18 @@ async fn leadership(binding: &Value, reader: &dyn Reader) -> Result<Option<SideW
         );
         return Err(refused(why, "is not the Lease's number"));
     }
-    Ok(Some(SideWrite::keep("Lease", &lease)))
+    Ok(Some(RelatedWrite::keep("Lease", &lease)))
 }
 
 /// The status of a bound Route.
-fn bound(context: &Context<'_>, spec: &RouteBindingSpec, binding: &Value, route: &Value, status: &mut Value) {
+fn bound(
+    platform: &PlatformConfig,
+    context: &Context<'_>,
+    spec: &RouteBindingSpec,
+    binding: &Value,
+    route: &Value,
+    status: &mut Value,
+) {
     let generation = &route["metadata"]["generation"];
     let host = route["spec"]["host"].as_str().filter(|host| !host.is_empty());
     let system = names::system_name(&spec.label, &spec.dns).unwrap_or_default();
@@ -425,7 +389,7 @@ fn bound(context: &Context<'_>, spec: &RouteBindingSpec, binding: &Value, route:
     status["phase"] = json!("scheduled");
     status["dns"] = Value::from(host.unwrap_or(&system));
     status["router"] = Value::from(spec.router.as_str());
-    status["canonicalName"] = Value::from(names::alias_name(&spec.label, context.domain));
+    status["canonicalName"] = Value::from(names::alias_name(&spec.label, &platform.domain));
     status["names"] = binding["spec"]["names"].clone();
     if generation.is_number() {
         status["observedGeneration"] = generation.clone();
@@ -475,11 +439,11 @@ async fn guard_delete(context: &Context<'_>, binding: &Value, reader: &dyn Reade
         "Route {namespace}/{name} is served on Router {router} by it. To move the Route, run \"signpost move route \
          {namespace}/{name} --to ROUTER\"; to end it, delete the Route, which takes its binding along"
     );
-    Err(ApiError::conflict(super::known("RouteBinding"), name, &what))
+    Err(ApiError::conflict(&ROUTE_BINDING, name, &what))
 }
 
 /// A Route whose binding goes waits for the scheduler again.
-async fn unbind(context: &Context<'_>, binding: &Value, reader: &dyn Reader) -> Result<Option<SideWrite>, ApiError> {
+async fn unbind(context: &Context<'_>, binding: &Value, reader: &dyn Reader) -> Result<Option<RelatedWrite>, ApiError> {
     let spec = &binding["spec"];
     let name = spec["routeName"].as_str().unwrap_or_default();
     let route = reader.get("Route", context.namespace, name).await?;
@@ -502,24 +466,24 @@ fn forget_publication(status: &mut Value) {
     }
 }
 
-fn status_write(context: &Context<'_>, route: &Value, change: impl FnOnce(&mut Value)) -> SideWrite {
+fn status_write(context: &Context<'_>, route: &Value, change: impl FnOnce(&mut Value)) -> RelatedWrite {
     route_write(context, route, |changed| change(&mut changed["status"]))
 }
 
-fn route_write(context: &Context<'_>, route: &Value, change: impl FnOnce(&mut Value)) -> SideWrite {
+fn route_write(context: &Context<'_>, route: &Value, change: impl FnOnce(&mut Value)) -> RelatedWrite {
     let mut changed = route.clone();
     if !changed["status"].is_object() {
         changed["status"] = json!({});
     }
     change(&mut changed);
-    let kind = super::known("Route");
+    let kind = &super::route::ROUTE;
     apply::track_update(kind, Some(route), &mut changed, context.manager, Some("status"), context.now);
-    SideWrite {
+    RelatedWrite {
         kind: "Route",
         namespace: context.namespace.map(str::to_owned),
         name: route["metadata"]["name"].as_str().unwrap_or_default().to_owned(),
         expect: route["metadata"]["resourceVersion"].as_str().map(str::to_owned),
-        effect: Effect::Put(changed),
+        effect: SideEffect::Put(changed),
     }
 }
 

@@ -10,7 +10,7 @@
 
 use serde_json::{Value, json};
 
-use signpost_api::names;
+use crate::names;
 
 /// A label of a host name, at most 63 octets (RFC 1123 §2.1).
 const LABEL: &str = "[A-Za-z0-9]([-A-Za-z0-9]{0,61}[A-Za-z0-9])?";

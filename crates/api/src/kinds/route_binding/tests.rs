@@ -1,8 +1,12 @@
 //! RouteBindings against their Routes, Routers and labels, and what becomes of the Routes' status.
 
-use super::super::fixture::{Objects, check_create, check_update, context};
 use super::*;
-use signpost_api::v1alpha1::route::MOVE_ANNOTATION;
+use crate::kinds::fixture::{Objects, check_create, check_update, context};
+use crate::v1alpha1::route::MOVE_ANNOTATION;
+
+fn hooks() -> RouteBindings {
+    RouteBindings(Arc::new(PlatformConfig::new("v3.example")))
+}
 
 fn names(host: Option<&str>) -> Value {
     let mut names = json!([
@@ -110,9 +114,12 @@ async fn a_move_and_the_end_of_its_trail() {
     let (objects, context) = (Objects::new(objects), context());
     let (old, new) = (binding(json!({})), moved(json!([trail("n-r.s1.v3.example")])));
     let update = Operation::Update { old: &old, new: &new };
-    let writes = RouteBindings.before_commit(&context, update, &objects).await.unwrap();
-    let passed = writes.iter().filter(|write| write.effect == Effect::Pass).map(|write| write.name.as_str());
-    assert_eq!(passed.collect::<Vec<_>>(), ["routers/s2", "routers/s1"]);
+    let writes = hooks().before_commit(&context, update, &objects).await.unwrap();
+    let passed = writes.iter().filter(|write| write.effect == SideEffect::Touch).map(|write| write.name.as_str());
+    assert_eq!(
+        passed.collect::<Vec<_>>(),
+        ["/signpost.dev/turnstiles/routers/s2", "/signpost.dev/turnstiles/routers/s1"]
+    );
     let after = put(&writes[0]);
     assert_eq!(after["metadata"]["annotations"], json!({"mine": "x"}));
     assert_eq!((&after["status"]["router"], &after["status"]["dns"]), (&json!("s2"), &json!("n-r.s2.v3.example")));
@@ -127,10 +134,10 @@ async fn a_move_and_the_end_of_its_trail() {
     let begun = moved(json!([trail("n-r.s3.v3.example"), trail("n-r.s1.v3.example")]));
     let route_only = Objects::new(vec![after.clone()]);
     let update = Operation::Update { old: &pending, new: &begun };
-    let writes = RouteBindings.before_commit(&context, update, &route_only).await.unwrap();
+    let writes = hooks().before_commit(&context, update, &route_only).await.unwrap();
     assert_eq!(put(&writes[0])["status"]["trails"], begun["spec"]["trails"]);
     let update = Operation::Update { old: &begun, new: &pending };
-    assert!(RouteBindings.before_commit(&context, update, &route_only).await.is_err(), "it cannot be put off");
+    assert!(hooks().before_commit(&context, update, &route_only).await.is_err(), "it cannot be put off");
 
     // A later end of a trail changes nothing else, and does not need the Router to be there; nor does its end.
     let mut later = new.clone();
@@ -139,7 +146,7 @@ async fn a_move_and_the_end_of_its_trail() {
     stored["spec"]["explanation"] = json!({"classMap": "a field of an earlier version"});
     let objects = Objects::new(vec![after.clone()]);
     let update = Operation::Update { old: &stored, new: &later };
-    let writes = RouteBindings.before_commit(&context, update, &objects).await.unwrap();
+    let writes = hooks().before_commit(&context, update, &objects).await.unwrap();
     assert_eq!((writes.len(), &put(&writes[0])["status"]["trails"]), (1, &later["spec"]["trails"]));
     let mut ended = new.clone();
     ended["spec"].as_object_mut().unwrap().remove("trails");
@@ -147,17 +154,17 @@ async fn a_move_and_the_end_of_its_trail() {
     route["status"]["conditions"] = json!([{"type": "Published", "status": "True"}]);
     let objects = Objects::new(vec![route]);
     let update = Operation::Update { old: &new, new: &ended };
-    let writes = RouteBindings.before_commit(&context, update, &objects).await.unwrap();
+    let writes = hooks().before_commit(&context, update, &objects).await.unwrap();
     assert_eq!(writes.len(), 1);
     assert!(put(&writes[0])["status"].get("trails").is_none());
     assert_eq!(put(&writes[0])["status"]["conditions"], json!([{"type": "Published", "status": "True"}]));
     let update = Operation::Update { old: &ended, new: &new };
-    assert_eq!(RouteBindings.before_commit(&context, update, &objects).await.err().map(|error| error.code), Some(422));
+    assert_eq!(hooks().before_commit(&context, update, &objects).await.err().map(|error| error.code), Some(422));
 }
 
-fn put(write: &SideWrite) -> &Value {
+fn put(write: &RelatedWrite) -> &Value {
     match &write.effect {
-        Effect::Put(object) => object,
+        SideEffect::Put(object) => object,
         other => panic!("{other:?}"),
     }
 }
@@ -185,7 +192,7 @@ async fn a_deposed_leader_binds_nothing() {
         let mut objects = world(route(""));
         objects.extend(with_lease.then(|| lease.clone()));
         let context = context();
-        let found = RouteBindings.before_commit(&context, Operation::Create(&binding), &Objects::new(objects)).await;
+        let found = hooks().before_commit(&context, Operation::Create(&binding), &Objects::new(objects)).await;
         let told = found.map(|writes| writes.len()).map_err(|error| error.code);
         assert_eq!(told, expected, "{number:?} {with_lease}");
     }
@@ -199,18 +206,18 @@ async fn a_binding_sets_the_routes_status() {
         let binding = binding(json!({"names": names, "routeResourceVersion": "5"}));
         let context = context();
         let objects = Objects::new(world(route(host)));
-        let writes = RouteBindings.before_commit(&context, Operation::Create(&binding), &objects).await.unwrap();
+        let writes = hooks().before_commit(&context, Operation::Create(&binding), &objects).await.unwrap();
         let told: Vec<_> = writes.iter().map(|it| (it.kind, it.name.as_str(), it.expect.as_deref())).collect();
         let claim = names::label_claim_name("n-r");
         let pinned = [
             ("Route", "r", Some("5")),
             ("Router", "s1", Some("2")),
-            ("Turnstile", "routers/s1", None),
+            ("ConflictKey", "/signpost.dev/turnstiles/routers/s1", None),
             ("NameClaim", &claim, Some("3")),
         ];
         assert_eq!(told, pinned);
         let effects: Vec<_> = writes[1..].iter().map(|write| &write.effect).collect();
-        assert_eq!(effects, [&Effect::Keep, &Effect::Pass, &Effect::Keep]);
+        assert_eq!(effects, [&SideEffect::Keep, &SideEffect::Touch, &SideEffect::Keep]);
         let status = &put(&writes[0])["status"];
         assert_eq!(status["phase"], "scheduled");
         assert_eq!(status["dns"], dns);
@@ -261,7 +268,7 @@ async fn a_binding_that_does_not_fit_is_refused() {
     ] {
         let binding = binding(change.clone());
         let context = context();
-        let found = RouteBindings.before_commit(&context, Operation::Create(&binding), &Objects::new(objects)).await;
+        let found = hooks().before_commit(&context, Operation::Create(&binding), &Objects::new(objects)).await;
         let error = found.err().unwrap_or_else(|| panic!("{change}"));
         assert_eq!(error.code, code, "{change} {}", error.message);
         assert_eq!(error.causes.first().map_or("", |cause| &cause.field), path, "{change}");
@@ -274,7 +281,7 @@ async fn a_new_binding_claims_a_label_that_nobody_ever_had() {
     objects.pop();
     let (objects, context) = (Objects::new(objects), context());
     let new = binding(json!({}));
-    let writes = RouteBindings.before_commit(&context, Operation::Create(&new), &objects).await.unwrap();
+    let writes = hooks().before_commit(&context, Operation::Create(&new), &objects).await.unwrap();
     let claim = writes.iter().find(|write| write.kind == "NameClaim").unwrap();
     assert_eq!((claim.name.as_str(), &claim.expect), (names::label_claim_name("n-r").as_str(), &None));
     let claim = put(claim);
@@ -287,7 +294,7 @@ async fn a_new_binding_claims_a_label_that_nobody_ever_had() {
     }
     // One that is there already must have had a claim.
     let update = Operation::Update { old: &new, new: &binding(json!({"strategy": "other"})) };
-    let refused = RouteBindings.before_commit(&context, update, &objects).await.err().map(|error| error.code);
+    let refused = hooks().before_commit(&context, update, &objects).await.err().map(|error| error.code);
     assert_eq!(refused, Some(409));
 }
 
@@ -299,7 +306,7 @@ async fn without_its_binding_a_route_is_new_again() {
     let (old, options) = (binding(json!({})), json!({}));
     let context = context();
     let delete = || Operation::Delete { old: &old, options: &options };
-    let writes = RouteBindings.before_commit(&context, delete(), &Objects::new(vec![bound])).await.unwrap();
+    let writes = hooks().before_commit(&context, delete(), &Objects::new(vec![bound])).await.unwrap();
     let status = &put(&writes[0])["status"];
     assert_eq!(status["phase"], "new");
     assert!(route::BOUND_FIELDS[1..].iter().all(|name| status.get(*name).is_none()), "{status}");
@@ -307,7 +314,7 @@ async fn without_its_binding_a_route_is_new_again() {
     assert_eq!(status["conditions"][0]["reason"], "BindingDeleted");
     let mut another = route("");
     another["metadata"]["uid"] = json!("v");
-    assert!(RouteBindings.before_commit(&context, delete(), &Objects::new(vec![another])).await.unwrap().is_empty());
+    assert!(hooks().before_commit(&context, delete(), &Objects::new(vec![another])).await.unwrap().is_empty());
 }
 
 #[tokio::test]
@@ -333,10 +340,10 @@ async fn the_binding_of_a_route_that_is_there_is_not_deleted() {
     ] {
         let context = context();
         let delete = Operation::Delete { old: &old, options: &options };
-        let found = RouteBindings.before_commit(&context, delete, &Objects::new(objects.clone())).await;
+        let found = hooks().before_commit(&context, delete, &Objects::new(objects.clone())).await;
         assert_eq!(found.is_ok(), good, "{why}");
         let release = Operation::Release { old: &old };
-        let released = RouteBindings.before_commit(&context, release, &Objects::new(objects)).await;
+        let released = hooks().before_commit(&context, release, &Objects::new(objects)).await;
         assert!(released.is_ok(), "it was judged when it began: {why}");
     }
 }
@@ -359,7 +366,7 @@ async fn a_move_gives_no_host_back_and_another_label_is_told() {
         let binding = binding(json!({}));
         let spec: RouteBindingSpec = serde_json::from_value(binding["spec"].clone()).unwrap();
         let mut after = before["status"].clone();
-        bound(&context(), &spec, &binding, &before, &mut after);
+        bound(&hooks().0, &context(), &spec, &binding, &before, &mut after);
         let admitted = |status: &Value| {
             let route = json!({"status": status});
             let text = |field: &str| condition(&route, ADMITTED, field).as_str().unwrap_or("").to_owned();
@@ -369,7 +376,7 @@ async fn a_move_gives_no_host_back_and_another_label_is_told() {
         let mut other = before.clone();
         other["spec"]["subdomain"] = json!("shop");
         let mut after = json!({"phase": "new"});
-        bound(&context(), &spec, &binding, &other, &mut after);
+        bound(&hooks().0, &context(), &spec, &binding, &other, &mut after);
         assert_eq!(admitted(&after).1, "SubdomainTaken");
     }
 }

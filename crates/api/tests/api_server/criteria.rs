@@ -7,7 +7,8 @@ use std::time::{Duration, SystemTime};
 use futures::{FutureExt, StreamExt};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
-use signpost_apiserver::limits::{Amount, Limits};
+use signpost_api::kinds::quotas::Limits;
+use signpost_apiserver::limits::Amount;
 use signpost_apiserver::store::embedded::Options;
 use signpost_apiserver::store::{Engine, Key, Outcome, Store, Txn, Write};
 use signpost_runtime::httpd;
@@ -25,17 +26,21 @@ const CRITERIA: &[(u8, &str, ShownBy)] = &[
         "the first start makes certificates, token and kubeconfig; TLS works at once",
         &[("tests/e2e/platform.rs", "fn from_apply_to_dig"), ("tests/kubectl/main.rs", "fn start")],
     ),
-    (2, "kubectl, row by row", &[("tests/kubectl/main.rs", "fn play"), ("tests/api_server/recorded.rs", "fn play")]),
-    (3, "a description for every field", &[("tests/api_server/criteria.rs", "fn every_field_is_described")]),
+    (
+        2,
+        "kubectl, row by row",
+        &[("tests/kubectl/main.rs", "fn play"), ("crates/api/tests/api_server/recorded.rs", "fn play")],
+    ),
+    (3, "a description for every field", &[("crates/api/tests/api_server/criteria.rs", "fn every_field_is_described")]),
     (
         4,
         "unknown and duplicate fields",
         &[
-            ("tests/api_server/errors.rs", "fn unknown_and_duplicate_fields_are_told"),
+            ("crates/api/tests/api_server/errors.rs", "fn unknown_and_duplicate_fields_are_told"),
             ("tests/kubectl/transcripts/refused.txt", "## unknown fields"),
         ],
     ),
-    (5, "one cause for each fault", &[("tests/api_server/errors.rs", "fn one_cause_for_each_fault")]),
+    (5, "one cause for each fault", &[("crates/api/tests/api_server/errors.rs", "fn one_cause_for_each_fault")]),
     (6, "apply: created, configured, unchanged", &[("tests/kubectl/transcripts/apply.txt", "## apply -f")]),
     (
         7,
@@ -49,15 +54,15 @@ const CRITERIA: &[(u8, &str, ShownBy)] = &[
         8,
         "writes that change nothing; no lost updates",
         &[
-            ("tests/api_server/lifecycle.rs", "fn writes_that_change_nothing"),
-            ("tests/api_server/lifecycle.rs", "fn concurrent_changes_lose_nothing"),
+            ("crates/api/tests/api_server/lifecycle.rs", "fn writes_that_change_nothing"),
+            ("crates/api/tests/api_server/lifecycle.rs", "fn concurrent_changes_lose_nothing"),
         ],
     ),
     (
         9,
         "status and spec apart; wait",
         &[
-            ("tests/api_server/lifecycle.rs", "fn status_and_spec_are_apart"),
+            ("crates/api/tests/api_server/lifecycle.rs", "fn status_and_spec_are_apart"),
             ("tests/kubectl/transcripts/watch.txt", "## wait"),
         ],
     ),
@@ -65,27 +70,31 @@ const CRITERIA: &[(u8, &str, ShownBy)] = &[
         10,
         "pages are one snapshot",
         &[
-            ("tests/api_server/criteria.rs", "fn ten_thousand_objects_in_pages_of_37_under_writes"),
-            ("tests/api_server/lists.rs", "fn an_expired_token_gives_one_to_go_on_with"),
+            ("crates/api/tests/api_server/criteria.rs", "fn ten_thousand_objects_in_pages_of_37_under_writes"),
+            ("crates/api/tests/api_server/lists.rs", "fn an_expired_token_gives_one_to_go_on_with"),
         ],
     ),
     (
         11,
         "watches",
         &[
-            ("tests/api_server/watches.rs", "fn where_a_watch_begins"),
-            ("tests/api_server/watches.rs", "fn objects_enter_and_leave_a_selector"),
-            ("tests/api_server/watches.rs", "fn a_watch_ends_in_time_with_a_bookmark"),
-            ("tests/api_server/kube_client.rs", "fn an_expired_watch_is_listed_anew"),
+            ("crates/api/tests/api_server/watches.rs", "fn where_a_watch_begins"),
+            ("crates/api/tests/api_server/watches.rs", "fn objects_enter_and_leave_a_selector"),
+            ("crates/api/tests/api_server/watches.rs", "fn a_watch_ends_in_time_with_a_bookmark"),
+            ("crates/api/tests/api_server/kube_client.rs", "fn an_expired_watch_is_listed_anew"),
         ],
     ),
-    (12, "5,000 watches, one of them stalled", &[("tests/api_server/criteria.rs", "fn a_stalled_watch_among_5_000")]),
+    (
+        12,
+        "5,000 watches, one of them stalled",
+        &[("crates/api/tests/api_server/criteria.rs", "fn a_stalled_watch_among_5_000")],
+    ),
     (
         13,
         "finalizers, propagation, namespaces",
         &[
-            ("tests/api_server/lifecycle.rs", "fn dependents_follow_their_owner"),
-            ("tests/api_server/lifecycle.rs", "fn a_foreground_deletion_waits"),
+            ("crates/api/tests/api_server/lifecycle.rs", "fn dependents_follow_their_owner"),
+            ("crates/api/tests/api_server/lifecycle.rs", "fn a_foreground_deletion_waits"),
             ("tests/kubectl/transcripts/delete.txt", "## delete --cascade"),
             ("tests/kubectl/transcripts/delete.txt", "NamespaceFinalizersRemaining"),
         ],
@@ -94,32 +103,35 @@ const CRITERIA: &[(u8, &str, ShownBy)] = &[
         14,
         "can-i, whoami, impersonation",
         &[
-            ("tests/api_server/rights.rs", "fn reviews"),
+            ("crates/api/tests/api_server/rights.rs", "fn reviews"),
             ("tests/kubectl/transcripts/rights.txt", "## auth can-i --list"),
         ],
     ),
     (
         15,
         "protobuf bodies",
-        &[("tests/api_server/rights.rs", "fn bodies_in_protobuf"), ("tests/api_server/errors.rs", "fn broken_bodies")],
+        &[
+            ("crates/api/tests/api_server/rights.rs", "fn bodies_in_protobuf"),
+            ("crates/api/tests/api_server/errors.rs", "fn broken_bodies"),
+        ],
     ),
     (
         16,
         "events: both views, repeats, expiry",
         &[
-            ("tests/api_server/criteria.rs", "fn events_are_gone_after_an_hour"),
-            ("tests/api_server/kube_client.rs", "fn finalizers_and_recorder"),
+            ("crates/api/tests/api_server/criteria.rs", "fn events_are_gone_after_an_hour"),
+            ("crates/api/tests/api_server/kube_client.rs", "fn finalizers_and_recorder"),
             ("tests/kubectl/transcripts/events.txt", "## describe"),
         ],
     ),
-    (17, "kube-rs in process and over TLS", &[("tests/api_server/kube_client.rs", "mod over_tls")]),
+    (17, "kube-rs in process and over TLS", &[("crates/api/tests/api_server/kube_client.rs", "mod over_tls")]),
     (
         18,
         "the definitions are structural, and give the same verdicts there and here",
         &[
-            ("crates/apiserver/src/registry/cel/verdicts.rs", "fn both_give_the_same_verdicts"),
-            ("crates/apiserver/src/registry/cel/verdicts.rs", "fn every_rule_compiles_at_its_place_and_is_cheap"),
-            ("crates/apiserver/src/registry/cel/verdicts.rs", "fn the_definitions_are_structural"),
+            ("crates/api/src/crds/cel/verdicts.rs", "fn both_give_the_same_verdicts"),
+            ("crates/api/src/crds/cel/verdicts.rs", "fn every_rule_compiles_at_its_place_and_is_cheap"),
+            ("crates/api/src/crds/cel/verdicts.rs", "fn the_definitions_are_structural"),
         ],
     ),
     (
@@ -136,9 +148,9 @@ const CRITERIA: &[(u8, &str, ShownBy)] = &[
         21,
         "bounds",
         &[
-            ("tests/api_server/criteria.rs", "fn what_is_too_much_is_refused"),
-            ("tests/api_server/criteria.rs", "fn heads_without_end_are_refused"),
-            ("tests/api_server/errors.rs", "fn broken_bodies"),
+            ("crates/api/tests/api_server/criteria.rs", "fn what_is_too_much_is_refused"),
+            ("crates/api/tests/api_server/criteria.rs", "fn heads_without_end_are_refused"),
+            ("crates/api/tests/api_server/errors.rs", "fn broken_bodies"),
         ],
     ),
     (
@@ -157,7 +169,7 @@ fn each_criterion_names_tests_that_are_there() {
     for (number, what, shown_by) in CRITERIA {
         assert!(!shown_by.is_empty(), "{number}: {what}");
         for (file, name) in *shown_by {
-            let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
+            let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(file);
             let text = std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{number}: {file}: {error}"));
             assert!(text.contains(name), "{number}, {what}: {file} has no {name:?}");
         }
@@ -212,9 +224,8 @@ async fn copy_seed(server: &Server, names: &[String]) {
 /// Criterion 10.
 #[tokio::test]
 async fn ten_thousand_objects_in_pages_of_37_under_writes() {
-    let server = Server::start().await;
     let routes = Amount { objects: 20_000, bytes: 64 << 20 };
-    server.api.limit_to(Limits { routes, ..Limits::default() });
+    let server = Server::start_with(Limits { routes, ..Limits::default() }).await;
     server.post(ROUTES, &route("seed")).await.expect(201);
     let mut names: Vec<String> = (0..10_000).map(|index| format!("r{index:05}")).collect();
     copy_seed(&server, &names).await;

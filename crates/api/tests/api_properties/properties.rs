@@ -5,9 +5,11 @@ use std::sync::LazyLock;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
+use signpost_api::kinds::router::ROUTER as ROUTER_KIND;
+use signpost_api::kinds::{PlatformConfig, kinds};
 use signpost_apiserver::apply::server_side_apply;
 use signpost_apiserver::continue_token::ContinueToken;
-use signpost_apiserver::registry::{Kind, find_kind};
+use signpost_apiserver::registry::Kind;
 use signpost_apiserver::selector::Selector;
 use signpost_apiserver::{patch, protobuf, schema};
 
@@ -22,7 +24,7 @@ static ROUTER: LazyLock<Value> = LazyLock::new(|| {
 });
 
 fn router() -> &'static Kind {
-    find_kind("Router").expect("a kind of ours")
+    &ROUTER_KIND
 }
 
 fn apply(live: Option<&Value>, config: Value, manager: &str, force: bool) -> Option<Value> {
@@ -80,8 +82,9 @@ pub fn apply_patch(body: &[u8]) {
 
 /// A selector that is understood is written and read back as the same.
 pub fn selector(labels: &str, fields: &str) {
+    let kinds = kinds(PlatformConfig::new("v3.example"));
     for kind in ["Route", "Event", "Namespace"] {
-        let kind = find_kind(kind).expect("a kind");
+        let kind = kinds.find_kind(kind).expect("a kind");
         let Ok(selector) = Selector::parse(kind, labels, fields) else { continue };
         let (labels, fields) = (selector.labels_text(), selector.fields_text());
         let again = Selector::parse(kind, &labels, &fields);

@@ -9,10 +9,12 @@ use http::{HeaderMap, Request};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use signpost_api::identity::{GROUP_AUTHENTICATED, GROUP_MASTERS, Identity};
+use signpost_api::kinds::quotas::Limits;
+use signpost_api::kinds::{PlatformConfig, server_settings};
+use signpost_apiserver::ApiServer;
 use signpost_apiserver::auth::Authenticator;
 use signpost_apiserver::auth::tokens::{self, Tokens};
 use signpost_apiserver::store::Engine;
-use signpost_apiserver::{ApiServer, Settings};
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
@@ -66,21 +68,30 @@ pub fn admin() -> Identity {
 impl Server {
     /// Over a store in memory, or over a file where `SIGNPOST_TEST_STORE=embedded` asks for that.
     pub async fn start() -> Server {
+        Self::start_with(Limits::default()).await
+    }
+
+    pub async fn start_with(limits: Limits) -> Server {
         if std::env::var("SIGNPOST_TEST_STORE").as_deref() != Ok("embedded") {
-            return Self::over(Arc::new(Engine::memory())).await;
+            return Self::over_with(Arc::new(Engine::memory()), limits).await;
         }
         let folder = tempfile::tempdir().expect("a folder");
         let store = Engine::open(folder.path(), Default::default()).expect("a store");
-        let mut server = Self::over(Arc::new(store)).await;
+        let mut server = Self::over_with(Arc::new(store), limits).await;
         server.folder = Some(folder);
         server
     }
 
     pub async fn over(store: Arc<Engine>) -> Server {
+        Self::over_with(store, Limits::default()).await
+    }
+
+    pub async fn over_with(store: Arc<Engine>, limits: Limits) -> Server {
         let line = tokens::line(TOKEN, "tina", &["signpost:tenant:default".into()]);
         let line = format!("{line}\n{}\n", tokens::line(ADMIN_TOKEN, "admin", &[GROUP_MASTERS.into()]));
         let authenticator = Arc::new(Authenticator::new(Tokens::parse(&line).expect("a token line")));
-        let api = ApiServer::new(store.clone(), Settings { domain: "v3.example".into(), authenticator });
+        let config = PlatformConfig { limits, ..PlatformConfig::new("v3.example") };
+        let api = ApiServer::new(store.clone(), server_settings(config, authenticator));
         let stop = CancellationToken::new();
         let (running, stopped) = (api.clone(), stop.clone());
         tokio::spawn(async move { running.run(stopped).await });

@@ -4,106 +4,47 @@
 //! may update the main resource. Nobody can change or remove what another user has entered either, until that entry lapses. The
 //! server writes the user's name into each entry. Name servers that share one user can change each other's entries.
 
+use std::sync::LazyLock;
+
 use futures::FutureExt as _;
 use futures::future::{self, BoxFuture};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::columns::{self, AGE, Cell, Column, Columns};
-use super::selectable::Selectable;
-use super::{Context, Kind, Operation, Reader, Rules, SideWrite, crd, field, known};
-use crate::auth::rules::{self, Access, Decision};
-use crate::error::{ApiError, Cause};
-use crate::schema::Schema;
-use crate::skim::Json;
-use signpost_api::v1alpha1::brake::{BRAKES_MAX, Brake, BrakeHolder, SILENCE_MAX};
-use signpost_api::v1alpha1::{CATEGORY, GROUP, VERSION};
+use crate::access;
+use crate::v1alpha1::GROUP;
+use crate::v1alpha1::brake::{BRAKES_MAX, Brake, BrakeHolder, SILENCE_MAX};
+use signpost_apiserver::auth::rules::{Access, Decision};
+use signpost_apiserver::error::{ApiError, Cause};
+use signpost_apiserver::registry::columns::{self, AGE, Cell, Column};
+use signpost_apiserver::registry::{Context, Hooks, Kind, Operation, Reader, RelatedWrite, field};
+use signpost_apiserver::skim::Json;
 
 /// How a Brake began. What has become of it is told in its status by name servers, who may not decide.
 const FIXED: [&str; 5] = ["type", "objects", "known", "cause", "names"];
 
-pub(super) fn kind() -> Kind {
-    Kind {
-        group: GROUP,
-        version: VERSION,
-        kind: "Brake",
-        plural: "brakes",
-        singular: "brake",
-        short_names: &["brk"],
-        categories: &[CATEGORY],
-        namespaced: false,
-        has_status: true,
-        key_prefix: "/signpost.dev/brakes/",
-        schema: Schema::new(crd::schema_of::<Brake>()),
-        columns: Columns::new(COLUMNS),
-        selectable_fields: Selectable::new(&["spec.type", "spec.decision"]),
-        time_to_live: None,
-        view: None,
-        rules: &Brakes,
-    }
-}
+/// The kind.
+pub static BRAKE: LazyLock<Kind> =
+    LazyLock::new(|| Kind::of::<Brake>().with_columns(COLUMNS).selectable_by(&["spec.type", "spec.decision"]));
 
 const COLUMNS: &[Column] = &[
-    Column {
-        name: "Type",
-        kind: "string",
-        priority: 0,
-        description: "Kind of the missing objects.",
-        reads: &["spec.type"],
-        cell: columns::shown,
-    },
-    Column {
-        name: "Objects",
-        kind: "integer",
-        priority: 0,
-        description: "How many are held.",
-        reads: &["status.objects", "status.objects", "spec.objects"],
-        cell: |read, _| Cell::As(now(read)),
-    },
-    Column {
-        name: "Known",
-        kind: "integer",
-        priority: 0,
-        description: "How many of this kind were known.",
-        reads: &["status.objects", "status.known", "spec.known"],
-        cell: |read, _| Cell::As(now(read)),
-    },
-    Column {
-        name: "Cause",
-        kind: "string",
-        priority: 0,
-        description: "How they came to be missing: `list` or `burst`.",
-        reads: &["spec.cause"],
-        cell: columns::shown,
-    },
-    Column {
-        name: "Decision",
-        kind: "string",
-        priority: 0,
-        description: "What an administrator has said: `approve` or `reject`.",
-        reads: &["spec.decision"],
-        cell: columns::shown,
-    },
-    Column {
-        name: "Holders",
-        kind: "string",
-        priority: 0,
-        description: "The name servers that hold.",
-        reads: &["status.holders"],
-        cell: |read, _| {
-            let holders = read[0].items().map(|holder| holder.get(["host", "server"]));
-            columns::list(holders.filter_map(|names| names.into_iter().find_map(Json::text)), 3)
-        },
-    },
+    Column::new("Type", &["spec.type"], "Kind of the missing objects."),
+    Column::new("Objects", &["status.objects", "status.objects", "spec.objects"], "How many are held.")
+        .of_type("integer")
+        .with_cell(|read, _| Cell::As(now(read))),
+    Column::new("Known", &["status.objects", "status.known", "spec.known"], "How many of this kind were known.")
+        .of_type("integer")
+        .with_cell(|read, _| Cell::As(now(read))),
+    Column::new("Cause", &["spec.cause"], "How they came to be missing: `list` or `burst`."),
+    Column::new("Decision", &["spec.decision"], "What an administrator has said: `approve` or `reject`."),
+    Column::new("Holders", &["status.holders"], "The name servers that hold.").with_cell(|read, _| {
+        let holders = read[0].items().map(|holder| holder.get(["host", "server"]));
+        columns::list(holders.filter_map(|names| names.into_iter().find_map(Json::text)), 3)
+    }),
     AGE,
-    Column {
-        name: "Names",
-        kind: "string",
-        priority: 1,
-        description: "The first of the missing objects.",
-        reads: &["status.objects", "status.names", "spec.names"],
-        cell: |read, _| columns::list(now(read).items().filter_map(Json::text), 3),
-    },
+    Column::new("Names", &["status.objects", "status.names", "spec.names"], "The first of the missing objects.")
+        .with_cell(|read, _| columns::list(now(read).items().filter_map(Json::text), 3))
+        .wide(),
 ];
 
 /// What is held now, which the status says; what was when it began, until a name server has entered how many objects that are.
@@ -112,9 +53,9 @@ fn now<'a>(read: &[Json<'a>]) -> Json<'a> {
     if objects.is_null() { then } else { now }
 }
 
-struct Brakes;
+pub(super) struct Brakes;
 
-impl Rules for Brakes {
+impl Hooks for Brakes {
     fn prepare_status(&self, context: &Context<'_>, old: &Value, new: &mut Value) {
         let Some(entries) = new["status"]["holders"].as_array_mut() else { return };
         for entry in entries.iter_mut().filter(|entry| entry.is_object()) {
@@ -165,12 +106,12 @@ impl Rules for Brakes {
         context: &'a Context<'a>,
         operation: Operation<'a>,
         reader: &'a dyn Reader,
-    ) -> BoxFuture<'a, Result<Vec<SideWrite>, ApiError>> {
+    ) -> BoxFuture<'a, Result<Vec<RelatedWrite>, ApiError>> {
         let refused = match operation {
             Operation::Delete { old, .. } => {
                 let name = old["metadata"]["name"].as_str().unwrap_or_default();
                 let theirs = entries(old).find(|entry| !may_change(context, entry));
-                theirs.map(|entry| ApiError::forbidden(known("Brake"), name, &not_yours(entry)))
+                theirs.map(|entry| ApiError::forbidden(&BRAKE, name, &not_yours(entry)))
             }
             Operation::Create(new) if !may_decide(context) => return within_number(new, reader).boxed(),
             _ => None,
@@ -180,14 +121,14 @@ impl Rules for Brakes {
 }
 
 /// Refuses one Brake more than [`BRAKES_MAX`]: whoever has a name server's credential could fill the store with them.
-async fn within_number(new: &Value, reader: &dyn Reader) -> Result<Vec<SideWrite>, ApiError> {
+async fn within_number(new: &Value, reader: &dyn Reader) -> Result<Vec<RelatedWrite>, ApiError> {
     if reader.list("Brake", None).await?.len() < BRAKES_MAX {
         return Ok(Vec::new());
     }
     let name = new["metadata"]["name"].as_str().unwrap_or_default();
     let message =
         format!("there are {BRAKES_MAX} Brakes, the most that there may be: an administrator must delete some");
-    Err(ApiError::forbidden(known("Brake"), name, &message))
+    Err(ApiError::forbidden(&BRAKE, name, &message))
 }
 
 /// Brings times in the future down to [`SILENCE_MAX`] from now. So an entry lapses whatever its sender claims, and clocks may
@@ -212,8 +153,8 @@ fn find<'a>(brake: &'a Value, server: &Value) -> Option<&'a Value> {
 
 /// Whether the sender may decide: an administrator.
 fn may_decide(context: &Context<'_>) -> bool {
-    let access = Access::resource("update", GROUP, "brakes", None, None);
-    matches!(rules::decide(context.identity, &access), Decision::Allowed { .. })
+    let wanted = Access::resource("update", GROUP, "brakes", None, None);
+    matches!(access::decide(context.identity, &wanted), Decision::Allowed { .. })
 }
 
 /// Whether the sender may change an entry: it is the sender's, it lapsed, or the sender is an administrator. An entry that an
@@ -234,9 +175,9 @@ fn not_yours(entry: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::fixture::{Objects, check_create, context};
     use super::*;
-    use signpost_api::identity::{GROUP_MASTERS, Identity};
+    use crate::identity::{GROUP_MASTERS, Identity};
+    use crate::kinds::fixture::{Objects, check_create, context};
 
     fn brake(holders: Value) -> Value {
         json!({

@@ -5,110 +5,65 @@
 //! `*.shop.example` would lose names below it to anybody who asks for them, and the other way round. The scheduler that leads
 //! decides who is admitted; here it is seen to in the transaction that writes the claim, so that a scheduler that does not know
 //! yet that it was deposed cannot admit the one while its successor admits the other. Who claims a covered host demands that
-//! the wildcards above it are as they were seen; who claims a wildcard demands that nobody has come through the
-//! turnstile of the hosts below it.
+//! the wildcards above it are as they were seen; who claims a wildcard demands that nobody has touched the
+//! conflict key of the hosts below it.
+
+use std::sync::LazyLock;
 
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 
-use super::columns::{self, AGE, Cell, Column, Columns};
-use super::selectable::Selectable;
-use super::turnstile::Turnstile;
-use super::{Context, Effect, Kind, Operation, Reader, Rules, SideWrite, crd, field};
-use crate::error::{ApiError, Cause};
-use crate::schema::Schema;
-use signpost_api::names;
-use signpost_api::v1alpha1::name_claim::{CLAIM_LABEL, CLAIM_LABEL_LABEL, Holder, NameClaim};
-use signpost_api::v1alpha1::{CATEGORY, GROUP, VERSION};
+use crate::identity::is_of_the_platform;
+use crate::kinds::conflict_keys;
+use crate::names;
+use crate::v1alpha1::name_claim::{CLAIM_LABEL, CLAIM_LABEL_LABEL, Holder, NameClaim};
+use signpost_apiserver::error::{ApiError, Cause};
+use signpost_apiserver::registry::columns::{self, AGE, Cell, Column};
+use signpost_apiserver::registry::made;
+use signpost_apiserver::registry::{Context, Hooks, Kind, Operation, Reader, RelatedWrite, SideEffect, field};
 
-pub(super) fn kind() -> Kind {
-    Kind {
-        group: GROUP,
-        version: VERSION,
-        kind: "NameClaim",
-        plural: "nameclaims",
-        singular: "nameclaim",
-        short_names: &["nc"],
-        categories: &[CATEGORY],
-        namespaced: false,
-        has_status: false,
-        key_prefix: "/signpost.dev/nameclaims/",
-        schema: Schema::new(crd::schema_of::<NameClaim>()),
-        columns: Columns::new(COLUMNS),
-        selectable_fields: Selectable::new(&[
-            "spec.type",
-            "spec.value",
-            "spec.holder.namespace",
-            "spec.holder.name",
-            "spec.holder.uid",
-            "spec.quarantineUntil",
-        ]),
-        time_to_live: None,
-        view: None,
-        rules: &NameClaims,
-    }
-}
+/// The kind.
+pub static NAME_CLAIM: LazyLock<Kind> = LazyLock::new(|| {
+    Kind::of::<NameClaim>().with_columns(COLUMNS).selectable_by(&[
+        "spec.type",
+        "spec.value",
+        "spec.holder.namespace",
+        "spec.holder.name",
+        "spec.holder.uid",
+        "spec.quarantineUntil",
+    ])
+});
 
 const COLUMNS: &[Column] = &[
-    Column {
-        name: "Type",
-        kind: "string",
-        priority: 0,
-        description: "What is claimed: a `label` or a `host`.",
-        reads: &["spec.type"],
-        cell: columns::shown,
-    },
-    Column {
-        name: "Value",
-        kind: "string",
-        priority: 0,
-        description: "The label or the host.",
-        reads: &["spec.value"],
-        cell: columns::shown,
-    },
-    Column {
-        name: "Holder",
-        kind: "string",
-        priority: 0,
-        description: "The Route that holds the name, or held it last.",
-        reads: &["spec.holder.namespace", "spec.holder.name"],
-        cell: |read, _| match (read[0].text(), read[1].text()) {
-            (Some(namespace), Some(name)) => Cell::text(format!("{namespace}/{name}")),
-            _ => Cell::Blank,
-        },
-    },
-    Column {
-        name: "Released",
-        kind: "date",
-        priority: 0,
-        description: "Time since the holder let the name go.",
-        reads: &["spec.releasedAt"],
-        cell: |read, now| columns::since(read[0], now),
-    },
+    Column::new("Type", &["spec.type"], "What is claimed: a `label` or a `host`."),
+    Column::new("Value", &["spec.value"], "The label or the host."),
+    Column::new(
+        "Holder",
+        &["spec.holder.namespace", "spec.holder.name"],
+        "The Route that holds the name, or held it last.",
+    )
+    .with_cell(|read, _| match (read[0].text(), read[1].text()) {
+        (Some(namespace), Some(name)) => Cell::text(format!("{namespace}/{name}")),
+        _ => Cell::Blank,
+    }),
+    Column::new("Released", &["spec.releasedAt"], "Time since the holder let the name go.")
+        .of_type("date")
+        .with_cell(|read, now| columns::since(read[0], now)),
     AGE,
-    Column {
-        name: "Quarantine Until",
-        kind: "string",
-        priority: 1,
-        description: "Until when only a Route of the same namespace and name can have the name again.",
-        reads: &["spec.quarantineUntil"],
-        cell: columns::shown,
-    },
-    Column {
-        name: "Holder UID",
-        kind: "string",
-        priority: 1,
-        description: "The Route's uid.",
-        reads: &["spec.holder.uid"],
-        cell: columns::shown,
-    },
+    Column::new(
+        "Quarantine Until",
+        &["spec.quarantineUntil"],
+        "Until when only a Route of the same namespace and name can have the name again.",
+    )
+    .wide(),
+    Column::new("Holder UID", &["spec.holder.uid"], "The Route's uid.").wide(),
 ];
 
-struct NameClaims;
+pub(super) struct NameClaims;
 
-impl Rules for NameClaims {
+impl Hooks for NameClaims {
     fn validate_create(&self, _context: &Context<'_>, object: &Value) -> Vec<Cause> {
         let (name, value) = (&object["metadata"]["name"], &object["spec"]["value"]);
         let Some(text) = value.as_str() else { return Vec::new() };
@@ -154,11 +109,11 @@ impl Rules for NameClaims {
         context: &'a Context<'a>,
         operation: Operation<'a>,
         reader: &'a dyn Reader,
-    ) -> BoxFuture<'a, Result<Vec<SideWrite>, ApiError>> {
+    ) -> BoxFuture<'a, Result<Vec<RelatedWrite>, ApiError>> {
         Box::pin(async move {
             if let Operation::Update { old, new } = operation
                 && is_released(new)
-                && !context.identity.is_of_the_platform()
+                && !is_of_the_platform(context.identity)
             {
                 // To let go of a name is to delete the claim on it, but for the quarantine. The platform's own loops let go of
                 // what its Route uses no more.
@@ -184,14 +139,14 @@ impl Rules for NameClaims {
 
 /// The claim on a label that nobody ever claimed, as its creation by itself would make it: to be written beside the binding
 /// that needs it, if there is still none at the commit.
-pub(super) fn of_label(context: &Context<'_>, label: &str, holder: &Holder) -> Result<SideWrite, ApiError> {
-    let kind = super::known("NameClaim");
+pub(super) fn of_label(context: &Context<'_>, label: &str, holder: &Holder) -> Result<RelatedWrite, ApiError> {
+    let kind = &*NAME_CLAIM;
     let name = names::label_claim_name(label);
     let spec = json!({"type": "label", "value": label, "holder": holder, "since": Time(context.now)});
     let metadata = json!({"name": name, "labels": {CLAIM_LABEL: CLAIM_LABEL_LABEL}});
     let claim = json!({"apiVersion": kind.api_version(), "kind": kind.kind, "metadata": metadata, "spec": spec});
-    let effect = Effect::Put(super::made(context, kind, claim)?);
-    Ok(SideWrite { kind: kind.kind, namespace: None, name, expect: None, effect })
+    let effect = SideEffect::Put(made(context, kind, claim)?);
+    Ok(RelatedWrite { kind: kind.kind, namespace: None, name, expect: None, effect })
 }
 
 fn holds_host(claim: &Value) -> bool {
@@ -213,13 +168,13 @@ fn namespace_of(claim: &Value) -> &Value {
 }
 
 /// Refuses a host that overlaps one that another namespace holds.
-async fn guard_overlap(now: Timestamp, claim: &Value, reader: &dyn Reader) -> Result<Vec<SideWrite>, ApiError> {
+async fn guard_overlap(now: Timestamp, claim: &Value, reader: &dyn Reader) -> Result<Vec<RelatedWrite>, ApiError> {
     const KIND: &str = "NameClaim";
     let host = claim["spec"]["value"].as_str().unwrap_or_default();
     let is_of_another = |found: &Value| keeps_host(now, found) && namespace_of(found) != namespace_of(claim);
     let refused = |what: String| {
         let name = claim["metadata"]["name"].as_str().unwrap_or_default();
-        ApiError::invalid(super::known(KIND), name, vec![field::forbidden("spec.value", &what)])
+        ApiError::invalid(&NAME_CLAIM, name, vec![field::forbidden("spec.value", &what)])
     };
     let mut writes = Vec::new();
     for wildcard in names::wildcards_above(host) {
@@ -228,23 +183,25 @@ async fn guard_overlap(now: Timestamp, claim: &Value, reader: &dyn Reader) -> Re
             Some(found) if is_of_another(&found) => {
                 return Err(refused(format!("{host} is below a wildcard that another namespace holds")));
             }
-            Some(found) => writes.push(SideWrite::keep(KIND, &found)),
-            None => writes.push(SideWrite { kind: KIND, namespace: None, name, expect: None, effect: Effect::Keep }),
+            Some(found) => writes.push(RelatedWrite::keep(KIND, &found)),
+            None => {
+                writes.push(RelatedWrite { kind: KIND, namespace: None, name, expect: None, effect: SideEffect::Keep })
+            }
         }
     }
-    let (of_domain, all) = (Turnstile::HostsOf(host), Turnstile::Hosts);
+    let (of_domain, all) = (conflict_keys::hosts_of(host), conflict_keys::hosts());
     let Some(stands_for) = host.strip_prefix("*.") else {
-        writes.extend([of_domain.pass(), all.pass()]);
+        writes.extend([of_domain.touch(), all.touch()]);
         return Ok(writes);
     };
-    // What a wildcard of one label covers passes by way of its own domains.
+    // What a wildcard of one label covers touches the key of its own domains.
     let (judged, other) = if stands_for.contains('.') { (of_domain, all) } else { (all, of_domain) };
-    let passed = reader.passed(&judged).await?;
+    let touched = reader.touched(&judged).await?;
     let below = |value: &str| names::covers(host, value);
     if reader.matching(KIND, "spec.value", &below).await?.iter().any(is_of_another) {
         return Err(refused(format!("{host} covers a host that another namespace holds")));
     }
-    writes.extend([judged.pass_next(passed), other.pass()]);
+    writes.extend([judged.touch_next(touched), other.touch()]);
     Ok(writes)
 }
 
@@ -302,14 +259,14 @@ async fn guard_delete(claim: &Value, reader: &dyn Reader) -> Result<(), ApiError
     }
     let what = format!("the name is held by Route {}/{name}; delete that Route first", namespace.unwrap_or_default());
     let claim_name = claim["metadata"]["name"].as_str().unwrap_or_default();
-    Err(ApiError::conflict(super::known("NameClaim"), claim_name, &what))
+    Err(ApiError::conflict(&NAME_CLAIM, claim_name, &what))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::fixture::{NOW, Objects, check_create, check_update, context};
     use super::*;
-    use signpost_api::identity::{Identity, USER_CONTROLLER};
+    use crate::identity::{Identity, USER_CONTROLLER};
+    use crate::kinds::fixture::{NOW, Objects, check_create, check_update, context};
 
     fn claim(name: &str, kind: &str, value: &str, more: Value) -> Value {
         let mut spec = json!({"type": kind, "value": value, "since": NOW,
@@ -415,27 +372,27 @@ mod tests {
             let new = host(asked, "n", json!({}));
             let objects = Objects::new(vec![host("*.test", "n", json!({}))]);
             let writes = NameClaims.before_commit(&context, Operation::Create(&new), &objects).await.unwrap();
-            let tell = |write: SideWrite| (write.kind, write.name, write.expect, write.effect);
+            let tell = |write: RelatedWrite| (write.kind, write.name, write.expect, write.effect);
             writes.into_iter().map(tell).collect::<Vec<_>>()
         };
         let wildcard = |value| names::host_claim_name(value);
-        let (of_domain, all) = (Turnstile::HostsOf("shop.test").pass().name, Turnstile::Hosts.pass().name);
-        let next = || Effect::Put(json!({}));
+        let (of_domain, all) = (conflict_keys::hosts_of("shop.test").touch().name, conflict_keys::hosts().touch().name);
+        let next = || SideEffect::Put(json!({}));
         assert_eq!(
             told("www.shop.test").await,
             [
-                ("NameClaim", wildcard("*.shop.test"), None, Effect::Keep),
-                ("NameClaim", wildcard("*.test"), Some("5".to_owned()), Effect::Keep),
-                ("Turnstile", of_domain.clone(), None, Effect::Pass),
-                ("Turnstile", all.clone(), None, Effect::Pass),
+                ("NameClaim", wildcard("*.shop.test"), None, SideEffect::Keep),
+                ("NameClaim", wildcard("*.test"), Some("5".to_owned()), SideEffect::Keep),
+                ("ConflictKey", of_domain.clone(), None, SideEffect::Touch),
+                ("ConflictKey", all.clone(), None, SideEffect::Touch),
             ]
         );
         assert_eq!(
             told("*.shop.test").await,
             [
-                ("NameClaim", wildcard("*.test"), Some("5".to_owned()), Effect::Keep),
-                ("Turnstile", of_domain, Some("7".to_owned()), next()),
-                ("Turnstile", all, None, Effect::Pass),
+                ("NameClaim", wildcard("*.test"), Some("5".to_owned()), SideEffect::Keep),
+                ("ConflictKey", of_domain, Some("7".to_owned()), next()),
+                ("ConflictKey", all, None, SideEffect::Touch),
             ]
         );
     }

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use signpost_api::identity::{GROUP_AUTHENTICATED, Identity, USER_SCHEDULER};
-use signpost_apiserver::limits::{Amount, Limits};
+use signpost_api::kinds::quotas::Limits;
+use signpost_apiserver::limits::Amount;
 use signpost_apiserver::object;
 use signpost_apiserver::store::{Engine, Key, Store, Txn, Write};
 
@@ -147,8 +148,7 @@ const fn amount(objects: u64, bytes: u64) -> Amount {
 
 #[tokio::test]
 async fn concurrent_creates_do_not_exceed_the_quota_of_a_namespace() {
-    let server = Server::start().await;
-    server.api.limit_to(limits(amount(5, 1 << 20)));
+    let server = Server::start_with(limits(amount(5, 1 << 20))).await;
     let names: Vec<String> = (0..40).map(|number| format!("r{number}")).collect();
     let created =
         futures::future::join_all(names.iter().map(async |name| server.post(ROUTES, &route(name)).await)).await;
@@ -169,15 +169,13 @@ async fn concurrent_creates_do_not_exceed_the_quota_of_a_namespace() {
     server.delete(&format!("{ROUTES}/{first}")).await.expect(200);
     server.post(&format!("{ROUTES}?dryRun=All"), &route("one")).await.expect(201);
     server.post(ROUTES, &route("one")).await.expect(201);
-    let again = Server::over(server.store.clone()).await;
-    again.api.limit_to(limits(amount(5, 1 << 20)));
+    let again = Server::over_with(server.store.clone(), limits(amount(5, 1 << 20))).await;
     exceeded(again.post(ROUTES, &route("two")).await, "namespace-routes", "used: routes=5, limited: routes=5");
 }
 
 #[tokio::test]
 async fn the_bytes_of_a_namespace_count_at_every_write() {
-    let server = Server::start().await;
-    server.api.limit_to(limits(amount(100, 100_000)));
+    let server = Server::start_with(limits(amount(100, 100_000))).await;
     server.post(ROUTES, &sized("one", 40_000)).await.expect(201);
     server.post(ROUTES, &sized("two", 40_000)).await.expect(201);
     exceeded(
@@ -215,8 +213,7 @@ async fn the_bytes_of_a_namespace_count_at_every_write() {
 
 #[tokio::test]
 async fn the_events_of_a_namespace_leave_room_for_those_of_the_platform() {
-    let server = Server::start().await;
-    server.api.limit_to(Limits { events: amount(3, 1 << 20), ..Limits::default() });
+    let server = Server::start_with(Limits { events: amount(3, 1 << 20), ..Limits::default() }).await;
     let event = |number: usize| {
         json!({"apiVersion": "v1", "kind": "Event", "metadata": {"name": format!("e{number}")},
                "involvedObject": {"kind": "Route", "name": "r", "namespace": "default"}, "reason": "R", "message": "m"})

@@ -1,0 +1,291 @@
+//! Who may do what: the roles of a platform, for the API server's [`Authorizer`].
+//!
+//! One thing is denied to all but one whatever the roles say: a RouteBinding is created and changed by the scheduler alone, since
+//! that is what sets a Route's status. An administrator who must do it by hand impersonates the scheduler, and so leaves its
+//! name in the audit log.
+
+use signpost_apiserver::auth::rules::{ADMIN, ANY, Access, Authorizer, Decision, Grant, Role, on};
+use signpost_apiserver::error::ApiError;
+
+use crate::identity::{GROUP_TENANT_PREFIX, Identity, USER_CONTROLLER, USER_NAME_SERVER, USER_SCHEDULER};
+use crate::v1alpha1::GROUP;
+
+/// The group whose members may do everything, as those of `system:masters`: for people, and for the groups of an identity
+/// provider, which can never name a group that begins with `system:`.
+pub const GROUP_ADMINS: &str = "signpost:admins";
+/// The group whose members may read everything.
+pub const GROUP_VIEWERS: &str = "signpost:viewers";
+/// The group of schedulers: they write RouteBindings.
+pub const GROUP_SCHEDULERS: &str = "signpost:schedulers";
+/// The group of name servers: they list and watch, and tell what they hold back, and which former names are asked for.
+pub const GROUP_NAME_SERVERS: &str = "signpost:name-servers";
+/// The group of agents beside the proxies of routers: they follow routes and keep a Lease.
+pub const GROUP_ROUTER_AGENTS: &str = "signpost:router-agents";
+/// The namespace in which router agents keep their Leases. It is always there, and it is not the one in which schedulers
+/// elect their leader.
+pub const AGENT_NAMESPACE: &str = "default";
+
+/// The roles that people give to users, and the group that each stands for. A tenant's group ends in its namespace.
+pub const ROLES: &[(&str, &str)] = &[
+    ("admin", GROUP_ADMINS),
+    ("viewer", GROUP_VIEWERS),
+    ("tenant", GROUP_TENANT_PREFIX),
+    ("scheduler", GROUP_SCHEDULERS),
+    ("name-server", GROUP_NAME_SERVERS),
+    ("router-agent", GROUP_ROUTER_AGENTS),
+];
+
+/// The prefix of the platform's own users, such as the scheduler.
+const OWN_PREFIX: &str = "system:signpost:";
+
+const READ: &[&str] = &["get", "list", "watch"];
+const WRITE: &[&str] = &["create", "update", "patch", "delete"];
+const CHANGE: &[&str] = &["update", "patch"];
+const CORE: &[&str] = &[""];
+const OURS: &[&str] = &[GROUP];
+const EVENTS: &[&str] = &["", "events.k8s.io"];
+const LEASES: &[&str] = &["coordination.k8s.io"];
+
+const SCHEDULER: Role = Role {
+    name: "scheduler",
+    rules: &[
+        on(READ, OURS, ANY),
+        on(READ, CORE, &["namespaces"]),
+        on(WRITE, OURS, &["routebindings", "nameclaims", "zones"]),
+        on(CHANGE, OURS, &["routes/status", "routers/status"]),
+        on(READ, EVENTS, &["events"]),
+        on(WRITE, EVENTS, &["events"]),
+        on(READ, LEASES, &["leases"]),
+        on(WRITE, LEASES, &["leases"]),
+    ],
+};
+
+const CONTROLLER: Role = Role {
+    name: "controller",
+    rules: &[
+        on(READ, OURS, ANY),
+        on(READ, CORE, &["namespaces"]),
+        on(&["delete"], OURS, &["routebindings"]),
+        on(WRITE, OURS, &["nameclaims", "zones"]),
+        on(CHANGE, OURS, &["routes/status", "routers/status"]),
+        on(READ, EVENTS, &["events"]),
+        on(WRITE, EVENTS, &["events"]),
+        on(READ, LEASES, &["leases"]),
+        on(WRITE, LEASES, &["leases"]),
+    ],
+};
+
+const NAME_SERVER: Role = Role {
+    name: "name-server",
+    rules: &[
+        on(READ, OURS, &["routers", "routes", "routebindings", "nameclaims", "zones", "brakes"]),
+        // They tell what they hold back; to decide on it is not theirs.
+        on(&["create", "delete"], OURS, &["brakes"]),
+        on(CHANGE, OURS, &["brakes/status"]),
+        // Which former names are still asked for; to say where a Route is is not theirs.
+        on(CHANGE, OURS, &["routebindings/status"]),
+        on(READ, CORE, &["namespaces"]),
+    ],
+};
+
+const ROUTER_AGENT: Role = Role {
+    name: "router-agent",
+    rules: &[
+        on(READ, OURS, &["routers", "routes", "routebindings"]),
+        on(READ, CORE, &["namespaces"]),
+        on(&["create", "patch"], EVENTS, &["events"]),
+    ],
+};
+
+/// What a router agent may do in [`AGENT_NAMESPACE`].
+const ROUTER_AGENT_LEASES: Role =
+    Role { name: "router-agent-leases", rules: &[on(READ, LEASES, &["leases"]), on(WRITE, LEASES, &["leases"])] };
+
+const VIEWER: Role = Role {
+    name: "viewer",
+    rules: &[
+        on(READ, OURS, ANY),
+        on(READ, CORE, &["namespaces"]),
+        on(READ, EVENTS, &["events"]),
+        on(READ, LEASES, &["leases"]),
+    ],
+};
+
+/// What a tenant may do in its namespaces. Not `move` its routes (the verb that the annotation `signpost.dev/move-to` takes):
+/// which shard carries what is the operator's affair, who says by selectors whose routes go where.
+const TENANT: Role = Role {
+    name: "tenant",
+    rules: &[
+        on(READ, OURS, &["routes", "routes/status", "routebindings"]),
+        on(WRITE, OURS, &["routes"]),
+        on(&["deletecollection"], OURS, &["routes"]),
+        on(READ, EVENTS, &["events"]),
+        on(&["get"], CORE, &["namespaces"]),
+    ],
+};
+
+/// What every tenant may read outside its namespaces: which shards there are, and where they answer.
+const TENANT_AT_LARGE: Role = Role { name: "tenant-at-large", rules: &[on(READ, OURS, &["routers"])] };
+
+const BINDINGS_ARE_THE_SCHEDULERS: &str = "only the scheduler creates and changes RouteBindings, since that sets the status \
+     of the Route; to move a Route by hand, run \"signpost move route\" or set its annotation signpost.dev/move-to";
+
+fn is_scheduler(identity: &Identity) -> bool {
+    identity.user == USER_SCHEDULER || identity.groups.iter().any(|group| group == GROUP_SCHEDULERS)
+}
+
+/// The access rules of a platform.
+pub struct AccessRules;
+
+impl Authorizer for AccessRules {
+    fn grant<'a>(&self, identity: &'a Identity, grants: &mut Vec<Grant<'a>>) {
+        for group in &identity.groups {
+            match group.as_str() {
+                GROUP_ADMINS => grants.push((&ADMIN, None)),
+                GROUP_VIEWERS => grants.push((&VIEWER, None)),
+                GROUP_SCHEDULERS => grants.push((&SCHEDULER, None)),
+                GROUP_NAME_SERVERS => grants.push((&NAME_SERVER, None)),
+                GROUP_ROUTER_AGENTS => {
+                    grants.push((&ROUTER_AGENT, None));
+                    grants.push((&ROUTER_AGENT_LEASES, Some(AGENT_NAMESPACE)));
+                }
+                other => {
+                    if let Some(namespace) = other.strip_prefix(GROUP_TENANT_PREFIX) {
+                        grants.push((&TENANT, Some(namespace)));
+                        grants.push((&TENANT_AT_LARGE, None));
+                    }
+                }
+            }
+        }
+        match identity.user.as_str() {
+            USER_SCHEDULER => grants.push((&SCHEDULER, None)),
+            USER_CONTROLLER => grants.push((&CONTROLLER, None)),
+            USER_NAME_SERVER => grants.push((&NAME_SERVER, None)),
+            _ => {}
+        }
+    }
+
+    fn denies(&self, identity: &Identity, access: &Access<'_>) -> Option<&'static str> {
+        // Whoever asks whether they may do all (`*`) may not either. Deleting stays with whom the roles let.
+        let is_binding = matches!(
+            access,
+            Access::Resource {
+                verb: "create" | "update" | "patch" | "*",
+                group: GROUP | "*",
+                resource: "routebindings",
+                ..
+            }
+        );
+        (is_binding && !is_scheduler(identity)).then_some(BINDINGS_ARE_THE_SCHEDULERS)
+    }
+
+    fn is_reserved_for(&self, user: &str) -> bool {
+        user.starts_with(OWN_PREFIX)
+    }
+
+    fn writes_beyond_limits(&self, identity: &Identity) -> bool {
+        let is_own = |group: &String| [GROUP_SCHEDULERS, GROUP_NAME_SERVERS].contains(&group.as_str());
+        self.is_reserved_for(&identity.user) || identity.groups.iter().any(is_own)
+    }
+}
+
+/// Decides whether an identity may do something.
+pub fn decide(identity: &Identity, access: &Access<'_>) -> Decision {
+    (&AccessRules as &dyn Authorizer).decide(identity, access)
+}
+
+/// Allows, or 403.
+pub fn authorize(identity: &Identity, access: &Access<'_>) -> Result<(), ApiError> {
+    (&AccessRules as &dyn Authorizer).authorize(identity, access)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::identity::{GROUP_AUTHENTICATED, GROUP_MASTERS};
+
+    #[test]
+    fn table() {
+        let masters =
+            || Identity { user: "root".into(), groups: vec![GROUP_MASTERS.into(), GROUP_AUTHENTICATED.into()] };
+        let member =
+            |group: &str| Identity { user: "u".into(), groups: vec![group.into(), GROUP_AUTHENTICATED.into()] };
+        let tenant = || member("signpost:tenant:shop");
+        let user = Identity::user;
+        for (identity, verb, group, resource, namespace, name, allowed) in [
+            (masters(), "delete", GROUP, "routers", None, Some("x"), true),
+            (masters(), "impersonate", "", "users", None, Some("x"), true),
+            (masters(), "create", GROUP, "routebindings", Some("a"), None, false),
+            (masters(), "update", GROUP, "routebindings", Some("a"), Some("b"), false),
+            (masters(), "patch", GROUP, "routebindings", Some("a"), Some("b"), false),
+            (masters(), "*", GROUP, "routebindings", Some("a"), None, false),
+            (masters(), "*", "*", "routebindings", None, None, false),
+            (masters(), "delete", GROUP, "routebindings", Some("a"), Some("b"), true),
+            (masters(), "deletecollection", GROUP, "routebindings", Some("a"), None, true),
+            (masters(), "*", GROUP, "routes", Some("a"), None, true),
+            (masters(), "*", "*", "*", None, None, true),
+            (user(USER_SCHEDULER), "patch", GROUP, "routebindings", Some("a"), Some("b"), true),
+            (user(USER_CONTROLLER), "delete", GROUP, "routebindings", Some("a"), Some("b"), true),
+            (user(USER_CONTROLLER), "patch", GROUP, "routebindings", Some("a"), Some("b"), false),
+            (user(USER_SCHEDULER), "create", GROUP, "routebindings", Some("a"), None, true),
+            (user(USER_SCHEDULER), "patch", GROUP, "routes/status", Some("a"), Some("r"), true),
+            (user(USER_SCHEDULER), "patch", GROUP, "routes", Some("a"), Some("r"), false),
+            (user(USER_SCHEDULER), "impersonate", "", "users", None, Some("x"), false),
+            (user(USER_CONTROLLER), "create", GROUP, "routebindings", Some("a"), None, false),
+            (user(USER_CONTROLLER), "update", GROUP, "zones", None, Some("z"), true),
+            (user(USER_NAME_SERVER), "watch", GROUP, "routes", None, None, true),
+            (user(USER_NAME_SERVER), "list", "", "events", None, None, false),
+            (user(USER_NAME_SERVER), "create", GROUP, "zones", None, None, false),
+            (user(USER_NAME_SERVER), "create", GROUP, "brakes", None, None, true),
+            (user(USER_NAME_SERVER), "patch", GROUP, "brakes/status", None, Some("b"), true),
+            (user(USER_NAME_SERVER), "patch", GROUP, "routebindings/status", Some("a"), Some("b"), true),
+            (user(USER_NAME_SERVER), "patch", GROUP, "routebindings", Some("a"), Some("b"), false),
+            (member(GROUP_VIEWERS), "patch", GROUP, "routebindings/status", Some("a"), Some("b"), false),
+            (user(USER_NAME_SERVER), "patch", GROUP, "brakes", None, Some("b"), false),
+            (user(USER_NAME_SERVER), "update", GROUP, "brakes", None, Some("b"), false),
+            (user(USER_CONTROLLER), "patch", GROUP, "brakes", None, Some("b"), false),
+            (user(USER_SCHEDULER), "patch", GROUP, "brakes", None, Some("b"), false),
+            (member(GROUP_VIEWERS), "patch", GROUP, "brakes", None, Some("b"), false),
+            (member(GROUP_ADMINS), "patch", GROUP, "brakes", None, Some("b"), true),
+            (tenant(), "get", GROUP, "brakes", None, Some("b"), false),
+            (member(GROUP_VIEWERS), "list", GROUP, "nameclaims", None, None, true),
+            (member(GROUP_VIEWERS), "delete", GROUP, "routes", Some("a"), Some("r"), false),
+            (member(GROUP_ADMINS), "delete", GROUP, "routers", None, Some("x"), true),
+            (member(GROUP_ADMINS), "create", GROUP, "routebindings", Some("a"), None, false),
+            (member(GROUP_SCHEDULERS), "create", GROUP, "routebindings", Some("a"), None, true),
+            (member(GROUP_SCHEDULERS), "create", GROUP, "routes", Some("a"), None, false),
+            (member(GROUP_NAME_SERVERS), "watch", GROUP, "zones", None, None, true),
+            (member(GROUP_NAME_SERVERS), "update", GROUP, "zones", None, Some("z"), false),
+            (member(GROUP_ROUTER_AGENTS), "watch", GROUP, "routes", None, None, true),
+            (member(GROUP_ROUTER_AGENTS), "patch", GROUP, "routes", Some("a"), Some("r"), false),
+            (member(GROUP_ROUTER_AGENTS), "update", "coordination.k8s.io", "leases", Some("default"), Some("l"), true),
+            (
+                member(GROUP_ROUTER_AGENTS),
+                "update",
+                "coordination.k8s.io",
+                "leases",
+                Some("kube-system"),
+                Some("l"),
+                false,
+            ),
+            (masters(), "move", GROUP, "routes", Some("a"), Some("r"), true),
+            (member(GROUP_ADMINS), "move", GROUP, "routes", None, None, true),
+            (tenant(), "move", GROUP, "routes", Some("shop"), Some("r"), false),
+            (member(GROUP_SCHEDULERS), "move", GROUP, "routes", Some("shop"), Some("r"), false),
+            (tenant(), "create", GROUP, "routes", Some("shop"), None, true),
+            (tenant(), "create", GROUP, "routes", Some("other"), None, false),
+            (tenant(), "list", GROUP, "routes", None, None, false),
+            (tenant(), "get", "", "namespaces", None, Some("shop"), true),
+            (tenant(), "get", "", "namespaces", None, Some("other"), false),
+            (tenant(), "delete", "", "namespaces", None, Some("shop"), false),
+            (tenant(), "patch", GROUP, "routes/status", Some("shop"), Some("r"), false),
+            (user("nobody"), "get", GROUP, "routes", Some("a"), Some("r"), false),
+            (user("nobody"), "create", "authorization.k8s.io", "selfsubjectaccessreviews", None, None, true),
+        ] {
+            let access = Access::resource(verb, group, resource, namespace, name);
+            let decision = decide(&identity, &access);
+            let is_allowed = matches!(decision, Decision::Allowed { .. });
+            assert_eq!(is_allowed, allowed, "{} {access:?}", identity.user);
+        }
+    }
+}

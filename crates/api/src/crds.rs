@@ -1,0 +1,151 @@
+//! CustomResourceDefinitions of our kinds, for a real cluster that is to serve them itself.
+
+mod cel;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::CustomResourceExt;
+use signpost_apiserver::registry::Kind;
+use signpost_apiserver::registry::crd::{self, AGE, PrinterColumn};
+
+use crate::{kinds, v1alpha1};
+
+/// The definitions of our kinds for a real cluster, with rules in CEL, printer columns and selectable fields. Rules about
+/// the platform's domain are there if it is given.
+pub fn crds(domain: Option<&str>) -> Vec<CustomResourceDefinition> {
+    vec![
+        crd::<v1alpha1::router::Router>(
+            &kinds::router::ROUTER,
+            domain,
+            &[
+                ("DNS", "string", ".spec.dns", 0),
+                ("State", "string", ".spec.state", 0),
+                // A cluster shows the first thing that a path finds.
+                ("Addresses", "string", ".spec.addresses[*].ip", 0),
+                ("Routes", "integer", ".status.routes", 0),
+                ("Ready", "string", ".status.conditions[?(@.type==\"Ready\")].status", 0),
+                ("Mode", "string", ".spec.mode", 1),
+                ("Reason", "string", ".status.conditions[?(@.type==\"Ready\")].reason", 1),
+                AGE,
+            ],
+        ),
+        crd::<v1alpha1::route::Route>(
+            &kinds::route::ROUTE,
+            domain,
+            &[
+                ("Host", "string", ".spec.host", 0),
+                ("DNS", "string", ".status.dns", 0),
+                ("Router", "string", ".status.router", 0),
+                ("Phase", "string", ".status.phase", 0),
+                // Not "Live": of a custom host that takes both, which a path cannot join.
+                ("Resolvable", "string", ".status.conditions[?(@.type==\"Resolvable\")].status", 0),
+                ("Points Here", "string", ".status.conditions[?(@.type==\"HostPointsHere\")].status", 0),
+                ("Reason", "string", ".status.conditions[?(@.type==\"Scheduled\")].reason", 1),
+                AGE,
+            ],
+        ),
+        crd::<v1alpha1::route_binding::RouteBinding>(
+            &kinds::route_binding::ROUTE_BINDING,
+            domain,
+            &[
+                ("Router", "string", ".spec.router", 0),
+                ("DNS", "string", ".spec.dns", 0),
+                ("Strategy", "string", ".spec.strategy", 0),
+                AGE,
+            ],
+        ),
+        crd::<v1alpha1::name_claim::NameClaim>(
+            &kinds::name_claim::NAME_CLAIM,
+            domain,
+            &[
+                ("Type", "string", ".spec.type", 0),
+                ("Value", "string", ".spec.value", 0),
+                ("Namespace", "string", ".spec.holder.namespace", 0),
+                ("Holder", "string", ".spec.holder.name", 0),
+                ("Released", "date", ".spec.releasedAt", 0),
+                AGE,
+            ],
+        ),
+        crd::<v1alpha1::zone::Zone>(
+            &kinds::zone::ZONE,
+            domain,
+            &[
+                ("Type", "string", ".spec.type", 0),
+                ("Serial", "integer", ".spec.versions[0].serial", 0),
+                ("Digest", "string", ".spec.versions[0].digest", 1),
+                AGE,
+            ],
+        ),
+        crd::<v1alpha1::brake::Brake>(
+            &kinds::brake::BRAKE,
+            domain,
+            &[
+                ("Type", "string", ".spec.type", 0),
+                ("Objects", "integer", ".status.objects", 0),
+                ("Known", "integer", ".status.known", 0),
+                ("Cause", "string", ".spec.cause", 0),
+                ("Decision", "string", ".spec.decision", 0),
+                AGE,
+            ],
+        ),
+    ]
+}
+
+fn crd<T: CustomResourceExt>(kind: &Kind, domain: Option<&str>, columns: &[PrinterColumn]) -> CustomResourceDefinition {
+    crd::definition::<T>(kind, columns, |schema| cel::add(kind.kind, schema, domain))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kinds::fixture::known;
+    use serde_json::Value;
+    use signpost_apiserver::registry::crd::declared_schema;
+
+    /// The paths of what `declared` says beyond `served`; panics where they disagree.
+    fn added_beyond(served: &Value, declared: &Value, path: &str) -> Vec<String> {
+        match (served, declared) {
+            (Value::Object(served), Value::Object(declared)) => {
+                assert!(served.keys().all(|name| declared.contains_key(name)), "{path} lacks something");
+                let inner = declared.iter().flat_map(|(name, value)| {
+                    let path = format!("{path}.{name}");
+                    match served.get(name) {
+                        Some(served) => added_beyond(served, value, &path),
+                        None => vec![path],
+                    }
+                });
+                inner.collect()
+            }
+            _ => {
+                assert_eq!(served, declared, "{path}");
+                Vec::new()
+            }
+        }
+    }
+
+    #[test]
+    fn the_definitions_hold_the_servers_schemas() {
+        let definitions = crds(None);
+        assert_eq!(definitions.len(), 6);
+        for definition in definitions {
+            let text = serde_json::to_string(&definition).unwrap();
+            assert!(!text.contains("nullable"), "{text}");
+            assert!(!text.contains("uint"), "{text}");
+            assert!(text.contains("additionalPrinterColumns"));
+            let kind = known(&definition.spec.names.kind);
+            let served = &kind.schema.document()["properties"]["spec"];
+            let added = added_beyond(served, &declared_schema(&definition)["properties"]["spec"], "spec");
+            let allowed = ["x-kubernetes-validations", "maxLength", "enum"];
+            assert!(
+                added.iter().all(|path| allowed.iter().any(|name| path.ends_with(name))),
+                "{} {added:?}",
+                kind.kind
+            );
+            assert_eq!(definition.spec.names.plural, kind.plural);
+            assert_eq!(definition.spec.names.singular.as_deref(), Some(kind.aliases.singular));
+            assert_eq!(definition.spec.names.short_names.unwrap_or_default(), kind.aliases.short_names);
+            assert_eq!(definition.spec.names.categories.unwrap_or_default(), kind.aliases.categories);
+            assert_eq!(definition.spec.scope == "Namespaced", kind.namespaced);
+            assert_eq!(definition.spec.versions[0].subresources.is_some(), kind.has_status);
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Our kinds as the API server serves them: their columns, selectable fields, and hooks, a file each.
+//!
+//! The hooks share the settings of the platform ([`PlatformConfig`]), which the server itself knows nothing of.
+
+pub mod brake;
+pub mod name_claim;
+pub mod route;
+pub mod route_binding;
+pub mod router;
+pub mod zone;
+
+mod conflict_keys;
+pub mod quotas;
+
+#[cfg(test)]
+pub(crate) mod fixture;
+
+use std::sync::Arc;
+
+use signpost_apiserver::auth::Authenticator;
+use signpost_apiserver::damaged::DamageMarks;
+use signpost_apiserver::registry::event::EVENT;
+use signpost_apiserver::registry::kinds::Kinds;
+use signpost_apiserver::registry::{Hooks, Kind};
+use signpost_apiserver::{Product, Settings};
+
+use self::quotas::Limits;
+use crate::access::AccessRules;
+use crate::names::LabelRules;
+use crate::v1alpha1::router::Router;
+use crate::v1alpha1::{DAMAGED_ANNOTATION, DAMAGED_HEADER};
+
+/// Returns the faults of a Router that make a part of it unusable, a sentence for each.
+pub type DiagnoseRouter = Box<dyn Fn(&Router) -> Vec<String> + Send + Sync>;
+
+/// Returns the labels of a Router's zone whose names lead elsewhere, with the reason, in words that follow the name.
+pub type OccupiedLabels = Box<dyn Fn(&Router) -> Vec<(String, String)> + Send + Sync>;
+
+/// The settings of the platform that the hooks of our kinds depend on.
+pub struct PlatformConfig {
+    /// The platform's domain, such as `v3.rhcloud.com`.
+    pub domain: String,
+    /// The names of the platform's name servers, without a dot at the end.
+    pub name_servers: Vec<String>,
+    /// The labels that Routes may have.
+    pub label_rules: LabelRules,
+    /// The quotas of namespaces.
+    pub limits: Limits,
+    /// The sender of a Router is warned of these faults.
+    pub diagnose_router: DiagnoseRouter,
+    /// The sender of a Router is warned of the routes that have these labels.
+    pub occupied_labels: OccupiedLabels,
+}
+
+impl PlatformConfig {
+    /// A platform of which nothing is known but its domain.
+    pub fn new(domain: impl Into<String>) -> Self {
+        PlatformConfig {
+            domain: domain.into(),
+            name_servers: Vec::new(),
+            label_rules: LabelRules::default(),
+            limits: Limits::default(),
+            diagnose_router: Box::new(|_| Vec::new()),
+            occupied_labels: Box::new(|_| Vec::new()),
+        }
+    }
+}
+
+/// Our kinds, and those that every API server has, with the quotas of namespaces.
+pub fn kinds(config: PlatformConfig) -> Kinds {
+    let (routes, events) = (quotas::routes(&config.limits), quotas::events(&config.limits));
+    let platform = Arc::new(config);
+    let own: [(&'static Kind, Arc<dyn Hooks>); 6] = [
+        (&router::ROUTER, Arc::new(router::Routers(platform.clone()))),
+        (&route::ROUTE, Arc::new(route::Routes(platform.clone()))),
+        (&route_binding::ROUTE_BINDING, Arc::new(route_binding::RouteBindings(platform))),
+        (&name_claim::NAME_CLAIM, Arc::new(name_claim::NameClaims)),
+        (&zone::ZONE, Arc::new(zone::Zones)),
+        (&brake::BRAKE, Arc::new(brake::Brakes)),
+    ];
+    let damage_marks = DamageMarks { annotation: DAMAGED_ANNOTATION, header: DAMAGED_HEADER };
+    Kinds::new(own).with_damage_marks(damage_marks).with_quota(&route::ROUTE, routes).with_quota(&EVENT, events)
+}
+
+/// The settings of an API server that serves a platform.
+pub fn server_settings(config: PlatformConfig, authenticator: Arc<Authenticator>) -> Settings {
+    let object_bytes = config.limits.object_bytes;
+    let product = Product { name: "signpost", title: "Signpost", version: env!("CARGO_PKG_VERSION") };
+    Settings { object_bytes, product, ..Settings::new(kinds(config), Arc::new(AccessRules), authenticator) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+    use signpost_apiserver::schema::structural::{without_bound, without_description};
+
+    #[test]
+    fn every_field_has_a_description_and_a_bound() {
+        for kind in kinds(PlatformConfig::new("v3.example")).iter() {
+            let mut found = Vec::new();
+            without_description(kind.schema.document(), "", &mut found);
+            assert_eq!(found, Vec::<String>::new(), "{} {}", kind.group, kind.kind);
+            // The server bounds the lists, maps and texts of the metadata, and their field sets by the size of the object, since
+            // an object that was stored with more must stay writable.
+            let mut schema = kind.schema.document().clone();
+            schema["properties"].as_object_mut().expect("fields").remove("metadata");
+            without_bound(&schema, "", &mut found);
+            assert_eq!(found, Vec::<String>::new(), "{} {}", kind.group, kind.kind);
+        }
+    }
+
+    #[test]
+    fn cells_of_an_empty_object_are_blank_and_do_not_panic() {
+        for kind in kinds(PlatformConfig::new("v3.example")).iter() {
+            for object in [json!({}), Value::Null, json!({"spec": [], "status": 1, "metadata": "x"})] {
+                for column in kind.columns.iter() {
+                    let _ = kind.columns.cell_of(column.name, &object, 0);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,502 @@
+//! Route: the wish for a name. Users write its spec; of its status, phase and names come from a RouteBinding alone.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, LazyLock};
+
+use futures::future::BoxFuture;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::access;
+use crate::kinds::PlatformConfig;
+use crate::names::{self, HostError, takes_names_of};
+use crate::v1alpha1::GROUP;
+use crate::v1alpha1::route::{
+    ADMITTED, HOST_POINTS_HERE, MOVE_ANNOTATION, PUBLISHED, RESOLVABLE, ROUTER_GONE, Route, SCHEDULED,
+};
+use signpost_apiserver::auth::rules::Access;
+use signpost_apiserver::error::{ApiError, Cause};
+use signpost_apiserver::registry::columns::{self, AGE, Cell, Column};
+use signpost_apiserver::registry::{
+    Context, HookReads, Hooks, Kind, Operation, Reader, RelatedWrite, SideEffect, field,
+};
+use signpost_apiserver::skim::Json;
+
+/// The members of `status` that only a RouteBinding sets.
+pub(super) const BOUND_FIELDS: [&str; 6] = ["phase", "dns", "router", "canonicalName", "names", "trails"];
+
+/// The kind.
+pub static ROUTE: LazyLock<Kind> = LazyLock::new(|| {
+    Kind::of::<Route>()
+        .with_columns(COLUMNS)
+        .selectable_by(&["spec.host", "spec.subdomain", "status.phase", "status.router", "status.dns"])
+        .read_by_hooks(HookReads::Whole)
+});
+
+const COLUMNS: &[Column] = &[
+    Column::new("Host", &["spec.host"], "The name of your own, if there is one."),
+    Column::new("DNS", &["status.dns"], "The final DNS name."),
+    Column::new("Router", &["status.router"], "The Router that serves it."),
+    Column::new("Phase", &["status.phase"], "`new` until a Router was chosen, then `scheduled`."),
+    Column::new(
+        "Live",
+        &["status.conditions", "status.names"],
+        "Whether every name server was asked for its name and answered right, and it may have its host, which points \
+                      here.",
+    )
+    .with_cell(|read, _| live(read[0], read[1])),
+    AGE,
+    Column::new("Canonical Name", &["status.canonicalName"], "The stable name to point a CNAME of your own at.").wide(),
+    Column::new("Target", &["spec.to.kind", "spec.to.name"], "What the traffic is sent to.")
+        .with_cell(|read, _| match read[1].text() {
+            Some(name) => {
+                let kind = read[0].text().unwrap_or_default().to_ascii_lowercase();
+                Cell::text(format!("{kind}/{name}"))
+            }
+            None => Cell::Blank,
+        })
+        .wide(),
+    Column::new(
+        "Reason",
+        &["status.conditions"],
+        "The reason of the first condition that is not as it should be, otherwise of Scheduled.",
+    )
+    .with_cell(|read, _| {
+        let order = [ADMITTED, SCHEDULED, PUBLISHED, RESOLVABLE, HOST_POINTS_HERE];
+        let is_wrong = |kind: &&str| {
+            let status = columns::condition(read[0], kind, "status");
+            !status.is_null() && !status.is("True")
+        };
+        let kind = order.into_iter().find(is_wrong).unwrap_or(SCHEDULED);
+        Cell::As(columns::condition(read[0], kind, "reason"))
+    })
+    .wide(),
+];
+
+/// Whether it is live: its host, if it has one of its own, has to be seen to point here as well.
+fn live<'a>(conditions: Json<'a>, names: Json<'a>) -> Cell<'a> {
+    if is_refused(conditions) {
+        return Cell::text("False");
+    }
+    let resolvable = columns::condition(conditions, RESOLVABLE, "status");
+    let is_custom = names.items().any(|name| name.get(["type", "name"])[0].is("custom"));
+    if !is_custom || !resolvable.is("True") {
+        return Cell::As(resolvable);
+    }
+    match columns::condition(conditions, HOST_POINTS_HERE, "status") {
+        points if points.is_null() => Cell::text("Unknown"),
+        points => Cell::As(points),
+    }
+}
+
+/// Whether it must not have its host, or must not any more.
+fn is_refused(conditions: Json<'_>) -> bool {
+    columns::condition(conditions, ADMITTED, "status").is("False")
+}
+
+pub(super) struct Routes(pub(super) Arc<PlatformConfig>);
+
+impl Hooks for Routes {
+    fn prepare_create(&self, _context: &Context<'_>, object: &mut Value) {
+        object["status"] = json!({"phase": "new"});
+    }
+
+    fn prepare_update(&self, _context: &Context<'_>, old: &Value, new: &mut Value) {
+        // Asked to move to where it is: were that kept, it would move back there some day.
+        // But where its Router was made again with another zone, that is what gives it a name.
+        if move_to(new).is_some_and(|router| new["status"]["router"] == router) && !is_router_gone(old) {
+            forget_move(new);
+        }
+    }
+
+    fn validate_create(&self, context: &Context<'_>, object: &Value) -> Vec<Cause> {
+        let spec = &object["spec"];
+        let mut causes: Vec<Cause> = wished_host_fault(&self.0, context, object).into_iter().collect();
+        causes.extend(subdomain_fault(&self.0, &spec["subdomain"]));
+        causes.extend(faults(spec));
+        causes
+    }
+
+    fn validate_update(&self, context: &Context<'_>, old: &Value, new: &Value) -> Vec<Cause> {
+        let (before, after) = (&old["spec"], &new["spec"]);
+        let mut causes = Vec::new();
+        if is_scheduled(old) {
+            if text(&before["host"]) != text(&after["host"]) {
+                causes.extend(host_change_fault(old, after));
+            }
+        } else if wishes_another_name(old, new) {
+            causes.extend(wished_host_fault(&self.0, context, new));
+        }
+        if text(&before["subdomain"]) != text(&after["subdomain"]) {
+            causes.extend(match is_scheduled(old) {
+                true => Some(field::invalid("spec.subdomain", &after["subdomain"], IMMUTABLE)),
+                false => subdomain_fault(&self.0, &after["subdomain"]),
+            });
+        }
+        causes.extend(faults(after));
+        causes
+    }
+
+    fn status_writer(&self) -> Option<&'static str> {
+        Some("a RouteBinding")
+    }
+
+    fn trace_attributes(&self) -> Option<[&'static str; 2]> {
+        Some(["signpost.route", "signpost.revision"])
+    }
+
+    fn validate_status_update(&self, _context: &Context<'_>, old: &Value, new: &Value) -> Vec<Cause> {
+        let changed = BOUND_FIELDS.iter().filter(|name| old["status"][**name] != new["status"][**name]);
+        changed.map(|name| field::forbidden(&format!("status.{name}"), "only a RouteBinding sets it")).collect()
+    }
+
+    fn before_commit<'a>(
+        &'a self,
+        context: &'a Context<'a>,
+        operation: Operation<'a>,
+        reader: &'a dyn Reader,
+    ) -> BoxFuture<'a, Result<Vec<RelatedWrite>, ApiError>> {
+        Box::pin(async move {
+            match operation {
+                Operation::Create(object) => guard_move(context, None, object, reader).await?,
+                Operation::Update { old, new } => guard_move(context, Some(old), new, reader).await?,
+                Operation::Delete { .. } | Operation::Release { .. } => {}
+            }
+            match operation {
+                Operation::Create(object) => {
+                    guard_subdomain(&self.0, context, None, object, reader).await?;
+                    guard_host(&self.0, context, object, reader).await?;
+                }
+                Operation::Update { old, new } if !is_scheduled(old) => {
+                    guard_subdomain(&self.0, context, Some(old), new, reader).await?;
+                    if wishes_another_name(old, new) {
+                        guard_host(&self.0, context, new, reader).await?;
+                    }
+                }
+                Operation::Update { old, new } if text(&old["spec"]["host"]) != text(&new["spec"]["host"]) => {
+                    // Its own system name is in a zone of ours, of course; the validation has let nothing else pass.
+                    if own_system_name(old) != text(&new["spec"]["host"]) {
+                        host_in_zone(&new["spec"]["host"], new, reader).await?;
+                    }
+                }
+                Operation::Update { .. } => {}
+                Operation::Delete { old, .. } | Operation::Release { old } => {
+                    return binding_of(context, old, reader).await;
+                }
+            }
+            Ok(Vec::new())
+        })
+    }
+}
+
+/// The Router that a Route is to move to.
+pub(super) fn move_to(route: &Value) -> Option<&str> {
+    text(&route["metadata"]["annotations"][MOVE_ANNOTATION])
+}
+
+/// Whether it says that its Router is gone, or is another one by now.
+fn is_router_gone(route: &Value) -> bool {
+    let conditions = route["status"]["conditions"].as_array();
+    let scheduled = conditions.into_iter().flatten().find(|condition| condition["type"] == SCHEDULED);
+    scheduled.is_some_and(|condition| condition["status"] == "False" && condition["reason"] == ROUTER_GONE)
+}
+
+/// Takes the wish to move off a Route.
+pub(super) fn forget_move(route: &mut Value) {
+    let Some(metadata) = route["metadata"].as_object_mut() else { return };
+    let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) else { return };
+    annotations.remove(MOVE_ANNOTATION);
+    if annotations.is_empty() {
+        metadata.remove("annotations");
+    }
+}
+
+/// A wish to move is checked when it is made: by someone who may `move` routes, to a Router that exists. Whether the Router
+/// can take the Route is the scheduler's to say. To take the wish back, it is enough to be allowed to change the Route.
+async fn guard_move(
+    context: &Context<'_>,
+    old: Option<&Value>,
+    new: &Value,
+    reader: &dyn Reader,
+) -> Result<(), ApiError> {
+    let Some(router) = move_to(new).filter(|router| old.and_then(move_to) != Some(*router)) else { return Ok(()) };
+    let name = new["metadata"]["name"].as_str();
+    access::authorize(context.identity, &Access::resource("move", GROUP, "routes", context.namespace, name))?;
+    if reader.get("Router", None, router).await?.is_some() {
+        return Ok(());
+    }
+    let path = format!("metadata.annotations[{MOVE_ANNOTATION}]");
+    let causes = vec![field::not_found(&path, &Value::from(router))];
+    Err(ApiError::invalid(&ROUTE, name.unwrap_or_default(), causes))
+}
+
+const IMMUTABLE: &str = "field is immutable once the Route is scheduled: delete the Route and create it with the new value \
+                         (a name of the platform then comes back to it, since namespace and name are the same)";
+
+/// The value of a field where empty and absent mean the same.
+fn text(value: &Value) -> Option<&str> {
+    value.as_str().filter(|text| !text.is_empty())
+}
+
+fn is_scheduled(route: &Value) -> bool {
+    route["status"]["phase"] == "scheduled"
+}
+
+/// The platform's name of a scheduled Route.
+fn own_system_name(route: &Value) -> Option<&str> {
+    let names = route["status"]["names"].as_array()?;
+    names.iter().find(|name| name["type"] == "system").and_then(|name| name["name"].as_str())
+}
+
+/// What is wrong with a custom host by itself and against the platform's domain.
+fn host_fault(domain: &str, value: &Value) -> Option<Cause> {
+    let host = text(value)?;
+    if let Err(error) = names::check_host(host) {
+        // The schema says that.
+        if error == HostError::TooLong {
+            return None;
+        }
+        return Some(field::invalid("spec.host", value, &error.to_string()));
+    }
+    takes_names_of(host, domain).then(|| {
+        let what = format!(
+            "names below {domain} are given by the platform; leave host empty to get one, and set subdomain to choose its \
+             first label"
+        );
+        field::forbidden("spec.host", &what)
+    })
+}
+
+/// Whether a Route that is not scheduled asks for another name than before: its own name depends on its subdomain.
+fn wishes_another_name(old: &Value, new: &Value) -> bool {
+    ["host", "subdomain"].iter().any(|name| text(&old["spec"][*name]) != text(&new["spec"][*name]))
+}
+
+/// What is wrong with the host of a Route that is not scheduled. Whether a Router has the zone of its own name is looked up before
+/// the commit.
+fn wished_host_fault(platform: &PlatformConfig, context: &Context<'_>, route: &Value) -> Option<Cause> {
+    match wanted_zone(context, route) {
+        Some(_) => None,
+        None => host_fault(&platform.domain, &route["spec"]["host"]),
+    }
+}
+
+/// A Route that is scheduled may only say its own system name as its host, or stop saying it.
+fn host_change_fault(old: &Value, after: &Value) -> Option<Cause> {
+    let own = own_system_name(old);
+    let is_own = |host: Option<&str>| match (own, host) {
+        (_, None) => true,
+        (Some(own), Some(host)) => own.eq_ignore_ascii_case(host),
+        (None, Some(_)) => false,
+    };
+    let allowed = is_own(text(&old["spec"]["host"])) && is_own(text(&after["host"]));
+    (!allowed).then(|| field::invalid("spec.host", &after["host"], IMMUTABLE))
+}
+
+/// The zone of the Router whose system name for this very Route its host is, if it looks like one: the label that the Route
+/// would get, in front of a domain.
+fn wanted_zone<'a>(context: &Context<'_>, route: &'a Value) -> Option<&'a str> {
+    let (label, zone) = text(&route["spec"]["host"]).filter(|host| names::check_host(host).is_ok())?.split_once('.')?;
+    let name = route["metadata"]["name"].as_str().unwrap_or_default();
+    let wanted = names::wanted_label(context.namespace.unwrap_or_default(), name, text(&route["spec"]["subdomain"]));
+    (names::is_label_to_have(&wanted) && wanted.eq_ignore_ascii_case(label)).then_some(zone)
+}
+
+/// Refuses a Route that is not scheduled the names of the platform, but for its own on a Router that is there: so what was read of a Route can be
+/// made again.
+async fn guard_host(
+    platform: &PlatformConfig,
+    context: &Context<'_>,
+    route: &Value,
+    reader: &dyn Reader,
+) -> Result<(), ApiError> {
+    let host = &route["spec"]["host"];
+    if let Some(zone) = wanted_zone(context, route) {
+        let is_zone = |router: &Value| match text(&router["spec"]["dns"]) {
+            Some(dns) => dns.eq_ignore_ascii_case(zone),
+            None => {
+                let name = router["metadata"]["name"].as_str().unwrap_or_default();
+                format!("{name}.{}", platform.domain).eq_ignore_ascii_case(zone)
+            }
+        };
+        if reader.list("Router", None).await?.iter().any(is_zone) {
+            return Ok(());
+        }
+        if let Some(cause) = host_fault(&platform.domain, host) {
+            let name = route["metadata"]["name"].as_str().unwrap_or_default();
+            return Err(ApiError::invalid(&ROUTE, name, vec![cause]));
+        }
+    }
+    host_in_zone(host, route, reader).await
+}
+
+fn subdomain_fault(platform: &PlatformConfig, value: &Value) -> Option<Cause> {
+    let subdomain = text(value)?;
+    if !names::is_host_label(subdomain) {
+        let what = "must be one label of a host name: at most 63 letters, digits and inner dashes, no dots";
+        return Some(field::invalid("spec.subdomain", value, what));
+    }
+    if !names::is_valid_if_a_label(subdomain) {
+        return Some(field::invalid("spec.subdomain", value, &names::HostError::BadALabel.to_string()));
+    }
+    platform.label_rules.is_reserved(subdomain).then(|| {
+        let what = format!("the label {subdomain:?} is reserved; choose another one");
+        field::forbidden("spec.subdomain", &what)
+    })
+}
+
+/// The verb on Routes that a user needs to set `subdomain` where tenants may not. No role but that of administrators has it.
+const SUBDOMAIN_VERB: &str = "set-subdomain";
+
+/// Refuses a new `subdomain` of a tenant where the platform lets only administrators set it, and one that begins with the name of another existing namespace and a dash: it is a label that a Route of
+/// that namespace may need later. Each lookup is one in the cache, and a label has at most 63 octets.
+async fn guard_subdomain(
+    platform: &PlatformConfig,
+    context: &Context<'_>,
+    old: Option<&Value>,
+    new: &Value,
+    reader: &dyn Reader,
+) -> Result<(), ApiError> {
+    let Some(subdomain) = text(&new["spec"]["subdomain"]) else { return Ok(()) };
+    if old.and_then(|old| text(&old["spec"]["subdomain"])) == Some(subdomain) {
+        return Ok(());
+    }
+    let own = context.namespace.unwrap_or_default();
+    let name = new["metadata"]["name"].as_str().unwrap_or_default();
+    if !platform.label_rules.tenant_subdomains {
+        let wanted = Access::resource(SUBDOMAIN_VERB, GROUP, "routes", context.namespace, Some(name));
+        if access::authorize(context.identity, &wanted).is_err() {
+            let why = "spec.subdomain: only administrators of this platform may set it; leave it out to get the label \
+                       <namespace>-<name>";
+            return Err(ApiError::forbidden(&ROUTE, name, why));
+        }
+    }
+    let mut namespaces = BTreeSet::new();
+    for prefix in names::namespaces_of(&subdomain.to_ascii_lowercase()) {
+        if reader.get("Namespace", None, prefix).await?.is_some() {
+            namespaces.insert(prefix.to_owned());
+        }
+    }
+    if !names::is_of_another_namespace(subdomain, own, |name| namespaces.contains(name)) {
+        return Ok(());
+    }
+    let what = format!(
+        "the label {subdomain:?} is reserved for another namespace, whose name it begins with; choose another label"
+    );
+    let causes = vec![field::forbidden("spec.subdomain", &what)];
+    Err(ApiError::invalid(&ROUTE, name, causes))
+}
+
+fn faults(spec: &Value) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    if let Some(path) = text(&spec["path"]) {
+        let what = if !path.starts_with('/') {
+            Some("must start with /")
+        } else if path.chars().any(|character| character.is_whitespace() || character.is_control()) {
+            Some("must not hold white space or control characters; write them percent-encoded, such as %20")
+        } else if path.contains(['?', '#']) {
+            Some("must not hold a query or a fragment")
+        } else {
+            None
+        };
+        causes.extend(what.map(|what| field::invalid("spec.path", &spec["path"], what)));
+    }
+    if let Some("") = spec["to"]["kind"].as_str() {
+        causes.push(field::required("spec.to.kind", "such as Service"));
+    }
+    let port = &spec["port"]["targetPort"];
+    let port_fault = match port {
+        Value::Number(number) if !number.as_u64().is_some_and(|port| (1..=65535).contains(&port)) => {
+            Some("must be between 1 and 65535, inclusive")
+        }
+        Value::String(name) if !is_port_name(name) => Some(
+            "must be a port's name: at most 15 lower-case letters, digits and inner dashes, with at least one letter",
+        ),
+        _ => None,
+    };
+    causes.extend(port_fault.map(|what| field::invalid("spec.port.targetPort", port, what)));
+    causes
+}
+
+/// RFC 6335 §5.1, in lower case as Kubernetes has it.
+fn is_port_name(name: &str) -> bool {
+    let good = |octet: u8| octet.is_ascii_lowercase() || octet.is_ascii_digit() || octet == b'-';
+    (1..=15).contains(&name.len())
+        && name.bytes().all(good)
+        && name.bytes().any(|octet| octet.is_ascii_lowercase())
+        && !name.starts_with('-')
+        && !name.ends_with('-')
+        && !name.contains("--")
+}
+
+/// Refuses a host inside one of our zones outside the platform's domain: a Router's `dns` may be anywhere. The Zone of each
+/// ancestor is looked up, so the cost does not grow with the number of shards.
+async fn host_in_zone(host: &Value, route: &Value, reader: &dyn Reader) -> Result<(), ApiError> {
+    let Some(host) = text(host) else { return Ok(()) };
+    let plain = host.strip_prefix("*.").unwrap_or(host).to_ascii_lowercase();
+    let mut ancestor = plain.as_str();
+    loop {
+        if reader.get("Zone", None, ancestor).await?.is_some() {
+            let what = format!("names below {ancestor} are given by the platform; leave host empty to get one");
+            let name = route["metadata"]["name"].as_str().unwrap_or_default();
+            let causes = vec![field::forbidden("spec.host", &what)];
+            return Err(ApiError::invalid(&ROUTE, name, causes));
+        }
+        match ancestor.split_once('.') {
+            Some((_, parent)) => ancestor = parent,
+            None => return Ok(()),
+        }
+    }
+}
+
+/// A Route takes its RouteBinding with it, unless a finalizer holds that.
+async fn binding_of(context: &Context<'_>, route: &Value, reader: &dyn Reader) -> Result<Vec<RelatedWrite>, ApiError> {
+    let name = route["metadata"]["name"].as_str().unwrap_or_default();
+    let binding = reader.get("RouteBinding", context.namespace, name).await?;
+    let is_held = |binding: &Value| binding["metadata"]["finalizers"].as_array().is_some_and(|all| !all.is_empty());
+    let write = binding.map(|binding| RelatedWrite {
+        kind: "RouteBinding",
+        namespace: context.namespace.map(str::to_owned),
+        name: name.to_owned(),
+        expect: binding["metadata"]["resourceVersion"].as_str().map(str::to_owned),
+        // Whoever put a finalizer there is not done with it. The keeper of placement marks it for deletion, as
+        // Kubernetes does with what an object that has gone leaves behind.
+        effect: if is_held(&binding) { SideEffect::Keep } else { SideEffect::Delete },
+    });
+    Ok(write.into_iter().collect())
+}
+
+/// Sets a condition in a `status`; `lastTransitionTime` moves only when the condition's status changes.
+pub(super) fn set_condition(
+    status: &mut Value,
+    kind: &str,
+    holds: bool,
+    (reason, message): (&str, &str),
+    generation: &Value,
+    now: Timestamp,
+) {
+    let value = if holds { "True" } else { "False" };
+    let mut condition = json!({
+        "type": kind, "status": value, "reason": reason, "message": message,
+        "lastTransitionTime": now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+    });
+    if generation.is_number() {
+        condition["observedGeneration"] = generation.clone();
+    }
+    if !status["conditions"].is_array() {
+        status["conditions"] = json!([]);
+    }
+    let Some(conditions) = status["conditions"].as_array_mut() else { return };
+    match conditions.iter_mut().find(|condition| condition["type"] == kind) {
+        Some(found) => {
+            if found["status"] == value {
+                condition["lastTransitionTime"] = found["lastTransitionTime"].clone();
+            }
+            *found = condition;
+        }
+        None => conditions.push(condition),
+    }
+}
+
+#[cfg(test)]
+mod tests;

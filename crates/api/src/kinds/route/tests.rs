@@ -1,0 +1,273 @@
+//! Routes: what is rejected of them, and who may say what.
+
+use super::*;
+use crate::access::GROUP_ADMINS;
+use crate::identity::Identity;
+use crate::kinds::fixture::{Objects, check_create, check_update, context};
+use crate::names::LabelRules;
+use signpost_apiserver::registry::columns::Columns;
+
+fn hooks() -> Routes {
+    Routes(Arc::new(PlatformConfig::new("v3.example")))
+}
+
+fn route(spec: Value) -> Value {
+    json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Route", "metadata": {"name": "r", "namespace": "n"}, "spec": spec})
+}
+
+fn scheduled(spec: Value) -> Value {
+    let mut route = route(spec);
+    route["status"] = json!({"phase": "scheduled", "router": "s1", "dns": "n-r.s1.v3.example", "names": [
+        {"name": "n-r.s1.v3.example", "type": "system"}, {"name": "n-r.routes.v3.example", "type": "alias"}]});
+    route
+}
+
+#[test]
+fn each_fault_has_its_path() {
+    for (spec, expected) in [
+        (json!({}), vec![]),
+        (json!({"host": "", "path": ""}), vec![]),
+        (json!({"host": "*.shop.test", "path": "/a", "port": {"targetPort": "https"}, "to": {"name": "x"}}), vec![]),
+        (
+            json!({"host": "www.shop.test."}),
+            vec!["spec.host: Invalid value: \"www.shop.test.\": must not end with a dot"],
+        ),
+        (
+            json!({"host": "a.V3.example"}),
+            vec![
+                "spec.host: Forbidden: names below v3.example are given by the platform; leave host empty to get one, and set subdomain to choose its first label",
+            ],
+        ),
+        (
+            json!({"host": "*.v3.example"}),
+            vec![
+                "spec.host: Forbidden: names below v3.example are given by the platform; leave host empty to get one, and set subdomain to choose its first label",
+            ],
+        ),
+        (
+            json!({"subdomain": "a.b"}),
+            vec![
+                "spec.subdomain: Invalid value: \"a.b\": must be one label of a host name: at most 63 letters, digits and inner dashes, no dots",
+            ],
+        ),
+        (
+            json!({"subdomain": "Routes"}),
+            vec!["spec.subdomain: Forbidden: the label \"Routes\" is reserved; choose another one"],
+        ),
+        (json!({"path": "shop"}), vec!["spec.path: Invalid value: \"shop\": must start with /"]),
+        (
+            json!({"path": "/a b"}),
+            vec![
+                "spec.path: Invalid value: \"/a b\": must not hold white space or control characters; write them percent-encoded, such as %20",
+            ],
+        ),
+        (
+            json!({"port": {"targetPort": 0}, "to": {"kind": ""}, "tls": {"termination": "none"}}),
+            vec![
+                "spec.tls.termination: Unsupported value: \"none\": supported values: \"edge\", \"passthrough\", \"reencrypt\"",
+                "spec.to.name: Required value",
+                "spec.to.kind: Required value: such as Service",
+                "spec.port.targetPort: Invalid value: 0: must be between 1 and 65535, inclusive",
+            ],
+        ),
+        (
+            json!({"port": {"targetPort": "80"}}),
+            vec![
+                "spec.port.targetPort: Invalid value: \"80\": must be a port's name: at most 15 lower-case letters, digits and inner dashes, with at least one letter",
+            ],
+        ),
+        (
+            json!({"host": 7}),
+            vec!["spec.host: Invalid value: \"integer\": spec.host in body must be of type string: \"integer\""],
+        ),
+    ] {
+        assert_eq!(check_create("Route", route(spec.clone())), expected, "{spec}");
+    }
+}
+
+#[test]
+fn host_and_subdomain_stay_once_scheduled() {
+    let own = "n-r.s1.v3.example";
+    for (old, spec, good) in [
+        (route(json!({})), json!({"host": "a.shop.test", "subdomain": "b"}), true),
+        (route(json!({})), json!({"host": own}), true),
+        (route(json!({"host": own})), json!({"host": own, "path": "/x"}), true),
+        (route(json!({"host": own})), json!({"host": own, "subdomain": "b"}), false),
+        (route(json!({})), json!({"host": "n-x.s1.v3.example"}), false),
+        (scheduled(json!({})), json!({"path": "/x", "host": ""}), true),
+        (scheduled(json!({})), json!({"host": "a.shop.test"}), false),
+        (scheduled(json!({})), json!({"host": own}), true),
+        (scheduled(json!({"host": own})), json!({}), true),
+        (scheduled(json!({"host": "a.shop.test"})), json!({}), false),
+        (scheduled(json!({"host": "a.shop.test"})), json!({"host": "b.shop.test"}), false),
+        (scheduled(json!({"host": "a.shop.test"})), json!({"host": own}), false),
+        (scheduled(json!({})), json!({"subdomain": "b"}), false),
+    ] {
+        let mut new = route(spec.clone());
+        new["status"] = old["status"].clone();
+        if new["status"].is_null() {
+            new.as_object_mut().unwrap().remove("status");
+        }
+        let found = check_update("Route", &old, new);
+        assert_eq!(found.is_empty(), good, "{spec} {found:?}");
+    }
+}
+
+#[test]
+fn one_that_must_not_have_its_host_does_not_look_healthy() {
+    let cell = |object: &Value, name: &str| Columns::new(COLUMNS).cell_of(name, object, 0);
+    let mut route = scheduled(json!({"host": "www.shop.test"}));
+    for (admitted, live, reason) in
+        [(("True", "Admitted"), "True", "Bound"), (("False", "OwnershipUnproven"), "False", "OwnershipUnproven")]
+    {
+        route["status"]["conditions"] = json!([
+            {"type": "Scheduled", "status": "True", "reason": "Bound"},
+            {"type": "Admitted", "status": admitted.0, "reason": admitted.1},
+            {"type": "Resolvable", "status": "True", "reason": "Resolvable"},
+        ]);
+        assert_eq!((cell(&route, "Live"), cell(&route, "Reason")), (json!(live), json!(reason)));
+    }
+    route["status"]["names"] =
+        json!([{"name": "n-r.s1.v3.example", "type": "system"}, {"name": "www.shop.test", "type": "custom"}]);
+    for (points, live) in
+        [(None, "Unknown"), (Some("Unknown"), "Unknown"), (Some("False"), "False"), (Some("True"), "True")]
+    {
+        let mut conditions = vec![json!({"type": "Resolvable", "status": "True", "reason": "Resolvable"})];
+        conditions.extend(points.map(|points| json!({"type": "HostPointsHere", "status": points, "reason": "X"})));
+        route["status"]["conditions"] = json!(conditions);
+        assert_eq!(cell(&route, "Live"), json!(live));
+    }
+}
+
+#[test]
+fn only_a_binding_sets_the_status() {
+    let stored = scheduled(json!({}));
+    let mut new = stored.clone();
+    new["status"]["conditions"] = json!([{"type": "Resolvable"}]);
+    assert!(hooks().validate_status_update(&context(), &stored, &new).is_empty());
+    new["status"]["dns"] = json!("evil.test");
+    new["status"].as_object_mut().unwrap().remove("names");
+    let found: Vec<String> =
+        hooks().validate_status_update(&context(), &stored, &new).into_iter().map(|cause| cause.field).collect();
+    assert_eq!(found, ["status.dns", "status.names"]);
+}
+
+#[tokio::test]
+async fn a_host_inside_a_zone_of_ours_is_refused() {
+    let objects = Objects::new(vec![json!({"kind": "Zone", "metadata": {"name": "shards.elsewhere.test"}})]);
+    for (host, good) in [
+        ("www.shop.test", true),
+        ("elsewhere.test", true),
+        ("x.Shards.elsewhere.test", false),
+        ("*.shards.elsewhere.test", false),
+    ] {
+        let object = route(json!({"host": host}));
+        let context = context();
+        let found = hooks().before_commit(&context, Operation::Create(&object), &objects).await;
+        assert_eq!(found.is_ok(), good, "{host}");
+    }
+}
+
+#[tokio::test]
+async fn its_own_name_is_that_on_a_router_that_is_there() {
+    let objects = Objects::new(vec![json!({"kind": "Router", "metadata": {"name": "s1"}})]);
+    let context = context();
+    for (spec, good) in [
+        (json!({"host": "n-r.s1.v3.example"}), true),
+        (json!({"host": "n-r.s2.v3.example"}), false),
+        (json!({"host": "b.s1.v3.example", "subdomain": "b"}), true),
+    ] {
+        let (old, new) = (route(json!({})), route(spec.clone()));
+        for operation in [Operation::Create(&new), Operation::Update { old: &old, new: &new }] {
+            let found = hooks().before_commit(&context, operation, &objects).await;
+            assert_eq!(found.is_ok(), good, "{spec}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_subdomain_is_chosen_by_who_may_and_is_no_label_of_another_namespace() {
+    let member = |group: &str| Identity { user: "u".to_owned(), groups: vec![group.to_owned()] };
+    let (admin, tenant) = (member(GROUP_ADMINS), member("signpost:tenant:n"));
+    let namespace = |name: &str| json!({"kind": "Namespace", "metadata": {"name": name}});
+    let objects = Objects::new(vec![namespace("n"), namespace("shop"), namespace("n-eu")]);
+    let (open, closed) = (LabelRules::default(), LabelRules { tenant_subdomains: false, ..LabelRules::default() });
+    for (identity, label_rules, old, new, expected) in [
+        (&tenant, &open, None, "pay", Ok(())),
+        (&tenant, &open, None, "shop-pr-124", Err(422)),
+        (&tenant, &open, Some("pay"), "Shop-x", Err(422)),
+        (&admin, &open, None, "shop", Err(422)),
+        (&tenant, &open, None, "n-x", Ok(())),
+        (&tenant, &open, None, "n-eu-x", Err(422)),
+        // It was granted before the namespace was there.
+        (&tenant, &open, Some("shop-x"), "shop-x", Ok(())),
+        (&tenant, &closed, None, "pay", Err(403)),
+        (&tenant, &closed, Some("pay"), "other", Err(403)),
+        (&tenant, &closed, Some("pay"), "pay", Ok(())),
+        (&tenant, &closed, Some("pay"), "", Ok(())),
+        (&admin, &closed, None, "pay", Ok(())),
+    ] {
+        let context = Context { identity, ..context() };
+        let platform = PlatformConfig { label_rules: label_rules.clone(), ..PlatformConfig::new("v3.example") };
+        let (before, after) = (old.map(|old| route(json!({"subdomain": old}))), route(json!({"subdomain": new})));
+        let operation = match &before {
+            Some(before) => Operation::Update { old: before, new: &after },
+            None => Operation::Create(&after),
+        };
+        let found = Routes(Arc::new(platform)).before_commit(&context, operation, &objects).await;
+        assert_eq!(found.map(drop).map_err(|error| error.code), expected, "{old:?} {new}");
+    }
+}
+
+#[tokio::test]
+async fn a_move_is_asked_for_by_who_may_and_to_what_there_is() {
+    let asked = |to: &str| {
+        let mut route = scheduled(json!({}));
+        route["metadata"]["annotations"] = json!({MOVE_ANNOTATION: to, "other": "x"});
+        route
+    };
+    let member = |group: &str| Identity { user: "u".to_owned(), groups: vec![group.to_owned()] };
+    let (admin, tenant) = (member(GROUP_ADMINS), member("signpost:tenant:n"));
+    let objects = Objects::new(vec![json!({"kind": "Router", "metadata": {"name": "s2"}})]);
+    for (identity, old, new, expected) in [
+        (&admin, scheduled(json!({})), asked("s2"), Ok(())),
+        (&admin, scheduled(json!({})), asked("s3"), Err(422)),
+        (&tenant, scheduled(json!({})), asked("s2"), Err(403)),
+        (&tenant, asked("s2"), asked("s2"), Ok(())),
+        (&tenant, asked("s2"), scheduled(json!({})), Ok(())),
+    ] {
+        let context = Context { identity, ..context() };
+        let update = Operation::Update { old: &old, new: &new };
+        let found = hooks().before_commit(&context, update, &objects).await;
+        assert_eq!(found.map(drop).map_err(|error| error.code), expected, "{} {new}", identity.groups[0]);
+        let created = hooks().before_commit(&context, Operation::Create(&new), &objects).await;
+        let may = move_to(&new).is_none() || expected.is_ok() && *identity == admin;
+        assert_eq!(created.is_ok(), may, "{} {new}", identity.groups[0]);
+    }
+    for (to, left) in [("s1", None), ("s2", Some("s2"))] {
+        let mut new = asked(to);
+        hooks().prepare_update(&context(), &scheduled(json!({})), &mut new);
+        assert_eq!(move_to(&new), left);
+        assert_eq!(new["metadata"]["annotations"]["other"], "x");
+    }
+}
+
+#[tokio::test]
+async fn a_route_takes_its_binding_with_it() {
+    let (old, options) = (route(json!({})), json!({}));
+    let context = context();
+    let delete = || Operation::Delete { old: &old, options: &options };
+    for (finalizers, effect) in [
+        (Value::Null, SideEffect::Delete),
+        (json!([]), SideEffect::Delete),
+        (json!(["example.com/hold"]), SideEffect::Keep),
+    ] {
+        let metadata = json!({"name": "r", "namespace": "n", "resourceVersion": "7", "finalizers": finalizers});
+        let objects = Objects::new(vec![json!({"kind": "RouteBinding", "metadata": metadata})]);
+        let writes = hooks().before_commit(&context, delete(), &objects).await.unwrap();
+        assert_eq!(writes.len(), 1);
+        let write = (writes[0].kind, writes[0].expect.as_deref(), &writes[0].effect);
+        assert_eq!(write, ("RouteBinding", Some("7"), &effect), "{finalizers}");
+    }
+    assert!(hooks().before_commit(&context, delete(), &Objects::new(vec![])).await.unwrap().is_empty());
+}

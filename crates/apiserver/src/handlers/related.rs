@@ -1,0 +1,134 @@
+//! The other objects of a write: how hooks read them, and how their related writes join the transaction.
+
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use serde_json::{Value, json};
+
+use super::write::SHOWN_WAIT;
+use crate::error::ApiError;
+use crate::object::Object;
+use crate::registry::conflict_key::{self, ConflictKey};
+use crate::registry::kinds::Kinds;
+use crate::registry::{HookReads, Kind, Reader, RelatedWrite, SideEffect};
+use crate::request::object_key;
+use crate::store::{Expect, Key, Revision, Txn, Write};
+use crate::{Shared, engine, object};
+
+/// Reads of hooks: from the cache, which has shown every write that was answered. What a hook then writes is committed
+/// only if what it read is still so.
+pub(crate) struct CacheReader<'a> {
+    pub(crate) server: &'a Arc<Shared>,
+}
+
+impl Reader for CacheReader<'_> {
+    fn get<'a>(
+        &'a self,
+        kind: &'a str,
+        namespace: Option<&'a str>,
+        name: &'a str,
+    ) -> BoxFuture<'a, Result<Option<Arc<Value>>, ApiError>> {
+        Box::pin(async move {
+            let shelf = self.server.cache.shelf(known(&self.server.kinds, kind)?);
+            let tree = |object: Arc<Object>| match shelf.kind.hook_reads {
+                HookReads::OftenTheSame => shelf.trees.of(&object),
+                HookReads::Whole => Arc::new(object.tree()),
+                HookReads::Content => Arc::new(object.tree_without_managed_fields()),
+            };
+            Ok(shelf.get(&object_key(namespace, name)).map(tree))
+        })
+    }
+
+    fn list<'a>(&'a self, kind: &'a str, namespace: Option<&'a str>) -> BoxFuture<'a, Result<Vec<Value>, ApiError>> {
+        Box::pin(async move {
+            let prefix = namespace.map_or_else(String::new, |namespace| format!("{namespace}/"));
+            let snapshot = self.server.cache.snapshot(known(&self.server.kinds, kind)?, &prefix);
+            Ok(snapshot.objects.iter().map(|object| object.tree_without_managed_fields()).collect())
+        })
+    }
+
+    fn matching<'a>(
+        &'a self,
+        kind: &'a str,
+        field: &'a str,
+        test: &'a (dyn Fn(&str) -> bool + Sync),
+    ) -> BoxFuture<'a, Result<Vec<Value>, ApiError>> {
+        Box::pin(async move {
+            let kind = known(&self.server.kinds, kind)?;
+            let place = place_of(kind, field)?;
+            let wanted = |object: &Object| object.field(place).is_some_and(test);
+            let (found, _) = self.server.cache.page(kind, "", usize::MAX, Some(&wanted));
+            Ok(found.objects.iter().map(|object| object.tree_without_managed_fields()).collect())
+        })
+    }
+
+    fn count<'a>(&'a self, kind: &'a str, field: &'a str, value: &'a str) -> BoxFuture<'a, Result<usize, ApiError>> {
+        Box::pin(async move {
+            let kind = known(&self.server.kinds, kind)?;
+            let place = place_of(kind, field)?;
+            let same = |object: &Object| object.field(place) == Some(value);
+            let (found, _) = self.server.cache.page(kind, "", usize::MAX, Some(&same));
+            Ok(found.objects.len())
+        })
+    }
+
+    fn touched<'a>(&'a self, key: &'a ConflictKey) -> BoxFuture<'a, Result<Option<String>, ApiError>> {
+        Box::pin(async move {
+            let (at, found) = self.server.store.get(&key.key()).await?;
+            if !self.server.cache.reaches(at.0, SHOWN_WAIT).await {
+                return Err(ApiError::unavailable("the server is behind its store, please try again"));
+            }
+            Ok(found.map(|found| found.modified.0.to_string()))
+        })
+    }
+}
+
+/// Where a field stands among those that a kind can be selected by.
+fn place_of(kind: &Kind, field: &str) -> Result<usize, ApiError> {
+    let place = kind.selectable_fields.iter().position(|selectable| *selectable == field);
+    place.ok_or_else(|| ApiError::internal(format!("a hook asks for the unknown field {field}")))
+}
+
+fn known(kinds: &Kinds, kind: &str) -> Result<&'static Kind, ApiError> {
+    kinds.find_kind(kind).ok_or_else(|| ApiError::internal(format!("a hook names the unknown kind {kind}")))
+}
+
+/// Adds a related write to a transaction.
+pub(super) fn add(kinds: &Kinds, txn: &mut Txn, write: RelatedWrite) -> Result<(), ApiError> {
+    let (key, ttl) = if write.kind == conflict_key::KIND {
+        (Key(write.name.into()), None)
+    } else {
+        let kind = known(kinds, write.kind)?;
+        // One that is made anew need not have been read.
+        let changes = matches!(write.effect, SideEffect::Put(_)) && write.expect.is_some();
+        if changes && kind.hook_reads != HookReads::Whole {
+            return Err(ApiError::internal(format!("a hook changes a {}, which it has not read whole", write.kind)));
+        }
+        (engine::key(kind.key_prefix, &object_key(write.namespace.as_deref(), &write.name)), kind.time_to_live)
+    };
+    let expect = match &write.expect {
+        None => Expect::Absent,
+        Some(version) => {
+            let revision = version.parse().map_err(|_| {
+                ApiError::internal(format!("a hook expects {key:?} at {version:?}, which is no resource version"))
+            })?;
+            Expect::At(Revision(revision))
+        }
+    };
+    if write.effect != SideEffect::Touch {
+        txn.expect.push((key.clone(), expect));
+    }
+    match write.effect {
+        SideEffect::Put(object) => {
+            let value = engine::value(object::encode(&object));
+            txn.writes.push(Write::Put { key, value, ttl });
+        }
+        SideEffect::Touch => {
+            let value = engine::value(object::encode(&json!({})));
+            txn.writes.push(Write::Put { key, value, ttl });
+        }
+        SideEffect::Delete => txn.writes.push(Write::Delete { key }),
+        SideEffect::Keep => {}
+    }
+    Ok(())
+}
