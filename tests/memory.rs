@@ -22,10 +22,10 @@ use signpost_apiserver::store::{Engine, Key, Store, TXN_OPERATIONS_MAX, Txn, Wri
 use signpost_apiserver::watch_cache::WatchCache;
 use signpost_apiserver::{ApiServer, Settings, registry};
 use signpost_control::client::reflector::{self, Mirrors, reflect};
-use signpost_control::controller::claim::ClaimView;
+use signpost_control::controller::claim::ClaimInfo;
 use signpost_control::controller::read;
-use signpost_control::controller::route::{BindingView, RouteView};
-use signpost_control::scheduler::facts::{BindingFacts, RouteFacts};
+use signpost_control::controller::route::{BindingInfo, RouteInfo};
+use signpost_control::world::{BindingInfo, RouteInfo};
 use tokio_util::sync::CancellationToken;
 
 const OBJECTS: usize = 8_192;
@@ -132,16 +132,16 @@ async fn as_the_loops_see_it(client: kube::Client) {
     let before = ALLOCATED.load(Ordering::Relaxed);
     let mirrors = Mirrors::new(client.clone());
     let scheduler = (
-        mirrors.view(|route: &Route| RouteFacts::from(route)),
-        mirrors.view(|one: &RouteBinding| BindingFacts::from(one)),
+        mirrors.view(|route: &Route| RouteInfo::new(route)),
+        mirrors.view(|one: &RouteBinding| BindingInfo::new(one)),
     );
-    let placement = (mirrors.view(RouteView::new), mirrors.view(BindingView::new));
+    let placement = (mirrors.view(RouteInfo::new), mirrors.view(BindingInfo::new));
     let zones = read::bindings(&mirrors);
     mirrors.open();
     let mut routes = (scheduler.0.read(), placement.0.read());
     let mut bindings = (scheduler.1.read(), placement.1.read(), zones.read(), zones.read());
     let (claims, mut claim_changes) =
-        reflect(client, reflector::Settings::default(), |claim: NameClaim| ClaimView::new(&claim));
+        reflect(client, reflector::Settings::default(), |claim: NameClaim| ClaimInfo::new(&claim));
     drop((routes.0.1.next().await, routes.1.1.next().await));
     drop((bindings.0.1.next().await, bindings.1.1.next().await));
     drop((bindings.2.1.next().await, bindings.3.1.next().await));

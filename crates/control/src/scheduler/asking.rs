@@ -21,7 +21,7 @@ use tokio::task::{self, JoinError};
 use tokio::time::{Instant, timeout};
 
 use super::decision::{Unfit, decide_as_answered, survivors};
-use super::facts::RouteFacts;
+use crate::world::RouteInfo;
 use super::webhook::message::{Answer, AskedRouter, AskedSnapshot, Question};
 use super::webhook::{AskError, Webhook};
 use super::{Scheduler, Subject, UnderWay};
@@ -235,7 +235,7 @@ async fn ask(
         Ok(Err(error)) => return Told::Unread(error.to_string()),
         Err(_) => return Told::Unread("the API did not answer in time".to_owned()),
     };
-    if !RouteFacts::from(&route).decides_as(&subject.route) {
+    if !RouteInfo::new(&route).decides_as(&subject.route) {
         return Told::Changed;
     }
     let question = Question::new(route, &subject.namespace, routers, snapshot);

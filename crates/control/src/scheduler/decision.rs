@@ -1,7 +1,7 @@
 //! One scheduling decision: filter → score → pick → explain, as a pure function of what is known.
 
 use super::explain;
-use super::facts::RouterFacts;
+use crate::world::router::RouterTarget;
 use super::filter::{Rejection, Wish, candidate, check_quota, judge};
 use super::snapshot::{Shard, Snapshot};
 use super::strategy::{Candidate, Pick, RouteName, Strategy, pick};
@@ -35,7 +35,7 @@ pub struct Nowhere {
 /// What was found of one Router.
 pub struct Verdict<'a> {
     /// The Router.
-    pub router: &'a RouterFacts,
+    pub router: &'a RouterTarget,
     /// What is bound to it.
     pub shard: &'a Shard,
     /// Whether it may take the route.
@@ -204,14 +204,15 @@ fn score(wish: &Wish<'_>, verdicts: &mut [Verdict<'_>], strategy: &dyn Strategy)
 mod tests {
     use super::*;
     use crate::client::reflector::ObjectKey;
-    use crate::scheduler::facts::{BindingFacts, NamespaceFacts, Quota, RouteFacts};
+    use crate::world::{BindingInfo, NamespaceInfo, RouteInfo};
+    use crate::world::namespace::Quota;
     use crate::scheduler::filter::tests::router;
     use crate::scheduler::strategy::StrategyName;
     use serde_json::json;
     use tokio::time::Instant;
 
     fn decide_for(name: &str, snapshot: &Snapshot, strategy: StrategyName) -> Result<Placement, Nowhere> {
-        let (route, namespace) = (RouteFacts::default(), NamespaceFacts::default());
+        let (route, namespace) = (RouteInfo::default(), NamespaceInfo::default());
         let key = ObjectKey::namespaced("ns", name);
         let wish = Wish { key: &key, route: &route, namespace: &namespace, platform_host: None, leaving: None };
         decide(&wish, snapshot, strategy.strategy(), None)
@@ -219,7 +220,7 @@ mod tests {
 
     fn bind(snapshot: &mut Snapshot, router: &str, routes: u32) {
         for i in 0..routes {
-            let binding = BindingFacts { router: router.into(), turn: u64::from(i), ..BindingFacts::default() };
+            let binding = BindingInfo { router: router.into(), turn: u64::from(i), ..BindingInfo::default() };
             snapshot.bound(&ObjectKey::namespaced("old", &format!("{router}-{i}")), &binding);
         }
     }
@@ -280,9 +281,9 @@ mod tests {
         snapshot.set_router(router("shard2", json!({"capacity": {"soft": 1, "hard": 9}, "weight": 0})));
         snapshot.set_router(router("shard3", json!({"state": "cordoned"})));
         bind(&mut snapshot, "shard2", 5);
-        let (route, key) = (RouteFacts::default(), ObjectKey::namespaced("ns", "a"));
+        let (route, key) = (RouteInfo::default(), ObjectKey::namespaced("ns", "a"));
         // The namespace may not have one more; this one is no more.
-        let namespace = NamespaceFacts { quota: Quota::AtMost(0), ..NamespaceFacts::default() };
+        let namespace = NamespaceInfo { quota: Quota::AtMost(0), ..NamespaceInfo::default() };
         let wish =
             Wish { key: &key, route: &route, namespace: &namespace, platform_host: None, leaving: Some("shard1") };
         let placement = decide_asked(&wish, &snapshot, "shard2").expect("it has room");
@@ -334,7 +335,7 @@ mod tests {
             snapshot.set_router(router(name, spec));
         }
         bind(&mut snapshot, "shard4", 2);
-        let (route, namespace) = (RouteFacts::default(), NamespaceFacts::default());
+        let (route, namespace) = (RouteInfo::default(), NamespaceInfo::default());
         let key = ObjectKey::namespaced("ns", "a");
         let wish = Wish { key: &key, route: &route, namespace: &namespace, platform_host: None, leaving: None };
         let (asked, considered) = survivors(&wish, &snapshot).expect("two may");
@@ -382,9 +383,9 @@ mod tests {
         let mut snapshot = Snapshot::default();
         snapshot.set_router(router("shard1", json!({})));
         bind(&mut snapshot, "shard1", 5);
-        let route = RouteFacts::default();
+        let route = RouteInfo::default();
         let nowhere = |snapshot: &Snapshot, namespace: &str, quota: Quota| {
-            let namespaced = NamespaceFacts { quota, ..NamespaceFacts::default() };
+            let namespaced = NamespaceInfo { quota, ..NamespaceInfo::default() };
             let key = ObjectKey::namespaced(namespace, "a");
             let wish = Wish { key: &key, route: &route, namespace: &namespaced, platform_host: None, leaving: None };
             let decided = decide(&wish, snapshot, StrategyName::RoundRobin.strategy(), None);
@@ -426,9 +427,9 @@ mod tests {
             };
             let facts = router(&name(i), spec);
             let dns = if i % 12 == 8 { facts.dns.clone() } else { format!("s{i}.v3.example") };
-            snapshot.set_router(RouterFacts { deleting: i % 12 == 1, is_unpublished: i == 11, dns, ..facts });
+            snapshot.set_router(RouterTarget { deleting: i % 12 == 1, is_unpublished: i == 11, dns, ..facts });
         }
-        let (route, namespace) = (RouteFacts::default(), NamespaceFacts::default());
+        let (route, namespace) = (RouteInfo::default(), NamespaceInfo::default());
         let key = ObjectKey::namespaced("ns", "a");
         let own = Some("ns-a.s995.v3.example");
         let mut told = String::new();

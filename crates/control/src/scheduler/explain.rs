@@ -277,7 +277,7 @@ fn bounded(count: usize) -> u32 {
 mod tests {
     use super::*;
     use crate::client::reflector::ObjectKey;
-    use crate::scheduler::facts::{NamespaceFacts, RouteFacts};
+    use crate::world::{NamespaceInfo, RouteInfo};
     use crate::scheduler::filter::tests::router;
     use serde_json::json;
 
@@ -290,7 +290,7 @@ mod tests {
         let mut snapshot = Snapshot::default();
         let names: Vec<String> = (0..count).map(name).collect();
         names.iter().for_each(|name| snapshot.set_router(router(name, json!({}))));
-        let (route, namespace) = (RouteFacts::default(), NamespaceFacts::default());
+        let (route, namespace) = (RouteInfo::default(), NamespaceInfo::default());
         let key = ObjectKey::namespaced("ns", "app");
         let wish = Wish { key: &key, route: &route, namespace: &namespace, platform_host: None, leaving: None };
         let verdict = |(number, (router, shard))| Verdict { router, shard, fit: fit(number) };

@@ -12,12 +12,12 @@ use super::ObjectKey;
 use crate::client::uid::Uid;
 
 /// The objects.
-pub(super) struct Kept<V: ?Sized>(HashSet<Entry<V>>);
+pub(super) struct Kept<V>(HashSet<Entry<V>>);
 
 /// One of them.
-pub(super) struct Entry<V: ?Sized>(Box<Parts<V>>);
+pub(super) struct Entry<V>(Box<Parts<V>>);
 
-struct Parts<V: ?Sized> {
+struct Parts<V> {
     /// `namespace/name` or `name`.
     place: Box<str>,
     uid: Uid,
@@ -25,13 +25,13 @@ struct Parts<V: ?Sized> {
     value: Arc<V>,
 }
 
-impl<V: ?Sized> Default for Kept<V> {
+impl<V> Default for Kept<V> {
     fn default() -> Self {
         Kept(HashSet::new())
     }
 }
 
-impl<V: ?Sized> Kept<V> {
+impl<V> Kept<V> {
     pub fn get(&self, key: &ObjectKey) -> Option<&Entry<V>> {
         self.0.get(&*place(key))
     }
@@ -63,7 +63,7 @@ impl<V: ?Sized> Kept<V> {
     }
 }
 
-impl<V: ?Sized> Entry<V> {
+impl<V> Entry<V> {
     pub fn new(key: &ObjectKey, uid: Uid, version: &str, value: Arc<V>) -> Self {
         Entry(Box::new(Parts { place: place(key).into(), uid, version: Version::new(version), value }))
     }
@@ -96,25 +96,25 @@ fn place(key: &ObjectKey) -> Cow<'_, str> {
     }
 }
 
-impl<V: ?Sized> Borrow<str> for Entry<V> {
+impl<V> Borrow<str> for Entry<V> {
     fn borrow(&self) -> &str {
         &self.0.place
     }
 }
 
-impl<V: ?Sized> Hash for Entry<V> {
+impl<V> Hash for Entry<V> {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.0.place.hash(state);
     }
 }
 
-impl<V: ?Sized> PartialEq for Entry<V> {
+impl<V> PartialEq for Entry<V> {
     fn eq(&self, other: &Self) -> bool {
         self.0.place == other.0.place
     }
 }
 
-impl<V: ?Sized> Eq for Entry<V> {}
+impl<V> Eq for Entry<V> {}
 
 /// A version, to be compared.
 #[derive(Debug, Clone, PartialEq, Eq)]

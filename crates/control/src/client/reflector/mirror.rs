@@ -33,7 +33,7 @@ const LIVED_LONG: Duration = Duration::from_secs(1);
 const BARREN_MAX: u32 = 3;
 
 /// What keeps one mirror up to date.
-pub(super) struct Mirror<K, V: ?Sized> {
+pub(super) struct Mirror<K, V> {
     client: kube::Client,
     request: Request,
     settings: Settings,
@@ -50,7 +50,7 @@ pub(super) struct Mirror<K, V: ?Sized> {
     phase: Phase<K, V>,
 }
 
-enum Phase<K, V: ?Sized> {
+enum Phase<K, V> {
     /// All objects are to be read.
     List,
     /// They are being read by the watch itself.
@@ -62,13 +62,13 @@ enum Phase<K, V: ?Sized> {
 }
 
 /// What a list, complete or not, has shown so far.
-struct Listed<V: ?Sized> {
+struct Listed<V> {
     objects: Kept<V>,
     /// Objects that are there but did not decode.
     undecoded: Vec<ObjectKey>,
 }
 
-impl<V: ?Sized> Default for Listed<V> {
+impl<V> Default for Listed<V> {
     fn default() -> Self {
         Listed { objects: Kept::default(), undecoded: Vec::new() }
     }
@@ -85,7 +85,7 @@ struct Failure {
 impl<K, V> Mirror<K, V>
 where
     K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Send + 'static,
-    V: ?Sized + Send + Sync + 'static,
+    V: Send + Sync + 'static,
 {
     pub(super) fn new(
         client: kube::Client,
