@@ -300,7 +300,8 @@ impl Start<'_> {
         let Start { settings, dials, db, apexes, engine, here, loading } = self;
         let status = Arc::new(Status::default());
         mirrors.extend(dns_metrics::mirrors(&status));
-        let reporter = Reporter::new(follow.client.clone(), &follow.world.holds, follow.instance, Some(here), status.clone());
+        let reporter =
+            Reporter::new(follow.client.clone(), &follow.world.holds, follow.instance, Some(here), status.clone());
         mirrors.push(("dns", reporter.mirror()));
         tasks.spawn("brake", reporter.run(tasks.stop_token()));
         let (marked, after) = ((engine.clone(), status.clone()), dials.stale_after.subscribe());

@@ -203,7 +203,8 @@ pub fn start(
             let feeds = (routes.clone(), feed);
             let proofs =
                 live::run(controller.clone(), platform.clone(), proving.clone(), feeds, proofs.clone(), stop.clone());
-            let points = hosts::run(controller.clone(), all_routes.clone(), pointing.clone(), pointed.clone(), stop.clone());
+            let points =
+                hosts::run(controller.clone(), all_routes.clone(), pointing.clone(), pointed.clone(), stop.clone());
             let hosts = owners
                 .clone()
                 .map(|owners| ownership::run(controller.clone(), all_routes.clone(), owners, asked.clone(), stop));
@@ -245,7 +246,8 @@ async fn probe(
     while !stop.is_cancelled() {
         let turned = *dial.borrow_and_update();
         let round = stop.child_token();
-        let mut running = pin!(health::run(client.clone(), routers.clone(), settings(turned), metrics.clone(), round.clone()));
+        let mut running =
+            pin!(health::run(client.clone(), routers.clone(), settings(turned), metrics.clone(), round.clone()));
         tokio::select! {
             () = &mut running => return,
             Ok(()) = dial.changed() => {

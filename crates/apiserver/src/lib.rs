@@ -7,7 +7,6 @@
 //! end of [`namespaces`].
 
 #![forbid(unsafe_code)]
-
 #![allow(
     clippy::result_large_err,
     reason = "an ApiError ends its request: the octets it adds to a result are nothing beside the answer made of it"

@@ -17,12 +17,12 @@ use signpost_control::client::slim::Labels;
 use signpost_control::client::uid::Uid;
 use signpost_control::scheduler::class_map::Layout;
 use signpost_control::scheduler::decision::decide;
-use signpost_control::world::{BindingInfo, NamespaceInfo, RouteInfo};
-use signpost_control::world::router::RouterTarget;
 use signpost_control::scheduler::filter::{Wish, judge};
 use signpost_control::scheduler::queue::{Queue, Waits};
 use signpost_control::scheduler::snapshot::Snapshot;
 use signpost_control::scheduler::strategy::StrategyName;
+use signpost_control::world::router::RouterTarget;
+use signpost_control::world::{BindingInfo, NamespaceInfo, RouteInfo};
 
 const ROUTERS: usize = 1_000;
 const BINDINGS: usize = 100_000;
@@ -167,7 +167,7 @@ fn router(number: usize, spec: Value) -> RouterTarget {
     for (field, value) in spec.as_object().into_iter().flatten() {
         object["spec"][field] = value.clone();
     }
-    RouterTarget::new(serde_json::from_value(object).expect("a Router"), "bench.example")
+    RouterTarget::new(&serde_json::from_value(object).expect("a Router"), "bench.example")
 }
 
 criterion_group!(benches, cycles, class_maps, waking);

@@ -21,11 +21,11 @@ use signpost_api::v1alpha1::route::Route;
 use signpost_api::v1alpha1::route_binding::RouteBinding;
 use signpost_api::v1alpha1::router::Router;
 use signpost_control::client::reflector::ObjectKey;
-use signpost_control::world::{NamespaceInfo, RouteInfo};
-use signpost_control::world::router::RouterTarget;
 use signpost_control::scheduler::filter::{Wish, judge};
 use signpost_control::scheduler::snapshot::Shard;
 use signpost_control::scheduler::strategy::StrategyName;
+use signpost_control::world::router::RouterTarget;
+use signpost_control::world::{NamespaceInfo, RouteInfo};
 
 /// The keys of the configuration that say where the API is, which names are the platform's, and which zone files it serves.
 const KEYS: &[&str] = &["kubeconfig", "data-dir", "domain", "nameserver", "zones"];
@@ -144,7 +144,7 @@ impl Question<'_> {
         let sees_namespace = namespace.is_some();
         let namespace = namespace.map(NamespaceInfo::from).unwrap_or_default();
         let routes = router.status.as_ref().and_then(|status| status.routes).unwrap_or(0);
-        let mut router = RouterTarget::new(router, &domain).with_name_servers(&others.name_servers);
+        let mut router = RouterTarget::new(&router, &domain).with_name_servers(&others.name_servers);
         if !sees_namespace {
             router.namespace_selector = Ok(kube::core::Selector::default());
         }
@@ -247,7 +247,7 @@ mod tests {
                 "spec": {"addresses": [{"ip": "192.0.2.1"}]}, "status": status});
             object["metadata"]["name"] = json!("shard2");
             json_patch::merge(&mut object["spec"], &spec);
-            let router = RouterTarget::new(serde_json::from_value(object).expect("a Router"), domain);
+            let router = RouterTarget::new(&serde_json::from_value(object).expect("a Router"), domain);
             let host = (rejection == Rejection::HostElsewhere).then(|| "shop-front.shard1.v3.example".into());
             let route = RouteInfo { host, ..RouteInfo::default() };
             let key = ObjectKey::namespaced("shop", "front");
@@ -270,7 +270,7 @@ mod tests {
         // What a strategy would refuse counts only for who is placed by it.
         let router = json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Router", "metadata": {"name": "shard2"},
             "spec": {"addresses": [{"ip": "192.0.2.1"}], "weight": 0}});
-        let router = RouterTarget::new(serde_json::from_value(router).expect("a Router"), domain);
+        let router = RouterTarget::new(&serde_json::from_value(router).expect("a Router"), domain);
         let key = ObjectKey::namespaced("shop", "front");
         for (router_of_now, strategy, eligible) in [
             (None, None, true),

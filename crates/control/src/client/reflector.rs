@@ -40,9 +40,9 @@ use serde::de::DeserializeOwned;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
+pub use self::informer::Informer;
 use self::kept::Kept;
 use self::mirror::Mirror;
-pub use self::informer::Informer;
 
 mod decode;
 mod informer;

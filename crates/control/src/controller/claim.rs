@@ -217,6 +217,8 @@ fn later(time: Timestamp, by: Duration) -> Timestamp {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::world::claim::Released;
+    use crate::world::route::Conditions;
 
     #[test]
     fn the_host_of_a_deleted_route_is_kept_for_it() {
@@ -266,8 +268,10 @@ mod tests {
             host: host.map(Box::from),
             ..RouteInfo::default()
         };
-        let unproven =
-            |uid: &str, host_proven: Option<bool>| RouteInfo { host_proven, ..route(uid, Some("www.shop.example")) };
+        let unproven = |uid: &str, host_proven: Option<bool>| RouteInfo {
+            conditions: Conditions { host_proven, ..Conditions::default() },
+            ..route(uid, Some("www.shop.example"))
+        };
         let binding = |uid: &str, label: &str| BindingInfo {
             route_uid: Uid::new(uid),
             label: label.into(),

@@ -28,9 +28,9 @@ use super::live::check::PROBE_LABEL;
 use super::turns::Turns;
 use crate::client::backoff::{delay, random};
 use crate::client::reflector::{self, Change, Changes, Informer, ObjectKey, Store};
+use crate::client::status::{put, update_status};
 use crate::client::uid::Uid;
 use crate::world::RouteInfo;
-use crate::client::status::{put, update_status};
 use signpost_api::v1alpha1::route::{HOST_POINTS_HERE, NameKind, Route};
 use signpost_api::v1alpha1::router::{AddressState, Router};
 use signpost_dns::wire::header::Rcode;
@@ -101,7 +101,9 @@ impl View {
     fn new(route: &RouteInfo) -> Self {
         let is_told = route.conditions.has_points_here;
         match route.custom_name.as_deref().filter(|_| route.bound) {
-            Some(host) => View::Custom { uid: route.uid.clone(), host: host.into(), router: route.router.clone(), is_told },
+            Some(host) => {
+                View::Custom { uid: route.uid.clone(), host: host.into(), router: route.router.clone(), is_told }
+            }
             None => View::Other { is_told },
         }
     }
@@ -124,7 +126,13 @@ impl View {
 }
 
 /// Looks at hosts until `stop`. `client`'s identity must be allowed to write the status of Routes.
-pub async fn run(client: kube::Client, routes: Informer<RouteInfo>, settings: Settings, metrics: Metrics, stop: CancellationToken) {
+pub async fn run(
+    client: kube::Client,
+    routes: Informer<RouteInfo>,
+    settings: Settings,
+    metrics: Metrics,
+    stop: CancellationToken,
+) {
     let (routes, changes) = routes.read();
     let mut hosts = Hosts {
         client,

@@ -555,7 +555,11 @@ impl Placement {
         if before.as_ref().is_some_and(|before| of_host(before) != of_host(now)) {
             self.look_at_claims_of(key);
         }
-        match now.host.as_ref().filter(|_| now.bound && now.conditions.admitted.is_some_and(|mark: Mark| !mark.is_true())) {
+        match now
+            .host
+            .as_ref()
+            .filter(|_| now.bound && now.conditions.admitted.is_some_and(|mark: Mark| !mark.is_true()))
+        {
             Some(host) => drop(self.without_host.insert(key.clone(), host.to_string())),
             None => drop(self.without_host.remove(key)),
         }
@@ -664,7 +668,8 @@ impl Placement {
 
     /// What the brake holds may lead to any Router: a Brake tells but a few of the names.
     fn on_brakes(&mut self) {
-        let held = self.brakes.all().into_iter().fold(0_u32, |sum, (_, held)| sum.saturating_add(held.bindings_served_on()));
+        let held =
+            self.brakes.all().into_iter().fold(0_u32, |sum, (_, held)| sum.saturating_add(held.bindings_served_on()));
         if std::mem::replace(&mut self.held, held) == held {
             return;
         }

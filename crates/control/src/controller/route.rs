@@ -28,13 +28,11 @@ use serde_json::json;
 
 use super::claim::Hold;
 use crate::client::reflector::ObjectKey;
+use crate::client::status::{Statement, state, update_status};
 use crate::world::route::{HOST_TAKEN, Mark, SELECTOR_MISMATCH};
 use crate::world::{BindingInfo, RouteInfo, RouterInfo};
-use crate::client::status::{Statement, state, update_status};
 use signpost_api::names::other_label;
-use signpost_api::v1alpha1::route::{
-    ADMITTED, NameKind, Phase, ROUTER_GONE, Route, SCHEDULED, TRAIL_BLOCKED,
-};
+use signpost_api::v1alpha1::route::{ADMITTED, NameKind, Phase, ROUTER_GONE, Route, SCHEDULED, TRAIL_BLOCKED};
 use signpost_api::v1alpha1::route_binding::RouteBinding;
 use signpost_api::v1alpha1::router::Router;
 
@@ -72,7 +70,8 @@ pub fn statements(route: &RouteInfo, binding: &BindingInfo, around: Around<'_>) 
     if !route.bound {
         return statements;
     }
-    let [scheduled, admitted] = [route.conditions.scheduled, route.conditions.admitted].map(|mark| mark.map(Mark::is_true));
+    let [scheduled, admitted] =
+        [route.conditions.scheduled, route.conditions.admitted].map(|mark| mark.map(Mark::is_true));
     let mut say = |kind, is_true, reason, message| statements.push(Statement { kind, is_true, reason, message });
     match around.hold {
         Hold::Unproven if admitted != Some(false) || route.conditions.host_taken => {
@@ -105,7 +104,9 @@ pub fn statements(route: &RouteInfo, binding: &BindingInfo, around: Around<'_>) 
             };
             say(SCHEDULED, false, ROUTER_GONE, message);
         }
-        Some(_) if route.conditions.router_gone => say(SCHEDULED, true, "Scheduled", format!("Router {name} is there again")),
+        Some(_) if route.conditions.router_gone => {
+            say(SCHEDULED, true, "Scheduled", format!("Router {name} is there again"))
+        }
         Some(_) if scheduled != Some(true) => {
             let message = format!("it is on {name}; \"signpost explain route {}\" says why", around.key);
             say(SCHEDULED, true, "Scheduled", message);
@@ -248,18 +249,32 @@ fn namespace(key: &ObjectKey) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::world::{self, route::Conditions};
 
     fn router(spec: serde_json::Value) -> RouterInfo {
         let router: Router = serde_json::from_value(json!({
             "apiVersion": "signpost.dev/v1alpha1", "kind": "Router", "metadata": {"name": "shard1"}, "spec": spec,
         }))
         .expect("a Router");
-        RouterInfo::new(&router, None)
+        RouterInfo::new(&router, &world::Settings::of_domain("v3.example"))
+    }
+
+    fn mark(is_true: bool) -> Mark {
+        Mark::of(if is_true { "True" } else { "False" }, "", "")
     }
 
     /// A Route as its binding leaves it.
     fn placed() -> RouteInfo {
-        RouteInfo { bound: true, scheduled: Some(true), admitted: Some(true), ..RouteInfo::default() }
+        let conditions =
+            Conditions { scheduled: Some(mark(true)), admitted: Some(mark(true)), ..Conditions::default() };
+        RouteInfo { bound: true, conditions, ..RouteInfo::default() }
+    }
+
+    /// The same with other conditions.
+    fn with(change: impl FnOnce(&mut Conditions)) -> RouteInfo {
+        let mut route = placed();
+        change(&mut route.conditions);
+        route
     }
 
     fn said(
@@ -288,7 +303,8 @@ mod tests {
             ("lead", false, Some(false), None, vec![]),
         ] {
             let labels = Labels::from([("tier".to_owned(), tier.to_owned())]).into();
-            let route = RouteInfo { labels, bound, admitted, mismatch, ..placed() };
+            let conditions = Conditions { admitted: admitted.map(mark), mismatch, ..placed().conditions };
+            let route = RouteInfo { labels, bound, conditions, ..placed() };
             assert_eq!(said(&route, Some(&router), &Hold::Held, (&[], &[])), expected, "{route:?}");
         }
     }
@@ -310,7 +326,7 @@ mod tests {
             (&Hold::Free, Some(false), None),
         ] {
             let host = Some("www.shop.example".into());
-            let route = RouteInfo { host, admitted, ..placed() };
+            let route = RouteInfo { host, ..with(|conditions| conditions.admitted = admitted.map(mark)) };
             let expected: Vec<_> = expected.map(|is_true| (ADMITTED, is_true)).into_iter().collect();
             assert_eq!(said(&route, Some(&router), hold, (&[], &[])), expected, "{hold:?} {admitted:?}");
         }
@@ -319,14 +335,15 @@ mod tests {
     #[test]
     fn what_was_taken_away_is_put_back() {
         let router = router(json!({}));
-        let bare = RouteInfo { scheduled: None, admitted: None, ..placed() };
+        let bare = with(|conditions| (conditions.scheduled, conditions.admitted) = (None, None));
+        let scheduled = |said: Option<bool>| with(|conditions| conditions.scheduled = said.map(mark));
         let both = vec![(ADMITTED, true), (SCHEDULED, true)];
         for (route, router, expected) in [
             (bare.clone(), Some(&router), both),
-            (RouteInfo { scheduled: None, ..placed() }, Some(&router), vec![(SCHEDULED, true)]),
-            (RouteInfo { scheduled: Some(false), ..placed() }, Some(&router), vec![(SCHEDULED, true)]),
+            (scheduled(None), Some(&router), vec![(SCHEDULED, true)]),
+            (scheduled(Some(false)), Some(&router), vec![(SCHEDULED, true)]),
             // One whose Router is gone is not said to be on it.
-            (RouteInfo { scheduled: None, ..placed() }, None, vec![(SCHEDULED, false)]),
+            (scheduled(None), None, vec![(SCHEDULED, false)]),
             (RouteInfo { bound: false, ..bare }, Some(&router), vec![]),
         ] {
             assert_eq!(said(&route, router, &Hold::Held, (&[], &[])), expected, "{route:?}");
@@ -356,7 +373,7 @@ mod tests {
     fn a_router_that_goes_and_comes_back_is_told_of() {
         let router = router(json!({}));
         let route = placed();
-        let orphan = RouteInfo { scheduled: Some(false), router_gone: true, ..route.clone() };
+        let orphan = with(|conditions| (conditions.scheduled, conditions.router_gone) = (Some(mark(false)), true));
         for (route, router, expected) in [
             (&route, Some(&router), vec![]),
             (&route, None, vec![(SCHEDULED, false)]),
@@ -383,7 +400,9 @@ mod tests {
             ),
         ] {
             let router = router(json!({"dns": dns}));
-            let route = RouteInfo { scheduled: Some(!router_gone), router_gone, ..placed() };
+            let route = with(|conditions| {
+                (conditions.scheduled, conditions.router_gone) = (Some(mark(!router_gone)), router_gone);
+            });
             let (namespace, hold) = (Labels::new(), Hold::Held);
             let around = Around {
                 key: &key,
@@ -406,9 +425,8 @@ mod tests {
         let router = router(json!({}));
         let on = |routers: &[&str]| routers.iter().map(|&router| router.to_owned()).collect::<Vec<_>>();
         let route = placed();
-        let blocked = |routers: &[&str], zones: &[&str]| RouteInfo {
-            trail_blocked: blocked("ns-app", &on(routers), &on(zones)).map(Box::from),
-            ..route.clone()
+        let blocked = |routers: &[&str], zones: &[&str]| {
+            with(|conditions| conditions.trail_blocked = blocked("ns-app", &on(routers), &on(zones)).map(Box::from))
         };
         for (route, blocking, lost, expected) in [
             (route.clone(), on(&[]), on(&[]), vec![]),

@@ -223,7 +223,9 @@ impl RouterInfo {
     /// What its status should say of its readiness, this being on it.
     fn ready(&self, load: &Load) -> Statement {
         let mut ready = self.report.ready.clone();
-        if let Some(hard) = self.target.capacity_hard.filter(|hard| ready.reason == TAKES_ROUTES.0 && load.routes >= *hard) {
+        if let Some(hard) =
+            self.target.capacity_hard.filter(|hard| ready.reason == TAKES_ROUTES.0 && load.routes >= *hard)
+        {
             let full = format!("it serves its routes and has no room for new ones ({} of {hard})", load.routes);
             ready.reason = "Full";
             ready.message = ready.message.replacen(TAKES_ROUTES.1, &full, 1);
@@ -426,7 +428,8 @@ mod tests {
             "metadata": {"name": "shard1", "generation": 2}, "spec": spec, "status": status,
         });
         let platform = Settings::new("v3.example", Vec::new(), &["192.0.2.53".parse().expect("an address")]);
-        RouterInfo::new(&serde_json::from_value(object).expect("a Router"), Some(&platform.expect("good settings")))
+        let settings = world::Settings::of(Arc::new(platform.expect("good settings")));
+        RouterInfo::new(&serde_json::from_value(object).expect("a Router"), &settings)
     }
 
     #[test]
@@ -438,7 +441,7 @@ mod tests {
             (json!({"addresses": [{"ip": "192.0.2.256"}]}), "InvalidFields", "spec.addresses[0].ip: "),
             (json!({"dns": "a..b"}), "InvalidFields", "spec.dns: "),
         ] {
-            let accepted = view(spec.clone(), json!({})).accepted.expect("it was examined");
+            let accepted = view(spec.clone(), json!({})).report.accepted.expect("it was examined");
             assert_eq!((accepted.is_true, accepted.reason), (reason == "Accepted", reason), "{spec}");
             assert!(accepted.message.starts_with(told), "{spec}: {}", accepted.message);
         }
@@ -460,7 +463,7 @@ mod tests {
             ),
         ] {
             let view = view(spec.clone(), json!({}));
-            assert_eq!((view.ready.is_true, view.ready.reason), (is_true, reason), "{spec}");
+            assert_eq!((view.report.ready.is_true, view.report.ready.reason), (is_true, reason), "{spec}");
         }
     }
 

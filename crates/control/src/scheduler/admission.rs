@@ -6,7 +6,6 @@
 
 use tokio::time::Instant;
 
-use crate::world::{ClaimInfo, RouteInfo};
 use super::lines::Place;
 use super::report::Report;
 use super::{FAILURES_TOLD, Scheduler, Subject};
@@ -14,6 +13,7 @@ use crate::client::backoff::random;
 use crate::client::events::Events;
 use crate::client::reflector::{self, Change, ObjectKey};
 use crate::client::uid::Uid;
+use crate::world::{ClaimInfo, RouteInfo};
 use signpost_api::names::host_claim_name;
 use signpost_api::v1alpha1::name_claim::ClaimKind;
 

@@ -21,13 +21,13 @@ use tokio::task::{self, JoinError};
 use tokio::time::{Instant, timeout};
 
 use super::decision::{Unfit, decide_as_answered, survivors};
-use crate::world::RouteInfo;
 use super::webhook::message::{Answer, AskedRouter, AskedSnapshot, Question};
 use super::webhook::{AskError, Webhook};
 use super::{Scheduler, Subject, UnderWay};
 use crate::client::backoff::random;
 use crate::client::events::Events;
 use crate::client::lease::Term;
+use crate::world::RouteInfo;
 use signpost_api::v1alpha1::route::Route;
 
 /// How often a route is asked about in a row, when the Router named cannot take it any more by the time of the answer.

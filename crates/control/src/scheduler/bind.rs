@@ -20,13 +20,13 @@ use tokio::time::timeout;
 
 use super::claim::{Claimed, claim, has_a_claim};
 use super::decision::Placement;
-use crate::world::RouteInfo;
 use super::quiet::Quiet;
 use super::rebind::Leaving;
 use crate::client::lease::Term;
 use crate::client::reflector::ObjectKey;
 use crate::client::server::ServerKind;
 use crate::client::write;
+use crate::world::RouteInfo;
 use signpost_api::names::{self, host_claim_name, label_claim_name};
 use signpost_api::v1alpha1::name_claim::{ClaimKind, Holder};
 use signpost_api::v1alpha1::route::{AssignedName, NameKind, Route};

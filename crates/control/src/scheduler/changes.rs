@@ -15,9 +15,9 @@
 //! | claim on a host let go | | looks at the Route that has waited longest for it, and at those that it kept out (`admission`) |
 
 use super::Scheduler;
-use crate::world::{BindingInfo, NamespaceInfo, RouteInfo, RouterInfo};
-use crate::world::namespace::Quota;
 use crate::client::reflector::{self, Change, ObjectKey};
+use crate::world::namespace::Quota;
+use crate::world::{BindingInfo, NamespaceInfo, RouteInfo, RouterInfo};
 
 impl Scheduler {
     pub(super) fn on_routers(&mut self, change: Change<RouterInfo>) {

@@ -1,12 +1,12 @@
 //! One scheduling decision: filter → score → pick → explain, as a pure function of what is known.
 
 use super::explain;
-use crate::world::router::RouterTarget;
 use super::filter::{Rejection, Wish, candidate, check_quota, judge};
 use super::snapshot::{Shard, Snapshot};
 use super::strategy::{Candidate, Pick, RouteName, Strategy, pick};
 use super::webhook;
 use super::webhook::message::{Answer, AskedRouter};
+use crate::world::router::RouterTarget;
 use signpost_api::v1alpha1::route::{MOVE, MOVE_ANNOTATION};
 use signpost_api::v1alpha1::route_binding::Explanation;
 
@@ -204,10 +204,10 @@ fn score(wish: &Wish<'_>, verdicts: &mut [Verdict<'_>], strategy: &dyn Strategy)
 mod tests {
     use super::*;
     use crate::client::reflector::ObjectKey;
-    use crate::world::{BindingInfo, NamespaceInfo, RouteInfo};
-    use crate::world::namespace::Quota;
     use crate::scheduler::filter::tests::router;
     use crate::scheduler::strategy::StrategyName;
+    use crate::world::namespace::Quota;
+    use crate::world::{BindingInfo, NamespaceInfo, RouteInfo};
     use serde_json::json;
     use tokio::time::Instant;
 

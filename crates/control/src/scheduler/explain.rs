@@ -277,8 +277,8 @@ fn bounded(count: usize) -> u32 {
 mod tests {
     use super::*;
     use crate::client::reflector::ObjectKey;
-    use crate::world::{NamespaceInfo, RouteInfo};
     use crate::scheduler::filter::tests::router;
+    use crate::world::{NamespaceInfo, RouteInfo};
     use serde_json::json;
 
     /// Explains a choice of the first among so many Routers, of which `name` says what they are called and `fit` how they are.

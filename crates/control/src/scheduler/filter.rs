@@ -5,12 +5,12 @@
 
 use std::borrow::Cow;
 
-use crate::world::{NamespaceInfo, RouteInfo};
-use crate::world::namespace::Quota;
-use crate::world::router::{RouterTarget, matches};
 use super::snapshot::Shard;
 use super::strategy::{Candidate, Strategy};
 use crate::client::reflector::ObjectKey;
+use crate::world::namespace::Quota;
+use crate::world::router::{RouterTarget, matches};
+use crate::world::{NamespaceInfo, RouteInfo};
 use signpost_api::names::{LABEL_OCTETS_MAX, NAME_OCTETS_MAX, is_label_to_have, wanted_label};
 use signpost_api::selectors::unmatched_term;
 use signpost_api::v1alpha1::route::QUOTA_ANNOTATION;
@@ -233,8 +233,8 @@ pub fn is_own_name(wish: &Wish<'_>, router: &RouterTarget, host: &str) -> bool {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::world::router::Labels;
     use crate::scheduler::strategy::StrategyName;
+    use crate::world::router::Labels;
     use signpost_api::v1alpha1::router::Router;
 
     /// A Router of this name with one active address and the given fields of its spec.

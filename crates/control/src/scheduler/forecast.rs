@@ -12,14 +12,14 @@ use tokio::time::Instant;
 
 use super::bind::{is_label_refused, labels};
 use super::decision::{Nowhere, Placement, decide, decide_asked};
-use crate::world::{BindingInfo, NamespaceInfo, RouteInfo};
-use crate::world::router::RouterTarget;
 use super::filter::Wish;
 use super::quarantine::{self, QuarantineKey, Quarantined};
 use super::snapshot::{Shard, Snapshot};
 use super::strategy::Strategy;
 use crate::client::reflector::ObjectKey;
 use crate::client::slim;
+use crate::world::router::RouterTarget;
+use crate::world::{BindingInfo, NamespaceInfo, RouteInfo};
 use signpost_api::names::{self, LabelRules, takes_names_of};
 use signpost_api::v1alpha1::name_claim::{ClaimKind, NameClaim};
 use signpost_api::v1alpha1::route::{ADMITTED, Route};

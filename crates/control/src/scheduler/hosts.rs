@@ -17,8 +17,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound::{Excluded, Unbounded};
 
-use crate::world::ClaimInfo;
 use crate::client::reflector::ObjectKey;
+use crate::world::ClaimInfo;
 
 /// The custom hosts that are held, and who waits for one.
 #[derive(Debug, Default)]

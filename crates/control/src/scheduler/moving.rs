@@ -12,13 +12,13 @@ use jiff::{SignedDuration, Timestamp};
 use tokio::task::{self, JoinError};
 use tokio::time::{Instant, timeout};
 
-use crate::world::{BindingInfo, RouteInfo};
-use crate::world::route::Mark;
 use super::rebind::{Cause, Leaving, held_by_caches};
 use super::report::Report;
 use super::{Scheduler, UnderWay};
 use crate::client::lease::Term;
 use crate::client::reflector::ObjectKey;
+use crate::world::route::Mark;
+use crate::world::{BindingInfo, RouteInfo};
 use signpost_api::v1alpha1::router::RouterState;
 
 /// How many routes' trails begin or end at a time. A drain leaves as many as there were routes, whose end is in no hurry.

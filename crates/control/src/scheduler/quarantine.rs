@@ -64,8 +64,7 @@ impl Quarantined {
             Change::Resynced(resync) => (&resync.applied[..], resync.vanished.iter().map(|(_, last)| last).collect()),
         };
         let before = applied.iter().filter_map(|applied| applied.before.as_ref());
-        let mut less: Vec<QuarantineKey> =
-            before.chain(gone).filter_map(|claim| QuarantineKey::of(claim)).collect();
+        let mut less: Vec<QuarantineKey> = before.chain(gone).filter_map(|claim| QuarantineKey::of(claim)).collect();
         let were_full: Vec<bool> = less.iter().map(|key| self.is_full_of(key).is_some()).collect();
         less.iter().for_each(|key| self.discount(key));
         applied.iter().filter_map(|applied| QuarantineKey::of(&applied.now)).for_each(|key| self.count(&key));

@@ -28,12 +28,12 @@ use kube::Api;
 use kube::api::PostParams;
 
 use super::bind::{Binder, CHANGES_MAX, Outcome, Plan, is_fenced};
-use crate::world::RouteInfo;
-use crate::world::binding::alias_to_change;
-use crate::world::router::RouterTarget;
 use super::quiet;
 use crate::client::lease::Term;
 use crate::client::reflector::ObjectKey;
+use crate::world::RouteInfo;
+use crate::world::binding::alias_to_change;
+use crate::world::router::RouterTarget;
 use signpost_api::names;
 use signpost_api::v1alpha1::route::{NameKind, Route, TRAILS_MAX, Trail};
 use signpost_api::v1alpha1::route_binding::{Explanation, FENCING_ANNOTATION, RouteBinding};

@@ -9,11 +9,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::Api;
 use serde_json::{Value, json};
 
-use crate::world::RouteInfo;
-use crate::world::route::Mark;
 use crate::client::reflector::ObjectKey;
 use crate::client::status::{Statement, state, update_status};
 use crate::client::uid::Uid;
+use crate::world::RouteInfo;
+use crate::world::route::Mark;
 use signpost_api::names::other_label;
 use signpost_api::v1alpha1::route::{ADMITTED, MOVE_PENDING, NameKind, PUBLISHED, Phase, RESOLVABLE, Route, SCHEDULED};
 use signpost_api::v1alpha1::route_binding::{RouteBinding, RouteBindingSpec};

@@ -14,9 +14,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::class_map::Layout;
+use crate::client::reflector::ObjectKey;
 use crate::world::BindingInfo;
 use crate::world::router::RouterTarget;
-use crate::client::reflector::ObjectKey;
 
 /// How long an assumption is kept that was confirmed by the API, and not by the mirror: its binding was most likely deleted
 /// again before the mirror told of it.

@@ -12,8 +12,8 @@ use crate::controller::live::verdict::Told;
 use signpost_api::names::challenge_name;
 use signpost_api::standing::Standing;
 use signpost_api::v1alpha1::route::{
-    ADMITTED, HOST_POINTS_HERE, HOST_PROVEN, MOVE_ANNOTATION, MOVE_PENDING, NameKind, Phase, ROUTER_GONE, Route, SCHEDULED,
-    TRAIL_BLOCKED,
+    ADMITTED, HOST_POINTS_HERE, HOST_PROVEN, MOVE_ANNOTATION, MOVE_PENDING, NameKind, Phase, ROUTER_GONE, Route,
+    SCHEDULED, TRAIL_BLOCKED,
 };
 
 /// Condition of a Route: it is bound to a Router whose selectors do not match it any more.
@@ -138,7 +138,8 @@ impl RouteInfo {
     /// Whether both are placed alike and say the same of that: conditions of their names aside, they are the same.
     pub fn is_placed_as(&self, other: &RouteInfo) -> bool {
         let of = |info: &RouteInfo| {
-            let Conditions { scheduled, admitted, mismatch, host_proven, host_taken, router_gone, .. } = info.conditions;
+            let Conditions { scheduled, admitted, mismatch, host_proven, host_taken, router_gone, .. } =
+                info.conditions;
             let said = (scheduled.map(Mark::is_true), admitted.map(Mark::is_true), mismatch, host_proven);
             (info.bound, said, host_taken, router_gone)
         };

@@ -52,7 +52,13 @@ pub struct Settings {
 }
 
 /// Probes until `stop`, which the end of this process's leadership is, too.
-pub async fn run(client: kube::Client, routers: Informer<RouterInfo>, settings: Settings, metrics: Metrics, stop: CancellationToken) {
+pub async fn run(
+    client: kube::Client,
+    routers: Informer<RouterInfo>,
+    settings: Settings,
+    metrics: Metrics,
+    stop: CancellationToken,
+) {
     let (routers, mut changes) = routers.read();
     let reporter = Reporter::new(client, &settings);
     let mut plan = Plan::new(settings, metrics.clone());

@@ -328,18 +328,15 @@ fn chance() -> f64 {
 mod tests {
     use super::*;
     use crate::client::reflector::{Applied, ObjectKey};
+    use crate::world;
     use serde_json::{Value, json};
     use std::sync::Arc;
 
-    fn applied(router: Value) -> Change<Watched> {
+    fn applied(router: Value) -> Change<RouterInfo> {
         let router: Router = serde_json::from_value(router).expect("a Router");
         let key = ObjectKey::cluster(router.metadata.name.as_deref().expect("a name"));
-        Change::Applied(Applied {
-            key,
-            now: Arc::new(Watched::new(router, "v3.example")),
-            before: None,
-            recreated: false,
-        })
+        let now = Arc::new(RouterInfo::new(&router, &world::Settings::of_domain("v3.example")));
+        Change::Applied(Applied { key, now, before: None, recreated: false })
     }
 
     fn router(addresses: &[&str], check: Value, told: Value) -> Value {

@@ -34,9 +34,9 @@ use self::authorities::Authorities;
 use self::challenge::{Key, Proof};
 use crate::client::backoff::{delay, random};
 use crate::client::reflector::{self, Change, Changes, Informer, ObjectKey, Store};
-use crate::world::RouteInfo;
 use crate::client::status::{Statement, state, update_status};
 use crate::controller::turns::{Turns, Waiting};
+use crate::world::RouteInfo;
 use signpost_api::names::{challenge_name, is_at_or_below, wanted_label};
 use signpost_api::v1alpha1::route::{Challenge, HOST_PROVEN, Phase, Route, RouteStatus};
 
@@ -138,7 +138,13 @@ impl HostView {
 }
 
 /// Proves hosts until `stop`. `client`'s identity must be allowed to write the status of Routes.
-pub async fn run(client: kube::Client, routes: Informer<RouteInfo>, settings: Settings, metrics: Metrics, stop: CancellationToken) {
+pub async fn run(
+    client: kube::Client,
+    routes: Informer<RouteInfo>,
+    settings: Settings,
+    metrics: Metrics,
+    stop: CancellationToken,
+) {
     let (hosts, changes) = routes.read();
     let mut owners = Owners {
         client,

@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::scheduler::snapshot::Shard;
 use crate::world::NamespaceInfo;
 use crate::world::router::{Labels, RouterTarget};
-use crate::scheduler::snapshot::Shard;
 use signpost_api::v1alpha1::route::{Route, RouteSpec};
 use signpost_api::v1alpha1::{GROUP, VERSION};
 
