@@ -13,7 +13,6 @@ use std::time::{Duration, Instant};
 use criterion::{Criterion, criterion_group, criterion_main};
 use serde_json::{Value, json};
 use signpost_control::client::reflector::ObjectKey;
-use signpost_control::client::slim::Labels;
 use signpost_control::client::uid::Uid;
 use signpost_control::scheduler::class_map::Layout;
 use signpost_control::scheduler::decision::decide;
@@ -74,7 +73,7 @@ impl Bench {
         for number in 0..WAITING {
             queue.push(ObjectKey::namespaced("shop", &format!("web{number}")));
         }
-        let labels = Labels::from(BTreeMap::from([("app".to_owned(), "web".to_owned())]));
+        let labels = BTreeMap::from([("app".to_owned(), "web".to_owned())]);
         let route = RouteInfo { uid: Uid::new("u"), labels, ..RouteInfo::default() };
         Bench { snapshot, queue, route, namespace: NamespaceInfo::default() }
     }
@@ -118,7 +117,7 @@ fn waking(_: &mut Criterion) {
     let key = |number: usize| ObjectKey::namespaced("shop", &format!("web{}", number * 7919 % WAITING));
     let route = |number: usize| {
         let tier = if number.is_multiple_of(2) { "gold" } else { "silver" };
-        let labels = Labels::from(BTreeMap::from([("tier".to_owned(), tier.to_owned())]));
+        let labels = BTreeMap::from([("tier".to_owned(), tier.to_owned())]);
         RouteInfo { labels, ..RouteInfo::default() }
     };
     let routes: HashMap<ObjectKey, Arc<RouteInfo>> =

@@ -235,12 +235,12 @@ impl<V> Clone for Store<V> {
 impl<V> Store<V> {
     /// The value at `key`.
     pub fn get(&self, key: &ObjectKey) -> Option<Arc<V>> {
-        self.shared.objects().get(key).map(|entry| Arc::clone(entry.value()))
+        self.shared.objects().get(key).map(|entry| Arc::clone(&entry.value))
     }
 
     /// The value at `key`, with the object's resourceVersion.
     pub fn get_versioned(&self, key: &ObjectKey) -> Option<(Arc<V>, Box<str>)> {
-        self.shared.objects().get(key).map(|entry| (Arc::clone(entry.value()), entry.version().text()))
+        self.shared.objects().get(key).map(|entry| (Arc::clone(&entry.value), entry.version.text()))
     }
 
     /// How many objects there are.
@@ -255,7 +255,7 @@ impl<V> Store<V> {
 
     /// All of them as they are at one moment, in no order. Takes time in their number.
     pub fn all(&self) -> Vec<(ObjectKey, Arc<V>)> {
-        self.shared.objects().iter().map(|entry| (entry.key(), Arc::clone(entry.value()))).collect()
+        self.shared.objects().iter().map(|(key, entry)| (key.clone(), Arc::clone(&entry.value))).collect()
     }
 
     /// Whether everything was listed once. Before that, an object that is not here may well exist.

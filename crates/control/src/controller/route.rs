@@ -302,7 +302,7 @@ mod tests {
             ("gold", true, Some(false), None, vec![(ADMITTED, true)]),
             ("lead", false, Some(false), None, vec![]),
         ] {
-            let labels = Labels::from([("tier".to_owned(), tier.to_owned())]).into();
+            let labels = Labels::from([("tier".to_owned(), tier.to_owned())]);
             let conditions = Conditions { admitted: admitted.map(mark), mismatch, ..placed().conditions };
             let route = RouteInfo { labels, bound, conditions, ..placed() };
             assert_eq!(said(&route, Some(&router), &Hold::Held, (&[], &[])), expected, "{route:?}");

@@ -277,7 +277,7 @@ pub(super) mod tests {
             (json!({"records": ["_acme-challenge.ns-app TXT token", "other A 192.0.2.9"]}), Ok(())),
         ] {
             let labels = |key: &str, value: &str| Labels::from([(key.to_owned(), value.to_owned())]);
-            let route = RouteInfo { labels: labels("tier", "gold").into(), ..RouteInfo::default() };
+            let route = RouteInfo { labels: labels("tier", "gold"), ..RouteInfo::default() };
             let namespace = NamespaceInfo { labels: labels("team", "a"), ..NamespaceInfo::default() };
             let key = ObjectKey::namespaced("ns", "app");
             let wish = Wish { key: &key, route: &route, namespace: &namespace, platform_host: None, leaving: None };
@@ -317,7 +317,7 @@ pub(super) mod tests {
                  value-101,value-102,value-103,value-104,value-105,value-106,value-107,value-108… (spec.routeSelector)",
             ),
         ] {
-            let route = RouteInfo { labels: map("app=web,tier=gold").into(), ..RouteInfo::default() };
+            let route = RouteInfo { labels: map("app=web,tier=gold"), ..RouteInfo::default() };
             let namespace = NamespaceInfo { labels: map("team=a"), ..NamespaceInfo::default() };
             let key = ObjectKey::namespaced("ns", "app");
             let wish = Wish { key: &key, route: &route, namespace: &namespace, platform_host: None, leaving: None };

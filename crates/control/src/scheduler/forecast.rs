@@ -17,7 +17,6 @@ use super::quarantine::{self, QuarantineKey, Quarantined};
 use super::snapshot::{Shard, Snapshot};
 use super::strategy::Strategy;
 use crate::client::reflector::ObjectKey;
-use crate::client::slim;
 use crate::world::router::RouterTarget;
 use crate::world::{BindingInfo, NamespaceInfo, RouteInfo};
 use signpost_api::names::{self, LabelRules, takes_names_of};
@@ -295,7 +294,7 @@ impl Forecast {
                 label,
             };
             let bound = self.bindings.entry(key.clone()).or_insert_with(fresh);
-            bound.facts.router = slim::text(&placement.router);
+            bound.facts.router = placement.router.as_str().into();
             bound.dns.clone_from(&placement.dns);
         }
         Some(Step { key: key.clone(), from: from.map(|from| from.router.to_string()), outcome })

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use super::router::RouterTarget;
-use crate::client::slim;
 use crate::client::uid::Uid;
 use crate::compiler::Verdict;
 use crate::compiler::inputs::BindingInput;
@@ -69,17 +68,14 @@ impl BindingInfo {
     /// Reads a RouteBinding.
     pub fn new(binding: &RouteBinding) -> Self {
         let mut verdicts = Vec::new();
-        let input = BindingInput::read(binding, &mut verdicts).map(|mut input| {
-            input.shard = slim::text(&input.shard);
-            Arc::new(input)
-        });
+        let input = BindingInput::read(binding, &mut verdicts).map(Arc::new);
         // Versions are opaque by the API's conventions, and numbers on every known server; else the time must do.
         let version = binding.metadata.resource_version.as_deref().and_then(|version| version.parse().ok());
         let created = binding.metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second());
         BindingInfo {
             route_uid: Uid::new(&binding.spec.route_uid),
-            router: slim::text(&binding.spec.router),
-            dns: slim::text(&binding.spec.dns),
+            router: binding.spec.router.as_str().into(),
+            dns: binding.spec.dns.as_str().into(),
             label: binding.spec.label.as_str().into(),
             has_custom: binding.spec.names.iter().any(|name| name.kind == NameKind::Custom),
             deleting: binding.metadata.deletion_timestamp.is_some(),
@@ -113,8 +109,8 @@ fn former_names(binding: &RouteBinding) -> Box<[FormerName]> {
     };
     let of = |trail: &Trail| FormerName {
         name: trail.name.as_str().into(),
-        router: slim::text(&trail.router),
-        zone: slim::text(trail.name.split_once('.').unwrap_or_default().1),
+        router: trail.router.as_str().into(),
+        zone: trail.name.split_once('.').unwrap_or_default().1.into(),
         from: trail.from.as_ref().map(|from| from.0),
         until: trail.until.0,
         asked: asked(&trail.name),

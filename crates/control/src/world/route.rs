@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
-use crate::client::slim;
+use super::router::Labels;
 use crate::client::uid::Uid;
 use crate::controller::live::verdict::Told;
 use signpost_api::names::challenge_name;
@@ -31,7 +31,7 @@ pub struct RouteInfo {
     /// `metadata.generation`; none is 0.
     pub generation: Option<NonZeroI64>,
     /// `metadata.labels`.
-    pub labels: slim::Labels,
+    pub labels: Labels,
     /// Whether it is being deleted.
     pub deleting: bool,
     /// `spec.host`, if it is not empty.
@@ -101,12 +101,12 @@ impl RouteInfo {
             uid: Uid::of(metadata.uid.as_deref()),
             created: metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second()),
             generation: metadata.generation.and_then(NonZeroI64::new),
-            labels: (&metadata.labels).into(),
+            labels: metadata.labels.clone().unwrap_or_default(),
             deleting: metadata.deletion_timestamp.is_some(),
             subdomain: text(&route.spec.subdomain),
-            move_to: move_to.filter(|router| !router.is_empty()).map(|router| slim::text(router)),
+            move_to: move_to.filter(|router| !router.is_empty()).map(|router| router.as_str().into()),
             bound: bound.is_some(),
-            router: bound.and_then(|status| status.router.as_deref()).map(slim::text),
+            router: bound.and_then(|status| status.router.as_deref()).map(Arc::from),
             has_names: names().next().is_some(),
             custom_name: names().find(|name| name.kind == NameKind::Custom).map(|name| name.name.as_str().into()),
             host_is_system: names().any(|name| name.kind == NameKind::System && is_host(&name.name)),

@@ -165,9 +165,9 @@ impl<V> Hub<V> {
     /// All that is there, for one who knows nothing.
     fn all(&self) -> Change<V> {
         let objects = self.shared.objects();
-        let applied = |entry: &Entry<V>| Applied {
-            key: entry.key(),
-            now: Arc::clone(entry.value()),
+        let applied = |(key, entry): (&ObjectKey, &Entry<V>)| Applied {
+            key: key.clone(),
+            now: Arc::clone(&entry.value),
             before: None,
             recreated: false,
         };
@@ -211,10 +211,10 @@ impl<V> Hub<V> {
         let (mut applied, mut vanished) = (Vec::new(), Vec::new());
         for (key, (before, is_gone)) in missed.objects {
             match (objects.get(&key), before) {
-                (Some(entry), Some(before)) if Arc::ptr_eq(entry.value(), &before) => {}
+                (Some(entry), Some(before)) if Arc::ptr_eq(&entry.value, &before) => {}
                 (Some(entry), before) => {
                     let recreated = is_gone && before.is_some();
-                    applied.push(Applied { key, now: Arc::clone(entry.value()), before, recreated });
+                    applied.push(Applied { key, now: Arc::clone(&entry.value), before, recreated });
                 }
                 (None, Some(last)) => vanished.push((key, last)),
                 (None, None) => {}
@@ -352,6 +352,7 @@ mod tests {
     use futures::FutureExt as _;
     use futures::channel::mpsc;
 
+    use super::super::kept::Version;
     use super::*;
     use crate::client::uid::Uid;
 
@@ -382,12 +383,12 @@ mod tests {
         let key = ObjectKey::cluster(name);
         let mut objects = view.hub.shared.objects_mut();
         let Some(number) = number else {
-            let last = Arc::clone(objects.remove(&key).expect("it is there").value());
+            let last = objects.remove(&key).expect("it is there").value;
             return tell.unbounded_send(Change::Deleted { key, last }).expect("someone listens");
         };
         let now = Arc::new(number);
-        let before = objects.insert(Entry::new(&key, Uid::new("u"), &number.to_string(), Arc::clone(&now)));
-        let before = before.map(|entry| Arc::clone(entry.value()));
+        let entry = Entry { uid: Uid::new("u"), version: Version::new(&number.to_string()), value: Arc::clone(&now) };
+        let before = objects.insert(key.clone(), entry).map(|entry| entry.value);
         let one = Applied { key, now, before, recreated: false };
         tell.unbounded_send(Change::Applied(one)).expect("someone listens");
     }
