@@ -149,8 +149,10 @@ impl<V> Hub<V> {
     /// One more reader.
     fn join(hub: &Arc<Hub<V>>) -> Reader<V> {
         // As long as the mirror does not go on, what is there is what the others were told.
-        let _mirror = lock(&hub.mirror);
+        let mut mirror = lock(&hub.mirror);
         let mut readers = lock(&hub.bell.0);
+        // The last reader may have left while the mirror was busy.
+        let stale = if readers.lines.is_empty() { mirror.take() } else { None };
         let mut line = Line { changes: VecDeque::new(), missed: None, waker: None, has_all: false };
         if readers.lines.values().any(|other| other.has_all) {
             line.start(hub.all());
@@ -159,6 +161,7 @@ impl<V> Hub<V> {
         readers.next_id += 1;
         readers.lines.insert(id, line);
         drop(readers);
+        drop(stale);
         Reader { hub: Arc::clone(hub), id }
     }
 
