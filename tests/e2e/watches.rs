@@ -33,7 +33,9 @@ fn all_roles_in_one_process_watch_each_kind_once() {
         // The ledger writes Zones, and the verification of names the status of Routes.
         let writes = |of: &str| {
             events.iter().any(|[user, verb, resource]| {
-                user == "system:signpost:controller" && resource == of && ["create", "patch", "update"].contains(&&**verb)
+                user == "system:signpost:controller"
+                    && resource == of
+                    && ["create", "patch", "update"].contains(&&**verb)
             })
         };
         (watches == expected && writes("zones") && writes("routes")).then_some(())
