@@ -73,7 +73,6 @@ use signpost_apiserver::store;
 use signpost_control::client::metrics::MirrorMetrics;
 use signpost_control::controller::domain::{self, Domains, OtherDomain};
 use signpost_control::controller::ledger::BaseSerial;
-use signpost_control::controller::read;
 use signpost_control::scheduler::chooser::Chooser;
 use signpost_control::world::{self, World};
 use signpost_control::{client, compiler, controller};

@@ -493,9 +493,9 @@ mod tests {
     #[test]
     fn a_route_is_looked_at_when_something_of_it_is_other() {
         let view = |host: &str, router: &str, is_told: bool| View::Custom {
-            uid: "u".to_owned(),
-            host: host.to_owned(),
-            router: Some(router.to_owned()),
+            uid: Uid::new("u"),
+            host: host.into(),
+            router: Some(router.into()),
             is_told,
         };
         let (bare, told) = (view("a", "s1", false), view("a", "s1", true));

@@ -126,7 +126,7 @@ impl Rejection {
     pub fn told(self, wish: &Wish<'_>, router: &RouterTarget) -> Cow<'static, str> {
         let (selector, labels, whose, field) = match self {
             Rejection::RouteSelectorMismatch => {
-                (&router.route_selector, &*wish.route.labels, "this one does", "spec.routeSelector")
+                (&router.route_selector, &wish.route.labels, "this one does", "spec.routeSelector")
             }
             Rejection::NamespaceSelectorMismatch => {
                 (&router.namespace_selector, &wish.namespace.labels, "the route's does", "spec.namespaceSelector")

@@ -13,6 +13,9 @@ use crate::client::reflector::Change;
 use crate::world::ClaimInfo;
 use signpost_api::v1alpha1::name_claim::ClaimKind;
 
+/// The field selector of the claims in question, for a client that needs no others.
+pub const SELECTOR: &str = "spec.quarantineUntil!=";
+
 /// A label in quarantine, or a reserved host.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct QuarantineKey {

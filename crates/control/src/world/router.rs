@@ -238,8 +238,10 @@ mod tests {
             assert_eq!(facts.taken.iter().map(|label| &**label).collect::<Vec<_>>(), Vec::from_iter(taken), "{record}");
         }
         let servers = ["NS2.shard1.v3.example", "ns1.v3.example", "ns.far.shard1.v3.example"].map(str::to_owned);
-        let facts =
-            crate::scheduler::filter::tests::router("shard1", serde_json::Value::Null).with_name_servers(&servers);
+        let router = serde_json::json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Router",
+            "metadata": {"name": "shard1"}, "spec": {"addresses": [{"ip": "192.0.2.1"}]}});
+        let router = serde_json::from_value(router).expect("a Router");
+        let facts = RouterTarget::new(&router, "v3.example").with_name_servers(&servers);
         assert_eq!(facts.taken, BTreeSet::from(["ns2".into()]));
     }
 }
