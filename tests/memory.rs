@@ -14,20 +14,15 @@ use serde_json::{Value, json};
 use signpost_api::identity::{GROUP_MASTERS, Identity};
 use signpost_api::kinds::route::ROUTE;
 use signpost_api::kinds::{PlatformConfig, kinds, server_settings};
-use signpost_api::v1alpha1::name_claim::NameClaim;
 use signpost_api::v1alpha1::route::Route;
-use signpost_api::v1alpha1::route_binding::RouteBinding;
 use signpost_apiserver::ApiServer;
 use signpost_apiserver::auth::Authenticator;
 use signpost_apiserver::auth::tokens::Tokens;
 use signpost_apiserver::object::encode;
 use signpost_apiserver::store::{Engine, Key, Store, TXN_OPERATIONS_MAX, Txn, Write};
 use signpost_apiserver::watch_cache::WatchCache;
-use signpost_control::client::reflector::{self, Mirrors, reflect};
-use signpost_control::controller::claim::ClaimView;
-use signpost_control::controller::read;
-use signpost_control::controller::route::{BindingView, RouteView};
-use signpost_control::scheduler::facts::{BindingFacts, RouteFacts};
+use signpost_control::client::reflector::{self, reflect};
+use signpost_control::world::{self, World};
 use tokio_util::sync::CancellationToken;
 
 const OBJECTS: usize = 8_192;
@@ -123,7 +118,7 @@ async fn in_the_mirrors(store: &Arc<Engine>) {
     let taken = each(before);
     assert_eq!((first.len(), second.len()), (OBJECTS, OBJECTS));
     println!("a Route takes {taken} octets in a mirror that keeps nothing of it");
-    assert!(taken < 175, "a Route takes {taken} octets in a mirror that keeps nothing of it");
+    assert!(taken < 295, "a Route takes {taken} octets in a mirror that keeps nothing of it");
     as_the_loops_see_it(client).await;
     stop.cancel();
     tokio::time::timeout(PATIENCE, running).await.expect("it stops").expect("in good order");
@@ -132,29 +127,21 @@ async fn in_the_mirrors(store: &Arc<Engine>) {
 /// What the loops of a process with all roles keep of a Route, its RouteBinding and its NameClaim.
 async fn as_the_loops_see_it(client: kube::Client) {
     let before = ALLOCATED.load(Ordering::Relaxed);
-    let mirrors = Mirrors::new(client.clone());
-    let scheduler = (
-        mirrors.view(|route: &Route| RouteFacts::from(route)),
-        mirrors.view(|one: &RouteBinding| BindingFacts::from(one)),
-    );
-    let placement = (mirrors.view(RouteView::new), mirrors.view(BindingView::new));
-    let zones = read::bindings(&mirrors);
-    mirrors.open();
-    let mut routes = (scheduler.0.read(), placement.0.read());
-    let mut bindings = (scheduler.1.read(), placement.1.read(), zones.read(), zones.read());
-    let (claims, mut claim_changes) =
-        reflect(client, reflector::Settings::default(), |claim: NameClaim| ClaimView::new(&claim));
+    let world = World::new(&client, world::Settings::of_domain("example.org"));
+    // The scheduler, the placement controller and the loops that make zones.
+    let mut routes = (world.routes.read(), world.routes.read());
+    let mut bindings = (world.bindings.read(), world.bindings.read(), world.bindings.read());
+    let mut claims = (world.claims.read(), world.claims.read());
     drop((routes.0.1.next().await, routes.1.1.next().await));
-    drop((bindings.0.1.next().await, bindings.1.1.next().await));
-    drop((bindings.2.1.next().await, bindings.3.1.next().await));
-    drop(claim_changes.next().await);
+    drop((bindings.0.1.next().await, bindings.1.1.next().await, bindings.2.1.next().await));
+    drop((claims.0.1.next().await, claims.1.1.next().await));
     let taken = each(before);
-    assert_eq!([routes.0.0.len(), routes.1.0.len(), bindings.0.0.len(), claims.len()], [OBJECTS; 4]);
+    assert_eq!([routes.0.0.len(), bindings.0.0.len(), claims.0.0.len()], [OBJECTS; 3]);
     let bound = routes.0.0.all().iter().filter(|(_, route)| route.router.as_deref() == Some("shard1")).count();
-    let read = bindings.3.0.all().iter().filter(|(_, read)| read.input.is_some()).count();
+    let read = bindings.2.0.all().iter().filter(|(_, binding)| binding.input.is_some()).count();
     assert_eq!((bound, read), (OBJECTS, OBJECTS));
     println!("the control loops keep {taken} octets of a Route, its binding and its claim");
-    assert!(taken < 1_700, "the control loops keep {taken} octets of a Route, its binding and its claim");
+    assert!(taken < 1_860, "the control loops keep {taken} octets of a Route, its binding and its claim");
 }
 
 fn each(before: i64) -> i64 {

@@ -23,17 +23,16 @@ use crate::admin::Admin;
 use crate::admin::health::Check;
 use crate::config::Settings;
 use crate::config::parts;
-use signpost_control::client::reflector::{Health, HealthProbe, View};
-use signpost_control::compiler::inputs::BindingInput;
+use signpost_control::client::reflector::{Health, HealthProbe};
 use signpost_control::compiler::{self, apex::serial_of};
 use signpost_control::controller::apexes::Apexes;
 use signpost_control::controller::asked::{self, register::Register};
 use signpost_control::controller::brake::Reporter;
 use signpost_control::controller::ledger::BaseSerial;
-use signpost_control::controller::read::Read;
 use signpost_control::controller::static_zones::{self, Reloader, StaticZones};
 use signpost_control::controller::zone;
 use signpost_control::controller::zone::status::Status;
+use signpost_control::world::World;
 use signpost_dns::transport::inherited_sockets::InheritedSockets;
 use signpost_dns::transport::{self, Bound, Running};
 use signpost_dns::wire::Name;
@@ -124,8 +123,8 @@ fn here(settings: &Settings, addresses: &[SocketAddr]) -> String {
 pub struct Follow {
     /// A client that may list and watch.
     pub client: kube::Client,
-    /// The RouteBindings.
-    pub bindings: View<Read<BindingInput>>,
+    /// The objects.
+    pub world: World,
     /// The platform's settings.
     pub platform: Arc<compiler::Settings>,
     /// Folder of the last-good state; `None` where the API is in this process.
@@ -302,7 +301,8 @@ impl Start<'_> {
         let Start { settings, dials, db, apexes, engine, here, loading } = self;
         let status = Arc::new(Status::default());
         mirrors.extend(dns_metrics::mirrors(&status));
-        let reporter = Reporter::new(follow.client.clone(), follow.instance, Some(here), status.clone());
+        let reporter =
+            Reporter::new(follow.client.clone(), &follow.world.holds, follow.instance, Some(here), status.clone());
         mirrors.push(("dns", reporter.mirror()));
         tasks.spawn("brake", reporter.run(tasks.stop_token()));
         let (marked, after) = ((engine.clone(), status.clone()), dials.stale_after.subscribe());
@@ -323,7 +323,7 @@ impl Start<'_> {
         let options = zone::Options {
             settings: platform,
             state: follow.state,
-            bindings: follow.bindings,
+            world: follow.world,
             former_domain: settings.former_domain.clone(),
             apexes: apexes.clone(),
             brake_share: dials.brake_share.subscribe(),

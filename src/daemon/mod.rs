@@ -71,11 +71,10 @@ use signpost_apiserver::audit::metrics::AuditMetrics;
 use signpost_apiserver::limits::LimitMetrics;
 use signpost_apiserver::store;
 use signpost_control::client::metrics::MirrorMetrics;
-use signpost_control::client::reflector::Mirrors;
 use signpost_control::controller::domain::{self, Domains, OtherDomain};
 use signpost_control::controller::ledger::BaseSerial;
-use signpost_control::controller::read;
 use signpost_control::scheduler::chooser::Chooser;
+use signpost_control::world::{self, World};
 use signpost_control::{client, compiler, controller};
 use signpost_dns::sys::files;
 use signpost_dns::transport;
@@ -407,23 +406,25 @@ impl Process {
         let (mut switch, mut told) = (None, None);
         let (base_serial, base) = watch::channel(None);
         let (told_files, files) = watch::channel(Arc::default());
-        // What there may be many of the loops of this process follow together, with the rights of one of them.
+        // The loops of this process read one World, with the rights of one of them.
         let user = match settings.has(Role::Scheduler) {
             true => Some(USER_SCHEDULER),
             false => settings.dns_follows_api().then_some(USER_NAME_SERVER),
         };
-        let shared = match user {
-            Some(user) => Some(Mirrors::new(client_as(settings, api.as_ref(), user).await?)),
+        let world = match user {
+            Some(user) => {
+                let mut reading = world::Settings::of(dns::platform_settings(settings, &listened)?);
+                // Nothing but the status of Routers depends on an examination of their fields.
+                reading.platform = reading.platform.filter(|_| settings.has(Role::Scheduler));
+                Some(World::new(&client_as(settings, api.as_ref(), user).await?, reading))
+            }
             None => None,
         };
-        let shared = shared.map(|mirrors| (read::bindings(&mirrors), mirrors));
-        if let (true, Some(data_dir), Some((bindings, together))) = (settings.has(Role::Scheduler), &data_dir, &shared)
-        {
+        if let (true, Some(data_dir), Some(world)) = (settings.has(Role::Scheduler), &data_dir, &world) {
             let platform = dns::platform_settings(settings, &listened)?;
             let scheduler = client_as(settings, api.as_ref(), USER_SCHEDULER).await?;
             let controller = client_as(settings, api.as_ref(), USER_CONTROLLER).await?;
-            let bindings = bindings.clone();
-            let clients = scheduling::Clients { scheduler, controller, mirrors: together, bindings };
+            let clients = scheduling::Clients { scheduler, controller, world };
             let instance = room::when_there_is_room(&starting, async || data_dir.instance()).await?;
             let host_key = async || settings.verify.hosts.then(|| data_dir.host_key()).transpose();
             let host_key = room::when_there_is_room(&starting, host_key).await?;
@@ -434,12 +435,10 @@ impl Process {
             switch = Some(started.switch);
             told = Some(started.told);
         }
-        // All views of them are made.
-        shared.iter().for_each(|(_, mirrors)| mirrors.open());
-        let follow = match (&data_dir, shared) {
-            (Some(data_dir), Some((bindings, _))) if settings.dns_follows_api() => Some(Follow {
+        let follow = match (&data_dir, world) {
+            (Some(data_dir), Some(world)) if settings.dns_follows_api() => Some(Follow {
                 client: client_as(settings, api.as_ref(), USER_NAME_SERVER).await?,
-                bindings,
+                world,
                 platform: dns::platform_settings(settings, &listened)?,
                 state: api.is_none().then(|| data_dir.join("state")),
                 instance: room::when_there_is_room(&starting, async || data_dir.instance()).await?,

@@ -20,9 +20,8 @@ use crate::config::value::Resolver;
 use signpost_api::v1alpha1::SCHEDULER_LEASE;
 use signpost_api::v1alpha1::zone::ZonePlatform;
 use signpost_control::client::lease::{self, Leadership, Lease};
-use signpost_control::client::reflector::{HealthProbe, Mirrors, View};
+use signpost_control::client::reflector::{HealthProbe, Informer};
 use signpost_control::compiler;
-use signpost_control::compiler::inputs::BindingInput;
 use signpost_control::compiler::settings::text_of;
 use signpost_control::controller::domain::{self, Duty, OtherDomain};
 use signpost_control::controller::health;
@@ -32,11 +31,11 @@ use signpost_control::controller::live::proofs::Server;
 use signpost_control::controller::ownership::authorities::Authorities;
 use signpost_control::controller::ownership::challenge::Key;
 use signpost_control::controller::placement::Placement;
-use signpost_control::controller::read::Read;
 use signpost_control::controller::{hosts, live, ownership, placement};
 use signpost_control::scheduler::chooser::Chooser;
 use signpost_control::scheduler::quiet::Quiet;
-use signpost_control::scheduler::{self, Scheduler, Settings};
+use signpost_control::scheduler::{Scheduler, Settings};
+use signpost_control::world::{RouterInfo, World};
 use signpost_dns::wire::Name;
 
 /// The clients of the loops, each of an identity of its own where the API is in this process.
@@ -45,10 +44,8 @@ pub struct Clients<'a> {
     pub scheduler: Client,
     /// That of the loops beside it.
     pub controller: Client,
-    /// What they follow together.
-    pub mirrors: &'a Mirrors,
-    /// The RouteBindings in it, for those who make zones.
-    pub bindings: View<Read<BindingInput>>,
+    /// The objects that they read.
+    pub world: &'a World,
 }
 
 /// What is left in hand of the loops that were started.
@@ -85,7 +82,7 @@ pub fn start(
     tasks: &mut Tasks,
     admin: &Admin,
 ) -> Started {
-    let Clients { scheduler, controller, mirrors: shared, bindings } = clients;
+    let Clients { scheduler, controller, world } = clients;
     let Here { instance, listened, host_key, files, dials } = here;
     let stop = tasks.stop_token();
     let (lead, leadership) = watch::channel(Leadership::Follower { holder: None });
@@ -114,8 +111,7 @@ pub fn start(
     settings.quarantined_max = config.name.quarantine_max;
     settings.label_rules = config.label_rules();
     settings.quiet = Quiet { time: config.former_name_idle_timeout(), maximum: config.former_name.retention_max };
-    let loops =
-        Scheduler::sharing(scheduler, &scheduler::Views::of(shared, &platform.domain_text()), settings, metrics);
+    let loops = Scheduler::sharing(scheduler, world, settings, metrics);
     let switch = loops.switch();
     let counters = placement::Metrics::default();
     admin.metrics.register(|registry| counters.register(registry));
@@ -127,14 +123,12 @@ pub fn start(
         instance: instance.to_owned(),
         ..placement::Settings::default()
     };
-    let placement = Placement::sharing(controller.clone(), &placement::Views::of(shared), keeping, counters);
+    let placement = Placement::sharing(controller.clone(), world, keeping, counters);
     let routes = placement.routes();
     admin.metrics.collect(placement.router_metrics());
     admin.metrics.collect(placement.standings());
     let of = |owner: &'static str, probes: Vec<HealthProbe>| probes.into_iter().map(move |probe| (owner, probe));
-    let quarantine = vec![loops.quarantine_mirror()];
-    let mirrors = of("scheduler", loops.mirrors()).chain(of("quarantine", quarantine));
-    let mirrors: Vec<_> = mirrors.chain(of("placement", placement.mirrors())).collect();
+    let mirrors: Vec<_> = of("scheduler", loops.mirrors()).chain(of("placement", placement.mirrors())).collect();
     let watched = mirrors.clone();
     let check = admin.health.add("scheduler", "objects", "the objects have not been listed yet");
     tasks.spawn("scheduler", loops.run(leadership.clone(), stop.clone()));
@@ -168,11 +162,11 @@ pub fn start(
         panic_percent,
         instance: own_name.clone(),
     };
-    let (prober, dial) = (controller.clone(), dials.health.subscribe());
+    let (prober, routers, dial) = (controller.clone(), world.routers.clone(), dials.health.subscribe());
     tasks.spawn(
         "health of addresses",
         while_leading(leadership.clone(), stop.clone(), move |stop| {
-            probe(prober.clone(), probing.clone(), dial.clone(), probes.clone(), stop)
+            probe((prober.clone(), routers.clone()), probing.clone(), dial.clone(), probes.clone(), stop)
         }),
     );
     let servers = config.verify.names.then(|| servers_to_ask(config, &platform, listened));
@@ -198,9 +192,10 @@ pub fn start(
     let pointed = hosts::Metrics::default();
     admin.metrics.register(|registry| pointed.register(registry));
     let (settings, former) = (platform.clone(), config.former_domain.clone());
-    let sources = ledger::Sources { bindings, settings, former, base, told };
+    let sources = ledger::Sources { world: world.clone(), settings, former, base, told };
     let asked = ownership::Metrics::default();
     admin.metrics.register(|registry| asked.register(registry));
+    let all_routes = world.routes.clone();
     tasks.spawn(
         "ledger of serials and proof of names",
         while_leading(leadership, stop, move |stop| {
@@ -209,8 +204,11 @@ pub fn start(
             let feeds = (routes.clone(), feed);
             let proofs =
                 live::run(controller.clone(), platform.clone(), proving.clone(), feeds, proofs.clone(), stop.clone());
-            let points = hosts::run(controller.clone(), pointing.clone(), pointed.clone(), stop.clone());
-            let hosts = owners.clone().map(|owners| ownership::run(controller.clone(), owners, asked.clone(), stop));
+            let points =
+                hosts::run(controller.clone(), all_routes.clone(), pointing.clone(), pointed.clone(), stop.clone());
+            let hosts = owners
+                .clone()
+                .map(|owners| ownership::run(controller.clone(), all_routes.clone(), owners, asked.clone(), stop));
             async {
                 tokio::join!(ledger, proofs, points, OptionFuture::from(hosts));
             }
@@ -240,7 +238,7 @@ async fn run_for_lease(
 /// Probes addresses until `stop`, as `settings` makes of what the dial says. When that is turned, probing begins anew, as it does
 /// with a new leader: from what the Routers' status says.
 async fn probe(
-    client: Client,
+    (client, routers): (Client, Informer<RouterInfo>),
     settings: impl Fn((usize, u32)) -> health::Settings,
     mut dial: watch::Receiver<(usize, u32)>,
     metrics: health::metrics::Metrics,
@@ -249,7 +247,8 @@ async fn probe(
     while !stop.is_cancelled() {
         let turned = *dial.borrow_and_update();
         let round = stop.child_token();
-        let mut running = pin!(health::run(client.clone(), settings(turned), metrics.clone(), round.clone()));
+        let mut running =
+            pin!(health::run(client.clone(), routers.clone(), settings(turned), metrics.clone(), round.clone()));
         tokio::select! {
             () = &mut running => return,
             Ok(()) = dial.changed() => {

@@ -35,4 +35,5 @@ mod tracing;
 mod unbound;
 mod unready;
 mod users;
+mod watches;
 mod zone_files;

@@ -13,14 +13,14 @@ use std::time::{Duration, Instant};
 use criterion::{Criterion, criterion_group, criterion_main};
 use serde_json::{Value, json};
 use signpost_control::client::reflector::ObjectKey;
-use signpost_control::client::slim::Labels;
 use signpost_control::client::uid::Uid;
 use signpost_control::scheduler::decision::decide;
-use signpost_control::scheduler::facts::{BindingFacts, NamespaceFacts, RouteFacts, RouterFacts};
 use signpost_control::scheduler::filter::{Wish, judge};
 use signpost_control::scheduler::queue::{Queue, Waits};
 use signpost_control::scheduler::snapshot::Snapshot;
 use signpost_control::scheduler::strategy::StrategyName;
+use signpost_control::world::router::RouterTarget;
+use signpost_control::world::{BindingInfo, NamespaceInfo, RouteInfo};
 
 const ROUTERS: usize = 1_000;
 const BINDINGS: usize = 100_000;
@@ -52,8 +52,8 @@ fn cycles(criterion: &mut Criterion) {
 struct Bench {
     snapshot: Snapshot,
     queue: Queue,
-    route: RouteFacts,
-    namespace: NamespaceFacts,
+    route: RouteInfo,
+    namespace: NamespaceInfo,
 }
 
 impl Bench {
@@ -65,16 +65,16 @@ impl Bench {
         for number in 0..BINDINGS {
             // Uneven, so that scores differ.
             let router = name_of(number * number % 7919 % ROUTERS).into();
-            let binding = BindingFacts { router, turn: number as u64 + 1, ..BindingFacts::default() };
+            let binding = BindingInfo { router, turn: number as u64 + 1, ..BindingInfo::default() };
             snapshot.bound(&ObjectKey::namespaced("old", &format!("route{number}")), &binding);
         }
         let mut queue = Queue::new(Waits::default());
         for number in 0..WAITING {
             queue.push(ObjectKey::namespaced("shop", &format!("web{number}")));
         }
-        let labels = Labels::from(BTreeMap::from([("app".to_owned(), "web".to_owned())]));
-        let route = RouteFacts { uid: Uid::new("u"), labels, ..RouteFacts::default() };
-        Bench { snapshot, queue, route, namespace: NamespaceFacts::default() }
+        let labels = BTreeMap::from([("app".to_owned(), "web".to_owned())]);
+        let route = RouteInfo { uid: Uid::new("u"), labels, ..RouteInfo::default() };
+        Bench { snapshot, queue, route, namespace: NamespaceInfo::default() }
     }
 
     /// One cycle, and the end of it as when the API refuses, so that the next one finds the same.
@@ -100,10 +100,10 @@ fn waking(_: &mut Criterion) {
     let key = |number: usize| ObjectKey::namespaced("shop", &format!("web{}", number * 7919 % WAITING));
     let route = |number: usize| {
         let tier = if number.is_multiple_of(2) { "gold" } else { "silver" };
-        let labels = Labels::from(BTreeMap::from([("tier".to_owned(), tier.to_owned())]));
-        RouteFacts { labels, ..RouteFacts::default() }
+        let labels = BTreeMap::from([("tier".to_owned(), tier.to_owned())]);
+        RouteInfo { labels, ..RouteInfo::default() }
     };
-    let routes: HashMap<ObjectKey, Arc<RouteFacts>> =
+    let routes: HashMap<ObjectKey, Arc<RouteInfo>> =
         (0..WAITING).map(|number| (key(number), Arc::new(route(number)))).collect();
     let mut snapshot = Snapshot::default();
     snapshot.set_router(router(0, json!({"routeSelector": {"matchLabels": {"tier": "gold"}}})));
@@ -112,7 +112,7 @@ fn waking(_: &mut Criterion) {
     while let Some(key) = queue.pop() {
         queue.unschedulable(&key, tokio::time::Instant::now(), 0);
     }
-    let (namespace, strategy) = (NamespaceFacts::default(), StrategyName::default().strategy());
+    let (namespace, strategy) = (NamespaceInfo::default(), StrategyName::default().strategy());
     let fits = |key: &ObjectKey| {
         let Some(route) = routes.get(key) else { return false };
         let wish = Wish { key, route, namespace: &namespace, platform_host: None, leaving: None };
@@ -140,7 +140,7 @@ fn name_of(number: usize) -> String {
     format!("shard{number:04}")
 }
 
-fn router(number: usize, spec: Value) -> RouterFacts {
+fn router(number: usize, spec: Value) -> RouterTarget {
     let mut object = json!({
         "apiVersion": "signpost.dev/v1alpha1", "kind": "Router",
         "metadata": {"name": name_of(number), "resourceVersion": (1_000_000 + number).to_string()},
@@ -149,7 +149,7 @@ fn router(number: usize, spec: Value) -> RouterFacts {
     for (field, value) in spec.as_object().into_iter().flatten() {
         object["spec"][field] = value.clone();
     }
-    RouterFacts::new(serde_json::from_value(object).expect("a Router"), "bench.example")
+    RouterTarget::new(&serde_json::from_value(object).expect("a Router"), "bench.example")
 }
 
 criterion_group!(benches, cycles, waking);

@@ -1,11 +1,13 @@
 //! The control plane: it reads the API's objects, decides, writes decisions back, and makes zones of them.
 //!
-//! An object takes this path: [`client`] (list and watch) → [`scheduler`] (decide and bind) → [`controller`] (everything that
+//! An object takes this path: [`client`] (list and watch) → [`world`] (one compact value of each) → [`scheduler`] (decide and bind) → [`controller`] (everything that
 //! follows a decision) → [`compiler`] (objects to zones, pure) → the data plane's `zone::db`.
 
 #![forbid(unsafe_code)]
 
 pub mod client;
+
+pub mod world;
 
 pub mod scheduler;
 

@@ -15,11 +15,11 @@ use signpost_control::compiler::trails::Trails;
 use signpost_control::compiler::{Digest, Settings, alias, shard};
 use signpost_control::controller::ledger::{BaseSerial, Event, Ledger, Outcome, Write};
 use signpost_control::controller::live::feed::{ZoneFeed, ZoneNews};
-use signpost_control::controller::read::Read;
 use signpost_control::controller::zone::record::Loaded;
 use signpost_control::controller::zone::restore::Restored;
 use signpost_control::controller::zone::timeline::Published;
 use signpost_control::controller::zone::zones::{Output, Zones};
+use signpost_control::world::{self, BindingInfo, RouterInfo};
 use signpost_dns::wire::{Name, NameMap};
 use signpost_dns::zone::{Contents, Serial, Zone, db, stored};
 
@@ -34,6 +34,10 @@ fn settings() -> Arc<Settings> {
 }
 
 fn router(number: u8, address: u8) -> Arc<RouterInput> {
+    router_info(number, address).input.expect("it makes a zone")
+}
+
+fn router_info(number: u8, address: u8) -> RouterInfo {
     // Some have records at, or below, labels that have trails.
     let records: &[&str] = match address {
         1 => &["_acme-challenge.ns-b2 TXT x"],
@@ -44,7 +48,7 @@ fn router(number: u8, address: u8) -> Arc<RouterInput> {
         "metadata": {"name": format!("r{number}"), "creationTimestamp": "2026-01-01T00:00:00Z"},
         "spec": {"addresses": [{"ip": format!("192.0.2.{address}")}], "records": records}});
     let object: Router = serde_json::from_value(object).expect("a Router of a test");
-    Arc::new(RouterInput::read(&object, "v3.example", &mut Vec::new()).expect("it makes a zone"))
+    RouterInfo::new(&object, &world::Settings::of_domain("v3.example"))
 }
 
 fn binding(number: u8, shard: u8) -> Arc<BindingInput> {
@@ -180,14 +184,16 @@ impl World {
                 Edit::Router(number, to) => {
                     let key = ObjectKey::cluster(&format!("r{number}"));
                     Event::Router(match to {
-                        Some(to) => applied(key, Some(router(number, to))),
-                        None => Change::Deleted { key, last: Arc::new(None) },
+                        Some(to) => applied(key, router_info(number, to)),
+                        None => Change::Deleted { key, last: Arc::new(router_info(number, 0)) },
                     })
                 }
                 Edit::Binding(number, to) => {
                     let key = ObjectKey::namespaced("ns", &format!("b{number}"));
                     Event::Binding(match to {
-                        Some(to) => applied(key, Read::right(binding(number, to))),
+                        Some(to) => {
+                            applied(key, BindingInfo { input: Some(binding(number, to)), ..BindingInfo::default() })
+                        }
                         None => Change::Deleted { key, last: Arc::default() },
                     })
                 }

@@ -23,16 +23,14 @@ use signpost_apiserver::auth::Authenticator;
 use signpost_apiserver::auth::tokens::Tokens;
 use signpost_apiserver::store::memory::Memory;
 use signpost_control::client;
-use signpost_control::client::reflector::{Mirrors, View};
 use signpost_control::compiler::Settings;
-use signpost_control::compiler::inputs::BindingInput;
 use signpost_control::controller::apexes::Apexes;
 use signpost_control::controller::brake::Reporter;
-use signpost_control::controller::read::{self, Read};
 use signpost_control::controller::static_zones::{self, StaticZones};
 use signpost_control::controller::zone::hold::{Decided, Held};
 use signpost_control::controller::zone::status::Status;
 use signpost_control::controller::{ledger, zone};
+use signpost_control::world::{self, World};
 use signpost_dns::wire::{Name, RecordType};
 use signpost_dns::zone::{Serial, ZoneDb};
 use tokio::sync::watch;
@@ -58,12 +56,8 @@ struct Platform {
     _stop: DropGuard,
 }
 
-/// The RouteBindings, in a mirror of their own.
-fn bindings(client: &Client) -> View<Read<BindingInput>> {
-    let mirrors = Mirrors::new(client.clone());
-    let bindings = read::bindings(&mirrors);
-    mirrors.open();
-    bindings
+fn world(client: &Client) -> World {
+    World::new(client, world::Settings::of_domain("v3.example"))
 }
 
 impl Platform {
@@ -79,8 +73,7 @@ impl Platform {
         let base = tokio::sync::watch::channel(Some(ledger::BaseSerial::None)).1;
         let told = tokio::sync::watch::channel(None).1;
         let client = platform.client(USER_CONTROLLER);
-        let bindings = bindings(&client);
-        let sources = ledger::Sources { bindings, settings: settings(), former: None, base, told };
+        let sources = ledger::Sources { world: world(&client), settings: settings(), former: None, base, told };
         tokio::spawn(ledger::run(client, sources, Arc::default(), stop));
         platform
     }
@@ -184,7 +177,7 @@ impl NameServer {
         let options = zone::Options {
             settings,
             state,
-            bindings: bindings(&client),
+            world: world(&client),
             former_domain: None,
             apexes,
             brake_share,
@@ -542,7 +535,9 @@ async fn a_hold_is_told_to_the_api_and_decided_there() {
     let stop = CancellationToken::new();
     let start = |state: &Path, server: &str| {
         let running = NameServer::start(emptied.client(USER_NAME_SERVER), Some(state), apexes());
-        let reporter = Reporter::new(emptied.client(USER_NAME_SERVER), server.to_owned(), None, running.status.clone());
+        let client = emptied.client(USER_NAME_SERVER);
+        let holds = world(&client).holds;
+        let reporter = Reporter::new(client, &holds, server.to_owned(), None, running.status.clone());
         tokio::spawn(reporter.run(stop.clone()));
         running
     };
@@ -630,7 +625,8 @@ async fn a_brake_that_was_never_entered_goes_as_soon_as_nothing_is_held() {
     let server = NameServer::start(emptied.client(USER_NAME_SERVER), Some(folder.path()), apexes());
     let client = client::in_process(lame, Identity::user(USER_NAME_SERVER));
     let stop = CancellationToken::new();
-    tokio::spawn(Reporter::new(client, "ns1".to_owned(), None, server.status.clone()).run(stop.clone()));
+    let holds = world(&client).holds;
+    tokio::spawn(Reporter::new(client, &holds, "ns1".to_owned(), None, server.status.clone()).run(stop.clone()));
     let brakes = Api::<Brake>::all(emptied.admin());
     let counted = async |count: usize| {
         let deadline = Instant::now() + PATIENCE;

@@ -24,10 +24,11 @@ use signpost_api::v1alpha1::router::Router;
 use signpost_control::client::reflector::ObjectKey;
 use signpost_control::scheduler::decision::Verdict;
 use signpost_control::scheduler::explain;
-use signpost_control::scheduler::facts::{NamespaceFacts, RouteFacts, RouterFacts};
 use signpost_control::scheduler::filter::Wish;
 use signpost_control::scheduler::snapshot::Shard;
 use signpost_control::scheduler::strategy::StrategyName;
+use signpost_control::world::router::RouterTarget;
+use signpost_control::world::{NamespaceInfo, RouteInfo};
 
 /// The keys of the configuration that say where the API is, which names are the platform's, and which zone files it serves.
 const KEYS: &[&str] = &["kubeconfig", "data-dir", "domain", "nameserver", "zones"];
@@ -136,14 +137,14 @@ impl Question<'_> {
         // Not everyone who may see a Route may see its Namespace; then a selector of namespaces is left out of account.
         let namespace = namespaces.get_opt(self.namespace).await.ok().flatten();
         let sees_namespace = namespace.is_some();
-        let namespace = namespace.map(NamespaceFacts::from).unwrap_or_default();
+        let namespace = namespace.map(NamespaceInfo::from).unwrap_or_default();
         let routes = router.status.as_ref().and_then(|status| status.routes).unwrap_or(0);
-        let mut router = RouterFacts::new(router, &domain).with_name_servers(&others.name_servers);
+        let mut router = RouterTarget::new(&router, &domain).with_name_servers(&others.name_servers);
         if !sees_namespace {
             router.namespace_selector = Ok(kube::core::Selector::default());
         }
         let key = ObjectKey::namespaced(self.namespace, self.name);
-        let facts = RouteFacts::from(&route);
+        let facts = RouteInfo::new(&route);
         let now = judge_now(&key, &facts, placement, &namespace, &router, routes, &domain);
         let label = names::wanted_label(self.namespace, self.name, facts.subdomain.as_deref());
         let name = names::system_name(&label, &router.dns).unwrap_or_default();
@@ -168,10 +169,10 @@ fn domain_by(router: &Router) -> String {
 /// What the scheduler's filter says of a Router with so many routes.
 fn judge_now(
     key: &ObjectKey,
-    route: &RouteFacts,
+    route: &RouteInfo,
     placement: Placement<'_>,
-    namespace: &NamespaceFacts,
-    router: &RouterFacts,
+    namespace: &NamespaceInfo,
+    router: &RouterTarget,
     routes: u32,
     domain: &str,
 ) -> RouterVerdict {
@@ -238,12 +239,12 @@ mod tests {
                 "spec": {"addresses": [{"ip": "192.0.2.1"}]}, "status": status});
             object["metadata"]["name"] = json!("shard2");
             json_patch::merge(&mut object["spec"], &spec);
-            let router = RouterFacts::new(serde_json::from_value(object).expect("a Router"), domain);
+            let router = RouterTarget::new(&serde_json::from_value(object).expect("a Router"), domain);
             let host = (rejection == Rejection::HostElsewhere).then(|| "shop-front.shard1.v3.example".into());
-            let route = RouteFacts { host, ..RouteFacts::default() };
+            let route = RouteInfo { host, ..RouteInfo::default() };
             let key = ObjectKey::namespaced("shop", "front");
             let placement = Placement { router: Some("shard1"), strategy: Some(StrategyName::Weighted) };
-            let now = judge_now(&key, &route, placement, &NamespaceFacts::default(), &router, 5, domain);
+            let now = judge_now(&key, &route, placement, &NamespaceInfo::default(), &router, 5, domain);
             assert_eq!((now.eligible, now.reason.as_deref()), (false, Some(rejection.reason())));
             let route: Route = serde_json::from_value(json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Route",
                 "metadata": {"namespace": "shop", "name": "front"}, "spec": {}}))
@@ -261,7 +262,7 @@ mod tests {
         // What a strategy would refuse counts only for who is placed by it.
         let router = json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Router", "metadata": {"name": "shard2"},
             "spec": {"addresses": [{"ip": "192.0.2.1"}], "weight": 0}});
-        let router = RouterFacts::new(serde_json::from_value(router).expect("a Router"), domain);
+        let router = RouterTarget::new(&serde_json::from_value(router).expect("a Router"), domain);
         let key = ObjectKey::namespaced("shop", "front");
         for (router_of_now, strategy, eligible) in [
             (None, None, true),
@@ -269,8 +270,8 @@ mod tests {
             (Some("shard1"), Some(StrategyName::RoundRobin), true),
             (Some("shard1"), None, true),
         ] {
-            let (route, placement) = (RouteFacts::default(), Placement { router: router_of_now, strategy });
-            let now = judge_now(&key, &route, placement, &NamespaceFacts::default(), &router, 5, domain);
+            let (route, placement) = (RouteInfo::default(), Placement { router: router_of_now, strategy });
+            let now = judge_now(&key, &route, placement, &NamespaceInfo::default(), &router, 5, domain);
             assert_eq!(now.eligible, eligible, "{placement:?}");
         }
     }

@@ -34,7 +34,6 @@ pub mod metrics;
 pub mod recorder;
 pub mod reflector;
 pub mod server;
-pub mod slim;
 pub mod status;
 pub mod uid;
 pub mod unreached;

@@ -25,8 +25,7 @@
 //!
 //! Values may be projected when they come in, so that a consumer that needs three fields of 100,000 objects keeps three.
 //!
-//! Where several loops of a process follow one kind, each has a [`View`] of the mirror that they share ([`Mirrors`]): an
-//! object is read once, and its place, uid and version are kept once, beside what each loop makes of it.
+//! Loops of a process that follow one kind share an [`Informer`]: there is one list-watch, and one value of each object.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -41,16 +40,16 @@ use serde::de::DeserializeOwned;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
+pub use self::informer::Informer;
 use self::kept::Kept;
 use self::mirror::Mirror;
-pub use self::views::{Mirrors, View};
 
 mod decode;
+mod informer;
 mod kept;
 mod mirror;
 mod telling;
 mod thin;
-mod views;
 
 /// Mirrors all objects of kind `K` that `settings` selects, each kept as what `project` makes of it.
 ///
@@ -65,9 +64,7 @@ where
     K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Send + 'static,
     V: Send + Sync + 'static,
 {
-    let shared = Arc::new(Shared::new(K::kind(&()).into_owned()));
-    let stream = changes(client, settings, Box::new(move |object| Arc::new(project(object))), &shared);
-    (Store { table: shared }, Changes { stream, is_behind: None })
+    Informer::new(client, settings, project).read()
 }
 
 /// The changes of the mirror that keeps `shared`.
@@ -79,7 +76,7 @@ fn changes<K, V>(
 ) -> BoxStream<'static, Change<V>>
 where
     K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Send + 'static,
-    V: ?Sized + Send + Sync + 'static,
+    V: Send + Sync + 'static,
 {
     let mirror = Mirror::new(client, settings, project, Arc::clone(shared));
     let stream = futures::stream::unfold(mirror, |mut mirror| async move {
@@ -158,8 +155,8 @@ impl Default for Settings {
 }
 
 /// One step of the mirror.
-#[derive(Debug, Clone)]
-pub enum Change<V: ?Sized> {
+#[derive(Debug)]
+pub enum Change<V> {
     /// An object was created or replaced.
     Applied(Applied<V>),
     /// An object was deleted.
@@ -174,8 +171,8 @@ pub enum Change<V: ?Sized> {
 }
 
 /// An object that was created or replaced.
-#[derive(Debug, Clone)]
-pub struct Applied<V: ?Sized> {
+#[derive(Debug)]
+pub struct Applied<V> {
     /// Where it is.
     pub key: ObjectKey,
     /// Its value now.
@@ -187,8 +184,8 @@ pub struct Applied<V: ?Sized> {
 }
 
 /// What a full list showed.
-#[derive(Debug, Clone)]
-pub struct Resync<V: ?Sized> {
+#[derive(Debug)]
+pub struct Resync<V> {
     /// Whether it is the first: nothing was known before.
     pub first: bool,
     /// What is new or different.
@@ -199,45 +196,56 @@ pub struct Resync<V: ?Sized> {
     pub total: usize,
 }
 
-/// The mirrored objects; clones share them.
-pub struct Store<V> {
-    table: Arc<dyn Table<V>>,
+// The derived impls would ask for a `V` that is `Clone`.
+impl<V> Clone for Change<V> {
+    fn clone(&self) -> Self {
+        match self {
+            Change::Applied(applied) => Change::Applied(applied.clone()),
+            Change::Deleted { key, last } => Change::Deleted { key: key.clone(), last: Arc::clone(last) },
+            Change::Resynced(resync) => Change::Resynced(Resync {
+                first: resync.first,
+                applied: resync.applied.clone(),
+                vanished: resync.vanished.clone(),
+                total: resync.total,
+            }),
+        }
+    }
 }
 
-/// The objects of a mirror, as one who follows it has them.
-trait Table<V>: Send + Sync {
-    /// The value at `key`, with the object's version.
-    fn get_versioned(&self, key: &ObjectKey) -> Option<(Arc<V>, Box<str>)>;
-    fn get(&self, key: &ObjectKey) -> Option<Arc<V>>;
-    fn all(&self) -> Vec<(ObjectKey, Arc<V>)>;
-    fn len(&self) -> usize;
-    /// Whether all has been told to whom this is for.
-    fn synced(&self) -> &watch::Sender<bool>;
-    fn list_again(&self);
-    fn unknown(&self) -> Vec<ObjectKey>;
-    fn health(&self) -> Health;
+impl<V> Clone for Applied<V> {
+    fn clone(&self) -> Self {
+        let Applied { key, now, before, recreated } = self;
+        Applied { key: key.clone(), now: Arc::clone(now), before: before.clone(), recreated: *recreated }
+    }
+}
+
+/// The mirrored objects; clones share them.
+pub struct Store<V> {
+    shared: Arc<Shared<V>>,
+    /// Whether the reader that this store belongs to got the first list.
+    synced: Arc<watch::Sender<bool>>,
 }
 
 impl<V> Clone for Store<V> {
     fn clone(&self) -> Self {
-        Store { table: Arc::clone(&self.table) }
+        Store { shared: Arc::clone(&self.shared), synced: Arc::clone(&self.synced) }
     }
 }
 
 impl<V> Store<V> {
     /// The value at `key`.
     pub fn get(&self, key: &ObjectKey) -> Option<Arc<V>> {
-        self.table.get(key)
+        self.shared.objects().get(key).map(|entry| Arc::clone(&entry.value))
     }
 
     /// The value at `key`, with the object's resourceVersion.
     pub fn get_versioned(&self, key: &ObjectKey) -> Option<(Arc<V>, Box<str>)> {
-        self.table.get_versioned(key)
+        self.shared.objects().get(key).map(|entry| (Arc::clone(&entry.value), entry.version.text()))
     }
 
     /// How many objects there are.
     pub fn len(&self) -> usize {
-        self.table.len()
+        self.shared.objects().len()
     }
 
     /// Whether there are none.
@@ -247,31 +255,31 @@ impl<V> Store<V> {
 
     /// All of them as they are at one moment, in no order. Takes time in their number.
     pub fn all(&self) -> Vec<(ObjectKey, Arc<V>)> {
-        self.table.all()
+        self.shared.objects().iter().map(|(key, entry)| (key.clone(), Arc::clone(&entry.value))).collect()
     }
 
     /// Whether everything was listed once. Before that, an object that is not here may well exist.
     pub fn is_synced(&self) -> bool {
-        *self.table.synced().borrow()
+        *self.synced.borrow()
     }
 
     /// Waits until everything was listed once. Something must poll the [`Changes`] meanwhile.
     pub async fn wait_synced(&self) {
-        let mut synced = self.table.synced().subscribe();
-        // The sender lives in the table, which `self` holds.
+        let mut synced = self.synced.subscribe();
+        // `self` holds the sender.
         let _ = synced.wait_for(|synced| *synced).await;
     }
 
     /// Has the mirror list everything once more, for whoever doubts what the last list said. It is told as a
     /// [`Change::Resynced`] when it is there.
     pub fn list_again(&self) {
-        self.table.list_again();
+        self.shared.again.notify_one();
     }
 
     /// [`Store::health`] as a function, for those who do not care what is mirrored.
     pub fn probe(&self) -> HealthProbe
     where
-        V: 'static,
+        V: Send + Sync + 'static,
     {
         let store = self.clone();
         Arc::new(move || store.health())
@@ -279,46 +287,12 @@ impl<V> Store<V> {
 
     /// The objects that exist and of which no value is known: see [`Health::unknown`].
     pub fn unknown(&self) -> Vec<ObjectKey> {
-        self.table.unknown()
+        self.shared.state().unknown.iter().cloned().collect()
     }
 
     /// How the mirror fares at the moment.
     pub fn health(&self) -> Health {
-        self.table.health()
-    }
-}
-
-impl<V: Send + Sync> Table<V> for Shared<V> {
-    fn get(&self, key: &ObjectKey) -> Option<Arc<V>> {
-        self.objects().get(key).map(|entry| Arc::clone(entry.value()))
-    }
-
-    fn get_versioned(&self, key: &ObjectKey) -> Option<(Arc<V>, Box<str>)> {
-        self.objects().get(key).map(|entry| (Arc::clone(entry.value()), entry.version().text()))
-    }
-
-    fn all(&self) -> Vec<(ObjectKey, Arc<V>)> {
-        self.objects().iter().map(|entry| (entry.key(), Arc::clone(entry.value()))).collect()
-    }
-
-    fn len(&self) -> usize {
-        self.objects().len()
-    }
-
-    fn synced(&self) -> &watch::Sender<bool> {
-        &self.synced
-    }
-
-    fn list_again(&self) {
-        self.again.notify_one();
-    }
-
-    fn unknown(&self) -> Vec<ObjectKey> {
-        self.state().unknown.iter().cloned().collect()
-    }
-
-    fn health(&self) -> Health {
-        self.health_of(&self.synced)
+        self.shared.health_of(&self.synced)
     }
 }
 
@@ -411,7 +385,7 @@ impl Restart {
 /// The changes of a mirror, in order; it never ends. Dropping a `next` that has not come loses nothing.
 pub struct Changes<V> {
     stream: BoxStream<'static, Change<V>>,
-    is_behind: Option<Box<dyn Fn() -> bool + Send + Sync>>,
+    is_behind: Box<dyn Fn() -> bool + Send + Sync>,
 }
 
 impl<V> Changes<V> {
@@ -420,9 +394,9 @@ impl<V> Changes<V> {
         self.stream.next().await.expect("a mirror never ends")
     }
 
-    /// Whether the [`Store`] shows changes already that are yet to be told here, as with a [`View`] it may.
+    /// Whether the [`Store`] shows changes already that are yet to be told here.
     pub fn is_behind(&self) -> bool {
-        self.is_behind.as_ref().is_some_and(|is_behind| is_behind())
+        (self.is_behind)()
     }
 }
 
@@ -434,7 +408,7 @@ impl<V> Stream for Changes<V> {
     }
 }
 
-struct Shared<V: ?Sized> {
+struct Shared<V> {
     kind: String,
     objects: RwLock<Kept<V>>,
     state: Mutex<State>,
@@ -455,7 +429,7 @@ struct State {
     version: String,
 }
 
-impl<V: ?Sized> Shared<V> {
+impl<V> Shared<V> {
     fn new(kind: String) -> Self {
         let (objects, state, synced) = (RwLock::default(), Mutex::default(), watch::Sender::new(false));
         Shared { kind, objects, state, synced, again: Notify::new() }

@@ -33,7 +33,7 @@ use tokio_util::sync::CancellationToken;
 use super::zone::hold::{Decided, Decisions, Held};
 use super::zone::status::Status;
 use crate::client::backoff::Backoff;
-use crate::client::reflector::{self, Changes, HealthProbe, Store, reflect};
+use crate::client::reflector::{Changes, HealthProbe, Informer, Store};
 use crate::client::status::{Statement, state, update_status};
 use signpost_api::v1alpha1::brake::{Brake, BrakeCause, BrakeHolder, BrakeSpec, HEARD_EVERY, HELD, SILENCE_MAX};
 
@@ -47,8 +47,6 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(15);
 const RETRY: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(30)];
 /// A Brake that nobody has entered for so long was left by one who died in between: entering is one write.
 const EMPTY_LONGEST: Duration = Duration::from_secs(2 * WRITE_TIMEOUT.as_secs());
-/// The longest wait of the mirror: the kind may be missing in a cluster that has older definitions.
-const MIRROR_WAIT_LONGEST: Duration = Duration::from_secs(60);
 
 /// What one name server reports, before and while it runs.
 pub struct Reporter {
@@ -85,9 +83,14 @@ enum Step {
 
 impl Reporter {
     /// A reporter of what `status` tells, for the name server that calls itself `server` and is, for people, at `host`.
-    pub fn new(client: kube::Client, server: String, host: Option<String>, status: Arc<Status>) -> Self {
-        let settings = reflector::Settings { backoff_longest: MIRROR_WAIT_LONGEST, ..reflector::Settings::default() };
-        let (brakes, changes) = reflect(client.clone(), settings, |brake: Brake| brake);
+    pub fn new(
+        client: kube::Client,
+        holds: &Informer<Brake>,
+        server: String,
+        host: Option<String>,
+        status: Arc<Status>,
+    ) -> Self {
+        let (brakes, changes) = holds.read();
         Reporter {
             writer: Writer { api: Api::all(client), server, host },
             status,

@@ -26,66 +26,13 @@ use kube::Api;
 use kube::api::{DeleteParams, PostParams, Preconditions};
 
 use super::placement::Settings;
-use super::route::{BindingView, RouteView};
 use crate::client::reflector::ObjectKey;
 use crate::client::uid::Uid;
+use crate::world::{BindingInfo, ClaimInfo, RouteInfo};
 use signpost_api::names::{covers, host_claim_name};
 use signpost_api::v1alpha1::name_claim::{CLAIM_LABEL, CLAIM_LABEL_HOST, ClaimKind, Holder, NameClaim, NameClaimSpec};
 use signpost_api::v1alpha1::route::Route;
 use signpost_api::v1alpha1::route_binding::RouteBinding;
-
-/// A claim, as far as it matters here.
-#[derive(Debug, Clone, PartialEq)]
-pub struct ClaimView {
-    /// On a label or a host.
-    pub kind: ClaimKind,
-    /// The label or the host, in lower case.
-    pub value: Box<str>,
-    /// `namespace/name` of who holds it, or held it last.
-    pub holder: Box<str>,
-    /// Its uid.
-    pub holder_uid: Uid,
-    /// Whether and when it was let go: most are held.
-    pub released: Option<Box<Released>>,
-}
-
-/// A claim that was let go.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Released {
-    /// When.
-    pub at: Timestamp,
-    /// Until when it is in quarantine.
-    pub quarantine_until: Option<Timestamp>,
-}
-
-impl ClaimView {
-    /// Of a NameClaim.
-    pub fn new(claim: &NameClaim) -> Self {
-        let spec = &claim.spec;
-        ClaimView {
-            kind: spec.kind,
-            value: spec.value.to_ascii_lowercase().into(),
-            holder: [&*spec.holder.namespace, "/", &spec.holder.name].concat().into(),
-            holder_uid: Uid::new(&spec.holder.uid),
-            released: spec.released_at.as_ref().map(|at| {
-                let quarantine_until = spec.quarantine_until.as_ref().map(|time| time.0);
-                Box::new(Released { at: at.0, quarantine_until })
-            }),
-        }
-    }
-
-    /// Whether it was released, and is kept for a Route of the same namespace and name.
-    pub fn is_reserved(&self, now: Timestamp) -> bool {
-        let until = self.released.as_deref().and_then(|released| released.quarantine_until);
-        until.is_some_and(|until| until > now)
-    }
-
-    /// Where its holder is or was.
-    pub fn holder_key(&self) -> ObjectKey {
-        let (namespace, name) = self.holder.split_once('/').unwrap_or_default();
-        ObjectKey::namespaced(namespace, name)
-    }
-}
 
 /// What is to be done with a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,9 +51,9 @@ pub enum Step {
 
 /// What is to be done with `claim`, given the Route where its holder is or was, and that Route's binding.
 pub fn judge(
-    claim: &ClaimView,
-    route: Option<&RouteView>,
-    binding: Option<&BindingView>,
+    claim: &ClaimInfo,
+    route: Option<&RouteInfo>,
+    binding: Option<&BindingInfo>,
     now: Timestamp,
     settings: &Settings,
 ) -> Step {
@@ -119,8 +66,8 @@ pub fn judge(
     }
     // What a Route has left behind may be held by a finalizer, and with it the name, which is served until that is
     // gone.
-    let is_left = |binding: &BindingView| binding.deleting || route.is_none();
-    let is_of_label = |binding: &BindingView| binding.label.eq_ignore_ascii_case(&claim.value);
+    let is_left = |binding: &BindingInfo| binding.deleting || route.is_none();
+    let is_of_label = |binding: &BindingInfo| binding.label.eq_ignore_ascii_case(&claim.value);
     if claim.kind == ClaimKind::Label && binding.is_some_and(|binding| is_left(binding) && is_of_label(binding)) {
         return Step::LookAgain(later(now, settings.host_grace));
     }
@@ -132,7 +79,7 @@ pub fn judge(
             let wants = route.host.as_deref().is_some_and(|host| host.eq_ignore_ascii_case(&claim.value));
             // Without the proof a route holds no claim on a host. One that had it before proofs were asked for has its
             // time of grace, within which nothing is said against it; one made anew has to prove it anew.
-            let is_proven = route.host_proven.unwrap_or(is_holder);
+            let is_proven = route.conditions.host_proven.unwrap_or(is_holder);
             Some(wants && (is_proven || !settings.prove_hosts))
         }
         (ClaimKind::Label, Some(binding)) => Some(binding.label.eq_ignore_ascii_case(&claim.value)),
@@ -154,10 +101,10 @@ pub async fn settle(client: &kube::Client, name: &str, settings: &Settings) -> k
     let holder = claim.spec.holder.clone();
     let routes: Api<Route> = Api::namespaced(client.clone(), &holder.namespace);
     let bindings: Api<RouteBinding> = Api::namespaced(client.clone(), &holder.namespace);
-    let route = routes.get_opt(&holder.name).await?.map(|route| RouteView::new(&route));
-    let binding = bindings.get_opt(&holder.name).await?.map(|binding| BindingView::new(&binding));
+    let route = routes.get_opt(&holder.name).await?.map(|route| RouteInfo::new(&route));
+    let binding = bindings.get_opt(&holder.name).await?.map(|binding| BindingInfo::new(&binding));
     let now = Timestamp::now();
-    let step = judge(&ClaimView::new(&claim), route.as_ref(), binding.as_ref(), now, settings);
+    let step = judge(&ClaimInfo::new(&claim), route.as_ref(), binding.as_ref(), now, settings);
     let told = match (step, route) {
         (Step::Keep | Step::LookAgain(_), _) | (Step::Adopt, None) => return Ok(None),
         (Step::Purge, _) => return purge(&claims, claim).await,
@@ -184,7 +131,7 @@ pub async fn settle(client: &kube::Client, name: &str, settings: &Settings) -> k
 
 /// Whether a released host is kept for its namespace and name: its Route was deleted, and may come back, or has and is not
 /// proven yet. A Route with another host, or that has lost its proof, has given it up.
-fn is_reserved_after(claim: &NameClaimSpec, route: Option<&RouteView>) -> bool {
+fn is_reserved_after(claim: &NameClaimSpec, route: Option<&RouteInfo>) -> bool {
     route.is_none_or(|route| {
         let wants = route.host.as_deref().is_some_and(|host| host.eq_ignore_ascii_case(&claim.value));
         wants && route.uid != Uid::new(&claim.holder.uid)
@@ -217,7 +164,7 @@ pub async fn take_back(client: &kube::Client, key: &ObjectKey, uid: &str) -> kub
     let routes: Api<Route> = Api::namespaced(client.clone(), &namespace);
     // The claim is read first and written last: whoever takes it in between changes its version, or makes it.
     let route = routes.get_opt(&key.name).await?.filter(|route| route.metadata.uid.as_deref() == Some(uid));
-    let Some(host) = route.and_then(|route| RouteView::new(&route).host) else { return Ok(None) };
+    let Some(host) = route.and_then(|route| RouteInfo::new(&route).host) else { return Ok(None) };
     let name = host_claim_name(&host);
     let holder = Holder { namespace, name: key.name.clone(), uid: uid.to_owned() };
     let spec = NameClaimSpec {
@@ -231,7 +178,7 @@ pub async fn take_back(client: &kube::Client, key: &ObjectKey, uid: &str) -> kub
     let written = match claims.get_opt(&name).await? {
         Some(claim) if claim.spec.released_at.is_none() => return Ok(None),
         Some(claim)
-            if ClaimView::new(&claim).is_reserved(Timestamp::now()) && ClaimView::new(&claim).holder_key() != *key =>
+            if ClaimInfo::new(&claim).is_reserved(Timestamp::now()) && ClaimInfo::new(&claim).holder_key() != *key =>
         {
             return Ok(None);
         }
@@ -270,6 +217,8 @@ fn later(time: Timestamp, by: Duration) -> Timestamp {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::world::claim::Released;
+    use crate::world::route::Conditions;
 
     #[test]
     fn the_host_of_a_deleted_route_is_kept_for_it() {
@@ -282,10 +231,10 @@ mod tests {
             released_at: None,
             quarantine_until: None,
         };
-        let route = |uid: &str, host: Option<&str>| RouteView {
+        let route = |uid: &str, host: Option<&str>| RouteInfo {
             uid: Uid::new(uid),
             host: host.map(Box::from),
-            ..RouteView::default()
+            ..RouteInfo::default()
         };
         for (what, route, kept) in [
             ("deleted", None, true),
@@ -303,30 +252,32 @@ mod tests {
         let at = |second| Timestamp::from_second(second).expect("in range");
         let settings = Settings::default();
         let now = at(1_000_000);
-        let held = |kind: ClaimKind| ClaimView {
+        let held = |kind: ClaimKind| ClaimInfo {
             kind,
             value: if kind == ClaimKind::Label { "ns-app" } else { "www.shop.example" }.into(),
             holder: "ns/app".into(),
             holder_uid: Uid::new("u1"),
             released: None,
         };
-        let released = |kind: ClaimKind, at_second: i64, until: Option<i64>| ClaimView {
+        let released = |kind: ClaimKind, at_second: i64, until: Option<i64>| ClaimInfo {
             released: Some(Box::new(Released { at: at(at_second), quarantine_until: until.map(at) })),
             ..held(kind)
         };
-        let route = |uid: &str, host: Option<&str>| RouteView {
+        let route = |uid: &str, host: Option<&str>| RouteInfo {
             uid: Uid::new(uid),
             host: host.map(Box::from),
-            ..RouteView::default()
+            ..RouteInfo::default()
         };
-        let unproven =
-            |uid: &str, host_proven: Option<bool>| RouteView { host_proven, ..route(uid, Some("www.shop.example")) };
-        let binding = |uid: &str, label: &str| BindingView {
+        let unproven = |uid: &str, host_proven: Option<bool>| RouteInfo {
+            conditions: Conditions { host_proven, ..Conditions::default() },
+            ..route(uid, Some("www.shop.example"))
+        };
+        let binding = |uid: &str, label: &str| BindingInfo {
             route_uid: Uid::new(uid),
             label: label.into(),
-            ..BindingView::default()
+            ..BindingInfo::default()
         };
-        let left = |label: &str| BindingView { deleting: true, ..binding("u1", label) };
+        let left = |label: &str| BindingInfo { deleting: true, ..binding("u1", label) };
         let (label, host) = (ClaimKind::Label, ClaimKind::Host);
         let soon = Step::LookAgain(later(now, settings.host_grace));
         for (what, claim, route, binding, step) in [

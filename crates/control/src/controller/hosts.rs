@@ -26,10 +26,12 @@ use tokio_util::sync::CancellationToken;
 use super::live::check::PROBE_LABEL;
 use super::turns::Turns;
 use crate::client::backoff::{delay, random};
-use crate::client::reflector::{self, Change, Changes, ObjectKey, Store, reflect};
+use crate::client::reflector::{self, Change, Changes, Informer, ObjectKey, Store};
 use crate::client::status::{put, update_status};
+use crate::client::uid::Uid;
 use crate::dns_client::{Data, Question};
-use signpost_api::v1alpha1::route::{AssignedName, HOST_POINTS_HERE, NameKind, Phase, Route};
+use crate::world::RouteInfo;
+use signpost_api::v1alpha1::route::{HOST_POINTS_HERE, NameKind, Route};
 use signpost_api::v1alpha1::router::{AddressState, Router};
 use signpost_dns::wire::header::Rcode;
 use signpost_dns::wire::{Name, RecordType};
@@ -88,21 +90,20 @@ enum View {
         is_told: bool,
     },
     /// It has one.
-    Custom { uid: String, host: String, router: Option<String>, is_told: bool },
+    Custom { uid: Uid, host: Box<str>, router: Option<Arc<str>>, is_told: bool },
 }
 
 impl View {
-    fn new(route: &Route) -> Self {
-        let status = route.status.clone().unwrap_or_default();
-        let is_told = status.conditions.iter().any(|condition| condition.type_ == HOST_POINTS_HERE);
-        let host = status.names.iter().find(|name| name.kind == NameKind::Custom);
-        match host.filter(|_| status.phase == Phase::Scheduled) {
-            Some(AssignedName { name, .. }) => View::Custom {
-                uid: route.metadata.uid.clone().unwrap_or_default(),
-                host: name.clone(),
-                router: status.router,
-                is_told,
-            },
+    fn of(route: &Route) -> Self {
+        View::new(&RouteInfo::new(route))
+    }
+
+    fn new(route: &RouteInfo) -> Self {
+        let is_told = route.conditions.has_points_here;
+        match route.custom_name.as_deref().filter(|_| route.bound) {
+            Some(host) => {
+                View::Custom { uid: route.uid.clone(), host: host.into(), router: route.router.clone(), is_told }
+            }
             None => View::Other { is_told },
         }
     }
@@ -125,8 +126,14 @@ impl View {
 }
 
 /// Looks at hosts until `stop`. `client`'s identity must be allowed to write the status of Routes.
-pub async fn run(client: kube::Client, settings: Settings, metrics: Metrics, stop: CancellationToken) {
-    let (routes, changes) = reflect(client.clone(), reflector::Settings::default(), |route: Route| View::new(&route));
+pub async fn run(
+    client: kube::Client,
+    routes: Informer<RouteInfo>,
+    settings: Settings,
+    metrics: Metrics,
+    stop: CancellationToken,
+) {
+    let (routes, changes) = routes.read();
     let mut hosts = Hosts {
         client,
         settings: Arc::new(settings),
@@ -155,8 +162,8 @@ struct Hosts {
     client: kube::Client,
     settings: Arc<Settings>,
     metrics: Metrics,
-    routes: Store<View>,
-    changes: Changes<View>,
+    routes: Store<RouteInfo>,
+    changes: Changes<RouteInfo>,
     agenda: Turns<ObjectKey>,
     /// How often in a row a host was not found to point here.
     failures: HashMap<ObjectKey, u32>,
@@ -166,7 +173,7 @@ struct Hosts {
 }
 
 impl Hosts {
-    fn on_change(&mut self, change: Change<View>) {
+    fn on_change(&mut self, change: Change<RouteInfo>) {
         match change {
             Change::Applied(applied) => self.on_route(applied),
             Change::Deleted { key, .. } => self.forget(&key),
@@ -177,12 +184,13 @@ impl Hosts {
         }
     }
 
-    fn on_route(&mut self, applied: reflector::Applied<View>) {
+    fn on_route(&mut self, applied: reflector::Applied<RouteInfo>) {
         let reflector::Applied { key, now, before, .. } = applied;
-        if !now.is_due() {
+        let view = View::new(&now);
+        if !view.is_due() {
             return self.forget(&key);
         }
-        if !before.is_some_and(|before| now.follows(&before)) {
+        if !before.is_some_and(|before| view.follows(&View::new(&before))) {
             self.failures.remove(&key);
             self.agenda.plan(key, Instant::now());
         }
@@ -295,7 +303,7 @@ impl Found {
 async fn look(client: &kube::Client, settings: &Settings, key: &ObjectKey) -> kube::Result<Option<Found>> {
     let routes: Api<Route> = Api::namespaced(client.clone(), key.namespace.as_deref().unwrap_or_default());
     let Some(route) = routes.get_opt(&key.name).await? else { return Ok(None) };
-    let view = View::new(&route);
+    let view = View::of(&route);
     let View::Custom { host, router, .. } = &view else {
         withdraw(&routes, &key.name).await?;
         return Ok(None);
@@ -317,7 +325,7 @@ async fn look(client: &kube::Client, settings: &Settings, key: &ObjectKey) -> ku
     let record = status.names.iter().find_map(|name| name.record.as_deref()).unwrap_or("the one in status.names");
     let said = found.told(host, record);
     let change = |route: &Route| {
-        if !View::new(route).follows(&view) && !view.follows(&View::new(route)) {
+        if !View::of(route).follows(&view) && !view.follows(&View::of(route)) {
             return None;
         }
         let mut conditions = route.status.clone().unwrap_or_default().conditions;
@@ -337,7 +345,7 @@ async fn look(client: &kube::Client, settings: &Settings, key: &ObjectKey) -> ku
 /// Takes the condition away from a Route that has no custom host any more.
 async fn withdraw(routes: &Api<Route>, name: &str) -> kube::Result<()> {
     let change = |route: &Route| {
-        if View::new(route) != (View::Other { is_told: true }) {
+        if View::of(route) != (View::Other { is_told: true }) {
             return None;
         }
         let status = route.status.clone().unwrap_or_default();
@@ -485,9 +493,9 @@ mod tests {
     #[test]
     fn a_route_is_looked_at_when_something_of_it_is_other() {
         let view = |host: &str, router: &str, is_told: bool| View::Custom {
-            uid: "u".to_owned(),
-            host: host.to_owned(),
-            router: Some(router.to_owned()),
+            uid: Uid::new("u"),
+            host: host.into(),
+            router: Some(router.into()),
             is_told,
         };
         let (bare, told) = (view("a", "s1", false), view("a", "s1", true));

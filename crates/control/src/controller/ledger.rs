@@ -35,14 +35,13 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::live::feed::{AliasNews, ShardNews, ZoneFeed};
-use super::read::Read;
 use super::zone::{each_object, ledger_name, unix_now};
-use crate::client::reflector::{self, Change, View};
+use crate::client::reflector::Change;
 use crate::compiler::inputs::{BindingInput, RouterInput};
 use crate::compiler::platform;
 use crate::compiler::settings::text_of;
 use crate::compiler::{Digest, Platform, Settings, shard};
-use signpost_api::v1alpha1::router::Router;
+use crate::world::{BindingInfo, RouterInfo, World};
 use signpost_api::v1alpha1::zone::{Zone, ZoneKind, ZonePlatform, ZoneSpec, ZoneVersion};
 use signpost_dns::wire::Name;
 use signpost_dns::zone::Serial;
@@ -144,8 +143,8 @@ pub fn after_restore(mut zone: serde_json::Value, now: Timestamp) -> Option<serd
 /// What the ledger is written from.
 #[derive(Clone)]
 pub struct Sources {
-    /// The RouteBindings.
-    pub bindings: View<Read<BindingInput>>,
+    /// The objects.
+    pub world: World,
     /// The platform.
     pub settings: Arc<Settings>,
     /// The domain that it had before, if that was changed: what is left of it goes.
@@ -159,19 +158,14 @@ pub struct Sources {
 /// Writes the ledger until `stop`, which the end of this process's leadership is, too. `feed` is told what is in which zone
 /// since when.
 pub async fn run(client: kube::Client, sources: Sources, feed: Arc<ZoneFeed>, stop: CancellationToken) {
-    let Sources { bindings, settings, former, mut base, mut told } = sources;
+    let Sources { world, settings, former, mut base, mut told } = sources;
     let base = tokio::select! {
         () = stop.cancelled() => return,
         base = base.wait_for(Option::is_some) => base.map_or(None, |base| *base).unwrap_or(BaseSerial::Unknown),
     };
-    let domain = settings.domain_text();
-    let reflect_settings = reflector::Settings::default;
-    let (routers, mut router_changes) =
-        reflector::reflect(client.clone(), reflect_settings(), move |router: Router| {
-            RouterInput::read(&router, &domain, &mut Vec::new()).map(Arc::new)
-        });
-    let (bindings, mut binding_changes) = bindings.read();
-    let (zones, mut zone_changes) = reflector::reflect(client.clone(), reflect_settings(), |zone: Zone| zone);
+    let (routers, mut router_changes) = world.routers.read();
+    let (bindings, mut binding_changes) = world.bindings.read();
+    let (zones, mut zone_changes) = world.zones.read();
     let api: Api<Zone> = Api::all(client);
     let mut ledger = Ledger::new(&settings, base, feed);
     ledger.may_forget(former.and_then(|former| former.parse().ok()));
@@ -215,9 +209,9 @@ pub async fn run(client: kube::Client, sources: Sources, feed: Arc<ZoneFeed>, st
 /// One thing that happened.
 pub enum Event {
     /// Routers changed.
-    Router(Change<Option<Arc<RouterInput>>>),
+    Router(Change<RouterInfo>),
     /// RouteBindings changed.
-    Binding(Change<Read<BindingInput>>),
+    Binding(Change<BindingInfo>),
     /// The ledger itself changed.
     Zone(Change<Zone>),
     /// A write has ended.
@@ -396,13 +390,13 @@ impl Ledger {
         let mut changes = Vec::new();
         match event {
             Event::Router(change) if !self.synced => {
-                each_object(change, |key, router| match router.and_then(|router| (**router).clone()) {
+                each_object(change, |key, router| match router.and_then(|router| router.input.clone()) {
                     Some(router) => drop(self.first_routers.insert(key.name.clone(), router)),
                     None => drop(self.first_routers.remove(&key.name)),
                 })
             }
             Event::Router(change) => {
-                each_object(change, |key, router| match router.and_then(|router| (**router).clone()) {
+                each_object(change, |key, router| match router.and_then(|router| router.input.clone()) {
                     Some(router) => self.platform.set_router(router, &mut changes),
                     None => drop(self.platform.remove_router(&key.name, &mut changes)),
                 })
@@ -707,6 +701,8 @@ fn read_version(version: &ZoneVersion) -> Option<(Serial, Digest)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::client::reflector;
+    use crate::world;
 
     #[test]
     fn what_the_api_refuses_is_tried_ever_more_rarely_and_told() {
@@ -717,9 +713,8 @@ mod tests {
             let router = serde_json::json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Router",
                 "metadata": {"name": "s"}, "spec": {"ttl": ttl, "addresses": [{"ip": "192.0.2.1"}]}});
             let router = serde_json::from_value(router).expect("a Router");
-            let input = RouterInput::read(&router, "v3.example", &mut Vec::new()).map(Arc::new);
+            let now = Arc::new(RouterInfo::new(&router, &world::Settings::of_domain("v3.example")));
             let key = reflector::ObjectKey { namespace: None, name: "s".to_owned() };
-            let now = Arc::new(input);
             Event::Router(Change::Applied(reflector::Applied { key, now, before: None, recreated: false }))
         };
         let apex: Name = "s.v3.example.".parse().expect("a name");

@@ -3,7 +3,6 @@
 pub mod apexes;
 pub mod asked;
 pub mod export;
-pub mod read;
 pub mod static_zones;
 pub mod zone;
 mod zone_watch;

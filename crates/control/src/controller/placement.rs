@@ -17,7 +17,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Namespace;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -29,24 +28,26 @@ use tokio_util::sync::CancellationToken;
 
 use self::agenda::Agenda;
 use self::trails::Trails;
-use super::claim::{self, ClaimView, Hold};
+use super::claim::{self, Hold};
 use super::live::{self, feed::RouteFeed};
 use super::ownership;
-use super::route::{self, BindingView, RouteView, TrailView};
-use super::router::{self, Load, RouterView};
+use super::route;
+use super::router::{self, Load};
 use super::router_metrics::RouterMetrics;
 use super::standings::Standings;
 use crate::client::backoff::{delay, random};
 use crate::client::events::{self, Counters, Events, Notice};
 use crate::client::lease::{Leadership, Term};
-use crate::client::reflector::{self, Change, Changes, HealthProbe, Mirrors, ObjectKey, Store, View, reflect};
+use crate::client::reflector::{self, Change, Changes, HealthProbe, Informer, ObjectKey, Store};
 use crate::client::status::Statement;
 use crate::compiler;
+use crate::world::binding::FormerName;
+use crate::world::route::Mark;
+use crate::world::{self, BindingInfo, ClaimInfo, NamespaceInfo, RouteInfo, RouterInfo, World};
 use signpost_api::names::{host_claim_name, label_claim_name, wildcards_above};
 use signpost_api::v1alpha1::brake::Brake;
-use signpost_api::v1alpha1::name_claim::{ClaimKind, NameClaim};
+use signpost_api::v1alpha1::name_claim::ClaimKind;
 use signpost_api::v1alpha1::route::{ADMITTED, SCHEDULED, TRAIL_BLOCKED};
-use signpost_api::v1alpha1::router::Router;
 
 /// Actions at a time. They are few, and the API has more urgent things to do.
 const ACTIONS_AT_A_TIME: usize = 16;
@@ -61,8 +62,6 @@ const COUNT_DELAY_PER_ROUTER: Duration = Duration::from_millis(20);
 /// Between two Routes that a challenge is withdrawn from, when hosts need no proof any more: two hundred a second, since there
 /// may be many and nobody waits for it.
 const WITHDRAW_EVERY: Duration = Duration::from_millis(5);
-/// The longest wait of the mirror of Brakes: see [`Placement::knows_brakes`].
-const BRAKES_WAIT_LONGEST: Duration = Duration::from_secs(60);
 
 /// How to keep order.
 #[derive(Debug, Clone)]
@@ -125,14 +124,14 @@ pub struct Placement {
     settings: Settings,
     metrics: Metrics,
     watched: Watched,
-    routes: Store<RouteView>,
-    bindings: Store<BindingView>,
-    claims: Store<ClaimView>,
-    routers: Store<RouterView>,
-    namespaces: Store<route::Labels>,
-    /// How many RouteBindings each Brake holds.
-    brakes: Store<u32>,
-    /// The sum of these.
+    routes: Store<RouteInfo>,
+    bindings: Store<BindingInfo>,
+    claims: Store<ClaimInfo>,
+    routers: Store<RouterInfo>,
+    namespaces: Store<NamespaceInfo>,
+    brakes: Store<Brake>,
+    holds: Informer<Brake>,
+    /// How many RouteBindings these hold.
     held: u32,
     /// The claims that a Route holds or held last, behind the hash of its namespace and name: there may be 100,000. A claim
     /// of another Route with that hash is looked at for nothing.
@@ -155,26 +154,13 @@ pub struct Placement {
     standings: Standings,
 }
 
-/// What the keeper sees of the objects that there may be many of.
-pub struct Views {
-    routes: View<RouteView>,
-    bindings: View<BindingView>,
-}
-
-impl Views {
-    /// Of these mirrors.
-    pub fn of(mirrors: &Mirrors) -> Self {
-        Views { routes: mirrors.view(RouteView::new), bindings: mirrors.view(BindingView::new) }
-    }
-}
-
 struct Watched {
-    routes: Changes<RouteView>,
-    bindings: Changes<BindingView>,
-    claims: Changes<ClaimView>,
-    routers: Changes<RouterView>,
-    namespaces: Changes<route::Labels>,
-    brakes: Changes<u32>,
+    routes: Changes<RouteInfo>,
+    bindings: Changes<BindingInfo>,
+    claims: Changes<ClaimInfo>,
+    routers: Changes<RouterInfo>,
+    namespaces: Changes<NamespaceInfo>,
+    brakes: Changes<Brake>,
 }
 
 /// What is looked at.
@@ -195,25 +181,18 @@ impl Placement {
     /// A keeper that speaks through `client`, whose identity must be allowed to change NameClaims, delete RouteBindings, and
     /// write the status of Routes and Routers.
     pub fn new(client: kube::Client, settings: Settings, metrics: Metrics) -> Self {
-        let mirrors = Mirrors::new(client.clone());
-        let views = Views::of(&mirrors);
-        mirrors.open();
-        Self::sharing(client, &views, settings, metrics)
+        let world = World::new(&client, settings.platform.clone().map(world::Settings::of).unwrap_or_default());
+        Self::sharing(client, &world, settings, metrics)
     }
 
-    /// One that follows Routes and RouteBindings in mirrors that others have, too.
-    pub fn sharing(client: kube::Client, views: &Views, settings: Settings, metrics: Metrics) -> Self {
-        let mirror = reflector::Settings::default;
-        let platform = settings.platform.clone();
-        let (routes, route_changes) = views.routes.read();
-        let (bindings, binding_changes) = views.bindings.read();
-        let (claims, claim_changes) = reflect(client.clone(), mirror(), |claim: NameClaim| ClaimView::new(&claim));
-        let (routers, router_changes) =
-            reflect(client.clone(), mirror(), move |router: Router| RouterView::new(&router, platform.as_deref()));
-        let (namespaces, namespace_changes) =
-            reflect(client.clone(), mirror(), |namespace: Namespace| namespace.metadata.labels.unwrap_or_default());
-        let rarely = reflector::Settings { backoff_longest: BRAKES_WAIT_LONGEST, ..mirror() };
-        let (brakes, brake_changes) = reflect(client.clone(), rarely, |brake: Brake| brake.bindings_served_on());
+    /// One that reads the objects of `world`, as other loops do.
+    pub fn sharing(client: kube::Client, world: &World, settings: Settings, metrics: Metrics) -> Self {
+        let (routes, route_changes) = world.routes.read();
+        let (bindings, binding_changes) = world.bindings.read();
+        let (claims, claim_changes) = world.claims.read();
+        let (routers, router_changes) = world.routers.read();
+        let (namespaces, namespace_changes) = world.namespaces.read();
+        let (brakes, brake_changes) = world.holds.read();
         Placement {
             client,
             settings,
@@ -232,6 +211,7 @@ impl Placement {
             routers,
             namespaces,
             brakes,
+            holds: world.holds.clone(),
             held: 0,
             claims_of: BTreeSet::new(),
             counts: HashMap::new(),
@@ -254,6 +234,7 @@ impl Placement {
             routes: self.routes.clone(),
             bindings: self.bindings.clone(),
             routers: self.routers.clone(),
+            holds: self.holds.clone(),
             feed: Arc::clone(&self.feed),
         }
     }
@@ -368,14 +349,14 @@ impl Placement {
             }
             Subject::Binding(key) => {
                 let route = self.routes.get(key);
-                let is_left = |binding: &BindingView| !binding.deleting && route::is_stray(binding, route.as_deref());
+                let is_left = |binding: &BindingInfo| !binding.deleting && route::is_stray(binding, route.as_deref());
                 self.bindings.get(key).is_some_and(|binding| is_left(&binding))
             }
             Subject::Route(key) => {
                 self.judge_route(key).is_some_and(|(hold, statements)| hold == Hold::Free || !statements.is_empty())
             }
             Subject::Challenge(key) => {
-                !self.settings.prove_hosts && self.routes.get(key).is_some_and(|route| route.challenged)
+                !self.settings.prove_hosts && self.routes.get(key).is_some_and(|route| route.is_challenged())
             }
             Subject::Router(name) => {
                 let load = self.load(name);
@@ -396,8 +377,7 @@ impl Placement {
         let binding = self.bindings.get(key).filter(|binding| binding.route_uid == route.uid)?;
         let router = self.routers.get(&ObjectKey::cluster(&binding.router));
         let namespace = self.namespaces.get(&ObjectKey::cluster(key.namespace.as_deref().unwrap_or_default()));
-        let namespace = namespace.unwrap_or_default();
-        let hold = self.hold(key, &route, &binding);
+        let (hold, no_labels) = (self.hold(key, &route, &binding), route::Labels::new());
         let blocks = |router: &str| {
             self.routers.get(&ObjectKey::cluster(router)).is_some_and(|router| router.has_records_at(&binding.label))
         };
@@ -408,7 +388,7 @@ impl Placement {
         let around = route::Around {
             key,
             router: router.as_deref(),
-            namespace: &namespace,
+            namespace: namespace.as_deref().map_or(&no_labels, |namespace| &namespace.labels),
             hold: &hold,
             blocking: &blocking,
             lost: &lost,
@@ -418,7 +398,7 @@ impl Placement {
     }
 
     /// Whether no Router has the zone of a trail any more.
-    fn is_lost(&self, trail: &TrailView) -> bool {
+    fn is_lost(&self, trail: &FormerName) -> bool {
         let router = self.routers.get(&ObjectKey::cluster(&trail.router));
         // Nearly always it is still there. If not, another one may have its zone.
         router.is_none_or(|router| router.has_other_zone(&trail.zone))
@@ -426,15 +406,15 @@ impl Placement {
     }
 
     /// How a bound Route stands to its host.
-    fn hold(&self, key: &ObjectKey, route: &RouteView, binding: &BindingView) -> Hold {
+    fn hold(&self, key: &ObjectKey, route: &RouteInfo, binding: &BindingInfo) -> Hold {
         let Some(host) = route.host.as_deref().filter(|_| binding.has_custom) else { return Hold::Held };
-        if self.settings.prove_hosts && route.host_proven == Some(false) {
+        if self.settings.prove_hosts && route.conditions.host_proven == Some(false) {
             return Hold::Unproven;
         }
         let claim = self.claims.get(&ObjectKey::cluster(&host_claim_name(host)));
         let now = Timestamp::now();
         let is_kept =
-            |claim: &ClaimView| claim.released.is_none() || claim.is_reserved(now) && claim.holder_key() != *key;
+            |claim: &ClaimInfo| claim.released.is_none() || claim.is_reserved(now) && claim.holder_key() != *key;
         let holder = claim.filter(|claim| is_kept(claim)).map(|claim| claim.holder_key());
         let is_ours = |holder: &ObjectKey| holder.namespace == key.namespace;
         match holder {
@@ -454,7 +434,7 @@ impl Placement {
     /// Whether a Route of another namespace holds a host that overlaps with this one. Asked of the few that have lost theirs.
     fn has_overlap(&self, key: &ObjectKey, host: &str) -> bool {
         let now = Timestamp::now();
-        let is_in_the_way = |claim: &ClaimView| {
+        let is_in_the_way = |claim: &ClaimInfo| {
             claim.kind == ClaimKind::Host
                 && (claim.released.is_none() || claim.is_reserved(now))
                 && claim.holder_key().namespace != key.namespace
@@ -497,7 +477,7 @@ impl Placement {
             Subject::Router(name) => {
                 let load = self.load(&name);
                 let platform = self.settings.platform.clone();
-                Box::pin(async move { router::write(&client, &name, &load, platform.as_deref()).await })
+                Box::pin(async move { router::write(&client, &name, &load, platform).await })
             }
         }
     }
@@ -532,7 +512,7 @@ impl Placement {
         }
     }
 
-    fn on_routes(&mut self, change: Change<RouteView>) {
+    fn on_routes(&mut self, change: Change<RouteInfo>) {
         match change {
             Change::Applied(applied) => self.on_route(&applied),
             Change::Deleted { key, last } => {
@@ -553,7 +533,7 @@ impl Placement {
         }
     }
 
-    fn on_route(&mut self, applied: &reflector::Applied<RouteView>) {
+    fn on_route(&mut self, applied: &reflector::Applied<RouteInfo>) {
         let reflector::Applied { key, now, before, recreated } = applied;
         if let Some(before) = before {
             self.standings.remove(key, before);
@@ -571,11 +551,15 @@ impl Placement {
         {
             self.count_changed(&binding.router);
         }
-        let of_host = |view: &RouteView| (view.host.clone(), view.host_proven);
+        let of_host = |view: &RouteInfo| (view.host.clone(), view.conditions.host_proven);
         if before.as_ref().is_some_and(|before| of_host(before) != of_host(now)) {
             self.look_at_claims_of(key);
         }
-        match now.host.as_ref().filter(|_| now.bound && now.admitted == Some(false)) {
+        match now
+            .host
+            .as_ref()
+            .filter(|_| now.bound && now.conditions.admitted.is_some_and(|mark: Mark| !mark.is_true()))
+        {
             Some(host) => drop(self.without_host.insert(key.clone(), host.to_string())),
             None => drop(self.without_host.remove(key)),
         }
@@ -583,7 +567,7 @@ impl Placement {
             self.soon(Subject::Route(key.clone()));
         }
         let challenge = Subject::Challenge(key.clone());
-        if now.challenged && !self.settings.prove_hosts && !self.agenda.has(&challenge) {
+        if now.is_challenged() && !self.settings.prove_hosts && !self.agenda.has(&challenge) {
             self.withdraw_at = self.withdraw_at.max(Instant::now() + self.settings.settle) + WITHDRAW_EVERY;
             self.agenda.add(challenge, self.withdraw_at);
         }
@@ -603,7 +587,7 @@ impl Placement {
         self.soon(Subject::Binding(key));
     }
 
-    fn on_bindings(&mut self, change: Change<BindingView>) {
+    fn on_bindings(&mut self, change: Change<BindingInfo>) {
         match change {
             Change::Applied(applied) => self.on_binding(&applied),
             Change::Deleted { key, last } => {
@@ -620,7 +604,7 @@ impl Placement {
         }
     }
 
-    fn on_binding(&mut self, applied: &reflector::Applied<BindingView>) {
+    fn on_binding(&mut self, applied: &reflector::Applied<BindingInfo>) {
         let key = &applied.key;
         if let Some(before) = &applied.before {
             self.on_binding_gone(key, before);
@@ -639,7 +623,7 @@ impl Placement {
         }
     }
 
-    fn on_binding_gone(&mut self, key: &ObjectKey, last: &BindingView) {
+    fn on_binding_gone(&mut self, key: &ObjectKey, last: &BindingInfo) {
         for trail in &*last.trails {
             self.trails.remove(trail, key);
             self.count_changed(&trail.router);
@@ -684,7 +668,8 @@ impl Placement {
 
     /// What the brake holds may lead to any Router: a Brake tells but a few of the names.
     fn on_brakes(&mut self) {
-        let held = self.brakes.all().into_iter().fold(0_u32, |sum, (_, held)| sum.saturating_add(*held));
+        let held =
+            self.brakes.all().into_iter().fold(0_u32, |sum, (_, held)| sum.saturating_add(held.bindings_served_on()));
         if std::mem::replace(&mut self.held, held) == held {
             return;
         }
@@ -731,7 +716,7 @@ impl Placement {
         self.agenda.add(Subject::Router(router.to_owned()), Instant::now() + wait);
     }
 
-    fn on_claims(&mut self, change: Change<ClaimView>) {
+    fn on_claims(&mut self, change: Change<ClaimInfo>) {
         match change {
             Change::Applied(applied) => self.on_claim(&applied),
             Change::Deleted { key, last } => {
@@ -748,7 +733,7 @@ impl Placement {
         }
     }
 
-    fn on_claim(&mut self, applied: &reflector::Applied<ClaimView>) {
+    fn on_claim(&mut self, applied: &reflector::Applied<ClaimInfo>) {
         if let Some(before) = applied.before.as_ref().filter(|before| before.holder_key() != applied.now.holder_key()) {
             self.on_claim_gone(&applied.key, before);
         }
@@ -758,7 +743,7 @@ impl Placement {
     }
 
     /// A claim on a host has changed or is gone: those who have lost theirs may have it back; and its holder has it.
-    fn look_at_hosts(&mut self, claim: &ClaimView, before: Option<&ClaimView>) {
+    fn look_at_hosts(&mut self, claim: &ClaimInfo, before: Option<&ClaimInfo>) {
         if claim.kind != ClaimKind::Host || before.is_some_and(|before| before == claim) {
             return;
         }
@@ -769,7 +754,7 @@ impl Placement {
         concerned.into_iter().for_each(|key| self.soon(Subject::Route(key)));
     }
 
-    fn on_claim_gone(&mut self, key: &ObjectKey, last: &ClaimView) {
+    fn on_claim_gone(&mut self, key: &ObjectKey, last: &ClaimInfo) {
         self.claims_of.remove(&(hash_of(&last.holder_key()), key.name.as_str().into()));
     }
 
@@ -784,7 +769,7 @@ impl Placement {
         self.claim_names_of(key).into_iter().for_each(|name| self.soon(Subject::Claim(name)));
     }
 
-    fn on_routers(&mut self, change: Change<RouterView>) {
+    fn on_routers(&mut self, change: Change<RouterInfo>) {
         let (applied, gone, first) = match change {
             Change::Applied(applied) => (vec![applied], Vec::new(), false),
             Change::Deleted { key, .. } => (Vec::new(), vec![key], false),
@@ -820,10 +805,10 @@ impl Placement {
         }
     }
 
-    fn on_namespaces(&mut self, change: Change<route::Labels>) {
+    fn on_namespaces(&mut self, change: Change<NamespaceInfo>) {
         let changed: HashSet<String> = match change {
             Change::Applied(applied) => {
-                let same = applied.before.as_ref() == Some(&applied.now);
+                let same = applied.before.is_some_and(|before| before.labels == applied.now.labels);
                 [applied.key.name].into_iter().filter(|_| !same).collect()
             }
             Change::Deleted { .. } => return,
@@ -835,7 +820,7 @@ impl Placement {
         }
     }
 
-    fn look_at_routes(&mut self, which: impl Fn(&ObjectKey, &BindingView) -> bool) {
+    fn look_at_routes(&mut self, which: impl Fn(&ObjectKey, &BindingInfo) -> bool) {
         for (key, binding) in self.bindings.all() {
             if which(&key, &binding) {
                 self.soon(Subject::Route(key));

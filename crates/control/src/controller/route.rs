@@ -20,8 +20,6 @@
 //! Only what is wrong is written: an ordinary Route gets no write from here.
 
 use std::collections::BTreeMap;
-use std::num::NonZeroI64;
-use std::sync::Arc;
 
 use jiff::Timestamp;
 use kube::Api;
@@ -29,171 +27,23 @@ use kube::api::{DeleteParams, Preconditions};
 use serde_json::json;
 
 use super::claim::Hold;
-use super::live::verdict::Told;
-use super::ownership;
-use super::router::RouterView;
 use crate::client::reflector::ObjectKey;
-use crate::client::slim;
 use crate::client::status::{Statement, state, update_status};
-use crate::client::uid::Uid;
-use signpost_api::names::{challenge_name, other_label};
-use signpost_api::standing::Standing;
-use signpost_api::v1alpha1::route::{
-    ADMITTED, HOST_PROVEN, NameKind, Phase, ROUTER_GONE, Route, SCHEDULED, TRAIL_BLOCKED, Trail,
-};
+use crate::world::route::{HOST_TAKEN, Mark, SELECTOR_MISMATCH};
+use crate::world::{BindingInfo, RouteInfo, RouterInfo};
+use signpost_api::names::other_label;
+use signpost_api::v1alpha1::route::{ADMITTED, NameKind, Phase, ROUTER_GONE, Route, SCHEDULED, TRAIL_BLOCKED};
 use signpost_api::v1alpha1::route_binding::RouteBinding;
 use signpost_api::v1alpha1::router::Router;
 
-/// Condition of a Route: it is bound to a Router whose selectors do not match it any more.
-pub const SELECTOR_MISMATCH: &str = "SelectorMismatch";
-/// Reason of the condition `Admitted` of a Route whose host another one holds.
-const HOST_TAKEN: &str = "HostAlreadyClaimed";
 /// Most former names that a condition tells.
 const BLOCKED_TOLD_MAX: usize = 4;
 
 /// Labels of an object.
 pub type Labels = BTreeMap<String, String>;
 
-/// A Route, as far as it matters here.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct RouteView {
-    /// `metadata.uid`.
-    pub uid: Uid,
-    /// Its labels.
-    pub labels: slim::Labels,
-    /// `spec.host`, if it is not empty.
-    pub host: Option<Box<str>>,
-    /// Whether its status says that it has a Router.
-    pub bound: bool,
-    /// Whether it is being deleted.
-    pub deleting: bool,
-    /// What its condition `Admitted` says.
-    pub admitted: Option<bool>,
-    /// Whether that says that another Route holds its host.
-    pub host_taken: bool,
-    /// What its condition [`SELECTOR_MISMATCH`] says.
-    pub mismatch: Option<bool>,
-    /// What its condition `Scheduled` says.
-    pub scheduled: Option<bool>,
-    /// Whether that says that its Router is gone.
-    pub router_gone: bool,
-    /// What its condition `TrailBlocked` says, if it is true.
-    pub trail_blocked: Option<Box<str>>,
-    /// What its condition `HostProven` says of its host of now.
-    pub host_proven: Option<bool>,
-    /// Whether it tells of a challenge of its host, or of what came of one.
-    pub challenged: bool,
-    /// `metadata.generation`; none is 0.
-    pub generation: Option<NonZeroI64>,
-    /// What its conditions say of its names.
-    pub told: Told,
-    /// Where it stands.
-    pub standing: Standing,
-    /// Why it has no Router, as its condition `Scheduled` says in a word; nothing if it has one.
-    pub waits_for: Option<Box<str>>,
-}
-
-impl RouteView {
-    /// Of a Route.
-    pub fn new(route: &Route) -> Self {
-        let status = route.status.as_ref();
-        let (standing, decided) = status.map(Standing::of).unwrap_or_default();
-        let find = |kind: &str| status?.conditions.iter().find(|condition| condition.type_ == kind);
-        let says = |kind: &str| find(kind).map(|condition| condition.status == "True");
-        RouteView {
-            uid: Uid::of(route.metadata.uid.as_deref()),
-            labels: (&route.metadata.labels).into(),
-            host: route.spec.host.as_deref().filter(|host| !host.is_empty()).map(Box::from),
-            bound: status.is_some_and(|status| status.phase == Phase::Scheduled),
-            deleting: route.metadata.deletion_timestamp.is_some(),
-            admitted: says(ADMITTED),
-            host_taken: find(ADMITTED).is_some_and(|found| found.status == "False" && found.reason == HOST_TAKEN),
-            mismatch: says(SELECTOR_MISMATCH),
-            scheduled: says(SCHEDULED),
-            router_gone: find(SCHEDULED).is_some_and(|found| found.status == "False" && found.reason == ROUTER_GONE),
-            trail_blocked: find(TRAIL_BLOCKED)
-                .filter(|found| found.status == "True")
-                .map(|found| found.message.as_str().into()),
-            host_proven: says(HOST_PROVEN).filter(|_| {
-                let challenge = status.and_then(|status| status.challenge.as_ref());
-                let host = route.spec.host.as_deref().unwrap_or_default();
-                challenge.is_some_and(|challenge| challenge.name == challenge_name(host))
-            }),
-            challenged: status.is_some_and(ownership::is_told),
-            generation: route.metadata.generation.and_then(NonZeroI64::new),
-            told: status.map_or(Told::default(), |status| Told::of(&status.conditions, route.metadata.generation)),
-            standing,
-            waits_for: decided
-                .filter(|_| standing == Standing::Waiting)
-                .map(|condition| condition.reason.as_str().into()),
-        }
-    }
-
-    /// Whether both are the same but for what is said of names.
-    pub fn is_placed_as(&self, other: &RouteView) -> bool {
-        let RouteView { uid, labels, host, bound, scheduled, admitted, mismatch, host_proven, .. } = self;
-        let same = (uid, host, bound, host_proven) == (&other.uid, &other.host, &other.bound, &other.host_proven);
-        let same = same && (scheduled, admitted, mismatch) == (&other.scheduled, &other.admitted, &other.mismatch);
-        let told = (self.host_taken, self.router_gone, &self.trail_blocked)
-            == (other.host_taken, other.router_gone, &other.trail_blocked);
-        same && told && *labels == other.labels
-    }
-}
-
-/// A RouteBinding, as far as it matters here.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct BindingView {
-    /// Uid of the Route that it binds.
-    pub route_uid: Uid,
-    /// The Router.
-    pub router: Arc<str>,
-    /// Its zone, as it was when the Route was bound.
-    pub dns: Arc<str>,
-    /// The label.
-    pub label: Box<str>,
-    /// Whether the Route's host is one of its own, and not the platform's name for it.
-    pub has_custom: bool,
-    /// Whether it is being deleted, and held by finalizers.
-    pub deleting: bool,
-    /// Its former names.
-    pub trails: Box<[TrailView]>,
-}
-
-/// A former name of a Route.
-#[derive(Debug, Clone, PartialEq)]
-pub struct TrailView {
-    /// The Router that it was on.
-    pub router: Arc<str>,
-    /// The zone of that, in which the name is.
-    pub zone: Arc<str>,
-    /// Until when it leads to the Route.
-    pub until: Timestamp,
-}
-
-impl BindingView {
-    /// Of a RouteBinding.
-    pub fn new(binding: &RouteBinding) -> Self {
-        BindingView {
-            route_uid: Uid::new(&binding.spec.route_uid),
-            router: slim::text(&binding.spec.router),
-            dns: slim::text(&binding.spec.dns),
-            label: binding.spec.label.as_str().into(),
-            has_custom: binding.spec.names.iter().any(|name| name.kind == NameKind::Custom),
-            deleting: binding.metadata.deletion_timestamp.is_some(),
-            trails: binding.spec.trails.iter().map(TrailView::new).collect(),
-        }
-    }
-}
-
-impl TrailView {
-    fn new(trail: &Trail) -> Self {
-        let (_, zone) = trail.name.split_once('.').unwrap_or_default();
-        TrailView { router: slim::text(&trail.router), zone: slim::text(zone), until: trail.until.0 }
-    }
-}
-
 /// Whether a binding has no Route, or not the one that is there.
-pub fn is_stray(binding: &BindingView, route: Option<&RouteView>) -> bool {
+pub fn is_stray(binding: &BindingInfo, route: Option<&RouteInfo>) -> bool {
     route.is_none_or(|route| route.uid != binding.route_uid)
 }
 
@@ -203,7 +53,7 @@ pub struct Around<'a> {
     /// Where it is.
     pub key: &'a ObjectKey,
     /// Its Router, if that exists.
-    pub router: Option<&'a RouterView>,
+    pub router: Option<&'a RouterInfo>,
     /// The labels of its Namespace.
     pub namespace: &'a Labels,
     /// How it stands to its host.
@@ -215,21 +65,23 @@ pub struct Around<'a> {
 }
 
 /// What the conditions of a bound Route should say, and do not.
-pub fn statements(route: &RouteView, binding: &BindingView, around: Around<'_>) -> Vec<Statement> {
+pub fn statements(route: &RouteInfo, binding: &BindingInfo, around: Around<'_>) -> Vec<Statement> {
     let mut statements = Vec::new();
     if !route.bound {
         return statements;
     }
+    let [scheduled, admitted] =
+        [route.conditions.scheduled, route.conditions.admitted].map(|mark| mark.map(Mark::is_true));
     let mut say = |kind, is_true, reason, message| statements.push(Statement { kind, is_true, reason, message });
     match around.hold {
-        Hold::Unproven if route.admitted != Some(false) || route.host_taken => {
+        Hold::Unproven if admitted != Some(false) || route.conditions.host_taken => {
             let message = "the host is not proven to be the owner's; the condition HostProven says why";
             say(ADMITTED, false, "OwnershipUnproven", message.to_owned());
         }
-        Hold::Taken(message) if route.admitted != Some(false) || !route.host_taken => {
+        Hold::Taken(message) if admitted != Some(false) || !route.conditions.host_taken => {
             say(ADMITTED, false, HOST_TAKEN, message.clone());
         }
-        Hold::Held if route.admitted != Some(true) => {
+        Hold::Held if admitted != Some(true) => {
             let what = if route.host.is_some() { "the route holds its host" } else { "the route holds its names" };
             say(ADMITTED, true, "Admitted", what.to_owned());
         }
@@ -238,7 +90,7 @@ pub fn statements(route: &RouteView, binding: &BindingView, around: Around<'_>) 
     let name = &binding.router;
     let router = around.router.filter(|router| !router.has_other_zone(&binding.dns));
     match router {
-        None if !route.router_gone => {
+        None if !route.conditions.router_gone => {
             let (key, dns) = (around.key, &binding.dns);
             let message = match around.router {
                 None => format!(
@@ -252,25 +104,27 @@ pub fn statements(route: &RouteView, binding: &BindingView, around: Around<'_>) 
             };
             say(SCHEDULED, false, ROUTER_GONE, message);
         }
-        Some(_) if route.router_gone => say(SCHEDULED, true, "Scheduled", format!("Router {name} is there again")),
-        Some(_) if route.scheduled != Some(true) => {
+        Some(_) if route.conditions.router_gone => {
+            say(SCHEDULED, true, "Scheduled", format!("Router {name} is there again"))
+        }
+        Some(_) if scheduled != Some(true) => {
             let message = format!("it is on {name}; \"signpost explain route {}\" says why", around.key);
             say(SCHEDULED, true, "Scheduled", message);
         }
         _ => {}
     }
     let mismatch = router.is_some_and(|router| !router.selects(&route.labels, around.namespace));
-    if mismatch && route.mismatch != Some(true) {
+    if mismatch && route.conditions.mismatch != Some(true) {
         let term = router.and_then(|router| router.unmatched(&route.labels, around.namespace));
         let term = term.map_or(String::new(), |term| format!(": {term}"));
         let message = format!("the selectors of Router {name} do not match the route any more; it stays there{term}");
         say(SELECTOR_MISMATCH, true, "SelectorsChanged", message);
     }
-    if !mismatch && route.mismatch == Some(true) {
+    if !mismatch && route.conditions.mismatch == Some(true) {
         say(SELECTOR_MISMATCH, false, "SelectorsMatch", format!("the selectors of Router {name} match the route"));
     }
     let blocked = blocked(&binding.label, around.blocking, around.lost);
-    match (&blocked, &route.trail_blocked) {
+    match (&blocked, &route.conditions.trail_blocked) {
         (Some(message), told) if told.as_deref() != Some(message.as_str()) => {
             let reason = if around.blocking.is_empty() { "FormerZoneGone" } else { "RecordAtFormerName" };
             say(TRAIL_BLOCKED, true, reason, message.clone());
@@ -320,7 +174,8 @@ pub async fn write(
         let routers: Api<Router> = Api::all(client.clone());
         let Some(binding) = bindings.get_opt(&key.name).await? else { return Ok(None) };
         let router = routers.get_opt(&binding.spec.router).await?;
-        if router.is_some_and(|router| !RouterView::new(&router, None).has_other_zone(&binding.spec.dns)) {
+        let is_same = |dns: &str| dns.is_empty() || dns.eq_ignore_ascii_case(&binding.spec.dns);
+        if router.is_some_and(|router| router.spec.dns.as_deref().is_none_or(is_same)) {
             return Ok(None);
         }
     }
@@ -373,8 +228,8 @@ pub async fn clear_binding(client: &kube::Client, key: &ObjectKey) -> kube::Resu
     let routes: Api<Route> = Api::namespaced(client.clone(), namespace(key));
     // In this order: were the Route made anew and bound in between, the binding's uid would be another one.
     let Some(binding) = bindings.get_opt(&key.name).await? else { return Ok(None) };
-    let route = routes.get_opt(&key.name).await?.map(|route| RouteView::new(&route));
-    let view = BindingView::new(&binding);
+    let route = routes.get_opt(&key.name).await?.map(|route| RouteInfo::new(&route));
+    let view = BindingInfo::new(&binding);
     if view.deleting || !is_stray(&view, route.as_ref()) {
         return Ok(None);
     }
@@ -394,27 +249,41 @@ fn namespace(key: &ObjectKey) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::world::{self, route::Conditions};
 
-    fn router(spec: serde_json::Value) -> RouterView {
+    fn router(spec: serde_json::Value) -> RouterInfo {
         let router: Router = serde_json::from_value(json!({
             "apiVersion": "signpost.dev/v1alpha1", "kind": "Router", "metadata": {"name": "shard1"}, "spec": spec,
         }))
         .expect("a Router");
-        RouterView::new(&router, None)
+        RouterInfo::new(&router, &world::Settings::of_domain("v3.example"))
+    }
+
+    fn mark(is_true: bool) -> Mark {
+        Mark::of(if is_true { "True" } else { "False" }, "", "")
     }
 
     /// A Route as its binding leaves it.
-    fn placed() -> RouteView {
-        RouteView { bound: true, scheduled: Some(true), admitted: Some(true), ..RouteView::default() }
+    fn placed() -> RouteInfo {
+        let conditions =
+            Conditions { scheduled: Some(mark(true)), admitted: Some(mark(true)), ..Conditions::default() };
+        RouteInfo { bound: true, conditions, ..RouteInfo::default() }
+    }
+
+    /// The same with other conditions.
+    fn with(change: impl FnOnce(&mut Conditions)) -> RouteInfo {
+        let mut route = placed();
+        change(&mut route.conditions);
+        route
     }
 
     fn said(
-        route: &RouteView,
-        router: Option<&RouterView>,
+        route: &RouteInfo,
+        router: Option<&RouterInfo>,
         hold: &Hold,
         (blocking, lost): (&[String], &[String]),
     ) -> Vec<(&'static str, bool)> {
-        let binding = BindingView { router: "shard1".into(), label: "ns-app".into(), ..BindingView::default() };
+        let binding = BindingInfo { router: "shard1".into(), label: "ns-app".into(), ..BindingInfo::default() };
         let key = ObjectKey::namespaced("ns", "app");
         let around = Around { key: &key, router, namespace: &Labels::new(), hold, blocking, lost };
         statements(route, &binding, around).iter().map(|statement| (statement.kind, statement.is_true)).collect()
@@ -433,8 +302,9 @@ mod tests {
             ("gold", true, Some(false), None, vec![(ADMITTED, true)]),
             ("lead", false, Some(false), None, vec![]),
         ] {
-            let labels = Labels::from([("tier".to_owned(), tier.to_owned())]).into();
-            let route = RouteView { labels, bound, admitted, mismatch, ..placed() };
+            let labels = Labels::from([("tier".to_owned(), tier.to_owned())]);
+            let conditions = Conditions { admitted: admitted.map(mark), mismatch, ..placed().conditions };
+            let route = RouteInfo { labels, bound, conditions, ..placed() };
             assert_eq!(said(&route, Some(&router), &Hold::Held, (&[], &[])), expected, "{route:?}");
         }
     }
@@ -456,7 +326,7 @@ mod tests {
             (&Hold::Free, Some(false), None),
         ] {
             let host = Some("www.shop.example".into());
-            let route = RouteView { host, admitted, ..placed() };
+            let route = RouteInfo { host, ..with(|conditions| conditions.admitted = admitted.map(mark)) };
             let expected: Vec<_> = expected.map(|is_true| (ADMITTED, is_true)).into_iter().collect();
             assert_eq!(said(&route, Some(&router), hold, (&[], &[])), expected, "{hold:?} {admitted:?}");
         }
@@ -465,15 +335,16 @@ mod tests {
     #[test]
     fn what_was_taken_away_is_put_back() {
         let router = router(json!({}));
-        let bare = RouteView { scheduled: None, admitted: None, ..placed() };
+        let bare = with(|conditions| (conditions.scheduled, conditions.admitted) = (None, None));
+        let scheduled = |said: Option<bool>| with(|conditions| conditions.scheduled = said.map(mark));
         let both = vec![(ADMITTED, true), (SCHEDULED, true)];
         for (route, router, expected) in [
             (bare.clone(), Some(&router), both),
-            (RouteView { scheduled: None, ..placed() }, Some(&router), vec![(SCHEDULED, true)]),
-            (RouteView { scheduled: Some(false), ..placed() }, Some(&router), vec![(SCHEDULED, true)]),
+            (scheduled(None), Some(&router), vec![(SCHEDULED, true)]),
+            (scheduled(Some(false)), Some(&router), vec![(SCHEDULED, true)]),
             // One whose Router is gone is not said to be on it.
-            (RouteView { scheduled: None, ..placed() }, None, vec![(SCHEDULED, false)]),
-            (RouteView { bound: false, ..bare }, Some(&router), vec![]),
+            (scheduled(None), None, vec![(SCHEDULED, false)]),
+            (RouteInfo { bound: false, ..bare }, Some(&router), vec![]),
         ] {
             assert_eq!(said(&route, router, &Hold::Held, (&[], &[])), expected, "{route:?}");
         }
@@ -502,7 +373,7 @@ mod tests {
     fn a_router_that_goes_and_comes_back_is_told_of() {
         let router = router(json!({}));
         let route = placed();
-        let orphan = RouteView { scheduled: Some(false), router_gone: true, ..route.clone() };
+        let orphan = with(|conditions| (conditions.scheduled, conditions.router_gone) = (Some(mark(false)), true));
         for (route, router, expected) in [
             (&route, Some(&router), vec![]),
             (&route, None, vec![(SCHEDULED, false)]),
@@ -517,7 +388,7 @@ mod tests {
     fn a_router_made_again_with_another_zone_is_not_the_one_that_was() {
         let key = ObjectKey::namespaced("ns", "app");
         let dns = "old.v3.example".into();
-        let binding = BindingView { router: "shard1".into(), label: "ns-app".into(), dns, ..BindingView::default() };
+        let binding = BindingInfo { router: "shard1".into(), label: "ns-app".into(), dns, ..BindingInfo::default() };
         for (dns, router_gone, expected) in [
             ("old.v3.example", false, None),
             ("OLD.v3.example", true, Some((true, "Router shard1 is there again"))),
@@ -529,7 +400,9 @@ mod tests {
             ),
         ] {
             let router = router(json!({"dns": dns}));
-            let route = RouteView { scheduled: Some(!router_gone), router_gone, ..placed() };
+            let route = with(|conditions| {
+                (conditions.scheduled, conditions.router_gone) = (Some(mark(!router_gone)), router_gone);
+            });
             let (namespace, hold) = (Labels::new(), Hold::Held);
             let around = Around {
                 key: &key,
@@ -552,9 +425,8 @@ mod tests {
         let router = router(json!({}));
         let on = |routers: &[&str]| routers.iter().map(|&router| router.to_owned()).collect::<Vec<_>>();
         let route = placed();
-        let blocked = |routers: &[&str], zones: &[&str]| RouteView {
-            trail_blocked: blocked("ns-app", &on(routers), &on(zones)).map(Box::from),
-            ..route.clone()
+        let blocked = |routers: &[&str], zones: &[&str]| {
+            with(|conditions| conditions.trail_blocked = blocked("ns-app", &on(routers), &on(zones)).map(Box::from))
         };
         for (route, blocking, lost, expected) in [
             (route.clone(), on(&[]), on(&[]), vec![]),

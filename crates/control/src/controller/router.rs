@@ -10,11 +10,12 @@
 //! `Drained` speaks of one that is draining: what is left on it, and when it can be deleted.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Api;
-use kube::core::{Selector, SelectorExt as _};
+use kube::core::Selector;
 use serde_json::json;
 
 use super::live::shard::Expectation;
@@ -25,10 +26,12 @@ use crate::compiler::inputs::RouterInput;
 use crate::compiler::settings::text_of;
 use crate::compiler::trails::Trails;
 use crate::compiler::{Settings, shard};
+use crate::world::router::{RouterTarget, matches};
+use crate::world::{self, RouterInfo};
 use signpost_api::names::is_at_or_below;
 use signpost_api::selectors::unmatched_term;
 use signpost_api::v1alpha1::router::{
-    ACCEPTED, AddressState, DRAINED, NO_ACTIVE_ADDRESS, READY, Router, RouterState, RouterStatus, ZONE_PUBLISHED,
+    ACCEPTED, DRAINED, NO_ACTIVE_ADDRESS, READY, Router, RouterState, RouterStatus, ZONE_PUBLISHED,
 };
 use signpost_dns::wire::Name;
 
@@ -56,17 +59,12 @@ pub struct Load {
     pub is_trail_blocked: bool,
 }
 
-/// A Router, as far as it matters here.
+/// What a Router's status says, what it should say, and which names in its zone are taken.
 #[derive(Debug, Clone, PartialEq)]
-pub struct RouterView {
-    route_selector: Option<Selector>,
-    namespace_selector: Option<Selector>,
+pub struct Report {
     generation: Option<i64>,
     /// `spec.dns`; the API writes it where it is left out.
     dns: Option<Box<str>>,
-    is_draining: bool,
-    /// At how many routes it is full.
-    capacity_hard: Option<u32>,
     /// Labels right below its zone's apex at which it has records of its own, in lower case.
     record_labels: BTreeSet<Box<str>>,
     /// Labels whose names in its zone do not lead to it, and why.
@@ -95,20 +93,24 @@ struct Told {
     trails_until: Option<Timestamp>,
 }
 
-impl RouterView {
+impl Report {
     /// Of a Router, examined under the settings of the platform's zones if they are given.
-    pub fn new(router: &Router, platform: Option<&Settings>) -> Self {
-        let selector = |selector: &Option<_>| Selector::try_from(selector.clone().unwrap_or_default()).ok();
-        let mut view = RouterView {
-            route_selector: selector(&router.spec.route_selector),
-            namespace_selector: selector(&router.spec.namespace_selector),
+    pub fn new(router: &Router, target: &RouterTarget, platform: Option<&Settings>) -> Self {
+        let (is_true, reason, message) = readiness(target);
+        let mut message = message.to_owned();
+        if is_true && target.is_unpublished {
+            message += "; not all name servers serve its zone, so that no route moves here and new ones are not live: the \
+                        condition ZonePublished says why";
+        }
+        if let Some(zone) = platform.and_then(|platform| undelegated(router, platform)) {
+            message += &format!("; the platform's own zone does not delegate {zone}: see that the zone above does");
+        }
+        Report {
             generation: router.metadata.generation,
             dns: router.spec.dns.as_deref().filter(|dns| !dns.is_empty()).map(Box::from),
-            is_draining: router.spec.state == RouterState::Draining,
-            capacity_hard: router.spec.capacity.as_ref().and_then(|capacity| capacity.hard),
             record_labels: platform.map_or_else(BTreeSet::new, |platform| record_labels(router, platform)),
             taken: platform.map_or_else(BTreeMap::new, |platform| taken_labels(router, platform)),
-            ready: Statement { kind: READY, is_true: true, reason: "Ready", message: String::new() },
+            ready: Statement { kind: READY, is_true, reason, message },
             accepted: platform.map(|platform| acceptance(router, platform)),
             told: told(router),
             zone: router
@@ -116,84 +118,74 @@ impl RouterView {
                 .as_ref()
                 .map(|status| (said(status, ZONE_PUBLISHED), status.serial))
                 .unwrap_or_default(),
-        };
-        let (is_true, reason, message) = readiness(router, &view);
-        let mut message = message.to_owned();
-        if is_true && router.status.as_ref().is_some_and(RouterStatus::is_zone_unserved) {
-            message += "; not all name servers serve its zone, so that no route moves here and new ones are not live: the \
-                        condition ZonePublished says why";
         }
-        if let Some(zone) = platform.and_then(|platform| undelegated(router, platform)) {
-            message += &format!("; the platform's own zone does not delegate {zone}: see that the zone above does");
-        }
-        view.ready = Statement { kind: READY, is_true, reason, message };
-        view
     }
+}
 
+impl RouterInfo {
     /// How many routes its status says it has.
     pub fn routes_told(&self) -> Option<u32> {
-        self.told.routes
+        self.report.told.routes
     }
 
     /// Whether its routes are to leave it.
     pub fn is_draining(&self) -> bool {
-        self.is_draining
+        self.target.state == RouterState::Draining
     }
 
     /// Whether a route with these labels, in a namespace with those, may be placed on it by its selectors.
     pub fn selects(&self, route: &Labels, namespace: &Labels) -> bool {
-        let matches = |selector: &Option<Selector>, labels| selector.as_ref().is_some_and(|s| s.matches(labels));
-        matches(&self.route_selector, route) && matches(&self.namespace_selector, namespace)
+        matches(&self.target.route_selector, route) && matches(&self.target.namespace_selector, namespace)
     }
 
     /// Which term of its selectors such a route does not match, with the field that it stands in.
     pub fn unmatched(&self, route: &Labels, namespace: &Labels) -> Option<String> {
-        let term = |selector: &Option<Selector>, labels, field| {
-            selector.as_ref().and_then(|selector| Some(format!("{} ({field})", unmatched_term(selector, labels)?)))
+        let term = |selector: &Result<Selector, String>, labels, field| {
+            selector.as_ref().ok().and_then(|selector| Some(format!("{} ({field})", unmatched_term(selector, labels)?)))
         };
-        let of_route = term(&self.route_selector, route, "spec.routeSelector");
-        of_route.or_else(|| term(&self.namespace_selector, namespace, "spec.namespaceSelector"))
+        let of_route = term(&self.target.route_selector, route, "spec.routeSelector");
+        of_route.or_else(|| term(&self.target.namespace_selector, namespace, "spec.namespaceSelector"))
     }
 
     /// Labels, in lower case, whose names in its zone do not lead to it, and why, in words that follow the name.
     pub fn taken(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.taken.iter().map(|(label, why)| (&**label, &**why))
+        self.report.taken.iter().map(|(label, why)| (&**label, &**why))
     }
 
     /// Whether it has records of its own right below its zone's apex.
     pub fn has_records(&self) -> bool {
-        !self.record_labels.is_empty()
+        !self.report.record_labels.is_empty()
     }
 
     /// Whether it has records of its own at this label, so that no trail can be there.
     pub fn has_records_at(&self, label: &str) -> bool {
         // Nearly no Router has any.
-        self.has_records() && self.record_labels.contains(label.to_ascii_lowercase().as_str())
+        self.has_records() && self.report.record_labels.contains(label.to_ascii_lowercase().as_str())
     }
 
     /// Whether both have records of their own at the same labels.
-    pub fn has_records_as(&self, other: &RouterView) -> bool {
-        self.record_labels == other.record_labels
+    pub fn has_records_as(&self, other: &RouterInfo) -> bool {
+        self.report.record_labels == other.report.record_labels
     }
 
     /// Whether its zone is known to be another one than `dns`.
     pub fn has_other_zone(&self, dns: &str) -> bool {
-        self.dns.as_ref().is_some_and(|own| !own.eq_ignore_ascii_case(dns))
+        self.report.dns.as_ref().is_some_and(|own| !own.eq_ignore_ascii_case(dns))
     }
 
     /// Whether its zone is known to be `dns`.
     pub fn has_zone(&self, dns: &str) -> bool {
-        self.dns.as_ref().is_some_and(|own| own.eq_ignore_ascii_case(dns))
+        self.report.dns.as_ref().is_some_and(|own| own.eq_ignore_ascii_case(dns))
     }
 
     /// Whether both have the same zone.
-    pub fn has_zone_of(&self, other: &RouterView) -> bool {
-        self.dns == other.dns
+    pub fn has_zone_of(&self, other: &RouterInfo) -> bool {
+        self.report.dns == other.report.dns
     }
 
     /// Whether its status says this of its zone. Where no serial is known, any that it has stays.
     pub fn says_of_zone(&self, statement: &Statement, serial: Option<u32>) -> bool {
-        let (condition, told_serial) = &self.zone;
+        let (condition, told_serial) = &self.report.zone;
         let is_told = condition.as_ref().is_some_and(|(is_true, reason, message)| {
             (*is_true, &**reason, &**message) == (statement.is_true, statement.reason, &*statement.message)
         });
@@ -201,26 +193,27 @@ impl RouterView {
     }
 
     /// Whether both say the same of their zones.
-    pub fn says_of_zone_as(&self, other: &RouterView) -> bool {
-        self.zone == other.zone
+    pub fn says_of_zone_as(&self, other: &RouterInfo) -> bool {
+        self.report.zone == other.report.zone
     }
 
     /// Whether both have the same selectors.
-    pub fn selects_as(&self, other: &RouterView) -> bool {
-        self.route_selector == other.route_selector && self.namespace_selector == other.namespace_selector
+    pub fn selects_as(&self, other: &RouterInfo) -> bool {
+        let of = |info: &RouterInfo| (info.target.route_selector.clone(), info.target.namespace_selector.clone());
+        of(self) == of(other)
     }
 
     /// Whether its status does not say what is so, this being on it.
     pub fn is_stale(&self, load: &Load) -> bool {
         let said = |said: Statement| (said.is_true, said.reason.to_owned(), said.message);
         // Without an examination nothing is to be said of it.
-        let accepted = self.accepted(load).map(said).or_else(|| self.told.accepted.clone());
-        self.told
+        let accepted = self.accepted(load).map(said).or_else(|| self.report.told.accepted.clone());
+        self.report.told
             != Told {
                 ready: Some(said(self.ready(load))),
                 accepted,
                 drained: self.drained(load).map(said),
-                generation: self.generation,
+                generation: self.report.generation,
                 routes: Some(load.routes),
                 trails: Some(load.trails).filter(|trails| *trails > 0),
                 trails_until: load.trails_until,
@@ -229,8 +222,10 @@ impl RouterView {
 
     /// What its status should say of its readiness, this being on it.
     fn ready(&self, load: &Load) -> Statement {
-        let mut ready = self.ready.clone();
-        if let Some(hard) = self.capacity_hard.filter(|hard| ready.reason == TAKES_ROUTES.0 && load.routes >= *hard) {
+        let mut ready = self.report.ready.clone();
+        if let Some(hard) =
+            self.target.capacity_hard.filter(|hard| ready.reason == TAKES_ROUTES.0 && load.routes >= *hard)
+        {
             let full = format!("it serves its routes and has no room for new ones ({} of {hard})", load.routes);
             ready.reason = "Full";
             ready.message = ready.message.replacen(TAKES_ROUTES.1, &full, 1);
@@ -240,7 +235,7 @@ impl RouterView {
 
     /// What its status should say of its fields, this being on it, if they were examined.
     fn accepted(&self, load: &Load) -> Option<Statement> {
-        let accepted = self.accepted.clone()?;
+        let accepted = self.report.accepted.clone()?;
         // Every tenant may read Routers, and a label is made of its Route's namespace and
         // name: the conditions of the Routes have the details.
         let taken = load.is_name_taken.then(|| {
@@ -261,8 +256,8 @@ impl RouterView {
 
     /// What its status should say of whether it is empty. One that is not draining, and never was, says nothing.
     fn drained(&self, load: &Load) -> Option<Statement> {
-        let (is_true, reason, message) = match (self.is_draining, load) {
-            (false, _) if self.told.drained.is_none() => return None,
+        let (is_true, reason, message) = match (self.is_draining(), load) {
+            (false, _) if self.report.told.drained.is_none() => return None,
             (false, _) => (false, "NotDraining", "its state is not draining".to_owned()),
             (true, Load { routes: 0, trails_until: None, held: 1.., .. }) => {
                 let message = format!(
@@ -311,12 +306,13 @@ pub async fn write(
     client: &kube::Client,
     name: &str,
     load: &Load,
-    platform: Option<&Settings>,
+    platform: Option<Arc<Settings>>,
 ) -> kube::Result<Option<&'static str>> {
+    let settings = platform.map(world::Settings::of).unwrap_or_default();
     let routers: Api<Router> = Api::all(client.clone());
     let mut written = None;
     let change = |router: &Router| {
-        let view = RouterView::new(router, platform);
+        let view = RouterInfo::new(router, &settings);
         written = view.is_stale(load).then_some("status_written");
         written?;
         let mut conditions = router.status.clone().unwrap_or_default().conditions;
@@ -335,16 +331,15 @@ pub async fn write(
     Ok(written)
 }
 
-fn readiness(router: &Router, view: &RouterView) -> (bool, &'static str, &'static str) {
-    let has_active = router.spec.addresses.iter().any(|address| address.state == AddressState::Active);
-    if router.metadata.deletion_timestamp.is_some() {
+fn readiness(target: &RouterTarget) -> (bool, &'static str, &'static str) {
+    if target.deleting {
         (false, "Deleting", "it is being deleted")
-    } else if view.route_selector.is_none() || view.namespace_selector.is_none() {
+    } else if target.route_selector.is_err() || target.namespace_selector.is_err() {
         (false, "InvalidSelector", "a selector cannot be read, so that no route is placed here")
-    } else if !has_active {
+    } else if !target.has_active_address {
         (false, NO_ACTIVE_ADDRESS, "none of its addresses is active, so that its names lead nowhere")
     } else {
-        match router.spec.state {
+        match target.state {
             RouterState::Active => (true, TAKES_ROUTES.0, TAKES_ROUTES.1),
             RouterState::Cordoned => (true, "Cordoned", "it serves its routes and takes no new ones"),
             RouterState::Draining => (true, "Draining", "it serves its routes until they are moved away"),
@@ -427,13 +422,14 @@ fn told(router: &Router) -> Told {
 mod tests {
     use super::*;
 
-    fn view(spec: serde_json::Value, status: serde_json::Value) -> RouterView {
+    fn view(spec: serde_json::Value, status: serde_json::Value) -> RouterInfo {
         let object = json!({
             "apiVersion": "signpost.dev/v1alpha1", "kind": "Router",
             "metadata": {"name": "shard1", "generation": 2}, "spec": spec, "status": status,
         });
         let platform = Settings::new("v3.example", Vec::new(), &["192.0.2.53".parse().expect("an address")]);
-        RouterView::new(&serde_json::from_value(object).expect("a Router"), Some(&platform.expect("good settings")))
+        let settings = world::Settings::of(Arc::new(platform.expect("good settings")));
+        RouterInfo::new(&serde_json::from_value(object).expect("a Router"), &settings)
     }
 
     #[test]
@@ -445,7 +441,7 @@ mod tests {
             (json!({"addresses": [{"ip": "192.0.2.256"}]}), "InvalidFields", "spec.addresses[0].ip: "),
             (json!({"dns": "a..b"}), "InvalidFields", "spec.dns: "),
         ] {
-            let accepted = view(spec.clone(), json!({})).accepted.expect("it was examined");
+            let accepted = view(spec.clone(), json!({})).report.accepted.expect("it was examined");
             assert_eq!((accepted.is_true, accepted.reason), (reason == "Accepted", reason), "{spec}");
             assert!(accepted.message.starts_with(told), "{spec}: {}", accepted.message);
         }
@@ -467,7 +463,7 @@ mod tests {
             ),
         ] {
             let view = view(spec.clone(), json!({}));
-            assert_eq!((view.ready.is_true, view.ready.reason), (is_true, reason), "{spec}");
+            assert_eq!((view.report.ready.is_true, view.report.ready.reason), (is_true, reason), "{spec}");
         }
     }
 

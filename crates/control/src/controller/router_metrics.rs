@@ -7,14 +7,14 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::gauge::ConstGauge;
 
-use super::router::RouterView;
 use crate::client::reflector::Store;
+use crate::world::RouterInfo;
 
 /// How many Routers are told of, the first by name: what is exported must not grow with the platform without bound.
 const ROUTERS_MAX: usize = 2_000;
 
 /// Reads a mirror of the Routers.
-pub struct RouterMetrics(pub Store<RouterView>);
+pub struct RouterMetrics(pub Store<RouterInfo>);
 
 impl fmt::Debug for RouterMetrics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -10,8 +10,8 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::gauge::ConstGauge;
 
-use super::route::RouteView;
 use crate::client::reflector::ObjectKey;
+use crate::world::RouteInfo;
 use signpost_api::standing::Standing;
 
 /// Reasons that are told apart. The scheduler has a handful; whatever else may stand in a condition is `other`.
@@ -34,12 +34,12 @@ struct Counts {
 
 impl Standings {
     /// A Route is there that was not, or is as it was not before.
-    pub fn add(&self, key: &ObjectKey, route: &RouteView) {
+    pub fn add(&self, key: &ObjectKey, route: &RouteInfo) {
         self.counts().count(key, route, 1);
     }
 
     /// A Route that was added is gone, or is not as it was any more.
-    pub fn remove(&self, key: &ObjectKey, route: &RouteView) {
+    pub fn remove(&self, key: &ObjectKey, route: &RouteInfo) {
         self.counts().count(key, route, -1);
     }
 
@@ -49,8 +49,8 @@ impl Standings {
 }
 
 impl Counts {
-    fn count(&mut self, key: &ObjectKey, route: &RouteView, by: i64) {
-        self.standings[route.standing as usize] += by;
+    fn count(&mut self, key: &ObjectKey, route: &RouteInfo, by: i64) {
+        self.standings[route.conditions.standing as usize] += by;
         let namespace = key.namespace.as_deref().unwrap_or_default();
         match self.namespaces.get_mut(namespace) {
             Some(routes) => {
@@ -61,8 +61,8 @@ impl Counts {
             }
             None => drop(self.namespaces.insert(namespace.into(), by)),
         }
-        if route.standing == Standing::Waiting {
-            let reason = route.waits_for.as_deref().unwrap_or(NOT_LOOKED_AT);
+        if route.conditions.standing == Standing::Waiting {
+            let reason = route.conditions.waits_for.as_deref().unwrap_or(NOT_LOOKED_AT);
             let known = self.waiting.len() < REASONS_MAX || self.waiting.contains_key(reason);
             *self.waiting.entry(if known { reason } else { "other" }.into()).or_default() += by;
         }
@@ -96,16 +96,18 @@ mod tests {
     use prometheus_client::registry::Registry;
 
     use super::*;
+    use crate::world::route::Conditions;
 
     #[test]
     fn what_comes_and_goes_is_counted() {
         let standings = Standings::default();
         let key = |name: &str| ObjectKey::namespaced("shop", name);
-        let waits = |reason: &str| RouteView { waits_for: Some(reason.into()), ..RouteView::default() };
-        let live = RouteView { standing: Standing::Live, bound: true, ..RouteView::default() };
-        standings.add(&key("a"), &RouteView::default());
+        let of = |conditions: Conditions| RouteInfo { conditions, ..RouteInfo::default() };
+        let waits = |reason: &str| of(Conditions { waits_for: Some(reason.into()), ..Conditions::default() });
+        let live = of(Conditions { standing: Standing::Live, ..Conditions::default() });
+        standings.add(&key("a"), &RouteInfo::default());
         standings.add(&key("b"), &waits("Unschedulable"));
-        standings.remove(&key("a"), &RouteView::default());
+        standings.remove(&key("a"), &RouteInfo::default());
         standings.add(&key("a"), &live);
         for reason in 0..REASONS_MAX * 2 {
             standings.add(&ObjectKey::namespaced("many", &reason.to_string()), &waits(&format!("Reason{reason}")));

@@ -34,13 +34,12 @@ use self::zones::{Output, Zones};
 use super::apexes::Apexes;
 use super::asked::register::Register;
 use super::domain::{self, Domains, Duty, OtherDomain};
-use super::read::Read;
-use crate::client::reflector::{self, Change, Changes, ObjectKey, Store, View};
+use crate::client::reflector::{self, Change, Changes, ObjectKey, Store};
 use crate::compiler::inputs::{BindingInput, RouterInput};
 use crate::compiler::settings::text_of;
 use crate::compiler::{Digest, Platform, Settings, Verdict};
+use crate::world::{BindingInfo, RouterInfo, World};
 use signpost_api::v1alpha1::brake::{BrakeCause, BrakeKind, Decision};
-use signpost_api::v1alpha1::router::Router;
 use signpost_api::v1alpha1::zone::Zone as LedgerZone;
 use signpost_dns::wire::{Name, NameMap};
 use signpost_dns::zone::{Serial, ZoneDb, db};
@@ -76,8 +75,8 @@ pub struct Options {
     pub settings: watch::Receiver<Arc<Settings>>,
     /// The directory of the last-good state; `None`: none is kept, as where the API is in the same process.
     pub state: Option<PathBuf>,
-    /// The RouteBindings.
-    pub bindings: View<Read<BindingInput>>,
+    /// The objects.
+    pub world: World,
     /// The domain that the platform had before, if that was changed.
     pub former_domain: Option<String>,
     /// The register of who serves what, shared with the loop of the zone files, which has loaded them by now.
@@ -102,7 +101,7 @@ pub async fn run(
     options: Options,
     stop: CancellationToken,
 ) -> Result<(), StateError> {
-    let mut sources = Sources::new(client.clone(), &options);
+    let mut sources = Sources::new(&options);
     let domains = Domains { domain: options.settings.borrow().domain_text(), former: options.former_domain.clone() };
     let status = options.status.clone();
     let known = domains.clone();
@@ -141,9 +140,9 @@ pub(super) type LedgerEntry = Option<(Name, Arc<[(Serial, Digest)]>)>;
 
 /// The streams of changes.
 struct Sources {
-    routers: (Store<Read<RouterInput>>, Changes<Read<RouterInput>>),
-    bindings: (Store<Read<BindingInput>>, Changes<Read<BindingInput>>),
-    ledger: (Store<LedgerEntry>, Changes<LedgerEntry>),
+    routers: (Store<RouterInfo>, Changes<RouterInfo>),
+    bindings: (Store<BindingInfo>, Changes<BindingInfo>),
+    ledger: (Store<LedgerZone>, Changes<LedgerZone>),
     settings: watch::Receiver<Arc<Settings>>,
     files: watch::Receiver<()>,
     decisions: watch::Receiver<Arc<Decisions>>,
@@ -151,23 +150,19 @@ struct Sources {
 
 /// One thing that happened.
 enum Event {
-    Router(Change<Read<RouterInput>>),
-    Binding(Change<Read<BindingInput>>),
-    Ledger(Change<LedgerEntry>),
+    Router(Change<RouterInfo>),
+    Binding(Change<BindingInfo>),
+    Ledger(Change<LedgerZone>),
     Settings,
     Decided,
 }
 
 impl Sources {
-    fn new(client: kube::Client, options: &Options) -> Self {
-        let domain = options.settings.borrow().domain_text();
-        let settings = reflector::Settings::default;
+    fn new(options: &Options) -> Self {
         let sources = Sources {
-            routers: reflector::reflect(client.clone(), settings(), move |router: Router| {
-                Read::router(&router, &domain)
-            }),
-            bindings: options.bindings.read(),
-            ledger: reflector::reflect(client, settings(), |zone: LedgerZone| ledger_entry(&zone)),
+            routers: options.world.routers.read(),
+            bindings: options.world.bindings.read(),
+            ledger: options.world.zones.read(),
             settings: options.settings.clone(),
             files: options.apexes.subscribe(),
             decisions: options.status.decisions(),
@@ -368,7 +363,7 @@ impl Run {
                     }
                 }),
                 Event::Binding(change) => {
-                    self.asked.take(&change, |read| &read.trails);
+                    self.asked.take(&change);
                     each_object(change, |key, read| {
                         read.iter().flat_map(|read| &read.verdicts).for_each(|verdict| self.tell(verdict.clone()));
                         match read.and_then(|read| read.input.clone()) {
@@ -378,7 +373,7 @@ impl Run {
                     });
                 }
                 Event::Ledger(change) => {
-                    each_object(change, |key, entry| match entry.and_then(|entry| (**entry).clone()) {
+                    each_object(change, |key, entry| match entry.and_then(|zone| ledger_entry(zone)) {
                         Some((apex, versions)) => drop(ledger.insert(apex, versions)),
                         None => drop(key.name.parse().map(|apex: Name| ledger.remove(&apex))),
                     })
@@ -526,7 +521,7 @@ impl Run {
             Event::Binding(change) => self.take_binding(change),
             Event::Ledger(change) => {
                 let Some(zones) = &mut self.zones else { return };
-                each_object(change, |key, entry| match entry.and_then(|entry| (**entry).clone()) {
+                each_object(change, |key, entry| match entry.and_then(|zone| ledger_entry(zone)) {
                     Some((apex, versions)) => zones.set_ledger(&apex, versions),
                     None => {
                         if let Ok(apex) = key.name.parse() {
@@ -548,7 +543,7 @@ impl Run {
         }
     }
 
-    fn take_router(&mut self, change: Change<Read<RouterInput>>) {
+    fn take_router(&mut self, change: Change<RouterInfo>) {
         let Some(zones) = &self.zones else { return };
         let known = zones.platform().counts().0;
         let is_loss = |name: &str, now: &Option<Arc<RouterInput>>| {
@@ -563,7 +558,7 @@ impl Run {
         let [unknown, _] = unread(&change, &self.unknown);
         let names = || zones.platform().routers().map(|router| router.name.clone());
         let names = || names().filter(|name| !unknown.contains(name)).collect();
-        let (losses, others) = sort_out(&change, &is_loss, names);
+        let (losses, others) = sort_out(&change, |info: &RouterInfo| info.input.clone(), &is_loss, names);
         // What is there again is not missing, in this very list.
         others.keys().for_each(|name| self.routers.release(name));
         // Nobody misses a Router that no name leads to: signpost itself may have said that it can be deleted.
@@ -583,8 +578,8 @@ impl Run {
         believed.into_iter().chain(others).for_each(|(name, router)| self.set_router(&name, router));
     }
 
-    fn take_binding(&mut self, change: Change<Read<BindingInput>>) {
-        self.asked.take(&change, |read| &read.trails);
+    fn take_binding(&mut self, change: Change<BindingInfo>) {
+        self.asked.take(&change);
         let Some(zones) = &self.zones else { return };
         let known = zones.platform().counts().1;
         // One with another label is another alias; one with another shard has moved.
@@ -595,7 +590,7 @@ impl Run {
         let [_, unknown] = unread(&change, &self.unknown);
         let keys = || zones.platform().bindings().map(|binding| binding.key.clone());
         let keys = || keys().filter(|key| !unknown.contains(key)).collect();
-        let (losses, others) = sort_out(&change, &is_loss, keys);
+        let (losses, others) = sort_out(&change, |info: &BindingInfo| info.input.clone(), &is_loss, keys);
         others.keys().for_each(|key| self.bindings.release(key));
         if let Change::Applied(applied) = &change {
             self.trace(applied);
@@ -609,8 +604,8 @@ impl Run {
     }
 
     /// Follows the Route of a binding from here on, if it is traced and this gives it another name.
-    fn trace(&mut self, applied: &reflector::Applied<Read<BindingInput>>) {
-        let name = |read: &Read<BindingInput>| read.input.as_ref().map(|one| (one.label.clone(), one.shard.clone()));
+    fn trace(&mut self, applied: &reflector::Applied<BindingInfo>) {
+        let name = |info: &BindingInfo| info.input.as_ref().map(|one| (one.label.clone(), one.shard.clone()));
         let is_known = applied.before.as_ref().is_some_and(|before| name(before) == name(&applied.now));
         if let Some(binding) = applied.now.input.as_ref().filter(|_| !is_known) {
             self.walks.heard(applied.now.trace.as_deref().copied(), binding);
@@ -777,8 +772,9 @@ impl Run {
 
 /// What a change comes to: the losses among it, and all else. `known` gives the keys of all that is known, to find what a
 /// first list does not hold: the mirror knew nothing before it, but the last-good state did.
-fn sort_out<V>(
-    change: &Change<Read<V>>,
+fn sort_out<I, V>(
+    change: &Change<I>,
+    input: impl Fn(&I) -> Option<Arc<V>>,
     is_loss: &dyn Fn(&str, &Option<Arc<V>>) -> bool,
     known: impl FnOnce() -> Vec<Box<str>>,
 ) -> (Losses<V>, Losses<V>) {
@@ -790,8 +786,8 @@ fn sort_out<V>(
             now.extend(known().into_iter().map(|key| (key, None)));
         }
     }
-    let mut put = |key: &ObjectKey, read: Option<&Arc<Read<V>>>| {
-        now.insert(key.to_string().into_boxed_str(), read.and_then(|read| read.input.clone()));
+    let mut put = |key: &ObjectKey, info: Option<&Arc<I>>| {
+        now.insert(key.to_string().into_boxed_str(), info.and_then(|info| input(info)));
     };
     match change {
         Change::Applied(applied) => put(&applied.key, Some(&applied.now)),

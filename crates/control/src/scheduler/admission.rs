@@ -6,7 +6,6 @@
 
 use tokio::time::Instant;
 
-use super::facts::{HostClaimFacts, RouteFacts};
 use super::lines::Place;
 use super::report::Report;
 use super::{FAILURES_TOLD, Scheduler, Subject};
@@ -14,21 +13,23 @@ use crate::client::backoff::random;
 use crate::client::events::Events;
 use crate::client::reflector::{self, Change, ObjectKey};
 use crate::client::uid::Uid;
+use crate::world::{ClaimInfo, RouteInfo};
 use signpost_api::names::host_claim_name;
+use signpost_api::v1alpha1::name_claim::ClaimKind;
 
 /// Why a route may not have its host: in a word, and in a sentence.
 pub(super) type Refusal = (&'static str, String);
 
 impl Scheduler {
     /// What keeps a route from claiming its custom host now, if something does. It waits for that.
-    pub(super) fn kept_out(&mut self, key: &ObjectKey, route: &RouteFacts, host: &str) -> Option<Refusal> {
+    pub(super) fn kept_out(&mut self, key: &ObjectKey, route: &RouteInfo, host: &str) -> Option<Refusal> {
         let refused = |message: String| Some(("HostAlreadyClaimed", message));
         if let Some(overlap) = self.hosts.overlap(host, key.namespace.as_deref().unwrap_or_default()) {
             self.hosts.wait(key, &overlap);
             self.give_up_host(key, route);
             return refused(overlap.message);
         }
-        if self.settings.prove_hosts && !route.host_proven {
+        if self.settings.prove_hosts && !route.is_host_proven() {
             self.give_up_host(key, route);
             let message = format!("{host} is to be proven yours: create the TXT record in status.challenge.record");
             return Some(("OwnershipUnproven", message));
@@ -51,7 +52,7 @@ impl Scheduler {
 
     /// A route does not take its host for now. Whoever waited to see that is looked at; and if the host was offered to it, the
     /// next in line.
-    pub(super) fn give_up_host(&mut self, key: &ObjectKey, route: &RouteFacts) {
+    pub(super) fn give_up_host(&mut self, key: &ObjectKey, route: &RouteInfo) {
         let woken = self.hosts.release(key);
         self.look_at(woken);
         self.pass_host_on(key, route);
@@ -59,7 +60,7 @@ impl Scheduler {
 
     /// The attempt of a route has ended, and it is not bound, but may be tried again soon: it keeps its place in the line as long
     /// as it is there.
-    pub(super) fn release_host(&mut self, key: &ObjectKey, route: &RouteFacts) {
+    pub(super) fn release_host(&mut self, key: &ObjectKey, route: &RouteInfo) {
         let woken = self.hosts.release(key);
         self.look_at(woken);
         if !self.routes.get(key).is_some_and(|now| now.uid == route.uid && !now.deleting) {
@@ -69,7 +70,7 @@ impl Scheduler {
 
     /// The API says that a route's host overlaps one that another namespace holds, of which nothing was known when the route was
     /// looked at. By now it may be: then that is waited for. If not, the mirror lags, or does not show that claim at all.
-    pub(super) fn on_overlap(&mut self, key: &ObjectKey, route: &RouteFacts, events: &Events) {
+    pub(super) fn on_overlap(&mut self, key: &ObjectKey, route: &RouteInfo, events: &Events) {
         let host = route.host.as_deref().unwrap_or_default();
         self.give_up_host(key, route);
         if let Some(overlap) = self.hosts.overlap(host, key.namespace.as_deref().unwrap_or_default()) {
@@ -82,19 +83,21 @@ impl Scheduler {
         }
     }
 
-    pub(super) fn on_host_claims(&mut self, change: Change<HostClaimFacts>) {
+    pub(super) fn on_claims(&mut self, change: Change<ClaimInfo>) {
+        let roomy = self.quarantined.take(&change);
+        self.waking.for_namespaces(roomy);
         let (applied, gone) = match change {
             Change::Applied(applied) => (vec![applied], Vec::new()),
             Change::Deleted { key, last } => (Vec::new(), vec![(key, last)]),
             Change::Resynced(resync) => (resync.applied, resync.vanished),
         };
-        let mut names = Vec::with_capacity(applied.len() + gone.len());
-        let mut woken = Vec::new();
-        for (key, last) in gone {
+        let is_host = |claim: &ClaimInfo| claim.kind == ClaimKind::Host;
+        let (mut names, mut woken) = (Vec::new(), Vec::new());
+        for (key, last) in gone.into_iter().filter(|(_, last)| is_host(last)) {
             woken.extend(self.hosts.remove(&key.name, &last));
             names.push(key.name);
         }
-        for reflector::Applied { key, now, before, .. } in applied {
+        for reflector::Applied { key, now, before, .. } in applied.into_iter().filter(|one| is_host(&one.now)) {
             woken.extend(self.hosts.set(&key.name, before.as_deref(), &now));
             names.push(key.name);
         }
@@ -123,7 +126,7 @@ impl Scheduler {
     }
 
     /// The route, as it was, waits for its host no more: it is bound.
-    pub(super) fn stop_waiting_for_host(&mut self, key: &ObjectKey, route: &RouteFacts) {
+    pub(super) fn stop_waiting_for_host(&mut self, key: &ObjectKey, route: &RouteInfo) {
         self.hosts.stop(key);
         if let Some(host) = &route.host {
             self.lines.leave(&host_claim_name(host), route.created, key);
@@ -131,7 +134,7 @@ impl Scheduler {
     }
 
     /// The route, as it was, does not want its host any more: it is gone, or wants another one.
-    pub(super) fn leave_line(&mut self, key: &ObjectKey, route: &RouteFacts) {
+    pub(super) fn leave_line(&mut self, key: &ObjectKey, route: &RouteInfo) {
         // The end of an attempt that is under way releases what it has reserved.
         if !self.queue.is_in_flight(key) {
             let woken = self.hosts.release(key);
@@ -142,7 +145,7 @@ impl Scheduler {
     }
 
     /// If the host of a route was offered to it, and is free, the next in line is looked at.
-    fn pass_host_on(&mut self, key: &ObjectKey, route: &RouteFacts) {
+    fn pass_host_on(&mut self, key: &ObjectKey, route: &RouteInfo) {
         let Some(host) = &route.host else { return };
         let claim = host_claim_name(host);
         if self.holder(&claim).is_some() {
@@ -163,10 +166,13 @@ impl Scheduler {
 
     /// The uid of the Route that holds the host of this claim, if one does.
     fn holder(&self, claim: &str) -> Option<Uid> {
-        self.host_claims.get(&ObjectKey::cluster(claim)).and_then(|claim| claim.holder_uid.clone())
+        self.claims
+            .get(&ObjectKey::cluster(claim))
+            .filter(|claim| claim.released.is_none())
+            .map(|claim| claim.holder_uid.clone())
     }
 }
 
-fn may_have_host(route: &RouteFacts, prove_hosts: bool) -> bool {
-    !route.bound && !route.deleting && (route.host_proven || !prove_hosts)
+fn may_have_host(route: &RouteInfo, prove_hosts: bool) -> bool {
+    !route.bound && !route.deleting && (route.is_host_proven() || !prove_hosts)
 }

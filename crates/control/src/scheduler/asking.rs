@@ -21,13 +21,13 @@ use tokio::task::{self, JoinError};
 use tokio::time::{Instant, timeout};
 
 use super::decision::{Unfit, decide_as_answered, survivors};
-use super::facts::RouteFacts;
 use super::webhook::message::{Answer, AskedRouter, AskedSnapshot, Question};
 use super::webhook::{AskError, Webhook};
 use super::{Scheduler, Subject, UnderWay};
 use crate::client::backoff::random;
 use crate::client::events::Events;
 use crate::client::lease::Term;
+use crate::world::RouteInfo;
 use signpost_api::v1alpha1::route::Route;
 
 /// How often a route is asked about in a row, when the Router named cannot take it any more by the time of the answer.
@@ -235,7 +235,7 @@ async fn ask(
         Ok(Err(error)) => return Told::Unread(error.to_string()),
         Err(_) => return Told::Unread("the API did not answer in time".to_owned()),
     };
-    if !RouteFacts::from(&route).decides_as(&subject.route) {
+    if !RouteInfo::new(&route).decides_as(&subject.route) {
         return Told::Changed;
     }
     let question = Question::new(route, &subject.namespace, routers, snapshot);

@@ -20,13 +20,13 @@ use tokio::time::timeout;
 
 use super::claim::{Claimed, claim, has_a_claim};
 use super::decision::Placement;
-use super::facts::RouteFacts;
 use super::quiet::Quiet;
 use super::rebind::Leaving;
 use crate::client::lease::Term;
 use crate::client::reflector::ObjectKey;
 use crate::client::server::ServerKind;
 use crate::client::write;
+use crate::world::RouteInfo;
 use signpost_api::names::{self, host_claim_name, label_claim_name};
 use signpost_api::v1alpha1::name_claim::{ClaimKind, Holder};
 use signpost_api::v1alpha1::route::{AssignedName, NameKind, Route};
@@ -56,7 +56,7 @@ pub struct Plan {
     /// Where the Route is.
     pub key: ObjectKey,
     /// The Route as it was looked at.
-    pub route: Arc<RouteFacts>,
+    pub route: Arc<RouteInfo>,
     /// Its resourceVersion then.
     pub version: Box<str>,
     /// Whether its host is the platform's own name for it.
@@ -356,7 +356,7 @@ impl Binder {
                     changes += 1;
                     let Some(route) = routes.get_opt(&plan.key.name).await? else { return Ok(Outcome::Changed) };
                     let version = route.metadata.resource_version.clone();
-                    let facts = RouteFacts::from(&route);
+                    let facts = RouteInfo::new(&route);
                     if facts.uid == plan.route.uid && facts.bound {
                         return Ok(Outcome::AlreadyBound);
                     }

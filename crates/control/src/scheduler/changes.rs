@@ -15,11 +15,12 @@
 //! | claim on a host let go | | looks at the Route that has waited longest for it, and at those that it kept out (`admission`) |
 
 use super::Scheduler;
-use super::facts::{BindingFacts, NamespaceFacts, Quota, RouteFacts, RouterFacts};
 use crate::client::reflector::{self, Change, ObjectKey};
+use crate::world::namespace::Quota;
+use crate::world::{BindingInfo, NamespaceInfo, RouteInfo, RouterInfo};
 
 impl Scheduler {
-    pub(super) fn on_routers(&mut self, change: Change<RouterFacts>) {
+    pub(super) fn on_routers(&mut self, change: Change<RouterInfo>) {
         let (mut helpful, mut remade) = (Vec::new(), Vec::new());
         match change {
             Change::Applied(applied) => {
@@ -47,8 +48,8 @@ impl Scheduler {
     }
 
     /// The name of a Router that is another one than before, and was not seen to be so when routes were asked for on it.
-    fn is_remade(&self, applied: &reflector::Applied<RouterFacts>) -> Option<String> {
-        let is_other = applied.before.as_ref().is_none_or(|before| before.dns != applied.now.dns);
+    fn is_remade(&self, applied: &reflector::Applied<RouterInfo>) -> Option<String> {
+        let is_other = applied.before.as_ref().is_none_or(|before| before.target.dns != applied.now.target.dns);
         (is_other && self.snapshot.routes(&applied.key.name) > 0).then(|| applied.key.name.clone())
     }
 
@@ -66,9 +67,9 @@ impl Scheduler {
     }
 
     /// Takes a Router in; the answer is its name if it is new or decides differently.
-    fn set_router(&mut self, applied: &reflector::Applied<RouterFacts>) -> Option<String> {
-        let differs = applied.before.as_ref().is_none_or(|before| before.differs_from(&applied.now));
-        self.snapshot.set_router((*applied.now).clone());
+    fn set_router(&mut self, applied: &reflector::Applied<RouterInfo>) -> Option<String> {
+        let differs = applied.before.as_ref().is_none_or(|before| before.target.differs_from(&applied.now.target));
+        self.snapshot.set_router(applied.now.target.clone());
         differs.then(|| applied.key.name.clone())
     }
 
@@ -91,7 +92,7 @@ impl Scheduler {
         }
     }
 
-    pub(super) fn on_namespaces(&mut self, change: Change<NamespaceFacts>) {
+    pub(super) fn on_namespaces(&mut self, change: Change<NamespaceInfo>) {
         match change {
             Change::Applied(applied) => self.waking.for_namespaces([applied.key.name]),
             Change::Deleted { .. } => return,
@@ -102,7 +103,7 @@ impl Scheduler {
         self.drain.retry();
     }
 
-    pub(super) fn on_routes(&mut self, change: Change<RouteFacts>) {
+    pub(super) fn on_routes(&mut self, change: Change<RouteInfo>) {
         match change {
             Change::Applied(applied) => self.on_route(applied),
             Change::Deleted { key, last } => self.on_route_gone(&key, &last),
@@ -119,7 +120,7 @@ impl Scheduler {
         }
     }
 
-    fn on_route(&mut self, applied: reflector::Applied<RouteFacts>) {
+    fn on_route(&mut self, applied: reflector::Applied<RouteInfo>) {
         let reflector::Applied { key, now, before, recreated } = applied;
         if let Some(before) = before.as_ref().filter(|before| recreated || before.host != now.host) {
             self.leave_line(&key, before);
@@ -153,13 +154,13 @@ impl Scheduler {
         }
     }
 
-    fn on_route_gone(&mut self, key: &ObjectKey, last: &RouteFacts) {
+    fn on_route_gone(&mut self, key: &ObjectKey, last: &RouteInfo) {
         self.reports.remove(key);
         self.leave_line(key, last);
         self.queue.remove(key);
     }
 
-    pub(super) fn on_bindings(&mut self, change: Change<BindingFacts>) {
+    pub(super) fn on_bindings(&mut self, change: Change<BindingInfo>) {
         match change {
             Change::Applied(applied) => self.on_binding(&applied),
             Change::Deleted { key, last } => self.on_binding_gone(key, &last),
@@ -174,7 +175,7 @@ impl Scheduler {
         }
     }
 
-    fn on_binding(&mut self, applied: &reflector::Applied<BindingFacts>) {
+    fn on_binding(&mut self, applied: &reflector::Applied<BindingInfo>) {
         if let Some(before) = &applied.before {
             self.snapshot.unbound(&applied.key, before);
         }
@@ -188,7 +189,7 @@ impl Scheduler {
         }
     }
 
-    fn on_binding_gone(&mut self, key: ObjectKey, last: &BindingFacts) {
+    fn on_binding_gone(&mut self, key: ObjectKey, last: &BindingInfo) {
         self.snapshot.unbound(&key, last);
         self.forget_binding(&key, last);
         self.wake_for_room(&last.router);
@@ -202,6 +203,6 @@ impl Scheduler {
 
 /// Whether a route is to be looked at now, as it was `before`: it is another one, or its conditions are to be said
 /// again.
-fn is_news(before: Option<&RouteFacts>, now: &RouteFacts) -> bool {
+fn is_news(before: Option<&RouteInfo>, now: &RouteInfo) -> bool {
     before.is_none_or(|before| !now.decides_as(before) || before.says_more_than(now))
 }

@@ -3,12 +3,12 @@
 use std::borrow::Cow;
 
 use super::explain;
-use super::facts::RouterFacts;
 use super::filter::{Rejection, Wish, candidate, check_quota, judge};
 use super::snapshot::{Shard, Snapshot};
 use super::strategy::{Candidate, Pick, RouteName, Strategy, pick};
 use super::webhook;
 use super::webhook::message::{Answer, AskedRouter};
+use crate::world::router::RouterTarget;
 use signpost_api::v1alpha1::route::{MOVE, MOVE_ANNOTATION};
 use signpost_api::v1alpha1::route_binding::Explanation;
 
@@ -37,7 +37,7 @@ pub struct Nowhere {
 /// What was found of one Router.
 pub struct Verdict<'a> {
     /// The Router.
-    pub router: &'a RouterFacts,
+    pub router: &'a RouterTarget,
     /// What is bound to it.
     pub shard: &'a Shard,
     /// Whether it may take the route.
@@ -47,7 +47,7 @@ pub struct Verdict<'a> {
 impl<'a> Verdict<'a> {
     /// Evaluates whether `router` may take the route that `wish` speaks of, before any score and any soft capacity. Without a
     /// `strategy` any weight will do.
-    pub fn of(wish: &Wish<'_>, router: &'a RouterFacts, shard: &'a Shard, strategy: Option<&dyn Strategy>) -> Self {
+    pub fn of(wish: &Wish<'_>, router: &'a RouterTarget, shard: &'a Shard, strategy: Option<&dyn Strategy>) -> Self {
         let fit = judge(wish, router, shard, strategy).map_or_else(Fit::Rejected, |()| Fit::Eligible(None));
         Verdict { router, shard, fit }
     }
@@ -219,14 +219,15 @@ fn score(wish: &Wish<'_>, verdicts: &mut [Verdict<'_>], strategy: &dyn Strategy)
 mod tests {
     use super::*;
     use crate::client::reflector::ObjectKey;
-    use crate::scheduler::facts::{BindingFacts, NamespaceFacts, Quota, RouteFacts};
     use crate::scheduler::filter::tests::router;
     use crate::scheduler::strategy::StrategyName;
+    use crate::world::namespace::Quota;
+    use crate::world::{BindingInfo, NamespaceInfo, RouteInfo};
     use serde_json::json;
     use tokio::time::Instant;
 
     fn decide_for(name: &str, snapshot: &Snapshot, strategy: StrategyName) -> Result<Placement, Nowhere> {
-        let (route, namespace) = (RouteFacts::default(), NamespaceFacts::default());
+        let (route, namespace) = (RouteInfo::default(), NamespaceInfo::default());
         let key = ObjectKey::namespaced("ns", name);
         let wish = Wish { key: &key, route: &route, namespace: &namespace, platform_host: None, leaving: None };
         decide(&wish, snapshot, strategy.strategy(), None)
@@ -234,7 +235,7 @@ mod tests {
 
     fn bind(snapshot: &mut Snapshot, router: &str, routes: u32) {
         for i in 0..routes {
-            let binding = BindingFacts { router: router.into(), turn: u64::from(i), ..BindingFacts::default() };
+            let binding = BindingInfo { router: router.into(), turn: u64::from(i), ..BindingInfo::default() };
             snapshot.bound(&ObjectKey::namespaced("old", &format!("{router}-{i}")), &binding);
         }
     }
@@ -298,9 +299,9 @@ mod tests {
         snapshot.set_router(router("shard2", json!({"capacity": {"soft": 1, "hard": 9}, "weight": 0})));
         snapshot.set_router(router("shard3", json!({"state": "cordoned"})));
         bind(&mut snapshot, "shard2", 5);
-        let (route, key) = (RouteFacts::default(), ObjectKey::namespaced("ns", "a"));
+        let (route, key) = (RouteInfo::default(), ObjectKey::namespaced("ns", "a"));
         // The namespace may not have one more; this one is no more.
-        let namespace = NamespaceFacts { quota: Quota::AtMost(0), ..NamespaceFacts::default() };
+        let namespace = NamespaceInfo { quota: Quota::AtMost(0), ..NamespaceInfo::default() };
         let wish =
             Wish { key: &key, route: &route, namespace: &namespace, platform_host: None, leaving: Some("shard1") };
         let placement = decide_asked(&wish, &snapshot, "shard2").expect("it has room");
@@ -352,7 +353,7 @@ mod tests {
             snapshot.set_router(router(name, spec));
         }
         bind(&mut snapshot, "shard4", 2);
-        let (route, namespace) = (RouteFacts::default(), NamespaceFacts::default());
+        let (route, namespace) = (RouteInfo::default(), NamespaceInfo::default());
         let key = ObjectKey::namespaced("ns", "a");
         let wish = Wish { key: &key, route: &route, namespace: &namespace, platform_host: None, leaving: None };
         let (asked, considered) = survivors(&wish, &snapshot).expect("two may");
@@ -400,9 +401,9 @@ mod tests {
         let mut snapshot = Snapshot::default();
         snapshot.set_router(router("shard1", json!({})));
         bind(&mut snapshot, "shard1", 5);
-        let route = RouteFacts::default();
+        let route = RouteInfo::default();
         let nowhere = |snapshot: &Snapshot, namespace: &str, quota: Quota| {
-            let namespaced = NamespaceFacts { quota, ..NamespaceFacts::default() };
+            let namespaced = NamespaceInfo { quota, ..NamespaceInfo::default() };
             let key = ObjectKey::namespaced(namespace, "a");
             let wish = Wish { key: &key, route: &route, namespace: &namespaced, platform_host: None, leaving: None };
             let decided = decide(&wish, snapshot, StrategyName::RoundRobin.strategy(), None);
@@ -444,9 +445,9 @@ mod tests {
             };
             let facts = router(&name(i), spec);
             let dns = if i % 12 == 8 { facts.dns.clone() } else { format!("s{i}.v3.example") };
-            snapshot.set_router(RouterFacts { deleting: i % 12 == 1, is_unpublished: i == 11, dns, ..facts });
+            snapshot.set_router(RouterTarget { deleting: i % 12 == 1, is_unpublished: i == 11, dns, ..facts });
         }
-        let (route, namespace) = (RouteFacts::default(), NamespaceFacts::default());
+        let (route, namespace) = (RouteInfo::default(), NamespaceInfo::default());
         let key = ObjectKey::namespaced("ns", "a");
         let own = Some("ns-a.s995.v3.example");
         let mut told = String::new();

@@ -5,10 +5,12 @@
 
 use std::borrow::Cow;
 
-use super::facts::{NamespaceFacts, Quota, RouteFacts, RouterFacts, matches};
 use super::snapshot::Shard;
 use super::strategy::{Candidate, Strategy};
 use crate::client::reflector::ObjectKey;
+use crate::world::namespace::Quota;
+use crate::world::router::{RouterTarget, matches};
+use crate::world::{NamespaceInfo, RouteInfo};
 use signpost_api::names::{LABEL_OCTETS_MAX, NAME_OCTETS_MAX, is_label_to_have, wanted_label};
 use signpost_api::selectors::unmatched_term;
 use signpost_api::v1alpha1::route::QUOTA_ANNOTATION;
@@ -20,9 +22,9 @@ pub struct Wish<'a> {
     /// Where the Route is.
     pub key: &'a ObjectKey,
     /// The Route.
-    pub route: &'a RouteFacts,
+    pub route: &'a RouteInfo,
     /// Its Namespace.
-    pub namespace: &'a NamespaceFacts,
+    pub namespace: &'a NamespaceInfo,
     /// The platform's own name that its `spec.host` asks for, if it asks for one of those.
     pub platform_host: Option<&'a str>,
     /// The Router that it is on, if it is to be moved: it counts against its namespace's quota already.
@@ -121,10 +123,10 @@ impl Rejection {
 impl Rejection {
     /// [`Self::message`] of this Router and the route that `wish` speaks of: of a selector, which of its terms does not match. Whoever
     /// may see Routers may see that; what the route or its namespace has instead is not told.
-    pub fn told(self, wish: &Wish<'_>, router: &RouterFacts) -> Cow<'static, str> {
+    pub fn told(self, wish: &Wish<'_>, router: &RouterTarget) -> Cow<'static, str> {
         let (selector, labels, whose, field) = match self {
             Rejection::RouteSelectorMismatch => {
-                (&router.route_selector, &*wish.route.labels, "this one does", "spec.routeSelector")
+                (&router.route_selector, &wish.route.labels, "this one does", "spec.routeSelector")
             }
             Rejection::NamespaceSelectorMismatch => {
                 (&router.namespace_selector, &wish.namespace.labels, "the route's does", "spec.namespaceSelector")
@@ -185,7 +187,7 @@ pub fn check_quota(quota: &Quota, placed: u32) -> Result<(), OverQuota> {
 /// Whether `router` may take the route that `wish` speaks of. Without a `strategy` any weight will do.
 pub fn judge(
     wish: &Wish<'_>,
-    router: &RouterFacts,
+    router: &RouterTarget,
     shard: &Shard,
     strategy: Option<&dyn Strategy>,
 ) -> Result<(), Rejection> {
@@ -207,12 +209,12 @@ pub fn judge(
 }
 
 /// What a strategy sees of a Router.
-pub fn candidate<'a>(router: &'a RouterFacts, shard: &Shard) -> Candidate<'a> {
+pub fn candidate<'a>(router: &'a RouterTarget, shard: &Shard) -> Candidate<'a> {
     Candidate { name: &router.name, weight: router.weight, routes: shard.routes, last_turn: shard.last_turn }
 }
 
 /// Whether the label that the route would like has a name in the Router's zone that leads elsewhere.
-fn is_taken(wish: &Wish<'_>, router: &RouterFacts) -> bool {
+fn is_taken(wish: &Wish<'_>, router: &RouterTarget) -> bool {
     // Nearly no Router has any.
     !router.taken.is_empty() && router.taken.contains(&*label_of(wish))
 }
@@ -223,7 +225,7 @@ fn label_of(wish: &Wish<'_>) -> String {
 }
 
 /// Whether `host` is the very system name that the route would have on this Router.
-pub fn is_own_name(wish: &Wish<'_>, router: &RouterFacts, host: &str) -> bool {
+pub fn is_own_name(wish: &Wish<'_>, router: &RouterTarget, host: &str) -> bool {
     let label = label_of(wish);
     is_label_to_have(&label) && format!("{label}.{}", router.dns).eq_ignore_ascii_case(host)
 }
@@ -231,12 +233,12 @@ pub fn is_own_name(wish: &Wish<'_>, router: &RouterFacts, host: &str) -> bool {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::scheduler::facts::Labels;
     use crate::scheduler::strategy::StrategyName;
+    use crate::world::router::Labels;
     use signpost_api::v1alpha1::router::Router;
 
     /// A Router of this name with one active address and the given fields of its spec.
-    pub fn router(name: &str, spec: serde_json::Value) -> RouterFacts {
+    pub fn router(name: &str, spec: serde_json::Value) -> RouterTarget {
         let mut object = serde_json::json!({
             "apiVersion": "signpost.dev/v1alpha1", "kind": "Router",
             "metadata": {"name": name, "resourceVersion": "7"},
@@ -245,7 +247,7 @@ pub(super) mod tests {
         for (field, value) in spec.as_object().into_iter().flatten() {
             object["spec"][field] = value.clone();
         }
-        RouterFacts::new(serde_json::from_value::<Router>(object).expect("a Router"), "v3.example")
+        RouterTarget::new(&serde_json::from_value::<Router>(object).expect("a Router"), "v3.example")
     }
 
     #[test]
@@ -275,8 +277,8 @@ pub(super) mod tests {
             (json!({"records": ["_acme-challenge.ns-app TXT token", "other A 192.0.2.9"]}), Ok(())),
         ] {
             let labels = |key: &str, value: &str| Labels::from([(key.to_owned(), value.to_owned())]);
-            let route = RouteFacts { labels: labels("tier", "gold").into(), ..RouteFacts::default() };
-            let namespace = NamespaceFacts { labels: labels("team", "a"), ..NamespaceFacts::default() };
+            let route = RouteInfo { labels: labels("tier", "gold"), ..RouteInfo::default() };
+            let namespace = NamespaceInfo { labels: labels("team", "a"), ..NamespaceInfo::default() };
             let key = ObjectKey::namespaced("ns", "app");
             let wish = Wish { key: &key, route: &route, namespace: &namespace, platform_host: None, leaving: None };
             let shard = Shard { routes: 5, ..Shard::default() };
@@ -315,8 +317,8 @@ pub(super) mod tests {
                  value-101,value-102,value-103,value-104,value-105,value-106,value-107,value-108… (spec.routeSelector)",
             ),
         ] {
-            let route = RouteFacts { labels: map("app=web,tier=gold").into(), ..RouteFacts::default() };
-            let namespace = NamespaceFacts { labels: map("team=a"), ..NamespaceFacts::default() };
+            let route = RouteInfo { labels: map("app=web,tier=gold"), ..RouteInfo::default() };
+            let namespace = NamespaceInfo { labels: map("team=a"), ..NamespaceInfo::default() };
             let key = ObjectKey::namespaced("ns", "app");
             let wish = Wish { key: &key, route: &route, namespace: &namespace, platform_host: None, leaving: None };
             let router = router("shard1", spec);
@@ -327,8 +329,8 @@ pub(super) mod tests {
 
     #[test]
     fn a_platform_host_goes_to_its_own_router_only() {
-        let route = RouteFacts::default();
-        let namespace = NamespaceFacts::default();
+        let route = RouteInfo::default();
+        let namespace = NamespaceInfo::default();
         let key = ObjectKey::namespaced("myapp", "test");
         for (host, shard, verdict) in [
             ("myapp-test.shard1.v3.example", "shard1", Ok(())),
@@ -342,7 +344,7 @@ pub(super) mod tests {
             let strategy = StrategyName::RoundRobin.strategy();
             assert_eq!(judge(&wish, &facts, &Shard::default(), Some(strategy)), verdict, "{host} on {shard}");
         }
-        let unpublished = RouterFacts { is_unpublished: true, ..router("shard1", serde_json::Value::Null) };
+        let unpublished = RouterTarget { is_unpublished: true, ..router("shard1", serde_json::Value::Null) };
         for (leaving, verdict) in [(None, Ok(())), (Some("shard2"), Err(Rejection::ZoneNotPublished))] {
             let wish = Wish { key: &key, route: &route, namespace: &namespace, platform_host: None, leaving };
             assert_eq!(judge(&wish, &unpublished, &Shard::default(), None), verdict, "{leaving:?}");

@@ -12,13 +12,13 @@ use tokio::time::Instant;
 
 use super::bind::{is_label_refused, labels};
 use super::decision::{Nowhere, Placement, decide, decide_asked};
-use super::facts::{BindingFacts, NamespaceFacts, RouteFacts, RouterFacts};
 use super::filter::Wish;
-use super::quarantine::{self, QuarantineFacts, Quarantined};
+use super::quarantine::{self, QuarantineKey, Quarantined};
 use super::snapshot::{Shard, Snapshot};
 use super::strategy::Strategy;
 use crate::client::reflector::ObjectKey;
-use crate::client::slim;
+use crate::world::router::RouterTarget;
+use crate::world::{BindingInfo, NamespaceInfo, RouteInfo};
 use signpost_api::names::{self, LabelRules, takes_names_of};
 use signpost_api::v1alpha1::name_claim::{ClaimKind, NameClaim};
 use signpost_api::v1alpha1::route::{ADMITTED, Route};
@@ -30,8 +30,8 @@ pub struct Forecast {
     domain: String,
     now: Instant,
     snapshot: Snapshot,
-    namespaces: HashMap<String, NamespaceFacts>,
-    routes: BTreeMap<ObjectKey, RouteFacts>,
+    namespaces: HashMap<String, NamespaceInfo>,
+    routes: BTreeMap<ObjectKey, RouteInfo>,
     /// Why routes are not admitted: their condition `Admitted`, where that is false.
     refused: BTreeMap<ObjectKey, Nowhere>,
     bindings: BTreeMap<ObjectKey, Bound>,
@@ -53,7 +53,7 @@ struct Kept {
 #[derive(Debug, Clone)]
 pub struct Bound {
     /// What decides of the binding.
-    pub facts: BindingFacts,
+    pub facts: BindingInfo,
     /// The Router's zone.
     pub dns: String,
     /// The route's label; that which it would get, if the forecast has placed it.
@@ -105,7 +105,7 @@ impl Forecast {
     pub fn set_claim(&mut self, claim: NameClaim) {
         let spec = claim.spec;
         if let Some(until) = spec.quarantine_until.filter(|_| spec.kind == ClaimKind::Label) {
-            self.quarantined.count(&QuarantineFacts::new(ClaimKind::Label, &spec.holder.namespace));
+            self.quarantined.count(&QuarantineKey::new(ClaimKind::Label, &spec.holder.namespace));
             let holder = ObjectKey::namespaced(&spec.holder.namespace, &spec.holder.name);
             self.kept.insert(spec.value.to_ascii_lowercase(), Kept { holder, until: until.0 });
         }
@@ -113,11 +113,11 @@ impl Forecast {
 
     /// Adds a Router, or puts it in the place of the one of its name.
     pub fn set_router(&mut self, router: Router) {
-        self.snapshot.set_router(RouterFacts::new(router, &self.domain));
+        self.snapshot.set_router(RouterTarget::new(&router, &self.domain));
     }
 
     /// Changes a Router; whether it is there.
-    pub fn edit_router(&mut self, name: &str, edit: impl FnOnce(&mut RouterFacts)) -> bool {
+    pub fn edit_router(&mut self, name: &str, edit: impl FnOnce(&mut RouterTarget)) -> bool {
         let Some((router, _)) = self.snapshot.router(name) else { return false };
         let mut router = router.clone();
         edit(&mut router);
@@ -133,7 +133,7 @@ impl Forecast {
     /// Adds a Namespace.
     pub fn set_namespace(&mut self, namespace: Namespace) {
         let name = namespace.metadata.name.clone().unwrap_or_default();
-        self.namespaces.insert(name, NamespaceFacts::from(namespace));
+        self.namespaces.insert(name, NamespaceInfo::from(namespace));
     }
 
     /// Adds a Route.
@@ -143,31 +143,31 @@ impl Forecast {
             Some(refusal) => self.refused.insert(key.clone(), refusal),
             None => self.refused.remove(&key),
         };
-        self.routes.insert(key, RouteFacts::from(&route));
+        self.routes.insert(key, RouteInfo::new(&route));
     }
 
     /// Adds a RouteBinding.
     pub fn set_binding(&mut self, binding: RouteBinding) {
         let key = key_of(binding.metadata.namespace.as_deref(), binding.metadata.name.as_deref());
         let (dns, label) = (binding.spec.dns.clone(), binding.spec.label.clone());
-        let facts = BindingFacts::from(&binding);
+        let facts = BindingInfo::new(&binding);
         self.snapshot.bound(&key, &facts);
         self.labels.insert(label.to_ascii_lowercase());
         self.bindings.insert(key, Bound { facts, dns, label });
     }
 
     /// The Routers, by name, with what is on them.
-    pub fn routers(&self) -> impl Iterator<Item = (&RouterFacts, &Shard)> {
+    pub fn routers(&self) -> impl Iterator<Item = (&RouterTarget, &Shard)> {
         self.snapshot.routers()
     }
 
     /// The Router of this name, with what is on it.
-    pub fn router(&self, name: &str) -> Option<(&RouterFacts, &Shard)> {
+    pub fn router(&self, name: &str) -> Option<(&RouterTarget, &Shard)> {
         self.snapshot.router(name)
     }
 
     /// A Route.
-    pub fn route(&self, key: &ObjectKey) -> Option<&RouteFacts> {
+    pub fn route(&self, key: &ObjectKey) -> Option<&RouteInfo> {
         self.routes.get(key)
     }
 
@@ -212,7 +212,7 @@ impl Forecast {
     }
 
     /// The label that a route without one would get, as far as bindings and quarantine tell.
-    fn label(&self, key: &ObjectKey, route: &RouteFacts, host_is_own: bool) -> Label {
+    fn label(&self, key: &ObjectKey, route: &RouteInfo, host_is_own: bool) -> Label {
         let namespace = key.namespace.as_deref().unwrap_or_default();
         let tried = if host_is_own { 1 } else { usize::MAX };
         let now = Timestamp::now();
@@ -241,7 +241,7 @@ impl Forecast {
     ) -> Option<Step> {
         let route = self.routes.get(key)?;
         let from = self.bindings.get(key).map(|bound| bound.facts.clone());
-        let unknown = NamespaceFacts::default();
+        let unknown = NamespaceInfo::default();
         let namespace = key.namespace.as_deref().and_then(|name| self.namespaces.get(name)).unwrap_or(&unknown);
         let is_platform_name = |host: &&str| {
             takes_names_of(host, &self.domain)
@@ -286,15 +286,15 @@ impl Forecast {
                 && let Some(kept) = self.kept.remove(&label)
             {
                 let namespace = kept.holder.namespace.as_deref().unwrap_or_default();
-                self.quarantined.discount(&QuarantineFacts::new(ClaimKind::Label, namespace));
+                self.quarantined.discount(&QuarantineKey::new(ClaimKind::Label, namespace));
             }
             let fresh = || Bound {
-                facts: BindingFacts { route_uid: route.uid.clone(), ..BindingFacts::default() },
+                facts: BindingInfo { route_uid: route.uid.clone(), ..BindingInfo::default() },
                 dns: String::new(),
                 label,
             };
             let bound = self.bindings.entry(key.clone()).or_insert_with(fresh);
-            bound.facts.router = slim::text(&placement.router);
+            bound.facts.router = placement.router.as_str().into();
             bound.dns.clone_from(&placement.dns);
         }
         Some(Step { key: key.clone(), from: from.map(|from| from.router.to_string()), outcome })

@@ -17,8 +17,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound::{Excluded, Unbounded};
 
-use super::facts::HostClaimFacts;
 use crate::client::reflector::ObjectKey;
+use crate::world::ClaimInfo;
 
 /// The custom hosts that are held, and who waits for one.
 #[derive(Debug, Default)]
@@ -55,24 +55,24 @@ fn path(host: &str) -> Path {
 
 impl Hosts {
     /// A claim is there, or is different. The answer is who has waited for what it lets go.
-    pub fn set(&mut self, claim: &str, before: Option<&HostClaimFacts>, now: &HostClaimFacts) -> Vec<ObjectKey> {
+    pub fn set(&mut self, claim: &str, before: Option<&ClaimInfo>, now: &ClaimInfo) -> Vec<ObjectKey> {
         let mut woken = before.map_or(Vec::new(), |before| self.remove(claim, before));
-        if now.holder_uid.is_none() && !now.is_reserved {
+        if now.released.is_some() && !now.is_quarantined() {
             return woken;
         }
-        let path = path(&now.host);
+        let path = path(&now.value);
         // Who waited to see what comes of that is looked at again, and waits on if it must.
         if let Some(key) = self.reserved.remove(&path) {
             self.reserved_by.remove(&key);
             woken.extend(self.wake(&path));
         }
-        self.held.insert(path, Held { namespace: now.namespace.clone(), claim: claim.to_owned() });
+        self.held.insert(path, Held { namespace: now.namespace().to_owned(), claim: claim.to_owned() });
         woken
     }
 
     /// A claim is gone. The answer is who has waited for it.
-    pub fn remove(&mut self, claim: &str, last: &HostClaimFacts) -> Vec<ObjectKey> {
-        let path = path(&last.host);
+    pub fn remove(&mut self, claim: &str, last: &ClaimInfo) -> Vec<ObjectKey> {
+        let path = path(&last.value);
         if self.held.get(&path).is_some_and(|held| held.claim == claim) {
             self.held.remove(&path);
         }
@@ -170,11 +170,19 @@ impl Hosts {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::world::claim::Released;
+    use jiff::Timestamp;
     use proptest::prelude::*;
+    use signpost_api::v1alpha1::name_claim::ClaimKind;
 
-    fn claim(host: &str, namespace: &str) -> HostClaimFacts {
-        let (host, namespace) = (host.to_owned(), namespace.to_owned());
-        HostClaimFacts { holder_uid: Some(crate::client::uid::Uid::new("u")), is_reserved: false, host, namespace }
+    fn claim(host: &str, namespace: &str) -> ClaimInfo {
+        ClaimInfo {
+            kind: ClaimKind::Host,
+            value: host.into(),
+            holder: [namespace, "/app"].concat().into(),
+            holder_uid: crate::client::uid::Uid::new("u"),
+            released: None,
+        }
     }
 
     fn key(namespace: &str, name: &str) -> ObjectKey {
@@ -224,8 +232,9 @@ mod tests {
             hosts.wait(waiting, &overlap);
         }
         hosts.stop(&waits[1]);
-        let let_go = HostClaimFacts { holder_uid: None, ..claim("*.shop.example", "first") };
-        let reserved = HostClaimFacts { is_reserved: true, ..let_go.clone() };
+        let released = |quarantine_until| Some(Box::new(Released { at: Timestamp::UNIX_EPOCH, quarantine_until }));
+        let let_go = ClaimInfo { released: released(None), ..claim("*.shop.example", "first") };
+        let reserved = ClaimInfo { released: released(Some(Timestamp::MAX)), ..let_go.clone() };
         assert_eq!(hosts.set("host.1", Some(&claim("*.shop.example", "first")), &reserved), [waits[0].clone()]);
         let overlap = hosts.overlap("a.shop.example", "second").expect("it is kept for the first");
         hosts.wait(&waits[0], &overlap);

@@ -27,7 +27,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Namespace;
 use tokio::sync::watch;
 use tokio::task::{self, JoinError, JoinSet, yield_now};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
@@ -38,13 +37,12 @@ use self::bind::{Binder, Outcome, Plan, is_label_refused};
 use self::chooser::{Chooser, InUse};
 use self::decision::{Nowhere, Placement, decide, decide_asked};
 use self::drain::Drain;
-use self::facts::{BindingFacts, HostClaimFacts, NamespaceFacts, RouteFacts, RouterFacts};
 use self::filter::{Wish, is_own_name};
 use self::hosts::Hosts;
 use self::lines::Lines;
 use self::metrics::Metrics;
 use self::moving::Turned;
-use self::quarantine::{QuarantineFacts, Quarantined};
+use self::quarantine::Quarantined;
 use self::queue::{Queue, Waits};
 use self::quiet::Quiet;
 use self::rebind::{Cause, Leaving};
@@ -57,12 +55,10 @@ use self::webhook::rest::Rest;
 use crate::client::backoff::random;
 use crate::client::events::{self, Events, Notice};
 use crate::client::lease::{Leadership, Term};
-use crate::client::reflector::{self, Changes, HealthProbe, Mirrors, ObjectKey, Store, View, reflect};
+use crate::client::reflector::{Changes, HealthProbe, ObjectKey, Store};
+use crate::world::{self, BindingInfo, ClaimInfo, NamespaceInfo, RouteInfo, RouterInfo, World};
 use signpost_api::names::{LabelRules, is_at_or_below, other_label, takes_names_of};
-use signpost_api::v1alpha1::name_claim::{CLAIM_LABEL, CLAIM_LABEL_HOST, ClaimKind, NameClaim};
-use signpost_api::v1alpha1::route::Route;
-use signpost_api::v1alpha1::route_binding::RouteBinding;
-use signpost_api::v1alpha1::router::Router;
+use signpost_api::v1alpha1::name_claim::ClaimKind;
 
 mod admission;
 mod asking;
@@ -73,7 +69,6 @@ pub mod claim;
 pub mod decision;
 pub mod drain;
 pub mod explain;
-pub mod facts;
 pub mod filter;
 pub mod forecast;
 pub mod hosts;
@@ -163,12 +158,11 @@ pub struct Scheduler {
     reporter: Reporter,
     client: kube::Client,
     watched: Watched,
-    routes: Store<RouteFacts>,
-    bindings: Store<BindingFacts>,
-    namespaces: Store<NamespaceFacts>,
-    host_claims: Store<HostClaimFacts>,
-    quarantine: Store<QuarantineFacts>,
-    routers: Store<RouterFacts>,
+    routes: Store<RouteInfo>,
+    bindings: Store<BindingInfo>,
+    namespaces: Store<NamespaceInfo>,
+    claims: Store<ClaimInfo>,
+    routers: Store<RouterInfo>,
     snapshot: Snapshot,
     queue: Queue,
     /// Which of the routes that wait are to be looked at again.
@@ -199,12 +193,11 @@ pub struct Scheduler {
 }
 
 struct Watched {
-    routers: Changes<RouterFacts>,
-    namespaces: Changes<NamespaceFacts>,
-    routes: Changes<RouteFacts>,
-    bindings: Changes<BindingFacts>,
-    host_claims: Changes<HostClaimFacts>,
-    quarantine: Changes<QuarantineFacts>,
+    routers: Changes<RouterInfo>,
+    namespaces: Changes<NamespaceInfo>,
+    routes: Changes<RouteInfo>,
+    bindings: Changes<BindingInfo>,
+    claims: Changes<ClaimInfo>,
 }
 
 /// What goes on beside the loop.
@@ -219,10 +212,10 @@ struct UnderWay {
 /// A route that needs a Router.
 struct Subject {
     key: ObjectKey,
-    route: Arc<RouteFacts>,
+    route: Arc<RouteInfo>,
     /// Its resourceVersion.
     version: Box<str>,
-    namespace: Arc<NamespaceFacts>,
+    namespace: Arc<NamespaceInfo>,
     /// Whether its host is the platform's own name for it.
     host_is_own: bool,
     /// The Router that it is on and is to leave, if it has one.
@@ -251,23 +244,6 @@ impl Subject {
     }
 }
 
-/// What the scheduler sees of the objects that there may be many of.
-pub struct Views {
-    routes: View<RouteFacts>,
-    bindings: View<BindingFacts>,
-}
-
-impl Views {
-    /// Of these mirrors, on the platform with this domain.
-    pub fn of(mirrors: &Mirrors, domain: &str) -> Self {
-        let domain: Arc<str> = domain.into();
-        Views {
-            routes: mirrors.view(|route: &Route| RouteFacts::from(route)),
-            bindings: mirrors.view(move |binding: &RouteBinding| BindingFacts::of_platform(binding, &domain)),
-        }
-    }
-}
-
 enum Finished {
     Attempt { plan: Box<Plan>, outcome: Outcome, started: Instant },
     Repair { key: ObjectKey, result: kube::Result<()> },
@@ -277,31 +253,19 @@ impl Scheduler {
     /// A scheduler that speaks through `client`, whose identity must be allowed to create NameClaims and RouteBindings, to
     /// change the status of Routes, and to record Events.
     pub fn new(client: kube::Client, settings: Settings, metrics: Metrics) -> Self {
-        let mirrors = Mirrors::new(client.clone());
-        let views = Views::of(&mirrors, &settings.domain);
-        mirrors.open();
-        Self::sharing(client, &views, settings, metrics)
+        let (domain, name_servers) = (settings.domain.clone(), settings.name_servers.clone());
+        let world = World::new(&client, world::Settings { domain, name_servers, platform: None });
+        Self::sharing(client, &world, settings, metrics)
     }
 
-    /// One that follows Routes and RouteBindings in mirrors that others have, too.
-    pub fn sharing(client: kube::Client, views: &Views, settings: Settings, metrics: Metrics) -> Self {
-        let mirror = reflector::Settings::default;
+    /// One that reads the objects of `world`, as other loops do.
+    pub fn sharing(client: kube::Client, world: &World, settings: Settings, metrics: Metrics) -> Self {
         let domain: Arc<str> = settings.domain.as_str().into();
-        let router_facts = {
-            let domain = Arc::clone(&domain);
-            let servers = settings.name_servers.clone();
-            move |router: Router| RouterFacts::new(router, &domain).with_name_servers(&servers)
-        };
-        let only_hosts =
-            reflector::Settings { label_selector: Some(format!("{CLAIM_LABEL}={CLAIM_LABEL_HOST}")), ..mirror() };
-        let (routers, router_changes) = reflect(client.clone(), mirror(), router_facts);
-        let (namespaces, namespace_changes) = reflect::<Namespace, _>(client.clone(), mirror(), NamespaceFacts::from);
-        let (routes, route_changes) = views.routes.read();
-        let (bindings, binding_changes) = views.bindings.read();
-        let (host_claims, claim_changes) = reflect::<NameClaim, _>(client.clone(), only_hosts, HostClaimFacts::from);
-        let in_quarantine = reflector::Settings { field_selector: Some(quarantine::SELECTOR.to_owned()), ..mirror() };
-        let (quarantine, quarantine_changes) =
-            reflect::<NameClaim, _>(client.clone(), in_quarantine, QuarantineFacts::from);
+        let (routers, router_changes) = world.routers.read();
+        let (namespaces, namespace_changes) = world.namespaces.read();
+        let (routes, route_changes) = world.routes.read();
+        let (bindings, binding_changes) = world.bindings.read();
+        let (claims, claim_changes) = world.claims.read();
         let (switch, switched) = watch::channel(settings.chooser.clone());
         let binder = Binder { client: client.clone(), server: Arc::default(), domain, quiet: settings.quiet };
         Scheduler {
@@ -324,14 +288,12 @@ impl Scheduler {
                 namespaces: namespace_changes,
                 routes: route_changes,
                 bindings: binding_changes,
-                host_claims: claim_changes,
-                quarantine: quarantine_changes,
+                claims: claim_changes,
             },
             routes,
             bindings,
             namespaces,
-            host_claims,
-            quarantine,
+            claims,
             routers,
             snapshot: Snapshot::default(),
             lines: Lines::default(),
@@ -355,13 +317,8 @@ impl Scheduler {
             self.namespaces.probe(),
             self.routes.probe(),
             self.bindings.probe(),
-            self.host_claims.probe(),
+            self.claims.probe(),
         ]
-    }
-
-    /// The health of the mirror of labels in quarantine: it is of the same kind of object as that of hosts.
-    pub fn quarantine_mirror(&self) -> HealthProbe {
-        self.quarantine.probe()
     }
 
     /// Schedules whenever `leadership` says that this process leads, until `stop`; then waits for what is under way, for
@@ -396,11 +353,7 @@ impl Scheduler {
                 change = self.watched.namespaces.next() => self.on_namespaces(change),
                 change = self.watched.routes.next() => self.on_routes(change),
                 change = self.watched.bindings.next() => self.on_bindings(change),
-                change = self.watched.host_claims.next() => self.on_host_claims(change),
-                change = self.watched.quarantine.next() => {
-                    let roomy = self.quarantined.take(change);
-                    self.waking.for_namespaces(roomy);
-                }
+                change = self.watched.claims.next() => self.on_claims(change),
                 Some(finished) = under_way.attempts.join_next_with_id() => self.on_landed(finished, &events),
                 Some(answered) = under_way.questions.join_next_with_id() => {
                     self.on_answered(answered, &mut under_way, &events);
@@ -459,7 +412,7 @@ impl Scheduler {
         let route = route.filter(|route| !route.deleting);
         let binding = self.bindings.get(&key);
         let binding = binding.filter(|binding| route.as_ref().is_some_and(|route| route.uid == binding.route_uid));
-        let says_so = |route: &RouteFacts| {
+        let says_so = |route: &RouteInfo| {
             binding.as_ref().is_none_or(|binding| route.bound && route.router.as_ref() == Some(&binding.router))
         };
         let leaving = match (&route, &binding) {
@@ -694,7 +647,7 @@ impl Scheduler {
     }
 
     /// The route needs a new label or host, and its namespace may have none for now.
-    fn on_names_kept(&mut self, key: &ObjectKey, route: &RouteFacts, (kind, most): (ClaimKind, u32), events: &Events) {
+    fn on_names_kept(&mut self, key: &ObjectKey, route: &RouteInfo, (kind, most): (ClaimKind, u32), events: &Events) {
         self.give_up_host(key, route);
         if self.quarantined.is_full(kind, key.namespace.as_deref().unwrap_or_default()).is_none() {
             // One was freed meanwhile, which nobody tells a route that does not wait yet.
@@ -707,12 +660,12 @@ impl Scheduler {
     }
 
     /// The route must not have its host, and waits until that changes.
-    fn refuse(&mut self, key: &ObjectKey, route: &RouteFacts, reason: &'static str, message: String, events: &Events) {
+    fn refuse(&mut self, key: &ObjectKey, route: &RouteInfo, reason: &'static str, message: String, events: &Events) {
         self.queue.unschedulable(key, Instant::now(), random());
         self.report(key, route, Report::not_admitted(&route.uid, reason, message), events);
     }
 
-    fn settle(&mut self, key: ObjectKey, route: &RouteFacts) {
+    fn settle(&mut self, key: ObjectKey, route: &RouteInfo) {
         self.queue.done(&key);
         self.stop_waiting_for_host(&key, route);
         if self.routes.get(&key).is_none_or(|now| now.uid != route.uid) {
@@ -722,7 +675,7 @@ impl Scheduler {
         self.settling.push_back((Instant::now() + SETTLE, key));
     }
 
-    fn report(&mut self, key: &ObjectKey, route: &RouteFacts, report: Report, events: &Events) {
+    fn report(&mut self, key: &ObjectKey, route: &RouteInfo, report: Report, events: &Events) {
         // What the mirror shows may lag behind a report that is on its way; that one then finds nothing to do.
         if report.is_said_by(route) || self.reports.get(key) == Some(&report) {
             return;
@@ -738,7 +691,7 @@ impl Scheduler {
         &self,
         events: &Events,
         key: &ObjectKey,
-        route: &RouteFacts,
+        route: &RouteInfo,
         reason: &'static str,
         note: String,
         is_warning: bool,
@@ -771,7 +724,7 @@ impl Scheduler {
         while let Some((_, key)) = self.settling.front().filter(|(time, _)| *time <= now).cloned() {
             self.settling.pop_front();
             let router = self.bindings.get(&key).map(|binding| binding.router.clone());
-            let unsettled = |route: &RouteFacts| !route.bound || router.is_some() && route.router != router;
+            let unsettled = |route: &RouteInfo| !route.bound || router.is_some() && route.router != router;
             let unsettled = self.routes.get(&key).is_some_and(|route| !route.deleting && unsettled(&route));
             if unsettled && !self.queue.holds(&key) {
                 self.queue.push(key);
@@ -815,13 +768,10 @@ impl Scheduler {
             && self.namespaces.is_synced()
             && self.routes.is_synced()
             && self.bindings.is_synced()
-            && self.host_claims.is_synced()
-            // An API with older definitions does not know the field by which labels in quarantine are selected. Then there is no
-            // bound of them, and the readiness says why.
-            && (self.quarantine.is_synced() || self.quarantine.probe()().error.is_some())
+            && self.claims.is_synced()
     }
 
-    fn namespace(&self, key: &ObjectKey) -> Arc<NamespaceFacts> {
+    fn namespace(&self, key: &ObjectKey) -> Arc<NamespaceInfo> {
         self.namespaces.get(&namespace_key(key)).unwrap_or_default()
     }
 

@@ -12,12 +12,13 @@ use jiff::{SignedDuration, Timestamp};
 use tokio::task::{self, JoinError};
 use tokio::time::{Instant, timeout};
 
-use super::facts::{BindingFacts, Mark, RouteFacts};
 use super::rebind::{Cause, Leaving, held_by_caches};
 use super::report::Report;
 use super::{Scheduler, UnderWay};
 use crate::client::lease::Term;
 use crate::client::reflector::ObjectKey;
+use crate::world::route::Mark;
+use crate::world::{BindingInfo, RouteInfo};
 use signpost_api::v1alpha1::router::RouterState;
 
 /// How many routes' trails begin or end at a time. A drain leaves as many as there were routes, whose end is in no hurry.
@@ -34,7 +35,7 @@ pub(super) type Turned = Result<(), String>;
 
 impl Scheduler {
     /// Why a bound route is to leave its Router now, if it is.
-    pub(super) fn leaving(&self, key: &ObjectKey, route: &RouteFacts, binding: &BindingFacts) -> Option<Leaving> {
+    pub(super) fn leaving(&self, key: &ObjectKey, route: &RouteInfo, binding: &BindingInfo) -> Option<Leaving> {
         let is_zone_gone = self.is_zone_gone(binding);
         let cause = if route.move_to.as_ref().is_some_and(|to| *to != binding.router || is_zone_gone) {
             Cause::Asked
@@ -50,13 +51,13 @@ impl Scheduler {
     }
 
     /// Whether a bound route is to be looked at, by what its own status says, or because the zone of its name is gone.
-    pub(super) fn is_to_move(&self, key: &ObjectKey, route: &RouteFacts) -> bool {
+    pub(super) fn is_to_move(&self, key: &ObjectKey, route: &RouteInfo) -> bool {
         let is_elsewhere = || self.bindings.get(key).is_some_and(|binding| self.is_zone_gone(&binding));
         route.move_to.is_some() && (route.move_to != route.router || is_elsewhere()) || self.drain.is_released(key)
     }
 
     /// Whether there is a Router of the name that a binding has, but not with its zone.
-    fn is_zone_gone(&self, binding: &BindingFacts) -> bool {
+    fn is_zone_gone(&self, binding: &BindingInfo) -> bool {
         self.snapshot.router(&binding.router).is_some_and(|(router, _)| binding.is_zone_gone(router))
     }
 
@@ -70,9 +71,9 @@ impl Scheduler {
     }
 
     /// A route that was to move is not to any more: what it is told of that is taken back.
-    pub(super) fn take_back(&mut self, key: &ObjectKey, route: &RouteFacts) {
+    pub(super) fn take_back(&mut self, key: &ObjectKey, route: &RouteInfo) {
         // Who does not lead leaves it to who does, and finds it in its next search if it comes to lead.
-        if route.bound && route.moving.is_some_and(Mark::is_true) && self.may_decide() {
+        if route.bound && route.conditions.moving.is_some_and(Mark::is_true) && self.may_decide() {
             self.reports.insert(key.clone(), Report::stays(&route.uid));
         }
     }
@@ -104,8 +105,8 @@ impl Scheduler {
     }
 
     /// A binding is there, or is different.
-    pub(super) fn follow_binding(&mut self, key: &ObjectKey, before: Option<&BindingFacts>, now: &BindingFacts) {
-        if let Some(time) = before.and_then(BindingFacts::trail_turn) {
+    pub(super) fn follow_binding(&mut self, key: &ObjectKey, before: Option<&BindingInfo>, now: &BindingInfo) {
+        if let Some(time) = before.and_then(BindingInfo::trail_turn) {
             self.trail_turns.remove(&(time, key.clone()));
         }
         if let Some(time) = now.trail_turn() {
@@ -127,7 +128,7 @@ impl Scheduler {
     }
 
     /// A binding is gone.
-    pub(super) fn forget_binding(&mut self, key: &ObjectKey, last: &BindingFacts) {
+    pub(super) fn forget_binding(&mut self, key: &ObjectKey, last: &BindingInfo) {
         if let Some(time) = last.trail_turn() {
             self.trail_turns.remove(&(time, key.clone()));
         }

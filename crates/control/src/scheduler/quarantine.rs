@@ -10,30 +10,30 @@
 use std::collections::HashMap;
 
 use crate::client::reflector::Change;
-use signpost_api::v1alpha1::name_claim::{ClaimKind, NameClaim};
+use crate::world::ClaimInfo;
+use signpost_api::v1alpha1::name_claim::ClaimKind;
 
-/// The field selector of the claims in question.
+/// The field selector of the claims in question, for a client that needs no others.
 pub const SELECTOR: &str = "spec.quarantineUntil!=";
 
 /// A label in quarantine, or a reserved host.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct QuarantineFacts {
+pub struct QuarantineKey {
     /// Which of the two.
     pub kind: ClaimKind,
     /// The namespace of the Route that held it last.
     pub namespace: Box<str>,
 }
 
-impl QuarantineFacts {
+impl QuarantineKey {
+    /// Of a claim, if that is in quarantine.
+    fn of(claim: &ClaimInfo) -> Option<Self> {
+        claim.is_quarantined().then(|| QuarantineKey::new(claim.kind, claim.namespace()))
+    }
+
     /// A name of this kind, which a Route of the namespace held last.
     pub fn new(kind: ClaimKind, namespace: &str) -> Self {
-        QuarantineFacts { kind, namespace: namespace.into() }
-    }
-}
-
-impl From<NameClaim> for QuarantineFacts {
-    fn from(claim: NameClaim) -> Self {
-        QuarantineFacts::new(claim.spec.kind, &claim.spec.holder.namespace)
+        QuarantineKey { kind, namespace: namespace.into() }
     }
 }
 
@@ -41,7 +41,7 @@ impl From<NameClaim> for QuarantineFacts {
 #[derive(Debug)]
 pub struct Quarantined {
     most: u32,
-    counts: HashMap<QuarantineFacts, u32>,
+    counts: HashMap<QuarantineKey, u32>,
 }
 
 impl Quarantined {
@@ -52,25 +52,25 @@ impl Quarantined {
 
     /// How many of a kind a namespace may have, if it has them.
     pub fn is_full(&self, kind: ClaimKind, namespace: &str) -> Option<u32> {
-        self.is_full_of(&QuarantineFacts::new(kind, namespace))
+        self.is_full_of(&QuarantineKey::new(kind, namespace))
     }
 
-    fn is_full_of(&self, facts: &QuarantineFacts) -> Option<u32> {
+    fn is_full_of(&self, facts: &QuarantineKey) -> Option<u32> {
         (self.counts.get(facts).copied().unwrap_or(0) >= self.most).then_some(self.most)
     }
 
     /// Takes in a change; the answer names the namespaces that may have new names again.
-    pub fn take(&mut self, change: Change<QuarantineFacts>) -> Vec<String> {
+    pub fn take(&mut self, change: &Change<ClaimInfo>) -> Vec<String> {
         let (applied, gone) = match change {
-            Change::Applied(applied) => (vec![applied], Vec::new()),
-            Change::Deleted { last, .. } => (Vec::new(), vec![last]),
-            Change::Resynced(resync) => (resync.applied, resync.vanished.into_iter().map(|(_, last)| last).collect()),
+            Change::Applied(applied) => (std::slice::from_ref(applied), Vec::new()),
+            Change::Deleted { last, .. } => (&[][..], vec![last]),
+            Change::Resynced(resync) => (&resync.applied[..], resync.vanished.iter().map(|(_, last)| last).collect()),
         };
         let before = applied.iter().filter_map(|applied| applied.before.as_ref());
-        let mut less: Vec<QuarantineFacts> = before.chain(&gone).map(|facts| (**facts).clone()).collect();
-        let were_full: Vec<bool> = less.iter().map(|facts| self.is_full_of(facts).is_some()).collect();
-        less.iter().for_each(|facts| self.discount(facts));
-        applied.iter().for_each(|applied| self.count(&applied.now));
+        let mut less: Vec<QuarantineKey> = before.chain(gone).filter_map(|claim| QuarantineKey::of(claim)).collect();
+        let were_full: Vec<bool> = less.iter().map(|key| self.is_full_of(key).is_some()).collect();
+        less.iter().for_each(|key| self.discount(key));
+        applied.iter().filter_map(|applied| QuarantineKey::of(&applied.now)).for_each(|key| self.count(&key));
         let mut were_full = were_full.into_iter();
         less.retain(|facts| were_full.next() == Some(true) && self.is_full_of(facts).is_none());
         let mut roomy: Vec<String> = less.into_iter().map(|facts| facts.namespace.into()).collect();
@@ -80,12 +80,12 @@ impl Quarantined {
     }
 
     /// One more.
-    pub fn count(&mut self, facts: &QuarantineFacts) {
+    pub fn count(&mut self, facts: &QuarantineKey) {
         *self.counts.entry(facts.clone()).or_default() += 1;
     }
 
     /// One less.
-    pub fn discount(&mut self, facts: &QuarantineFacts) {
+    pub fn discount(&mut self, facts: &QuarantineKey) {
         if let Some(count) = self.counts.get_mut(facts) {
             *count -= 1;
             if *count == 0 {
@@ -118,11 +118,23 @@ mod tests {
 
     use super::*;
     use crate::client::reflector::{Applied, ObjectKey};
+    use crate::client::uid::Uid;
+    use crate::world::claim::Released;
+    use jiff::Timestamp;
 
     #[test]
     fn a_namespace_that_has_its_share_is_full_until_one_is_free() {
         let mut labels = Quarantined::new(2);
-        let facts = |namespace: &str| Arc::new(QuarantineFacts::new(ClaimKind::Label, namespace));
+        let facts = |namespace: &str| {
+            let released = Released { at: Timestamp::UNIX_EPOCH, quarantine_until: Some(Timestamp::MAX) };
+            Arc::new(ClaimInfo {
+                kind: ClaimKind::Label,
+                value: "a".into(),
+                holder: [namespace, "/a"].concat().into(),
+                holder_uid: Uid::default(),
+                released: Some(Box::new(released)),
+            })
+        };
         let set = |label: &str, namespace: &str, before: Option<&str>| {
             let key = ObjectKey::cluster(label);
             Change::Applied(Applied { key, now: facts(namespace), before: before.map(facts), recreated: false })
@@ -130,19 +142,19 @@ mod tests {
         let gone =
             |label: &str, namespace: &str| Change::Deleted { key: ObjectKey::cluster(label), last: facts(namespace) };
         let none: [&str; 0] = [];
-        assert_eq!(labels.take(set("a", "ns", None)), none);
+        assert_eq!(labels.take(&set("a", "ns", None)), none);
         assert_eq!(labels.is_full(ClaimKind::Label, "ns"), None);
-        assert_eq!(labels.take(set("b", "ns", None)), none);
+        assert_eq!(labels.take(&set("b", "ns", None)), none);
         assert_eq!(
             (labels.is_full(ClaimKind::Label, "ns"), labels.is_full(ClaimKind::Label, "other")),
             (Some(2), None)
         );
-        assert_eq!(labels.take(set("b", "ns", Some("ns"))), none, "it is the same one");
-        assert_eq!(labels.take(set("c", "ns", None)), none);
+        assert_eq!(labels.take(&set("b", "ns", Some("ns"))), none, "it is the same one");
+        assert_eq!(labels.take(&set("c", "ns", None)), none);
         assert_eq!(labels.is_full(ClaimKind::Host, "ns"), None, "hosts are counted by themselves");
-        assert_eq!(labels.take(gone("a", "ns")), none, "two are left");
-        assert_eq!(labels.take(gone("b", "ns")), ["ns"]);
-        assert_eq!(labels.take(gone("c", "ns")), none, "there was room before");
+        assert_eq!(labels.take(&gone("a", "ns")), none, "two are left");
+        assert_eq!(labels.take(&gone("b", "ns")), ["ns"]);
+        assert_eq!(labels.take(&gone("c", "ns")), none, "there was room before");
         assert!(labels.counts.is_empty());
     }
 }

@@ -28,10 +28,12 @@ use kube::Api;
 use kube::api::PostParams;
 
 use super::bind::{Binder, CHANGES_MAX, Outcome, Plan, is_fenced};
-use super::facts::{RouteFacts, RouterFacts, alias_to_change};
 use super::quiet;
 use crate::client::lease::Term;
 use crate::client::reflector::ObjectKey;
+use crate::world::RouteInfo;
+use crate::world::binding::alias_to_change;
+use crate::world::router::RouterTarget;
 use signpost_api::names;
 use signpost_api::v1alpha1::route::{NameKind, Route, TRAILS_MAX, Trail};
 use signpost_api::v1alpha1::route_binding::{Explanation, FENCING_ANNOTATION, RouteBinding};
@@ -65,7 +67,7 @@ pub enum Cause {
 
 /// How long after `now` resolvers may hold an address of the Router: its TTL, or that of before it was lowered, on top of the
 /// TTL of what points to the name.
-pub fn held_by_caches(router: &RouterFacts, now: Timestamp) -> Duration {
+pub fn held_by_caches(router: &RouterTarget, now: Timestamp) -> Duration {
     let before = router.ttl_horizon.and_then(|horizon| Duration::try_from(horizon.duration_since(now)).ok());
     Duration::from_secs(router.ttl.into()).max(before.unwrap_or_default()) + POINTERS_TTL
 }
@@ -91,7 +93,7 @@ impl Binder {
             }
             let Some(route) = routes.get_opt(&plan.key.name).await? else { return Ok(Outcome::Changed) };
             let version = route.metadata.resource_version.clone();
-            if !RouteFacts::from(&route).decides_as(&plan.route) {
+            if !RouteInfo::new(&route).decides_as(&plan.route) {
                 return Ok(Outcome::Changed);
             }
             let now = Timestamp::now();

@@ -9,10 +9,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::Api;
 use serde_json::{Value, json};
 
-use super::facts::{Mark, RouteFacts};
 use crate::client::reflector::ObjectKey;
 use crate::client::status::{Statement, state, update_status};
 use crate::client::uid::Uid;
+use crate::world::RouteInfo;
+use crate::world::route::Mark;
 use signpost_api::names::other_label;
 use signpost_api::v1alpha1::route::{ADMITTED, MOVE_PENDING, NameKind, PUBLISHED, Phase, RESOLVABLE, Route, SCHEDULED};
 use signpost_api::v1alpha1::route_binding::{RouteBinding, RouteBindingSpec};
@@ -68,14 +69,14 @@ impl Report {
     }
 
     /// Whether the Route says all this already.
-    pub fn is_said_by(&self, route: &RouteFacts) -> bool {
+    pub fn is_said_by(&self, route: &RouteInfo) -> bool {
         self.statements.iter().all(|statement| {
             let status = if statement.is_true { "True" } else { "False" };
             let mark = Mark::of(status, statement.reason, &statement.message);
             let said = match statement.kind {
-                SCHEDULED => route.scheduled,
-                MOVE_PENDING => route.moving,
-                _ => route.admitted,
+                SCHEDULED => route.conditions.scheduled,
+                MOVE_PENDING => route.conditions.moving,
+                _ => route.conditions.admitted,
             };
             said == Some(mark)
         })
@@ -189,12 +190,12 @@ mod tests {
     #[test]
     fn what_is_said_already_is_not_said_again() {
         let report = Report::unscheduled(&Uid::new("u1"), "NoRouter", "there is no Router yet".to_owned(), false);
-        let mut facts = RouteFacts::default();
+        let mut facts = RouteInfo::default();
         assert!(!report.is_said_by(&facts));
-        facts.scheduled = Some(Mark::of("False", "NoRouter", "there is no Router yet"));
-        facts.admitted = Some(Mark::of("True", "Admitted", "the route may have its name"));
+        facts.conditions.scheduled = Some(Mark::of("False", "NoRouter", "there is no Router yet"));
+        facts.conditions.admitted = Some(Mark::of("True", "Admitted", "the route may have its name"));
         assert!(report.is_said_by(&facts));
-        facts.scheduled = Some(Mark::of("False", "NoRouter", "another"));
+        facts.conditions.scheduled = Some(Mark::of("False", "NoRouter", "another"));
         assert!(!report.is_said_by(&facts));
     }
 }

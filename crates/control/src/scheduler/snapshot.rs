@@ -12,8 +12,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::facts::{BindingFacts, RouterFacts};
 use crate::client::reflector::ObjectKey;
+use crate::world::BindingInfo;
+use crate::world::router::RouterTarget;
 
 /// How long an assumption is kept that was confirmed by the API, and not by the mirror: its binding was most likely deleted
 /// again before the mirror told of it.
@@ -37,7 +38,7 @@ pub struct Snapshot {
 #[derive(Debug, Default)]
 pub struct Shard {
     /// The Router, if it exists.
-    pub router: Option<RouterFacts>,
+    pub router: Option<RouterTarget>,
     /// Routes bound to it, assumed ones included.
     pub routes: u32,
     /// When it was last given a route: the newest of the turns that count, and of those that are being carried out; 0:
@@ -83,12 +84,12 @@ struct Assumed {
 
 impl Snapshot {
     /// The Routers, by name.
-    pub fn routers(&self) -> impl Iterator<Item = (&RouterFacts, &Shard)> {
+    pub fn routers(&self) -> impl Iterator<Item = (&RouterTarget, &Shard)> {
         self.shards.values().filter_map(|shard| shard.router.as_ref().map(|router| (router, shard)))
     }
 
     /// The Router of this name.
-    pub fn router(&self, name: &str) -> Option<(&RouterFacts, &Shard)> {
+    pub fn router(&self, name: &str) -> Option<(&RouterTarget, &Shard)> {
         self.shards.get(name).and_then(|shard| shard.router.as_ref().map(|router| (router, shard)))
     }
 
@@ -112,7 +113,7 @@ impl Snapshot {
     }
 
     /// A Router appeared or changed.
-    pub fn set_router(&mut self, router: RouterFacts) {
+    pub fn set_router(&mut self, router: RouterTarget) {
         let (name, version) = (router.name.clone(), version_of(&router));
         let before = self.shards.entry(name).or_default().router.replace(router);
         if before.is_none() {
@@ -147,7 +148,7 @@ impl Snapshot {
     }
 
     /// The mirror shows a binding.
-    pub fn bound(&mut self, key: &ObjectKey, binding: &BindingFacts) {
+    pub fn bound(&mut self, key: &ObjectKey, binding: &BindingInfo) {
         let assumed = self.assumed.remove(key);
         // A turn of our own was counted when it was decided, in the order of decisions. The store's order may differ a
         // little, and taking it over would break the circle.
@@ -166,7 +167,7 @@ impl Snapshot {
     }
 
     /// The mirror shows that a binding is gone.
-    pub fn unbound(&mut self, key: &ObjectKey, binding: &BindingFacts) {
+    pub fn unbound(&mut self, key: &ObjectKey, binding: &BindingInfo) {
         self.discount(key, &binding.router);
     }
 
@@ -243,7 +244,7 @@ impl Snapshot {
 }
 
 /// A Router's version, where versions are numbers.
-fn version_of(router: &RouterFacts) -> Option<u64> {
+fn version_of(router: &RouterTarget) -> Option<u64> {
     router.version.parse().ok()
 }
 
@@ -251,8 +252,8 @@ fn version_of(router: &RouterFacts) -> Option<u64> {
 mod tests {
     use super::*;
 
-    fn binding(router: &str, turn: u64) -> BindingFacts {
-        BindingFacts { router: router.into(), turn, ..BindingFacts::default() }
+    fn binding(router: &str, turn: u64) -> BindingInfo {
+        BindingInfo { router: router.into(), turn, ..BindingInfo::default() }
     }
 
     #[test]

@@ -33,7 +33,7 @@ const LIVED_LONG: Duration = Duration::from_secs(1);
 const BARREN_MAX: u32 = 3;
 
 /// What keeps one mirror up to date.
-pub(super) struct Mirror<K, V: ?Sized> {
+pub(super) struct Mirror<K, V> {
     client: kube::Client,
     request: Request,
     settings: Settings,
@@ -50,7 +50,7 @@ pub(super) struct Mirror<K, V: ?Sized> {
     phase: Phase<K, V>,
 }
 
-enum Phase<K, V: ?Sized> {
+enum Phase<K, V> {
     /// All objects are to be read.
     List,
     /// They are being read by the watch itself.
@@ -62,13 +62,13 @@ enum Phase<K, V: ?Sized> {
 }
 
 /// What a list, complete or not, has shown so far.
-struct Listed<V: ?Sized> {
+struct Listed<V> {
     objects: Kept<V>,
     /// Objects that are there but did not decode.
     undecoded: Vec<ObjectKey>,
 }
 
-impl<V: ?Sized> Default for Listed<V> {
+impl<V> Default for Listed<V> {
     fn default() -> Self {
         Listed { objects: Kept::default(), undecoded: Vec::new() }
     }
@@ -85,7 +85,7 @@ struct Failure {
 impl<K, V> Mirror<K, V>
 where
     K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Send + 'static,
-    V: ?Sized + Send + Sync + 'static,
+    V: Send + Sync + 'static,
 {
     pub(super) fn new(
         client: kube::Client,
@@ -401,12 +401,12 @@ where
             Decoded::Good(object) => {
                 // An unchanged object keeps its value, so that a list of what is known already costs little.
                 let known = self.shared.objects().get(&identity.key).and_then(|entry| {
-                    let same = *entry.version() == Version::new(&identity.version) && *entry.uid() == identity.uid;
-                    same.then(|| Arc::clone(entry.value()))
+                    let same = entry.version == Version::new(&identity.version) && entry.uid == identity.uid;
+                    same.then(|| Arc::clone(&entry.value))
                 });
                 let value = known.unwrap_or_else(|| self.project(object));
                 let Identity { key, uid, version } = identity;
-                listed.objects.insert(Entry::new(&key, uid, &version, value));
+                listed.objects.insert(key, Entry { uid, version: Version::new(&version), value });
             }
             Decoded::Bad { error, .. } => {
                 self.count_undecodable(&identity.key, &error);
@@ -420,28 +420,28 @@ where
         let mut unknown = HashSet::new();
         for key in listed.undecoded {
             match objects.remove(&key) {
-                Some(last_good) => drop(listed.objects.insert(last_good)),
+                Some(last_good) => drop(listed.objects.insert(key, last_good)),
                 None => drop(unknown.insert(key)),
             }
         }
         self.shared.state().unknown = unknown;
         let mut before = std::mem::replace(&mut *objects, listed.objects);
         let mut applied = Vec::new();
-        for entry in objects.iter() {
-            let old = before.remove_same(entry);
-            if old.as_ref().is_some_and(|old| Arc::ptr_eq(old.value(), entry.value())) {
+        for (key, entry) in objects.iter() {
+            let old = before.remove(key);
+            if old.as_ref().is_some_and(|old| Arc::ptr_eq(&old.value, &entry.value)) {
                 continue;
             }
             applied.push(Applied {
-                key: entry.key(),
-                now: Arc::clone(entry.value()),
-                recreated: old.as_ref().is_some_and(|old| old.uid() != entry.uid()),
-                before: old.map(|old| Arc::clone(old.value())),
+                key: key.clone(),
+                now: Arc::clone(&entry.value),
+                recreated: old.as_ref().is_some_and(|old| old.uid != entry.uid),
+                before: old.map(|old| old.value),
             });
         }
         let total = objects.len();
         drop(objects);
-        let vanished = before.into_entries().map(|entry| (entry.key(), Arc::clone(entry.value()))).collect();
+        let vanished = before.into_iter().map(|(key, entry)| (key, entry.value)).collect();
         {
             let mut state = self.shared.state();
             state.error = None;
@@ -470,17 +470,17 @@ where
         // An object that is known already, or an earlier one, of whatever uid: versions count for all objects together.
         let version = Version::new(&identity.version);
         let known = |entry: &Entry<V>| {
-            *entry.uid() == identity.uid && !version.is_newer_than(entry.version())
-                || entry.version().went_back(&version)
+            entry.uid == identity.uid && !version.is_newer_than(&entry.version) || entry.version.went_back(&version)
         };
         if self.shared.objects().get(&identity.key).is_some_and(known) {
             return None;
         }
         let now = self.project(object);
-        let Identity { key, uid, version } = identity;
-        let old = self.shared.objects_mut().insert(Entry::new(&key, uid.clone(), &version, Arc::clone(&now)));
-        let recreated = old.as_ref().is_some_and(|old| *old.uid() != uid);
-        Some(Change::Applied(Applied { key, now, before: old.map(|old| Arc::clone(old.value())), recreated }))
+        let Identity { key, uid, .. } = identity;
+        let entry = Entry { uid: uid.clone(), version, value: Arc::clone(&now) };
+        let old = self.shared.objects_mut().insert(key.clone(), entry);
+        let recreated = old.as_ref().is_some_and(|old| old.uid != uid);
+        Some(Change::Applied(Applied { key, now, before: old.map(|old| old.value), recreated }))
     }
 
     fn delete(&self, identity: &Identity, is_placeholder: bool) -> Option<Change<V>> {
@@ -490,13 +490,13 @@ where
         // version tells, since the server does not know the uid of what it deletes.
         let version = Version::new(&identity.version);
         let is_another = |entry: &Entry<V>| match is_placeholder {
-            true => entry.version().is_newer_than(&version),
-            false => *entry.uid() != identity.uid,
+            true => entry.version.is_newer_than(&version),
+            false => entry.uid != identity.uid,
         };
         if objects.get(&identity.key).is_none_or(is_another) {
             return None;
         }
-        let last = Arc::clone(objects.remove(&identity.key)?.value());
+        let last = objects.remove(&identity.key)?.value;
         Some(Change::Deleted { key: identity.key.clone(), last })
     }
 

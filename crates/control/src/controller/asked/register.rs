@@ -8,28 +8,11 @@ use jiff::Timestamp;
 use tokio::sync::watch;
 
 use crate::client::reflector::{Change, ObjectKey};
-use signpost_api::v1alpha1::route_binding::RouteBinding;
+use crate::world::BindingInfo;
+use crate::world::binding::FormerName;
 use signpost_dns::wire::Name;
 use signpost_dns::zone::last_queried::LastQueried;
 use signpost_dns::zone::qname::{NameHash, Qname, wildcard_hash};
-
-/// A trail as a binding shows it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Shown {
-    name: Box<str>,
-    /// When it was asked last, as was told, in seconds since 1970.
-    told: Option<u64>,
-}
-
-/// The trails of a binding. Names that are no names have no place in a zone, and so none here.
-pub fn shown(binding: &RouteBinding) -> Box<[Shown]> {
-    let told = binding.status.as_ref().map_or(&[][..], |status| &status.trails);
-    let of = |name: &str| {
-        let told = told.iter().find(|told| told.name == name)?;
-        u64::try_from(told.last_asked.0.as_second()).ok()
-    };
-    binding.spec.trails.iter().map(|trail| Shown { name: trail.name.as_str().into(), told: of(&trail.name) }).collect()
-}
 
 /// What is to be told of one binding.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,20 +51,20 @@ impl Register {
         self.table.subscribe()
     }
 
-    /// Takes in what a mirror of bindings tells, where `shown` gives the trails of one.
-    pub fn take<V>(&self, change: &Change<V>, shown: impl Fn(&V) -> &[Shown]) {
+    /// Takes in a change of RouteBindings.
+    pub fn take(&self, change: &Change<BindingInfo>) {
         let mut state = self.state();
         match change {
-            Change::Applied(applied) => self.set(&mut state, &applied.key, shown(&applied.now)),
+            Change::Applied(applied) => self.set(&mut state, &applied.key, &applied.now.trails),
             Change::Deleted { key, .. } => self.set(&mut state, key, &[]),
             Change::Resynced(resync) => {
                 resync.vanished.iter().for_each(|(key, _)| self.set(&mut state, key, &[]));
-                resync.applied.iter().for_each(|applied| self.set(&mut state, &applied.key, shown(&applied.now)));
+                resync.applied.iter().for_each(|applied| self.set(&mut state, &applied.key, &applied.now.trails));
             }
         }
     }
 
-    fn set(&self, state: &mut State, key: &ObjectKey, shown: &[Shown]) {
+    fn set(&self, state: &mut State, key: &ObjectKey, shown: &[FormerName]) {
         let before =
             if shown.is_empty() { state.trails.remove(key) } else { state.trails.get_mut(key).map(std::mem::take) };
         let before = before.unwrap_or_default();
@@ -99,7 +82,7 @@ impl Register {
             .filter_map(|one| {
                 let hash = Qname::of(one.name.parse::<Name>().ok()?.as_wire()).hash(0);
                 // What we told ourselves may not have come back yet.
-                let told = one.told.max(told(&one.name));
+                let told = one.asked.max(told(&one.name));
                 Some(Trail { name: one.name.clone(), hashes: [hash, wildcard_hash(hash)], told })
             })
             .collect();
@@ -190,11 +173,17 @@ mod tests {
     }
 
     fn set(register: &Register, number: usize, trails: &[(usize, Option<u64>)]) {
-        let shown: Vec<Shown> =
-            trails.iter().map(|(shard, told)| Shown { name: name(number, *shard).into(), told: *told }).collect();
-        let now = Arc::new(shown);
+        let of = |(shard, asked): &(usize, Option<u64>)| FormerName {
+            name: name(number, *shard).into(),
+            router: "shard".into(),
+            zone: "v3.example".into(),
+            from: None,
+            until: Timestamp::MAX,
+            asked: *asked,
+        };
+        let now = Arc::new(BindingInfo { trails: trails.iter().map(of).collect(), ..BindingInfo::default() });
         let applied = Applied { key: key(number), now, before: None, recreated: false };
-        register.take(&Change::Applied(applied), |shown: &Vec<Shown>| &shown[..]);
+        register.take(&Change::Applied(applied));
     }
 
     fn hash(number: usize, shard: usize) -> NameHash {

@@ -30,9 +30,10 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use self::metrics::Metrics;
-use self::plan::{Plan, Watched};
+use self::plan::Plan;
 use self::report::Reporter;
-use crate::client::reflector::{self, reflect};
+use crate::client::reflector::Informer;
+use crate::world::RouterInfo;
 
 /// Writes of statuses at a time.
 const WRITES_MAX: usize = 16;
@@ -51,10 +52,14 @@ pub struct Settings {
 }
 
 /// Probes until `stop`, which the end of this process's leadership is, too.
-pub async fn run(client: kube::Client, settings: Settings, metrics: Metrics, stop: CancellationToken) {
-    let domain = settings.domain.clone();
-    let watched = move |router| Watched::new(router, &domain);
-    let (routers, mut changes) = reflect(client.clone(), reflector::Settings::default(), watched);
+pub async fn run(
+    client: kube::Client,
+    routers: Informer<RouterInfo>,
+    settings: Settings,
+    metrics: Metrics,
+    stop: CancellationToken,
+) {
+    let (routers, mut changes) = routers.read();
     let reporter = Reporter::new(client, &settings);
     let mut plan = Plan::new(settings, metrics.clone());
     let (mut probes, mut writes) = (JoinSet::new(), JoinSet::new());

@@ -15,6 +15,7 @@ use super::report::{self, Findings, Found};
 use crate::client::backoff::random;
 use crate::client::reflector::Change;
 use crate::controller::turns::{Turns, Waiting};
+use crate::world::RouterInfo;
 use signpost_api::v1alpha1::router::{AddressHealthState, HealthCheck, Router};
 
 /// A new address that has no verdict after so long is answered with nevertheless: the prober has too much to do.
@@ -56,9 +57,9 @@ pub struct Watched {
 
 impl Watched {
     /// Of a Router on the platform `domain`.
-    pub fn new(router: Router, domain: &str) -> Self {
-        let is_consistent = report::is_consistent(&router, domain);
-        let check = router.spec.health_check.map(Box::new);
+    pub fn new(router: &Router, domain: &str) -> Self {
+        let is_consistent = report::is_consistent(router, domain);
+        let check = router.spec.health_check.clone().map(Box::new);
         let ips = router.spec.addresses.iter().filter(|_| check.is_some());
         let mut addresses: Vec<IpAddr> = Vec::new();
         for ip in ips.filter_map(|address| address.ip.parse::<IpAddr>().ok()) {
@@ -146,13 +147,13 @@ impl Plan {
     }
 
     /// Takes in a change of Routers.
-    pub fn take_change(&mut self, change: Change<Watched>, now: Instant, time: Timestamp) {
+    pub fn take_change(&mut self, change: Change<RouterInfo>, now: Instant, time: Timestamp) {
         match change {
-            Change::Applied(applied) => self.set(&applied.key.name, &applied.now, now, time),
+            Change::Applied(applied) => self.set(&applied.key.name, &applied.now.health, now, time),
             Change::Deleted { key, .. } => self.forget(&key.name),
             Change::Resynced(resync) => {
                 resync.vanished.iter().for_each(|(key, _)| self.forget(&key.name));
-                resync.applied.iter().for_each(|applied| self.set(&applied.key.name, &applied.now, now, time));
+                resync.applied.iter().for_each(|applied| self.set(&applied.key.name, &applied.now.health, now, time));
             }
         }
     }
@@ -327,18 +328,15 @@ fn chance() -> f64 {
 mod tests {
     use super::*;
     use crate::client::reflector::{Applied, ObjectKey};
+    use crate::world;
     use serde_json::{Value, json};
     use std::sync::Arc;
 
-    fn applied(router: Value) -> Change<Watched> {
+    fn applied(router: Value) -> Change<RouterInfo> {
         let router: Router = serde_json::from_value(router).expect("a Router");
         let key = ObjectKey::cluster(router.metadata.name.as_deref().expect("a name"));
-        Change::Applied(Applied {
-            key,
-            now: Arc::new(Watched::new(router, "v3.example")),
-            before: None,
-            recreated: false,
-        })
+        let now = Arc::new(RouterInfo::new(&router, &world::Settings::of_domain("v3.example")));
+        Change::Applied(Applied { key, now, before: None, recreated: false })
     }
 
     fn router(addresses: &[&str], check: Value, told: Value) -> Value {

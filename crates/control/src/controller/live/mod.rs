@@ -30,14 +30,13 @@ use self::metrics::Metrics;
 use self::proofs::{Proofs, Server};
 use self::unheld::Unheld;
 use self::write::{RouteWrite, Written};
-use super::route::{BindingView, RouteView};
-use super::router::RouterView;
 use crate::client::backoff::random;
 use crate::client::events::{Events, Notice, Reporter};
-use crate::client::reflector::{self, ObjectKey, Store, reflect};
+use crate::client::reflector::{Informer, ObjectKey, Store};
 use crate::client::status::Statement;
 use crate::compiler;
 use crate::compiler::inputs::binding_key;
+use crate::world::{BindingInfo, RouteInfo, RouterInfo};
 use signpost_api::names::is_at_or_below;
 use signpost_api::v1alpha1::brake::{Brake, BrakeKind};
 use signpost_dns::wire::Name;
@@ -77,8 +76,6 @@ const QUESTIONS_PER_SECOND: u32 = 500;
 const EVENTS_PER_SECOND: u32 = 20;
 /// Routes judged in a row before anything else is looked at.
 const JUDGED_IN_A_ROW: usize = 1024;
-/// The longest wait of the mirror of Brakes: the kind may be missing in a cluster that has older definitions.
-const MIRROR_WAIT_LONGEST: Duration = Duration::from_secs(60);
 /// How long a write may take.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(15);
 /// How long after a write failed it is tried again.
@@ -103,11 +100,13 @@ pub struct Settings {
 #[derive(Clone)]
 pub struct Routes {
     /// The mirror of the Routes.
-    pub routes: Store<RouteView>,
+    pub routes: Store<RouteInfo>,
     /// The mirror of the RouteBindings.
-    pub bindings: Store<BindingView>,
+    pub bindings: Store<BindingInfo>,
     /// The mirror of the Routers.
-    pub routers: Store<RouterView>,
+    pub routers: Store<RouterInfo>,
+    /// The deletion holds.
+    pub holds: Informer<Brake>,
     /// Its news.
     pub feed: Arc<RouteFeed>,
 }
@@ -123,11 +122,7 @@ pub async fn run(
 ) {
     let reporter =
         Reporter { controller: "signpost.dev/verifier", action: "Verifying", instance: settings.instance.clone() };
-    let mirroring = reflector::Settings { backoff_longest: MIRROR_WAIT_LONGEST, ..reflector::Settings::default() };
-    let (brakes, mut brake_changes) = reflect(client.clone(), mirroring, |brake: Brake| {
-        let is_held = brake.status.as_ref().is_some_and(|status| !status.holders.is_empty());
-        is_held.then_some(brake.spec.kind)
-    });
+    let (brakes, mut brake_changes) = routes.holds.read();
     let (events, recording) = Events::new(client.clone(), reporter, metrics.events.clone());
     // It ends with this loop.
     let mut beside = JoinSet::new();
@@ -312,7 +307,7 @@ impl Prover {
         }
         // A Route that the mirror does not show as bound yet is told of when it is.
         let Some((route, version)) = route.filter(|(route, _)| route.bound) else { return };
-        let statements = route.told.lacks(saying);
+        let statements = route.conditions.told.lacks(saying);
         let subject = Subject::Held(key.clone(), label.clone());
         if self.writing.contains(&subject) {
             self.again.insert(label);
@@ -327,7 +322,7 @@ impl Prover {
                 key,
                 uid: route.uid.to_string(),
                 generation: route.generation.map(NonZeroI64::get),
-                fresh: route.told.is_nothing().then_some(version),
+                fresh: route.conditions.told.is_nothing().then_some(version),
                 system_name: Some(format!("{}.{}", binding.label, binding.shard)),
                 statements,
             },
@@ -339,7 +334,7 @@ impl Prover {
         let binding = self.routes.bindings.get(&key);
         let held = binding.as_ref().is_some_and(|binding| self.holds(&key, &binding.label));
         if let (Some(route), Some(_), false) = (route, binding, held) {
-            let statements = route.told.lacks(self.proofs.unheld_saying());
+            let statements = route.conditions.told.lacks(self.proofs.unheld_saying());
             let (uid, generation) = (route.uid.to_string(), route.generation.map(NonZeroI64::get));
             let subject = Subject::Unheld(key.clone());
             if !statements.is_empty() && !self.writing.contains(&subject) {
@@ -487,8 +482,10 @@ impl Prover {
 }
 
 /// The Brakes that name servers have entered.
-fn held_by(brakes: &Store<Option<BrakeKind>>) -> BTreeMap<String, BrakeKind> {
-    brakes.all().into_iter().filter_map(|(key, kind)| Some((key.name, (*kind)?))).collect()
+fn held_by(brakes: &Store<Brake>) -> BTreeMap<String, BrakeKind> {
+    let is_entered = |brake: &Brake| brake.status.as_ref().is_some_and(|status| !status.holders.is_empty());
+    let entered = brakes.all().into_iter().filter(|(_, brake)| is_entered(brake));
+    entered.map(|(key, brake)| (key.name, brake.spec.kind)).collect()
 }
 
 fn namespace(key: &ObjectKey) -> &str {

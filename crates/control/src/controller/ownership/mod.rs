@@ -33,11 +33,12 @@ use tokio_util::sync::CancellationToken;
 use self::authorities::Authorities;
 use self::challenge::{Key, Proof};
 use crate::client::backoff::{delay, random};
-use crate::client::reflector::{self, Change, Changes, ObjectKey, Store, reflect};
+use crate::client::reflector::{self, Change, Changes, Informer, ObjectKey, Store};
 use crate::client::status::{Statement, state, update_status};
 use crate::controller::turns::{Turns, Waiting};
+use crate::world::RouteInfo;
 use signpost_api::names::{challenge_name, is_at_or_below, wanted_label};
-use signpost_api::v1alpha1::route::{Challenge, HOST_PROVEN, NameKind, Phase, Route, RouteStatus};
+use signpost_api::v1alpha1::route::{Challenge, HOST_PROVEN, Phase, Route, RouteStatus};
 
 pub mod authorities;
 pub mod challenge;
@@ -113,24 +114,20 @@ struct HostView {
 
 impl HostView {
     /// None for a host that is the name which the platform has given the Route in the zone of its Router.
-    fn new(route: &Route) -> Option<Self> {
-        let host = route.spec.host.clone().filter(|host| !host.is_empty())?;
-        let assigned = route.status.iter().flat_map(|status| &status.names);
-        let (mut is_placed, mut is_own) = (false, false);
-        for name in assigned {
-            is_placed = true;
-            is_own |= name.kind == NameKind::System && name.name.eq_ignore_ascii_case(&host);
-        }
-        let (namespace, name) = (route.metadata.namespace.as_deref(), route.metadata.name.as_deref());
-        let label =
-            wanted_label(namespace.unwrap_or_default(), name.unwrap_or_default(), route.spec.subdomain.as_deref());
+    fn new(key: &ObjectKey, route: &RouteInfo) -> Option<Self> {
+        let host = route.host.as_deref().filter(|_| !route.host_is_system)?;
+        let namespace = key.namespace.as_deref().unwrap_or_default();
+        let label = || wanted_label(namespace, &key.name, route.subdomain.as_deref());
         let may_be_own =
-            !is_placed && host.split_once('.').is_some_and(|(first, _)| first.eq_ignore_ascii_case(&label));
-        let uid = route.metadata.uid.clone().unwrap_or_default();
-        let is_told = route.status.as_ref().is_some_and(|status| {
-            status.challenge.is_some() && status.conditions.iter().any(|condition| condition.type_ == HOST_PROVEN)
-        });
-        (!is_own).then_some(HostView { uid, host, may_be_own, is_told })
+            !route.has_names && host.split_once('.').is_some_and(|(first, _)| first.eq_ignore_ascii_case(&label()));
+        let is_told = route.conditions.has_challenge && route.conditions.has_host_proven;
+        Some(HostView { uid: route.uid.to_string(), host: host.to_owned(), may_be_own, is_told })
+    }
+
+    /// Of a Route as the API has it.
+    fn of(route: &Route) -> Option<Self> {
+        let (namespace, name) = (route.metadata.namespace.clone(), route.metadata.name.clone().unwrap_or_default());
+        Self::new(&ObjectKey { namespace, name }, &RouteInfo::new(route))
     }
 
     /// Whether both are the same, but that this one may be told more than the other was.
@@ -141,9 +138,14 @@ impl HostView {
 }
 
 /// Proves hosts until `stop`. `client`'s identity must be allowed to write the status of Routes.
-pub async fn run(client: kube::Client, settings: Settings, metrics: Metrics, stop: CancellationToken) {
-    let mirror = reflector::Settings { field_selector: Some("spec.host!=".to_owned()), ..Default::default() };
-    let (hosts, changes) = reflect(client.clone(), mirror, |route: Route| HostView::new(&route));
+pub async fn run(
+    client: kube::Client,
+    routes: Informer<RouteInfo>,
+    settings: Settings,
+    metrics: Metrics,
+    stop: CancellationToken,
+) {
+    let (hosts, changes) = routes.read();
     let mut owners = Owners {
         client,
         settings: Arc::new(settings),
@@ -185,8 +187,8 @@ struct Owners {
     client: kube::Client,
     settings: Arc<Settings>,
     metrics: Metrics,
-    hosts: Store<Option<HostView>>,
-    changes: Changes<Option<HostView>>,
+    hosts: Store<RouteInfo>,
+    changes: Changes<RouteInfo>,
     /// Routes that may have no challenge yet.
     untold: VecDeque<ObjectKey>,
     telling: JoinSet<(ObjectKey, kube::Result<()>)>,
@@ -199,7 +201,7 @@ struct Owners {
 }
 
 impl Owners {
-    fn on_change(&mut self, change: Change<Option<HostView>>) {
+    fn on_change(&mut self, change: Change<RouteInfo>) {
         match change {
             Change::Applied(applied) => self.on_host(applied),
             Change::Deleted { key, .. } => self.forget(&key),
@@ -210,19 +212,20 @@ impl Owners {
         }
     }
 
-    fn on_host(&mut self, applied: reflector::Applied<Option<HostView>>) {
+    fn on_host(&mut self, applied: reflector::Applied<RouteInfo>) {
         let reflector::Applied { key, now, before, .. } = applied;
-        let plain = now.as_ref().as_ref().map(|view| view.host.strip_prefix("*.").unwrap_or(&view.host));
+        let now = HostView::new(&key, &now);
+        let plain = now.as_ref().map(|view| view.host.strip_prefix("*.").unwrap_or(&view.host));
         if plain.is_none_or(|host| is_at_or_below(host, &self.settings.domain)) {
             return self.forget(&key);
         }
-        let follows = |before: Arc<Option<HostView>>| match (&*now, &*before) {
-            (Some(now), Some(before)) => now.follows(before),
-            (now, before) => now == before,
+        let follows = |before: Arc<RouteInfo>| match (&now, HostView::new(&key, &before)) {
+            (Some(now), Some(before)) => now.follows(&before),
+            (now, before) => now.is_none() && before.is_none(),
         };
         if !before.is_some_and(follows) {
             self.failures.remove(&key);
-            let may_be_own = now.as_ref().as_ref().is_some_and(|view| view.may_be_own);
+            let may_be_own = now.is_some_and(|view| view.may_be_own);
             if !may_be_own {
                 self.untold.push_back(key.clone());
             }
@@ -259,7 +262,7 @@ impl Owners {
     }
 
     fn view(&self, key: &ObjectKey) -> Option<HostView> {
-        self.hosts.get(key).and_then(|view| (*view).clone())
+        self.hosts.get(key).and_then(|route| HostView::new(key, &route))
     }
 
     fn on_told(&mut self, told: Result<(ObjectKey, kube::Result<()>), JoinError>) {
@@ -293,7 +296,7 @@ impl Owners {
             }
         };
         self.metrics.checks.get_or_create(&[("outcome", outcome)]).inc();
-        if self.hosts.get(&key).is_none() || self.agenda.has(&key) {
+        if self.view(&key).is_none() || self.agenda.has(&key) {
             return;
         }
         let wait = match result {
@@ -396,7 +399,7 @@ async fn write(
     let mut judged = None;
     let change = |route: &Route| {
         judged = None;
-        if HostView::new(route).as_ref() != Some(view) || !is_wanted(route) {
+        if HostView::of(route).as_ref() != Some(view) || !is_wanted(route) {
             return None;
         }
         let now = Timestamp::now();
@@ -483,7 +486,7 @@ mod tests {
             let object = json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Route",
                 "metadata": {"namespace": "shop", "name": "www", "uid": "u1"},
                 "spec": {"host": host, "to": {"name": "web"}}, "status": {"challenge": challenge, "conditions": conditions}});
-            HostView::new(&serde_json::from_value(object).expect("a Route")).expect("it has a host")
+            HostView::of(&serde_json::from_value(object).expect("a Route")).expect("it has a host")
         };
         let (whole, bare) = (view("www.shop.example", true, true), view("www.shop.example", false, false));
         assert!(whole.follows(&bare) && bare.follows(&bare) && whole.follows(&whole), "what is told is no news");

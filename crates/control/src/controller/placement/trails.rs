@@ -6,7 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use crate::client::reflector::ObjectKey;
-use crate::controller::route::TrailView;
+use crate::world::binding::FormerName;
 
 /// The Router and the zone of a trail. A Router has one zone, unless it was made again with another.
 type Place = (Arc<str>, Arc<str>);
@@ -17,12 +17,12 @@ pub(super) struct Trails(BTreeMap<Place, BTreeSet<(Timestamp, ObjectKey)>>);
 
 impl Trails {
     /// The Route has this trail.
-    pub(super) fn add(&mut self, trail: &TrailView, route: &ObjectKey) {
+    pub(super) fn add(&mut self, trail: &FormerName, route: &ObjectKey) {
         self.0.entry(place_of(trail)).or_default().insert((trail.until, route.clone()));
     }
 
     /// The Route has it no more.
-    pub(super) fn remove(&mut self, trail: &TrailView, route: &ObjectKey) {
+    pub(super) fn remove(&mut self, trail: &FormerName, route: &ObjectKey) {
         let place = place_of(trail);
         if let Some(trails) = self.0.get_mut(&place) {
             trails.remove(&(trail.until, route.clone()));
@@ -59,7 +59,7 @@ impl Trails {
     }
 }
 
-fn place_of(trail: &TrailView) -> Place {
+fn place_of(trail: &FormerName) -> Place {
     (Arc::clone(&trail.router), Arc::clone(&trail.zone))
 }
 
@@ -69,9 +69,12 @@ mod tests {
 
     #[test]
     fn trails_are_found_by_router_and_by_zone() {
-        let trail = |router: &str, zone: &str, until: i64| TrailView {
+        let trail = |router: &str, zone: &str, until: i64| FormerName {
+            name: format!("a.{zone}").into(),
             router: router.into(),
             zone: zone.into(),
+            from: None,
+            asked: None,
             until: Timestamp::from_second(until).expect("a time"),
         };
         let route = |name: &str| ObjectKey::namespaced("ns", name);

@@ -8,7 +8,6 @@ use std::net::IpAddr;
 
 use super::last_good::Change;
 use super::timeline::Published;
-use crate::client::slim;
 use crate::compiler::Digest;
 use crate::compiler::health::Health;
 use crate::compiler::inputs::{AddressInput, BindingInput, RouterInput};
@@ -160,7 +159,7 @@ pub fn load(live: Live<'_>) -> Option<Loaded> {
                 key: text(name)?,
                 created: fields.number()? as i64,
                 label: text(fields.octets()?)?,
-                shard: slim::text(&text(fields.octets()?)?),
+                shard: text(fields.octets()?)?.into(),
                 trails: read_trails(&mut fields)?,
                 trails_to: read_trails_to(&mut fields)?,
             }),

@@ -7,8 +7,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::scheduler::facts::{Labels, NamespaceFacts, RouterFacts};
 use crate::scheduler::snapshot::Shard;
+use crate::world::NamespaceInfo;
+use crate::world::router::{Labels, RouterTarget};
 use signpost_api::v1alpha1::route::{Route, RouteSpec};
 use signpost_api::v1alpha1::{GROUP, VERSION};
 
@@ -100,7 +101,7 @@ impl Question {
     /// The question about a Route.
     pub fn new(
         route: Route,
-        namespace: &NamespaceFacts,
+        namespace: &NamespaceInfo,
         routers: Vec<AskedRouter>,
         snapshot: AskedSnapshot,
     ) -> Question {
@@ -125,7 +126,7 @@ impl Question {
 
 impl AskedRouter {
     /// What a question tells of a Router.
-    pub fn new(router: &RouterFacts, shard: &Shard) -> AskedRouter {
+    pub fn new(router: &RouterTarget, shard: &Shard) -> AskedRouter {
         let families = [(router.has_ipv4, "ipv4"), (router.has_ipv6, "ipv6")];
         AskedRouter {
             name: router.name.clone(),
@@ -209,7 +210,7 @@ mod tests {
             "spec": {"host": "www.shop.example", "path": "/buy"},
         });
         let route: Route = serde_json::from_value(route).expect("a Route");
-        let namespace = NamespaceFacts { labels: [("team".to_owned(), "a".to_owned())].into(), ..Default::default() };
+        let namespace = NamespaceInfo { labels: [("team".to_owned(), "a".to_owned())].into(), ..Default::default() };
         let addresses = json!([{"ip": "192.0.2.1"}, {"ip": "2001:db8::1", "state": "drained"}]);
         let facts = router("shard1", json!({"weight": 3, "capacity": {"hard": 9}, "addresses": addresses}));
         let routers = vec![AskedRouter::new(&facts, &Shard { routes: 4, ..Shard::default() })];

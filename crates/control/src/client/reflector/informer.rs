@@ -1,23 +1,21 @@
-//! One mirror of a kind for all loops of a process that follow it, each with its own view of the objects.
+//! One list-watch of a kind for all loops of a process that follow it.
 //!
 //! ```text
-//!                              ┌─► line ─► Changes of one loop
+//!                              ┌─► line ─► Changes of one reader
 //!   changes of the mirror ─────┼─► line ─► Changes of another
 //!                              └─► line ─► Changes of a third
 //! ```
 //!
-//! There is no task here either: who polls its [`Changes`] and has none in line polls the mirror, and puts what that tells in
-//! everyone's line. So all are told the same in the same order, and one that is not polled for a while keeps nobody waiting.
-//! If its line becomes too long, what is in it becomes a list of what it has missed, object by object, and it is told the
-//! difference at once, as after a list of the mirror: nothing is lost, and what waits is bounded by what there is.
+//! There is no task: a reader that polls its [`Changes`] and has none in line polls the mirror, and puts the result in
+//! every reader's line. All readers get the same changes in the same order, and a slow reader delays no other one. If a line
+//! becomes too long, it is replaced by the difference between what the reader knows and what there is, which the reader gets as
+//! a [`Resync`]: nothing is lost, and the waiting changes are bounded by the number of objects.
 //!
-//! The objects may be ahead of what a loop was told, by what is in its line; but nobody finds everything listed
-//! ([`Store::is_synced`]) before it was told what there is.
+//! The store may be ahead of a reader by what is in its line, but [`Store::is_synced`] is true for a reader only after it got
+//! the first list. The watch opens with the first reader and closes with the last one.
 
-use std::any::{Any, TypeId};
 use std::collections::{HashMap, VecDeque};
-use std::marker::PhantomData;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
 use futures::stream::{BoxStream, StreamExt as _, poll_fn};
@@ -25,84 +23,46 @@ use kube::Resource;
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
-use super::{Applied, Change, Changes, Health, ObjectKey, Resync, Settings, Shared, Store, Table, changes};
+use super::kept::Entry;
+use super::{Applied, Change, Changes, ObjectKey, Resync, Settings, Shared, Store, changes};
 
 /// Most changes in a line: at 2,000 a second a loop may be half a second late before it is told of them together. A list is
 /// one of them.
 const LINE_MAX: usize = 1_024;
 
-/// What one view makes of an object.
-type Value = Arc<dyn Any + Send + Sync>;
-/// What each of them does, in the order of views.
-type Values = [Value];
-type Project<K> = Box<dyn Fn(&K) -> Value + Send + Sync>;
-
-/// The mirrors that loops of one process share: one of each kind. All views are made before they are opened.
-pub struct Mirrors {
-    client: kube::Client,
-    kinds: Mutex<HashMap<TypeId, Kind>>,
+/// The shared list-watch of a kind, for as many readers as wanted, at any time.
+pub struct Informer<V> {
+    hub: Arc<Hub<V>>,
 }
 
-struct Kind {
-    hub: Arc<Hub>,
-    /// `Arc<RwLock<Vec<Project<K>>>>`.
-    projects: Box<dyn Any + Send>,
-}
-
-impl Mirrors {
-    /// None yet. `client`'s identity must be allowed to list and watch what there will be views of.
-    pub fn new(client: kube::Client) -> Self {
-        Mirrors { client, kinds: Mutex::default() }
+impl<V> Clone for Informer<V> {
+    fn clone(&self) -> Self {
+        Informer { hub: Arc::clone(&self.hub) }
     }
+}
 
-    /// A view of all objects of kind `K`, each kept as what `project` makes of it.
+impl<V: Send + Sync + 'static> Informer<V> {
+    /// An informer of all objects of kind `K` that `settings` selects, each kept as what `project` makes of it.
     ///
-    /// # Panics
-    ///
-    /// If the mirrors are open: objects that are there were looked at without it.
-    pub fn view<K, V>(&self, project: impl Fn(&K) -> V + Send + Sync + 'static) -> View<V>
+    /// `client`'s identity must be allowed to list and watch them. Nothing happens until a reader polls.
+    pub fn new<K>(client: kube::Client, settings: Settings, project: impl Fn(K) -> V + Send + Sync + 'static) -> Self
     where
         K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Send + 'static,
-        V: Send + Sync + 'static,
     {
-        let mut kinds = lock(&self.kinds);
-        let kind = kinds.entry(TypeId::of::<K>()).or_insert_with(|| {
-            let projects = Arc::<RwLock<Vec<Project<K>>>>::default();
-            Kind { hub: Hub::of_kind(self.client.clone(), Arc::clone(&projects)), projects: Box::new(projects) }
-        });
-        assert!(!lock(&kind.hub.bell.0).is_open, "a view of an open mirror of {}", K::kind(&()));
-        let projects = kind.projects.downcast_ref::<Arc<RwLock<Vec<Project<K>>>>>().expect("it was made so");
-        let mut projects = projects.write().unwrap_or_else(PoisonError::into_inner);
-        projects.push(Box::new(move |object| Arc::new(project(object))));
-        View { hub: Arc::clone(&kind.hub), slot: projects.len() - 1, of: PhantomData }
+        let shared = Arc::new(Shared::new(K::kind(&()).into_owned()));
+        let (project, mirrored) = (Arc::new(project), Arc::clone(&shared));
+        let open = move || {
+            let project = Arc::clone(&project);
+            changes(client.clone(), settings.clone(), Box::new(move |object| Arc::new(project(object))), &mirrored)
+        };
+        Informer { hub: Arc::new(Hub::new(shared, Box::new(open))) }
     }
 
-    /// Begins: there will be no further views.
-    pub fn open(&self) {
-        lock(&self.kinds).values().for_each(|kind| kind.hub.bell.open());
-    }
-}
-
-/// One view of a shared mirror, for as many readers as wanted, at any time.
-pub struct View<V> {
-    hub: Arc<Hub>,
-    /// Its place among the values of an object.
-    slot: usize,
-    of: PhantomData<fn() -> V>,
-}
-
-impl<V> Clone for View<V> {
-    fn clone(&self) -> Self {
-        View { hub: Arc::clone(&self.hub), slot: self.slot, of: PhantomData }
-    }
-}
-
-impl<V: Send + Sync + 'static> View<V> {
     /// The objects, and their changes from now on, which must be polled or dropped; the first is a [`Change::Resynced`] with all
     /// that is there.
     pub fn read(&self) -> (Store<V>, Changes<V>) {
-        let (slot, synced) = (self.slot, Arc::new(watch::Sender::new(false)));
-        let part = Part { hub: Arc::clone(&self.hub), slot, synced: Arc::clone(&synced), of: PhantomData };
+        let synced = Arc::new(watch::Sender::new(false));
+        let store = Store { shared: Arc::clone(&self.hub.shared), synced: Arc::clone(&synced) };
         let reader = Hub::join(&self.hub);
         let (hub, id) = (Arc::clone(&self.hub), reader.id);
         let is_behind = move || hub.bell.has_more(id);
@@ -111,101 +71,106 @@ impl<V: Send + Sync + 'static> View<V> {
                 if matches!(*change, Change::Resynced(_)) {
                     synced.send_replace(true);
                 }
-                Some(seen(&change, slot))
+                Some(Arc::unwrap_or_clone(change))
             })
         });
-        (Store { table: Arc::new(part) }, Changes { stream: stream.boxed(), is_behind: Some(Box::new(is_behind)) })
+        (store, Changes { stream: stream.boxed(), is_behind: Box::new(is_behind) })
     }
 }
 
+/// Opens the list-watch.
+type Open<V> = Box<dyn Fn() -> BoxStream<'static, Change<V>> + Send + Sync>;
+
 /// A mirror and those who read it. Whoever needs both of its locks takes that of the mirror first.
-struct Hub {
-    shared: Arc<Shared<Values>>,
-    mirror: Mutex<BoxStream<'static, Change<Values>>>,
-    bell: Arc<Bell>,
+struct Hub<V> {
+    shared: Arc<Shared<V>>,
+    open: Open<V>,
+    /// `None` while nobody reads.
+    mirror: Mutex<Option<BoxStream<'static, Change<V>>>>,
+    bell: Arc<Bell<V>>,
 }
 
 /// Those who read, to be woken when the mirror has something: any of them may be the one that polls it.
-struct Bell(Mutex<Readers>);
+struct Bell<V>(Mutex<Readers<V>>);
 
-#[derive(Default)]
-struct Readers {
-    is_open: bool,
-    lines: HashMap<u64, Line>,
+struct Readers<V> {
+    lines: HashMap<u64, Line<V>>,
     next_id: u64,
 }
 
 /// What one reader is yet to be told.
-#[derive(Default)]
-struct Line {
-    changes: VecDeque<Arc<Change<Values>>>,
+struct Line<V> {
+    changes: VecDeque<Arc<Change<V>>>,
     /// In place of these, where they were too many.
-    missed: Option<Missed>,
+    missed: Option<Missed<V>>,
     waker: Option<Waker>,
     /// Whether what there is is among them, or was. Without that changes say nothing.
     has_all: bool,
 }
 
 /// What a reader far behind has missed.
-#[derive(Default)]
-struct Missed {
+struct Missed<V> {
     /// It was never told what there is.
     everything: bool,
     /// Else what it knows of each object that has changed since: the value, and whether that one is gone.
-    objects: HashMap<ObjectKey, (Option<Arc<Values>>, bool)>,
+    objects: HashMap<ObjectKey, (Option<Arc<V>>, bool)>,
 }
 
 /// Takes a reader's line away with it.
-struct Reader {
-    hub: Arc<Hub>,
+struct Reader<V> {
+    hub: Arc<Hub<V>>,
     id: u64,
 }
 
-impl Drop for Reader {
+impl<V> Drop for Reader<V> {
     fn drop(&mut self) {
-        self.hub.bell.leave(self.id);
+        if self.hub.bell.leave(self.id) {
+            self.hub.close();
+        }
     }
 }
 
-impl Hub {
-    fn of_kind<K>(client: kube::Client, projects: Arc<RwLock<Vec<Project<K>>>>) -> Arc<Self>
-    where
-        K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Send + 'static,
-    {
-        let shared = Arc::new(Shared::new(K::kind(&()).into_owned()));
-        let project = move |object: K| {
-            let projects = projects.read().unwrap_or_else(PoisonError::into_inner);
-            projects.iter().map(|project| project(&object)).collect::<Arc<Values>>()
-        };
-        let mirror = changes(client, Settings::default(), Box::new(project), &shared);
-        Arc::new(Hub { shared, mirror: Mutex::new(mirror), bell: Arc::new(Bell(Mutex::default())) })
+impl<V> Hub<V> {
+    fn new(shared: Arc<Shared<V>>, open: Open<V>) -> Self {
+        let bell = Arc::new(Bell(Mutex::new(Readers { lines: HashMap::new(), next_id: 0 })));
+        Hub { shared, open, mirror: Mutex::default(), bell }
+    }
+
+    /// Ends the watch, if still nobody reads.
+    fn close(&self) {
+        // Whoever holds the mirror's lock reads, or closes it.
+        let Ok(mut mirror) = self.mirror.try_lock() else { return };
+        if lock(&self.bell.0).lines.is_empty() {
+            *mirror = None;
+            self.shared.state().connected = false;
+        }
     }
 
     /// One more reader.
-    fn join(hub: &Arc<Hub>) -> Reader {
+    fn join(hub: &Arc<Hub<V>>) -> Reader<V> {
         // As long as the mirror does not go on, what is there is what the others were told.
-        let _mirror = lock(&hub.mirror);
+        let mut mirror = lock(&hub.mirror);
         let mut readers = lock(&hub.bell.0);
-        let mut line = Line::default();
+        // The last reader may have left while the mirror was busy.
+        let stale = if readers.lines.is_empty() { mirror.take() } else { None };
+        let mut line = Line { changes: VecDeque::new(), missed: None, waker: None, has_all: false };
         if readers.lines.values().any(|other| other.has_all) {
             line.start(hub.all());
-        } else if *hub.shared.synced.borrow() {
-            // Nobody has read for a while, so that what is there may be long past.
-            hub.shared.again.notify_one();
         }
         let id = readers.next_id;
         readers.next_id += 1;
         readers.lines.insert(id, line);
         drop(readers);
+        drop(stale);
         Reader { hub: Arc::clone(hub), id }
     }
 
     /// All that is there, for one who knows nothing.
-    fn all(&self) -> Change<Values> {
+    fn all(&self) -> Change<V> {
         let objects = self.shared.objects();
-        let applied = |entry: &super::kept::Entry<Values>| Applied {
-            key: entry.key(),
-            now: Arc::clone(entry.value()),
+        let applied = |(key, entry): (&ObjectKey, &Entry<V>)| Applied {
+            key: key.clone(),
+            now: Arc::clone(&entry.value),
             before: None,
             recreated: false,
         };
@@ -214,7 +179,10 @@ impl Hub {
     }
 
     /// The next change for the reader `id`.
-    fn poll(&self, id: u64, context: &mut Context<'_>) -> Poll<Arc<Change<Values>>> {
+    fn poll(&self, id: u64, context: &mut Context<'_>) -> Poll<Arc<Change<V>>>
+    where
+        V: Send + Sync + 'static,
+    {
         if let Some(change) = self.bell.next(id, context.waker()) {
             return Poll::Ready(change);
         }
@@ -228,11 +196,9 @@ impl Hub {
             if let Some(missed) = self.bell.take_missed(id) {
                 return Poll::Ready(Arc::new(self.difference(missed)));
             }
-            if !self.bell.is_open() {
-                return Poll::Pending;
-            }
             let bell = Waker::from(Arc::clone(&self.bell));
-            match mirror.poll_next_unpin(&mut Context::from_waker(&bell)) {
+            let stream = mirror.get_or_insert_with(&self.open);
+            match stream.poll_next_unpin(&mut Context::from_waker(&bell)) {
                 Poll::Ready(Some(change)) => self.tell(change),
                 Poll::Ready(None) | Poll::Pending => return Poll::Pending,
             }
@@ -240,7 +206,7 @@ impl Hub {
     }
 
     /// What has become of what a reader has missed.
-    fn difference(&self, missed: Missed) -> Change<Values> {
+    fn difference(&self, missed: Missed<V>) -> Change<V> {
         if missed.everything {
             return self.all();
         }
@@ -248,10 +214,10 @@ impl Hub {
         let (mut applied, mut vanished) = (Vec::new(), Vec::new());
         for (key, (before, is_gone)) in missed.objects {
             match (objects.get(&key), before) {
-                (Some(entry), Some(before)) if Arc::ptr_eq(entry.value(), &before) => {}
+                (Some(entry), Some(before)) if Arc::ptr_eq(&entry.value, &before) => {}
                 (Some(entry), before) => {
                     let recreated = is_gone && before.is_some();
-                    applied.push(Applied { key, now: Arc::clone(entry.value()), before, recreated });
+                    applied.push(Applied { key, now: Arc::clone(&entry.value), before, recreated });
                 }
                 (None, Some(last)) => vanished.push((key, last)),
                 (None, None) => {}
@@ -261,7 +227,7 @@ impl Hub {
     }
 
     /// Puts a change in all lines. The mirror is locked, so that all have it in the same order.
-    fn tell(&self, change: Change<Values>) {
+    fn tell(&self, change: Change<V>) {
         let (is_list, is_first) = match &change {
             Change::Resynced(resync) => (true, resync.first),
             _ => (false, false),
@@ -283,26 +249,26 @@ impl Hub {
     }
 }
 
-impl Line {
-    fn start(&mut self, all: Change<Values>) {
+impl<V> Line<V> {
+    fn start(&mut self, all: Change<V>) {
         self.has_all = true;
         self.changes.push_back(Arc::new(all));
     }
 
-    fn put(&mut self, change: &Arc<Change<Values>>) {
+    fn put(&mut self, change: &Arc<Change<V>>) {
         if let Some(missed) = &mut self.missed {
             return missed.note(change);
         }
         self.changes.push_back(Arc::clone(change));
         if self.changes.len() > LINE_MAX {
-            let missed = self.missed.insert(Missed::default());
+            let missed = self.missed.insert(Missed { everything: false, objects: HashMap::new() });
             std::mem::take(&mut self.changes).iter().for_each(|change| missed.note(change));
         }
     }
 }
 
-impl Missed {
-    fn note(&mut self, change: &Change<Values>) {
+impl<V> Missed<V> {
+    fn note(&mut self, change: &Change<V>) {
         match change {
             _ if self.everything => {}
             Change::Applied(applied) => self.note_applied(applied),
@@ -315,36 +281,26 @@ impl Missed {
         }
     }
 
-    fn note_applied(&mut self, applied: &Applied<Values>) {
+    fn note_applied(&mut self, applied: &Applied<V>) {
         let known = || (applied.before.clone(), false);
         let (_, is_gone) = self.objects.entry(applied.key.clone()).or_insert_with(known);
         *is_gone |= applied.recreated;
     }
 
-    fn note_gone(&mut self, key: &ObjectKey, last: &Arc<Values>) {
+    fn note_gone(&mut self, key: &ObjectKey, last: &Arc<V>) {
         let (_, is_gone) = self.objects.entry(key.clone()).or_insert_with(|| (Some(Arc::clone(last)), false));
         *is_gone = true;
     }
 }
 
-impl Bell {
-    fn open(&self) {
-        let mut readers = lock(&self.0);
-        readers.is_open = true;
-        Bell::ring(readers);
-    }
-
-    fn is_open(&self) -> bool {
-        lock(&self.0).is_open
-    }
-
+impl<V> Bell<V> {
     /// Whether anything is in the line of the reader `id`, or was too much for it.
     fn has_more(&self, id: u64) -> bool {
         lock(&self.0).lines.get(&id).is_some_and(|line| !line.changes.is_empty() || line.missed.is_some())
     }
 
     /// The first in the line of the reader `id`; if there is none, `waker` is woken when there is.
-    fn next(&self, id: u64, waker: &Waker) -> Option<Arc<Change<Values>>> {
+    fn next(&self, id: u64, waker: &Waker) -> Option<Arc<Change<V>>> {
         let mut readers = lock(&self.0);
         let line = readers.lines.get_mut(&id)?;
         let Some(change) = line.changes.pop_front() else {
@@ -360,96 +316,32 @@ impl Bell {
         Some(change)
     }
 
-    fn take_missed(&self, id: u64) -> Option<Missed> {
+    fn take_missed(&self, id: u64) -> Option<Missed<V>> {
         lock(&self.0).lines.get_mut(&id)?.missed.take()
     }
 
-    fn leave(&self, id: u64) {
+    /// Whether nobody else is left.
+    fn leave(&self, id: u64) -> bool {
         let mut readers = lock(&self.0);
         let left = readers.lines.remove(&id);
+        let is_last = readers.lines.is_empty();
         // It may have been the one that would have polled.
         Bell::ring(readers);
         drop(left);
+        is_last
     }
 
     /// Wakes all, with nothing locked: a waker may be the last that holds a task, and a reader with it.
-    fn ring(mut readers: MutexGuard<'_, Readers>) {
+    fn ring(mut readers: MutexGuard<'_, Readers<V>>) {
         let wakers: Vec<Waker> = readers.lines.values_mut().filter_map(|line| line.waker.take()).collect();
         drop(readers);
         wakers.into_iter().for_each(Waker::wake);
     }
 }
 
-impl Wake for Bell {
+impl<V: Send + Sync + 'static> Wake for Bell<V> {
     fn wake(self: Arc<Self>) {
         Bell::ring(lock(&self.0));
-    }
-}
-
-/// A shared mirror, as one reader of one view has it.
-struct Part<V> {
-    hub: Arc<Hub>,
-    slot: usize,
-    synced: Arc<watch::Sender<bool>>,
-    of: PhantomData<fn() -> V>,
-}
-
-impl<V: Send + Sync + 'static> Table<V> for Part<V> {
-    fn get(&self, key: &ObjectKey) -> Option<Arc<V>> {
-        self.hub.shared.objects().get(key).map(|entry| value(entry.value(), self.slot))
-    }
-
-    fn get_versioned(&self, key: &ObjectKey) -> Option<(Arc<V>, Box<str>)> {
-        let objects = self.hub.shared.objects();
-        objects.get(key).map(|entry| (value(entry.value(), self.slot), entry.version().text()))
-    }
-
-    fn all(&self) -> Vec<(ObjectKey, Arc<V>)> {
-        self.hub.shared.objects().iter().map(|entry| (entry.key(), value(entry.value(), self.slot))).collect()
-    }
-
-    fn len(&self) -> usize {
-        self.hub.shared.objects().len()
-    }
-
-    fn synced(&self) -> &watch::Sender<bool> {
-        &self.synced
-    }
-
-    fn list_again(&self) {
-        self.hub.shared.again.notify_one();
-    }
-
-    fn unknown(&self) -> Vec<ObjectKey> {
-        self.hub.shared.state().unknown.iter().cloned().collect()
-    }
-
-    fn health(&self) -> Health {
-        self.hub.shared.health_of(&self.synced)
-    }
-}
-
-fn value<V: Send + Sync + 'static>(values: &Arc<Values>, slot: usize) -> Arc<V> {
-    Arc::clone(&values[slot]).downcast().expect("a view's place holds what it makes")
-}
-
-/// A change as one view shows it.
-fn seen<V: Send + Sync + 'static>(change: &Change<Values>, slot: usize) -> Change<V> {
-    let seen = |applied: &Applied<Values>| Applied {
-        key: applied.key.clone(),
-        now: value(&applied.now, slot),
-        before: applied.before.as_ref().map(|before| value(before, slot)),
-        recreated: applied.recreated,
-    };
-    match change {
-        Change::Applied(applied) => Change::Applied(seen(applied)),
-        Change::Deleted { key, last } => Change::Deleted { key: key.clone(), last: value(last, slot) },
-        Change::Resynced(resync) => Change::Resynced(Resync {
-            first: resync.first,
-            applied: resync.applied.iter().map(seen).collect(),
-            vanished: resync.vanished.iter().map(|(key, last)| (key.clone(), value(last, slot))).collect(),
-            total: resync.total,
-        }),
     }
 }
 
@@ -463,19 +355,19 @@ mod tests {
     use futures::FutureExt as _;
     use futures::channel::mpsc;
 
-    use super::super::kept::Entry;
+    use super::super::kept::Version;
     use super::*;
     use crate::client::uid::Uid;
 
-    type Tell = mpsc::UnboundedSender<Change<Values>>;
+    type Tell = mpsc::UnboundedSender<Change<u64>>;
 
-    /// A view of a mirror that tells what the test says.
-    fn view() -> (View<u64>, Tell) {
+    /// An informer of a mirror that tells what the test says.
+    fn view() -> (Informer<u64>, Tell) {
         let (tell, told) = mpsc::unbounded();
-        let bell = Arc::new(Bell(Mutex::new(Readers { is_open: true, ..Readers::default() })));
         let shared = Arc::new(Shared::new("Test".to_owned()));
-        let hub = Arc::new(Hub { shared, mirror: Mutex::new(told.boxed()), bell });
-        (View { hub, slot: 0, of: PhantomData }, tell)
+        let told = Mutex::new(Some(told.boxed()));
+        let hub = Arc::new(Hub::new(shared, Box::new(move || lock(&told).take().expect("it is opened once"))));
+        (Informer { hub }, tell)
     }
 
     fn tell_all(tell: &Tell) {
@@ -484,22 +376,22 @@ mod tests {
     }
 
     fn tell_one(tell: &Tell, number: u64) {
-        let now: Arc<Values> = Arc::new([Arc::new(number) as Value]);
+        let now = Arc::new(number);
         let one = Applied { key: ObjectKey::cluster("a"), now, before: None, recreated: false };
         tell.unbounded_send(Change::Applied(one)).expect("someone listens");
     }
 
     /// As a mirror does: an object has a value, or none, and that is told.
-    fn set(view: &View<u64>, tell: &Tell, name: &str, number: Option<u64>) {
+    fn set(view: &Informer<u64>, tell: &Tell, name: &str, number: Option<u64>) {
         let key = ObjectKey::cluster(name);
         let mut objects = view.hub.shared.objects_mut();
         let Some(number) = number else {
-            let last = Arc::clone(objects.remove(&key).expect("it is there").value());
+            let last = objects.remove(&key).expect("it is there").value;
             return tell.unbounded_send(Change::Deleted { key, last }).expect("someone listens");
         };
-        let now: Arc<Values> = Arc::new([Arc::new(number) as Value]);
-        let before = objects.insert(Entry::new(&key, Uid::new("u"), &number.to_string(), Arc::clone(&now)));
-        let before = before.map(|entry| Arc::clone(entry.value()));
+        let now = Arc::new(number);
+        let entry = Entry { uid: Uid::new("u"), version: Version::new(&number.to_string()), value: Arc::clone(&now) };
+        let before = objects.insert(key.clone(), entry).map(|entry| entry.value);
         let one = Applied { key, now, before, recreated: false };
         tell.unbounded_send(Change::Applied(one)).expect("someone listens");
     }

@@ -1,0 +1,126 @@
+//! RouteBindings.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use super::router::RouterTarget;
+use crate::client::uid::Uid;
+use crate::compiler::Verdict;
+use crate::compiler::inputs::BindingInput;
+use signpost_api::names::alias_name;
+use signpost_api::v1alpha1::route::{AssignedName, NameKind, Trail};
+use signpost_api::v1alpha1::route_binding::RouteBinding;
+use signpost_runtime::telemetry::trace::Trace;
+
+/// A RouteBinding.
+#[derive(Debug, Clone, Default)]
+pub struct BindingInfo {
+    /// Uid of the Route that it binds.
+    pub route_uid: Uid,
+    /// The Router.
+    pub router: Arc<str>,
+    /// Its zone, as it was when the Route was bound; empty: not known.
+    pub dns: Arc<str>,
+    /// The label.
+    pub label: Box<str>,
+    /// Whether the Route's host is one of its own, and not the platform's name for it.
+    pub has_custom: bool,
+    /// Whether it is being deleted, and held by finalizers.
+    pub deleting: bool,
+    /// A number that grows with each commit, to order bindings by.
+    pub turn: u64,
+    /// Whether its alias is in another domain than the platform's, which has changed.
+    pub alias_differs: bool,
+    /// Its former names.
+    pub trails: Box<[FormerName]>,
+    /// What zones are made of it, if it has an alias.
+    pub input: Option<Arc<BindingInput>>,
+    /// What is wrong with it.
+    pub verdicts: Box<[Verdict]>,
+    /// The trace of its Route, if that is traced.
+    pub trace: Option<Box<Trace>>,
+}
+
+/// A former name of a Route.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FormerName {
+    /// The name.
+    pub name: Box<str>,
+    /// The Router that it was on.
+    pub router: Arc<str>,
+    /// The zone of that Router, in which the name is.
+    pub zone: Arc<str>,
+    /// From when on it leads to the Route, if it does not yet.
+    pub from: Option<Timestamp>,
+    /// Until when it leads to the Route.
+    pub until: Timestamp,
+    /// When it was asked for last, by the status, in seconds since 1970.
+    pub asked: Option<u64>,
+}
+
+impl BindingInfo {
+    /// Reads a RouteBinding of the platform with this domain.
+    pub fn of_platform(binding: &RouteBinding, domain: &str) -> Self {
+        BindingInfo { alias_differs: alias_to_change(binding, domain).is_some(), ..BindingInfo::new(binding) }
+    }
+
+    /// Reads a RouteBinding.
+    pub fn new(binding: &RouteBinding) -> Self {
+        let mut verdicts = Vec::new();
+        let input = BindingInput::read(binding, &mut verdicts).map(Arc::new);
+        // Versions are opaque by the API's conventions, and numbers on every known server; else the time must do.
+        let version = binding.metadata.resource_version.as_deref().and_then(|version| version.parse().ok());
+        let created = binding.metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second());
+        BindingInfo {
+            route_uid: Uid::new(&binding.spec.route_uid),
+            router: binding.spec.router.as_str().into(),
+            dns: binding.spec.dns.as_str().into(),
+            label: binding.spec.label.as_str().into(),
+            has_custom: binding.spec.names.iter().any(|name| name.kind == NameKind::Custom),
+            deleting: binding.metadata.deletion_timestamp.is_some(),
+            turn: version.unwrap_or_else(|| u64::try_from(created).unwrap_or(0)),
+            alias_differs: false,
+            trails: former_names(binding),
+            input,
+            verdicts: verdicts.into(),
+            trace: Trace::of(&binding.spec.route_uid).map(Box::new),
+        }
+    }
+
+    /// When its names are due to be changed: the first of its former names begins or ends, or at once if its alias is in
+    /// another domain.
+    pub fn trail_turn(&self) -> Option<Timestamp> {
+        let turns = self.trails.iter().map(|former| former.from.unwrap_or(former.until));
+        if self.alias_differs { Some(Timestamp::UNIX_EPOCH) } else { turns.min() }
+    }
+
+    /// Whether its Router has another zone than the one that the route has its name in: it was deleted and created again.
+    pub fn is_zone_gone(&self, router: &RouterTarget) -> bool {
+        !self.dns.is_empty() && !self.dns.eq_ignore_ascii_case(&router.dns)
+    }
+}
+
+fn former_names(binding: &RouteBinding) -> Box<[FormerName]> {
+    let told = binding.status.as_ref().map_or(&[][..], |status| &status.trails);
+    let asked = |name: &str| {
+        let told = told.iter().find(|told| told.name == name)?;
+        u64::try_from(told.last_asked.0.as_second()).ok()
+    };
+    let of = |trail: &Trail| FormerName {
+        name: trail.name.as_str().into(),
+        router: trail.router.as_str().into(),
+        zone: trail.name.split_once('.').unwrap_or_default().1.into(),
+        from: trail.from.as_ref().map(|from| from.0),
+        until: trail.until.0,
+        asked: asked(&trail.name),
+    };
+    binding.spec.trails.iter().map(of).collect()
+}
+
+/// The alias that a binding is to have below `domain`, if it has another one.
+pub fn alias_to_change(binding: &RouteBinding, domain: &str) -> Option<String> {
+    let alias = alias_name(&binding.spec.label, domain);
+    let differs = |name: &AssignedName| name.kind == NameKind::Alias && !name.name.eq_ignore_ascii_case(&alias);
+    binding.spec.names.iter().any(differs).then_some(alias)
+}

@@ -1,0 +1,98 @@
+//! What this process knows of the API's objects: one informer and one compact type for each kind.
+//!
+//! The daemon makes one [`World`]. Every loop reads from it, so a process has at most one list-watch of a kind, and one value
+//! of each object. A kind is listed when its first reader polls, and not watched any more when its last reader is gone: a
+//! name server alone never lists Routes.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Namespace;
+use std::time::Duration;
+
+use crate::client::reflector::{self, Informer};
+use crate::compiler::{self, settings::text_of};
+use signpost_api::v1alpha1::brake::Brake;
+use signpost_api::v1alpha1::name_claim::NameClaim;
+use signpost_api::v1alpha1::route::Route;
+use signpost_api::v1alpha1::route_binding::RouteBinding;
+use signpost_api::v1alpha1::router::Router;
+use signpost_api::v1alpha1::zone::Zone;
+
+pub mod binding;
+pub mod claim;
+pub mod namespace;
+pub mod route;
+pub mod router;
+
+pub use binding::BindingInfo;
+pub use claim::ClaimInfo;
+pub use namespace::NamespaceInfo;
+pub use route::RouteInfo;
+pub use router::RouterInfo;
+
+/// The longest wait after a failed list of deletion holds. A cluster with older definitions lacks the kind: requests for it
+/// fail until somebody installs the present ones.
+const HOLDS_WAIT_LONGEST: Duration = Duration::from_secs(60);
+
+/// The informers.
+#[derive(Clone)]
+pub struct World {
+    /// Of Routers.
+    pub routers: Informer<RouterInfo>,
+    /// Of Routes.
+    pub routes: Informer<RouteInfo>,
+    /// Of RouteBindings.
+    pub bindings: Informer<BindingInfo>,
+    /// Of NameClaims.
+    pub claims: Informer<ClaimInfo>,
+    /// Of Namespaces.
+    pub namespaces: Informer<NamespaceInfo>,
+    /// Of Zones: the ledger of serials. There is one for each shard, as it is.
+    pub zones: Informer<Zone>,
+    /// Of deletion holds. There are few, so they are kept as they are.
+    pub holds: Informer<Brake>,
+}
+
+impl World {
+    /// Informers that list and watch through `client`, and read objects under these settings.
+    pub fn new(client: &kube::Client, settings: Settings) -> Self {
+        let listing = reflector::Settings::default;
+        let domain: Arc<str> = settings.domain.as_str().into();
+        let patient = reflector::Settings { backoff_longest: HOLDS_WAIT_LONGEST, ..listing() };
+        World {
+            routers: Informer::new(client.clone(), listing(), move |one: Router| RouterInfo::new(&one, &settings)),
+            routes: Informer::new(client.clone(), listing(), |one: Route| RouteInfo::new(&one)),
+            bindings: Informer::new(client.clone(), listing(), move |one: RouteBinding| {
+                BindingInfo::of_platform(&one, &domain)
+            }),
+            claims: Informer::new(client.clone(), listing(), |one: NameClaim| ClaimInfo::new(&one)),
+            namespaces: Informer::new(client.clone(), listing(), |one: Namespace| NamespaceInfo::from(one)),
+            zones: Informer::new(client.clone(), listing(), |one: Zone| one),
+            holds: Informer::new(client.clone(), patient, |one: Brake| one),
+        }
+    }
+}
+
+/// What objects are read under.
+#[derive(Debug, Clone, Default)]
+pub struct Settings {
+    /// The platform's domain.
+    pub domain: String,
+    /// The names of the platform's name servers, which no route's name can be.
+    pub name_servers: Vec<String>,
+    /// The platform's zones, to examine the fields of Routers; `None`: they are not examined.
+    pub platform: Option<Arc<compiler::Settings>>,
+}
+
+impl Settings {
+    /// Those of this platform.
+    pub fn of(platform: Arc<compiler::Settings>) -> Self {
+        let name_servers = platform.name_servers().iter().map(|server| text_of(&server.name)).collect();
+        Settings { domain: platform.domain_text(), name_servers, platform: Some(platform) }
+    }
+
+    /// Those of a platform of which only the domain is known.
+    pub fn of_domain(domain: &str) -> Self {
+        Settings { domain: domain.to_owned(), ..Settings::default() }
+    }
+}

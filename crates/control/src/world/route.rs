@@ -1,0 +1,245 @@
+//! Routes.
+
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::num::{NonZeroI64, NonZeroU64};
+use std::sync::Arc;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+
+use super::router::Labels;
+use crate::client::uid::Uid;
+use crate::controller::live::verdict::Told;
+use signpost_api::names::challenge_name;
+use signpost_api::standing::Standing;
+use signpost_api::v1alpha1::route::{
+    ADMITTED, HOST_POINTS_HERE, HOST_PROVEN, MOVE_ANNOTATION, MOVE_PENDING, NameKind, Phase, ROUTER_GONE, Route,
+    SCHEDULED, TRAIL_BLOCKED,
+};
+
+/// Condition of a Route: it is bound to a Router whose selectors do not match it any more.
+pub const SELECTOR_MISMATCH: &str = "SelectorMismatch";
+/// Reason of the condition `Admitted` of a Route whose host another one holds.
+pub const HOST_TAKEN: &str = "HostAlreadyClaimed";
+
+/// A Route.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct RouteInfo {
+    /// `metadata.uid`.
+    pub uid: Uid,
+    /// `metadata.creationTimestamp` in seconds since the epoch.
+    pub created: i64,
+    /// `metadata.generation`; none is 0.
+    pub generation: Option<NonZeroI64>,
+    /// `metadata.labels`.
+    pub labels: Labels,
+    /// Whether it is being deleted.
+    pub deleting: bool,
+    /// `spec.host`, if it is not empty.
+    pub host: Option<Box<str>>,
+    /// `spec.subdomain`, if it is not empty.
+    pub subdomain: Option<Box<str>>,
+    /// The Router that its annotation asks for.
+    pub move_to: Option<Arc<str>>,
+    /// Whether its status says that it has a Router.
+    pub bound: bool,
+    /// The Router that its status names.
+    pub router: Option<Arc<str>>,
+    /// Whether its status lists names.
+    pub has_names: bool,
+    /// The host of its own among these names.
+    pub custom_name: Option<Box<str>>,
+    /// Whether `spec.host` is the name that the platform gave it in its Router's zone.
+    pub host_is_system: bool,
+    /// What its conditions say.
+    pub conditions: Conditions,
+}
+
+/// The conditions of a Route and what depends on them.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Conditions {
+    /// `Scheduled`.
+    pub scheduled: Option<Mark>,
+    /// Whether `Scheduled` says that its Router is gone.
+    pub router_gone: bool,
+    /// `Admitted`.
+    pub admitted: Option<Mark>,
+    /// Whether `Admitted` says that another Route holds its host.
+    pub host_taken: bool,
+    /// `MovePending`.
+    pub moving: Option<Mark>,
+    /// [`SELECTOR_MISMATCH`].
+    pub mismatch: Option<bool>,
+    /// The message of `TrailBlocked`, if that is true.
+    pub trail_blocked: Option<Box<str>>,
+    /// What `HostProven` says of its present host.
+    pub host_proven: Option<bool>,
+    /// Whether it has a condition `HostProven`, of whatever host.
+    pub has_host_proven: bool,
+    /// Whether its status has a challenge.
+    pub has_challenge: bool,
+    /// Whether it has a condition `HostPointsHere`.
+    pub has_points_here: bool,
+    /// `Published` and `Resolvable`.
+    pub told: Told,
+    /// The state that they add up to.
+    pub standing: Standing,
+    /// The reason of the condition that decided, if the Route waits for a Router.
+    pub waits_for: Option<Box<str>>,
+}
+
+impl RouteInfo {
+    /// Reads a Route.
+    pub fn new(route: &Route) -> Self {
+        let (metadata, status) = (&route.metadata, route.status.as_ref());
+        let move_to = metadata.annotations.as_ref().and_then(|annotations| annotations.get(MOVE_ANNOTATION));
+        let bound = status.filter(|status| status.phase == Phase::Scheduled);
+        let text = |text: &Option<String>| text.as_deref().filter(|text| !text.is_empty()).map(Box::from);
+        let host: Option<Box<str>> = text(&route.spec.host);
+        let names = || status.into_iter().flat_map(|status| &status.names);
+        let is_host = |name: &str| host.as_deref().is_some_and(|host| host.eq_ignore_ascii_case(name));
+        RouteInfo {
+            uid: Uid::of(metadata.uid.as_deref()),
+            created: metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second()),
+            generation: metadata.generation.and_then(NonZeroI64::new),
+            labels: metadata.labels.clone().unwrap_or_default(),
+            deleting: metadata.deletion_timestamp.is_some(),
+            subdomain: text(&route.spec.subdomain),
+            move_to: move_to.filter(|router| !router.is_empty()).map(|router| router.as_str().into()),
+            bound: bound.is_some(),
+            router: bound.and_then(|status| status.router.as_deref()).map(Arc::from),
+            has_names: names().next().is_some(),
+            custom_name: names().find(|name| name.kind == NameKind::Custom).map(|name| name.name.as_str().into()),
+            host_is_system: names().any(|name| name.kind == NameKind::System && is_host(&name.name)),
+            conditions: Conditions::new(route),
+            host,
+        }
+    }
+
+    /// Whether scheduling would look at both alike: status aside, they are the same.
+    pub fn decides_as(&self, other: &RouteInfo) -> bool {
+        self.uid == other.uid
+            && self.deleting == other.deleting
+            && self.bound == other.bound
+            && self.router == other.router
+            && self.move_to == other.move_to
+            && self.host == other.host
+            && self.is_host_proven() == other.is_host_proven()
+            && self.subdomain == other.subdomain
+            && self.labels == other.labels
+    }
+
+    /// Whether a condition of the other one is missing that this one has, of those that the scheduler writes.
+    pub fn says_more_than(&self, other: &RouteInfo) -> bool {
+        let marks = |info: &RouteInfo| [info.conditions.scheduled, info.conditions.admitted, info.conditions.moving];
+        let mut both = marks(self).into_iter().zip(marks(other));
+        both.any(|(own, other)| own.is_some() && other.is_none())
+    }
+
+    /// Whether both are placed alike and say the same of that: conditions of their names aside, they are the same.
+    pub fn is_placed_as(&self, other: &RouteInfo) -> bool {
+        let of = |info: &RouteInfo| {
+            let Conditions { scheduled, admitted, mismatch, host_proven, host_taken, router_gone, .. } =
+                info.conditions;
+            let said = (scheduled.map(Mark::is_true), admitted.map(Mark::is_true), mismatch, host_proven);
+            (info.bound, said, host_taken, router_gone)
+        };
+        of(self) == of(other)
+            && self.uid == other.uid
+            && self.host == other.host
+            && self.conditions.trail_blocked == other.conditions.trail_blocked
+            && self.labels == other.labels
+    }
+
+    /// Whether its host is proven to be its owner's.
+    pub fn is_host_proven(&self) -> bool {
+        self.conditions.host_proven == Some(true)
+    }
+
+    /// Whether it tells of a challenge of its host, or of what came of one.
+    pub fn is_challenged(&self) -> bool {
+        self.conditions.has_challenge || self.conditions.has_host_proven
+    }
+}
+
+impl Conditions {
+    fn new(route: &Route) -> Self {
+        let status = route.status.as_ref();
+        let conditions = status.map_or(&[][..], |status| &status.conditions);
+        let (standing, decided) = status.map(Standing::of).unwrap_or_default();
+        let find = |kind: &str| conditions.iter().find(|condition| condition.type_ == kind);
+        let says = |kind: &str| find(kind).map(|condition| condition.status == "True");
+        let is_refused = |kind: &str, reason: &str| {
+            find(kind).is_some_and(|condition| condition.status == "False" && condition.reason == reason)
+        };
+        let challenge = status.and_then(|status| status.challenge.as_ref());
+        let is_of_host = || {
+            let host = route.spec.host.as_deref().unwrap_or_default();
+            challenge.is_some_and(|challenge| challenge.name == challenge_name(host))
+        };
+        Conditions {
+            scheduled: Mark::find(conditions, SCHEDULED),
+            router_gone: is_refused(SCHEDULED, ROUTER_GONE),
+            admitted: Mark::find(conditions, ADMITTED),
+            host_taken: is_refused(ADMITTED, HOST_TAKEN),
+            moving: Mark::find(conditions, MOVE_PENDING),
+            mismatch: says(SELECTOR_MISMATCH),
+            trail_blocked: find(TRAIL_BLOCKED)
+                .filter(|found| found.status == "True")
+                .map(|found| found.message.as_str().into()),
+            host_proven: says(HOST_PROVEN).filter(|_| is_of_host()),
+            has_host_proven: find(HOST_PROVEN).is_some(),
+            has_challenge: challenge.is_some(),
+            has_points_here: find(HOST_POINTS_HERE).is_some(),
+            told: Told::of(conditions, route.metadata.generation),
+            standing,
+            waits_for: decided
+                .filter(|_| standing == Standing::Waiting)
+                .map(|condition| condition.reason.as_str().into()),
+        }
+    }
+}
+
+/// A condition, small enough to compare.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mark(NonZeroU64);
+
+/// What makes a digest of nothing a digest: a mark or none takes eight octets.
+const HIGHEST: NonZeroU64 = NonZeroU64::MIN.saturating_add((1 << 63) - 1);
+
+impl Mark {
+    /// The mark of a condition that says this.
+    pub fn of(status: &str, reason: &str, message: &str) -> Self {
+        let mut hasher = DefaultHasher::new();
+        (status, reason, message).hash(&mut hasher);
+        // A digest whose lowest bit says whether the status is `True`, and whose highest is set.
+        let digest = hasher.finish() & !1 | u64::from(status == "True");
+        Mark(HIGHEST | digest)
+    }
+
+    /// Whether its status is `True`.
+    pub fn is_true(self) -> bool {
+        self.0.get() & 1 == 1
+    }
+
+    fn find(conditions: &[Condition], kind: &str) -> Option<Self> {
+        let condition = conditions.iter().find(|condition| condition.type_ == kind)?;
+        Some(Mark::of(&condition.status, &condition.reason, &condition.message))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_tell_conditions_apart() {
+        let mark = Mark::of("True", "Scheduled", "placed on shard1");
+        assert!(mark.is_true() && mark == Mark::of("True", "Scheduled", "placed on shard1"));
+        for other in
+            [("False", "Scheduled", "placed on shard1"), ("True", "", "placed on shard1"), ("True", "Scheduled", "")]
+        {
+            assert_ne!(Mark::of(other.0, other.1, other.2), mark, "{other:?}");
+        }
+        assert!(!Mark::of("False", "x", "y").is_true() && !Mark::of("Unknown", "x", "y").is_true());
+    }
+}

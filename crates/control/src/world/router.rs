@@ -1,0 +1,247 @@
+//! Routers.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use kube::core::{Selector, SelectorExt as _};
+
+use super::Settings;
+use crate::compiler::Verdict;
+use crate::compiler::inputs::RouterInput;
+use crate::controller::health::plan::Watched;
+use crate::controller::router::Report;
+use signpost_api::names::is_host_label;
+use signpost_api::v1alpha1::router::{AddressState, Router, RouterState, RouterStatus};
+
+/// Labels of an object.
+pub type Labels = BTreeMap<String, String>;
+
+/// A Router.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RouterInfo {
+    /// What placing routes on it depends on.
+    pub target: RouterTarget,
+    /// What its zone is made of, if it has one.
+    pub input: Option<Arc<RouterInput>>,
+    /// What is wrong with its fields.
+    pub verdicts: Box<[Verdict]>,
+    /// Its health check and what the status says of its addresses.
+    pub health: Watched,
+    /// What its status says and should say.
+    pub report: Report,
+}
+
+impl RouterInfo {
+    /// Reads a Router.
+    pub fn new(router: &Router, settings: &Settings) -> Self {
+        let mut verdicts = Vec::new();
+        let input = RouterInput::read(router, &settings.domain, &mut verdicts).map(Arc::new);
+        let target = RouterTarget::new(router, &settings.domain).with_name_servers(&settings.name_servers);
+        let report = Report::new(router, &target, settings.platform.as_deref());
+        let health = Watched::new(router, &settings.domain);
+        RouterInfo { target, input, verdicts: verdicts.into(), health, report }
+    }
+}
+
+/// What placing routes on a Router depends on.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RouterTarget {
+    /// Its name.
+    pub name: String,
+    /// `metadata.resourceVersion`.
+    pub version: String,
+    /// Its zone.
+    pub dns: String,
+    /// Its labels.
+    pub labels: Labels,
+    /// Which routes it takes, by their labels. An error says why the selector cannot be read.
+    pub route_selector: Result<Selector, String>,
+    /// Which routes it takes, by the labels of their namespace.
+    pub namespace_selector: Result<Selector, String>,
+    /// Whether it takes new routes.
+    pub state: RouterState,
+    /// Whether it is being deleted.
+    pub deleting: bool,
+    /// Share of new routes.
+    pub weight: u32,
+    /// Above this many routes others are preferred.
+    pub capacity_soft: Option<u32>,
+    /// At this many routes no more are placed here.
+    pub capacity_hard: Option<u32>,
+    /// Whether it has an address that is answered with.
+    pub has_active_address: bool,
+    /// Whether one of these is an IPv4 address.
+    pub has_ipv4: bool,
+    /// Whether one of these is an IPv6 address.
+    pub has_ipv6: bool,
+    /// `spec.ttl`, in seconds.
+    pub ttl: u32,
+    /// Until when caches may hold its addresses for longer than that.
+    pub ttl_horizon: Option<Timestamp>,
+    /// Whether its condition `ZonePublished` says that a name server answers for its zone, and wrongly or not from it.
+    pub is_unpublished: bool,
+    /// Labels, in lower case, whose names in its zone lead elsewhere: by its records, or being a name server's.
+    pub taken: BTreeSet<Box<str>>,
+}
+
+impl RouterTarget {
+    /// What decides of a Router on the platform `domain`, below which its zone is if it names none.
+    pub fn new(router: &Router, domain: &str) -> Self {
+        let (spec, metadata) = (&router.spec, &router.metadata);
+        let name = metadata.name.clone().unwrap_or_default();
+        let capacity = spec.capacity.clone().unwrap_or_default();
+        let active = || spec.addresses.iter().filter(|address| address.state == AddressState::Active);
+        let has = |family: fn(&IpAddr) -> bool| {
+            active().any(|address| address.ip.parse::<IpAddr>().is_ok_and(|ip| family(&ip)))
+        };
+        let is_unpublished = router.status.as_ref().is_some_and(RouterStatus::is_zone_unserved);
+        let dns = spec.dns.clone().filter(|dns| !dns.is_empty()).unwrap_or_else(|| format!("{name}.{domain}"));
+        let own = |ip: &IpAddr| spec.addresses.iter().any(|address| address.ip.parse() == Ok(*ip));
+        let taken = spec.records.iter().filter_map(|record| taken_label(record, &dns, own)).collect();
+        RouterTarget {
+            is_unpublished,
+            taken,
+            dns,
+            version: metadata.resource_version.clone().unwrap_or_default(),
+            route_selector: selector(&spec.route_selector),
+            namespace_selector: selector(&spec.namespace_selector),
+            state: spec.state,
+            deleting: metadata.deletion_timestamp.is_some(),
+            weight: spec.weight,
+            capacity_soft: capacity.soft,
+            capacity_hard: capacity.hard,
+            has_active_address: active().next().is_some(),
+            has_ipv4: has(IpAddr::is_ipv4),
+            has_ipv6: has(IpAddr::is_ipv6),
+            ttl: spec.ttl,
+            ttl_horizon: router.status.as_ref().and_then(|status| status.ttl_horizon.as_ref()).map(|horizon| horizon.0),
+            labels: metadata.labels.clone().unwrap_or_default(),
+            name,
+        }
+    }
+
+    /// Takes note of which of the platform's name servers have their names in its zone.
+    pub fn with_name_servers(mut self, servers: &[String]) -> Self {
+        let labels = servers.iter().filter_map(|server| {
+            let (label, zone) = server.split_once('.')?;
+            zone.eq_ignore_ascii_case(&self.dns).then(|| label.to_ascii_lowercase().into_boxed_str())
+        });
+        self.taken.extend(labels);
+        self
+    }
+
+    /// Whether anything that decides is different: the version and the TTL do not.
+    pub fn differs_from(&self, other: &RouterTarget) -> bool {
+        let deciding =
+            |facts: &RouterTarget| RouterTarget { version: String::new(), ttl: 0, ttl_horizon: None, ..facts.clone() };
+        deciding(self) != deciding(other)
+    }
+}
+
+/// The label of a name right below the zone `dns` that one of `spec.records` leads elsewhere: by a delegation, an alias, or an
+/// address that is none of the Router's own. Other records only add to what is there. What is read amiss here is told of the
+/// route when the name servers are asked.
+fn taken_label(record: &str, dns: &str, is_own: impl Fn(&IpAddr) -> bool) -> Option<Box<str>> {
+    if record.starts_with(char::is_whitespace) {
+        return None;
+    }
+    let mut words = record.split_ascii_whitespace();
+    let owner = words.next()?.to_ascii_lowercase();
+    let is_class = |word: &str| ["IN", "CH", "HS"].iter().any(|class| class.eq_ignore_ascii_case(word));
+    let kind = words.find(|word| !word.starts_with(|first: char| first.is_ascii_digit()) && !is_class(word))?;
+    let leads_elsewhere = match kind.to_ascii_uppercase().as_str() {
+        "NS" | "CNAME" => true,
+        "A" | "AAAA" => !words.next().and_then(|address| address.parse().ok()).is_some_and(|address| is_own(&address)),
+        _ => false,
+    };
+    let label = match owner.strip_suffix('.') {
+        Some(whole) => whole.strip_suffix(&dns.to_ascii_lowercase())?.strip_suffix('.')?,
+        None => &owner,
+    };
+    (leads_elsewhere && is_host_label(label)).then(|| label.into())
+}
+
+fn selector(selector: &Option<LabelSelector>) -> Result<Selector, String> {
+    Selector::try_from(selector.clone().unwrap_or_default()).map_err(|error| error.to_string())
+}
+
+/// Whether `labels` meet a selector; one that cannot be read matches nothing.
+pub fn matches(selector: &Result<Selector, String>, labels: &Labels) -> bool {
+    selector.as_ref().is_ok_and(|selector| selector.matches(labels))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn selectors_match_as_kubernetes_says() {
+        let labels: Labels = [("tier", "gold"), ("zone", "eu")].map(|(k, v)| (k.to_owned(), v.to_owned())).into();
+        for (json, verdict) in [
+            (r"{}", true),
+            (r#"{"matchLabels":{"tier":"gold"}}"#, true),
+            (r#"{"matchLabels":{"tier":"gold","x":"y"}}"#, false),
+            (r#"{"matchExpressions":[{"key":"tier","operator":"In","values":["gold","silver"]}]}"#, true),
+            (r#"{"matchExpressions":[{"key":"tier","operator":"NotIn","values":["gold"]}]}"#, false),
+            (r#"{"matchExpressions":[{"key":"absent","operator":"NotIn","values":["gold"]}]}"#, true),
+            (r#"{"matchExpressions":[{"key":"tier","operator":"Exists"}]}"#, true),
+            (r#"{"matchExpressions":[{"key":"tier","operator":"DoesNotExist"}]}"#, false),
+            (r#"{"matchExpressions":[{"key":"tier","operator":"Like","values":["g"]}]}"#, false),
+        ] {
+            let parsed: LabelSelector = serde_json::from_str(json).expect("a selector");
+            assert_eq!(matches(&selector(&Some(parsed)), &labels), verdict, "{json}");
+        }
+    }
+
+    #[test]
+    fn a_zone_that_is_not_served_is_known_by_the_condition() {
+        for (status, reason, is_unpublished) in [
+            ("True", "Published", false),
+            ("False", "NotAuthoritative", true),
+            ("False", "ErrorAnswer", true),
+            ("False", "WrongAnswer", true),
+            ("False", "OldSerial", true),
+            ("False", "BrakeHeld", false),
+            ("False", "NotAnswering", false),
+        ] {
+            let router = serde_json::json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Router",
+                "metadata": {"name": "shard1"}, "spec": {"addresses": []}, "status": {"conditions": [{
+                    "type": "ZonePublished", "status": status, "reason": reason, "message": "",
+                    "lastTransitionTime": "2026-01-01T00:00:00Z"}]}});
+            let facts = RouterTarget::new(&serde_json::from_value(router).expect("a Router"), "v3.example");
+            assert_eq!(facts.is_unpublished, is_unpublished, "{reason}");
+        }
+    }
+
+    #[test]
+    fn labels_that_something_else_has() {
+        for (record, taken) in [
+            ("shop-late A 192.0.2.77", Some("shop-late")),
+            ("Shop-Late 300 IN AAAA 2001:db8::77", Some("shop-late")),
+            ("shop-late IN 300 cname elsewhere.example.", Some("shop-late")),
+            ("deleg NS ns.elsewhere.example.", Some("deleg")),
+            ("shop-late.Shard1.v3.example. A 192.0.2.77", Some("shop-late")),
+            ("shop-late.shard2.v3.example. A 192.0.2.77", None),
+            ("shop-late A 192.0.2.1", None),
+            ("_acme-challenge.app TXT token", None),
+            ("app TXT a", None),
+            ("below.app A 192.0.2.77", None),
+            ("@ CAA 0 issue \"ca.example\"", None),
+            ("", None),
+        ] {
+            let router = serde_json::json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Router",
+                "metadata": {"name": "shard1"}, "spec": {"addresses": [{"ip": "192.0.2.1"}], "records": [record]}});
+            let facts = RouterTarget::new(&serde_json::from_value(router).expect("a Router"), "v3.example");
+            assert_eq!(facts.taken.iter().map(|label| &**label).collect::<Vec<_>>(), Vec::from_iter(taken), "{record}");
+        }
+        let servers = ["NS2.shard1.v3.example", "ns1.v3.example", "ns.far.shard1.v3.example"].map(str::to_owned);
+        let router = serde_json::json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Router",
+            "metadata": {"name": "shard1"}, "spec": {"addresses": [{"ip": "192.0.2.1"}]}});
+        let router = serde_json::from_value(router).expect("a Router");
+        let facts = RouterTarget::new(&router, "v3.example").with_name_servers(&servers);
+        assert_eq!(facts.taken, BTreeSet::from(["ns2".into()]));
+    }
+}
