@@ -1,7 +1,9 @@
 //! What a process must have before it is of use, and what of it is missing.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 /// All checks of a process. There are as many as its roles need, a dozen at most.
 #[derive(Default)]
@@ -48,7 +50,7 @@ impl Check {
     }
 
     fn stands(&self, standing: Standing) {
-        *self.0.standing.lock().unwrap_or_else(PoisonError::into_inner) = standing;
+        *self.0.standing.lock() = standing;
     }
 }
 
@@ -56,24 +58,21 @@ impl Health {
     /// Adds a check that is not ready yet, and why.
     pub fn add(&self, role: &'static str, what: &'static str, missing: &str) -> Check {
         let state = Arc::new(State { role, what, standing: Mutex::new(Standing::Missing(missing.to_owned())) });
-        self.checks.lock().unwrap_or_else(PoisonError::into_inner).push(state.clone());
+        self.checks.lock().push(state.clone());
         Check(state)
     }
 
     /// Adds something that may be wrong while the process is ready.
     pub fn warn(&self, role: &'static str, what: &'static str, warning: Warning) {
-        self.warnings.lock().unwrap_or_else(PoisonError::into_inner).push((role, what, warning));
+        self.warnings.lock().push((role, what, warning));
     }
 
     /// How it stands.
     pub fn report(&self) -> Report {
-        let checks = self.checks.lock().unwrap_or_else(PoisonError::into_inner);
-        let line = |state: &Arc<State>| Line {
-            role: state.role,
-            what: state.what,
-            standing: state.standing.lock().unwrap_or_else(PoisonError::into_inner).clone(),
-        };
-        let warnings = self.warnings.lock().unwrap_or_else(PoisonError::into_inner);
+        let checks = self.checks.lock();
+        let line =
+            |state: &Arc<State>| Line { role: state.role, what: state.what, standing: state.standing.lock().clone() };
+        let warnings = self.warnings.lock();
         let warning = |(role, what, warning): &(&'static str, &'static str, Warning)| {
             Some(Line { role, what, standing: Standing::Warning(warning()?) })
         };

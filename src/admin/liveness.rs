@@ -3,9 +3,9 @@
 //! Each of them counts its turns, of which there are several a second even without work. A thread of its own
 //! (`daemon::supervisor`) looks at the counters; what has not moved for its limit is hung. Neither the look nor `/livez` waits
 //! for anything that serves tenants.
-
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+use parking_lot::{Mutex, MutexGuard};
 
 /// Looks further apart than this prove nothing: the process stood still as a whole, or the machine did.
 const LOOKS_APART_MAX: Duration = Duration::from_secs(3);
@@ -76,7 +76,7 @@ impl Liveness {
 
     fn state(&self) -> MutexGuard<'_, State> {
         // A counter is read under it, which does not panic.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

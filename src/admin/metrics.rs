@@ -4,9 +4,9 @@
 //! [`Collector`]; nothing is counted twice.
 
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use parking_lot::Mutex;
 use prometheus_client::collector::Collector;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::info::Info;
@@ -35,7 +35,7 @@ impl Metrics {
 
     /// Lets `register` add to the registry; names get the prefix `signpost_`.
     pub fn register(&self, register: impl FnOnce(&mut Registry)) {
-        register(&mut self.registry.lock().unwrap_or_else(PoisonError::into_inner));
+        register(&mut self.registry.lock());
     }
 
     /// Adds numbers that are read at each scrape.
@@ -46,7 +46,7 @@ impl Metrics {
     /// The text of a scrape.
     pub fn encode(&self, format: Format) -> Result<String, fmt::Error> {
         let mut text = String::new();
-        let registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
+        let registry = self.registry.lock();
         prometheus_client::encoding::text::encode(&mut text, &registry)?;
         drop(registry);
         Ok(format.text(text))

@@ -7,9 +7,10 @@
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::SystemTime;
 
+use parking_lot::Mutex;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::server::ResolvesServerCert;
 
@@ -78,7 +79,7 @@ impl Access {
         access.write_kubeconfigs()?;
         let seen = access.look();
         access.read_users()?;
-        *access.seen.lock().unwrap_or_else(PoisonError::into_inner) = seen;
+        *access.seen.lock() = seen;
         Ok(access)
     }
 
@@ -128,18 +129,18 @@ impl Access {
         if let Some(served) = &self.served {
             upkeep::tell(WHOSE, served.reload());
         }
-        *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = seen;
+        *self.seen.lock() = seen;
     }
 
     fn look_and_take(&self) {
         let now = self.look();
-        if now != *self.seen.lock().unwrap_or_else(PoisonError::into_inner) {
+        if now != *self.seen.lock() {
             self.take_users();
         }
         if let Some(served) = &self.served {
             upkeep::tell(WHOSE, served.follow());
         }
-        *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = now;
+        *self.seen.lock() = now;
     }
 
     fn renew(&self) {

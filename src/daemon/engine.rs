@@ -3,10 +3,11 @@
 //! Workers see a change of either with their next batch. A secret of our own lives for a day: RFC 7873 §7.1 says that one
 //! should not be used for more than 26 hours. The one before it verifies on, so that a change is not noticed by clients.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::Settings;
@@ -69,7 +70,7 @@ impl Engine {
 
     fn change(&self, change: impl FnOnce(&mut Origin)) {
         // Held over the store, so that of two changes the later one is seen last.
-        let mut origin = self.origin.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut origin = self.origin.lock();
         change(&mut origin);
         self.live.store(Arc::new(origin.compose()));
     }

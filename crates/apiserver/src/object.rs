@@ -10,9 +10,10 @@
 //! of the metadata, so that it is found again without parsing.
 
 use std::ops::Range;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use bytes::Bytes;
+use parking_lot::RwLock;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::{Map, Value};
 
@@ -128,7 +129,7 @@ impl Object {
 
     /// Its JSON as served, with `metadata.resourceVersion`.
     pub fn json(&self) -> Bytes {
-        match &*self.text.read().unwrap_or_else(PoisonError::into_inner) {
+        match &*self.text.read() {
             Text::Plain(json) => json.as_ref().clone(),
             Text::Packed(packed) => packed.unpack(),
         }
@@ -136,7 +137,7 @@ impl Object {
 
     /// The length of its JSON as served.
     pub fn json_len(&self) -> usize {
-        match &*self.text.read().unwrap_or_else(PoisonError::into_inner) {
+        match &*self.text.read() {
             Text::Plain(json) => json.len(),
             Text::Packed(packed) => packed.len(),
         }
@@ -150,7 +151,7 @@ impl Object {
 
     /// Appends its JSON as served.
     pub fn write_json(&self, out: &mut Vec<u8>) {
-        match &*self.text.read().unwrap_or_else(PoisonError::into_inner) {
+        match &*self.text.read() {
             Text::Plain(json) => out.extend_from_slice(json),
             Text::Packed(packed) => packed.unpack_to(out),
         }
@@ -164,7 +165,7 @@ impl Object {
     /// Keeps its JSON as what sets it apart from `sample`, unless it is kept so already: for an object at rest.
     pub fn pack(&self, sample: &Arc<Sample>) {
         let json = self.json();
-        let mut text = self.text.write().unwrap_or_else(PoisonError::into_inner);
+        let mut text = self.text.write();
         if matches!(*text, Text::Plain(_)) {
             *text = Text::Packed(Packed::new(&json, sample));
         }
@@ -172,7 +173,7 @@ impl Object {
 
     /// Whether its JSON is kept packed.
     pub fn is_packed(&self) -> bool {
-        matches!(*self.text.read().unwrap_or_else(PoisonError::into_inner), Text::Packed(_))
+        matches!(*self.text.read(), Text::Packed(_))
     }
 
     /// The whole object.

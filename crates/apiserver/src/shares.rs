@@ -7,7 +7,9 @@
 //! [`Authorizer::is_reserved_for`]: crate::auth::rules::Authorizer::is_reserved_for
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard};
 
 /// Which part of all is for one user: with a smaller part, one user's many controllers would be held up while nothing else
 /// goes on; with a larger, a few users could take all.
@@ -56,7 +58,7 @@ impl Shares {
 
     fn held(&self) -> MutexGuard<'_, Held> {
         // Nothing panics while it is held.
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+        self.held.lock()
     }
 }
 

@@ -11,10 +11,11 @@
 //! ```
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
+use parking_lot::{Mutex, MutexGuard};
 use serde::Serialize;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -140,7 +141,7 @@ impl Feeds {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Option<String>, Arc<Feed>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 
@@ -177,12 +178,12 @@ impl Feed {
 
     /// Counts changes.
     pub fn version(&self) -> u64 {
-        lock(&self.recent).version
+        self.recent.lock().version
     }
 
     /// What changed after `version`.
     pub fn since(&self, version: u64) -> News {
-        lock(&self.recent).since(version)
+        self.recent.lock().since(version)
     }
 
     /// Keeps it for another while.
@@ -197,7 +198,7 @@ impl Feed {
     }
 
     fn used(&self) -> MutexGuard<'_, Instant> {
-        self.used.lock().unwrap_or_else(PoisonError::into_inner)
+        self.used.lock()
     }
 }
 
@@ -250,7 +251,7 @@ async fn follow(
             change = next(&mut routers) => name(change).map_or(Changed::All, |key| Changed::Router(key.name)),
             change = next(&mut zones) => name(change).map_or(Changed::All, |_| Changed::Zone),
         };
-        lock(&recent).push(changed);
+        recent.lock().push(changed);
     }
 }
 
@@ -267,10 +268,6 @@ fn name<V>(change: Change<V>) -> Option<ObjectKey> {
         Change::Deleted { key, .. } => Some(key),
         Change::Resynced(_) => None,
     }
-}
-
-fn lock(recent: &Mutex<Recent>) -> MutexGuard<'_, Recent> {
-    recent.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

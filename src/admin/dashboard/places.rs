@@ -6,8 +6,9 @@
 //! `places / n` at least.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio_util::sync::CancellationToken;
 
 /// A number of places, and who has which.
@@ -63,7 +64,7 @@ impl Places {
 
     fn taken(&self) -> MutexGuard<'_, Taken> {
         // Nothing panics while it is held.
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+        self.taken.lock()
     }
 }
 

@@ -11,9 +11,9 @@
 //! ```
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Map, Value, json};
 
 /// Time between two samples. Shorter shows no more of a platform's life; longer, and a plot does not move.
@@ -108,7 +108,7 @@ impl Samples {
     }
 
     fn lock(&self) -> MutexGuard<'_, Ring> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

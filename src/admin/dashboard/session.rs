@@ -8,8 +8,8 @@
 //! user's own token, and asks again when the answer is older than `RIGHTS_LAST`.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use aws_lc_rs::digest::{self, SHA256};
@@ -17,6 +17,7 @@ use aws_lc_rs::rand;
 use axum::http::{HeaderMap, StatusCode, header};
 use data_encoding::BASE64URL_NOPAD;
 use futures::future::join_all;
+use parking_lot::{Mutex, MutexGuard};
 use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
@@ -189,7 +190,7 @@ impl Sessions {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Box<[u8]>, Arc<Session>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 
@@ -233,7 +234,7 @@ impl Session {
     }
 
     fn used(&self) -> MutexGuard<'_, Instant> {
-        self.used.lock().unwrap_or_else(PoisonError::into_inner)
+        self.used.lock()
     }
 
     fn is_over(&self) -> bool {

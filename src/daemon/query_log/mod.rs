@@ -10,10 +10,12 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::config::parts::QueryLog as Settings;
 use signpost_dns::transport::query_log::{RING_RECORDS, Tap};
@@ -158,7 +160,7 @@ impl QueryLog {
 
 impl Shared {
     fn next(&self) -> MutexGuard<'_, Option<(Settings, Sink)>> {
-        self.next.lock().unwrap_or_else(PoisonError::into_inner)
+        self.next.lock()
     }
 }
 

@@ -13,12 +13,12 @@ pub mod metrics;
 mod share;
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use http::header;
 use http::request::Parts;
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use serde::Serialize;
 
 use self::limit::Limits;
@@ -130,7 +130,7 @@ impl Audit {
         if user.is_some() && code < 400 && is_write(facts) {
             return true;
         }
-        let mut limits = self.limits.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut limits = self.limits.lock();
         limits.take(user, Instant::now())
     }
 }

@@ -106,7 +106,7 @@ async fn patched(
     apply: impl Fn(&mut Value) -> Result<(), ApiError>,
 ) -> Result<Written, ApiError> {
     let kind = writer.kind;
-    let warnings = std::sync::Mutex::new(Vec::new());
+    let warnings = parking_lot::Mutex::new(Vec::new());
     let wanted = |live: &Live| {
         let mut new = live.tree.clone();
         apply(&mut new)?;
@@ -115,13 +115,13 @@ async fn patched(
         }
         let mut told = Vec::new();
         writer.prune(&mut new, duplicates, 422, &mut told)?;
-        *warnings.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = told;
+        *warnings.lock() = told;
         body::check_type(kind, &mut new)?;
         check_identity(kind, name, writer.namespace, &live.tree, &mut new)?;
         Ok((new, false))
     };
     let mut written = change(writer, name, part, wanted).await?.ok_or_else(|| ApiError::not_found(kind, name))?;
-    let told = warnings.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let told = warnings.into_inner();
     written.warnings.splice(0..0, told);
     Ok(written)
 }

@@ -5,9 +5,10 @@
 //! [`Sampler`] takes a new sample every so often from what it is given, so that texts that change over time, or with a new
 //! version of the program, stay as small. An old sample lives as long as a text that was set apart from it.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 
 /// How many texts are packed with one sample. Each sample costs its own length, so this many share that of one object; four
 /// times as many would save nothing, and stay with a poor sample four times as long.
@@ -67,7 +68,7 @@ pub struct Sampler(Mutex<Option<(Arc<Sample>, usize)>>);
 impl Sampler {
     /// The sample for `text`: that of the texts before it, or after `TEXTS_A_SAMPLE` of them the text itself.
     pub fn sample(&self, text: impl FnOnce() -> Bytes) -> Arc<Sample> {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.0.lock();
         match &mut *state {
             Some((sample, used)) if *used < TEXTS_A_SAMPLE => {
                 *used += 1;

@@ -6,9 +6,10 @@
 //! history too has been compacted when it wakes up, it is told so.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use futures::stream::{self, BoxStream, StreamExt};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 
 use super::{Error, Event, Key, Result, Revision};
@@ -95,7 +96,7 @@ impl Feed {
 
     fn lock(&self) -> MutexGuard<'_, Ring> {
         // Every step of `publish` leaves the ring usable, so a panic elsewhere is no reason to stop.
-        self.ring.lock().unwrap_or_else(PoisonError::into_inner)
+        self.ring.lock()
     }
 }
 

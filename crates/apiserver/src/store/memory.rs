@@ -5,11 +5,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use futures::Stream;
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::feed::{self, Committed, Feed, History, TAKE_REVISIONS_MAX};
 use super::{
@@ -157,7 +158,7 @@ impl History for Shared {
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
         // A commit computes before it changes, so a panic leaves the maps whole.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Starts the thread that ends keys with a time to live when there is the first of them.
@@ -190,9 +191,9 @@ fn sweep(shared: &Weak<Shared>, bell: &Condvar) {
         let wait = state.deadlines.first().and_then(|(deadline, ..)| deadline.duration_since(now).ok());
         drop(state);
         drop(shared);
-        let guard = asleep.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut guard = asleep.lock();
         // A ring that falls between the look above and this wait is lost; then the second passes.
-        drop(bell.wait_timeout(guard, wait.unwrap_or(SWEEP_EVERY).min(SWEEP_EVERY)));
+        bell.wait_for(&mut guard, wait.unwrap_or(SWEEP_EVERY).min(SWEEP_EVERY));
     }
 }
 

@@ -5,7 +5,9 @@
 //! that write is counted, or it has lost to another one. It also ends when it is dropped, after a commit that failed.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::limits::Amount;
 use crate::object::Object;
@@ -91,7 +93,7 @@ impl Usage {
 
     fn lock(&self) -> MutexGuard<'_, Accounts> {
         // Nothing panics while it is held.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

@@ -30,12 +30,13 @@
 use std::collections::HashSet;
 use std::fmt;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures::stream::{BoxStream, Stream, StreamExt as _};
 use kube::Resource;
+use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use serde::de::DeserializeOwned;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
@@ -437,15 +438,15 @@ impl<V> Shared<V> {
 
     /// No holder of these locks runs foreign code, so that a poisoned one still guards whole data.
     fn objects(&self) -> RwLockReadGuard<'_, Kept<V>> {
-        self.objects.read().unwrap_or_else(PoisonError::into_inner)
+        self.objects.read()
     }
 
     fn objects_mut(&self) -> RwLockWriteGuard<'_, Kept<V>> {
-        self.objects.write().unwrap_or_else(PoisonError::into_inner)
+        self.objects.write()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// How the mirror fares, for whom `synced` says whether all was told.

@@ -10,8 +10,9 @@
 
 use std::collections::{BTreeSet, HashSet};
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -62,7 +63,7 @@ impl Apexes {
 
     fn state(&self) -> MutexGuard<'_, State> {
         // Nothing panics while it holds the lock but by a bug of the map of zones; the register is whole even then.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Keeps the place of the platform's zones until they are there: names at and below its domain are not those of a zone

@@ -12,12 +12,13 @@ use std::collections::{BTreeSet, HashMap};
 use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use notify::event::{AccessKind, AccessMode, CreateKind, EventKind, ModifyKind};
 use notify::{Event, RecommendedWatcher, RecursiveMode, Watcher};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::mpsc;
 
 use signpost_dns::zonefile::file_stamp::FileStamp;
@@ -121,7 +122,7 @@ impl Watch {
 impl Writes {
     fn word(&self) -> MutexGuard<'_, Word> {
         // Names and times are whole whatever happened.
-        self.word.lock().unwrap_or_else(PoisonError::into_inner)
+        self.word.lock()
     }
 
     /// Takes up what the system tells, and returns whether there may be something to read.

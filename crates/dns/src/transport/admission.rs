@@ -6,7 +6,8 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use parking_lot::{Mutex, MutexGuard};
 
 /// Counts connections, in total and by client.
 pub(super) struct Admission {
@@ -61,7 +62,7 @@ impl Admission {
 
     fn lock(&self) -> MutexGuard<'_, HashMap<IpAddr, usize>> {
         // Nothing between two changes can panic.
-        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
+        self.clients.lock()
     }
 }
 

@@ -22,10 +22,11 @@ mod worker;
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
+use parking_lot::Mutex;
 use tokio::runtime::Runtime;
 use tokio_util::task::TaskTracker;
 
@@ -362,12 +363,12 @@ impl Running {
 
     /// Where the records of the query log come out, one for each worker; once, nothing is left for a second caller.
     pub fn query_log(&self) -> Vec<Tap> {
-        std::mem::take(&mut self.taps.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut self.taps.lock())
     }
 
     /// Where the sightings of names come out, one for each worker; once, nothing is left for a second caller.
     pub fn sightings(&self) -> Vec<WildcardHitReceiver> {
-        std::mem::take(&mut self.sightings.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut self.sightings.lock())
     }
 
     /// Records of the query log that were lost, since they were not taken out as fast as they came.

@@ -5,10 +5,11 @@
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use arc_swap::{ArcSwap, Cache};
+use parking_lot::Mutex;
 
 use super::clock::WallClock;
 use super::query_log::{Sampler, Tap};
@@ -182,13 +183,13 @@ impl StreamWorkerPool {
     pub(super) fn with<T>(&self, connection: usize, work: impl FnOnce(&mut StreamWorker) -> T) -> T {
         let query_worker = &self.stream_workers[connection % self.stream_workers.len()];
         // A desk has no state that a panic could leave half-changed: each answer starts anew.
-        work(&mut query_worker.lock().unwrap_or_else(PoisonError::into_inner))
+        work(&mut query_worker.lock())
     }
 
     /// Lets go of what has been replaced.
     pub(super) fn refresh(&self) {
         for query_worker in &self.stream_workers {
-            query_worker.lock().unwrap_or_else(PoisonError::into_inner).query_worker.refresh();
+            query_worker.lock().query_worker.refresh();
         }
     }
 }

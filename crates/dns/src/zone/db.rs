@@ -14,9 +14,10 @@
 //! Old versions are freed by who publishes, never by a query thread: the publisher keeps each replaced snapshot until
 //! no reader holds it any more. A reader that sleeps pins one version, not all that came after it.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use arc_swap::{ArcSwap, Cache};
+use parking_lot::{Mutex, MutexGuard};
 
 use super::counter_slots::CounterSlots;
 use super::image::Zone;
@@ -508,7 +509,7 @@ impl ZoneDb {
 
     fn lock(&self) -> MutexGuard<'_, Publisher> {
         // Nothing is left half done by a panic: the one step that readers see is the swap at the end.
-        self.publisher.lock().unwrap_or_else(PoisonError::into_inner)
+        self.publisher.lock()
     }
 }
 

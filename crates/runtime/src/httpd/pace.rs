@@ -18,13 +18,14 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::body::{Body, HttpBody};
 use bytes::Bytes;
 use hyper::body::{Frame, SizeHint};
+use parking_lot::Mutex;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::places::InFlight;
@@ -106,7 +107,7 @@ impl HttpBody for Paced {
     type Error = axum::Error;
 
     fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         let state = &mut *state;
         let Some((body, _)) = &mut state.body else {
             let error = io::Error::new(io::ErrorKind::TimedOut, "the client took nothing of the answer for too long");
@@ -136,7 +137,7 @@ impl HttpBody for Paced {
     }
 
     fn size_hint(&self) -> SizeHint {
-        let state = lock(&self.state);
+        let state = self.state.lock();
         let Some((body, _)) = &state.body else { return SizeHint::default() };
         let (hint, rest) = (body.size_hint(), state.rest.len() as u64);
         let mut whole = SizeHint::new();
@@ -154,7 +155,7 @@ async fn guard(state: Weak<Mutex<State>>, stall: Duration) {
     loop {
         tokio::time::sleep(stall).await;
         let Some(state) = state.upgrade() else { return };
-        let mut state = lock(&state);
+        let mut state = state.lock();
         let waits_after = state.waits.then_some(state.given);
         if waits_after.is_some() && waits_after == waited_after {
             state.rest = Bytes::new();
@@ -165,9 +166,4 @@ async fn guard(state: Weak<Mutex<State>>, stall: Duration) {
         }
         waited_after = waits_after;
     }
-}
-
-fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
-    // A body that panicked is not asked again; its state is whole.
-    state.lock().unwrap_or_else(PoisonError::into_inner)
 }

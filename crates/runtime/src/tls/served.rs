@@ -5,11 +5,12 @@
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use arc_swap::ArcSwap;
 use aws_lc_rs::digest;
+use parking_lot::Mutex;
 use tokio_rustls::rustls;
 use tokio_rustls::rustls::client::verify_server_name;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
@@ -63,7 +64,7 @@ impl Served {
     /// Reads the files again if they look as if they were replaced since they were read last; whether they changed. A bad
     /// file is told of once, not at each look.
     pub fn follow(&self) -> Result<bool, Error> {
-        if *self.seen.lock().unwrap_or_else(PoisonError::into_inner) == self.files().map(look) {
+        if *self.seen.lock() == self.files().map(look) {
             return Ok(false);
         }
         self.reload()
@@ -71,7 +72,7 @@ impl Served {
 
     /// Reads the files again; whether they changed. On an error what was served before is served on.
     pub fn reload(&self) -> Result<bool, Error> {
-        *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = self.files().map(look);
+        *self.seen.lock() = self.files().map(look);
         let (current, digest) = pair(&self.certificate, &self.key)?;
         if **self.digest.load() == digest {
             return Ok(false);

@@ -23,14 +23,15 @@ use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
-use std::sync::{Arc, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
 use futures::Stream;
+use parking_lot::RwLock;
 use redb::{Database, ReadableDatabase};
 use tokio::sync::{Semaphore, oneshot};
 
@@ -410,14 +411,14 @@ impl Shared {
     /// What `of` makes of the database, if it is open. A fault while it is opened anew leaves it closed, not half open, so
     /// that a poisoned lock guards whole data, too.
     fn with_database<T>(&self, of: impl FnOnce(&Database) -> T) -> Result<T> {
-        let database = self.database.read().unwrap_or_else(PoisonError::into_inner);
+        let database = self.database.read();
         database.as_ref().map(of).ok_or(Error::Unavailable)
     }
 
     /// Moves what is in the file together, and gives the rest of it back to the disk. Not while something is read; whether it
     /// was done.
     fn shrink(&self) -> std::result::Result<bool, redb::Error> {
-        let mut place = self.database.write().unwrap_or_else(PoisonError::into_inner);
+        let mut place = self.database.write();
         match place.as_mut().map(Database::compact) {
             Some(Err(redb::CompactionError::TransactionInProgress)) | None => Ok(false),
             Some(done) => Ok(done.map(|_| true)?),
@@ -439,7 +440,7 @@ impl Shared {
     /// Closes the database after a fault and opens it anew, which brings the file to its last commit. Gives the newest
     /// revision that is in it. If it fails, the database stays closed.
     fn reopen(&self, cache_octets: usize) -> std::result::Result<Revision, OpenError> {
-        let mut place = self.database.write().unwrap_or_else(PoisonError::into_inner);
+        let mut place = self.database.write();
         // The file is closed first: it can be open only once.
         drop(place.take());
         let file = || disk::open(&self.path, self.before_sync, self.sync_error.clone());

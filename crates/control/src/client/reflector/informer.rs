@@ -15,11 +15,12 @@
 //! the first list. The watch opens with the first reader and closes with the last one.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
 use futures::stream::{BoxStream, StreamExt as _, poll_fn};
 use kube::Resource;
+use parking_lot::{Mutex, MutexGuard};
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
@@ -139,8 +140,8 @@ impl<V> Hub<V> {
     /// Ends the watch, if still nobody reads.
     fn close(&self) {
         // Whoever holds the mirror's lock reads, or closes it.
-        let Ok(mut mirror) = self.mirror.try_lock() else { return };
-        if lock(&self.bell.0).lines.is_empty() {
+        let Some(mut mirror) = self.mirror.try_lock() else { return };
+        if self.bell.0.lock().lines.is_empty() {
             *mirror = None;
             self.shared.state().connected = false;
         }
@@ -149,8 +150,8 @@ impl<V> Hub<V> {
     /// One more reader.
     fn join(hub: &Arc<Hub<V>>) -> Reader<V> {
         // As long as the mirror does not go on, what is there is what the others were told.
-        let mut mirror = lock(&hub.mirror);
-        let mut readers = lock(&hub.bell.0);
+        let mut mirror = hub.mirror.lock();
+        let mut readers = hub.bell.0.lock();
         // The last reader may have left while the mirror was busy.
         let stale = if readers.lines.is_empty() { mirror.take() } else { None };
         let mut line = Line { changes: VecDeque::new(), missed: None, waker: None, has_all: false };
@@ -186,7 +187,7 @@ impl<V> Hub<V> {
         if let Some(change) = self.bell.next(id, context.waker()) {
             return Poll::Ready(change);
         }
-        let mut mirror = lock(&self.mirror);
+        let mut mirror = self.mirror.lock();
         loop {
             // Someone else may have polled it meanwhile.
             if let Some(change) = self.bell.next(id, context.waker()) {
@@ -233,7 +234,7 @@ impl<V> Hub<V> {
             _ => (false, false),
         };
         let change = Arc::new(change);
-        let mut readers = lock(&self.bell.0);
+        let mut readers = self.bell.0.lock();
         for line in readers.lines.values_mut() {
             match (line.has_all, is_list) {
                 (true, _) => line.put(&change),
@@ -296,12 +297,12 @@ impl<V> Missed<V> {
 impl<V> Bell<V> {
     /// Whether anything is in the line of the reader `id`, or was too much for it.
     fn has_more(&self, id: u64) -> bool {
-        lock(&self.0).lines.get(&id).is_some_and(|line| !line.changes.is_empty() || line.missed.is_some())
+        self.0.lock().lines.get(&id).is_some_and(|line| !line.changes.is_empty() || line.missed.is_some())
     }
 
     /// The first in the line of the reader `id`; if there is none, `waker` is woken when there is.
     fn next(&self, id: u64, waker: &Waker) -> Option<Arc<Change<V>>> {
-        let mut readers = lock(&self.0);
+        let mut readers = self.0.lock();
         let line = readers.lines.get_mut(&id)?;
         let Some(change) = line.changes.pop_front() else {
             if !line.waker.as_ref().is_some_and(|known| known.will_wake(waker)) {
@@ -317,12 +318,12 @@ impl<V> Bell<V> {
     }
 
     fn take_missed(&self, id: u64) -> Option<Missed<V>> {
-        lock(&self.0).lines.get_mut(&id)?.missed.take()
+        self.0.lock().lines.get_mut(&id)?.missed.take()
     }
 
     /// Whether nobody else is left.
     fn leave(&self, id: u64) -> bool {
-        let mut readers = lock(&self.0);
+        let mut readers = self.0.lock();
         let left = readers.lines.remove(&id);
         let is_last = readers.lines.is_empty();
         // It may have been the one that would have polled.
@@ -341,13 +342,8 @@ impl<V> Bell<V> {
 
 impl<V: Send + Sync + 'static> Wake for Bell<V> {
     fn wake(self: Arc<Self>) {
-        Bell::ring(lock(&self.0));
+        Bell::ring(self.0.lock());
     }
-}
-
-/// No holder of these locks leaves what they guard half done: a mirror that panics is at one of its steps.
-fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -366,7 +362,7 @@ mod tests {
         let (tell, told) = mpsc::unbounded();
         let shared = Arc::new(Shared::new("Test".to_owned()));
         let told = Mutex::new(Some(told.boxed()));
-        let hub = Arc::new(Hub::new(shared, Box::new(move || lock(&told).take().expect("it is opened once"))));
+        let hub = Arc::new(Hub::new(shared, Box::new(move || told.lock().take().expect("it is opened once"))));
         (Informer { hub }, tell)
     }
 

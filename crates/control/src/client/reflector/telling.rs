@@ -4,10 +4,11 @@
 //! begins, one now and then while it lasts, and one when it is over. A kind that the API does not know is told of alike.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::Restart;
@@ -34,13 +35,7 @@ impl Teller {
     /// The mirror must start again.
     pub(super) fn failed(&mut self, reason: Restart, error: &str) {
         self.fails = true;
-        let line = LOG.lock().unwrap_or_else(PoisonError::into_inner).failed(
-            self.mirror,
-            &self.kind,
-            reason,
-            error,
-            Instant::now(),
-        );
+        let line = LOG.lock().failed(self.mirror, &self.kind, reason, error, Instant::now());
         match line {
             Some(line) => tracing::warn!("{line}"),
             None => tracing::debug!(kind = self.kind, reason = reason.label(), error, "mirror starts again"),
@@ -49,9 +44,7 @@ impl Teller {
 
     /// The API has answered it.
     pub(super) fn heard(&mut self) {
-        if std::mem::take(&mut self.fails)
-            && LOG.lock().unwrap_or_else(PoisonError::into_inner).heard(self.mirror, &self.kind)
-        {
+        if std::mem::take(&mut self.fails) && LOG.lock().heard(self.mirror, &self.kind) {
             tracing::info!("the API answers again");
         }
     }
@@ -60,7 +53,7 @@ impl Teller {
 impl Drop for Teller {
     fn drop(&mut self) {
         if self.fails {
-            LOG.lock().unwrap_or_else(PoisonError::into_inner).unanswered.remove(&self.mirror);
+            LOG.lock().unanswered.remove(&self.mirror);
         }
     }
 }

@@ -1,10 +1,11 @@
 //! The register of trails: which there are, where it is marked when they are asked, and what was told of that.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 
 use crate::client::reflector::{Change, ObjectKey};
@@ -150,7 +151,7 @@ impl Register {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

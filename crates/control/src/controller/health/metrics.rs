@@ -2,8 +2,9 @@
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -37,7 +38,7 @@ impl Metrics {
 
     /// A verdict.
     pub(super) fn set_up(&self, router: &str, ip: IpAddr, up: bool) {
-        let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shown = self.shown.lock();
         let count: usize = shown.values().map(HashSet::len).sum();
         let of_router = shown.entry(router.to_owned()).or_default();
         if of_router.contains(&ip) || count < ADDRESSES_MAX {
@@ -49,14 +50,14 @@ impl Metrics {
     /// Whether a Router's addresses are all answered since too few are healthy.
     pub(super) fn set_panic(&self, router: &str, panic: bool) {
         // A Router whose addresses are not shown is not either.
-        if self.shown.lock().unwrap_or_else(PoisonError::into_inner).contains_key(router) {
+        if self.shown.lock().contains_key(router) {
             self.panic.get_or_create(&[("router", router.to_owned())]).set(i64::from(panic));
         }
     }
 
     /// A Router has these addresses and no others.
     pub(super) fn retain(&self, router: &str, addresses: &[IpAddr]) {
-        let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shown = self.shown.lock();
         let Some(of_router) = shown.get_mut(router) else { return };
         for ip in of_router.extract_if(|ip| !addresses.contains(ip)) {
             self.up.remove(&labels(router, ip));
@@ -66,13 +67,13 @@ impl Metrics {
     /// A Router is not probed any more.
     pub(super) fn forget(&self, router: &str) {
         self.retain(router, &[]);
-        self.shown.lock().unwrap_or_else(PoisonError::into_inner).remove(router);
+        self.shown.lock().remove(router);
         self.panic.remove(&[("router", router.to_owned())]);
     }
 
     /// Nothing is probed any more: another process leads.
     pub(super) fn forget_all(&self) {
-        self.shown.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.shown.lock().clear();
         self.up.clear();
         self.panic.clear();
     }

@@ -6,8 +6,9 @@
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -57,7 +58,7 @@ pub struct AliasNews {
 impl ZoneFeed {
     /// Tells something.
     pub fn tell(&self, change: impl FnOnce(&mut ZoneNews)) {
-        change(&mut lock(&self.news));
+        change(&mut self.news.lock());
         self.told.notify_one();
     }
 
@@ -68,7 +69,7 @@ impl ZoneFeed {
 
     /// Takes all news.
     pub fn take(&self) -> ZoneNews {
-        std::mem::take(&mut lock(&self.news))
+        std::mem::take(&mut self.news.lock())
     }
 }
 
@@ -93,24 +94,24 @@ struct RouteNews {
 impl RouteFeed {
     /// From now on news is kept.
     pub fn open(&self) {
-        *lock(&self.news) = Some(RouteNews::default());
+        *self.news.lock() = Some(RouteNews::default());
     }
 
     /// From now on it is not.
     pub fn close(&self) {
-        *lock(&self.news) = None;
+        *self.news.lock() = None;
     }
 
     /// A Route was created.
     pub fn appeared(&self, key: &ObjectKey, now: Instant) {
-        if let Some(news) = &mut *lock(&self.news) {
+        if let Some(news) = &mut *self.news.lock() {
             news.appeared.insert(hash_of(key), now);
         }
     }
 
     /// A Route with a Router has changed, or its conditions have.
     pub fn changed(&self, key: &ObjectKey) {
-        if let Some(news) = &mut *lock(&self.news) {
+        if let Some(news) = &mut *self.news.lock() {
             news.changed.insert(key.clone());
             self.told.notify_one();
         }
@@ -118,7 +119,7 @@ impl RouteFeed {
 
     /// A Route is gone.
     pub fn gone(&self, key: &ObjectKey) {
-        if let Some(news) = &mut *lock(&self.news) {
+        if let Some(news) = &mut *self.news.lock() {
             news.appeared.remove(&hash_of(key));
             news.changed.insert(key.clone());
             self.told.notify_one();
@@ -127,7 +128,7 @@ impl RouteFeed {
 
     /// A Router's status says something else of its zone than before.
     pub fn router_changed(&self, name: &str) {
-        if let Some(news) = &mut *lock(&self.news) {
+        if let Some(news) = &mut *self.news.lock() {
             news.routers.insert(name.to_owned());
             self.told.notify_one();
         }
@@ -140,17 +141,17 @@ impl RouteFeed {
 
     /// Takes the changed Routes.
     pub fn take(&self) -> HashSet<ObjectKey> {
-        lock(&self.news).as_mut().map(|news| std::mem::take(&mut news.changed)).unwrap_or_default()
+        self.news.lock().as_mut().map(|news| std::mem::take(&mut news.changed)).unwrap_or_default()
     }
 
     /// Takes the Routers that say something else.
     pub fn take_routers(&self) -> HashSet<String> {
-        lock(&self.news).as_mut().map(|news| std::mem::take(&mut news.routers)).unwrap_or_default()
+        self.news.lock().as_mut().map(|news| std::mem::take(&mut news.routers)).unwrap_or_default()
     }
 
     /// When the Route at `key` was seen first; this is told once.
     pub fn take_appeared(&self, key: &ObjectKey) -> Option<Instant> {
-        let mut news = lock(&self.news);
+        let mut news = self.news.lock();
         let appeared = &mut news.as_mut()?.appeared;
         let at = appeared.remove(&hash_of(key));
         if appeared.is_empty() {
@@ -163,9 +164,4 @@ impl RouteFeed {
 
 fn hash_of(key: &ObjectKey) -> u64 {
     BuildHasherDefault::<DefaultHasher>::default().hash_one(key)
-}
-
-/// No holder of these locks runs foreign code, so that a poisoned one still guards whole data.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

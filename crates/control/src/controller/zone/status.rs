@@ -2,9 +2,10 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use jiff::Timestamp;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 
 use super::hold::{Decisions, Held};
@@ -97,7 +98,7 @@ impl Status {
 
     /// What is in the way of being ready, beside what the mirrors lack.
     pub fn hindrance(&self) -> Option<String> {
-        self.hindrance.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.hindrance.lock().clone()
     }
 
     /// Counts since the start.
@@ -160,7 +161,7 @@ impl Status {
     }
 
     pub(super) fn set_hindrance(&self, hindrance: Option<String>) {
-        *self.hindrance.lock().unwrap_or_else(PoisonError::into_inner) = hindrance;
+        *self.hindrance.lock() = hindrance;
     }
 
     pub(super) fn set_ready(&self) {
@@ -194,6 +195,6 @@ impl Status {
     }
 
     fn told(&self) -> MutexGuard<'_, Told> {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+        self.told.lock()
     }
 }
