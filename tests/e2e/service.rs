@@ -272,6 +272,6 @@ fn sockets_that_no_setting_names_are_refused() {
     let (dns, udp, tcp) = sockets();
     let mut server = start_with(Ports::free(), &udp, &tcp, &[]);
     assert_eq!(server.wait().code(), Some(2));
-    let log = eventually("it says why", || Some(server.log()).filter(|log| log.contains("dns-listen")));
+    let log = eventually("it says why", || Some(server.log()).filter(|log| log.contains("dns.listen")));
     assert!(log.contains(&format!("TCP {dns}")) && log.contains(&format!("UDP {dns}")), "{log}");
 }
