@@ -142,7 +142,8 @@ fn unsafe_is_in_sys_alone() {
 fn pure_modules_stay_pure() {
     let mut faults = Vec::new();
     for (file, text) in sources("crates") {
-        if !PURE.iter().any(|pure| file.starts_with(pure)) {
+        // Tests in a file of their own may use whatever they like, as others may.
+        if !PURE.iter().any(|pure| file.starts_with(pure)) || file.ends_with("/tests.rs") {
             continue;
         }
         let code = code(&text);
