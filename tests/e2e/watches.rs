@@ -11,7 +11,8 @@ fn all_roles_in_one_process_watch_each_kind_once() {
     let data = DataDir::new();
     let example = root().join("examples/rhcloud");
     let example = example.to_str().expect("UTF-8");
-    let _server = Server::start(Ports::free(), &["--data-dir", data.path(), "--manifests", example, "--audit-policy", "all"]);
+    let _server =
+        Server::start(Ports::free(), &["--data-dir", data.path(), "--manifests", example, "--audit-policy", "all"]);
     let kinds = ["brakes", "nameclaims", "namespaces", "routebindings", "routers", "routes", "zones"];
     let expected: BTreeMap<&str, usize> = kinds.into_iter().map(|kind| (kind, 1)).collect();
     eventually("the loops of a leader run, and each kind is watched once", || {
