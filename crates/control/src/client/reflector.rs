@@ -436,7 +436,6 @@ impl<V> Shared<V> {
         Shared { kind, objects, state, synced, again: Notify::new() }
     }
 
-    /// No holder of these locks runs foreign code, so that a poisoned one still guards whole data.
     fn objects(&self) -> RwLockReadGuard<'_, Kept<V>> {
         self.objects.read()
     }
