@@ -46,7 +46,7 @@ fn an_operator_looks_at_the_example() {
         (status["processes"][0]["zones"] == 5 && status["healthy"] == true).then_some(status)
     });
     assert_eq!((&status["healthy"], &status["domain"]), (&Value::Bool(true), &Value::from("v3.rhcloud.com")));
-    assert_eq!(status["routes"]["waiting"], 1);
+    assert_eq!(status["routes"]["pending"], 1);
     assert_eq!(status["routers"]["active"], 3);
     let process = &status["processes"][0];
     assert_eq!((&process["leading"], &process["zones"]), (&Value::Bool(true), &Value::from(5)));

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use futures::StreamExt;
 use signpost_apiserver::store::embedded::{FORMAT, OpenError, Options};
 use signpost_apiserver::store::{
-    Engine, Error, Event, EventKind, Expect, Key, KeyValue, Outcome, Revision, Store, TXN_OCTETS_MAX,
+    Engine, Error, Event, EventKind, Key, KeyValue, Outcome, Precondition, Revision, Store, TXN_OCTETS_MAX,
     TXN_OPERATIONS_MAX, Txn, Write,
 };
 
@@ -39,7 +39,7 @@ fn delete(name: &str) -> Write {
     Write::Delete { key: key(name) }
 }
 
-fn txn(expect: &[(&str, Expect)], writes: Vec<Write>) -> Txn {
+fn txn(expect: &[(&str, Precondition)], writes: Vec<Write>) -> Txn {
     Txn { expect: expect.iter().map(|(name, expect)| (key(name), *expect)).collect(), writes }
 }
 
@@ -109,16 +109,16 @@ fn revisions_say_who_created_and_who_wrote() {
 fn expectations_decide_and_refusals_say_what_was_found() {
     on_each_engine(|store| async move {
         let first = commit(&store, vec![put("/a", "1")]).await;
-        let cases: [(&[(&str, Expect)], bool); 9] = [
-            (&[("/a", Expect::Absent)], false),
-            (&[("/a", Expect::Present)], true),
-            (&[("/a", Expect::At(first))], true),
-            (&[("/a", Expect::At(Revision(first.0 + 1)))], false),
-            (&[("/b", Expect::Absent)], true),
-            (&[("/b", Expect::Present)], false),
-            (&[("/b", Expect::At(first))], false),
-            (&[("/a", Expect::At(first)), ("/b", Expect::Absent)], true),
-            (&[("/a", Expect::At(first)), ("/b", Expect::Present)], false),
+        let cases: [(&[(&str, Precondition)], bool); 9] = [
+            (&[("/a", Precondition::Absent)], false),
+            (&[("/a", Precondition::Present)], true),
+            (&[("/a", Precondition::At(first))], true),
+            (&[("/a", Precondition::At(Revision(first.0 + 1)))], false),
+            (&[("/b", Precondition::Absent)], true),
+            (&[("/b", Precondition::Present)], false),
+            (&[("/b", Precondition::At(first))], false),
+            (&[("/a", Precondition::At(first)), ("/b", Precondition::Absent)], true),
+            (&[("/a", Precondition::At(first)), ("/b", Precondition::Present)], false),
         ];
         for (expect, holds) in cases {
             let before = store.revision().await.unwrap();
@@ -329,8 +329,10 @@ fn concurrent_read_modify_write_loses_nothing() {
                     let mut held = None;
                     while done < 25 {
                         let (expect, number) = match &held {
-                            None => (Expect::Absent, 0),
-                            Some(found) => (Expect::At(KeyValue::clone(found).modified), text(found).parse().unwrap()),
+                            None => (Precondition::Absent, 0),
+                            Some(found) => {
+                                (Precondition::At(KeyValue::clone(found).modified), text(found).parse().unwrap())
+                            }
                         };
                         let next: u32 = number + 1;
                         match store.commit(txn(&[(&name, expect)], vec![put(&name, &next.to_string())])).await.unwrap()

@@ -14,7 +14,7 @@ use futures::StreamExt;
 use signpost_apiserver::store::backup::{REVISION_JUMP, backup, read, restore, verify};
 use signpost_apiserver::store::embedded::{Embedded, OpenError, Options};
 use signpost_apiserver::store::repair::Offline;
-use signpost_apiserver::store::{Error, Expect, Key, Outcome, Revision, Store, Txn, Write};
+use signpost_apiserver::store::{Error, Key, Outcome, Precondition, Revision, Store, Txn, Write};
 
 const STORE: &str = "store.redb";
 const IDENTITY: &str = "store-identity";
@@ -128,7 +128,7 @@ fn fate(directory: &Path, expected: &Values) -> Fate {
     }
     // What is damaged is not taken for absent, and everything else can be written.
     for name in damaged.iter().take(3) {
-        let txn = Txn { expect: vec![(key(name), Expect::Absent)], writes: vec![put(name, b"new")] };
+        let txn = Txn { expect: vec![(key(name), Precondition::Absent)], writes: vec![put(name, b"new")] };
         match runtime.block_on(store.commit(txn)) {
             Err(Error::Damaged { .. }) => {}
             // A key that is none of the store's: a deletion, or the key itself was hit.

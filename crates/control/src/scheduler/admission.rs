@@ -29,10 +29,10 @@ impl Scheduler {
             self.give_up_host(key, route);
             return refused(overlap.message);
         }
-        if self.settings.prove_hosts && !route.is_host_proven() {
+        if self.settings.verify_hosts && !route.is_host_verified() {
             self.give_up_host(key, route);
-            let message = format!("{host} is to be proven yours: create the TXT record in status.challenge.record");
-            return Some(("OwnershipUnproven", message));
+            let message = format!("{host} is to be verified yours: create the TXT record in status.challenge.record");
+            return Some(("OwnershipNotVerified", message));
         }
         let contest = self.hosts.contest(host, key)?;
         self.hosts.wait(key, &contest);
@@ -69,7 +69,7 @@ impl Scheduler {
     }
 
     /// The API says that a route's host overlaps one that another namespace holds, of which nothing was known when the route was
-    /// looked at. By now it may be: then that is waited for. If not, the mirror lags, or does not show that claim at all.
+    /// looked at. By now it may be: then that is waited for. If not, the informer lags, or does not show that claim at all.
     pub(super) fn on_overlap(&mut self, key: &ObjectKey, route: &RouteInfo, events: &Events) {
         let host = route.host.as_deref().unwrap_or_default();
         self.give_up_host(key, route);
@@ -89,7 +89,7 @@ impl Scheduler {
         let (applied, gone) = match change {
             Change::Applied(applied) => (vec![applied], Vec::new()),
             Change::Deleted { key, last } => (Vec::new(), vec![(key, last)]),
-            Change::Resynced(resync) => (resync.applied, resync.vanished),
+            Change::Relisted(resync) => (resync.applied, resync.vanished),
         };
         let is_host = |claim: &ClaimInfo| claim.kind == ClaimKind::Host;
         let (mut names, mut woken) = (Vec::new(), Vec::new());
@@ -151,7 +151,7 @@ impl Scheduler {
         if self.holder(&claim).is_some() {
             return;
         }
-        let (routes, prove) = (&self.routes, self.settings.prove_hosts);
+        let (routes, prove) = (&self.routes, self.settings.verify_hosts);
         let may = |key: &ObjectKey| routes.get(key).is_some_and(|route| may_have_host(&route, prove));
         if let Some(next) = self.lines.pass_on(&claim, route.created, key, may) {
             self.queue.push(next);
@@ -160,7 +160,7 @@ impl Scheduler {
 
     /// The one that has waited longest for a free host, of those that may have it; the others go on waiting.
     fn offer(&mut self, claim: &str) -> Option<ObjectKey> {
-        let (routes, prove) = (&self.routes, self.settings.prove_hosts);
+        let (routes, prove) = (&self.routes, self.settings.verify_hosts);
         self.lines.offer(claim, |key| routes.get(key).is_some_and(|route| may_have_host(&route, prove)))
     }
 
@@ -173,6 +173,6 @@ impl Scheduler {
     }
 }
 
-fn may_have_host(route: &RouteInfo, prove_hosts: bool) -> bool {
-    !route.bound && !route.deleting && (route.is_host_proven() || !prove_hosts)
+fn may_have_host(route: &RouteInfo, verify_hosts: bool) -> bool {
+    !route.bound && !route.deleting && (route.is_host_verified() || !verify_hosts)
 }

@@ -20,7 +20,7 @@ use kube::Api;
 use tokio::task::{self, JoinError};
 use tokio::time::{Instant, timeout};
 
-use super::decision::{Unfit, decide_as_answered, survivors};
+use super::decision::{InvalidAnswer, decide_as_answered, feasible_routers};
 use super::webhook::message::{Answer, AskedRouter, AskedSnapshot, Question};
 use super::webhook::{AskError, Webhook};
 use super::{Scheduler, Subject, UnderWay};
@@ -73,7 +73,7 @@ impl Scheduler {
         }
         let failures = self.rest.failures();
         let why = format!("the webhook failed {failures} times in a row and is left alone for a while");
-        self.fall_back(subject, &webhook, "resting", &why, term, under_way, events);
+        self.fall_back(subject, &webhook, "circuit_open", &why, term, under_way, events);
     }
 
     fn ask(
@@ -85,8 +85,8 @@ impl Scheduler {
         under_way: &mut UnderWay,
         events: &Events,
     ) {
-        let (routers, considered) = match survivors(&subject.wish(), &self.snapshot) {
-            Ok(survivors) => survivors,
+        let (routers, considered) = match feasible_routers(&subject.wish(), &self.snapshot) {
+            Ok(feasible_routers) => feasible_routers,
             Err(nowhere) => {
                 self.rest.withdrawn();
                 return self.carry_out(subject, Err(nowhere), term, under_way, events);
@@ -166,19 +166,23 @@ impl Scheduler {
             Err(error) => (error.label(), format!("the webhook {error}")),
             Ok(answer) if !routers.contains(&answer.router) => {
                 let name: String = answer.router.chars().take(NAME_CHARACTERS_MAX).collect();
-                ("not_among", format!("the webhook named {name:?}, which is none of the Routers it was asked about"))
+                (
+                    "unknown_router",
+                    format!("the webhook named {name:?}, which is none of the Routers it was asked about"),
+                )
             }
             Ok(answer) => match self.timed(|all| decide_as_answered(&subject.wish(), &all.snapshot, &answer)) {
                 Ok(placement) => return self.carry_out(subject, Ok(placement), &term, under_way, events),
-                Err(Unfit::Nowhere(nowhere)) => {
+                Err(InvalidAnswer::FitError(nowhere)) => {
                     return self.carry_out(subject, Err(nowhere), &term, under_way, events);
                 }
-                Err(Unfit::Router(_)) if times < TIMES_MAX => {
+                Err(InvalidAnswer::Router(_)) if times < TIMES_MAX => {
                     return self.ask(subject, webhook, times + 1, &term, under_way, events);
                 }
-                Err(Unfit::Router(why)) => {
-                    ("late", format!("the webhook chose {}, which {why} since it was asked", answer.router))
-                }
+                Err(InvalidAnswer::Router(why)) => (
+                    "no_longer_feasible",
+                    format!("the webhook chose {}, which {why} since it was asked", answer.router),
+                ),
             },
         };
         self.fall_back(subject, &webhook, reason, &why, &term, under_way, events);

@@ -20,7 +20,7 @@ use tokio::time::timeout;
 
 use super::claim::{Claimed, claim, has_a_claim};
 use super::decision::Placement;
-use super::quiet::Quiet;
+use super::quiet::FormerNameRetention;
 use super::rebind::Leaving;
 use crate::client::lease::Term;
 use crate::client::reflector::ObjectKey;
@@ -46,8 +46,8 @@ pub struct Binder {
     pub server: Arc<ServerKind>,
     /// The platform's domain.
     pub domain: Arc<str>,
-    /// What keeps trails beyond their time.
-    pub quiet: Quiet,
+    /// What keeps former names beyond their time.
+    pub quiet: FormerNameRetention,
 }
 
 /// A route with the Router chosen for it.
@@ -307,7 +307,7 @@ impl Binder {
             dns: dns.clone(),
             label: label.to_owned(),
             names: assigned,
-            trails: Vec::new(),
+            former_names: Vec::new(),
             strategy: (*strategy).to_owned(),
             explanation: Some(explanation.clone()),
         };

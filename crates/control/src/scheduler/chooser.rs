@@ -9,30 +9,30 @@ use super::webhook::{self, Webhook};
 
 /// What chooses, as configured.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Chooser {
+pub enum StrategyConfig {
     /// A strategy of ours.
     Strategy(StrategyName),
     /// An endpoint of the operator's.
     Webhook(webhook::Settings),
 }
 
-impl Chooser {
+impl StrategyConfig {
     /// The name as settings and explanations have it.
     pub fn name(&self) -> &'static str {
         match self {
-            Chooser::Strategy(name) => name.as_str(),
-            Chooser::Webhook(_) => webhook::NAME,
+            StrategyConfig::Strategy(name) => name.as_str(),
+            StrategyConfig::Webhook(_) => webhook::NAME,
         }
     }
 }
 
-impl Default for Chooser {
+impl Default for StrategyConfig {
     fn default() -> Self {
-        Chooser::Strategy(StrategyName::default())
+        StrategyConfig::Strategy(StrategyName::default())
     }
 }
 
-impl fmt::Display for Chooser {
+impl fmt::Display for StrategyConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
@@ -40,29 +40,31 @@ impl fmt::Display for Chooser {
 
 /// What chooses, ready to be used.
 #[derive(Clone)]
-pub(super) enum InUse {
+pub(super) enum ActiveStrategy {
     Strategy(StrategyName),
     Webhook(Arc<Webhook>),
 }
 
-impl InUse {
-    pub(super) fn new(chooser: &Chooser, metrics: &Metrics) -> Self {
+impl ActiveStrategy {
+    pub(super) fn new(chooser: &StrategyConfig, metrics: &Metrics) -> Self {
         match chooser {
-            Chooser::Strategy(name) => InUse::Strategy(*name),
-            Chooser::Webhook(settings) => InUse::Webhook(Arc::new(Webhook::new(settings.clone(), metrics.clone()))),
+            StrategyConfig::Strategy(name) => ActiveStrategy::Strategy(*name),
+            StrategyConfig::Webhook(settings) => {
+                ActiveStrategy::Webhook(Arc::new(Webhook::new(settings.clone(), metrics.clone())))
+            }
         }
     }
 
     /// The strategy of ours, which has a say in which Routers may take a route; the webhook has none.
     pub(super) fn strategy(&self) -> Option<&'static dyn Strategy> {
         match self {
-            InUse::Strategy(name) => Some(name.strategy()),
-            InUse::Webhook(_) => None,
+            ActiveStrategy::Strategy(name) => Some(name.strategy()),
+            ActiveStrategy::Webhook(_) => None,
         }
     }
 
     /// Whether this is that very webhook, not another one or another start of it.
     pub(super) fn is(&self, webhook: &Arc<Webhook>) -> bool {
-        matches!(self, InUse::Webhook(current) if Arc::ptr_eq(current, webhook))
+        matches!(self, ActiveStrategy::Webhook(current) if Arc::ptr_eq(current, webhook))
     }
 }

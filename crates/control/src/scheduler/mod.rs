@@ -9,7 +9,7 @@
 //!          └───────────────── decision::decide ─────────┘            └──────────── bind::Binder ────────┘
 //! ```
 //!
-//! It mirrors Routers, Namespaces, Routes, RouteBindings and the claims on custom hosts at all times, so that a process
+//! It watches Routers, Namespaces, Routes, RouteBindings and the claims on custom hosts at all times, so that a process
 //! that becomes leader starts at once, and decides only while it leads.
 //!
 //! A route that no Router can take waits for a change that could help: of a Router, its Namespace, itself, or the claim on
@@ -34,8 +34,8 @@ use tokio_util::sync::CancellationToken;
 
 use self::asking::Answered;
 use self::bind::{Binder, Outcome, Plan, is_label_refused};
-use self::chooser::{Chooser, InUse};
-use self::decision::{Nowhere, Placement, decide, decide_asked};
+use self::chooser::{ActiveStrategy, StrategyConfig};
+use self::decision::{FitError, Placement, decide, decide_requested};
 use self::drain::Drain;
 use self::filter::{Wish, is_own_name};
 use self::hosts::Hosts;
@@ -44,14 +44,14 @@ use self::metrics::Metrics;
 use self::moving::Turned;
 use self::quarantine::Quarantined;
 use self::queue::{Queue, Waits};
-use self::quiet::Quiet;
+use self::quiet::FormerNameRetention;
 use self::rebind::{Cause, Leaving};
 use self::report::{Report, Reporter};
 use self::snapshot::Snapshot;
 use self::strategy::StrategyName;
 use self::waking::Waking;
 use self::webhook::ASKED_AT_A_TIME;
-use self::webhook::rest::Rest;
+use self::webhook::circuit_breaker::CircuitBreaker;
 use crate::client::backoff::random;
 use crate::client::events::{self, Events, Notice};
 use crate::client::lease::{Leadership, Term};
@@ -70,7 +70,6 @@ pub mod decision;
 pub mod drain;
 pub mod explain;
 pub mod filter;
-pub mod forecast;
 pub mod hosts;
 pub mod lines;
 pub mod metrics;
@@ -80,6 +79,7 @@ pub mod queue;
 pub mod quiet;
 pub mod rebind;
 pub mod report;
+pub mod simulation;
 pub mod snapshot;
 pub mod strategy;
 mod trace;
@@ -105,7 +105,7 @@ pub struct Settings {
     /// The names of the platform's name servers, which no route's name can be.
     pub name_servers: Vec<String>,
     /// What chooses Routers, at first; [`Scheduler::switch`] changes it.
-    pub chooser: Chooser,
+    pub chooser: StrategyConfig,
     /// How many routes are being bound at a time. Bindings wait for the disk, and the more wait together the fewer times
     /// it is written to; beyond some dozens nothing is gained.
     pub concurrency: usize,
@@ -115,14 +115,14 @@ pub struct Settings {
     pub waits: Waits,
     /// How often all Routes are searched for one that was missed.
     pub search: Duration,
-    /// Whether a host of one's own is to be proven before its Route is admitted.
-    pub prove_hosts: bool,
+    /// Whether a host of one's own is to be verified before its Route is admitted.
+    pub verify_hosts: bool,
     /// How many routes a second are moved from Routers that are draining.
     pub drain_rate: u32,
     /// How long the former name of a moved route leads to its new one at least; longer if caches hold it for longer.
-    pub trail_minimum: Duration,
+    pub former_name_retention: Duration,
     /// What keeps it beyond that.
-    pub quiet: Quiet,
+    pub quiet: FormerNameRetention,
     /// How many labels may be in quarantine for a namespace that is to get new ones.
     pub quarantined_max: u32,
     /// Which labels Routes may have.
@@ -135,15 +135,15 @@ impl Settings {
         Settings {
             domain: domain.to_owned(),
             name_servers: Vec::new(),
-            chooser: Chooser::default(),
+            chooser: StrategyConfig::default(),
             concurrency: 64,
             instance: "signpost".to_owned(),
             waits: Waits::default(),
             search: Duration::from_secs(60),
-            prove_hosts: false,
+            verify_hosts: false,
             drain_rate: 10,
-            trail_minimum: Duration::from_secs(7 * 24 * 3600),
-            quiet: Quiet::default(),
+            former_name_retention: Duration::from_secs(7 * 24 * 3600),
+            quiet: FormerNameRetention::default(),
             quarantined_max: 10_000,
             label_rules: LabelRules::default(),
         }
@@ -167,12 +167,12 @@ pub struct Scheduler {
     queue: Queue,
     /// Which of the routes that wait are to be looked at again.
     waking: Waking,
-    chooser: InUse,
+    chooser: ActiveStrategy,
     /// Whether the webhook is asked, if that is what chooses.
-    rest: Rest,
+    rest: CircuitBreaker,
     /// Held so that what chooses can be changed as long as this runs.
-    switch: watch::Sender<Chooser>,
-    switched: watch::Receiver<Chooser>,
+    switch: watch::Sender<StrategyConfig>,
+    switched: watch::Receiver<StrategyConfig>,
     /// Routes that want one and the same custom host.
     lines: Lines,
     /// Custom hosts that overlap.
@@ -183,8 +183,8 @@ pub struct Scheduler {
     settling: VecDeque<(Instant, ObjectKey)>,
     /// The routes on Routers that are draining.
     drain: Drain,
-    /// When the first trail of each moved route begins or is over.
-    trail_turns: BTreeSet<(Timestamp, ObjectKey)>,
+    /// When the first former name of each moved route begins or is over.
+    former_name_turns: BTreeSet<(Timestamp, ObjectKey)>,
     /// What is to be written to Routes, the newest for each.
     reports: HashMap<ObjectKey, Report>,
     /// The attempts under way, to know whose it was if one panics.
@@ -205,8 +205,8 @@ struct Watched {
 struct UnderWay {
     attempts: JoinSet<Finished>,
     questions: JoinSet<Answered>,
-    /// Trails that begin or end: beside the attempts, so that the many that a drain leaves do not keep new routes waiting.
-    trails: JoinSet<Turned>,
+    /// Former names that begin or end: beside the attempts, so that the many that a drain leaves do not keep new routes waiting.
+    former_names: JoinSet<Turned>,
 }
 
 /// A route that needs a Router.
@@ -273,9 +273,9 @@ impl Scheduler {
             waking: Waking::default(),
             drain: Drain::new(settings.drain_rate, settings.concurrency),
             quarantined: Quarantined::new(settings.quarantined_max),
-            trail_turns: BTreeSet::new(),
-            chooser: InUse::new(&settings.chooser, &metrics),
-            rest: Rest::default(),
+            former_name_turns: BTreeSet::new(),
+            chooser: ActiveStrategy::new(&settings.chooser, &metrics),
+            rest: CircuitBreaker::default(),
             switch,
             switched,
             settings,
@@ -306,12 +306,12 @@ impl Scheduler {
     }
 
     /// Changes what chooses Routers while it runs. Routes that have a Router keep it.
-    pub fn switch(&self) -> watch::Sender<Chooser> {
+    pub fn switch(&self) -> watch::Sender<StrategyConfig> {
         self.switch.clone()
     }
 
-    /// The health of each mirror, for metrics and readiness.
-    pub fn mirrors(&self) -> Vec<HealthProbe> {
+    /// The health of each informer, for metrics and readiness.
+    pub fn informers(&self) -> Vec<HealthProbe> {
         vec![
             self.routers.probe(),
             self.namespaces.probe(),
@@ -338,7 +338,7 @@ impl Scheduler {
             self.term = leadership.borrow_and_update().term().cloned();
             self.metrics.leading(self.term.is_some());
             self.release_drained();
-            self.turn_trails(&mut under_way);
+            self.turn_former_names(&mut under_way);
             let more_wait = self.wake_some();
             let more = self.schedule_some(&mut under_way, &events) || more_wait;
             self.write_reports(&mut writes);
@@ -358,7 +358,7 @@ impl Scheduler {
                 Some(answered) = under_way.questions.join_next_with_id() => {
                     self.on_answered(answered, &mut under_way, &events);
                 }
-                Some(turned) = under_way.trails.join_next_with_id() => self.on_trails_turned(turned),
+                Some(turned) = under_way.former_names.join_next_with_id() => self.on_former_names_turned(turned),
                 Ok(()) = self.switched.changed() => self.on_switched(&mut under_way),
                 Some(written) = writes.join_next() => on_written(written),
                 changed = leadership.changed(), if election_runs => election_runs = changed.is_ok(),
@@ -368,9 +368,9 @@ impl Scheduler {
             }
         }
         self.metrics.leading(false);
-        // What is only asked about has left nothing behind, and a trail is found by who comes next.
+        // What is only asked about has left nothing behind, and a former name is found by who comes next.
         under_way.questions.abort_all();
-        under_way.trails.abort_all();
+        under_way.former_names.abort_all();
         let _ = timeout(STOP_TIMEOUT, async { while under_way.attempts.join_next().await.is_some() {} }).await;
         drop(events);
         let _ = timeout(Duration::from_secs(1), async { while beside.join_next().await.is_some() {} }).await;
@@ -464,25 +464,30 @@ impl Scheduler {
     /// Has a Router chosen, now or beside the loop.
     fn place(&mut self, subject: Subject, term: &Term, under_way: &mut UnderWay, events: &Events) {
         let must_ask =
-            matches!(self.chooser, InUse::Webhook(_)) && subject.asked().is_none() && !self.rest.is_resting();
+            matches!(self.chooser, ActiveStrategy::Webhook(_)) && subject.asked().is_none() && !self.rest.is_resting();
         if must_ask && under_way.questions.len() >= ASKED_AT_A_TIME {
             return self.queue.set_aside(&subject.key);
         }
         self.reserve_host(&subject);
         if let Some(to) = subject.asked() {
-            let decided = self.timed(|all| decide_asked(&subject.wish(), &all.snapshot, to));
+            let decided = self.timed(|all| decide_requested(&subject.wish(), &all.snapshot, to));
             return self.carry_out(subject, decided, term, under_way, events);
         }
         match self.chooser.clone() {
-            InUse::Strategy(name) => {
+            ActiveStrategy::Strategy(name) => {
                 let decided = self.decide_by(&subject, name, None);
                 self.carry_out(subject, decided, term, under_way, events);
             }
-            InUse::Webhook(webhook) => self.consult(subject, webhook, term, under_way, events),
+            ActiveStrategy::Webhook(webhook) => self.consult(subject, webhook, term, under_way, events),
         }
     }
 
-    fn decide_by(&self, subject: &Subject, name: StrategyName, instead_of: Option<&str>) -> Result<Placement, Nowhere> {
+    fn decide_by(
+        &self,
+        subject: &Subject,
+        name: StrategyName,
+        instead_of: Option<&str>,
+    ) -> Result<Placement, FitError> {
         self.timed(|all| decide(&subject.wish(), &all.snapshot, name.strategy(), instead_of))
     }
 
@@ -497,7 +502,7 @@ impl Scheduler {
     fn carry_out(
         &mut self,
         subject: Subject,
-        decided: Result<Placement, Nowhere>,
+        decided: Result<Placement, FitError>,
         term: &Term,
         under_way: &mut UnderWay,
         events: &Events,
@@ -556,8 +561,8 @@ impl Scheduler {
     fn on_switched(&mut self, under_way: &mut UnderWay) {
         let chooser = self.switched.borrow_and_update().clone();
         tracing::info!(strategy = %chooser, "Routers are chosen by this strategy from now on");
-        self.chooser = InUse::new(&chooser, &self.metrics);
-        self.rest = Rest::default();
+        self.chooser = ActiveStrategy::new(&chooser, &self.metrics);
+        self.rest = CircuitBreaker::default();
         // The routes asked about come back to the queue as their questions end.
         under_way.questions.abort_all();
         self.waking.for_any();
@@ -676,7 +681,7 @@ impl Scheduler {
     }
 
     fn report(&mut self, key: &ObjectKey, route: &RouteInfo, report: Report, events: &Events) {
-        // What the mirror shows may lag behind a report that is on its way; that one then finds nothing to do.
+        // What the informer shows may lag behind a report that is on its way; that one then finds nothing to do.
         if report.is_said_by(route) || self.reports.get(key) == Some(&report) {
             return;
         }

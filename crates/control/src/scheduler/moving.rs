@@ -1,4 +1,4 @@
-//! Routes that leave their Router: those whose annotation says so, those on Routers that are draining; and when their trails
+//! Routes that leave their Router: those whose annotation says so, those on Routers that are draining; and when their former names
 //! begin and end.
 //!
 //! A route that is to move goes the way of one that has no Router, through the same queue, filter and strategy, and is bound by
@@ -21,16 +21,16 @@ use crate::world::route::Mark;
 use crate::world::{BindingInfo, RouteInfo};
 use signpost_api::v1alpha1::router::RouterState;
 
-/// How many routes' trails begin or end at a time. A drain leaves as many as there were routes, whose end is in no hurry.
+/// How many routes' former names begin or end at a time. A drain leaves as many as there were routes, whose end is in no hurry.
 const TURNS_AT_A_TIME: usize = 4;
-/// How long a trail's begin or end may take to be written.
+/// How long a former name's begin or end may take to be written.
 const TURN_TIMEOUT: Duration = Duration::from_secs(15);
-/// How long after it was tried the begin or end of a trail is tried again, if it is as it was.
-const TRAIL_RETRY: SignedDuration = SignedDuration::from_secs(30);
+/// How long after it was tried the begin or end of a former name is tried again, if it is as it was.
+const FORMER_NAME_RETRY: SignedDuration = SignedDuration::from_secs(30);
 /// Longest wait for a date: timers do not count while a machine sleeps.
 const DATE_LONGEST: Duration = Duration::from_secs(3600);
 
-/// How it ended that a route's trails were to begin or end.
+/// How it ended that a route's former names were to begin or end.
 pub(super) type Turned = Result<(), String>;
 
 impl Scheduler {
@@ -46,8 +46,9 @@ impl Scheduler {
         };
         // A Router made again with another zone is another one.
         let router = self.snapshot.router(&binding.router).filter(|_| !is_zone_gone);
-        let trail = router.map(|(router, _)| held_by_caches(router, Timestamp::now()).max(self.settings.trail_minimum));
-        Some(Leaving { router: binding.router.to_string(), cause, trail })
+        let former_name =
+            router.map(|(router, _)| held_by_caches(router, Timestamp::now()).max(self.settings.former_name_retention));
+        Some(Leaving { router: binding.router.to_string(), cause, former_name })
     }
 
     /// Whether a bound route is to be looked at, by what its own status says, or because the zone of its name is gone.
@@ -106,11 +107,11 @@ impl Scheduler {
 
     /// A binding is there, or is different.
     pub(super) fn follow_binding(&mut self, key: &ObjectKey, before: Option<&BindingInfo>, now: &BindingInfo) {
-        if let Some(time) = before.and_then(BindingInfo::trail_turn) {
-            self.trail_turns.remove(&(time, key.clone()));
+        if let Some(time) = before.and_then(BindingInfo::former_name_turn) {
+            self.former_name_turns.remove(&(time, key.clone()));
         }
-        if let Some(time) = now.trail_turn() {
-            self.trail_turns.insert((time, key.clone()));
+        if let Some(time) = now.former_name_turn() {
+            self.former_name_turns.insert((time, key.clone()));
         }
         if before.is_some_and(|before| before.router != now.router || before.route_uid != now.route_uid) {
             self.drain.remove(key);
@@ -129,8 +130,8 @@ impl Scheduler {
 
     /// A binding is gone.
     pub(super) fn forget_binding(&mut self, key: &ObjectKey, last: &BindingInfo) {
-        if let Some(time) = last.trail_turn() {
-            self.trail_turns.remove(&(time, key.clone()));
+        if let Some(time) = last.former_name_turn() {
+            self.former_name_turns.remove(&(time, key.clone()));
         }
         self.drain.remove(key);
     }
@@ -146,20 +147,20 @@ impl Scheduler {
         }
     }
 
-    /// Has the trails begin or end whose time has come.
-    pub(super) fn turn_trails(&mut self, under_way: &mut UnderWay) {
+    /// Has the former names begin or end whose time has come.
+    pub(super) fn turn_former_names(&mut self, under_way: &mut UnderWay) {
         let now = Timestamp::now();
-        if self.trail_turns.first().is_none_or(|(time, _)| *time > now) || !self.may_decide() {
+        if self.former_name_turns.first().is_none_or(|(time, _)| *time > now) || !self.may_decide() {
             return;
         }
         let Some(term) = self.term.clone().filter(Term::is_current) else { return };
-        while under_way.trails.len() < TURNS_AT_A_TIME
-            && let Some((_, key)) = self.trail_turns.first().filter(|(time, _)| *time <= now).cloned()
+        while under_way.former_names.len() < TURNS_AT_A_TIME
+            && let Some((_, key)) = self.former_name_turns.first().filter(|(time, _)| *time <= now).cloned()
         {
-            self.trail_turns.pop_first();
+            self.former_name_turns.pop_first();
             let (binder, reporter) = (self.binder.clone(), self.reporter.clone());
             let (term, flying) = (term.clone(), key.clone());
-            let task = under_way.trails.spawn(async move {
+            let task = under_way.former_names.spawn(async move {
                 let turn = async {
                     // Our own server writes the Route's status together with the binding.
                     if binder.turn_names(&key, &term).await? && !binder.server.is_our_own(&binder.client).await {
@@ -176,8 +177,8 @@ impl Scheduler {
         }
     }
 
-    /// It was tried to let a route's trails begin or end. What the mirror shows from then on says whether it is done.
-    pub(super) fn on_trails_turned(&mut self, turned: Result<(task::Id, Turned), JoinError>) {
+    /// It was tried to let a route's former names begin or end. What the informer shows from then on says whether it is done.
+    pub(super) fn on_former_names_turned(&mut self, turned: Result<(task::Id, Turned), JoinError>) {
         let (id, result) = match turned {
             Ok((id, result)) => (id, result),
             Err(error) => (error.id(), Err(error.to_string())),
@@ -187,24 +188,24 @@ impl Scheduler {
             tracing::warn!(route = %key, %error, "the names of a bound route cannot be changed; trying again");
         }
         let now = Timestamp::now();
-        if self.bindings.get(&key).is_some_and(|binding| binding.trail_turn().is_some_and(|time| time <= now)) {
-            let again = now.checked_add(TRAIL_RETRY).unwrap_or(Timestamp::MAX);
-            self.trail_turns.insert((again, key));
+        if self.bindings.get(&key).is_some_and(|binding| binding.former_name_turn().is_some_and(|time| time <= now)) {
+            let again = now.checked_add(FORMER_NAME_RETRY).unwrap_or(Timestamp::MAX);
+            self.former_name_turns.insert((again, key));
         }
     }
 
-    /// When a route can be released, or a trail begins or ends.
+    /// When a route can be released, or a former name begins or ends.
     pub(super) fn next_move(&self) -> Option<Instant> {
         if !self.may_decide() {
             return None;
         }
         let now = Instant::now();
-        let trail = self.trail_turns.first().map(|(until, _)| {
+        let former_name = self.former_name_turns.first().map(|(until, _)| {
             let wait = Duration::try_from(until.duration_since(Timestamp::now())).unwrap_or_default();
             // A little later, so that it is over by then.
             now + (wait + Duration::from_millis(10)).min(DATE_LONGEST)
         });
-        [self.drain.next_time(now), trail].into_iter().flatten().min()
+        [self.drain.next_time(now), former_name].into_iter().flatten().min()
     }
 
     fn may_decide(&self) -> bool {

@@ -64,7 +64,7 @@ impl Quarantined {
         let (applied, gone) = match change {
             Change::Applied(applied) => (std::slice::from_ref(applied), Vec::new()),
             Change::Deleted { last, .. } => (&[][..], vec![last]),
-            Change::Resynced(resync) => (&resync.applied[..], resync.vanished.iter().map(|(_, last)| last).collect()),
+            Change::Relisted(resync) => (&resync.applied[..], resync.vanished.iter().map(|(_, last)| last).collect()),
         };
         let before = applied.iter().filter_map(|applied| applied.before.as_ref());
         let mut less: Vec<QuarantineKey> = before.chain(gone).filter_map(|claim| QuarantineKey::of(claim)).collect();

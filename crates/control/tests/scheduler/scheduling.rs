@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use signpost_api::names::host_claim_name;
 use signpost_control::client::lease::{Leadership, Term};
-use signpost_control::scheduler::chooser::Chooser;
+use signpost_control::scheduler::chooser::StrategyConfig;
 use signpost_control::scheduler::metrics::Metrics;
 use signpost_control::scheduler::queue::Waits;
 use signpost_control::scheduler::{Scheduler, Settings};
@@ -40,7 +40,7 @@ pub fn start_with(api: &FakeApi, change: impl Fn(&mut Settings)) -> Running {
 }
 
 /// A scheduler, and what changes its strategy.
-pub fn start_switchable(api: &FakeApi, change: impl Fn(&mut Settings)) -> (Running, watch::Sender<Chooser>) {
+pub fn start_switchable(api: &FakeApi, change: impl Fn(&mut Settings)) -> (Running, watch::Sender<StrategyConfig>) {
     let mut settings = Settings::new("v3.example");
     settings.waits = Waits {
         failed_first: Duration::from_millis(5),
