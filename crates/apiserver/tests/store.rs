@@ -10,6 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::StreamExt;
 use signpost_apiserver::store::embedded::{FORMAT, OpenError, Options};
+use signpost_apiserver::store::repair::Offline;
 use signpost_apiserver::store::{
     Engine, Error, Event, EventKind, Key, KeyValue, Outcome, Precondition, Revision, Store, TXN_OCTETS_MAX,
     TXN_OPERATIONS_MAX, Txn, Write,
@@ -650,19 +651,27 @@ fn a_directory_in_use_is_told_so() {
 }
 
 #[test]
-fn a_newer_format_is_told_so() {
+fn another_format_is_told_so() {
     in_directory(|directory| async move {
         drop(Engine::open(&directory, Options::default()).unwrap());
-        let database = redb::Database::open(directory.join("store.redb")).unwrap();
-        let meta: redb::TableDefinition<&str, u64> = redb::TableDefinition::new("meta");
-        let transaction = database.begin_write().unwrap();
-        transaction.open_table(meta).unwrap().insert("format", FORMAT + 1).unwrap();
-        transaction.commit().unwrap();
-        drop(database);
-        let Err(error) = Engine::open(&directory, Options::default()) else { panic!("opened") };
-        assert!(matches!(error, OpenError::NewerFormat { found, supported, .. } if found == supported + 1), "{error}");
-        let again = Engine::open(&directory, Options::default()).err().unwrap();
-        assert_eq!(error.to_string(), again.to_string());
+        for format in [1, FORMAT - 1, FORMAT + 1] {
+            let database = redb::Database::open(directory.join("store.redb")).unwrap();
+            let meta: redb::TableDefinition<&str, u64> = redb::TableDefinition::new("meta");
+            let transaction = database.begin_write().unwrap();
+            transaction.open_table(meta).unwrap().insert("format", format).unwrap();
+            transaction.commit().unwrap();
+            drop(database);
+            let error = Engine::open(&directory, Options::default()).err().expect("it is refused");
+            match &error {
+                OpenError::NewerFormat { found, supported, .. } => assert_eq!((*found, *supported), (format, FORMAT)),
+                OpenError::OlderFormat { found, .. } => assert!(*found == format && format < FORMAT, "{found}"),
+                error => panic!("{error}"),
+            }
+            let again = Engine::open(&directory, Options::default()).err().unwrap();
+            assert_eq!(error.to_string(), again.to_string());
+            let offline = Offline::open(&directory).err().expect("it is refused");
+            assert_eq!(error.to_string(), offline.to_string());
+        }
     });
 }
 

@@ -100,6 +100,12 @@ async fn what_is_not_a_whole_backup_leaves_nothing() {
         restore(new.path(), &mut newer.as_slice(), |_| None),
         Err(RestoreError::NewerFormat { found: 9, .. })
     ));
+    let mut older = whole.clone();
+    older[22] = 1;
+    assert!(matches!(
+        restore(new.path(), &mut older.as_slice(), |_| None),
+        Err(RestoreError::OlderFormat { found: 1 })
+    ));
     let left: Vec<_> = std::fs::read_dir(new.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(left, ["lock"]);
 
