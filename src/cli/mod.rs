@@ -125,8 +125,10 @@ const COMMANDS: &[Entry] = &[
     Entry { command: version::command, run: version::run },
 ];
 
-/// The commands of earlier versions that `kubectl` replaces, with the `kubectl` command to run instead.
-const REMOVED: [(&str, &str); 4] = [
+/// The commands of earlier versions, with the command to run instead.
+const REMOVED: [(&str, &str); 6] = [
+    ("brake", "signpost hold"),
+    ("unbound", "signpost zone unrouted"),
     ("routes", "kubectl get routes"),
     ("routers", "kubectl get routers"),
     ("events", "kubectl events --for route/NAME"),

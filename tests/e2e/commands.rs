@@ -180,10 +180,12 @@ fn a_tenant_sees_its_own_and_nothing_answers_without_an_api() {
 }
 
 #[test]
-fn a_removed_command_names_the_one_of_kubectl() {
+fn a_removed_command_names_the_one_to_run() {
     for (arguments, instead) in [
         (&["routes", "-A", "--state", "waiting"][..], "kubectl get routes"),
         (&["routers"], "kubectl get routers"),
+        (&["brake", "approve", "routers-1"], "signpost hold"),
+        (&["zone", "unbound"], "signpost zone unrouted"),
         (&["events", "--for", "route/x"], "kubectl events --for route/NAME"),
         (&["wait", "route", "x"], "kubectl wait --for=condition=Resolvable route/NAME"),
         (&["help", "wait"], "kubectl wait --for=condition=Resolvable route/NAME"),

@@ -459,6 +459,12 @@ async fn guard_delete(router: &Value, options: &Value, reader: &dyn Reader) -> R
             "{and}name servers hold back the loss of {held} RouteBindings (signpost hold list), whose aliases may lead to it"
         );
     }
+    let of_before = [&options["loseRoutes"], &router["metadata"]["annotations"]["signpost.dev/lose-routes"]];
+    if of_before.into_iter().any(|given| !given.is_null()) {
+        told += &format!(
+            "; loseRoutes is now {FORCE_DELETE_OPTION}, signpost.dev/lose-routes is now {FORCE_DELETE_ANNOTATION}"
+        );
+    }
     if let Some(agreed) = agreed {
         told += &format!("; that makes {count} to lose, not {agreed}");
     }
