@@ -21,6 +21,7 @@ use tokio::task::{self, JoinError};
 use tokio::time::{Instant, timeout};
 
 use super::decision::{InvalidAnswer, decide_as_answered, feasible_routers};
+use super::metrics::{CIRCUIT_OPEN, NO_LONGER_FEASIBLE, UNKNOWN_ROUTER};
 use super::webhook::message::{Answer, AskedRouter, AskedSnapshot, Question};
 use super::webhook::{AskError, Webhook};
 use super::{Scheduler, Subject, UnderWay};
@@ -73,7 +74,7 @@ impl Scheduler {
         }
         let failures = self.rest.failures();
         let why = format!("the webhook failed {failures} times in a row and is left alone for a while");
-        self.fall_back(subject, &webhook, "circuit_open", &why, term, under_way, events);
+        self.fall_back(subject, &webhook, CIRCUIT_OPEN, &why, term, under_way, events);
     }
 
     fn ask(
@@ -166,10 +167,7 @@ impl Scheduler {
             Err(error) => (error.label(), format!("the webhook {error}")),
             Ok(answer) if !routers.contains(&answer.router) => {
                 let name: String = answer.router.chars().take(NAME_CHARACTERS_MAX).collect();
-                (
-                    "unknown_router",
-                    format!("the webhook named {name:?}, which is none of the Routers it was asked about"),
-                )
+                (UNKNOWN_ROUTER, format!("the webhook named {name:?}, which is none of the Routers it was asked about"))
             }
             Ok(answer) => match self.timed(|all| decide_as_answered(&subject.wish(), &all.snapshot, &answer)) {
                 Ok(placement) => return self.carry_out(subject, Ok(placement), &term, under_way, events),
@@ -179,10 +177,9 @@ impl Scheduler {
                 Err(InvalidAnswer::Router(_)) if times < TIMES_MAX => {
                     return self.ask(subject, webhook, times + 1, &term, under_way, events);
                 }
-                Err(InvalidAnswer::Router(why)) => (
-                    "no_longer_feasible",
-                    format!("the webhook chose {}, which {why} since it was asked", answer.router),
-                ),
+                Err(InvalidAnswer::Router(why)) => {
+                    (NO_LONGER_FEASIBLE, format!("the webhook chose {}, which {why} since it was asked", answer.router))
+                }
             },
         };
         self.fall_back(subject, &webhook, reason, &why, &term, under_way, events);

@@ -34,18 +34,12 @@ pub struct Metrics {
 /// How requests to the webhook end.
 const WEBHOOK_RESULTS: [&str; 7] =
     ["answered", "unusable", "unreachable", "timeout", "status", "too_large", "malformed"];
-/// Why the webhook's choice was not taken.
-const WEBHOOK_REASONS: [&str; 9] = [
-    "unusable",
-    "unreachable",
-    "timeout",
-    "status",
-    "too_large",
-    "malformed",
-    "unknown_router",
-    "no_longer_feasible",
-    "circuit_open",
-];
+/// Why the webhook's choice was not taken, besides how a request ends: it named a Router that it was not asked about.
+pub(super) const UNKNOWN_ROUTER: &str = "unknown_router";
+/// The Router that it named could not take the route any more.
+pub(super) const NO_LONGER_FEASIBLE: &str = "no_longer_feasible";
+/// It had failed many times in a row, and was not asked.
+pub(super) const CIRCUIT_OPEN: &str = "circuit_open";
 
 /// Counters that begin with 0 for each value of their label, so that what has never happened is not missing.
 fn from_zero(label: &'static str, values: &[&'static str]) -> Family<Label, Counter> {
@@ -74,7 +68,10 @@ impl Default for Metrics {
             webhook_calls: from_zero("result", &WEBHOOK_RESULTS),
             // 0.5 ms to 16 s.
             webhook_seconds: Histogram::new(exponential_buckets(0.0005, 2.0, 16)),
-            webhook_fallbacks: from_zero("reason", &WEBHOOK_REASONS),
+            webhook_fallbacks: from_zero(
+                "reason",
+                &[&WEBHOOK_RESULTS[1..], &[UNKNOWN_ROUTER, NO_LONGER_FEASIBLE, CIRCUIT_OPEN]].concat(),
+            ),
         }
     }
 }
