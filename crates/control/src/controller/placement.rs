@@ -648,20 +648,13 @@ impl Placement {
     fn load(&self, router: &str) -> Load {
         let view = self.routers.get(&ObjectKey::cluster(router));
         let is_of_zone = |zone: &str| !view.as_ref().is_some_and(|view| view.has_other_zone(zone));
-        let former_names = || {
-            self.former_names
-                .of_router(router)
-                .filter(|(zone, _)| is_of_zone(zone))
-                .map(|(_, former_names)| former_names)
-        };
+        let former_names =
+            || self.former_names.of_router(router).filter(|(zone, _)| is_of_zone(zone)).map(|(_, names)| names);
         Load {
             routes: self.counts.get(router).copied().unwrap_or(0),
             deleting: self.deleting_on(router),
             former_names: u32::try_from(former_names().map(BTreeSet::len).sum::<usize>()).unwrap_or(u32::MAX),
-            former_names_until: former_names()
-                .filter_map(|former_names| former_names.last())
-                .map(|(until, _)| *until)
-                .max(),
+            former_names_until: former_names().filter_map(|names| names.last()).map(|(until, _)| *until).max(),
             held: self.held,
             is_name_taken: self.is_name_taken(router),
             is_former_name_blocked: self.is_former_name_blocked(router),
@@ -720,7 +713,7 @@ impl Placement {
             .former_names
             .of_router(router)
             .filter(|(zone, _)| !view.has_other_zone(zone))
-            .flat_map(|(_, former_names)| former_names);
+            .flat_map(|(_, names)| names);
         former_names.any(|(_, key)| self.bindings.get(key).is_some_and(|binding| view.has_records_at(&binding.label)))
     }
 

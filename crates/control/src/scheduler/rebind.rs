@@ -161,13 +161,8 @@ fn fence(binding: &mut RouteBinding, term: &Term) {
 }
 
 /// The binding as it is after the move; `None` if the name would be too long. The zone that it moves to holds no former name of it
-/// any more; the one that it leaves holds one for the time `former_name`, from now on or from when it cannot make a loop.
-fn moved(
-    mut binding: RouteBinding,
-    plan: &Plan,
-    former_name: Option<Duration>,
-    now: Timestamp,
-) -> Option<RouteBinding> {
+/// any more; the one that it leaves holds one for the time `stays`, from now on or from when it cannot make a loop.
+fn moved(mut binding: RouteBinding, plan: &Plan, stays: Option<Duration>, now: Timestamp) -> Option<RouteBinding> {
     let spec = &mut binding.spec;
     let former = names::system_name(&spec.label, &spec.dns)?;
     let system = names::system_name(&spec.label, &plan.placement.dns)?;
@@ -175,7 +170,7 @@ fn moved(
     let has_led = spec.former_names.iter().any(|one| one.name == system && one.from.is_none());
     spec.former_names.retain(|one| one.until.0 > now && one.name != system && one.name != former);
     let to_another = former != system;
-    if let Some(lasts) = former_name.filter(|_| to_another) {
+    if let Some(lasts) = stays.filter(|_| to_another) {
         let since = Time(now);
         let until = Time(after(now, if has_led { lasts + PENDING } else { lasts }));
         spec.former_names.push(FormerName { name: former, router: spec.router.clone(), since, from: None, until });
@@ -272,18 +267,11 @@ mod tests {
         assert_eq!((there.spec.router.as_str(), there.spec.dns.as_str()), ("s2", "s2.v3.example"));
         assert_eq!(there.spec.names[0].name, "ns-app.s2.v3.example");
         assert_eq!(there.spec.names[1].name, "ns-app.routes.v3.example", "the alias stays");
-        let told: Vec<_> = there
-            .spec
-            .former_names
-            .iter()
-            .map(|former_name| (former_name.name.as_str(), former_name.until.0))
-            .collect();
+        let told: Vec<_> = there.spec.former_names.iter().map(|one| (one.name.as_str(), one.until.0)).collect();
         assert_eq!(told, [("ns-app.s1.v3.example", at(87_400))]);
         let back = moved(there.clone(), &to(1), day, at(2000)).expect("short");
         let told = |binding: &RouteBinding| -> Vec<_> {
-            let of = |former_name: &FormerName| {
-                (former_name.name.clone(), former_name.from.as_ref().map(|from| from.0.as_second()))
-            };
+            let of = |one: &FormerName| (one.name.clone(), one.from.as_ref().map(|from| from.0.as_second()));
             binding.spec.former_names.iter().map(of).collect()
         };
         let s = |shard: u8, from| (format!("ns-app.s{shard}.v3.example"), from);
