@@ -92,13 +92,13 @@ process     http://127.0.0.1:9453 ready: api, scheduler (leading), dns; version 
   queries   120.0/s: NOERROR 75%, NXDOMAIN 25%
   hold      nothing is held
 routers     2: 1 active, 1 cordoned
-routes      3: 2 placed, 1 waiting
+routes      3: 1 pending, 2 scheduled
 ledger      1 zones
 warnings    3
 
 - the deletion hold keeps 2 of 5 objects of the kind Router: signpost hold approve b-1, or reject
 - Router shard2 is not ready: NoActiveAddress: none is
-- 1 route waiting, NoRouter: shop/vault
+- 1 route pending, NoRouter: shop/vault
 ";
     assert_eq!(report.text(Painter::PLAIN), expected);
     assert!(report.healthy);
