@@ -20,7 +20,7 @@ use crate::config::value::Resolver;
 use signpost_api::v1alpha1::SCHEDULER_LEASE;
 use signpost_api::v1alpha1::zone::ZonePlatform;
 use signpost_control::client::lease::{self, Leadership, Lease};
-use signpost_control::client::reflector::{HealthProbe, Informer};
+use signpost_control::client::reflector::HealthProbe;
 use signpost_control::compiler;
 use signpost_control::compiler::settings::text_of;
 use signpost_control::controller::domain::{self, DomainMismatch, Duty};
@@ -30,12 +30,12 @@ use signpost_control::controller::live::feed::ZoneFeed;
 use signpost_control::controller::live::proofs::Server;
 use signpost_control::controller::ownership::authorities::Authorities;
 use signpost_control::controller::ownership::challenge::Key;
-use signpost_control::controller::placement::Placement;
-use signpost_control::controller::{hosts, live, ownership, placement};
+use signpost_control::controller::{hosts, live, ownership};
+use signpost_control::reconcile::{self, Reconciler};
 use signpost_control::scheduler::chooser::StrategyConfig;
 use signpost_control::scheduler::quiet::FormerNameRetention;
 use signpost_control::scheduler::{Scheduler, Settings};
-use signpost_control::world::{RouterInfo, World};
+use signpost_control::world::World;
 use signpost_dns::wire::Name;
 
 /// The clients of the loops, each of an identity of its own where the API is in this process.
@@ -112,28 +112,27 @@ pub fn start(
     settings.label_rules = config.label_rules();
     settings.quiet =
         FormerNameRetention { time: config.former_name_idle_timeout(), maximum: config.former_name.retention_max };
-    let loops = Scheduler::sharing(scheduler, world, settings, metrics);
+    let loops = Scheduler::new(scheduler, world, settings, metrics);
     let switch = loops.switch();
-    let counters = placement::Metrics::default();
+    let counters = reconcile::Metrics::default();
     admin.metrics.register(|registry| counters.register(registry));
-    let keeping = placement::Settings {
+    let keeping = reconcile::Settings {
         quarantine: config.name.quarantine,
         host_reservation: config.host.reservation,
         platform: Some(platform.clone()),
         verify_hosts: host_key.is_some(),
         instance: instance.to_owned(),
-        ..placement::Settings::default()
+        ..reconcile::Settings::default()
     };
-    let placement = Placement::sharing(controller.clone(), world, keeping, counters);
-    let routes = placement.routes();
-    admin.metrics.collect(placement.router_metrics());
-    admin.metrics.collect(placement.route_states());
+    let reconciler = Reconciler::new(controller.clone(), world, keeping, counters);
+    admin.metrics.collect(reconciler.router_metrics());
+    admin.metrics.collect(reconciler.route_states());
     let of = |owner: &'static str, probes: Vec<HealthProbe>| probes.into_iter().map(move |probe| (owner, probe));
-    let informers: Vec<_> = of("scheduler", loops.informers()).chain(of("placement", placement.informers())).collect();
+    let informers: Vec<_> = of("scheduler", loops.informers()).chain(of("placement", reconciler.informers())).collect();
     let watched = informers.clone();
     let check = admin.health.add("scheduler", "objects", "the objects have not been listed yet");
     tasks.spawn("scheduler", loops.run(leadership.clone(), stop.clone()));
-    tasks.spawn("placement", placement.run(leadership.clone(), stop.clone()));
+    tasks.spawn("placement", reconciler.run(leadership.clone(), stop.clone()));
     let stopped = stop.clone();
     tasks.spawn("scheduler's readiness", async move {
         loop {
@@ -156,20 +155,14 @@ pub fn start(
     });
     let probes = health::metrics::Metrics::default();
     admin.metrics.register(|registry| probes.register(registry));
-    let (domain, own_name) = (platform.domain_text(), instance.to_owned());
-    let probing = move |(probes_max, panic_percent): (usize, u32)| health::Settings {
-        domain: domain.clone(),
-        probes_max,
-        panic_percent,
-        instance: own_name.clone(),
-    };
-    let (prober, routers, dial) = (controller.clone(), world.routers.clone(), runtime_settings.health.subscribe());
+    let (probed, dial) = (world.clone(), runtime_settings.health.subscribe());
     tasks.spawn(
         "health of addresses",
         while_leading(leadership.clone(), stop.clone(), move |stop| {
-            probe((prober.clone(), routers.clone()), probing.clone(), dial.clone(), probes.clone(), stop)
+            probe(probed.clone(), dial.clone(), probes.clone(), stop)
         }),
     );
+
     let servers = config.verify.names.then(|| servers_to_ask(config, &platform, listened));
     let addresses: Vec<SocketAddr> = servers.iter().flatten().map(|server| server.address).collect();
     let (tell, told) = watch::channel(Some(platform::told(config, &platform, &addresses)));
@@ -177,7 +170,6 @@ pub fn start(
         servers,
         timeout: config.verify.timeout,
         interval: config.verify.interval,
-        instance: instance.to_owned(),
         files,
     };
     let proofs = live::metrics::Metrics::default();
@@ -196,20 +188,18 @@ pub fn start(
     let sources = ledger::Sources { world: world.clone(), settings, former, base, told };
     let asked = ownership::Metrics::default();
     admin.metrics.register(|registry| asked.register(registry));
-    let all_routes = world.routes.clone();
+    let world = world.clone();
     tasks.spawn(
-        "ledger of serials and proof of names",
+        "ledger of serials and verification of names",
         while_leading(leadership, stop, move |stop| {
             let feed = Arc::new(ZoneFeed::default());
             let ledger = ledger::run(controller.clone(), sources.clone(), Arc::clone(&feed), stop.clone());
-            let feeds = (routes.clone(), feed);
             let proofs =
-                live::run(controller.clone(), platform.clone(), proving.clone(), feeds, proofs.clone(), stop.clone());
-            let points =
-                hosts::run(controller.clone(), all_routes.clone(), pointing.clone(), pointed.clone(), stop.clone());
+                live::run(world.clone(), platform.clone(), proving.clone(), feed, proofs.clone(), stop.clone());
+            let points = hosts::run(controller.clone(), world.clone(), pointing.clone(), pointed.clone(), stop.clone());
             let hosts = owners
                 .clone()
-                .map(|owners| ownership::run(controller.clone(), all_routes.clone(), owners, asked.clone(), stop));
+                .map(|owners| ownership::run(controller.clone(), world.clone(), owners, asked.clone(), stop));
             async {
                 tokio::join!(ledger, proofs, points, OptionFuture::from(hosts));
             }
@@ -236,20 +226,18 @@ async fn run_for_lease(
     }
 }
 
-/// Probes addresses until `stop`, as `settings` makes of what the dial says. When that is turned, probing begins anew, as it does
-/// with a new leader: from what the Routers' status says.
+/// Probes addresses until `stop`, as the dial says. When that is turned, probing begins anew, as it does with a new leader: from
+/// what the Routers' status says.
 async fn probe(
-    (client, routers): (Client, Informer<RouterInfo>),
-    settings: impl Fn((usize, u32)) -> health::Settings,
+    world: World,
     mut dial: watch::Receiver<(usize, u32)>,
     metrics: health::metrics::Metrics,
     stop: CancellationToken,
 ) {
     while !stop.is_cancelled() {
-        let turned = *dial.borrow_and_update();
-        let round = stop.child_token();
-        let mut running =
-            pin!(health::run(client.clone(), routers.clone(), settings(turned), metrics.clone(), round.clone()));
+        let (probes_max, panic_percent) = *dial.borrow_and_update();
+        let (round, settings) = (stop.child_token(), health::Settings { probes_max, panic_percent });
+        let mut running = pin!(health::run(world.clone(), settings, metrics.clone(), round.clone()));
         tokio::select! {
             () = &mut running => return,
             Ok(()) = dial.changed() => {

@@ -11,6 +11,10 @@ pub mod world;
 
 pub mod scheduler;
 
+pub mod status;
+
+pub mod reconcile;
+
 pub mod controller;
 
 pub mod compiler;

@@ -8,10 +8,9 @@
 //! Whoever asks on behalf of others takes [`in_process_unproven`] or [`unproven_from_kubeconfig`], which prove nothing by
 //! themselves, and [`bearing`] each one's own token, so that the API decides what each may see.
 //!
-//! Above it stand [`reflector`], which caches a kind of objects and tells what changed, and [`lease`], which elects
-//! one leader among several processes; [`status`], [`events`] and [`recorder`] tell people what became of an object,
-//! and [`mod@write`] is for those who write without reading answers. [`server`] knows whether the other side is our
-//! own.
+//! Above it stand [`reflector`], which lists and watches a kind of objects and tells what changed, and [`lease`], which elects
+//! one leader among several processes; [`events`] and [`recorder`] tell people what became of an object, and [`mod@write`] writes
+//! statuses. [`server`] knows whether the other side is our own.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -34,7 +33,6 @@ pub mod metrics;
 pub mod recorder;
 pub mod reflector;
 pub mod server;
-pub mod status;
 pub mod transport_error;
 pub mod uid;
 pub mod write;

@@ -1,13 +1,43 @@
-//! Writes whose answers are not read: all that matters is whether they were done.
-//!
-//! An API server answers a write with the whole object. Whoever needs nothing of it, and writes thousands a second, is better
-//! off without decoding it.
+//! Writes: of a status that is read before, so that no writer undoes what another wrote meanwhile; and writes whose answers are
+//! not read, for those who write thousands a second and would decode the whole object for nothing.
 
-use kube::Resource;
+use std::fmt::Debug;
+
 use kube::api::{Patch, PatchParams};
 use kube::core::Request;
+use kube::{Api, Resource};
 use serde::Serialize;
-use serde_json::Value;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+/// How often a write is tried again when others write the same object at the same time.
+const CONFLICTS_MAX: u32 = 6;
+
+/// Changes the status of the object `name`. `change` looks at the object as it is, and gives the fields of `status` that
+/// shall be different (a JSON merge patch: lists as a whole), or `None` if all is as it should be.
+///
+/// The answer is the object after that; `None` if it does not exist. After six conflicts in a row the last one is the error.
+pub async fn update_status<K>(
+    api: &Api<K>,
+    name: &str,
+    mut change: impl FnMut(&K) -> Option<Value>,
+) -> kube::Result<Option<K>>
+where
+    K: Resource + Clone + DeserializeOwned + Debug,
+{
+    let mut conflicts = 0;
+    loop {
+        let Some(object) = api.get_opt(name).await? else { return Ok(None) };
+        let Some(status) = change(&object) else { return Ok(Some(object)) };
+        let patch = json!({"metadata": {"resourceVersion": object.meta().resource_version}, "status": status});
+        match api.patch_status(name, &PatchParams::default(), &Patch::Merge(patch)).await {
+            Ok(object) => return Ok(Some(object)),
+            Err(kube::Error::Api(status)) if status.code == 404 => return Ok(None),
+            Err(kube::Error::Api(status)) if status.code == 409 && conflicts < CONFLICTS_MAX => conflicts += 1,
+            Err(error) => return Err(error),
+        }
+    }
+}
 
 /// Creates `object` in `namespace`.
 pub async fn create<K>(client: &kube::Client, namespace: Option<&str>, object: &K) -> kube::Result<()>

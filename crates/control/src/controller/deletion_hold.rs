@@ -34,7 +34,8 @@ use super::zone::hold::{Decisions, Held, HoldDecision};
 use super::zone::status::Status;
 use crate::client::backoff::Backoff;
 use crate::client::reflector::{Changes, HealthProbe, Informer, Store};
-use crate::client::status::{Statement, state, update_status};
+use crate::client::write::update_status;
+use crate::status::{self, ConditionUpdate, state};
 use signpost_api::v1alpha1::deletion_hold::{
     DeletionHold, DeletionHoldCause, DeletionHoldHolder, DeletionHoldSpec, HEARD_EVERY, HELD, SILENCE_MAX,
 };
@@ -294,7 +295,7 @@ fn number(count: usize) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }
 
-fn statement(held: &Held) -> Statement {
+fn statement(held: &Held) -> ConditionUpdate {
     let Held { count, known, .. } = held;
     let kind = held.kind.word();
     let (reason, message) = match held.cause {
@@ -306,7 +307,7 @@ fn statement(held: &Held) -> Statement {
             ("BurstOfDeletions", message)
         }
     };
-    Statement { kind: HELD, is_true: true, reason, message: format!("{message}; they are served on") }
+    ConditionUpdate { kind: HELD, status: status::Status::True, reason, message: format!("{message}; they are served on") }
 }
 
 fn entry<'a>(deletion_hold: &'a DeletionHold, server: &str) -> Option<&'a DeletionHoldHolder> {

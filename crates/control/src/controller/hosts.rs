@@ -8,29 +8,28 @@
 //! What resolvers answer is not repeated in the message: the host is any name that a tenant wrote, and may be one that only the
 //! platform's own network can resolve.
 
-use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use kube::Api;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
-use serde_json::json;
-use tokio::task::{Id, JoinError, JoinSet};
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::live::check::PROBE_LABEL;
-use super::turns::Turns;
-use crate::client::backoff::{delay, random};
-use crate::client::reflector::{self, Change, Changes, Informer, ObjectKey, Store};
-use crate::client::status::{put, update_status};
+use crate::client::backoff::random;
+use crate::client::reflector::{self, Change, Changes, ObjectKey, Store};
 use crate::client::uid::Uid;
 use crate::dns_client::{Data, Question};
-use crate::world::RouteInfo;
+use crate::reconcile::executor::Executor;
+use crate::reconcile::observations::{Observations, Part};
+use crate::reconcile::queue::WorkQueue;
+use crate::status::route::{About, Finding};
+use crate::status::{ConditionUpdate, Status};
+use crate::world::{RouteInfo, World};
 use signpost_api::v1alpha1::route::{HOST_POINTS_HERE, NameKind, Route};
 use signpost_api::v1alpha1::router::{AddressState, Router};
 use signpost_dns::wire::header::Rcode;
@@ -81,77 +80,58 @@ impl Metrics {
     }
 }
 
-/// A Route, as far as it matters here.
+/// A Route with a custom host, as far as it matters here.
 #[derive(Debug, Clone, PartialEq)]
-enum View {
-    /// It has no custom host.
-    Other {
-        /// Whether it says something of one all the same.
-        is_told: bool,
-    },
-    /// It has one.
-    Custom { uid: Uid, host: Box<str>, router: Option<Arc<str>>, is_told: bool },
+struct View {
+    uid: Uid,
+    host: Box<str>,
+    router: Option<Arc<str>>,
+    /// Whether its status says where the host leads.
+    is_told: bool,
 }
 
 impl View {
-    fn of(route: &Route) -> Self {
-        View::new(&RouteInfo::new(route))
-    }
-
-    fn new(route: &RouteInfo) -> Self {
+    fn new(route: &RouteInfo) -> Option<Self> {
+        let host = route.custom_name.clone().filter(|_| route.bound)?;
         let is_told = route.conditions.has_points_here;
-        match route.custom_name.as_deref().filter(|_| route.bound) {
-            Some(host) => {
-                View::Custom { uid: route.uid.clone(), host: host.into(), router: route.router.clone(), is_told }
-            }
-            None => View::Other { is_told },
-        }
+        Some(View { uid: route.uid.clone(), host, router: route.router.clone(), is_told })
     }
 
     /// Whether both are the same, but that this one may be told more than the other was.
     fn follows(&self, before: &View) -> bool {
-        match (self, before) {
-            (View::Other { is_told }, View::Other { is_told: was }) => !is_told || *was,
-            (
-                View::Custom { uid, host, router, is_told },
-                View::Custom { uid: uid_before, host: host_before, router: router_before, is_told: was },
-            ) => (uid, host, router) == (uid_before, host_before, router_before) && (*is_told || !was),
-            _ => false,
-        }
-    }
-
-    fn is_due(&self) -> bool {
-        !matches!(self, View::Other { is_told: false })
+        let of = |view: &View| (view.uid.clone(), view.host.clone(), view.router.clone());
+        of(self) == of(before) && (self.is_told || !before.is_told)
     }
 }
 
-/// Looks at hosts until `stop`. `client`'s identity must be allowed to write the status of Routes.
+/// Looks at hosts until `stop`, and tells `observations`. `client`'s identity must be allowed to read Routes and Routers.
 pub async fn run(
     client: kube::Client,
-    routes: Informer<RouteInfo>,
+    world: World,
     settings: Settings,
     metrics: Metrics,
     stop: CancellationToken,
 ) {
-    let (routes, changes) = routes.read();
+    let (routes, changes) = world.routes.read();
+    let observations = Arc::clone(&world.observations);
+    observations.forget(Part::Pointing);
     let mut hosts = Hosts {
         client,
         settings: Arc::new(settings),
         metrics,
         routes,
         changes,
-        agenda: Turns::new(HOSTS_AT_A_TIME),
-        failures: HashMap::new(),
-        looks: JoinSet::new(),
-        looked_at: HashMap::new(),
+        observations,
+        queue: WorkQueue::new(HOSTS_AT_A_TIME, [RETRY_FIRST, RETRY_LONGEST]),
+        looks: Executor::new(LOOK_TIMEOUT),
     };
     loop {
         hosts.start_due();
-        let wake_at = hosts.agenda.next_at();
+        let wake_at = hosts.queue.next_at();
         tokio::select! {
             () = stop.cancelled() => break,
             change = hosts.changes.next() => hosts.on_change(change),
-            Some(done) = hosts.looks.join_next_with_id() => hosts.on_done(done),
+            Some((key, result)) = hosts.looks.next() => hosts.on_done(&key, result),
             () = sleep_until(wake_at.unwrap_or_else(Instant::now)), if wake_at.is_some() => {}
         }
     }
@@ -164,12 +144,9 @@ struct Hosts {
     metrics: Metrics,
     routes: Store<RouteInfo>,
     changes: Changes<RouteInfo>,
-    agenda: Turns<ObjectKey>,
-    /// How often in a row a host was not found to point here.
-    failures: HashMap<ObjectKey, u32>,
-    looks: JoinSet<kube::Result<Option<Found>>>,
-    /// Whose host each of them is about.
-    looked_at: HashMap<Id, ObjectKey>,
+    observations: Arc<Observations>,
+    queue: WorkQueue<ObjectKey>,
+    looks: Executor<ObjectKey, Option<(Found, Finding)>>,
 }
 
 impl Hosts {
@@ -177,79 +154,62 @@ impl Hosts {
         match change {
             Change::Applied(applied) => self.on_route(applied),
             Change::Deleted { key, .. } => self.forget(&key),
-            Change::Relisted(resync) => {
-                resync.vanished.iter().for_each(|(key, _)| self.forget(key));
-                resync.applied.into_iter().for_each(|applied| self.on_route(applied));
+            Change::Relisted(relist) => {
+                relist.vanished.iter().for_each(|(key, _)| self.forget(key));
+                relist.applied.into_iter().for_each(|applied| self.on_route(applied));
             }
         }
     }
 
     fn on_route(&mut self, applied: reflector::Applied<RouteInfo>) {
         let reflector::Applied { key, now, before, .. } = applied;
-        let view = View::new(&now);
-        if !view.is_due() {
-            return self.forget(&key);
-        }
-        if !before.is_some_and(|before| view.follows(&View::new(&before))) {
-            self.failures.remove(&key);
-            self.agenda.plan(key, Instant::now());
+        let Some(view) = View::new(&now) else { return self.forget(&key) };
+        let before = before.and_then(|before| View::new(&before));
+        if !before.is_some_and(|before| view.follows(&before)) {
+            self.queue.succeeded(&key);
+            self.queue.plan(key, Instant::now());
         }
     }
 
     fn forget(&mut self, key: &ObjectKey) {
-        self.failures.remove(key);
-        self.agenda.forget(key);
+        self.queue.forget(key);
+        self.observations.set_route(key, Part::Pointing, None);
     }
 
     fn start_due(&mut self) {
-        while let Some(key) = self.agenda.begin(Instant::now()) {
+        while let Some(key) = self.queue.begin(Instant::now()) {
             let (client, settings, of) = (self.client.clone(), Arc::clone(&self.settings), key.clone());
-            let look = self.looks.spawn(async move {
-                let late = || std::io::Error::new(std::io::ErrorKind::TimedOut, "the API did not answer in time");
-                let looked = timeout(LOOK_TIMEOUT, look(&client, &settings, &of)).await;
-                looked.unwrap_or_else(|_| Err(kube::Error::ReadEvents(late())))
-            });
-            self.looked_at.insert(look.id(), key);
+            self.looks.start(key, async move { look(&client, &settings, &of).await });
         }
     }
 
-    fn on_done(&mut self, done: Result<(Id, kube::Result<Option<Found>>), JoinError>) {
-        let (id, result) = match done {
-            Ok((id, result)) => (id, Some(result)),
-            Err(error) => {
-                tracing::error!(%error, "looking at a host panicked");
-                (error.id(), None)
-            }
-        };
-        let Some(key) = self.looked_at.remove(&id) else { return };
-        self.agenda.end(&key);
+    fn on_done(&mut self, key: &ObjectKey, result: kube::Result<Option<(Found, Finding)>>) {
+        self.queue.end(key);
         let found = match result {
-            Some(Ok(found)) => found,
-            Some(Err(error)) => {
-                tracing::warn!(route = %key, %error, "whether the route's host points here cannot be written; trying again");
-                Some(Found::Failed)
+            Ok(Some((found, finding))) => {
+                self.observations.set_route(key, Part::Pointing, Some(finding));
+                Some(found)
             }
-            None => Some(Found::Failed),
+            Ok(None) => return,
+            Err(error) => {
+                tracing::warn!(route = %key, %error, "whether the route's host points here is not known; trying again");
+                None
+            }
         };
-        let Some(found) = found else { return };
-        self.metrics.checks.get_or_create(&[("outcome", found.label())]).inc();
-        if self.routes.get(&key).is_none() || self.agenda.has(&key) {
+        self.metrics.checks.get_or_create(&[("outcome", found.map_or("failed", Found::label))]).inc();
+        if self.routes.get(key).is_none() || self.queue.has(key) {
             return;
         }
-        let wait = match found {
+        match found {
             // Until the configuration changes there is nothing else to say.
-            Found::NotChecked => return,
-            Found::Here => {
-                self.failures.remove(&key);
-                RETRY_LONGEST.mul_f64(0.75 + (random() >> 32) as f64 / f64::from(u32::MAX) / 2.0)
+            Some(Found::NotChecked) => {}
+            Some(Found::Here) => {
+                self.queue.succeeded(key);
+                let wait = RETRY_LONGEST.mul_f64(0.75 + (random() >> 32) as f64 / f64::from(u32::MAX) / 2.0);
+                self.queue.plan(key.clone(), Instant::now() + wait);
             }
-            _ => {
-                let failures = self.failures.entry(key.clone()).or_default();
-                *failures = failures.saturating_add(1);
-                delay(RETRY_FIRST, RETRY_LONGEST, *failures - 1, random())
-            }
-        };
-        self.agenda.plan(key, Instant::now() + wait);
+            _ => self.queue.failed(key, Instant::now(), random()),
+        }
     }
 }
 
@@ -263,8 +223,6 @@ enum Found {
     Unresolved,
     /// Nobody is asked.
     NotChecked,
-    /// It could not be written.
-    Failed,
 }
 
 impl Found {
@@ -273,88 +231,56 @@ impl Found {
             Found::Here => "here",
             Found::NoRecord | Found::Elsewhere => "elsewhere",
             Found::Unresolved | Found::NotChecked => "unknown",
-            Found::Failed => "failed",
         }
     }
 
-    /// Status and reason of the condition, and its message: `record` is what the owner is to create.
-    fn told(self, host: &str, record: &str) -> (&'static str, &'static str, String) {
-        match self {
-            Found::Here => ("True", "PointsHere", format!("{host} leads to a name or an address of the route")),
-            Found::NoRecord => ("False", "NoRecord", format!("{host} has no record in DNS: create {record}")),
+    /// What the condition says; `record` is what the owner should create.
+    fn told(self, host: &str, record: &str) -> ConditionUpdate {
+        let (status, reason, message) = match self {
+            Found::Here => (Status::True, "PointsHere", format!("{host} leads to a name or an address of the route")),
+            Found::NoRecord => (Status::False, "NoRecord", format!("{host} has no record in DNS: create {record}")),
             Found::Elsewhere => {
-                ("False", "PointsElsewhere", format!("{host} leads to none of the route's names: create {record}"))
+                let message = format!("{host} leads to none of the route's names: create {record}");
+                (Status::False, "PointsElsewhere", message)
             }
-            Found::Unresolved | Found::Failed => (
-                "Unknown",
+            Found::Unresolved => (
+                Status::Unknown,
                 "ResolverFailed",
                 format!("no resolver of host.resolvers could resolve {host}; the record to create is {record}"),
             ),
             Found::NotChecked => (
-                "Unknown",
+                Status::Unknown,
                 "NotChecked",
                 format!("host.resolvers is not set, so that nobody is asked whether {host} has the record {record}"),
             ),
-        }
+        };
+        ConditionUpdate { kind: HOST_POINTS_HERE, status, reason, message }
     }
 }
 
-/// Looks at the host of one Route, and writes what came of it. `None`: there is nothing to be said of it.
-async fn look(client: &kube::Client, settings: &Settings, key: &ObjectKey) -> kube::Result<Option<Found>> {
+/// Looks at the host of one Route. `None`: there is nothing to be said of it.
+async fn look(client: &kube::Client, settings: &Settings, key: &ObjectKey) -> kube::Result<Option<(Found, Finding)>> {
     let routes: Api<Route> = Api::namespaced(client.clone(), key.namespace.as_deref().unwrap_or_default());
     let Some(route) = routes.get_opt(&key.name).await? else { return Ok(None) };
-    let view = View::of(&route);
-    let View::Custom { host, router, .. } = &view else {
-        withdraw(&routes, &key.name).await?;
-        return Ok(None);
-    };
-    let status = route.status.clone().unwrap_or_default();
+    let Some(View { uid, host, router, .. }) = View::new(&RouteInfo::new(&route)) else { return Ok(None) };
+    let status = route.status.unwrap_or_default();
     let names = status.names.iter().filter(|name| name.kind != NameKind::Custom).map(|name| &name.name);
-    let ours = names
-        .chain(status.former_names.iter().map(|former_name| &former_name.name))
-        .filter_map(|name| name.parse().ok())
-        .collect();
+    let names = names.chain(status.former_names.iter().map(|former| &former.name));
+    let names = names.filter_map(|name| name.parse().ok()).collect();
     let found = match settings.resolvers.is_empty() {
         true => Found::NotChecked,
         false => {
-            let addresses = match router {
+            let addresses = match &router {
                 Some(router) => addresses_of(client, router).await?,
                 None => Vec::new(),
             };
-            resolve(settings, host, &Target { names: ours, addresses }).await
+            resolve(settings, &host, &Target { names, addresses }).await
         }
     };
     let record = status.names.iter().find_map(|name| name.record.as_deref()).unwrap_or("the one in status.names");
-    let said = found.told(host, record);
-    let change = |route: &Route| {
-        if !View::of(route).follows(&view) && !view.follows(&View::of(route)) {
-            return None;
-        }
-        let mut conditions = route.status.clone().unwrap_or_default().conditions;
-        let (status, reason, message) = (said.0, said.1, said.2.as_str());
-        let changed = put(
-            &mut conditions,
-            (HOST_POINTS_HERE, status, reason, message),
-            route.metadata.generation,
-            Timestamp::now(),
-        );
-        changed.then(|| json!({"conditions": conditions}))
-    };
-    update_status(&routes, &key.name, change).await?;
-    Ok(Some(found))
-}
-
-/// Takes the condition away from a Route that has no custom host any more.
-async fn withdraw(routes: &Api<Route>, name: &str) -> kube::Result<()> {
-    let change = |route: &Route| {
-        if View::of(route) != (View::Other { is_told: true }) {
-            return None;
-        }
-        let status = route.status.clone().unwrap_or_default();
-        let others = status.conditions.into_iter().filter(|condition| condition.type_ != HOST_POINTS_HERE);
-        Some(json!({"conditions": others.collect::<Vec<_>>()}))
-    };
-    update_status(routes, name, change).await.map(drop)
+    let statements = vec![found.told(&host, record)];
+    let about = About::Name(NameKind::Custom, host.into());
+    Ok(Some((found, Finding { uid, about, statements, challenge: None })))
 }
 
 async fn addresses_of(client: &kube::Client, router: &str) -> kube::Result<Vec<IpAddr>> {
@@ -494,7 +420,7 @@ mod tests {
 
     #[test]
     fn a_route_is_looked_at_when_something_of_it_is_other() {
-        let view = |host: &str, router: &str, is_told: bool| View::Custom {
+        let view = |host: &str, router: &str, is_told: bool| View {
             uid: Uid::new("u"),
             host: host.into(),
             router: Some(router.into()),
@@ -503,9 +429,8 @@ mod tests {
         let (bare, told) = (view("a", "s1", false), view("a", "s1", true));
         assert!(told.follows(&bare) && told.follows(&told) && bare.follows(&bare), "what is told is no news");
         assert!(!bare.follows(&told), "it was taken away");
-        for other in [view("b", "s1", true), view("a", "s2", true), View::Other { is_told: true }] {
-            assert!(!other.follows(&told) && other.is_due(), "{other:?}");
+        for other in [view("b", "s1", true), view("a", "s2", true)] {
+            assert!(!other.follows(&told), "{other:?}");
         }
-        assert!(!View::Other { is_told: false }.is_due());
     }
 }

@@ -10,15 +10,8 @@ mod zone_watch;
 pub mod deletion_hold;
 pub mod health;
 pub mod hosts;
-mod turns;
 
-pub mod claim;
 pub mod domain;
 pub mod ledger;
 pub mod live;
 pub mod ownership;
-pub mod placement;
-pub mod route;
-pub mod route_state_counts;
-pub mod router;
-pub mod router_metrics;

@@ -7,7 +7,7 @@
 use tokio::time::Instant;
 
 use super::lines::Place;
-use super::report::Report;
+use crate::status::route::Finding;
 use super::{FAILURES_TOLD, Scheduler, Subject};
 use crate::client::backoff::random;
 use crate::client::events::Events;
@@ -79,7 +79,7 @@ impl Scheduler {
         }
         if self.queue.failed(key, Instant::now(), random()) >= FAILURES_TOLD {
             let message = format!("{host} overlaps a host that a route of another namespace holds");
-            self.report(key, route, Report::not_admitted(&route.uid, "HostAlreadyClaimed", message), events);
+            self.report(key, route, Finding::not_admitted(&route.uid, "HostAlreadyClaimed", message), events);
         }
     }
 

@@ -157,7 +157,7 @@ impl Scheduler {
             return;
         };
         let (key, before, started) = (subject.key.clone(), subject.route, subject.started);
-        let Some(subject) = self.subject(subject.key, started, under_way, events) else {
+        let Some(subject) = self.subject(subject.key, started, events) else {
             return self.release_host(&key, &before);
         };
         if !is_in_use || !subject.route.decides_as(&before) {

@@ -16,6 +16,7 @@
 
 use super::Scheduler;
 use crate::client::reflector::{self, Change, ObjectKey};
+use crate::reconcile::observations::Part;
 use crate::world::namespace::Quota;
 use crate::world::{BindingInfo, NamespaceInfo, RouteInfo, RouterInfo};
 
@@ -130,7 +131,7 @@ impl Scheduler {
                 self.queue.push(key);
             }
         } else if now.bound || now.deleting {
-            self.reports.remove(&key);
+            self.observations.set_route(&key, Part::Scheduling, None);
             if now.bound {
                 self.stop_waiting_for_host(&key, &now);
             } else {
@@ -155,7 +156,7 @@ impl Scheduler {
     }
 
     fn on_route_gone(&mut self, key: &ObjectKey, last: &RouteInfo) {
-        self.reports.remove(key);
+        self.observations.set_route(key, Part::Scheduling, None);
         self.leave_line(key, last);
         self.queue.remove(key);
     }

@@ -23,7 +23,6 @@ pub struct Metrics {
     draining: Family<Label, Gauge>,
     pub(super) woken: Counter,
     pub(super) missed: Counter,
-    pub(super) status_writes: Counter,
     pub(super) events: Counters,
     leading: Gauge<i64, AtomicI64>,
     webhook_calls: Family<Label, Counter>,
@@ -62,7 +61,6 @@ impl Default for Metrics {
             draining: Family::default(),
             woken: Counter::default(),
             missed: Counter::default(),
-            status_writes: Counter::default(),
             events: Counters::default(),
             leading: Gauge::default(),
             webhook_calls: from_zero("result", &WEBHOOK_RESULTS),
@@ -108,7 +106,6 @@ impl Metrics {
         );
         registry.register("requeued_routes", "Routes looked at again since a change could help", self.woken.clone());
         registry.register("missed_routes", "Routes that only the periodic search found", self.missed.clone());
-        registry.register("status_writes", "Writes of conditions to Routes", self.status_writes.clone());
         registry.register("events", "Events recorded", self.events.recorded.clone());
         registry.register("events_dropped", "Events not recorded since too many waited", self.events.dropped.clone());
         registry.register("leading", "Whether this process leads (1) or not (0)", self.leading.clone());

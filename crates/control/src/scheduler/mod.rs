@@ -22,7 +22,7 @@
 //! be bound by its system name alone; but then its `status.dns`, which never changes by allocation, would say a name that
 //! leads to someone else's application, and `Scheduled=True` would promise what is not so.
 
-use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -46,7 +46,6 @@ use self::quarantine::Quarantined;
 use self::queue::{Queue, Waits};
 use self::quiet::FormerNameRetention;
 use self::rebind::{Cause, Leaving};
-use self::report::{Report, Reporter};
 use self::snapshot::Snapshot;
 use self::strategy::StrategyName;
 use self::waking::Waking;
@@ -56,7 +55,9 @@ use crate::client::backoff::random;
 use crate::client::events::{self, Events, Notice};
 use crate::client::lease::{Leadership, Term};
 use crate::client::reflector::{Changes, HealthProbe, ObjectKey, Store};
-use crate::world::{self, BindingInfo, ClaimInfo, NamespaceInfo, RouteInfo, RouterInfo, World};
+use crate::reconcile::observations::{Observations, Part};
+use crate::status::route::Finding;
+use crate::world::{BindingInfo, ClaimInfo, NamespaceInfo, RouteInfo, RouterInfo, World};
 use signpost_api::names::{LabelRules, is_at_or_below, other_label, takes_names_of};
 use signpost_api::v1alpha1::name_claim::ClaimKind;
 
@@ -78,7 +79,6 @@ pub mod quarantine;
 pub mod queue;
 pub mod quiet;
 pub mod rebind;
-pub mod report;
 pub mod simulation;
 pub mod snapshot;
 pub mod strategy;
@@ -88,10 +88,6 @@ pub mod webhook;
 
 /// Decisions in a row before events are looked at again: 256 take well under a millisecond.
 const DECISIONS_IN_A_ROW: usize = 256;
-/// Conditions being written at a time. They must not take the API from bindings.
-const REPORTS_AT_A_TIME: usize = 8;
-/// How long after its binding was made a route's status is looked at, to repair it on a server that does not set it.
-const SETTLE: Duration = Duration::from_secs(1);
 /// How long attempts under way may take to end when the scheduler stops.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 /// Failures in a row before a route's conditions tell of them; fewer are over before anyone could read it.
@@ -155,7 +151,6 @@ pub struct Scheduler {
     settings: Settings,
     metrics: Metrics,
     binder: Binder,
-    reporter: Reporter,
     client: kube::Client,
     watched: Watched,
     routes: Store<RouteInfo>,
@@ -179,14 +174,12 @@ pub struct Scheduler {
     hosts: Hosts,
     /// Labels in quarantine, and reserved hosts.
     quarantined: Quarantined,
-    /// Routes just bound, with the time at which their status shall say so.
-    settling: VecDeque<(Instant, ObjectKey)>,
     /// The routes on Routers that are draining.
     drain: Drain,
     /// When the first former name of each moved route begins or is over.
     former_name_turns: BTreeSet<(Timestamp, ObjectKey)>,
-    /// What is to be written to Routes, the newest for each.
-    reports: HashMap<ObjectKey, Report>,
+    /// Where it is told why routes have no Router.
+    observations: Arc<Observations>,
     /// The attempts under way, to know whose it was if one panics.
     flights: HashMap<task::Id, ObjectKey>,
     term: Option<Term>,
@@ -246,20 +239,12 @@ impl Subject {
 
 enum Finished {
     Attempt { plan: Box<Plan>, outcome: Outcome, started: Instant },
-    Repair { key: ObjectKey, result: kube::Result<()> },
 }
 
 impl Scheduler {
-    /// A scheduler that speaks through `client`, whose identity must be allowed to create NameClaims and RouteBindings, to
-    /// change the status of Routes, and to record Events.
-    pub fn new(client: kube::Client, settings: Settings, metrics: Metrics) -> Self {
-        let (domain, name_servers) = (settings.domain.clone(), settings.name_servers.clone());
-        let world = World::new(&client, world::Settings { domain, name_servers, platform: None });
-        Self::sharing(client, &world, settings, metrics)
-    }
-
-    /// One that reads the objects of `world`, as other loops do.
-    pub fn sharing(client: kube::Client, world: &World, settings: Settings, metrics: Metrics) -> Self {
+    /// A scheduler that speaks through `client`, whose identity must be allowed to create NameClaims and RouteBindings, and to
+    /// record Events. It reads the objects of `world`, and tells its observations why a Route has no Router.
+    pub fn new(client: kube::Client, world: &World, settings: Settings, metrics: Metrics) -> Self {
         let domain: Arc<str> = settings.domain.as_str().into();
         let (routers, router_changes) = world.routers.read();
         let (namespaces, namespace_changes) = world.namespaces.read();
@@ -281,7 +266,6 @@ impl Scheduler {
             settings,
             metrics,
             binder,
-            reporter: Reporter { client: client.clone() },
             client,
             watched: Watched {
                 routers: router_changes,
@@ -298,8 +282,7 @@ impl Scheduler {
             snapshot: Snapshot::default(),
             lines: Lines::default(),
             hosts: Hosts::default(),
-            settling: VecDeque::new(),
-            reports: HashMap::new(),
+            observations: Arc::clone(&world.observations),
             flights: HashMap::new(),
             term: None,
         }
@@ -330,18 +313,20 @@ impl Scheduler {
         let mut beside = JoinSet::new();
         beside.spawn(recording);
         let mut under_way = UnderWay::default();
-        let mut writes: JoinSet<(ObjectKey, kube::Result<()>)> = JoinSet::new();
         let mut search = interval(self.settings.search);
         search.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut election_runs = true;
         loop {
-            self.term = leadership.borrow_and_update().term().cloned();
+            let term = leadership.borrow_and_update().term().cloned();
+            if self.term.is_some() && term.is_none() {
+                self.observations.forget(Part::Scheduling);
+            }
+            self.term = term;
             self.metrics.leading(self.term.is_some());
             self.release_drained();
             self.turn_former_names(&mut under_way);
             let more_wait = self.wake_some();
             let more = self.schedule_some(&mut under_way, &events) || more_wait;
-            self.write_reports(&mut writes);
             self.metrics.depths(self.queue.depths());
             self.metrics.drain(self.drain.depths());
             // Before all is listed, bindings are seen whose Router is not yet.
@@ -360,7 +345,6 @@ impl Scheduler {
                 }
                 Some(turned) = under_way.former_names.join_next_with_id() => self.on_former_names_turned(turned),
                 Ok(()) = self.switched.changed() => self.on_switched(&mut under_way),
-                Some(written) = writes.join_next() => on_written(written),
                 changed = leadership.changed(), if election_runs => election_runs = changed.is_ok(),
                 () = sleep_until(wake_at.unwrap_or_else(Instant::now)), if wake_at.is_some() => self.on_time(),
                 _ = search.tick() => self.search_missed(),
@@ -396,7 +380,7 @@ impl Scheduler {
 
     /// Decides where one route goes, and begins to carry it out.
     fn schedule_one(&mut self, key: ObjectKey, term: &Term, under_way: &mut UnderWay, events: &Events) {
-        let Some(subject) = self.subject(key, Instant::now(), under_way, events) else { return };
+        let Some(subject) = self.subject(key, Instant::now(), events) else { return };
         self.place(subject, term, under_way, events);
     }
 
@@ -405,7 +389,6 @@ impl Scheduler {
         &mut self,
         key: ObjectKey,
         started: Instant,
-        under_way: &mut UnderWay,
         events: &Events,
     ) -> Option<Subject> {
         let (route, version) = self.routes.get_versioned(&key).unzip();
@@ -426,11 +409,8 @@ impl Scheduler {
             return None;
         };
         if !says_so(&route) {
-            let reporter = self.reporter.clone();
-            let flying = key.clone();
-            let repair = async move { Finished::Repair { result: reporter.repair(&key).await, key } };
-            let task = under_way.attempts.spawn(repair);
-            self.flights.insert(task.id(), flying);
+            // It was placed; the reconciler sees to it that it says so.
+            self.queue.done(&key);
             return None;
         }
         let namespace = self.namespace(&key);
@@ -519,8 +499,8 @@ impl Scheduler {
                 self.put_aside(&key, leaving.as_ref(), random());
                 self.give_up_host(&key, &route);
                 let report = match leaving {
-                    Some(_) => Report::move_pending(&route.uid, nowhere.reason, nowhere.message),
-                    None => Report::unscheduled(&route.uid, nowhere.reason, nowhere.message, route.host.is_some()),
+                    Some(_) => Finding::move_pending(&route.uid, nowhere.reason, nowhere.message),
+                    None => Finding::unscheduled(&route.uid, nowhere.reason, nowhere.message, route.host.is_some()),
                 };
                 self.report(&key, &route, report, events);
                 return;
@@ -590,12 +570,6 @@ impl Scheduler {
     fn on_finished(&mut self, finished: Finished, events: &Events) {
         let (plan, outcome, started) = match finished {
             Finished::Attempt { plan, outcome, started } => (plan, outcome, started),
-            Finished::Repair { key, result: Ok(()) } => return self.queue.done(&key),
-            Finished::Repair { key, result: Err(error) } => {
-                tracing::warn!(route = %key, %error, "the route's status cannot be written");
-                self.queue.failed(&key, Instant::now(), random());
-                return;
-            }
         };
         let (key, route) = (&plan.key, &plan.route);
         self.metrics.attempt(outcome.label(), started.elapsed().as_secs_f64());
@@ -642,8 +616,8 @@ impl Scheduler {
                 let failures = self.queue.failed(key, Instant::now(), random());
                 if answered && failures >= FAILURES_TOLD {
                     let report = match plan.leaving {
-                        Some(_) => Report::move_pending(&route.uid, "BindingFailed", told),
-                        None => Report::unscheduled(&route.uid, "BindingFailed", told, route.host.is_some()),
+                        Some(_) => Finding::move_pending(&route.uid, "BindingFailed", told),
+                        None => Finding::unscheduled(&route.uid, "BindingFailed", told, route.host.is_some()),
                     };
                     self.report(key, route, report, events);
                 }
@@ -661,13 +635,13 @@ impl Scheduler {
         }
         self.queue.unschedulable(key, Instant::now(), random());
         let (reason, message) = quarantine::refusal(kind, most);
-        self.report(key, route, Report::unscheduled(&route.uid, reason, message, route.host.is_some()), events);
+        self.report(key, route, Finding::unscheduled(&route.uid, reason, message, route.host.is_some()), events);
     }
 
     /// The route must not have its host, and waits until that changes.
     fn refuse(&mut self, key: &ObjectKey, route: &RouteInfo, reason: &'static str, message: String, events: &Events) {
         self.queue.unschedulable(key, Instant::now(), random());
-        self.report(key, route, Report::not_admitted(&route.uid, reason, message), events);
+        self.report(key, route, Finding::not_admitted(&route.uid, reason, message), events);
     }
 
     fn settle(&mut self, key: ObjectKey, route: &RouteInfo) {
@@ -677,19 +651,18 @@ impl Scheduler {
             // It went in that moment, and its claim may be let go before it is seen.
             self.release_host(&key, route);
         }
-        self.settling.push_back((Instant::now() + SETTLE, key));
     }
 
-    fn report(&mut self, key: &ObjectKey, route: &RouteInfo, report: Report, events: &Events) {
+    fn report(&mut self, key: &ObjectKey, route: &RouteInfo, report: Finding, events: &Events) {
         // What the informer shows may lag behind a report that is on its way; that one then finds nothing to do.
-        if report.is_said_by(route) || self.reports.get(key) == Some(&report) {
+        if report.is_said_by(route) || self.observations.has_route(key, Part::Scheduling, &report) {
             return;
         }
         if let Some(statement) = report.trouble() {
             let note = format!("{}: {}", statement.reason, statement.message);
             self.tell(events, key, route, "FailedScheduling", note, true);
         }
-        self.reports.insert(key.clone(), report);
+        self.observations.set_route(key, Part::Scheduling, Some(report));
     }
 
     fn tell(
@@ -704,37 +677,13 @@ impl Scheduler {
         events.tell(Notice { route: key.clone(), uid: route.uid.to_string(), is_warning, reason, note });
     }
 
-    fn write_reports(&mut self, writes: &mut JoinSet<(ObjectKey, kube::Result<()>)>) {
-        let Some(term) = self.term.as_ref().filter(|term| term.is_current()) else { return };
-        while writes.len() < REPORTS_AT_A_TIME {
-            let Some(key) = self.reports.keys().next().cloned() else { return };
-            let Some(report) = self.reports.remove(&key) else { return };
-            let (reporter, term) = (self.reporter.clone(), term.clone());
-            self.metrics.status_writes.inc();
-            writes.spawn(async move {
-                let result = if term.is_current() { reporter.report(&key, &report).await } else { Ok(()) };
-                (key, result)
-            });
-        }
-    }
-
     fn next_time(&self) -> Option<Instant> {
-        let settled = self.settling.front().map(|(time, _)| *time);
-        [settled, self.queue.next_time(), self.next_move()].into_iter().flatten().min()
+        [self.queue.next_time(), self.next_move()].into_iter().flatten().min()
     }
 
     fn on_time(&mut self) {
         let now = Instant::now();
         self.queue.ripen(now);
-        while let Some((_, key)) = self.settling.front().filter(|(time, _)| *time <= now).cloned() {
-            self.settling.pop_front();
-            let router = self.bindings.get(&key).map(|binding| binding.router.clone());
-            let unsettled = |route: &RouteInfo| !route.bound || router.is_some() && route.router != router;
-            let unsettled = self.routes.get(&key).is_some_and(|route| !route.deleting && unsettled(&route));
-            if unsettled && !self.queue.holds(&key) {
-                self.queue.push(key);
-            }
-        }
     }
 
     /// Looks through all Routes for one that waits nowhere. There should be none.
@@ -744,13 +693,13 @@ impl Scheduler {
         }
         let queue = &self.queue;
         self.snapshot.expire(Instant::now(), |key| queue.is_in_flight(key));
-        let settling: HashSet<ObjectKey> = self.settling.iter().map(|(_, key)| key.clone()).collect();
         // One that is about to be told of is not missed.
         let missed = u64::from(!self.watched.routes.is_behind());
         for (key, route) in self.routes.all() {
             let is_asked = || route.move_to.is_some() && self.is_to_move(&key, &route);
-            let waits = !route.deleting && (!route.bound || is_asked());
-            if waits && !self.queue.holds(&key) && !settling.contains(&key) {
+            let is_placed = || self.bindings.get(&key).is_some_and(|binding| binding.route_uid == route.uid);
+            let waits = !route.deleting && (!route.bound && !is_placed() || is_asked());
+            if waits && !self.queue.holds(&key) {
                 self.metrics.missed.inc_by(missed);
                 self.queue.push(key);
             } else if !waits && !self.queue.holds(&key) && !self.drain.holds(&key) {
@@ -803,15 +752,6 @@ fn refusal_of_platform_name(host: &str, zone: &str) -> String {
 
 fn namespace_key(key: &ObjectKey) -> ObjectKey {
     ObjectKey::cluster(key.namespace.as_deref().unwrap_or_default())
-}
-
-fn on_written(written: Result<(ObjectKey, kube::Result<()>), JoinError>) {
-    // The route is looked at again in any case, and will say the same again if it was not written.
-    match written {
-        Ok((_, Ok(()))) => {}
-        Ok((key, Err(error))) => tracing::warn!(route = %key, %error, "the route's conditions cannot be written"),
-        Err(error) => tracing::error!(%error, "writing a route's conditions panicked"),
-    }
 }
 
 #[cfg(test)]

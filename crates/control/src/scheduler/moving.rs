@@ -13,10 +13,11 @@ use tokio::task::{self, JoinError};
 use tokio::time::{Instant, timeout};
 
 use super::rebind::{Cause, Leaving, held_by_caches};
-use super::report::Report;
 use super::{Scheduler, UnderWay};
 use crate::client::lease::Term;
 use crate::client::reflector::ObjectKey;
+use crate::reconcile::observations::Part;
+use crate::status::route::Finding;
 use crate::world::route::Mark;
 use crate::world::{BindingInfo, RouteInfo};
 use signpost_api::v1alpha1::router::RouterState;
@@ -75,7 +76,7 @@ impl Scheduler {
     pub(super) fn take_back(&mut self, key: &ObjectKey, route: &RouteInfo) {
         // Who does not lead leaves it to who does, and finds it in its next search if it comes to lead.
         if route.bound && route.conditions.moving.is_some_and(Mark::is_true) && self.may_decide() {
-            self.reports.insert(key.clone(), Report::stays(&route.uid));
+            self.observations.set_route(key, Part::Scheduling, Some(Finding::stays(&route.uid)));
         }
     }
 
@@ -99,7 +100,7 @@ impl Scheduler {
             {
                 self.queue.remove(&key);
                 // One that is being written is taken back when it is seen.
-                self.reports.remove(&key);
+                self.observations.set_route(&key, Part::Scheduling, None);
                 self.take_back(&key, &route);
             }
         }
@@ -158,16 +159,10 @@ impl Scheduler {
             && let Some((_, key)) = self.former_name_turns.first().filter(|(time, _)| *time <= now).cloned()
         {
             self.former_name_turns.pop_first();
-            let (binder, reporter) = (self.binder.clone(), self.reporter.clone());
+            let binder = self.binder.clone();
             let (term, flying) = (term.clone(), key.clone());
             let task = under_way.former_names.spawn(async move {
-                let turn = async {
-                    // Our own server writes the Route's status together with the binding.
-                    if binder.turn_names(&key, &term).await? && !binder.server.is_our_own(&binder.client).await {
-                        reporter.repair(&key).await?;
-                    }
-                    Ok::<(), kube::Error>(())
-                };
+                let turn = async { binder.turn_names(&key, &term).await.map(drop) };
                 timeout(TURN_TIMEOUT, turn).await.map_or_else(
                     |_| Err("the API did not answer in time".to_owned()),
                     |result| result.map_err(|error| error.to_string()),

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
+use super::route::NamesDigest;
 use super::router::RouterTarget;
 use crate::client::uid::Uid;
 use crate::compiler::Diagnostic;
@@ -32,6 +33,8 @@ pub struct BindingInfo {
     pub turn: u64,
     /// Whether its alias is in another domain than the platform's, which has changed.
     pub alias_differs: bool,
+    /// Digest of its names and former names.
+    pub names: NamesDigest,
     /// Its former names.
     pub former_names: Box<[FormerNameInfo]>,
     /// What zones are made of it, if it has an alias.
@@ -81,6 +84,7 @@ impl BindingInfo {
             deleting: binding.metadata.deletion_timestamp.is_some(),
             turn: version.unwrap_or_else(|| u64::try_from(created).unwrap_or(0)),
             alias_differs: false,
+            names: NamesDigest::new(&binding.spec.names, &binding.spec.former_names),
             former_names: former_names(binding),
             input,
             diagnostics: diagnostics.into(),

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use crate::client::reflector::{self, Informer};
 use crate::compiler::{self, settings::text_of};
+use crate::reconcile::observations::Observations;
 use signpost_api::v1alpha1::deletion_hold::DeletionHold;
 use signpost_api::v1alpha1::name_claim::NameClaim;
 use signpost_api::v1alpha1::route::Route;
@@ -51,6 +52,8 @@ pub struct World {
     pub zones: Informer<Zone>,
     /// Of deletion holds. There are few, so they are kept as they are.
     pub holds: Informer<DeletionHold>,
+    /// What this process has found out by itself, for the statuses of Routes and Routers.
+    pub observations: Arc<Observations>,
 }
 
 impl World {
@@ -69,6 +72,7 @@ impl World {
             namespaces: Informer::new(client.clone(), listing(), |one: Namespace| NamespaceInfo::from(one)),
             zones: Informer::new(client.clone(), listing(), |one: Zone| one),
             holds: Informer::new(client.clone(), patient, |one: DeletionHold| one),
+            observations: Arc::default(),
         }
     }
 }

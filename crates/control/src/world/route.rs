@@ -6,13 +6,14 @@ use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
+use super::BindingInfo;
 use super::router::Labels;
 use crate::client::uid::Uid;
 use crate::controller::live::verdict::Told;
 use signpost_api::names::challenge_name;
 use signpost_api::route_state::RouteState;
 use signpost_api::v1alpha1::route::{
-    ADMITTED, FORMER_NAME_BLOCKED, HOST_POINTS_HERE, HOST_VERIFIED, MOVE_ANNOTATION, MOVE_PENDING, NameKind, Phase,
+    ADMITTED, AssignedName, FormerName, FORMER_NAME_BLOCKED, HOST_POINTS_HERE, HOST_VERIFIED, MOVE_ANNOTATION, MOVE_PENDING, NameKind, Phase,
     ROUTER_GONE, Route, SCHEDULED,
 };
 
@@ -50,8 +51,29 @@ pub struct RouteInfo {
     pub custom_name: Option<Box<str>>,
     /// Whether `spec.host` is the name that the platform gave it in its Router's zone.
     pub host_is_system: bool,
+    /// Digest of the names and former names that its status lists.
+    pub names: NamesDigest,
     /// What its conditions say.
     pub conditions: Conditions,
+}
+
+/// A digest of the names and former names of a Route, to tell whether its status lists those of its binding.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct NamesDigest(u64);
+
+impl NamesDigest {
+    /// Of these.
+    pub fn new(names: &[AssignedName], former_names: &[FormerName]) -> Self {
+        let mut hasher = DefaultHasher::new();
+        for name in names {
+            (&name.name, name.kind as u8, &name.record).hash(&mut hasher);
+        }
+        for former in former_names {
+            let from = former.from.as_ref().map(|from| from.0);
+            (&former.name, &former.router, former.since.0, from, former.until.0).hash(&mut hasher);
+        }
+        NamesDigest(hasher.finish())
+    }
 }
 
 /// The conditions of a Route and what depends on them.
@@ -77,6 +99,8 @@ pub struct Conditions {
     pub has_host_verified: bool,
     /// Whether its status has a challenge.
     pub has_challenge: bool,
+    /// Whether that is of its present host.
+    pub is_host_challenged: bool,
     /// Whether it has a condition `HostPointsHere`.
     pub has_points_here: bool,
     /// `Published` and `Resolvable`.
@@ -110,9 +134,17 @@ impl RouteInfo {
             has_names: names().next().is_some(),
             custom_name: names().find(|name| name.kind == NameKind::Custom).map(|name| name.name.as_str().into()),
             host_is_system: names().any(|name| name.kind == NameKind::System && is_host(&name.name)),
+            names: status.map_or_else(NamesDigest::default, |status| {
+                NamesDigest::new(&status.names, &status.former_names)
+            }),
             conditions: Conditions::new(route),
             host,
         }
+    }
+
+    /// Whether its status says what its binding does.
+    pub fn says(&self, binding: &BindingInfo) -> bool {
+        self.bound && self.router.as_ref() == Some(&binding.router) && self.names == binding.names
     }
 
     /// Whether scheduling would look at both alike: status aside, they are the same.
@@ -141,11 +173,13 @@ impl RouteInfo {
             let Conditions { scheduled, admitted, mismatch, host_verified, host_taken, router_gone, .. } =
                 info.conditions;
             let said = (scheduled.map(Mark::is_true), admitted.map(Mark::is_true), mismatch, host_verified);
-            (info.bound, said, host_taken, router_gone)
+            let told = (info.conditions.has_points_here, info.is_challenged());
+            (info.bound, said, host_taken, router_gone, told)
         };
         of(self) == of(other)
             && self.uid == other.uid
-            && self.host == other.host
+            && (&self.host, &self.custom_name, &self.router) == (&other.host, &other.custom_name, &other.router)
+            && self.names == other.names
             && self.conditions.former_name_blocked == other.conditions.former_name_blocked
             && self.labels == other.labels
     }
@@ -189,6 +223,7 @@ impl Conditions {
             host_verified: says(HOST_VERIFIED).filter(|_| is_of_host()),
             has_host_verified: find(HOST_VERIFIED).is_some(),
             has_challenge: challenge.is_some(),
+            is_host_challenged: is_of_host(),
             has_points_here: find(HOST_POINTS_HERE).is_some(),
             told: Told::of(conditions, route.metadata.generation),
             state,

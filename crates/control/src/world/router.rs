@@ -12,7 +12,7 @@ use super::Settings;
 use crate::compiler::Diagnostic;
 use crate::compiler::inputs::RouterInput;
 use crate::controller::health::plan::Watched;
-use crate::controller::router::Report;
+use crate::status::router::Report;
 use signpost_api::names::is_host_label;
 use signpost_api::v1alpha1::router::{AddressState, Router, RouterState, RouterStatus};
 

@@ -39,10 +39,11 @@ use signpost_apiserver::auth::tokens::Tokens;
 use signpost_apiserver::store::memory::Memory;
 use signpost_control::client::in_process;
 use signpost_control::client::lease::{Leadership, Lease, Settings as LeaseSettings, Term};
-use signpost_control::controller::placement::{self, Placement};
+use signpost_control::reconcile::{self, Reconciler};
 use signpost_control::scheduler::metrics::Metrics;
 use signpost_control::scheduler::queue::Waits;
 use signpost_control::scheduler::{Scheduler, Settings};
+use signpost_control::world;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
@@ -174,7 +175,8 @@ impl Process {
             unschedulable_longest: Duration::from_secs(2),
         };
         let mut tasks = JoinSet::new();
-        tasks.spawn(Scheduler::new(client, settings, Metrics::default()).run(leadership, stop.clone()));
+        let world = signpost_control::world::World::new(&client, world::Settings::of_domain(DOMAIN));
+        tasks.spawn(Scheduler::new(client, &world, settings, Metrics::default()).run(leadership, stop.clone()));
         Process { line, stop, tasks }
     }
 
@@ -238,9 +240,10 @@ impl World {
                 seen.lock().expect("no holder panics").insert(version(&lease), is_there.then(|| number.into()));
             }
         }));
-        let keeper = placement::Settings { settle: Duration::from_millis(50), ..placement::Settings::default() };
+        let keeper = reconcile::Settings { settle: Duration::from_millis(50), ..reconcile::Settings::default() };
         let client = in_process(server.router(), Identity::user(USER_CONTROLLER));
-        let keeper = Placement::new(client, keeper, placement::Metrics::default());
+        let world = signpost_control::world::World::new(&client, world::Settings::of_domain(DOMAIN));
+        let keeper = Reconciler::new(client, &world, keeper, reconcile::Metrics::default());
         let (leadership, follow) = watch::channel(Leadership::Leader(Term::unlimited()));
         let until = stop.clone();
         tasks.spawn(async move {

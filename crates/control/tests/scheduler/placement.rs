@@ -5,7 +5,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use signpost_api::names::host_claim_name;
 use signpost_control::client::lease::{Leadership, Term};
-use signpost_control::controller::placement::{Metrics, Placement, Settings};
+use signpost_control::reconcile::{Metrics, Reconciler, Settings};
+use signpost_control::world::{self, World};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -13,16 +14,29 @@ use crate::fake_api::{FakeApi, Faults};
 use crate::scheduling::{self, Running, check_all, platform, scheduled};
 use crate::{condition, namespace, route, router, until};
 
-/// A keeper that leads and waits for little.
+/// A reconciler that leads and waits for little.
 pub fn start(api: &FakeApi, change: impl Fn(&mut Settings)) -> Running {
+    start_in(api, &world(api, &change), change)
+}
+
+/// What a reconciler with these settings reads.
+pub fn world(api: &FakeApi, change: impl Fn(&mut Settings)) -> World {
+    let mut settings = Settings::default();
+    change(&mut settings);
+    let known = world::Settings::of_domain("v3.example");
+    World::new(&api.client(), world::Settings { platform: settings.platform, ..known })
+}
+
+/// One that reads the objects of `world`.
+pub fn start_in(api: &FakeApi, world: &World, change: impl Fn(&mut Settings)) -> Running {
     let mut settings =
         Settings { settle: Duration::from_millis(20), retry: Duration::from_millis(20), ..Settings::default() };
     change(&mut settings);
     let (leadership, follow) = watch::channel(Leadership::Leader(Term::unlimited()));
     let stop = CancellationToken::new();
-    let placement = Placement::new(api.client(), settings, Metrics::default());
-    let task = tokio::spawn(placement.run(follow, stop.clone()));
-    Running { leadership, stop, task }
+    let reconciler = Reconciler::new(api.client(), world, settings, Metrics::default());
+    let task = tokio::spawn(reconciler.run(follow, stop.clone()));
+    Running { leadership, stop, task, beside: None }
 }
 
 fn claim(api: &FakeApi, name: &str) -> Option<Value> {
@@ -32,7 +46,7 @@ fn claim(api: &FakeApi, name: &str) -> Option<Value> {
 #[tokio::test]
 async fn a_label_is_let_go_with_its_route_and_kept_for_it() {
     let api = platform(1, 1);
-    let (scheduler, keeper) = (scheduling::start(&api), start(&api, |_| ()));
+    let (scheduler, keeper) = scheduling::start_both(&api, |_| (), |_| ());
     api.put("routes", route("ns", "app", &json!({})));
     until("it is scheduled", || scheduled(&api) == 1).await;
     tokio::time::sleep(Duration::from_millis(100)).await;
@@ -61,7 +75,7 @@ async fn a_label_is_let_go_with_its_route_and_kept_for_it() {
 async fn quarantine_ends_in_a_purge() {
     let api = platform(1, 1);
     let (scheduler, keeper) =
-        (scheduling::start(&api), start(&api, |settings| settings.quarantine = Duration::from_millis(300)));
+        scheduling::start_both(&api, |_| (), |settings| settings.quarantine = Duration::from_millis(300));
     api.put("routes", route("ns", "app", &json!({})));
     until("it is scheduled", || scheduled(&api) == 1).await;
     api.delete("routebindings", "ns", "app");
@@ -75,7 +89,7 @@ async fn quarantine_ends_in_a_purge() {
 async fn a_host_goes_to_the_next_and_its_claim_when_there_is_none() {
     let api = platform(1, 1);
     let (scheduler, keeper) =
-        (scheduling::start(&api), start(&api, |settings| settings.host_grace = Duration::from_millis(500)));
+        scheduling::start_both(&api, |_| (), |settings| settings.host_grace = Duration::from_millis(500));
     let host = json!({"host": "www.shop.example"});
     api.put("routes", route("ns", "first", &host));
     until("the first is scheduled", || scheduled(&api) == 1).await;
@@ -100,7 +114,7 @@ async fn a_host_goes_to_the_next_and_its_claim_when_there_is_none() {
 #[tokio::test]
 async fn bindings_without_their_route_are_cleared() {
     let api = platform(1, 1);
-    let (scheduler, keeper) = (scheduling::start(&api), start(&api, |_| ()));
+    let (scheduler, keeper) = scheduling::start_both(&api, |_| (), |_| ());
     for name in ["goes", "stays", "comes-back"] {
         api.put("routes", route("ns", name, &json!({})));
     }
@@ -123,7 +137,7 @@ async fn routers_say_how_they_are() {
     let api = platform(1, 0);
     api.put("routers", router("shard1", &json!({})));
     api.put("routers", router("shard2", &json!({"addresses": []})));
-    let (scheduler, keeper) = (scheduling::start(&api), start(&api, |_| ()));
+    let (scheduler, keeper) = scheduling::start_both(&api, |_| (), |_| ());
     for i in 0..7 {
         api.put("routes", route("ns", &format!("r{i}"), &json!({})));
     }
@@ -159,7 +173,7 @@ async fn routers_say_how_they_are() {
 #[tokio::test]
 async fn a_route_that_its_router_would_not_take_any_more_says_so_and_stays() {
     let api = platform(1, 1);
-    let (scheduler, keeper) = (scheduling::start(&api), start(&api, |_| ()));
+    let (scheduler, keeper) = scheduling::start_both(&api, |_| (), |_| ());
     api.put("routes", route("ns", "app", &json!({})));
     until("it is scheduled", || scheduled(&api) == 1).await;
     let mismatch = || {
@@ -229,8 +243,7 @@ async fn a_host_is_held_by_whoever_has_verified_it_last() {
     ] {
         let api = platform(1, 1);
         api.put("namespaces", namespace("other"));
-        let scheduler = scheduling::start_with(&api, |settings| settings.verify_hosts = true);
-        let keeper = start(&api, |settings| {
+        let (scheduler, keeper) = scheduling::start_both(&api, |settings| settings.verify_hosts = true, |settings| {
             settings.verify_hosts = true;
             settings.host_grace = Duration::from_millis(100);
         });
@@ -266,7 +279,7 @@ async fn a_host_is_held_by_whoever_has_verified_it_last() {
 #[tokio::test]
 async fn where_hosts_need_no_proof_nothing_is_told_of_one() {
     let api = platform(1, 1);
-    let (scheduler, keeper) = (scheduling::start(&api), start(&api, |_| ()));
+    let (scheduler, keeper) = scheduling::start_both(&api, |_| (), |_| ());
     // One of before the switch was turned off, and one that another leader still writes to once.
     for name in ["before", "after"] {
         api.put("routes", with_host("ns", name, &format!("{name}.shop.example")));
@@ -289,7 +302,7 @@ async fn where_hosts_need_no_proof_nothing_is_told_of_one() {
 #[tokio::test]
 async fn a_route_whose_router_is_gone_says_so_until_it_is_there_again_or_the_route_has_moved() {
     let api = platform(1, 1);
-    let (scheduler, keeper) = (scheduling::start(&api), start(&api, |_| ()));
+    let (scheduler, keeper) = scheduling::start_both(&api, |_| (), |_| ());
     for name in ["stays", "moves"] {
         api.put("routes", route("ns", name, &json!({})));
     }
@@ -328,8 +341,8 @@ async fn records_where_a_former_name_was_are_told_of_on_both_sides() {
     let platform =
         signpost_control::compiler::Settings::new("v3.example", Vec::new(), &["192.0.2.53".parse().expect("one")]);
     let platform = std::sync::Arc::new(platform.expect("good settings"));
-    let scheduler = scheduling::start(&api);
-    let keeper = start(&api, |settings| settings.platform = Some(std::sync::Arc::clone(&platform)));
+    let change = |settings: &mut Settings| settings.platform = Some(std::sync::Arc::clone(&platform));
+    let (scheduler, keeper) = scheduling::start_both(&api, |_| (), change);
     api.put("routers", router("shard2", &json!({"state": "cordoned"})));
     api.put("routes", route("ns", "app", &json!({})));
     until("it is scheduled", || scheduled(&api) == 1).await;
@@ -371,7 +384,7 @@ async fn a_host_whose_route_was_seen_to_be_deleted_is_let_go_at_once() {
     let api = platform(1, 1);
     // Whatever waits for the informers to settle never comes.
     let (scheduler, keeper) =
-        (scheduling::start(&api), start(&api, |settings| settings.settle = Duration::from_secs(600)));
+        scheduling::start_both(&api, |_| (), |settings| settings.settle = Duration::from_secs(600));
     let host = json!({"host": "www.shop.example"});
     api.put("routes", route("ns", "first", &host));
     until("the first is scheduled", || scheduled(&api) == 1).await;
@@ -391,7 +404,7 @@ async fn a_host_whose_route_was_seen_to_be_deleted_is_let_go_at_once() {
 #[tokio::test]
 async fn a_drain_says_what_of_it_is_being_deleted() {
     let api = platform(1, 1);
-    let (scheduler, keeper) = (scheduling::start(&api), start(&api, |_| ()));
+    let (scheduler, keeper) = scheduling::start_both(&api, |_| (), |_| ());
     for name in ["goes", "stays"] {
         api.put("routes", route("ns", name, &json!({})));
     }

@@ -10,23 +10,32 @@ use signpost_control::scheduler::chooser::StrategyConfig;
 use signpost_control::scheduler::metrics::Metrics;
 use signpost_control::scheduler::queue::Waits;
 use signpost_control::scheduler::{Scheduler, Settings};
+use signpost_control::reconcile;
+use signpost_control::world::{self, World};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::fake_api::{FakeApi, Faults};
+use crate::placement;
 use crate::{condition, namespace, route, router, until};
 
 pub struct Running {
     pub leadership: watch::Sender<Leadership>,
     pub stop: CancellationToken,
     pub task: JoinHandle<()>,
+    /// The reconciler beside a scheduler.
+    pub beside: Option<Box<Running>>,
 }
 
 impl Running {
     pub async fn stop(self) {
         self.stop.cancel();
         self.task.await.expect("it ends in order");
+        if let Some(beside) = self.beside {
+            beside.stop.cancel();
+            beside.task.await.expect("it ends in order");
+        }
     }
 }
 
@@ -41,6 +50,27 @@ pub fn start_with(api: &FakeApi, change: impl Fn(&mut Settings)) -> Running {
 
 /// A scheduler, and what changes its strategy.
 pub fn start_switchable(api: &FakeApi, change: impl Fn(&mut Settings)) -> (Running, watch::Sender<StrategyConfig>) {
+    let world = World::new(&api.client(), world::Settings::of_domain("v3.example"));
+    let (mut running, switch) = start_in(api, &world, change);
+    running.beside = Some(Box::new(placement::start_in(api, &world, |_| ())));
+    (running, switch)
+}
+
+/// A scheduler and the reconciler beside it.
+pub fn start_both(
+    api: &FakeApi,
+    change: impl Fn(&mut Settings),
+    change_reconciler: impl Fn(&mut reconcile::Settings),
+) -> (Running, Running) {
+    let world = placement::world(api, &change_reconciler);
+    (start_in(api, &world, change).0, placement::start_in(api, &world, change_reconciler))
+}
+
+fn start_in(
+    api: &FakeApi,
+    world: &World,
+    change: impl Fn(&mut Settings),
+) -> (Running, watch::Sender<StrategyConfig>) {
     let mut settings = Settings::new("v3.example");
     settings.waits = Waits {
         failed_first: Duration::from_millis(5),
@@ -50,10 +80,10 @@ pub fn start_switchable(api: &FakeApi, change: impl Fn(&mut Settings)) -> (Runni
     change(&mut settings);
     let (leadership, follow) = watch::channel(Leadership::Leader(Term::unlimited()));
     let stop = CancellationToken::new();
-    let scheduler = Scheduler::new(api.client(), settings, Metrics::default());
+    let scheduler = Scheduler::new(api.client(), world, settings, Metrics::default());
     let switch = scheduler.switch();
     let task = tokio::spawn(scheduler.run(follow, stop.clone()));
-    (Running { leadership, stop, task }, switch)
+    (Running { leadership, stop, task, beside: None }, switch)
 }
 
 pub fn platform(seed: u64, routers: usize) -> FakeApi {

@@ -20,7 +20,6 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::fake_api::FakeApi;
-use crate::placement;
 use crate::scheduling::{Running, check_all, per_router, platform, scheduled, start_with};
 use crate::{condition, namespace, route, router, until};
 
@@ -483,7 +482,11 @@ async fn a_host_that_was_kept_for_a_route_goes_to_the_next_if_that_goes() {
         if is_first { Reply::Later(released.clone(), answer) } else { Reply::Json(answer) }
     })
     .await;
-    let (running, keeper) = (start_choosing(&api, &endpoint.chooser()), placement::start(&api, |_| ()));
+    let (running, keeper) = crate::scheduling::start_both(
+        &api,
+        |settings| settings.chooser = endpoint.chooser(),
+        |_| (),
+    );
     let host = json!({"host": "www.shop.example"});
     api.put("routes", route("ns", "first", &host));
     until("the first is asked about", || !endpoint.asked().is_empty()).await;

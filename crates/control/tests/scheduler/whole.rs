@@ -21,7 +21,8 @@ use signpost_apiserver::auth::tokens::Tokens;
 use signpost_apiserver::store::memory::Memory;
 use signpost_control::client::in_process;
 use signpost_control::client::lease::{Lease, Settings as LeaseSettings};
-use signpost_control::controller::placement::{self, Placement};
+use signpost_control::reconcile::{self, Reconciler};
+use signpost_control::world::{self, World};
 use signpost_control::scheduler::metrics::Metrics;
 use signpost_control::scheduler::{Scheduler, Settings};
 use tokio::task::JoinSet;
@@ -52,10 +53,12 @@ impl Platform {
         let scheduler = client(Identity::user(USER_SCHEDULER));
         let lease = LeaseSettings { renew: Duration::from_millis(200), ..LeaseSettings::default() };
         let leadership = Lease::run(scheduler.clone(), "signpost-scheduler", "test", lease, stop.clone());
-        let loops = Scheduler::new(scheduler, Settings::new("v3.example"), Metrics::default());
+        let controller = client(Identity::user(USER_CONTROLLER));
+        let world = World::new(&controller, world::Settings::of_domain("v3.example"));
+        let loops = Scheduler::new(scheduler, &world, Settings::new("v3.example"), Metrics::default());
         tasks.spawn(loops.run(leadership.clone(), stop.clone()));
-        let keeper = placement::Settings { settle: Duration::from_millis(50), ..placement::Settings::default() };
-        let keeper = Placement::new(client(Identity::user(USER_CONTROLLER)), keeper, placement::Metrics::default());
+        let keeper = reconcile::Settings { settle: Duration::from_millis(50), ..reconcile::Settings::default() };
+        let keeper = Reconciler::new(controller, &world, keeper, reconcile::Metrics::default());
         tasks.spawn(keeper.run(leadership, stop.clone()));
         Platform { admin: client(admin), stop, tasks }
     }

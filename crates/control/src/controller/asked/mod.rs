@@ -31,7 +31,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::register::{Due, Register};
 use crate::client::backoff::Backoff;
-use crate::client::status::update_status;
+use crate::client::write::update_status;
 use signpost_api::v1alpha1::route_binding::{FormerNameUse, RouteBinding};
 
 /// What part of the quiet time lies at least between two times that a former name is told.

@@ -31,38 +31,30 @@ use tokio_util::sync::CancellationToken;
 
 use self::metrics::Metrics;
 use self::plan::Plan;
-use self::report::Reporter;
-use crate::client::reflector::Informer;
-use crate::world::RouterInfo;
+use crate::world::World;
 
-/// Writes of statuses at a time.
-const WRITES_MAX: usize = 16;
 
 /// How to probe.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// The platform's domain.
-    pub domain: String,
     /// Probes under way at a time; Routers share these places.
     pub probes_max: usize,
     /// The panic threshold of Routers that set none, in percent.
     pub panic_percent: u32,
-    /// This process's name, for the events that it records.
-    pub instance: String,
 }
 
 /// Probes until `stop`, which the end of this process's leadership is, too.
 pub async fn run(
-    client: kube::Client,
-    routers: Informer<RouterInfo>,
+    world: World,
     settings: Settings,
     metrics: Metrics,
     stop: CancellationToken,
 ) {
-    let (routers, mut changes) = routers.read();
-    let reporter = Reporter::new(client, &settings);
+    let (routers, mut changes) = world.routers.read();
+    let observations = world.observations;
+    observations.for_routers(|router| router.health = None);
     let mut plan = Plan::new(settings, metrics.clone());
-    let (mut probes, mut writes) = (JoinSet::new(), JoinSet::new());
+    let mut probes = JoinSet::new();
     // Which address each probe is of.
     let mut probed = HashMap::new();
     loop {
@@ -77,18 +69,11 @@ pub async fn run(
             probed.insert(task.id(), key);
         }
         // Before all Routers are known nothing is said of any: verdicts of the leader before might be overlooked.
-        let may_write = routers.is_synced() && writes.len() < WRITES_MAX;
-        while may_write
-            && writes.len() < WRITES_MAX
-            && let Some((name, findings)) = plan.next_write(now)
-        {
-            let reporter = reporter.clone();
-            writes.spawn(async move {
-                let written = reporter.write(&name, &findings).await;
-                (name, written)
-            });
+        let may_tell = routers.is_synced();
+        while may_tell && let Some((name, findings)) = plan.next_findings(now) {
+            observations.set_router(&name, |router| router.health = Some(findings));
         }
-        let wake_at = plan.next_time(may_write && writes.len() < WRITES_MAX);
+        let wake_at = plan.next_time(may_tell);
         tokio::select! {
             () = stop.cancelled() => break,
             change = changes.next() => {
@@ -106,15 +91,10 @@ pub async fn run(
                     plan.take_outcome(&key, outcome, Instant::now(), Timestamp::now());
                 }
             }
-            Some(done) = writes.join_next() => match done {
-                Ok((name, written)) => plan.take_written(&name, written, Instant::now()),
-                Err(error) => tracing::error!(%error, "a write of health panicked"),
-            },
             () = tokio::time::sleep_until(wake_at.unwrap_or(now)), if wake_at.is_some() => {}
         }
     }
-    // A probe cut short does no harm; a write that has begun is one request, which the API takes whole or not at all.
+    // A probe cut short does no harm.
     probes.shutdown().await;
-    writes.shutdown().await;
     metrics.forget_all();
 }

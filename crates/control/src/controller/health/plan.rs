@@ -1,4 +1,4 @@
-//! What is to be probed and what is to be written, and when. What happens comes in as calls, with the time.
+//! What is to be probed and what is found out, and when. What happens comes in as calls, with the time.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -14,7 +14,7 @@ use super::probe::{Check, Clients, Probe};
 use super::report::{self, Findings, Found};
 use crate::client::backoff::random;
 use crate::client::reflector::Change;
-use crate::controller::turns::{Turns, Waiting};
+use crate::reconcile::queue::{Item, WorkQueue};
 use crate::world::RouterInfo;
 use signpost_api::v1alpha1::router::{AddressHealthState, HealthCheck, Router};
 
@@ -24,8 +24,6 @@ const FIRST_VERDICT: Duration = Duration::from_secs(15);
 const FIRST_PROBE: Duration = Duration::from_millis(500);
 /// By what part of the interval the next probe may come earlier.
 const JITTER: f64 = 0.1;
-/// How long after a failed write it is tried again.
-const RETRY_AFTER: Duration = Duration::from_secs(2);
 /// How long after a verdict it is written: what falls together is told together.
 const SETTLE: Duration = Duration::from_millis(50);
 
@@ -33,7 +31,7 @@ const SETTLE: Duration = Duration::from_millis(50);
 pub type Key = (String, IpAddr);
 
 /// Each Router has its share of the places for probes: one whose addresses do not answer keeps only its own waiting.
-impl Waiting for Key {
+impl Item for Key {
     type Owner = String;
 
     fn owner(&self) -> &String {
@@ -56,6 +54,11 @@ pub struct Watched {
 }
 
 impl Watched {
+    /// Whether the status says this of the addresses, and what follows from it.
+    pub fn says(&self, findings: &Findings) -> bool {
+        self.is_consistent && self.told == *findings
+    }
+
     /// Of a Router on the platform `domain`.
     pub fn new(router: &Router, domain: &str) -> Self {
         let is_consistent = report::is_consistent(router, domain);
@@ -80,7 +83,7 @@ pub struct Plan {
     metrics: Metrics,
     routers: HashMap<String, Checked>,
     /// When addresses are to be probed, and those that are being probed.
-    turns: Turns<Key>,
+    turns: WorkQueue<Key>,
     /// When Routers are to be looked at for something to write.
     dirty: BTreeSet<(Instant, String)>,
 }
@@ -92,12 +95,8 @@ struct Checked {
     order: Box<[IpAddr]>,
     subjects: BTreeMap<IpAddr, Subject>,
     threshold: Option<u32>,
-    /// What the status says, as far as is known; `None`: not what could follow from any findings.
+    /// What the status says, or will; `None`: not what could follow from any findings.
     told: Option<Findings>,
-    /// What is being written.
-    writing: Option<Findings>,
-    /// Until when nothing is written, after a failure.
-    rests_until: Option<Instant>,
 }
 
 /// One address.
@@ -137,7 +136,7 @@ impl Plan {
     /// Of no Routers.
     pub fn new(settings: Settings, metrics: Metrics) -> Self {
         Plan {
-            turns: Turns::new(settings.probes_max),
+            turns: WorkQueue::new(settings.probes_max, [Duration::ZERO; 2]),
             settings,
             clients: Clients::default(),
             metrics,
@@ -174,7 +173,7 @@ impl Plan {
         let Some(check) = &watched.check else {
             // Its verdicts are to go; nothing is probed any more.
             router.subjects.keys().for_each(|ip| self.turns.forget(&(name.to_owned(), *ip)));
-            *router = Checked { told: router.told.take(), writing: router.writing.take(), ..Checked::default() };
+            *router = Checked { told: router.told.take(), ..Checked::default() };
             self.metrics.forget(name);
             self.dirty.insert((now, name.to_owned()));
             return;
@@ -278,38 +277,18 @@ impl Plan {
         None
     }
 
-    /// The next Router whose status is to be written, and what it is to say. To be followed by [`Self::take_written`].
-    pub fn next_write(&mut self, now: Instant) -> Option<(String, Findings)> {
+    /// The next Router whose status should say something else, and what.
+    pub fn next_findings(&mut self, now: Instant) -> Option<(String, Findings)> {
         while self.dirty.first().is_some_and(|(at, _)| *at <= now) {
             let (_, name) = self.dirty.pop_first()?;
             let Some(router) = self.routers.get_mut(&name) else { continue };
             let findings = router.findings(now);
-            // What changes during a write is looked at when that has ended.
-            let rests = router.rests_until.is_some_and(|until| until > now);
-            if rests || router.writing.is_some() || router.told.as_ref() == Some(&findings) {
-                continue;
+            if router.told.as_ref() != Some(&findings) {
+                router.told = Some(findings.clone());
+                return Some((name, findings));
             }
-            router.writing = Some(findings.clone());
-            return Some((name, findings));
         }
         None
-    }
-
-    /// A write has ended.
-    pub fn take_written(&mut self, name: &str, written: kube::Result<()>, now: Instant) {
-        let Some(router) = self.routers.get_mut(name) else { return };
-        let Some(findings) = router.writing.take() else { return };
-        match written {
-            Ok(()) => {
-                (router.told, router.rests_until) = (Some(findings), None);
-                self.dirty.insert((now, name.to_owned()));
-            }
-            Err(error) => {
-                tracing::warn!(router = name, %error, "the health of addresses cannot be written; trying again");
-                router.rests_until = Some(now + RETRY_AFTER);
-                self.dirty.insert((now + RETRY_AFTER, name.to_owned()));
-            }
-        }
     }
 
     /// When something is to be done, if it may be.
@@ -355,7 +334,7 @@ mod tests {
 
     fn plan_with(probes_max: usize) -> Plan {
         let settings =
-            Settings { domain: "v3.example".to_owned(), probes_max, panic_percent: 50, instance: "me".to_owned() };
+            Settings { probes_max, panic_percent: 50 };
         Plan::new(settings, Metrics::default())
     }
 
@@ -389,37 +368,31 @@ mod tests {
         plan.take_change(applied(router(&["192.0.2.1", "192.0.2.2"], check.clone(), json!({}))), start, TIME);
         assert_eq!(probe_all(&mut plan, start + FIRST_PROBE, |_| true), 2, "all are probed soon");
         let now = start + FIRST_PROBE + SETTLE;
-        let (name, findings) = plan.next_write(now).expect("there are verdicts");
+        let (name, findings) = plan.next_findings(now).expect("there are verdicts");
         assert_eq!((name.as_str(), findings.threshold), ("s", Some(50)));
         assert_eq!(healths(&findings), "192.0.2.1 Healthy;192.0.2.2 Healthy;");
-        assert!(plan.next_write(now).is_none());
-        plan.take_written("s", Ok(()), now);
-        assert!(plan.next_write(now + SETTLE).is_none(), "nothing has changed since");
+        assert!(plan.next_findings(now).is_none());
+        assert!(plan.next_findings(now + SETTLE).is_none(), "nothing has changed since");
 
         // One bad outcome is none; the second in a row is written, with the reason.
         let is_good = |ip: &IpAddr| ip.to_string() != "192.0.2.2";
         let now = now + Duration::from_secs(10);
         assert_eq!(probe_all(&mut plan, now, is_good), 2);
-        assert!(plan.next_write(now + SETTLE).is_none());
+        assert!(plan.next_findings(now + SETTLE).is_none());
         let now = now + Duration::from_secs(10);
         assert_eq!(probe_all(&mut plan, now, is_good), 2);
-        let (_, findings) = plan.next_write(now + SETTLE).expect("a verdict has changed");
+        let (_, findings) = plan.next_findings(now + SETTLE).expect("a verdict has changed");
         assert_eq!(healths(&findings), "192.0.2.1 Healthy;192.0.2.2 Unhealthy;");
         assert_eq!(findings.addresses[1].error.as_deref(), Some("refused"));
-        let failed = kube::Error::ReadEvents(std::io::Error::other("away"));
-        plan.take_written("s", Err(failed), now);
-        assert!(plan.next_write(now + SETTLE).is_none());
-        assert_eq!(plan.next_write(now + RETRY_AFTER).expect("it is tried again").1, findings);
+        assert!(plan.next_findings(now + SETTLE).is_none());
 
         // Without a check the verdicts go, and no probe is left.
         let told = json!({"addresses": [{"ip": "192.0.2.1", "health": "healthy", "since": "2026-01-01T00:00:00Z"}]});
-        plan.take_written("s", Ok(()), now);
         plan.take_change(applied(router(&["192.0.2.1"], Value::Null, told)), now, TIME);
-        assert_eq!(plan.next_write(now).expect("to be cleared").1, Findings::default());
-        plan.take_written("s", Ok(()), now);
+        assert_eq!(plan.next_findings(now).expect("to be cleared").1, Findings::default());
         plan.take_change(applied(router(&["192.0.2.1"], Value::Null, json!({}))), now, TIME);
         let later = now + Duration::from_secs(100);
-        assert!(plan.next_probe(later).is_none() && plan.next_write(later).is_none() && plan.routers.is_empty());
+        assert!(plan.next_probe(later).is_none() && plan.next_findings(later).is_none() && plan.routers.is_empty());
     }
 
     #[test]
@@ -434,9 +407,9 @@ mod tests {
             "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
         let check = json!({"port": 80, "rise": 2, "panicThreshold": 30});
         plan.take_change(applied(router(&["192.0.2.1", "192.0.2.2", "192.0.2.3"], check, told)), start, TIME);
-        assert!(plan.next_write(start).is_none(), "nothing is new");
+        assert!(plan.next_findings(start).is_none(), "nothing is new");
         assert_eq!(probe_all(&mut plan, start + FIRST_PROBE, |ip| ip.to_string() == "192.0.2.1"), 3);
-        let (_, findings) = plan.next_write(start + FIRST_PROBE + SETTLE).expect("first verdicts");
+        let (_, findings) = plan.next_findings(start + FIRST_PROBE + SETTLE).expect("first verdicts");
         let expected = "192.0.2.1 Unhealthy;192.0.2.2 Unhealthy;192.0.2.3 Unhealthy;";
         assert_eq!(healths(&findings), expected, "one good outcome of two that are needed");
         assert_eq!(findings.addresses[0].since.as_second(), 1_767_225_600, "it has been so since then");
@@ -457,10 +430,9 @@ mod tests {
             let told = json!({"panicThreshold": 50, "addresses": [address], "conditions": conditions});
             let mut plan = plan();
             plan.take_change(applied(router(&["192.0.2.1"], json!({"port": 80}), told)), start, TIME);
-            let written = plan.next_write(start).map(|(_, findings)| healths(&findings));
+            let written = plan.next_findings(start).map(|(_, findings)| healths(&findings));
             assert_eq!(written, is_written.then(|| "192.0.2.1 Healthy;".to_owned()), "{message:?}");
-            plan.take_written("s", Ok(()), start);
-            assert!(plan.next_write(start).is_none(), "{message:?}");
+                assert!(plan.next_findings(start).is_none(), "{message:?}");
         }
     }
 
@@ -470,19 +442,16 @@ mod tests {
         let start = Instant::now();
         plan.take_change(applied(router(&["192.0.2.1"], json!({"port": 80}), json!({}))), start, TIME);
         let (key, _) = plan.next_probe(start + FIRST_PROBE).expect("it is due");
-        assert_eq!(plan.next_write(start).map(|(_, findings)| healths(&findings)).as_deref(), Some(""));
-        plan.take_written("s", Ok(()), start);
+        assert_eq!(plan.next_findings(start).map(|(_, findings)| healths(&findings)).as_deref(), Some(""));
         let late = start + FIRST_VERDICT;
         assert_eq!(
-            plan.next_write(late).map(|(_, findings)| healths(&findings)).as_deref(),
+            plan.next_findings(late).map(|(_, findings)| healths(&findings)).as_deref(),
             Some("192.0.2.1 Unknown;")
         );
-        plan.take_written("s", Ok(()), late);
         plan.take_outcome(&key, Ok(()), late, TIME);
-        let (_, findings) = plan.next_write(late + SETTLE).expect("the verdict has come");
+        let (_, findings) = plan.next_findings(late + SETTLE).expect("the verdict has come");
         assert_eq!(healths(&findings), "192.0.2.1 Healthy;");
         // An address that goes away while it is probed is nobody's.
-        plan.take_written("s", Ok(()), late);
         let later = late + Duration::from_secs(10);
         let (key, _) = plan.next_probe(later).expect("it is due");
         plan.take_change(applied(router(&["192.0.2.9"], json!({"port": 80}), json!({}))), later, TIME);
@@ -520,7 +489,7 @@ mod tests {
             probed += 1;
         }
         assert_eq!(probed, 128);
-        let (name, findings) = std::iter::from_fn(|| plan.next_write(now + SETTLE))
+        let (name, findings) = std::iter::from_fn(|| plan.next_findings(now + SETTLE))
             .find(|(name, _)| name == "healthy")
             .expect("its verdicts are to be written");
         assert!(findings.addresses.iter().all(|found| found.health == AddressHealthState::Healthy), "{name}");

@@ -1,20 +1,16 @@
-//! What a Router's status says of health: the verdicts, the condition `AddressesHealthy`, and an event for each change.
+//! What a Router's status says of health: the verdicts, the condition `AddressesHealthy`, and an event for each change. Pure.
 
 use std::net::IpAddr;
-use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 use kube::api::ObjectMeta;
-use kube::{Api, Resource as _, ResourceExt as _};
-use serde_json::json;
+use kube::{Resource as _, ResourceExt as _};
 
-use super::Settings;
-use crate::client::recorder::Recorder;
-use crate::client::status::{Statement, state, update_status};
 use crate::compiler::inputs::RouterInput;
+use crate::status::{ConditionUpdate, state};
 use signpost_api::v1alpha1::router::{ADDRESSES_HEALTHY, AddressHealth, AddressHealthState, Router, RouterStatus};
 
 /// The reason of the condition while too few addresses are healthy.
@@ -71,93 +67,51 @@ impl Findings {
     }
 }
 
-/// Writes findings; clones share the client, and what it has told.
-#[derive(Clone)]
-pub struct Reporter {
-    routers: Api<Router>,
-    events: Arc<Recorder>,
-    domain: String,
-    instance: String,
-}
-
 /// Something to tell about a Router.
 #[derive(Debug, PartialEq)]
-struct Notice {
-    is_warning: bool,
-    reason: &'static str,
-    note: String,
+pub struct Notice {
+    /// Whether something is wrong.
+    pub is_warning: bool,
+    /// What happened, in one word.
+    pub reason: &'static str,
+    /// What happened, in a sentence.
+    pub note: String,
 }
 
-/// What is to become of a status.
-struct Written {
-    status: RouterStatus,
-    notices: Vec<Notice>,
-}
-
-impl Reporter {
-    /// A reporter that speaks through `client`.
-    pub fn new(client: kube::Client, settings: &Settings) -> Self {
-        Reporter {
-            routers: Api::all(client.clone()),
-            events: Arc::new(Recorder::new(client)),
-            domain: settings.domain.clone(),
-            instance: settings.instance.clone(),
-        }
-    }
-
-    /// Brings the status of the Router `name` to say this.
-    pub async fn write(&self, name: &str, findings: &Findings) -> kube::Result<()> {
-        let mut notices = Vec::new();
-        let change = |router: &Router| {
-            let before = router.status.clone().unwrap_or_default();
-            let written = apply(router, findings, &self.domain, Timestamp::now());
-            let RouterStatus { addresses, panic_threshold, conditions, .. } = written.status;
-            notices = written.notices;
-            let is_so = (&before.addresses, before.panic_threshold, &before.conditions)
-                == (&addresses, panic_threshold, &conditions);
-            // A merge patch: null takes the field away.
-            let addresses = Some(addresses).filter(|addresses| !addresses.is_empty());
-            (!is_so)
-                .then(|| json!({"addresses": addresses, "panicThreshold": panic_threshold, "conditions": conditions}))
-        };
-        let Some(router) = update_status(&self.routers, name, change).await? else { return Ok(()) };
-        for notice in notices.into_iter().take(EVENTS_MAX) {
-            if let Err(error) = self.events.record(&self.event(&router, notice)).await {
-                tracing::warn!(router = name, %error, "an event could not be recorded");
-            }
-        }
-        Ok(())
-    }
-
-    fn event(&self, router: &Router, notice: Notice) -> Event {
-        let regarding = ObjectReference {
-            api_version: Some(Router::api_version(&()).into_owned()),
-            kind: Some(Router::kind(&()).into_owned()),
-            name: router.metadata.name.clone(),
-            uid: router.metadata.uid.clone(),
-            ..ObjectReference::default()
-        };
-        Event {
-            metadata: ObjectMeta {
-                namespace: Some(EVENTS_NAMESPACE.to_owned()),
-                name: Some(format!("{}.{}", router.name_any(), uuid::Uuid::new_v4().simple())),
-                ..ObjectMeta::default()
-            },
-            event_time: Some(MicroTime(Timestamp::now())),
-            reporting_controller: Some(CONTROLLER.to_owned()),
-            reporting_instance: Some(self.instance.clone()),
-            action: Some("Probing".to_owned()),
-            reason: Some(notice.reason.to_owned()),
-            regarding: Some(regarding),
-            note: Some(notice.note),
-            type_: Some(if notice.is_warning { "Warning" } else { "Normal" }.to_owned()),
-            ..Event::default()
-        }
+/// The event that tells of it; `instance` is the name of this process.
+pub fn event(router: &Router, notice: Notice, instance: &str) -> Event {
+    let regarding = ObjectReference {
+        api_version: Some(Router::api_version(&()).into_owned()),
+        kind: Some(Router::kind(&()).into_owned()),
+        name: router.metadata.name.clone(),
+        uid: router.metadata.uid.clone(),
+        ..ObjectReference::default()
+    };
+    Event {
+        metadata: ObjectMeta {
+            namespace: Some(EVENTS_NAMESPACE.to_owned()),
+            name: Some(format!("{}.{}", router.name_any(), uuid::Uuid::new_v4().simple())),
+            ..ObjectMeta::default()
+        },
+        event_time: Some(MicroTime(Timestamp::now())),
+        reporting_controller: Some(CONTROLLER.to_owned()),
+        reporting_instance: Some(instance.to_owned()),
+        action: Some("Probing".to_owned()),
+        reason: Some(notice.reason.to_owned()),
+        regarding: Some(regarding),
+        note: Some(notice.note),
+        type_: Some(if notice.is_warning { "Warning" } else { "Normal" }.to_owned()),
+        ..Event::default()
     }
 }
 
 /// The status that a Router is to have, with these findings, and what is to be told of the change.
-fn apply(router: &Router, findings: &Findings, domain: &str, now: Timestamp) -> Written {
+pub fn apply(
+    router: &Router,
+    findings: &Findings,
+    domain: &str,
+    now: Timestamp,
+) -> (RouterStatus, Vec<Notice>) {
     let before = router.status.clone().unwrap_or_default();
     let mut status = before.clone();
     // Without a check there is nothing to say, whatever was found a moment ago.
@@ -189,7 +143,8 @@ fn apply(router: &Router, findings: &Findings, domain: &str, now: Timestamp) -> 
         };
         notices.push(Notice { is_warning: panic, reason, note });
     }
-    Written { status, notices }
+    notices.truncate(EVENTS_MAX);
+    (status, notices)
 }
 
 /// Whether the condition of a Router's status says what follows from its spec and from what the status says of each
@@ -197,7 +152,7 @@ fn apply(router: &Router, findings: &Findings, domain: &str, now: Timestamp) -> 
 pub(super) fn is_consistent(router: &Router, domain: &str) -> bool {
     let before = router.status.clone().unwrap_or_default();
     let findings = Findings::read(&before);
-    apply(router, &findings, domain, Timestamp::UNIX_EPOCH).status.conditions == before.conditions
+    apply(router, &findings, domain, Timestamp::UNIX_EPOCH).0.conditions == before.conditions
 }
 
 /// Whether a status says that too few addresses are healthy.
@@ -218,7 +173,7 @@ fn answered(router: &Router, addresses: impl Iterator<Item = IpAddr>) -> String 
     format!("those of one priority, {named}{more}, are")
 }
 
-fn statement(router: &Router, answered: Option<&str>) -> Statement {
+fn statement(router: &Router, answered: Option<&str>) -> ConditionUpdate {
     let status = router.status.as_ref();
     let health = |ip: &str| {
         let ip = ip.parse::<IpAddr>().ok();
@@ -254,7 +209,7 @@ fn statement(router: &Router, answered: Option<&str>) -> Statement {
     } else {
         (true, "AllHealthy")
     };
-    Statement { kind: ADDRESSES_HEALTHY, is_true, reason, message }
+    ConditionUpdate { kind: ADDRESSES_HEALTHY, status: is_true.into(), reason, message }
 }
 
 /// What has changed of addresses that had a verdict.
@@ -282,7 +237,7 @@ fn changes(before: &RouterStatus, after: &RouterStatus) -> Vec<Notice> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::Value;
+    use serde_json::{Value, json};
 
     fn found(ip: &str, health: AddressHealthState) -> Found {
         let error = (health == AddressHealthState::Unhealthy).then(|| "refused".to_owned());
@@ -313,10 +268,10 @@ mod tests {
             let addresses = (1..=3).map(|at| found(&format!("192.0.2.{at}"), Unhealthy)).collect();
             let findings = Findings { addresses, threshold: Some(50) };
             let written = apply(&router, &findings, "v3.example", Timestamp::UNIX_EPOCH);
-            let condition = written.status.conditions.iter().find(|one| one.type_ == ADDRESSES_HEALTHY);
+            let condition = written.0.conditions.iter().find(|one| one.type_ == ADDRESSES_HEALTHY);
             let condition = condition.expect("it is there");
             assert!(condition.reason == PANIC && condition.message.contains(told), "{}", condition.message);
-            let notice = written.notices.iter().find(|notice| notice.reason == "PanicBegun").expect("it is told");
+            let notice = written.1.iter().find(|notice| notice.reason == "PanicBegun").expect("it is told");
             assert!(notice.note.contains(told), "{}", notice.note);
         }
     }
@@ -326,7 +281,7 @@ mod tests {
         let mut router = router(json!({"port": 80}), Value::Null);
         router.spec.addresses.clear();
         let said = statement(&router, None);
-        assert_eq!((said.is_true, said.reason), (false, "NoActiveAddress"));
+        assert_eq!((said.is_true(), said.reason), (false, "NoActiveAddress"));
         assert!(!said.message.contains("0 of 0"), "{}", said.message);
     }
 
@@ -355,20 +310,20 @@ mod tests {
             let findings = Findings { addresses: addresses.collect(), threshold: Some(threshold) };
             let router = router(check.clone(), status.clone());
             let written = apply(&router, &findings, "v3.example", Timestamp::UNIX_EPOCH);
-            let condition = written.status.conditions.iter().find(|one| one.type_ == ADDRESSES_HEALTHY);
+            let condition = written.0.conditions.iter().find(|one| one.type_ == ADDRESSES_HEALTHY);
             let condition = condition.expect("it is there");
             assert_eq!((condition.reason.as_str(), condition.status == "True"), (reason, reason == "AllHealthy"));
-            assert_eq!(is_panic(&written.status), reason == "Panic");
-            let told: Vec<&str> = written.notices.iter().map(|notice| notice.reason).collect();
+            assert_eq!(is_panic(&written.0), reason == "Panic");
+            let told: Vec<&str> = written.1.iter().map(|notice| notice.reason).collect();
             assert_eq!(told, notices, "{healths:?}");
-            assert_eq!((written.status.routes, written.status.conditions.len()), (Some(7), 2), "others' are kept");
-            assert_eq!(Findings::read(&written.status), findings);
-            status = serde_json::to_value(written.status).expect("JSON");
+            assert_eq!((written.0.routes, written.0.conditions.len()), (Some(7), 2), "others' are kept");
+            assert_eq!(Findings::read(&written.0), findings);
+            status = serde_json::to_value(written.0).expect("JSON");
         }
         // Without a check all of it goes.
         let router = router(Value::Null, status);
         let written = apply(&router, &Findings::default(), "v3.example", Timestamp::UNIX_EPOCH);
-        assert_eq!(Findings::read(&written.status), Findings::default());
-        assert_eq!(written.status.conditions.len(), 1);
+        assert_eq!(Findings::read(&written.0), Findings::default());
+        assert_eq!(written.0.conditions.len(), 1);
     }
 }

@@ -334,7 +334,7 @@ fn a_shard_that_stays_old_is_verified_by_its_answers() {
     assert_eq!(world.reason("app"), Some("Resolvable"));
     // A zone has more than addresses: without a DeletionHold its version counts.
     let zone =
-        |world: &World| world.proofs.router_saying(&apex).map(|(_, told, _)| (told.is_true, told.reason, told.message));
+        |world: &World| world.proofs.router_saying(&apex).map(|(_, told, _)| (told.is_true(), told.reason, told.message));
     let (is_true, reason, _) = zone(&world).expect("it is known");
     assert_eq!((is_true, reason), (false, "OldSerial"));
     world.proofs.take_deletion_holds([("routers-1".to_owned(), DeletionHoldKind::Router)].into());
@@ -537,7 +537,7 @@ fn what_a_router_says_is_what_must_be_answered() {
     world.no_shard("s");
     world.run(PATIENCE, right);
     assert_eq!(world.reason("app"), Some("NotPublished"));
-    assert!(world.saying("app").published.is_some_and(|statement| !statement.is_true));
+    assert!(world.saying("app").published.is_some_and(|statement| !statement.is_true()));
 }
 
 #[test]
@@ -601,7 +601,7 @@ fn one_name_that_is_answered_wrong_is_not_the_zone() {
         assert_eq!(message, format!("{}; {}", of(1), of(2)));
         assert!(world.jobs.len() < 120, "{wrong}: {} checks in two intervals", world.jobs.len());
         let apex: Name = "s.v3.example.".parse().expect("a name");
-        assert!(world.proofs.router_saying(&apex).is_some_and(|(_, statement, _)| statement.is_true), "{wrong}");
+        assert!(world.proofs.router_saying(&apex).is_some_and(|(_, statement, _)| statement.is_true()), "{wrong}");
         world.run(Duration::from_secs(6), right);
         assert_eq!(world.reason("app"), Some("Resolvable"), "{wrong}");
     }

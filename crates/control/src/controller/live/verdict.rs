@@ -26,7 +26,7 @@ use super::proofs::{PENDING, Proofs, SERVERS_MAX, Server, Zone, shard_of, system
 use super::routes::RouteState;
 use super::shard::Taken;
 use super::standing::{PATIENCE, State};
-use crate::client::status::Statement;
+use crate::status::{ConditionUpdate, Status};
 use crate::compiler::settings::text_of;
 use signpost_api::v1alpha1::route::{PUBLISHED, RESOLVABLE};
 use signpost_api::v1alpha1::router::{NO_ACTIVE_ADDRESS, ZONE_PUBLISHED};
@@ -42,9 +42,9 @@ const SERVERS_TOLD_MAX: usize = 4;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Saying {
     /// Of `Published`.
-    pub published: Option<Statement>,
+    pub published: Option<ConditionUpdate>,
     /// Of `Resolvable`.
-    pub resolvable: Option<Statement>,
+    pub resolvable: Option<ConditionUpdate>,
 }
 
 /// What a Route says of `Published` and `Resolvable`, shortened: there may be 100,000 Routes.
@@ -90,17 +90,21 @@ impl Told {
     /// What of `saying` the Route does not say. A good verdict that stands is not told anew because it was
     /// reached anew. Where nothing is to be said of `Resolvable` yet, what was said of it stands, unless that is that the names
     /// were in no zone, which they are in again.
-    pub fn lacks(&self, mut saying: Saying) -> Vec<Statement> {
-        let is_published = saying.published.as_ref().is_some_and(|published| published.is_true);
+    pub fn lacks(&self, mut saying: Saying) -> Vec<ConditionUpdate> {
+        let is_published = saying.published.as_ref().is_some_and(|published| published.is_true());
         if is_published && saying.resolvable.is_none() && self.resolvable.is_some_and(|heard| heard.is_unpublished) {
             let message = "not known yet: the names are in their zones again, and the name servers are being asked";
-            saying.resolvable =
-                Some(Statement { kind: RESOLVABLE, is_true: false, reason: PENDING, message: message.to_owned() });
+            saying.resolvable = Some(ConditionUpdate {
+                kind: RESOLVABLE,
+                status: Status::False,
+                reason: PENDING,
+                message: message.to_owned(),
+            });
         }
-        let is_told = |heard: Option<Heard>, statement: &Statement| {
+        let is_told = |heard: Option<Heard>, statement: &ConditionUpdate| {
             let same_text = |heard: &Heard| heard.text == hash(statement.reason, &statement.message);
             heard.is_some_and(|heard| {
-                heard.is_true == statement.is_true && heard.is_current && (heard.is_true || same_text(&heard))
+                heard.is_true == statement.is_true() && heard.is_current && (heard.is_true || same_text(&heard))
             })
         };
         let both = [(self.published, saying.published), (self.resolvable, saying.resolvable)];
@@ -142,7 +146,7 @@ impl Proofs {
         let is_outage = shard.expectation.taken(&name).is_none() && shard.expectation.of(&name).is_empty();
         let published = match is_outage {
             true => leads_nowhere(PUBLISHED, &shard.router.name),
-            false => Statement { kind: PUBLISHED, is_true: true, reason: "Published", message },
+            false => ConditionUpdate { kind: PUBLISHED, status: Status::True, reason: "Published", message },
         };
         if !self.asks {
             return Saying { published: Some(published), resolvable: None };
@@ -160,8 +164,8 @@ impl Proofs {
         apex: &Name,
         host: Option<&str>,
         (late, at): (bool, Timestamp),
-    ) -> Option<Statement> {
-        let no = |reason, message| Some(Statement { kind: RESOLVABLE, is_true: false, reason, message });
+    ) -> Option<ConditionUpdate> {
+        let no = |reason, message| Some(ConditionUpdate { kind: RESOLVABLE, status: Status::False, reason, message });
         let shard = self.shards.get(apex)?;
         let name = system_name(&route.binding);
         if self.servers.is_empty() {
@@ -223,25 +227,25 @@ impl Proofs {
         if let Some(host) = host {
             message += &format!("; {host} leads there once its own DNS has the record in status.names");
         }
-        Some(Statement { kind: RESOLVABLE, is_true: true, reason: "Resolvable", message })
+        Some(ConditionUpdate { kind: RESOLVABLE, status: Status::True, reason: "Resolvable", message })
     }
 
     /// What is to be said of the Router of the shard `apex`: its name, the statement, and the zone's serial if that is known.
     /// `None`: nothing yet.
-    pub fn router_saying(&self, apex: &Name) -> Option<(String, Statement, Option<Serial>)> {
+    pub fn router_saying(&self, apex: &Name) -> Option<(String, ConditionUpdate, Option<Serial>)> {
         if let Some((router, error)) = self.refused.get(apex) {
             let message = format!(
                 "the API refuses to have the serial of {} written, so that each name server serves it under serials of its \
                  own: {error}",
                 text(apex)
             );
-            let statement = Statement { kind: ZONE_PUBLISHED, is_true: false, reason: "SerialRefused", message };
+            let statement = ConditionUpdate { kind: ZONE_PUBLISHED, status: Status::False, reason: "SerialRefused", message };
             return Some((router.to_string(), statement, None));
         }
         let shard = self.shards.get(apex)?;
         let serial = shard.zone.serial;
-        let say = |is_true, reason, message| {
-            let statement = Statement { kind: ZONE_PUBLISHED, is_true, reason, message };
+        let say = |is_true: bool, reason, message| {
+            let statement = ConditionUpdate { kind: ZONE_PUBLISHED, status: is_true.into(), reason, message };
             Some((shard.router.name.to_string(), statement, Some(serial)))
         };
         let zone = text(apex);
@@ -363,13 +367,13 @@ fn is_taken(name: &Name, taken: &Taken, router: &str) -> String {
 }
 
 /// What is said of a name that the zone has, with no address: for whoever uses it that is an outage.
-fn leads_nowhere(kind: &'static str, router: &str) -> Statement {
+fn leads_nowhere(kind: &'static str, router: &str) -> ConditionUpdate {
     let message = format!("Router {router} has no active address, so that the name leads nowhere");
-    Statement { kind, is_true: false, reason: NO_ACTIVE_ADDRESS, message }
+    ConditionUpdate { kind, status: Status::False, reason: NO_ACTIVE_ADDRESS, message }
 }
 
 fn not_published(message: &str, asks: bool) -> Saying {
-    let say = |kind| Statement { kind, is_true: false, reason: NOT_PUBLISHED, message: message.to_owned() };
+    let say = |kind| ConditionUpdate { kind, status: Status::False, reason: NOT_PUBLISHED, message: message.to_owned() };
     Saying { published: Some(say(PUBLISHED)), resolvable: asks.then(|| say(RESOLVABLE)) }
 }
 
@@ -396,7 +400,8 @@ mod tests {
             observed_generation: Some(1),
             last_transition_time: Time(Timestamp::UNIX_EPOCH),
         };
-        let published = Statement { kind: PUBLISHED, is_true: true, reason: "Published", message: "m".to_owned() };
+        let published =
+            ConditionUpdate { kind: PUBLISHED, status: Status::True, reason: "Published", message: "m".to_owned() };
         for (reason, expected) in [
             (NOT_PUBLISHED, vec![(PUBLISHED, "Published"), (RESOLVABLE, PENDING)]),
             // What was found out about servers stands until something else is.

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Where hosts are to be verified, the claim on one is let go as well when its Route has lost the proof. That Route stays bound;
-//! when it has the proof again and nobody holds the host, the claim is made for it again ([`take_back`]).
+//! when it has the proof again and nobody holds the host, the claim is made for it again ([`reclaim`]).
 //!
 //! The label of a RouteBinding that finalizers hold beyond its Route is held as long as that.
 //!
@@ -25,7 +25,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Api;
 use kube::api::{DeleteParams, PostParams, Preconditions};
 
-use super::placement::Settings;
+use super::Settings;
 use crate::client::reflector::ObjectKey;
 use crate::client::uid::Uid;
 use crate::world::{BindingInfo, ClaimInfo, RouteInfo};
@@ -138,6 +138,11 @@ fn is_reserved_after(claim: &NameClaimSpec, route: Option<&RouteInfo>) -> bool {
     })
 }
 
+/// Whether a binding has no Route, or not the one that is there.
+pub fn is_stray(binding: &BindingInfo, route: Option<&RouteInfo>) -> bool {
+    route.is_none_or(|route| route.uid != binding.route_uid)
+}
+
 /// How a bound Route stands to its host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Hold {
@@ -158,7 +163,7 @@ pub fn overlap(one: &str, other: &str) -> bool {
 
 /// Claims the host of the bound Route at `key` for it again, if it is still the one with this uid and nobody holds the host by
 /// what the API says now.
-pub async fn take_back(client: &kube::Client, key: &ObjectKey, uid: &str) -> kube::Result<Option<&'static str>> {
+pub async fn reclaim(client: &kube::Client, key: &ObjectKey, uid: &str) -> kube::Result<Option<&'static str>> {
     let namespace = key.namespace.clone().unwrap_or_default();
     let claims: Api<NameClaim> = Api::all(client.clone());
     let routes: Api<Route> = Api::namespaced(client.clone(), &namespace);

@@ -10,22 +10,22 @@
 //! `Drained` speaks of one that is draining: what is left on it, and when it can be deleted.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::Api;
 use kube::core::Selector;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::live::shard::Expectation;
 use super::route::Labels;
-use super::zone::zones::examine;
-use crate::client::status::{Statement, state, update_status};
+use super::{ConditionUpdate, Status, state};
 use crate::compiler::former_names::FormerNames;
 use crate::compiler::inputs::RouterInput;
 use crate::compiler::settings::text_of;
 use crate::compiler::{Settings, shard};
+use crate::controller::health::report::{self, Notice};
+use crate::controller::live::shard::Expectation;
+use crate::controller::zone::zones::examine;
+use crate::reconcile::observations::RouterFindings;
 use crate::world::router::{RouterTarget, matches};
 use crate::world::{self, RouterInfo};
 use signpost_api::names::is_at_or_below;
@@ -34,6 +34,7 @@ use signpost_api::v1alpha1::router::{
     ACCEPTED, DRAINED, NO_ACTIVE_ADDRESS, READY, Router, RouterState, RouterStatus, ZONE_PUBLISHED,
 };
 use signpost_dns::wire::Name;
+use signpost_dns::zone::Serial;
 
 /// Reason and message of the readiness of a Router that nothing speaks against.
 const TAKES_ROUTES: (&str, &str) = ("Ready", "it takes and serves routes");
@@ -70,9 +71,9 @@ pub struct Report {
     /// Labels whose names in its zone do not lead to it, and why.
     taken: BTreeMap<Box<str>, Box<str>>,
     /// What its status should say of its readiness.
-    ready: Statement,
+    ready: ConditionUpdate,
     /// What its status should say of its fields, if they were examined.
-    accepted: Option<Statement>,
+    accepted: Option<ConditionUpdate>,
     /// What it says: of readiness, of its fields, of the generation, of what is on it.
     told: Told,
     /// What it says of its zone: the condition and the serial, which others write.
@@ -110,7 +111,7 @@ impl Report {
             dns: router.spec.dns.as_deref().filter(|dns| !dns.is_empty()).map(Box::from),
             record_labels: platform.map_or_else(BTreeSet::new, |platform| record_labels(router, platform)),
             taken: platform.map_or_else(BTreeMap::new, |platform| taken_labels(router, platform)),
-            ready: Statement { kind: READY, is_true, reason, message },
+            ready: ConditionUpdate { kind: READY, status: is_true.into(), reason, message },
             accepted: platform.map(|platform| acceptance(router, platform)),
             told: told(router),
             zone: router
@@ -184,17 +185,12 @@ impl RouterInfo {
     }
 
     /// Whether its status says this of its zone. Where no serial is known, any that it has stays.
-    pub fn says_of_zone(&self, statement: &Statement, serial: Option<u32>) -> bool {
+    fn says_of_zone(&self, statement: &ConditionUpdate, serial: Option<Serial>) -> bool {
         let (condition, told_serial) = &self.report.zone;
         let is_told = condition.as_ref().is_some_and(|(is_true, reason, message)| {
-            (*is_true, &**reason, &**message) == (statement.is_true, statement.reason, &*statement.message)
+            (*is_true, &**reason, &**message) == (statement.is_true(), statement.reason, statement.told())
         });
-        is_told && (serial.is_none() || serial == *told_serial)
-    }
-
-    /// Whether both say the same of their zones.
-    pub fn says_of_zone_as(&self, other: &RouterInfo) -> bool {
-        self.report.zone == other.report.zone
+        is_told && serial.is_none_or(|serial| Some(serial.0) == *told_serial)
     }
 
     /// Whether both have the same selectors.
@@ -203,9 +199,16 @@ impl RouterInfo {
         of(self) == of(other)
     }
 
-    /// Whether its status does not say what is so, this being on it.
-    pub fn is_stale(&self, load: &Load) -> bool {
-        let said = |said: Statement| (said.is_true, said.reason.to_owned(), said.message);
+    /// Whether its status does not say what is so, this being on it and that having been found out.
+    pub fn is_stale(&self, load: &Load, findings: &RouterFindings) -> bool {
+        let says_of_zone = |(statement, serial): &(ConditionUpdate, _)| self.says_of_zone(statement, *serial);
+        !findings.zone.as_ref().is_none_or(says_of_zone)
+            || !findings.health.as_ref().is_none_or(|health| self.health.says(health))
+            || self.is_load_stale(load)
+    }
+
+    fn is_load_stale(&self, load: &Load) -> bool {
+        let said = |said: ConditionUpdate| (said.is_true(), said.reason.to_owned(), said.message);
         // Without an examination nothing is to be said of it.
         let accepted = self.accepted(load).map(said).or_else(|| self.report.told.accepted.clone());
         self.report.told
@@ -221,7 +224,7 @@ impl RouterInfo {
     }
 
     /// What its status should say of its readiness, this being on it.
-    fn ready(&self, load: &Load) -> Statement {
+    fn ready(&self, load: &Load) -> ConditionUpdate {
         let mut ready = self.report.ready.clone();
         if let Some(hard) =
             self.target.capacity_hard.filter(|hard| ready.reason == TAKES_ROUTES.0 && load.routes >= *hard)
@@ -234,7 +237,7 @@ impl RouterInfo {
     }
 
     /// What its status should say of its fields, this being on it, if they were examined.
-    fn accepted(&self, load: &Load) -> Option<Statement> {
+    fn accepted(&self, load: &Load) -> Option<ConditionUpdate> {
         let accepted = self.report.accepted.clone()?;
         // Every tenant may read Routers, and a label is made of its Route's namespace and
         // name: the conditions of the Routes have the details.
@@ -248,14 +251,14 @@ impl RouterInfo {
                            Routes whose condition FormerNameBlocked is true; take the records out";
             ("FormerNameBlocked", message.to_owned())
         });
-        Some(taken.into_iter().chain(blocked).fold(accepted, |accepted, (reason, message)| match accepted.is_true {
-            true => Statement { kind: ACCEPTED, is_true: false, reason, message },
-            false => Statement { message: format!("{}; {message}", accepted.message), ..accepted },
+        Some(taken.into_iter().chain(blocked).fold(accepted, |accepted, (reason, message)| match accepted.is_true() {
+            true => ConditionUpdate { kind: ACCEPTED, status: Status::False, reason, message },
+            false => ConditionUpdate { message: format!("{}; {message}", accepted.message), ..accepted },
         }))
     }
 
     /// What its status should say of whether it is empty. One that is not draining, and never was, says nothing.
-    fn drained(&self, load: &Load) -> Option<Statement> {
+    fn drained(&self, load: &Load) -> Option<ConditionUpdate> {
         let (is_true, reason, message) = match (self.is_draining(), load) {
             (false, _) if self.report.told.drained.is_none() => return None,
             (false, _) => (false, "NotDraining", "its state is not draining".to_owned()),
@@ -280,7 +283,7 @@ impl RouterInfo {
             }
             (true, Load { routes, deleting, .. }) => (false, "RoutesLeft", left(*routes, *deleting)),
         };
-        Some(Statement { kind: DRAINED, is_true, reason, message })
+        Some(ConditionUpdate { kind: DRAINED, status: is_true.into(), reason, message })
     }
 }
 
@@ -301,34 +304,50 @@ fn left(routes: u32, deleting: u32) -> String {
     }
 }
 
-/// Writes the status of the Router `name`, this being on it.
-pub async fn write(
-    client: &kube::Client,
-    name: &str,
+/// The status that a Router should have, this being on it and that having been found out; and what is to be told of a change of
+/// its health.
+pub fn router(
+    router: &Router,
     load: &Load,
-    platform: Option<Arc<Settings>>,
-) -> kube::Result<Option<&'static str>> {
-    let settings = platform.map(world::Settings::of).unwrap_or_default();
-    let routers: Api<Router> = Api::all(client.clone());
-    let mut written = None;
-    let change = |router: &Router| {
-        let view = RouterInfo::new(router, &settings);
-        written = view.is_stale(load).then_some("status_written");
-        written?;
-        let mut conditions = router.status.clone().unwrap_or_default().conditions;
-        for statement in [Some(view.ready(load)), view.accepted(load), view.drained(load)].into_iter().flatten() {
-            state(&mut conditions, &statement, router.metadata.generation, Timestamp::now());
-        }
-        Some(json!({
-            "conditions": conditions,
-            "observedGeneration": router.metadata.generation,
-            "routes": load.routes,
-            "formerNames": Some(load.former_names).filter(|former_names| *former_names > 0),
-            "formerNamesUntil": load.former_names_until.map(Time),
-        }))
+    findings: &RouterFindings,
+    settings: &world::Settings,
+    now: Timestamp,
+) -> (RouterStatus, Vec<Notice>) {
+    let (info, generation) = (RouterInfo::new(router, settings), router.metadata.generation);
+    let (mut status, notices) = match &findings.health {
+        Some(health) => report::apply(router, health, &settings.domain, now),
+        None => (router.status.clone().unwrap_or_default(), Vec::new()),
     };
-    update_status(&routers, name, change).await?;
-    Ok(written)
+    let zone = findings.zone.as_ref().map(|(statement, _)| statement.clone());
+    let statements = [Some(info.ready(load)), info.accepted(load), info.drained(load), zone];
+    for statement in statements.into_iter().flatten() {
+        state(&mut status.conditions, &statement, generation, now);
+    }
+    status.observed_generation = generation;
+    status.routes = Some(load.routes);
+    status.former_names = Some(load.former_names).filter(|former_names| *former_names > 0);
+    status.former_names_until = load.former_names_until.map(Time);
+    // A serial that was known stays.
+    let serial = findings.zone.as_ref().and_then(|(_, serial)| *serial);
+    status.serial = serial.map(|serial| serial.0).or(status.serial);
+    (status, notices)
+}
+
+/// What is different of a status, as a JSON merge patch; `None`: nothing.
+pub fn patch(before: &RouterStatus, after: &RouterStatus) -> Option<Value> {
+    let addresses = Some(&after.addresses).filter(|addresses| !addresses.is_empty());
+    (before != after).then(|| {
+        json!({
+            "conditions": after.conditions,
+            "observedGeneration": after.observed_generation,
+            "routes": after.routes,
+            "formerNames": after.former_names,
+            "formerNamesUntil": after.former_names_until,
+            "serial": after.serial,
+            "addresses": addresses,
+            "panicThreshold": after.panic_threshold,
+        })
+    })
 }
 
 fn readiness(target: &RouterTarget) -> (bool, &'static str, &'static str) {
@@ -347,18 +366,18 @@ fn readiness(target: &RouterTarget) -> (bool, &'static str, &'static str) {
     }
 }
 
-fn acceptance(router: &Router, platform: &Settings) -> Statement {
+fn acceptance(router: &Router, platform: &Settings) -> ConditionUpdate {
     let verdicts = examine(router, platform);
     if verdicts.is_empty() {
         let message = "all of it is used".to_owned();
-        return Statement { kind: ACCEPTED, is_true: true, reason: "Accepted", message };
+        return ConditionUpdate { kind: ACCEPTED, status: Status::True, reason: "Accepted", message };
     }
     let told = verdicts.iter().take(FAULTS_TOLD_MAX).map(|verdict| format!("{}: {}", verdict.path, verdict.message));
     let mut message = told.collect::<Vec<_>>().join("; ");
     if verdicts.len() > FAULTS_TOLD_MAX {
         message.push_str(&format!("; and {} more", verdicts.len() - FAULTS_TOLD_MAX));
     }
-    Statement { kind: ACCEPTED, is_true: false, reason: "InvalidFields", message }
+    ConditionUpdate { kind: ACCEPTED, status: Status::False, reason: "InvalidFields", message }
 }
 
 /// The labels right below the apex whose names do not lead to a Router, and why: by its records, or since they are name
@@ -421,6 +440,7 @@ fn told(router: &Router) -> Told {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Arc;
 
     fn view(spec: serde_json::Value, status: serde_json::Value) -> RouterInfo {
         let object = json!({
@@ -442,7 +462,7 @@ mod tests {
             (json!({"dns": "a..b"}), "InvalidFields", "spec.dns: "),
         ] {
             let accepted = view(spec.clone(), json!({})).report.accepted.expect("it was examined");
-            assert_eq!((accepted.is_true, accepted.reason), (reason == "Accepted", reason), "{spec}");
+            assert_eq!((accepted.is_true(), accepted.reason), (reason == "Accepted", reason), "{spec}");
             assert!(accepted.message.starts_with(told), "{spec}: {}", accepted.message);
         }
     }
@@ -463,7 +483,7 @@ mod tests {
             ),
         ] {
             let view = view(spec.clone(), json!({}));
-            assert_eq!((view.report.ready.is_true, view.report.ready.reason), (is_true, reason), "{spec}");
+            assert_eq!((view.report.ready.is_true(), view.report.ready.reason), (is_true, reason), "{spec}");
         }
     }
 
@@ -494,7 +514,7 @@ mod tests {
             (json!({"addresses": address, "dns": "a.v3.example"}), 0, "Ready", "it takes and serves routes"),
         ] {
             let ready = view(spec.clone(), json!({})).ready(&Load { routes, ..Load::default() });
-            assert_eq!((ready.is_true, ready.reason, ready.message.as_str()), (true, reason, message), "{spec}");
+            assert_eq!((ready.is_true(), ready.reason, ready.message.as_str()), (true, reason, message), "{spec}");
         }
     }
 
@@ -506,13 +526,13 @@ mod tests {
         for (label, has) in [("shop-web", true), ("SHOP-WEB", true), ("api", false), ("deep", false), ("web", false)] {
             assert_eq!(routers.has_records_at(label), has, "{label}");
         }
-        assert_eq!(routers.accepted(&Load::default()).map(|accepted| accepted.is_true), Some(true));
+        assert_eq!(routers.accepted(&Load::default()).map(|accepted| accepted.is_true()), Some(true));
         let load = |is_name_taken| Load { is_former_name_blocked: true, is_name_taken, ..Load::default() };
         let accepted = routers.accepted(&load(false)).expect("it was examined");
-        assert_eq!((accepted.is_true, accepted.reason), (false, "FormerNameBlocked"));
+        assert_eq!((accepted.is_true(), accepted.reason), (false, "FormerNameBlocked"));
         // A route on it that lost its name is told of first.
         let accepted = routers.accepted(&load(true)).expect("it was examined");
-        assert_eq!((accepted.is_true, accepted.reason), (false, "NameTaken"));
+        assert_eq!((accepted.is_true(), accepted.reason), (false, "NameTaken"));
         assert!(accepted.message.contains("; spec.records: former names"), "{}", accepted.message);
         assert_eq!(routers.taken().collect::<Vec<_>>(), [("shop-web", "has addresses of its own")]);
         // Beside other faults both are told.
@@ -532,7 +552,7 @@ mod tests {
                 "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
             let view = view(json!({"addresses": [{"ip": "192.0.2.1"}]}), json!({"conditions": conditions}));
             let ready = view.ready(&Load::default());
-            assert!(ready.is_true && ready.reason == "Ready");
+            assert!(ready.is_true() && ready.reason == "Ready");
             assert_eq!(ready.message.contains("not all name servers serve its zone"), told, "{}", ready.message);
         }
     }
@@ -557,7 +577,7 @@ mod tests {
             (json!({"routes": 3, "observedGeneration": 2, "conditions": condition("other")}), true),
         ] {
             let view = view(json!({"addresses": [{"ip": "192.0.2.1"}]}), status.clone());
-            assert_eq!(view.is_stale(&Load { routes: 3, ..Load::default() }), is_stale, "{status}");
+            assert_eq!(view.is_stale(&Load { routes: 3, ..Load::default() }, &RouterFindings::default()), is_stale, "{status}");
         }
     }
 
@@ -577,12 +597,12 @@ mod tests {
             let view = view(json!({"state": state}), status);
             let load = Load { routes, former_names, former_names_until, ..Load::default() };
             let found = view.drained(&load);
-            assert_eq!(found.map(|found| (found.is_true, found.reason)), expected, "{state} {load:?}");
+            assert_eq!(found.map(|found| (found.is_true(), found.reason)), expected, "{state} {load:?}");
         }
         // What the deletion hold keeps may lead here.
         let draining = view(json!({"state": "draining"}), json!({}));
         let drained = draining.drained(&Load { held: 98, ..Load::default() }).expect("it is draining");
-        assert_eq!((drained.is_true, drained.reason), (false, "DeletionHeld"));
+        assert_eq!((drained.is_true(), drained.reason), (false, "DeletionHeld"));
         assert!(drained.message.contains("98 RouteBindings"), "{}", drained.message);
         for (routes, deleting, message) in [
             (1, 0, "1 is left to be moved"),

@@ -1,19 +1,27 @@
-//! Whose turn it is, where many wait for few places and some hold theirs for long: a Router whose addresses do not answer, a
-//! namespace whose hosts' name servers are slow.
+//! The work queue: what is to be done, when, and whose turn it is where many wait for few places and some hold theirs for long
+//! (a Router whose addresses do not answer, a namespace whose hosts' name servers are slow).
+//!
+//! An item waits once, at one time. While it is in progress it can be added again: it then waits when that ends. A failed item
+//! comes back after an exponential backoff with jitter, which its next success ends.
 //!
 //! A place goes to the owner who holds the fewest, and of the others to who has been due longest. An owner may take one more
 //! only while it holds fewer than are free: alone it can hold half of the places, two can hold a third each, and so on. So
 //! whoever holds places for long keeps only its own waiting, and a place is free at once for an owner who comes, however few
 //! the others are. Only as many owners as there are places, all of them slow, hold them all, one each.
+//!
+//! Pure: time and chance come from the caller.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Debug;
 use std::hash::Hash;
+use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Something that waits for its turn.
-pub(super) trait Waiting: Clone + Debug + Eq + Ord + Hash {
+use crate::client::backoff::delay;
+
+/// Something that waits in a queue.
+pub trait Item: Clone + Debug + Eq + Ord + Hash {
     /// Whose places it takes.
     type Owner: Clone + Debug + Default + Eq + Ord + Hash;
 
@@ -23,13 +31,17 @@ pub(super) trait Waiting: Clone + Debug + Eq + Ord + Hash {
 
 /// What waits, when each is due, and how many places each owner holds.
 #[derive(Debug)]
-pub(super) struct Turns<T: Waiting> {
+pub struct WorkQueue<T: Item> {
     places: usize,
-    held: usize,
+    /// What holds a place, and when it waits again after that, if it does.
+    in_progress: HashMap<T, Option<Instant>>,
     owners: HashMap<T::Owner, Share<T>>,
     times: HashMap<T, Instant>,
     /// Owners for whom something waits, by how many places they hold and when the first of theirs is due.
     line: BTreeMap<usize, BTreeSet<(Instant, T::Owner)>>,
+    /// How often in a row an item has failed.
+    failures: HashMap<T, u32>,
+    retry: [Duration; 2],
 }
 
 /// What is one owner's.
@@ -39,60 +51,106 @@ struct Share<T> {
     held: usize,
 }
 
-impl<T: Waiting> Turns<T> {
-    /// With so many places, at least one, and nothing that waits.
-    pub(super) fn new(places: usize) -> Self {
+impl<T: Item> WorkQueue<T> {
+    /// An empty queue with so many places, at least one. The backoff begins with the first of `retry` and ends with the other.
+    pub fn new(places: usize, retry: [Duration; 2]) -> Self {
         let (owners, times, line) = (HashMap::new(), HashMap::new(), BTreeMap::new());
-        Turns { places: places.max(1), held: 0, owners, times, line }
+        let (in_progress, failures) = (HashMap::new(), HashMap::new());
+        WorkQueue { places: places.max(1), in_progress, owners, times, line, failures, retry }
     }
 
-    /// This is due at this time, and at no other.
-    pub(super) fn plan(&mut self, it: T, at: Instant) {
-        self.forget(&it);
+    /// The item is due at this time at the latest.
+    pub fn add(&mut self, it: T, at: Instant) {
+        let before = self.in_progress.get(&it).map_or_else(|| self.times.get(&it).copied(), |again| *again);
+        if before.is_none_or(|before| at < before) {
+            self.plan(it, at);
+        }
+    }
+
+    /// The item is due at this time, and at no other.
+    pub fn plan(&mut self, it: T, at: Instant) {
+        if let Some(again) = self.in_progress.get_mut(&it) {
+            *again = Some(at);
+            return;
+        }
+        self.remove(&it);
         self.times.insert(it.clone(), at);
         let owner = it.owner().clone();
         self.change(&owner, |share| share.due.insert((at, it)));
     }
 
-    /// It waits no more. The place that it holds, if it does, is given back by [`Self::end`] alone.
-    pub(super) fn forget(&mut self, it: &T) {
+    /// The item waits no more, and has not failed. The place that it holds, if it does, is given back by [`Self::end`] alone.
+    pub fn forget(&mut self, it: &T) {
+        self.failures.remove(it);
+        match self.in_progress.get_mut(it) {
+            Some(again) => *again = None,
+            None => self.remove(it),
+        }
+    }
+
+    fn remove(&mut self, it: &T) {
         if let Some(at) = self.times.remove(it) {
             self.change(it.owner(), |share| share.due.remove(&(at, it.clone())));
         }
     }
 
-    /// Whether it waits.
-    pub(super) fn has(&self, it: &T) -> bool {
-        self.times.contains_key(it)
+    /// Whether the item waits, now or after what is in progress.
+    pub fn has(&self, it: &T) -> bool {
+        self.times.contains_key(it) || self.in_progress.get(it).is_some_and(Option::is_some)
     }
 
-    /// The next one, which holds a place until [`Self::end`].
-    pub(super) fn begin(&mut self, now: Instant) -> Option<T> {
+    /// How many items wait.
+    pub fn len(&self) -> usize {
+        self.times.len()
+    }
+
+    /// The next item that is due. It holds a place until [`Self::end`].
+    pub fn begin(&mut self, now: Instant) -> Option<T> {
         let (_, owner) = self.firsts().find(|(at, _)| *at <= now)?;
         let owner = owner.clone();
         let (_, it) = self.change(&owner, |share| {
             share.held += 1;
             share.due.pop_first()
         })?;
-        self.held += 1;
         self.times.remove(&it);
+        if self.times.is_empty() {
+            // After a storm of them the room is given back.
+            self.times = HashMap::new();
+        }
+        self.in_progress.insert(it.clone(), None);
         Some(it)
     }
 
-    /// It needs its place no more.
-    pub(super) fn end(&mut self, it: &T) {
-        self.held = self.held.saturating_sub(1);
-        self.change(it.owner(), |share| share.held = share.held.saturating_sub(1));
+    /// The item gives its place back.
+    pub fn end(&mut self, it: &T) {
+        let Some(again) = self.in_progress.remove(it) else { return };
+        self.change(it.owner(), |share| share.held -= 1);
+        if let Some(at) = again {
+            self.plan(it.clone(), at);
+        }
+    }
+
+    /// The item has succeeded: its next failure is the first.
+    pub fn succeeded(&mut self, it: &T) {
+        self.failures.remove(it);
+    }
+
+    /// The item has failed, and waits for as long as its failures in a row tell; `random` is a number of chance.
+    pub fn failed(&mut self, it: &T, now: Instant, random: u64) {
+        let failures = self.failures.entry(it.clone()).or_default();
+        let wait = delay(self.retry[0], self.retry[1], *failures, random);
+        *failures = failures.saturating_add(1);
+        self.plan(it.clone(), now + wait);
     }
 
     /// When one can begin next; `None`: not before a place is given back, or something is planned.
-    pub(super) fn next_at(&self) -> Option<Instant> {
+    pub fn next_at(&self) -> Option<Instant> {
         self.firsts().map(|(at, _)| *at).min()
     }
 
     /// Of owners who may have one more place, by how many they hold, the one who has been due longest.
     fn firsts(&self) -> impl Iterator<Item = &(Instant, T::Owner)> {
-        let free = self.places.saturating_sub(self.held);
+        let free = self.places.saturating_sub(self.in_progress.len());
         self.line.range(..free).filter_map(|(_, owners)| owners.first())
     }
 
@@ -125,11 +183,11 @@ impl<T: Waiting> Turns<T> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
-    impl Waiting for (&'static str, u64) {
+    const RETRY: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(4)];
+
+    impl Item for (&'static str, u64) {
         type Owner = &'static str;
 
         fn owner(&self) -> &&'static str {
@@ -137,7 +195,7 @@ mod tests {
         }
     }
 
-    fn begun(turns: &mut Turns<(&'static str, u64)>, now: Instant) -> Vec<(&'static str, u64)> {
+    fn begun(turns: &mut WorkQueue<(&'static str, u64)>, now: Instant) -> Vec<(&'static str, u64)> {
         std::iter::from_fn(|| turns.begin(now)).collect()
     }
 
@@ -147,7 +205,7 @@ mod tests {
     fn who_is_slow_keeps_only_its_own_waiting() {
         const SLOW: [&str; 5] = ["slow1", "slow2", "slow3", "slow4", "slow5"];
         for (slow, held) in [(1, 8), (2, 5), (3, 4), (4, 3), (5, 2)] {
-            let (mut turns, start) = (Turns::new(16), Instant::now());
+            let (mut turns, start) = (WorkQueue::new(16, RETRY), Instant::now());
             for number in 0..300 {
                 SLOW[..slow].iter().for_each(|owner| turns.plan((*owner, number), start));
             }
@@ -169,7 +227,7 @@ mod tests {
 
     #[test]
     fn a_free_place_goes_to_who_holds_fewest_and_has_waited_longest() {
-        let (mut turns, start) = (Turns::new(6), Instant::now());
+        let (mut turns, start) = (WorkQueue::new(6, RETRY), Instant::now());
         let at = |seconds| start + Duration::from_secs(seconds);
         for it in [("a", 1), ("a", 2), ("a", 3)] {
             turns.plan(it, start);
@@ -189,7 +247,7 @@ mod tests {
 
     #[test]
     fn all_is_planned_once_and_nothing_is_left_over() {
-        let (mut turns, start) = (Turns::new(1), Instant::now());
+        let (mut turns, start) = (WorkQueue::new(1, RETRY), Instant::now());
         let it = ("a", 1);
         turns.plan(it, start);
         turns.plan(it, start + Duration::from_secs(9));
@@ -203,6 +261,6 @@ mod tests {
         turns.end(&it);
         assert_eq!(turns.begin(start), Some(it));
         turns.end(&it);
-        assert!(turns.owners.is_empty() && turns.times.is_empty() && turns.line.is_empty() && turns.held == 0);
+        assert!(turns.owners.is_empty() && turns.times.is_empty() && turns.line.is_empty() && turns.in_progress.is_empty());
     }
 }

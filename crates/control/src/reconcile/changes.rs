@@ -1,0 +1,282 @@
+//! What changes of the API's objects mean for the index and the queue.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::claim;
+use super::state::hash_of;
+use super::{Key, Reconciler};
+use crate::client::reflector::{Applied, Change, ObjectKey};
+use crate::world::route::Mark;
+use crate::world::{BindingInfo, ClaimInfo, NamespaceInfo, RouteInfo, RouterInfo};
+use signpost_api::v1alpha1::name_claim::ClaimKind;
+
+/// By how much each Router delays the writing of route counts, so that all of them together stay at fifty writes a second.
+const COUNT_DELAY_PER_ROUTER: Duration = Duration::from_millis(20);
+
+impl Reconciler {
+    pub(super) fn on_routes(&mut self, change: Change<RouteInfo>) {
+        match change {
+            Change::Applied(applied) => self.on_route(&applied),
+            Change::Deleted { key, last } => {
+                self.route_states.remove(&key, &last);
+                // Its deletion is certain: whoever waits for its host shall not wait for the informers to settle.
+                for name in self.known.index.claims_of(&key) {
+                    self.queue.add(Key::Claim(name), Instant::now());
+                }
+                self.on_route_gone(key);
+            }
+            Change::Relisted(relist) => {
+                for (key, last) in relist.vanished {
+                    self.route_states.remove(&key, &last);
+                    self.on_route_gone(key);
+                }
+                relist.applied.iter().for_each(|applied| self.on_route(applied));
+            }
+        }
+    }
+
+    fn on_route(&mut self, applied: &Applied<RouteInfo>) {
+        let Applied { key, now, before, recreated } = applied;
+        if let Some(before) = before {
+            self.route_states.remove(key, before);
+        }
+        self.route_states.add(key, now);
+        if *recreated {
+            self.on_route_gone(key.clone());
+        }
+        let was_deleting = match now.deleting {
+            true => !self.known.index.deleting.insert(key.clone()),
+            false => self.known.index.deleting.remove(key),
+        };
+        if was_deleting != now.deleting
+            && let Some(binding) = self.known.bindings.get(key)
+        {
+            self.count_changed(&binding.router);
+        }
+        let of_host = |view: &RouteInfo| (view.host.clone(), view.conditions.host_verified);
+        if before.as_ref().is_some_and(|before| of_host(before) != of_host(now)) {
+            self.look_at_claims_of(key);
+        }
+        match now
+            .host
+            .as_ref()
+            .filter(|_| now.bound && now.conditions.admitted.is_some_and(|mark: Mark| !mark.is_true()))
+        {
+            Some(host) => drop(self.known.index.without_host.insert(key.clone(), host.to_string())),
+            None => drop(self.known.index.without_host.remove(key)),
+        }
+        if before.as_ref().is_none_or(|before| !before.is_placed_as(now)) && self.may_need_write(key, now) {
+            self.soon(Key::Route(key.clone()));
+        }
+        let is_new = before.is_none() || *recreated;
+        if is_new && !now.bound && self.term.is_some() {
+            self.known.index.appeared.insert(hash_of(key), Instant::now());
+        }
+    }
+
+    /// Whether a Route may lack something that the reconciler writes by itself: one that waits for the scheduler does not.
+    fn may_need_write(&self, key: &ObjectKey, route: &RouteInfo) -> bool {
+        route.bound
+            || route.conditions.has_points_here
+            || route.is_challenged() && !self.settings.verify_hosts
+            || self.known.bindings.get(key).is_some()
+    }
+
+    fn on_route_gone(&mut self, key: ObjectKey) {
+        self.known.index.take_appeared(&key);
+        self.queue.add(Key::Findings(key.clone()), Instant::now());
+        self.known.index.without_host.remove(&key);
+        self.known.index.deleting.remove(&key);
+        self.look_at_claims_of(&key);
+        self.soon(Key::Binding(key));
+    }
+
+    pub(super) fn on_bindings(&mut self, change: Change<BindingInfo>) {
+        match change {
+            Change::Applied(applied) => self.on_binding(&applied),
+            Change::Deleted { key, last } => {
+                self.on_binding_gone(&key, &last);
+                self.let_go(&key);
+            }
+            Change::Relisted(relist) => {
+                for (key, last) in &relist.vanished {
+                    self.on_binding_gone(key, last);
+                    self.let_go(key);
+                }
+                relist.applied.iter().for_each(|applied| self.on_binding(applied));
+            }
+        }
+    }
+
+    fn on_binding(&mut self, applied: &Applied<BindingInfo>) {
+        let key = &applied.key;
+        if let Some(before) = &applied.before {
+            self.on_binding_gone(key, before);
+        }
+        *self.known.index.counts.entry(applied.now.router.clone()).or_default() += 1;
+        for former_name in &*applied.now.former_names {
+            self.known.index.former_names.add(former_name, key);
+            self.count_changed(&former_name.router);
+        }
+        self.count_changed(&applied.now.router);
+        self.soon(Key::Binding(key.clone()));
+        self.soon(Key::Route(key.clone()));
+        // Another label than before leaves a claim behind.
+        if applied.before.as_ref().is_some_and(|before| before.label != applied.now.label) {
+            self.look_at_claims_of(key);
+        }
+    }
+
+    fn on_binding_gone(&mut self, key: &ObjectKey, last: &BindingInfo) {
+        for former_name in &*last.former_names {
+            self.known.index.former_names.remove(former_name, key);
+            self.count_changed(&former_name.router);
+        }
+        if let Some(count) = self.known.index.counts.get_mut(&last.router) {
+            *count = count.saturating_sub(1);
+            if *count == 0 {
+                self.known.index.counts.remove(&last.router);
+            }
+        }
+        self.count_changed(&last.router);
+    }
+
+    /// A binding that was there longer than its Route kept its label from being let go.
+    fn let_go(&mut self, key: &ObjectKey) {
+        if self.known.routes.get(key).is_none() {
+            self.look_at_claims_of(key);
+        }
+    }
+
+    /// What the deletion hold keeps may lead to any Router: a DeletionHold tells but a few of the names.
+    pub(super) fn on_deletion_holds(&mut self) {
+        let held = self
+            .known
+            .deletion_holds
+            .all()
+            .into_iter()
+            .fold(0_u32, |sum, (_, held)| sum.saturating_add(held.bindings_served_on()));
+        if std::mem::replace(&mut self.known.index.held, held) == held {
+            return;
+        }
+        for (key, _) in self.known.routers.all() {
+            self.queue.add(Key::Router(key.name), Instant::now());
+        }
+    }
+
+    fn count_changed(&mut self, router: &str) {
+        let routers = u32::try_from(self.known.routers.len()).unwrap_or(u32::MAX);
+        let wait = self.settings.settle + COUNT_DELAY_PER_ROUTER.saturating_mul(routers);
+        self.queue.add(Key::Router(router.to_owned()), Instant::now() + wait);
+    }
+
+    pub(super) fn on_claims(&mut self, change: Change<ClaimInfo>) {
+        match change {
+            Change::Applied(applied) => self.on_claim(&applied),
+            Change::Deleted { key, last } => {
+                self.on_claim_gone(&key, &last);
+                self.look_at_hosts(&last, None);
+            }
+            Change::Relisted(relist) => {
+                for (key, last) in &relist.vanished {
+                    self.on_claim_gone(key, last);
+                    self.look_at_hosts(last, None);
+                }
+                relist.applied.iter().for_each(|applied| self.on_claim(applied));
+            }
+        }
+    }
+
+    fn on_claim(&mut self, applied: &Applied<ClaimInfo>) {
+        if let Some(before) = applied.before.as_ref().filter(|before| before.holder_key() != applied.now.holder_key()) {
+            self.on_claim_gone(&applied.key, before);
+        }
+        self.known.index.claims_of.insert((hash_of(&applied.now.holder_key()), applied.key.name.as_str().into()));
+        self.soon(Key::Claim(applied.key.name.clone()));
+        self.look_at_hosts(&applied.now, applied.before.as_deref());
+    }
+
+    /// A claim on a host has changed or is gone: those who have lost theirs may have it back; and its holder has it.
+    fn look_at_hosts(&mut self, claim: &ClaimInfo, before: Option<&ClaimInfo>) {
+        if claim.kind != ClaimKind::Host || before.is_some_and(|before| before == claim) {
+            return;
+        }
+        let is_concerned =
+            |host: &&String| host.eq_ignore_ascii_case(&claim.value) || claim::overlap(host, &claim.value);
+        let concerned = self.known.index.without_host.iter().filter(|(_, host)| is_concerned(host));
+        let concerned: Vec<ObjectKey> = concerned.map(|(key, _)| key.clone()).collect();
+        concerned.into_iter().for_each(|key| self.soon(Key::Route(key)));
+    }
+
+    fn on_claim_gone(&mut self, key: &ObjectKey, last: &ClaimInfo) {
+        self.known.index.claims_of.remove(&(hash_of(&last.holder_key()), key.name.as_str().into()));
+    }
+
+    fn look_at_claims_of(&mut self, key: &ObjectKey) {
+        self.known.index.claims_of(key).into_iter().for_each(|name| self.soon(Key::Claim(name)));
+    }
+
+    pub(super) fn on_routers(&mut self, change: Change<RouterInfo>) {
+        let (applied, gone, first) = match change {
+            Change::Applied(applied) => (vec![applied], Vec::new(), false),
+            Change::Deleted { key, .. } => (Vec::new(), vec![key], false),
+            Change::Relisted(relist) => {
+                (relist.applied, relist.vanished.into_iter().map(|(key, _)| key).collect(), relist.first)
+            }
+        };
+        // The Routers whose routes are looked at: their selectors are others, or they have gone or come.
+        let mut changed: HashSet<String> = gone.into_iter().map(|key| key.name).collect();
+        changed.iter().for_each(|router| self.queue.add(Key::Router(router.clone()), Instant::now()));
+        let mut left: Vec<ObjectKey> =
+            changed.iter().flat_map(|router| self.known.index.former_names.routes_of(router)).cloned().collect();
+        for applied in applied {
+            self.soon(Key::Router(applied.key.name.clone()));
+            let (before, now) = (applied.before, applied.now);
+            if before.as_ref().map_or(!first, |before| !before.selects_as(&now) || !before.has_zone_of(&now)) {
+                changed.insert(applied.key.name.clone());
+            }
+            if before.as_ref().is_none_or(|before| !before.has_records_as(&now) || !before.has_zone_of(&now)) {
+                left.extend(self.known.index.former_names.routes_of(&applied.key.name).cloned());
+            }
+            // The zone of a Router that is gone may have come back by another one's name.
+            if before.as_ref().is_none_or(|before| !before.has_zone_of(&now)) {
+                left.extend(self.known.index.former_names.routes_in(|zone| now.has_zone(zone)).cloned());
+            }
+        }
+        left.into_iter().for_each(|key| self.soon(Key::Route(key)));
+        changed.retain(|router| self.known.index.counts.contains_key(router.as_str()));
+        if !changed.is_empty() {
+            self.look_at_routes(|_, binding| changed.contains(&*binding.router));
+        }
+    }
+
+    pub(super) fn on_namespaces(&mut self, change: Change<NamespaceInfo>) {
+        let changed: HashSet<String> = match change {
+            Change::Applied(applied) => {
+                let same = applied.before.is_some_and(|before| before.labels == applied.now.labels);
+                [applied.key.name].into_iter().filter(|_| !same).collect()
+            }
+            Change::Deleted { .. } => return,
+            Change::Relisted(relist) if relist.first => return,
+            Change::Relisted(relist) => relist.applied.into_iter().map(|applied| applied.key.name).collect(),
+        };
+        if !changed.is_empty() {
+            self.look_at_routes(|key, _| key.namespace.as_ref().is_some_and(|namespace| changed.contains(namespace)));
+        }
+    }
+
+    fn look_at_routes(&mut self, which: impl Fn(&ObjectKey, &BindingInfo) -> bool) {
+        for (key, binding) in self.known.bindings.all() {
+            if which(&key, &binding) {
+                self.soon(Key::Route(key));
+            }
+        }
+    }
+
+    fn soon(&mut self, key: Key) {
+        self.queue.add(key, Instant::now() + self.settings.settle);
+    }
+}

@@ -1,0 +1,80 @@
+//! Carries out what was decided: futures that run beside a loop, each for a key, in bounded time.
+//!
+//! A future that does not end in time, or panics, ends as an error of its key, so that the loop treats all three alike.
+
+use std::collections::HashMap;
+use std::io;
+use std::time::Duration;
+
+use tokio::task::{AbortHandle, Id, JoinSet};
+use tokio::time::timeout;
+
+/// Futures in progress, by their keys. Dropping it aborts them.
+#[derive(Debug)]
+pub struct Executor<K, T> {
+    limit: Duration,
+    tasks: JoinSet<kube::Result<T>>,
+    keys: HashMap<Id, K>,
+}
+
+impl<K, T: Send + 'static> Executor<K, T> {
+    /// An executor that gives each future `limit` to end.
+    pub fn new(limit: Duration) -> Self {
+        Executor { limit, tasks: JoinSet::new(), keys: HashMap::new() }
+    }
+
+    /// Starts a future for `key`.
+    pub fn start(&mut self, key: K, action: impl Future<Output = kube::Result<T>> + Send + 'static) -> AbortHandle {
+        let limit = self.limit;
+        let late = || kube::Error::ReadEvents(io::Error::new(io::ErrorKind::TimedOut, "the API did not answer in time"));
+        let task = self.tasks.spawn(async move { timeout(limit, action).await.unwrap_or_else(|_| Err(late())) });
+        self.keys.insert(task.id(), key);
+        task
+    }
+
+    /// How many futures are in progress.
+    pub fn len(&self) -> usize {
+        self.tasks.len()
+    }
+
+    /// The next future to end; `None`: none is in progress.
+    pub async fn next(&mut self) -> Option<(K, kube::Result<T>)> {
+        let (id, result) = match self.tasks.join_next_with_id().await? {
+            Ok((id, result)) => (id, result),
+            Err(error) => {
+                if error.is_panic() {
+                    tracing::error!(%error, "an action panicked");
+                }
+                (error.id(), Err(kube::Error::ReadEvents(io::Error::other(error.to_string()))))
+            }
+        };
+        let key = self.keys.remove(&id).expect("each task was started with a key, and ends once");
+        Some((key, result))
+    }
+
+    /// Aborts all futures, and waits until they are gone.
+    pub async fn shutdown(&mut self) {
+        self.tasks.shutdown().await;
+        self.keys.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_panics_or_hangs_is_an_error_of_its_key() {
+        let mut executor = Executor::new(Duration::from_millis(20));
+        executor.start("good", async { Ok(1) });
+        executor.start("panics", async { panic!("a fault of its own") });
+        executor.start("hangs", std::future::pending());
+        let mut ends = Vec::new();
+        while let Some((key, result)) = executor.next().await {
+            ends.push((key, result.map_err(|error| error.to_string().contains("in time"))));
+        }
+        ends.sort();
+        assert_eq!(ends, [("good", Ok(1)), ("hangs", Err(true)), ("panics", Err(false))]);
+        assert!(executor.keys.is_empty() && executor.next().await.is_none());
+    }
+}

@@ -1,0 +1,405 @@
+//! The reconciler: keeps in order what placing routes leaves behind (claims on names, bindings), and writes the statuses of Routes
+//! and Routers.
+//!
+//! ```text
+//!  World ──changes──► which keys ──┐
+//!                     (changes)    ├─► WorkQueue ─► plan (pure) ─► Executor ─► API
+//!  Observations ──findings─────────┘       ▲            │ look again at      │
+//!                                          └────────────┴────────────────────┘ failed: after a backoff
+//! ```
+//!
+//! [`plan`](state::Known::plan) says what should be done for a key by what the informers show. Informers may lag behind one another,
+//! and what is done here (a name released, a binding deleted) must not rest on that: so a key is looked at some time after the
+//! change ([`Settings::settle`]), and an action reads the objects again and judges once more. What other parts of the process have
+//! found out is written at once.
+//!
+//! It acts only while this process leads. What is done is safe to repeat, so that an action which fails, or a crash, is mended by
+//! looking again.
+
+pub mod queue;
+
+pub mod executor;
+
+pub mod observations;
+
+mod changes;
+pub mod claim;
+mod former_names;
+pub mod route_state_counts;
+pub mod router_metrics;
+mod state;
+mod write;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::Registry;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use self::executor::Executor;
+use self::queue::{Item, WorkQueue};
+use self::route_state_counts::RouteStateCounts;
+use self::router_metrics::RouterMetrics;
+use self::state::{Action, Known, Plan};
+use self::write::{Done, Writer};
+use crate::client::backoff::random;
+use crate::client::events::{self, Counters, Events, Notice};
+use crate::client::lease::{Leadership, Term};
+use crate::client::reflector::{Changes, HealthProbe, ObjectKey};
+use crate::compiler;
+use crate::status::ConditionUpdate;
+use crate::world::{self, BindingInfo, ClaimInfo, NamespaceInfo, RouteInfo, RouterInfo, World};
+use signpost_api::v1alpha1::deletion_hold::DeletionHold;
+use signpost_api::v1alpha1::route::{ADMITTED, FORMER_NAME_BLOCKED, PUBLISHED, RESOLVABLE, SCHEDULED};
+
+/// Actions at a time; those of one kind get at most half of them. New Routes are scheduled beside this, which must not wait for
+/// it.
+const ACTIONS_AT_A_TIME: usize = 32;
+/// Keys looked at in a row before events are taken in again.
+const LOOKS_IN_A_ROW: usize = 1024;
+/// How long one action may take.
+const ACTION_TIMEOUT: Duration = Duration::from_secs(15);
+/// The longest time until something is looked at again that waits for a date: timers do not count while a machine sleeps.
+const DATE_LONGEST: Duration = Duration::from_secs(3600);
+
+/// How to keep order.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// How long a label that was let go is kept for the same namespace and route name.
+    pub quarantine: Duration,
+    /// The time for which the host of a deleted Route is kept for a Route of the same namespace and name.
+    pub host_reservation: Duration,
+    /// How long a host that was let go stays in the ledger for another Route to take it over, before its claim is deleted.
+    pub host_grace: Duration,
+    /// Whether hosts are to be verified.
+    pub verify_hosts: bool,
+    /// How long after an event things are looked at, so that the informers of the other kinds have caught up.
+    pub settle: Duration,
+    /// How long after a failed action it is tried again, at first; at most 32 times as long.
+    pub retry: Duration,
+    /// What the platform's zones are made under, to examine Routers; without it nothing is said of their fields.
+    pub platform: Option<Arc<compiler::Settings>>,
+    /// Name of this process in events.
+    pub instance: String,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            quarantine: Duration::from_secs(30 * 24 * 3600),
+            host_reservation: Duration::ZERO,
+            host_grace: Duration::from_secs(60),
+            verify_hosts: false,
+            settle: Duration::from_secs(1),
+            retry: Duration::from_secs(2),
+            platform: None,
+            instance: "signpost".to_owned(),
+        }
+    }
+}
+
+impl Settings {
+    /// What objects are read under.
+    pub fn world(&self) -> world::Settings {
+        self.platform.clone().map(world::Settings::of).unwrap_or_default()
+    }
+}
+
+/// What the reconciler counts; clones share it.
+#[derive(Debug, Clone)]
+pub struct Metrics {
+    actions: Family<[(&'static str, &'static str); 2], Counter>,
+    depth: Gauge,
+    events: Counters,
+    create_to_resolvable: Arc<Histogram>,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Metrics {
+            actions: Family::default(),
+            depth: Gauge::default(),
+            events: Counters::default(),
+            // 1 ms to 131 s.
+            create_to_resolvable: Arc::new(Histogram::new(exponential_buckets(0.001, 2.0, 18))),
+        }
+    }
+}
+
+impl Metrics {
+    /// Adds them to `registry`, under the registry's own prefix.
+    pub fn register(&self, registry: &mut Registry) {
+        registry.register(
+            "route_create_to_resolvable_seconds",
+            "Time from the first sight of a new route until every listed name server had answered right for it and its status said so",
+            (*self.create_to_resolvable).clone(),
+        );
+        let registry = registry.sub_registry_with_prefix("placement");
+        registry.register("actions", "What was done to claims, bindings and status", self.actions.clone());
+        registry.register("workqueue_depth", "What is to be looked at", self.depth.clone());
+        registry.register("events", "Events recorded", self.events.recorded.clone());
+        registry.register("events_dropped", "Events not recorded since too many waited", self.events.dropped.clone());
+    }
+}
+
+/// What is looked at.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Key {
+    /// A NameClaim.
+    Claim(String),
+    /// A RouteBinding.
+    Binding(ObjectKey),
+    /// A Route, when what is known of its placement has settled.
+    Route(ObjectKey),
+    /// A Route of which something was found out.
+    Findings(ObjectKey),
+    /// A Router.
+    Router(String),
+}
+
+/// Which kind of key it is: each has its share of the actions.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    #[allow(missing_docs, reason = "as in Key")]
+    #[default]
+    Claim,
+    #[allow(missing_docs, reason = "as in Key")]
+    Binding,
+    #[allow(missing_docs, reason = "as in Key")]
+    Route,
+    #[allow(missing_docs, reason = "as in Key")]
+    Findings,
+    #[allow(missing_docs, reason = "as in Key")]
+    Router,
+}
+
+impl Item for Key {
+    type Owner = Kind;
+
+    fn owner(&self) -> &Kind {
+        match self {
+            Key::Claim(_) => &Kind::Claim,
+            Key::Binding(_) => &Kind::Binding,
+            Key::Route(_) => &Kind::Route,
+            Key::Findings(_) => &Kind::Findings,
+            Key::Router(_) => &Kind::Router,
+        }
+    }
+}
+
+/// The reconciler, before and while it runs.
+pub struct Reconciler {
+    settings: Settings,
+    metrics: Metrics,
+    writer: Writer,
+    watched: Watched,
+    known: Known,
+    queue: WorkQueue<Key>,
+    actions: Executor<Key, Done>,
+    term: Option<Term>,
+    route_states: RouteStateCounts,
+}
+
+struct Watched {
+    routes: Changes<RouteInfo>,
+    bindings: Changes<BindingInfo>,
+    claims: Changes<ClaimInfo>,
+    routers: Changes<RouterInfo>,
+    namespaces: Changes<NamespaceInfo>,
+    deletion_holds: Changes<DeletionHold>,
+}
+
+impl Reconciler {
+    /// A reconciler that speaks through `client`, whose identity must be allowed to change NameClaims, delete RouteBindings, write
+    /// the status of Routes and Routers, and record Events. It reads the objects of `world`, and what its observations tell.
+    pub fn new(client: kube::Client, world: &World, settings: Settings, metrics: Metrics) -> Self {
+        let (routes, route_changes) = world.routes.read();
+        let (bindings, binding_changes) = world.bindings.read();
+        let (claims, claim_changes) = world.claims.read();
+        let (routers, router_changes) = world.routers.read();
+        let (namespaces, namespace_changes) = world.namespaces.read();
+        let (deletion_holds, deletion_hold_changes) = world.holds.read();
+        let observations = Arc::clone(&world.observations);
+        let known = Known {
+            routes,
+            bindings,
+            claims,
+            routers,
+            namespaces,
+            deletion_holds,
+            observations,
+            index: Default::default(),
+        };
+        Reconciler {
+            writer: Writer::new(client, &settings),
+            queue: WorkQueue::new(ACTIONS_AT_A_TIME, [settings.retry, settings.retry * 32]),
+            actions: Executor::new(ACTION_TIMEOUT),
+            settings,
+            metrics,
+            watched: Watched {
+                routes: route_changes,
+                bindings: binding_changes,
+                claims: claim_changes,
+                routers: router_changes,
+                namespaces: namespace_changes,
+                deletion_holds: deletion_hold_changes,
+            },
+            known,
+            term: None,
+            route_states: RouteStateCounts::default(),
+        }
+    }
+
+    /// How many routes each Router has, for `/metrics`.
+    pub fn router_metrics(&self) -> RouterMetrics {
+        RouterMetrics(self.known.routers.clone())
+    }
+
+    /// How many Routes are in each state, for `/metrics`.
+    pub fn route_states(&self) -> RouteStateCounts {
+        self.route_states.clone()
+    }
+
+    /// The health of each informer, for metrics and readiness.
+    pub fn informers(&self) -> Vec<HealthProbe> {
+        let Known { routes, bindings, claims, routers, namespaces, .. } = &self.known;
+        vec![routes.probe(), bindings.probe(), claims.probe(), routers.probe(), namespaces.probe()]
+    }
+
+    /// Reconciles whenever `leadership` says that this process leads, until `stop`.
+    pub async fn run(mut self, mut leadership: watch::Receiver<Leadership>, stop: CancellationToken) {
+        let reporter = events::Reporter {
+            controller: "signpost.dev/placement",
+            action: "Keeping",
+            instance: self.settings.instance.clone(),
+        };
+        let (events, recording) = Events::new(self.writer.client.clone(), reporter, self.metrics.events.clone());
+        // It ends with this loop: an event tells what the status tells.
+        let mut beside = JoinSet::new();
+        beside.spawn(recording);
+        let observations = Arc::clone(&self.known.observations);
+        let mut election_runs = true;
+        loop {
+            self.term = leadership.borrow_and_update().term().cloned();
+            self.take_findings();
+            let more = self.work();
+            self.metrics.depth.set(i64::try_from(self.queue.len()).unwrap_or(i64::MAX));
+            let wake_at = self.queue.next_at().filter(|_| self.may_act());
+            tokio::select! {
+                () = stop.cancelled() => break,
+                change = self.watched.routes.next() => self.on_routes(change),
+                change = self.watched.bindings.next() => self.on_bindings(change),
+                change = self.watched.claims.next() => self.on_claims(change),
+                change = self.watched.routers.next() => self.on_routers(change),
+                change = self.watched.namespaces.next() => self.on_namespaces(change),
+                _ = self.watched.deletion_holds.next() => self.on_deletion_holds(),
+                Some((key, result)) = self.actions.next() => self.on_done(key, result, &events),
+                () = observations.wait() => {}
+                changed = leadership.changed(), if election_runs => election_runs = changed.is_ok(),
+                () = sleep_until(wake_at.unwrap_or_else(Instant::now)), if wake_at.is_some() => {}
+                () = tokio::task::yield_now(), if more => {}
+            }
+        }
+        // What is in progress is safe to break off: each action is one write.
+        self.actions.shutdown().await;
+    }
+
+    fn may_act(&self) -> bool {
+        self.known.is_synced() && self.term.as_ref().is_some_and(Term::is_current)
+    }
+
+    /// Queues what was found out.
+    fn take_findings(&mut self) {
+        let now = Instant::now();
+        for key in self.known.observations.take_changed() {
+            self.queue.add(key, now);
+        }
+    }
+
+    /// Looks at what is due, and starts what is to be done; whether there is more.
+    fn work(&mut self) -> bool {
+        let Some(term) = self.term.clone().filter(|_| self.may_act()) else { return false };
+        let (now, time) = (Instant::now(), Timestamp::now());
+        for _ in 0..LOOKS_IN_A_ROW {
+            let Some(key) = self.queue.begin(now) else { return false };
+            match self.known.plan(&key, &self.settings, time) {
+                Plan::Act(action) => self.start(key, action, term.clone()),
+                Plan::Done => {
+                    self.queue.end(&key);
+                    self.queue.succeeded(&key);
+                }
+                Plan::LookAgain(wait) => {
+                    self.queue.end(&key);
+                    self.queue.succeeded(&key);
+                    self.queue.add(key, now + wait.clamp(self.settings.settle, DATE_LONGEST));
+                }
+            }
+        }
+        true
+    }
+
+    fn start(&mut self, key: Key, action: Action, term: Term) {
+        let writer = self.writer.clone();
+        self.actions.start(key, async move {
+            if term.is_current() { writer.carry_out(action).await } else { Ok(Done::default()) }
+        });
+    }
+
+    fn on_done(&mut self, key: Key, result: kube::Result<Done>, events: &Events) {
+        self.queue.end(&key);
+        let kind = match key {
+            Key::Claim(_) => "claim",
+            Key::Binding(_) => "binding",
+            Key::Route(_) | Key::Findings(_) => "route",
+            Key::Router(_) => "router",
+        };
+        let done = match result {
+            Ok(done) => done,
+            Err(error) => {
+                tracing::warn!(?key, %error, "order cannot be kept; it is tried again");
+                self.metrics.actions.get_or_create(&[("kind", kind), ("action", "failed")]).inc();
+                return self.queue.failed(&key, Instant::now(), random());
+            }
+        };
+        self.metrics.actions.get_or_create(&[("kind", kind), ("action", done.action.unwrap_or("none"))]).inc();
+        self.queue.succeeded(&key);
+        if let Key::Route(route) | Key::Findings(route) = &key {
+            self.known.observations.settle_route(route, &done.findings);
+            done.turned.iter().for_each(|statement| self.tell(events, route, &done.uid, statement));
+        }
+        if !matches!(key, Key::Findings(_)) {
+            // Claims have a next step; and whatever the informers showed wrongly, they show rightly by then.
+            self.queue.add(key, Instant::now() + self.settings.settle * 2);
+        }
+    }
+
+    /// Tells by an Event that a condition has turned, and measures.
+    fn tell(&mut self, events: &Events, key: &ObjectKey, uid: &str, statement: &ConditionUpdate) {
+        let ConditionUpdate { kind, reason, message, .. } = statement;
+        let is_true = statement.is_true();
+        if *kind == RESOLVABLE
+            && is_true
+            && let Some(appeared) = self.known.index.take_appeared(key)
+        {
+            self.metrics.create_to_resolvable.observe(appeared.elapsed().as_secs_f64());
+        }
+        let (is_warning, reason, note) = match (*kind, is_true) {
+            (PUBLISHED, true) => (false, "Published", message.clone()),
+            (RESOLVABLE, true) => (false, "Resolvable", message.clone()),
+            (PUBLISHED, false) => (true, "NotPublished", format!("{reason}: {message}")),
+            (RESOLVABLE, false) => (true, "NotResolvable", format!("{reason}: {message}")),
+            (SCHEDULED | ADMITTED, _) => (!is_true, *reason, format!("{reason}: {message}")),
+            (FORMER_NAME_BLOCKED, _) => (is_true, *reason, format!("{reason}: {message}")),
+            _ => return,
+        };
+        events.tell(Notice { route: key.clone(), uid: uid.to_owned(), is_warning, reason, note });
+    }
+}

@@ -1,0 +1,326 @@
+//! What the reconciler knows, and what should be done by that. Pure but for the stores that it reads.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::time::Instant;
+
+use super::claim::{self, Hold, Step};
+use super::former_names::FormerNames;
+use super::observations::{Observations, RouterFindings};
+use super::{Key, Settings};
+use crate::client::reflector::{ObjectKey, Store};
+use crate::status::route::{self, Change, Inputs, Labels, Placement};
+use crate::status::router::Load;
+use crate::world::binding::FormerNameInfo;
+use crate::world::{BindingInfo, ClaimInfo, NamespaceInfo, RouteInfo, RouterInfo};
+use signpost_api::names::{host_claim_name, label_claim_name, wildcards_above};
+use signpost_api::v1alpha1::deletion_hold::DeletionHold;
+use signpost_api::v1alpha1::name_claim::ClaimKind;
+
+/// The objects as the informers show them, what was found out, and what both are indexed by.
+pub(super) struct Known {
+    pub routes: Store<RouteInfo>,
+    pub bindings: Store<BindingInfo>,
+    pub claims: Store<ClaimInfo>,
+    pub routers: Store<RouterInfo>,
+    pub namespaces: Store<NamespaceInfo>,
+    pub deletion_holds: Store<DeletionHold>,
+    pub observations: Arc<Observations>,
+    pub index: Index,
+}
+
+/// Which objects belong together. Kept up to date with the changes that the reconciler takes in.
+#[derive(Default)]
+pub(super) struct Index {
+    /// The claims that a Route holds or held last, behind the hash of its namespace and name: there may be 100,000. A claim
+    /// of another Route with that hash is looked at for nothing.
+    pub claims_of: BTreeSet<(u64, Box<str>)>,
+    /// How many routes are bound to each Router.
+    pub counts: HashMap<Arc<str>, u32>,
+    pub former_names: FormerNames,
+    /// The bound Routes that do not have their host, with that.
+    pub without_host: BTreeMap<ObjectKey, String>,
+    /// The Routes that are being deleted.
+    pub deleting: HashSet<ObjectKey>,
+    /// How many RouteBindings deletion holds keep.
+    pub held: u32,
+    /// When Routes without a Router were seen first, by the hash of where they are: it is for a metric, and of thousands that
+    /// come at a time no text is kept for that.
+    pub appeared: HashMap<u64, Instant>,
+}
+
+/// What should be done for a key.
+pub(super) enum Plan {
+    /// Nothing.
+    Done,
+    /// Nothing before so long.
+    LookAgain(Duration),
+    /// This.
+    Act(Action),
+}
+
+/// What is done for a key: each is one write, and safe to repeat.
+pub(super) enum Action {
+    /// Takes the next step of a claim.
+    SettleClaim(String),
+    /// Claims the host of the Route with this uid for it again.
+    Reclaim(ObjectKey, String),
+    /// Deletes a binding that has no Route.
+    ClearBinding(ObjectKey),
+    /// Changes the status of a Route. The version is what it was seen with, if it said nothing of its names.
+    WriteRoute { key: ObjectKey, change: Change, fresh: Option<Box<str>> },
+    /// Brings the status of a Router up to date.
+    WriteRouter { name: String, load: Load, findings: RouterFindings },
+}
+
+impl Known {
+    /// Whether all is listed.
+    pub fn is_synced(&self) -> bool {
+        self.routes.is_synced()
+            && self.bindings.is_synced()
+            && self.claims.is_synced()
+            && self.routers.is_synced()
+            && self.namespaces.is_synced()
+    }
+
+    /// What should be done for a key, by what is known at `now`.
+    pub fn plan(&self, key: &Key, settings: &Settings, now: Timestamp) -> Plan {
+        match key {
+            Key::Claim(name) => self.plan_claim(name, settings, now),
+            Key::Binding(key) => {
+                let route = self.routes.get(key);
+                let is_stray = |binding: &BindingInfo| claim::is_stray(binding, route.as_deref());
+                match self.bindings.get(key).is_some_and(|binding| !binding.deleting && is_stray(&binding)) {
+                    true => Plan::Act(Action::ClearBinding(key.clone())),
+                    false => Plan::Done,
+                }
+            }
+            Key::Route(key) => self.plan_route(key, true, settings, now),
+            Key::Findings(key) => self.plan_route(key, false, settings, now),
+            Key::Router(name) => self.plan_router(name),
+        }
+    }
+
+    fn plan_claim(&self, name: &str, settings: &Settings, now: Timestamp) -> Plan {
+        let Some(claim) = self.claims.get(&ObjectKey::cluster(name)) else { return Plan::Done };
+        let (route, binding) = (self.routes.get(&claim.holder_key()), self.bindings.get(&claim.holder_key()));
+        match claim::judge(&claim, route.as_deref(), binding.as_deref(), now, settings) {
+            Step::Keep => Plan::Done,
+            Step::LookAgain(time) => Plan::LookAgain(Duration::try_from(time.duration_since(now)).unwrap_or_default()),
+            Step::Release | Step::Adopt | Step::Purge => Plan::Act(Action::SettleClaim(name.to_owned())),
+        }
+    }
+
+    fn plan_route(&self, key: &ObjectKey, has_settled: bool, settings: &Settings, now: Timestamp) -> Plan {
+        let findings = self.observations.route(key);
+        let Some((route, version)) = self.routes.get_versioned(key) else {
+            // It is gone, and what was found out with it.
+            self.observations.settle_route(key, &findings);
+            return Plan::Done;
+        };
+        let binding = self.bindings.get(key).filter(|binding| has_settled && binding.route_uid == route.uid);
+        let (no_labels, mut hold) = (Labels::new(), Hold::Held);
+        let (mut router, mut namespace, mut blocking, mut lost) = (None, None, Vec::new(), Vec::new());
+        if let Some(binding) = &binding {
+            router = self.routers.get(&ObjectKey::cluster(&binding.router));
+            namespace = self.namespaces.get(&ObjectKey::cluster(key.namespace.as_deref().unwrap_or_default()));
+            hold = self.hold(key, &route, binding, settings, now);
+            (blocking, lost) = self.blocked(binding);
+        }
+        let placement = binding.as_deref().map(|binding| Placement {
+            binding,
+            router: router.as_deref(),
+            namespace: namespace.as_deref().map_or(&no_labels, |namespace| &namespace.labels),
+            hold: &hold,
+            blocking: &blocking,
+            lost: &lost,
+        });
+        let inputs = Inputs { key, placement, findings: &findings, verifies_hosts: settings.verify_hosts };
+        let change = route::route(&route, inputs);
+        if !change.is_empty() {
+            let fresh = route.conditions.told.is_nothing().then_some(version);
+            return Plan::Act(Action::WriteRoute { key: key.clone(), change, fresh });
+        }
+        match route.bound && hold == Hold::Free {
+            true => Plan::Act(Action::Reclaim(key.clone(), route.uid.to_string())),
+            false => Plan::Done,
+        }
+    }
+
+    /// The Routers that have records where the former names of a Route were, and the zones of former names that no Router has.
+    fn blocked(&self, binding: &BindingInfo) -> (Vec<String>, Vec<String>) {
+        let blocks = |router: &str| {
+            self.routers.get(&ObjectKey::cluster(router)).is_some_and(|router| router.has_records_at(&binding.label))
+        };
+        let (lost, there): (Vec<_>, Vec<_>) = binding.former_names.iter().partition(|former| self.is_lost(former));
+        let blocking = there.iter().filter(|former| blocks(&former.router)).map(|former| former.router.to_string());
+        (blocking.collect(), lost.iter().map(|former| former.zone.to_string()).collect())
+    }
+
+    /// Whether no Router has the zone of a former name any more.
+    fn is_lost(&self, former_name: &FormerNameInfo) -> bool {
+        let router = self.routers.get(&ObjectKey::cluster(&former_name.router));
+        // Nearly always it is still there. If not, another one may have its zone.
+        router.is_none_or(|router| router.has_other_zone(&former_name.zone))
+            && !self.routers.all().iter().any(|(_, router)| router.has_zone(&former_name.zone))
+    }
+
+    /// How a bound Route stands to its host.
+    fn hold(
+        &self,
+        key: &ObjectKey,
+        route: &RouteInfo,
+        binding: &BindingInfo,
+        settings: &Settings,
+        now: Timestamp,
+    ) -> Hold {
+        let Some(host) = route.host.as_deref().filter(|_| binding.has_custom) else { return Hold::Held };
+        if settings.verify_hosts && route.conditions.host_verified == Some(false) {
+            return Hold::Unverified;
+        }
+        let claim = self.claims.get(&ObjectKey::cluster(&host_claim_name(host)));
+        let is_kept =
+            |claim: &ClaimInfo| claim.released.is_none() || claim.is_reserved(now) && claim.holder_key() != *key;
+        let holder = claim.filter(|claim| is_kept(claim)).map(|claim| claim.holder_key());
+        let is_ours = |holder: &ObjectKey| holder.namespace == key.namespace;
+        match holder {
+            // Another uid of the same name is written down by the keeper of claims.
+            Some(holder) if holder == *key => Hold::Held,
+            Some(holder) if is_ours(&holder) => {
+                Hold::Taken(format!("{host} is held by the route {} by now", holder.name))
+            }
+            Some(_) => Hold::Taken(format!("{host} is held by a route of another namespace by now")),
+            None if self.has_overlap(key, host, now) => {
+                Hold::Taken(format!("{host} overlaps with a host that a route of another namespace holds by now"))
+            }
+            None => Hold::Free,
+        }
+    }
+
+    /// Whether a Route of another namespace holds a host that overlaps with this one. Asked of the few that have lost theirs.
+    fn has_overlap(&self, key: &ObjectKey, host: &str, now: Timestamp) -> bool {
+        let is_in_the_way = |claim: &ClaimInfo| {
+            claim.kind == ClaimKind::Host
+                && (claim.released.is_none() || claim.is_reserved(now))
+                && claim.holder_key().namespace != key.namespace
+                && claim::overlap(&claim.value, host)
+        };
+        if host.starts_with("*.") {
+            return self.claims.all().iter().any(|(_, claim)| is_in_the_way(claim));
+        }
+        wildcards_above(host).any(|wildcard| {
+            let claim = self.claims.get(&ObjectKey::cluster(&host_claim_name(&wildcard)));
+            claim.is_some_and(|claim| is_in_the_way(&claim))
+        })
+    }
+
+
+    fn plan_router(&self, name: &str) -> Plan {
+        let Some(router) = self.routers.get(&ObjectKey::cluster(name)) else {
+            self.observations.forget_router(name);
+            return Plan::Done;
+        };
+        // Drained may be what somebody waits for to delete it.
+        if router.is_draining() && !self.knows_deletion_holds() {
+            return Plan::LookAgain(Duration::ZERO);
+        }
+        let (load, findings) = (self.load(name), self.observations.router(name));
+        match router.is_stale(&load, &findings) {
+            true => Plan::Act(Action::WriteRouter { name: name.to_owned(), load, findings }),
+            false => Plan::Done,
+        }
+    }
+
+    /// What is on a Router.
+    fn load(&self, router: &str) -> Load {
+        let view = self.routers.get(&ObjectKey::cluster(router));
+        let is_of_zone = |zone: &str| !view.as_ref().is_some_and(|view| view.has_other_zone(zone));
+        let former_names = || {
+            self.index.former_names
+                .of_router(router)
+                .filter(|(zone, _)| is_of_zone(zone))
+                .map(|(_, former_names)| former_names)
+        };
+        Load {
+            routes: self.index.counts.get(router).copied().unwrap_or(0),
+            deleting: self.deleting_on(router),
+            former_names: u32::try_from(former_names().map(BTreeSet::len).sum::<usize>()).unwrap_or(u32::MAX),
+            former_names_until: former_names()
+                .filter_map(|former_names| former_names.last())
+                .map(|(until, _)| *until)
+                .max(),
+            held: self.index.held,
+            is_name_taken: self.is_name_taken(router),
+            is_former_name_blocked: self.is_former_name_blocked(router),
+        }
+    }
+
+    /// Whether the DeletionHolds were listed. The kind may be missing in a cluster with older definitions: then there are none.
+    fn knows_deletion_holds(&self) -> bool {
+        let health = self.deletion_holds.health();
+        health.synced || health.error.is_some()
+    }
+
+    /// How many of the routes on a Router that is draining are being deleted.
+    fn deleting_on(&self, router: &str) -> u32 {
+        // Nearly always there are none.
+        if self.index.deleting.is_empty()
+            || !self.routers.get(&ObjectKey::cluster(router)).is_some_and(|one| one.is_draining())
+        {
+            return 0;
+        }
+        let is_there = |key: &&ObjectKey| self.bindings.get(key).is_some_and(|binding| *binding.router == *router);
+        u32::try_from(self.index.deleting.iter().filter(is_there).count()).unwrap_or(u32::MAX)
+    }
+
+    /// Whether there are routes on a Router whose names in its zone lead elsewhere.
+    fn is_name_taken(&self, router: &str) -> bool {
+        let Some(view) = self.routers.get(&ObjectKey::cluster(router)) else { return false };
+        view.taken().any(|(label, _)| {
+            let claim = self.claims.get(&ObjectKey::cluster(&label_claim_name(label)));
+            let binding = claim.and_then(|claim| self.bindings.get(&claim.holder_key()));
+            binding.is_some_and(|binding| *binding.router == *router && binding.label.eq_ignore_ascii_case(label))
+        })
+    }
+
+    /// Whether former names of routes are records of a Router.
+    fn is_former_name_blocked(&self, router: &str) -> bool {
+        let Some(view) = self.routers.get(&ObjectKey::cluster(router)).filter(|view| view.has_records()) else {
+            return false;
+        };
+        let mut former_names = self
+            .index
+            .former_names
+            .of_router(router)
+            .filter(|(zone, _)| !view.has_other_zone(zone))
+            .flat_map(|(_, former_names)| former_names);
+        former_names.any(|(_, key)| self.bindings.get(key).is_some_and(|binding| view.has_records_at(&binding.label)))
+    }
+}
+
+impl Index {
+    /// The claims that the Route of this key holds; rarely one of another's, of the same hash.
+    pub fn claims_of(&self, key: &ObjectKey) -> Vec<String> {
+        let hash = hash_of(key);
+        let claims = self.claims_of.range((hash, Box::default())..).take_while(|(of, _)| *of == hash);
+        claims.map(|(_, name)| name.to_string()).collect()
+    }
+
+    /// When the Route at `key` was seen first; this is told once.
+    pub fn take_appeared(&mut self, key: &ObjectKey) -> Option<Instant> {
+        let at = self.appeared.remove(&hash_of(key));
+        if self.appeared.is_empty() {
+            // After a storm of them the room is given back.
+            self.appeared = HashMap::new();
+        }
+        at
+    }
+}
+
+pub(super) fn hash_of(key: &ObjectKey) -> u64 {
+    BuildHasherDefault::<DefaultHasher>::default().hash_one(key)
+}

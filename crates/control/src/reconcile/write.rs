@@ -1,0 +1,229 @@
+//! Carries out what the reconciler has planned. Each action reads the objects that it must not be wrong about, and judges again.
+//!
+//! A new Route whose names were verified is the exception: it gets its conditions by one patch that appends them, and holds only
+//! if the Route still is as it was seen. That is one request and no reading before.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::Api;
+use kube::api::{DeleteParams, Preconditions};
+use serde::Serialize;
+
+use super::observations::{Part, RouteFindings, RouterFindings};
+use super::state::Action;
+use super::{Settings, claim};
+use crate::client::recorder::Recorder;
+use crate::client::reflector::ObjectKey;
+use crate::client::write::{patch_status, update_status};
+use crate::controller::health::report;
+use crate::status::ConditionUpdate;
+use crate::status::route::{About, Change, apply, assigned};
+use crate::status::router::{self, Load};
+use crate::world::{self, BindingInfo, RouteInfo};
+use signpost_api::v1alpha1::route::{NameKind, ROUTER_GONE, Route};
+use signpost_api::v1alpha1::route_binding::RouteBinding;
+use signpost_api::v1alpha1::router::Router;
+
+/// What came of an action.
+#[derive(Debug, Default)]
+pub(super) struct Done {
+    /// What was done, as a metric's label; `None`: nothing was left to do.
+    pub action: Option<&'static str>,
+    /// The uid of the Route that was written.
+    pub uid: String,
+    /// What of its conditions came to be true or false by that, or was said first.
+    pub turned: Vec<ConditionUpdate>,
+    /// The findings that are written now, or are about what is not any more.
+    pub findings: RouteFindings,
+}
+
+impl Done {
+    fn only(action: Option<&'static str>) -> Self {
+        Done { action, ..Done::default() }
+    }
+}
+
+/// Carries out actions; clones share what was told by events.
+#[derive(Clone)]
+pub(super) struct Writer {
+    pub client: kube::Client,
+    settings: Settings,
+    world: world::Settings,
+    events: Arc<Recorder>,
+}
+
+impl Writer {
+    pub(super) fn new(client: kube::Client, settings: &Settings) -> Self {
+        let events = Arc::new(Recorder::new(client.clone()));
+        Writer { client, settings: settings.clone(), world: settings.world(), events }
+    }
+
+    /// Does what was planned.
+    pub(super) async fn carry_out(&self, action: Action) -> kube::Result<Done> {
+        match action {
+            Action::SettleClaim(name) => claim::settle(&self.client, &name, &self.settings).await.map(Done::only),
+            Action::Reclaim(key, uid) => claim::reclaim(&self.client, &key, &uid).await.map(Done::only),
+            Action::ClearBinding(key) => self.clear_binding(&key).await.map(Done::only),
+            Action::WriteRoute { key, change, fresh } => self.write_route(&key, change, fresh.as_deref()).await,
+            Action::WriteRouter { name, load, findings } => {
+                self.write_router(&name, &load, &findings).await.map(Done::only)
+            }
+        }
+    }
+
+    async fn write_route(&self, key: &ObjectKey, change: Change, fresh: Option<&str>) -> kube::Result<Done> {
+        let routes: Api<Route> = Api::namespaced(self.client.clone(), namespace(key));
+        if change.is_unassigned {
+            return self.assign(&routes, key).await.map(Done::only);
+        }
+        let done = |written: Option<Vec<ConditionUpdate>>| Done {
+            action: written.is_some().then_some("status_written"),
+            uid: change.uid.to_string(),
+            turned: written.unwrap_or_default(),
+            findings: change.findings.clone(),
+        };
+        if change.statements.iter().any(|statement| statement.reason == ROUTER_GONE) && !self.is_router_gone(key).await? {
+            return Ok(Done::default());
+        }
+        if let Some(version) = fresh
+            && let Some(statements) = self.append(key, &change, version).await?
+        {
+            return Ok(done(Some(statements)));
+        }
+        let mut written = None;
+        let update = |route: &Route| {
+            let changed = apply(&change, route, Timestamp::now());
+            written = None;
+            changed.map(|changed| {
+                written = Some(changed.turned);
+                changed.patch
+            })
+        };
+        update_status(&routes, &key.name, update).await?;
+        Ok(done(written))
+    }
+
+    /// Writes to the Route at `key` what its binding says, where the server has not.
+    async fn assign(&self, routes: &Api<Route>, key: &ObjectKey) -> kube::Result<Option<&'static str>> {
+        let bindings: Api<RouteBinding> = Api::namespaced(self.client.clone(), namespace(key));
+        let Some(binding) = bindings.get_opt(&key.name).await? else { return Ok(None) };
+        let mut is_written = false;
+        let update = |route: &Route| {
+            let patch = assigned(route, &binding.spec, Timestamp::now());
+            is_written = patch.is_some();
+            patch
+        };
+        update_status(routes, &key.name, update).await?;
+        Ok(is_written.then_some("assigned"))
+    }
+
+    /// An informer of Routers that lags must not make anybody believe that one is gone.
+    async fn is_router_gone(&self, key: &ObjectKey) -> kube::Result<bool> {
+        let bindings: Api<RouteBinding> = Api::namespaced(self.client.clone(), namespace(key));
+        let routers: Api<Router> = Api::all(self.client.clone());
+        let Some(binding) = bindings.get_opt(&key.name).await? else { return Ok(false) };
+        let router = routers.get_opt(&binding.spec.router).await?;
+        let is_same = |dns: &str| dns.is_empty() || dns.eq_ignore_ascii_case(&binding.spec.dns);
+        Ok(router.is_none_or(|router| !router.spec.dns.as_deref().is_none_or(is_same)))
+    }
+
+    /// Appends what was found out of the names of a Route that says nothing of them, if it has not changed; `None`: it has, or
+    /// there is more to write.
+    async fn append(
+        &self,
+        key: &ObjectKey,
+        change: &Change,
+        version: &str,
+    ) -> kube::Result<Option<Vec<ConditionUpdate>>> {
+        let of_names = change.findings[Part::Names as usize].as_deref();
+        let is_alone = change.statements.is_empty()
+            && change.withdrawn.is_empty()
+            && change.findings.iter().flatten().count() == 1;
+        let Some(finding) = of_names.filter(|finding| is_alone && finding.uid == change.uid) else { return Ok(None) };
+        // The Route may have moved, which takes its conditions away, before its binding was seen to have: what is known then is
+        // of its former name. The system name stands first; where it does not, the other way is taken.
+        let About::Name(NameKind::System, system_name) = &finding.about else { return Ok(None) };
+        let test = |path, value| Operation { op: "test", path, value };
+        let mut operations = vec![
+            test("/metadata/resourceVersion", Operand::Text(version)),
+            test("/status/names/0/name", Operand::Text(system_name)),
+        ];
+        let (generation, now) = (change.generation, Timestamp::now());
+        operations.extend(finding.statements.iter().map(|statement| {
+            let value = Operand::Condition(statement.condition(generation, now));
+            Operation { op: "add", path: "/status/conditions/-", value }
+        }));
+        let body = serde_json::to_vec(&operations).map_err(kube::Error::SerdeError)?;
+        match patch_status::<Route>(&self.client, key.namespace.as_deref(), &key.name, body).await {
+            Ok(()) => Ok(Some(finding.statements.clone())),
+            // It is gone, has changed, or has no conditions yet.
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409 | 422) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn write_router(
+        &self,
+        name: &str,
+        load: &Load,
+        findings: &RouterFindings,
+    ) -> kube::Result<Option<&'static str>> {
+        let routers: Api<Router> = Api::all(self.client.clone());
+        let (mut is_written, mut notices) = (false, Vec::new());
+        let update = |router: &Router| {
+            let (after, told) = router::router(router, load, findings, &self.world, Timestamp::now());
+            let patch = router::patch(&router.status.clone().unwrap_or_default(), &after);
+            (is_written, notices) = (patch.is_some(), told);
+            patch
+        };
+        let Some(router) = update_status(&routers, name, update).await?.filter(|_| is_written) else { return Ok(None) };
+        for notice in notices {
+            let event = report::event(&router, notice, &self.settings.instance);
+            if let Err(error) = self.events.record(&event).await {
+                tracing::warn!(router = name, %error, "an event could not be recorded");
+            }
+        }
+        Ok(Some("status_written"))
+    }
+
+    /// Deletes the binding at `key`, if it has no Route by what the API says now.
+    async fn clear_binding(&self, key: &ObjectKey) -> kube::Result<Option<&'static str>> {
+        let bindings: Api<RouteBinding> = Api::namespaced(self.client.clone(), namespace(key));
+        let routes: Api<Route> = Api::namespaced(self.client.clone(), namespace(key));
+        // In this order: were the Route made anew and bound in between, the binding's uid would be another one.
+        let Some(binding) = bindings.get_opt(&key.name).await? else { return Ok(None) };
+        let route = routes.get_opt(&key.name).await?.map(|route| RouteInfo::new(&route));
+        let view = BindingInfo::new(&binding);
+        if view.deleting || !claim::is_stray(&view, route.as_ref()) {
+            return Ok(None);
+        }
+        let preconditions = Preconditions { uid: binding.metadata.uid, resource_version: None };
+        let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+        match bindings.delete(&key.name, &parameters).await {
+            Ok(_) => Ok(Some("deleted")),
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn namespace(key: &ObjectKey) -> &str {
+    key.namespace.as_deref().unwrap_or_default()
+}
+
+/// One operation of a JSON patch (RFC 6902).
+#[derive(Serialize)]
+struct Operation<'a> {
+    op: &'static str,
+    path: &'static str,
+    value: Operand<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Operand<'a> {
+    Text(&'a str),
+    Condition(Condition),
+}

@@ -1,0 +1,672 @@
+//! The status of a Route: what it should say, and how that differs from what it says.
+//!
+//! A Route without a Router says why ([`Finding::unscheduled`], [`Finding::not_admitted`]). One with a Router has phase, names and
+//! conditions from the transaction that creates its RouteBinding; on a server without transactions over two objects
+//! [`assigned`] brings them. After that:
+//!
+//! - It stays where it is when its labels, its Namespace's, or its Router's selectors change; `SelectorMismatch` then says that it
+//!   would not be placed there today.
+//! - `Admitted` follows its claim on its host. One that is no longer verified to be its owner's, or that another Route holds, is not
+//!   admitted any more, and stays; when it gets the host back, it is admitted again.
+//! - A Route whose Router is gone, which only an administrator who agrees to lose its routes can bring about, stays bound, so
+//!   that all is as it was if the Router comes back; `Scheduled` is false meanwhile. A Router made again with another zone is not
+//!   the one that was.
+//! - A former name at which the Router that it has left has a record of its own leads there and not to the Route:
+//!   `FormerNameBlocked` says so. And so it does if that Router is gone, or is another one by now, which takes the name with its zone;
+//!   the former name stays for as long as it would, in case that the Router comes back.
+//! - `Scheduled` and `Admitted` that someone took away or changed are put back.
+//! - `Published`, `Resolvable`, `HostVerified`, `HostPointsHere` and `MovePending` say what other parts of the process have
+//!   [found out](crate::reconcile::observations).
+//!
+//! Only what is wrong is written: a Route whose names are live gets no write from here.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroI64;
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::{ConditionUpdate, Status, state};
+use crate::client::reflector::ObjectKey;
+use crate::client::uid::Uid;
+use crate::reconcile::claim::Hold;
+use crate::reconcile::observations::{Part, RouteFindings};
+use crate::world::route::{HOST_TAKEN, Mark, SELECTOR_MISMATCH};
+use crate::world::{BindingInfo, RouteInfo, RouterInfo};
+use signpost_api::names::{challenge_name, other_label};
+use signpost_api::v1alpha1::route::{
+    ADMITTED, Challenge, HOST_POINTS_HERE, HOST_VERIFIED, MOVE_PENDING, NameKind, PUBLISHED, Phase, RESOLVABLE,
+    ROUTER_GONE, Route, RouteStatus, SCHEDULED, FORMER_NAME_BLOCKED,
+};
+use signpost_api::v1alpha1::route_binding::RouteBindingSpec;
+
+/// Most former names that a condition tells.
+const BLOCKED_TOLD_MAX: usize = 4;
+
+/// Labels of an object.
+pub type Labels = BTreeMap<String, String>;
+
+/// What one part of the process has found out of a Route.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Finding {
+    /// The Route's uid: another Route of the name is not meant.
+    pub uid: Uid,
+    /// What it is about; what comes too late is not said.
+    pub about: About,
+    /// What the conditions should say.
+    pub statements: Vec<ConditionUpdate>,
+    /// The challenge to tell.
+    pub challenge: Option<Challenge>,
+}
+
+/// What a finding is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum About {
+    /// A Route without a Router.
+    Unbound,
+    /// A Route with a Router.
+    Bound,
+    /// A Route that has this name, without a dot at the end.
+    Name(NameKind, String),
+    /// A Route with this host of its own.
+    Host(String),
+    /// The same, of whose host no challenge is told yet.
+    Unchallenged(String),
+}
+
+impl About {
+    fn holds(&self, route: &Route) -> bool {
+        let status = route.status.as_ref();
+        let is_bound = status.is_some_and(|status| status.phase == Phase::Scheduled);
+        let has_name = |kind: NameKind, wanted: &str| {
+            let mut names = status.into_iter().flat_map(|status| &status.names);
+            names.any(|name| name.kind == kind && name.name.eq_ignore_ascii_case(wanted))
+        };
+        match self {
+            About::Unbound => !is_bound,
+            About::Bound => is_bound,
+            About::Name(kind, name) => is_bound && has_name(*kind, name),
+            About::Host(host) => route.spec.host.as_ref() == Some(host) && !has_name(NameKind::System, host),
+            About::Unchallenged(host) => {
+                let told = status.and_then(|status| status.challenge.as_ref());
+                let is_told = told.is_some_and(|told| told.name == challenge_name(host));
+                About::Host(host.clone()).holds(route) && !is_told
+            }
+        }
+    }
+}
+
+impl Finding {
+    /// The scheduler's: no Router can take the Route.
+    pub fn unscheduled(uid: &Uid, reason: &'static str, message: String, has_host: bool) -> Self {
+        let mut statements = vec![ConditionUpdate { kind: SCHEDULED, status: Status::False, reason, message }];
+        if !has_host {
+            statements.push(admitted("the route may have its name"));
+        }
+        Finding { uid: uid.clone(), about: About::Unbound, statements, challenge: None }
+    }
+
+    /// The scheduler's: the Route must not have its host.
+    pub fn not_admitted(uid: &Uid, reason: &'static str, message: String) -> Self {
+        let waits = "the route is placed when its host is admitted".to_owned();
+        let statements = vec![
+            ConditionUpdate { kind: ADMITTED, status: Status::False, reason, message },
+            ConditionUpdate { kind: SCHEDULED, status: Status::False, reason: "NotAdmitted", message: waits },
+        ];
+        Finding { uid: uid.clone(), about: About::Unbound, statements, challenge: None }
+    }
+
+    /// The scheduler's: the Route is to move and cannot, for now.
+    pub fn move_pending(uid: &Uid, reason: &'static str, message: String) -> Self {
+        let message = format!("it stays where it is: {message}");
+        let statements = vec![ConditionUpdate { kind: MOVE_PENDING, status: Status::True, reason, message }];
+        Finding { uid: uid.clone(), about: About::Bound, statements, challenge: None }
+    }
+
+    /// The scheduler's: the Route was to move and is not to any more.
+    pub fn stays(uid: &Uid) -> Self {
+        let message = "it is not to move any more".to_owned();
+        let statements = vec![ConditionUpdate { kind: MOVE_PENDING, status: Status::False, reason: "Withdrawn", message }];
+        Finding { uid: uid.clone(), about: About::Bound, statements, challenge: None }
+    }
+
+    /// The statement that is bad news, if there is one.
+    pub fn trouble(&self) -> Option<&ConditionUpdate> {
+        self.statements.iter().find(|statement| statement.is_true() == (statement.kind == MOVE_PENDING))
+    }
+
+    /// Whether the Route says all this of its scheduling already.
+    pub fn is_said_by(&self, route: &RouteInfo) -> bool {
+        self.statements.iter().all(|statement| {
+            let said = match statement.kind {
+                SCHEDULED => route.conditions.scheduled,
+                MOVE_PENDING => route.conditions.moving,
+                _ => route.conditions.admitted,
+            };
+            said == Some(Mark::of(statement.status.text(), statement.reason, &statement.message))
+        })
+    }
+
+    fn holds(&self, route: &Route) -> bool {
+        self.uid == Uid::of(route.metadata.uid.as_deref()) && self.about.holds(route)
+    }
+}
+
+fn admitted(message: &str) -> ConditionUpdate {
+    ConditionUpdate { kind: ADMITTED, status: Status::True, reason: "Admitted", message: message.to_owned() }
+}
+
+/// What the status of a Route is made from, beside itself.
+#[derive(Debug, Clone, Copy)]
+pub struct Inputs<'a> {
+    /// Where it is.
+    pub key: &'a ObjectKey,
+    /// Where it was placed, if it was and all that is known of that has settled.
+    pub placement: Option<Placement<'a>>,
+    /// What was found out.
+    pub findings: &'a RouteFindings,
+    /// Whether hosts are to be verified.
+    pub verifies_hosts: bool,
+}
+
+/// What the conditions of a placed Route depend on.
+#[derive(Debug, Clone, Copy)]
+pub struct Placement<'a> {
+    /// Its binding.
+    pub binding: &'a BindingInfo,
+    /// Its Router, if that exists.
+    pub router: Option<&'a RouterInfo>,
+    /// The labels of its Namespace.
+    pub namespace: &'a Labels,
+    /// How it stands to its host.
+    pub hold: &'a Hold,
+    /// The Routers that have records where its former names were.
+    pub blocking: &'a [String],
+    /// The zones of its former names that no Router has any more.
+    pub lost: &'a [String],
+}
+
+/// How the status of a Route should be different.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Change {
+    /// The Route's uid.
+    pub uid: Uid,
+    /// Its `metadata.generation`.
+    pub generation: Option<i64>,
+    /// It does not say what its binding says: that comes first.
+    pub is_unassigned: bool,
+    /// What its conditions should say of its placement.
+    pub statements: Vec<ConditionUpdate>,
+    /// What was found out.
+    pub findings: RouteFindings,
+    /// Conditions that it should not have.
+    pub withdrawn: Vec<&'static str>,
+}
+
+impl Change {
+    /// Whether nothing should be different.
+    pub fn is_empty(&self) -> bool {
+        !self.is_unassigned
+            && self.statements.is_empty()
+            && self.withdrawn.is_empty()
+            && self.findings.iter().all(Option::is_none)
+    }
+}
+
+/// How the status of a Route should be different from what it is.
+pub fn route(route: &RouteInfo, inputs: Inputs<'_>) -> Change {
+    let mut change = Change {
+        uid: route.uid.clone(),
+        generation: route.generation.map(NonZeroI64::get),
+        findings: inputs.findings.clone(),
+        ..Change::default()
+    };
+    if route.conditions.has_points_here && !(route.bound && route.custom_name.is_some()) {
+        change.withdrawn.push(HOST_POINTS_HERE);
+    }
+    if route.is_challenged() && !inputs.verifies_hosts {
+        change.withdrawn.push(HOST_VERIFIED);
+    }
+    let Some(placement) = inputs.placement else { return change };
+    change.is_unassigned = !route.says(placement.binding);
+    if !change.is_unassigned {
+        change.statements = statements(route, inputs.key, placement);
+    }
+    change
+}
+
+/// What the conditions of a placed Route should say of its placement, and do not.
+fn statements(route: &RouteInfo, key: &ObjectKey, placement: Placement<'_>) -> Vec<ConditionUpdate> {
+    if !route.bound {
+        return Vec::new();
+    }
+    let statements = [
+        of_admission(route, placement),
+        of_scheduling(route, key, placement),
+        of_selectors(route, placement),
+        of_former_names(route, placement),
+    ];
+    statements.into_iter().flatten().collect()
+}
+
+fn of_admission(route: &RouteInfo, placement: Placement<'_>) -> Option<ConditionUpdate> {
+    let admitted_now = route.conditions.admitted.map(Mark::is_true);
+    let no = |reason, message| Some(ConditionUpdate { kind: ADMITTED, status: Status::False, reason, message });
+    match placement.hold {
+        Hold::Unverified if admitted_now != Some(false) || route.conditions.host_taken => {
+            let message = "the host is not verified to be the owner's; the condition HostVerified says why";
+            no("OwnershipNotVerified", message.to_owned())
+        }
+        Hold::Taken(message) if admitted_now != Some(false) || !route.conditions.host_taken => {
+            no(HOST_TAKEN, message.clone())
+        }
+        Hold::Held if admitted_now != Some(true) => {
+            Some(admitted(if route.host.is_some() { "the route holds its host" } else { "the route holds its names" }))
+        }
+        _ => None,
+    }
+}
+
+fn of_scheduling(route: &RouteInfo, key: &ObjectKey, placement: Placement<'_>) -> Option<ConditionUpdate> {
+    let (name, dns) = (&placement.binding.router, &placement.binding.dns);
+    let scheduled = route.conditions.scheduled.map(Mark::is_true);
+    let say = |is_true: bool, reason, message| {
+        Some(ConditionUpdate { kind: SCHEDULED, status: is_true.into(), reason, message })
+    };
+    match placement.its_router() {
+        None if !route.conditions.router_gone => {
+            let message = match placement.router {
+                None => format!(
+                    "Router {name} is gone, and the route's name with it: move the route to another one with \
+                     \"signpost move route {key} --to ROUTER\", or make Router {name} again"
+                ),
+                Some(_) => format!(
+                    "Router {name} was made again with another zone than {dns}, and the route's name is gone: give it one with \
+                     \"signpost move route {key} --to {name}\", or move it to another Router"
+                ),
+            };
+            say(false, ROUTER_GONE, message)
+        }
+        Some(_) if route.conditions.router_gone => say(true, "Scheduled", format!("Router {name} is there again")),
+        Some(_) if scheduled != Some(true) => {
+            say(true, "Scheduled", format!("it is on {name}; \"signpost explain route {key}\" says why"))
+        }
+        _ => None,
+    }
+}
+
+fn of_selectors(route: &RouteInfo, placement: Placement<'_>) -> Option<ConditionUpdate> {
+    let (name, router) = (&placement.binding.router, placement.its_router());
+    let say = |is_true: bool, reason, message| {
+        Some(ConditionUpdate { kind: SELECTOR_MISMATCH, status: is_true.into(), reason, message })
+    };
+    let is_mismatch = router.is_some_and(|router| !router.selects(&route.labels, placement.namespace));
+    match (is_mismatch, route.conditions.mismatch == Some(true)) {
+        (true, false) => {
+            let term = router.and_then(|router| router.unmatched(&route.labels, placement.namespace));
+            let term = term.map_or(String::new(), |term| format!(": {term}"));
+            let message = format!("the selectors of Router {name} do not match the route any more; it stays there{term}");
+            say(true, "SelectorsChanged", message)
+        }
+        (false, true) => say(false, "SelectorsMatch", format!("the selectors of Router {name} match the route")),
+        _ => None,
+    }
+}
+
+fn of_former_names(route: &RouteInfo, placement: Placement<'_>) -> Option<ConditionUpdate> {
+    let say = |is_true: bool, reason, message| {
+        Some(ConditionUpdate { kind: FORMER_NAME_BLOCKED, status: is_true.into(), reason, message })
+    };
+    let Placement { blocking, lost, .. } = placement;
+    match (blocked(&placement.binding.label, blocking, lost), &route.conditions.former_name_blocked) {
+        (Some(message), told) if told.as_deref() != Some(message.as_str()) => {
+            say(true, if blocking.is_empty() { "FormerZoneGone" } else { "RecordAtFormerName" }, message)
+        }
+        (None, Some(_)) => say(false, "FormerNamesServed", "its former names lead to it".to_owned()),
+        _ => None,
+    }
+}
+
+impl<'a> Placement<'a> {
+    /// Its Router, unless that was made again with another zone.
+    fn its_router(&self) -> Option<&'a RouterInfo> {
+        self.router.filter(|router| !router.has_other_zone(&self.binding.dns))
+    }
+}
+
+/// What is said of former names that do not lead to the Route.
+fn blocked(label: &str, blocking: &[String], lost: &[String]) -> Option<String> {
+    let told = |all: &[String]| {
+        let told = all.iter().take(BLOCKED_TOLD_MAX).map(String::as_str).collect::<Vec<_>>().join(", ");
+        let more = all.len().saturating_sub(BLOCKED_TOLD_MAX);
+        if more > 0 { format!("{told} and {more} more") } else { told }
+    };
+    let by_records = (!blocking.is_empty()).then(|| {
+        format!(
+            "the former name with the label {label} does not lead to the route any more, since spec.records has \
+             records there, on: {}; take these out",
+            told(blocking)
+        )
+    });
+    let with_zone = (!lost.is_empty()).then(|| {
+        format!(
+            "the former name with the label {label} does not lead to the route any more, since no Router has its zone: {}; \
+             a Router with that zone would bring it back",
+            told(lost)
+        )
+    });
+    by_records.into_iter().chain(with_zone).reduce(|one, other| format!("{one}; {other}"))
+}
+
+/// A status that was changed.
+#[derive(Debug, PartialEq)]
+pub struct Changed {
+    /// What is different of it, as a JSON merge patch.
+    pub patch: Value,
+    /// Of what is said of its placement and its names, what came to be true or false by that, or was said first.
+    pub turned: Vec<ConditionUpdate>,
+}
+
+/// Makes a change in the status of a Route as the API has it. `None`: nothing is left to change.
+pub fn apply(change: &Change, route: &Route, now: Timestamp) -> Option<Changed> {
+    if change.uid != Uid::of(route.metadata.uid.as_deref()) {
+        return None;
+    }
+    let (generation, before) = (route.metadata.generation, route.status.clone().unwrap_or_default());
+    let mut after = before.clone();
+    let mut turned = Vec::new();
+    let mut say = |after: &mut RouteStatus, statement: &ConditionUpdate, is_told: bool| {
+        let said = before.conditions.iter().find(|condition| condition.type_ == statement.kind);
+        if is_told && said.is_none_or(|said| (said.status == "True") != statement.is_true()) {
+            turned.push(statement.clone());
+        }
+        state(&mut after.conditions, statement, generation, now);
+    };
+    if About::Bound.holds(route) {
+        change.statements.iter().for_each(|statement| say(&mut after, &with_label_told(statement, route), true));
+    }
+    for (part, finding) in change.findings.iter().enumerate() {
+        let Some(finding) = finding.as_deref().filter(|finding| finding.holds(route)) else { continue };
+        let is_told = part == Part::Names as usize;
+        finding.statements.iter().for_each(|statement| say(&mut after, statement, is_told));
+        if part == Part::Scheduling as usize {
+            after.observed_generation = generation;
+        }
+        if finding.challenge.is_some() {
+            after.challenge.clone_from(&finding.challenge);
+        }
+    }
+    after.conditions.retain(|condition| !change.withdrawn.contains(&condition.type_.as_str()));
+    if change.withdrawn.contains(&HOST_VERIFIED) {
+        after.challenge = None;
+    }
+    let patch = json!({
+        "conditions": after.conditions, "challenge": after.challenge, "observedGeneration": after.observed_generation,
+    });
+    (after != before).then_some(Changed { patch, turned })
+}
+
+/// The status that a binding gives its Route, as a JSON merge patch; `None` if it is another Route's, or the Route has it.
+pub fn assigned(route: &Route, binding: &RouteBindingSpec, now: Timestamp) -> Option<Value> {
+    let status = route.status.clone().unwrap_or_default();
+    let says_so = status.phase == Phase::Scheduled
+        && status.router.as_ref() == Some(&binding.router)
+        && (&status.names, &status.former_names) == (&binding.names, &binding.former_names);
+    if route.metadata.uid.as_deref() != Some(&binding.route_uid) || says_so {
+        return None;
+    }
+    let of_kind = |kind: NameKind| binding.names.iter().find(|name| name.kind == kind).map(|name| name.name.clone());
+    let dns = route.spec.host.clone().filter(|host| !host.is_empty()).or_else(|| of_kind(NameKind::System));
+    let scheduled =
+        ConditionUpdate { kind: SCHEDULED, status: Status::True, reason: "Scheduled", message: binding.summary() };
+    let generation = route.metadata.generation;
+    let mut conditions = status.conditions;
+    if status.router.as_ref() != Some(&binding.router) || status.names != binding.names {
+        // What was verified of other names says nothing of these.
+        conditions.retain(|condition| condition.type_ != PUBLISHED && condition.type_ != RESOLVABLE);
+    }
+    let moved = conditions.iter().any(|condition| condition.type_ == MOVE_PENDING).then(|| {
+        let message = format!("moved to {}", binding.router);
+        ConditionUpdate { kind: MOVE_PENDING, status: Status::False, reason: "Moved", message }
+    });
+    let namespace = route.metadata.namespace.as_deref().unwrap_or(&binding.route_namespace);
+    let subdomain = route.spec.subdomain.as_deref().filter(|subdomain| !subdomain.is_empty());
+    let mut admitted = admitted("the route may have its name");
+    if let Some((reason, message)) = other_label(namespace, &binding.route_name, subdomain, &binding.label) {
+        admitted = ConditionUpdate { reason, message, ..admitted };
+    }
+    for statement in [scheduled, admitted].into_iter().chain(moved) {
+        state(&mut conditions, &statement, generation, now);
+    }
+    Some(json!({
+        "phase": Phase::Scheduled,
+        "dns": dns,
+        "router": binding.router,
+        "canonicalName": of_kind(NameKind::Alias),
+        "names": binding.names,
+        "formerNames": binding.former_names,
+        "observedGeneration": generation,
+        "conditions": conditions,
+    }))
+}
+
+/// A Route that has its names has another label than it would like, perhaps: then that is the reason, as it was when it
+/// was bound.
+fn with_label_told(statement: &ConditionUpdate, route: &Route) -> ConditionUpdate {
+    let mut statement = statement.clone();
+    if statement.kind == ADMITTED && statement.is_true() {
+        let names = route.status.iter().flat_map(|status| &status.names);
+        let label = names.filter(|name| name.kind == NameKind::System).find_map(|name| name.name.split('.').next());
+        let (namespace, name) = (route.metadata.namespace.as_deref(), route.metadata.name.as_deref());
+        let subdomain = route.spec.subdomain.as_deref().filter(|subdomain| !subdomain.is_empty());
+        let other = |label| other_label(namespace.unwrap_or_default(), name.unwrap_or_default(), subdomain, label);
+        if let Some((reason, message)) = label.and_then(other) {
+            (statement.reason, statement.message) = (reason, message);
+        }
+    }
+    statement
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use signpost_api::v1alpha1::router::Router;
+    use crate::world::{self, route::Conditions};
+
+    fn router(spec: serde_json::Value) -> RouterInfo {
+        let router: Router = serde_json::from_value(json!({
+            "apiVersion": "signpost.dev/v1alpha1", "kind": "Router", "metadata": {"name": "shard1"}, "spec": spec,
+        }))
+        .expect("a Router");
+        RouterInfo::new(&router, &world::Settings::of_domain("v3.example"))
+    }
+
+    fn mark(is_true: bool) -> Mark {
+        Mark::of(if is_true { "True" } else { "False" }, "", "")
+    }
+
+    /// A Route as its binding leaves it.
+    fn placed() -> RouteInfo {
+        let conditions =
+            Conditions { scheduled: Some(mark(true)), admitted: Some(mark(true)), ..Conditions::default() };
+        RouteInfo { bound: true, conditions, ..RouteInfo::default() }
+    }
+
+    /// The same with other conditions.
+    fn with(change: impl FnOnce(&mut Conditions)) -> RouteInfo {
+        let mut route = placed();
+        change(&mut route.conditions);
+        route
+    }
+
+    fn said(
+        route: &RouteInfo,
+        router: Option<&RouterInfo>,
+        hold: &Hold,
+        (blocking, lost): (&[String], &[String]),
+    ) -> Vec<(&'static str, bool)> {
+        let binding = BindingInfo { router: "shard1".into(), label: "ns-app".into(), ..BindingInfo::default() };
+        let key = ObjectKey::namespaced("ns", "app");
+        let placement = Placement { binding: &binding, router, namespace: &Labels::new(), hold, blocking, lost };
+        statements(route, &key, placement).iter().map(|statement| (statement.kind, statement.is_true())).collect()
+    }
+
+    #[test]
+    fn conditions_follow_changes_and_are_silent_otherwise() {
+        let router = router(json!({"routeSelector": {"matchLabels": {"tier": "gold"}}}));
+        for (tier, bound, admitted, mismatch, expected) in [
+            ("gold", true, Some(true), None, vec![]),
+            ("gold", true, Some(true), Some(false), vec![]),
+            ("lead", true, Some(true), None, vec![(SELECTOR_MISMATCH, true)]),
+            ("lead", true, Some(true), Some(true), vec![]),
+            ("gold", true, Some(true), Some(true), vec![(SELECTOR_MISMATCH, false)]),
+            ("gold", true, None, None, vec![(ADMITTED, true)]),
+            ("gold", true, Some(false), None, vec![(ADMITTED, true)]),
+            ("lead", false, Some(false), None, vec![]),
+        ] {
+            let labels = Labels::from([("tier".to_owned(), tier.to_owned())]);
+            let conditions = Conditions { admitted: admitted.map(mark), mismatch, ..placed().conditions };
+            let route = RouteInfo { labels, bound, conditions, ..placed() };
+            assert_eq!(said(&route, Some(&router), &Hold::Held, (&[], &[])), expected, "{route:?}");
+        }
+    }
+
+    #[test]
+    fn a_host_is_admitted_as_long_as_it_is_held() {
+        let router = router(json!({}));
+        let taken = Hold::Taken("another's".to_owned());
+        for (hold, admitted, expected) in [
+            (&Hold::Held, None, Some(true)),
+            (&Hold::Held, Some(true), None),
+            (&Hold::Held, Some(false), Some(true)),
+            (&Hold::Unverified, Some(true), Some(false)),
+            (&Hold::Unverified, Some(false), None),
+            (&taken, Some(true), Some(false)),
+            // It says already that it has not the host, and now why: another has it.
+            (&taken, Some(false), Some(false)),
+            // The claim comes first.
+            (&Hold::Free, Some(false), None),
+        ] {
+            let host = Some("www.shop.example".into());
+            let route = RouteInfo { host, ..with(|conditions| conditions.admitted = admitted.map(mark)) };
+            let expected: Vec<_> = expected.map(|is_true| (ADMITTED, is_true)).into_iter().collect();
+            assert_eq!(said(&route, Some(&router), hold, (&[], &[])), expected, "{hold:?} {admitted:?}");
+        }
+    }
+
+    #[test]
+    fn what_was_taken_away_is_put_back() {
+        let router = router(json!({}));
+        let bare = with(|conditions| (conditions.scheduled, conditions.admitted) = (None, None));
+        let scheduled = |said: Option<bool>| with(|conditions| conditions.scheduled = said.map(mark));
+        let both = vec![(ADMITTED, true), (SCHEDULED, true)];
+        for (route, router, expected) in [
+            (bare.clone(), Some(&router), both),
+            (scheduled(None), Some(&router), vec![(SCHEDULED, true)]),
+            (scheduled(Some(false)), Some(&router), vec![(SCHEDULED, true)]),
+            // One whose Router is gone is not said to be on it.
+            (scheduled(None), None, vec![(SCHEDULED, false)]),
+            (RouteInfo { bound: false, ..bare }, Some(&router), vec![]),
+        ] {
+            assert_eq!(said(&route, router, &Hold::Held, (&[], &[])), expected, "{route:?}");
+        }
+    }
+
+    #[test]
+    fn a_label_that_is_not_the_wished_for_one_is_told_of_again() {
+        let route = |label: &str| {
+            let names = json!([{"type": "system", "name": format!("{label}.shard1.v3.example")}]);
+            let object = json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Route",
+                "metadata": {"namespace": "ns", "name": "app"}, "spec": {"to": {"kind": "Service", "name": "app"}},
+                "status": {"phase": "scheduled", "names": names}});
+            serde_json::from_value::<Route>(object).expect("a Route")
+        };
+        let admitted =
+            |is_true: bool| ConditionUpdate { kind: ADMITTED, status: Status::from(is_true), reason: "Admitted", message: String::new() };
+        for (label, is_true, reason) in [
+            ("ns-app", true, "Admitted"),
+            ("ns-app-0123456789", true, "LabelTaken"),
+            ("ns-app-0123456789", false, "Admitted"),
+        ] {
+            assert_eq!(with_label_told(&admitted(is_true), &route(label)).reason, reason, "{label}");
+        }
+    }
+
+    #[test]
+    fn a_router_that_goes_and_comes_back_is_told_of() {
+        let router = router(json!({}));
+        let route = placed();
+        let orphan = with(|conditions| (conditions.scheduled, conditions.router_gone) = (Some(mark(false)), true));
+        for (route, router, expected) in [
+            (&route, Some(&router), vec![]),
+            (&route, None, vec![(SCHEDULED, false)]),
+            (&orphan, None, vec![]),
+            (&orphan, Some(&router), vec![(SCHEDULED, true)]),
+        ] {
+            assert_eq!(said(route, router, &Hold::Held, (&[], &[])), expected, "{route:?}");
+        }
+    }
+
+    #[test]
+    fn a_router_made_again_with_another_zone_is_not_the_one_that_was() {
+        let key = ObjectKey::namespaced("ns", "app");
+        let dns = "old.v3.example".into();
+        let binding = BindingInfo { router: "shard1".into(), label: "ns-app".into(), dns, ..BindingInfo::default() };
+        for (dns, router_gone, expected) in [
+            ("old.v3.example", false, None),
+            ("OLD.v3.example", true, Some((true, "Router shard1 is there again"))),
+            ("new.v3.example", true, None),
+            (
+                "new.v3.example",
+                false,
+                Some((false, "Router shard1 was made again with another zone than old.v3.example")),
+            ),
+        ] {
+            let router = router(json!({"dns": dns}));
+            let route = with(|conditions| {
+                (conditions.scheduled, conditions.router_gone) = (Some(mark(!router_gone)), router_gone);
+            });
+            let (namespace, hold) = (Labels::new(), Hold::Held);
+            let placement = Placement {
+                binding: &binding,
+                router: Some(&router),
+                namespace: &namespace,
+                hold: &hold,
+                blocking: &[],
+                lost: &[],
+            };
+            let said = statements(&route, &key, placement);
+            assert_eq!(said.len(), usize::from(expected.is_some()), "{said:?}");
+            if let Some((is_true, message)) = expected {
+                assert!(said[0].is_true() == is_true && said[0].message.starts_with(message), "{said:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_former_name_that_leads_elsewhere_is_told_of() {
+        let router = router(json!({}));
+        let on = |routers: &[&str]| routers.iter().map(|&router| router.to_owned()).collect::<Vec<_>>();
+        let route = placed();
+        let blocked = |routers: &[&str], zones: &[&str]| {
+            with(|conditions| {
+                conditions.former_name_blocked = blocked("ns-app", &on(routers), &on(zones)).map(Box::from)
+            })
+        };
+        for (route, blocking, lost, expected) in [
+            (route.clone(), on(&[]), on(&[]), vec![]),
+            (route.clone(), on(&["shard2"]), on(&[]), vec![(FORMER_NAME_BLOCKED, true)]),
+            (blocked(&["shard2"], &[]), on(&["shard2"]), on(&[]), vec![]),
+            (blocked(&["shard2"], &[]), on(&["shard2", "shard3"]), on(&[]), vec![(FORMER_NAME_BLOCKED, true)]),
+            (blocked(&["shard2"], &[]), on(&[]), on(&[]), vec![(FORMER_NAME_BLOCKED, false)]),
+            (route.clone(), on(&[]), on(&["s2.example"]), vec![(FORMER_NAME_BLOCKED, true)]),
+            (blocked(&[], &["s2.example"]), on(&[]), on(&["s2.example"]), vec![]),
+            (blocked(&[], &["s2.example"]), on(&["shard3"]), on(&["s2.example"]), vec![(FORMER_NAME_BLOCKED, true)]),
+            (blocked(&["shard3"], &["s2.example"]), on(&["shard3"]), on(&["s2.example"]), vec![]),
+            (blocked(&[], &["s2.example"]), on(&[]), on(&[]), vec![(FORMER_NAME_BLOCKED, false)]),
+        ] {
+            let said = said(&route, Some(&router), &Hold::Held, (&blocking, &lost));
+            assert_eq!(said, expected, "{route:?} {blocking:?} {lost:?}");
+        }
+    }
+}
