@@ -24,6 +24,7 @@ use signpost_control::client::reflector::{HealthProbe, Informer};
 use signpost_control::compiler;
 use signpost_control::compiler::settings::text_of;
 use signpost_control::controller::domain::{self, Duty, OtherDomain};
+use signpost_control::controller::former_names::Quiet;
 use signpost_control::controller::health;
 use signpost_control::controller::ledger::{self, BaseSerial};
 use signpost_control::controller::live::feed::ZoneFeed;
@@ -33,7 +34,6 @@ use signpost_control::controller::ownership::challenge::Key;
 use signpost_control::controller::placement::Placement;
 use signpost_control::controller::{hosts, live, ownership, placement};
 use signpost_control::scheduler::chooser::Chooser;
-use signpost_control::scheduler::quiet::Quiet;
 use signpost_control::scheduler::{Scheduler, Settings};
 use signpost_control::world::{RouterInfo, World};
 use signpost_dns::wire::Name;
@@ -110,7 +110,6 @@ pub fn start(
     settings.trail_minimum = config.former_name.retention;
     settings.quarantined_max = config.name.quarantine_max;
     settings.label_rules = config.label_rules();
-    settings.quiet = Quiet { time: config.former_name_idle_timeout(), maximum: config.former_name.retention_max };
     let loops = Scheduler::sharing(scheduler, world, settings, metrics);
     let switch = loops.switch();
     let counters = placement::Metrics::default();
@@ -120,10 +119,11 @@ pub fn start(
         host_reservation: config.host.reservation,
         platform: Some(platform.clone()),
         prove_hosts: host_key.is_some(),
+        quiet: Quiet { time: config.former_name_idle_timeout(), maximum: config.former_name.retention_max },
         instance: instance.to_owned(),
         ..placement::Settings::default()
     };
-    let placement = Placement::sharing(controller.clone(), world, keeping, counters);
+    let placement = Placement::sharing(controller.clone(), world, keeping, counters).with_scheduler(&loops);
     let routes = placement.routes();
     admin.metrics.collect(placement.router_metrics());
     admin.metrics.collect(placement.standings());

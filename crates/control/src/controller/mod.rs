@@ -14,6 +14,7 @@ mod turns;
 
 pub mod claim;
 pub mod domain;
+pub mod former_names;
 pub mod ledger;
 pub mod live;
 pub mod ownership;

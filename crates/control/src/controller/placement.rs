@@ -29,6 +29,7 @@ use tokio_util::sync::CancellationToken;
 use self::agenda::Agenda;
 use self::trails::Trails;
 use super::claim::{self, Hold};
+use super::former_names::{FormerNames, Quiet};
 use super::live::{self, feed::RouteFeed};
 use super::ownership;
 use super::route;
@@ -41,6 +42,7 @@ use crate::client::lease::{Leadership, Term};
 use crate::client::reflector::{self, Change, Changes, HealthProbe, Informer, ObjectKey, Store};
 use crate::client::status::Statement;
 use crate::compiler;
+use crate::scheduler::Scheduler;
 use crate::world::binding::FormerName;
 use crate::world::route::Mark;
 use crate::world::{self, BindingInfo, ClaimInfo, NamespaceInfo, RouteInfo, RouterInfo, World};
@@ -78,6 +80,8 @@ pub struct Settings {
     pub settle: Duration,
     /// How long after a failed action it is tried again, at first; at most 32 times as long.
     pub retry: Duration,
+    /// What keeps former names beyond their time.
+    pub quiet: Quiet,
     /// What the platform's zones are made under, to examine Routers; without it nothing is said of their fields.
     pub platform: Option<Arc<compiler::Settings>>,
     /// Name of this process in events.
@@ -93,6 +97,7 @@ impl Default for Settings {
             prove_hosts: false,
             settle: Duration::from_secs(1),
             retry: Duration::from_secs(2),
+            quiet: Quiet::default(),
             platform: None,
             instance: "signpost".to_owned(),
         }
@@ -144,6 +149,8 @@ pub struct Placement {
     /// The Routes that are being deleted.
     deleting: HashSet<ObjectKey>,
     agenda: Agenda,
+    /// Those that are to be changed, if it works for a scheduler.
+    former_names: Option<FormerNames>,
     /// When the next challenge may be withdrawn.
     withdraw_at: Instant,
     failures: HashMap<Subject, u32>,
@@ -169,6 +176,8 @@ enum Subject {
     Claim(String),
     Binding(ObjectKey),
     Route(ObjectKey),
+    /// The former names of a Route, and its alias.
+    FormerNames(ObjectKey),
     /// What a Route tells of the proof of its host, where none is needed.
     Challenge(ObjectKey),
     Router(String),
@@ -219,6 +228,7 @@ impl Placement {
             without_host: BTreeMap::new(),
             deleting: HashSet::new(),
             agenda: Agenda::default(),
+            former_names: None,
             withdraw_at: Instant::now(),
             failures: HashMap::new(),
             events: None,
@@ -226,6 +236,15 @@ impl Placement {
             feed: Arc::default(),
             standings: Standings::default(),
         }
+    }
+
+    /// Works for this scheduler, too: speaks as it where only a scheduler may.
+    #[must_use]
+    pub fn with_scheduler(mut self, scheduler: &Scheduler) -> Self {
+        let (client, server, domain) = scheduler.platform();
+        let (quiet, next_overdue) = (self.settings.quiet, Instant::now());
+        self.former_names = Some(FormerNames { client, server, domain, quiet, next_overdue });
+        self
     }
 
     /// What those are given who prove the names of Routes.
@@ -355,6 +374,17 @@ impl Placement {
             Subject::Route(key) => {
                 self.judge_route(key).is_some_and(|(hold, statements)| hold == Hold::Free || !statements.is_empty())
             }
+            Subject::FormerNames(key) => {
+                let is_due = self
+                    .bindings
+                    .get(key)
+                    .and_then(|one| one.trail_turn())
+                    .is_some_and(|turn| turn <= Timestamp::now());
+                if !is_due {
+                    self.look_at_names(key);
+                }
+                is_due
+            }
             Subject::Challenge(key) => {
                 !self.settings.prove_hosts && self.routes.get(key).is_some_and(|route| route.is_challenged())
             }
@@ -473,6 +503,10 @@ impl Placement {
                     Ok(Some("status_written"))
                 })
             }
+            Subject::FormerNames(key) => match self.former_names.clone().zip(self.term.clone()) {
+                Some((names, term)) => Box::pin(async move { names.settle(&key, &term).await }),
+                None => Box::pin(async { Ok(None) }),
+            },
             Subject::Challenge(key) => Box::pin(async move { ownership::withdraw(&client, &key).await }),
             Subject::Router(name) => {
                 let load = self.load(&name);
@@ -491,6 +525,7 @@ impl Placement {
             Subject::Claim(_) => "claim",
             Subject::Binding(_) => "binding",
             Subject::Route(_) => "route",
+            Subject::FormerNames(_) => "former_names",
             Subject::Challenge(_) => "challenge",
             Subject::Router(_) => "router",
         };
@@ -617,9 +652,18 @@ impl Placement {
         self.count_changed(&applied.now.router);
         self.soon(Subject::Binding(key.clone()));
         self.soon(Subject::Route(key.clone()));
+        self.look_at_names(key);
         // Another label than before leaves a claim behind.
         if applied.before.as_ref().is_some_and(|before| before.label != applied.now.label) {
             self.look_at_claims_of(key);
+        }
+    }
+
+    /// Has the names of a bound Route looked at when they are due.
+    fn look_at_names(&mut self, key: &ObjectKey) {
+        let names = self.former_names.as_mut().zip(self.bindings.get(key));
+        if let Some(time) = names.and_then(|(names, binding)| names.time_of(&binding)) {
+            self.agenda.add(Subject::FormerNames(key.clone()), time);
         }
     }
 

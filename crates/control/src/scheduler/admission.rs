@@ -13,7 +13,7 @@ use crate::client::backoff::random;
 use crate::client::events::Events;
 use crate::client::reflector::{self, Change, ObjectKey};
 use crate::client::uid::Uid;
-use crate::world::{ClaimInfo, RouteInfo};
+use crate::world::{ClaimInfo, RouteInfo, quarantine};
 use signpost_api::names::host_claim_name;
 use signpost_api::v1alpha1::name_claim::ClaimKind;
 
@@ -84,8 +84,11 @@ impl Scheduler {
     }
 
     pub(super) fn on_claims(&mut self, change: Change<ClaimInfo>) {
-        let roomy = self.quarantined.take(&change);
-        self.waking.for_namespaces(roomy);
+        for freed in quarantine::freed(&change) {
+            if self.names_kept(freed.kind, &freed.namespace).is_none() {
+                self.waking.for_names_of(&freed.namespace);
+            }
+        }
         let (applied, gone) = match change {
             Change::Applied(applied) => (vec![applied], Vec::new()),
             Change::Deleted { key, last } => (Vec::new(), vec![(key, last)]),

@@ -191,7 +191,7 @@ impl Scheduler {
 
     fn on_binding_gone(&mut self, key: ObjectKey, last: &BindingInfo) {
         self.snapshot.unbound(&key, last);
-        self.forget_binding(&key, last);
+        self.drain.remove(&key);
         self.wake_for_room(&last.router);
         self.wake_for_quota(&key);
         // A binding of an earlier Route of the name stood in the way, or this one shall be placed anew.

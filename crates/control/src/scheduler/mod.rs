@@ -22,18 +22,17 @@
 //! be bound by its system name alone; but then its `status.dns`, which never changes by allocation, would say a name that
 //! leads to someone else's application, and `Scheduled=True` would promise what is not so.
 
-use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio::task::{self, JoinError, JoinSet, yield_now};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 use self::asking::Answered;
-use self::bind::{Binder, Outcome, Plan, is_label_refused};
+use self::bind::{Binder, Outcome, Plan, is_label_refused, names_kept};
 use self::chooser::{Chooser, InUse};
 use self::decision::{Nowhere, Placement, decide, decide_asked};
 use self::drain::Drain;
@@ -41,10 +40,7 @@ use self::filter::{Wish, is_own_name};
 use self::hosts::Hosts;
 use self::lines::Lines;
 use self::metrics::Metrics;
-use self::moving::Turned;
-use self::quarantine::Quarantined;
 use self::queue::{Queue, Waits};
-use self::quiet::Quiet;
 use self::rebind::{Cause, Leaving};
 use self::report::{Report, Reporter};
 use self::snapshot::Snapshot;
@@ -56,7 +52,8 @@ use crate::client::backoff::random;
 use crate::client::events::{self, Events, Notice};
 use crate::client::lease::{Leadership, Term};
 use crate::client::reflector::{Changes, HealthProbe, ObjectKey, Store};
-use crate::world::{self, BindingInfo, ClaimInfo, NamespaceInfo, RouteInfo, RouterInfo, World};
+use crate::client::server::ServerKind;
+use crate::world::{self, BindingInfo, ClaimInfo, NamespaceInfo, Quarantined, RouteInfo, RouterInfo, World};
 use signpost_api::names::{LabelRules, is_at_or_below, other_label, takes_names_of};
 use signpost_api::v1alpha1::name_claim::ClaimKind;
 
@@ -75,9 +72,7 @@ pub mod hosts;
 pub mod lines;
 pub mod metrics;
 mod moving;
-pub mod quarantine;
 pub mod queue;
-pub mod quiet;
 pub mod rebind;
 pub mod report;
 pub mod snapshot;
@@ -121,8 +116,6 @@ pub struct Settings {
     pub drain_rate: u32,
     /// How long the former name of a moved route leads to its new one at least; longer if caches hold it for longer.
     pub trail_minimum: Duration,
-    /// What keeps it beyond that.
-    pub quiet: Quiet,
     /// How many labels may be in quarantine for a namespace that is to get new ones.
     pub quarantined_max: u32,
     /// Which labels Routes may have.
@@ -143,7 +136,6 @@ impl Settings {
             prove_hosts: false,
             drain_rate: 10,
             trail_minimum: Duration::from_secs(7 * 24 * 3600),
-            quiet: Quiet::default(),
             quarantined_max: 10_000,
             label_rules: LabelRules::default(),
         }
@@ -183,8 +175,6 @@ pub struct Scheduler {
     settling: VecDeque<(Instant, ObjectKey)>,
     /// The routes on Routers that are draining.
     drain: Drain,
-    /// When the first trail of each moved route begins or is over.
-    trail_turns: BTreeSet<(Timestamp, ObjectKey)>,
     /// What is to be written to Routes, the newest for each.
     reports: HashMap<ObjectKey, Report>,
     /// The attempts under way, to know whose it was if one panics.
@@ -205,8 +195,6 @@ struct Watched {
 struct UnderWay {
     attempts: JoinSet<Finished>,
     questions: JoinSet<Answered>,
-    /// Trails that begin or end: beside the attempts, so that the many that a drain leaves do not keep new routes waiting.
-    trails: JoinSet<Turned>,
 }
 
 /// A route that needs a Router.
@@ -267,13 +255,12 @@ impl Scheduler {
         let (bindings, binding_changes) = world.bindings.read();
         let (claims, claim_changes) = world.claims.read();
         let (switch, switched) = watch::channel(settings.chooser.clone());
-        let binder = Binder { client: client.clone(), server: Arc::default(), domain, quiet: settings.quiet };
+        let binder = Binder { client: client.clone(), server: Arc::default(), domain };
         Scheduler {
             queue: Queue::new(settings.waits.clone()),
             waking: Waking::default(),
             drain: Drain::new(settings.drain_rate, settings.concurrency),
-            quarantined: Quarantined::new(settings.quarantined_max),
-            trail_turns: BTreeSet::new(),
+            quarantined: world.quarantined.clone(),
             chooser: InUse::new(&settings.chooser, &metrics),
             rest: Rest::default(),
             switch,
@@ -310,6 +297,12 @@ impl Scheduler {
         self.switch.clone()
     }
 
+    /// The client that speaks as the scheduler, what is known of the server behind it, and the platform's domain.
+    pub fn platform(&self) -> (kube::Client, Arc<ServerKind>, Arc<str>) {
+        let Binder { client, server, domain } = self.binder.clone();
+        (client, server, domain)
+    }
+
     /// The health of each mirror, for metrics and readiness.
     pub fn mirrors(&self) -> Vec<HealthProbe> {
         vec![
@@ -338,7 +331,6 @@ impl Scheduler {
             self.term = leadership.borrow_and_update().term().cloned();
             self.metrics.leading(self.term.is_some());
             self.release_drained();
-            self.turn_trails(&mut under_way);
             let more_wait = self.wake_some();
             let more = self.schedule_some(&mut under_way, &events) || more_wait;
             self.write_reports(&mut writes);
@@ -358,7 +350,6 @@ impl Scheduler {
                 Some(answered) = under_way.questions.join_next_with_id() => {
                     self.on_answered(answered, &mut under_way, &events);
                 }
-                Some(turned) = under_way.trails.join_next_with_id() => self.on_trails_turned(turned),
                 Ok(()) = self.switched.changed() => self.on_switched(&mut under_way),
                 Some(written) = writes.join_next() => on_written(written),
                 changed = leadership.changed(), if election_runs => election_runs = changed.is_ok(),
@@ -368,9 +359,8 @@ impl Scheduler {
             }
         }
         self.metrics.leading(false);
-        // What is only asked about has left nothing behind, and a trail is found by who comes next.
+        // What is only asked about has left nothing behind.
         under_way.questions.abort_all();
-        under_way.trails.abort_all();
         let _ = timeout(STOP_TIMEOUT, async { while under_way.attempts.join_next().await.is_some() {} }).await;
         drop(events);
         let _ = timeout(Duration::from_secs(1), async { while beside.join_next().await.is_some() {} }).await;
@@ -529,7 +519,7 @@ impl Scheduler {
         let decided = std::time::Instant::now();
         let namespace = key.namespace.as_deref().unwrap_or_default();
         let [labels_kept, hosts_kept] =
-            [ClaimKind::Label, ClaimKind::Host].map(|kind| self.quarantined.is_full(kind, namespace));
+            [ClaimKind::Label, ClaimKind::Host].map(|kind| self.names_kept(kind, namespace));
         let exists = |name: &str| self.namespaces.get(&ObjectKey::cluster(name)).is_some();
         let is_label_refused = is_label_refused(&self.settings.label_rules, &key, route.subdomain.as_deref(), exists);
         let plan = Box::new(Plan {
@@ -649,14 +639,21 @@ impl Scheduler {
     /// The route needs a new label or host, and its namespace may have none for now.
     fn on_names_kept(&mut self, key: &ObjectKey, route: &RouteInfo, (kind, most): (ClaimKind, u32), events: &Events) {
         self.give_up_host(key, route);
-        if self.quarantined.is_full(kind, key.namespace.as_deref().unwrap_or_default()).is_none() {
+        let namespace = key.namespace.as_deref().unwrap_or_default();
+        if self.names_kept(kind, namespace).is_none() {
             // One was freed meanwhile, which nobody tells a route that does not wait yet.
             self.queue.failed(key, Instant::now(), random());
             return;
         }
+        self.waking.awaits_names(namespace);
         self.queue.unschedulable(key, Instant::now(), random());
-        let (reason, message) = quarantine::refusal(kind, most);
+        let (reason, message) = names_kept(kind, most);
         self.report(key, route, Report::unscheduled(&route.uid, reason, message, route.host.is_some()), events);
+    }
+
+    /// How many names of a kind are in quarantine for a namespace, if that is as many as may be.
+    fn names_kept(&self, kind: ClaimKind, namespace: &str) -> Option<u32> {
+        self.quarantined.full(kind, namespace, self.settings.quarantined_max)
     }
 
     /// The route must not have its host, and waits until that changes.

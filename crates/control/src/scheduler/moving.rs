@@ -1,37 +1,22 @@
-//! Routes that leave their Router: those whose annotation says so, those on Routers that are draining; and when their trails
-//! begin and end.
+//! Routes that leave their Router: those whose annotation says so, and those on Routers that are draining.
 //!
 //! A route that is to move goes the way of one that has no Router, through the same queue, filter and strategy, and is bound by
 //! replacing its binding (`rebind`). What it is told when there is nowhere to go is the condition `MovePending`; it stays where
 //! it is meanwhile, and serves. Nothing else moves a route: not a new Router, not changed selectors, not another strategy.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
-use tokio::task::{self, JoinError};
-use tokio::time::{Instant, timeout};
+use jiff::Timestamp;
+use tokio::time::Instant;
 
+use super::Scheduler;
 use super::rebind::{Cause, Leaving, held_by_caches};
 use super::report::Report;
-use super::{Scheduler, UnderWay};
 use crate::client::lease::Term;
 use crate::client::reflector::ObjectKey;
 use crate::world::route::Mark;
 use crate::world::{BindingInfo, RouteInfo};
 use signpost_api::v1alpha1::router::RouterState;
-
-/// How many routes' trails begin or end at a time. A drain leaves as many as there were routes, whose end is in no hurry.
-const TURNS_AT_A_TIME: usize = 4;
-/// How long a trail's begin or end may take to be written.
-const TURN_TIMEOUT: Duration = Duration::from_secs(15);
-/// How long after it was tried the begin or end of a trail is tried again, if it is as it was.
-const TRAIL_RETRY: SignedDuration = SignedDuration::from_secs(30);
-/// Longest wait for a date: timers do not count while a machine sleeps.
-const DATE_LONGEST: Duration = Duration::from_secs(3600);
-
-/// How it ended that a route's trails were to begin or end.
-pub(super) type Turned = Result<(), String>;
 
 impl Scheduler {
     /// Why a bound route is to leave its Router now, if it is.
@@ -106,12 +91,6 @@ impl Scheduler {
 
     /// A binding is there, or is different.
     pub(super) fn follow_binding(&mut self, key: &ObjectKey, before: Option<&BindingInfo>, now: &BindingInfo) {
-        if let Some(time) = before.and_then(BindingInfo::trail_turn) {
-            self.trail_turns.remove(&(time, key.clone()));
-        }
-        if let Some(time) = now.trail_turn() {
-            self.trail_turns.insert((time, key.clone()));
-        }
         if before.is_some_and(|before| before.router != now.router || before.route_uid != now.route_uid) {
             self.drain.remove(key);
         }
@@ -127,14 +106,6 @@ impl Scheduler {
         }
     }
 
-    /// A binding is gone.
-    pub(super) fn forget_binding(&mut self, key: &ObjectKey, last: &BindingInfo) {
-        if let Some(time) = last.trail_turn() {
-            self.trail_turns.remove(&(time, key.clone()));
-        }
-        self.drain.remove(key);
-    }
-
     /// Puts routes whose turn it is to leave a draining Router into the queue.
     pub(super) fn release_drained(&mut self) {
         if self.drain.is_idle() || !self.may_decide() {
@@ -146,65 +117,9 @@ impl Scheduler {
         }
     }
 
-    /// Has the trails begin or end whose time has come.
-    pub(super) fn turn_trails(&mut self, under_way: &mut UnderWay) {
-        let now = Timestamp::now();
-        if self.trail_turns.first().is_none_or(|(time, _)| *time > now) || !self.may_decide() {
-            return;
-        }
-        let Some(term) = self.term.clone().filter(Term::is_current) else { return };
-        while under_way.trails.len() < TURNS_AT_A_TIME
-            && let Some((_, key)) = self.trail_turns.first().filter(|(time, _)| *time <= now).cloned()
-        {
-            self.trail_turns.pop_first();
-            let (binder, reporter) = (self.binder.clone(), self.reporter.clone());
-            let (term, flying) = (term.clone(), key.clone());
-            let task = under_way.trails.spawn(async move {
-                let turn = async {
-                    // Our own server writes the Route's status together with the binding.
-                    if binder.turn_names(&key, &term).await? && !binder.server.is_our_own(&binder.client).await {
-                        reporter.repair(&key).await?;
-                    }
-                    Ok::<(), kube::Error>(())
-                };
-                timeout(TURN_TIMEOUT, turn).await.map_or_else(
-                    |_| Err("the API did not answer in time".to_owned()),
-                    |result| result.map_err(|error| error.to_string()),
-                )
-            });
-            self.flights.insert(task.id(), flying);
-        }
-    }
-
-    /// It was tried to let a route's trails begin or end. What the mirror shows from then on says whether it is done.
-    pub(super) fn on_trails_turned(&mut self, turned: Result<(task::Id, Turned), JoinError>) {
-        let (id, result) = match turned {
-            Ok((id, result)) => (id, result),
-            Err(error) => (error.id(), Err(error.to_string())),
-        };
-        let Some(key) = self.flights.remove(&id) else { return };
-        if let Err(error) = result {
-            tracing::warn!(route = %key, %error, "the names of a bound route cannot be changed; trying again");
-        }
-        let now = Timestamp::now();
-        if self.bindings.get(&key).is_some_and(|binding| binding.trail_turn().is_some_and(|time| time <= now)) {
-            let again = now.checked_add(TRAIL_RETRY).unwrap_or(Timestamp::MAX);
-            self.trail_turns.insert((again, key));
-        }
-    }
-
-    /// When a route can be released, or a trail begins or ends.
+    /// When a route can be released.
     pub(super) fn next_move(&self) -> Option<Instant> {
-        if !self.may_decide() {
-            return None;
-        }
-        let now = Instant::now();
-        let trail = self.trail_turns.first().map(|(until, _)| {
-            let wait = Duration::try_from(until.duration_since(Timestamp::now())).unwrap_or_default();
-            // A little later, so that it is over by then.
-            now + (wait + Duration::from_millis(10)).min(DATE_LONGEST)
-        });
-        [self.drain.next_time(now), trail].into_iter().flatten().min()
+        if self.may_decide() { self.drain.next_time(Instant::now()) } else { None }
     }
 
     fn may_decide(&self) -> bool {

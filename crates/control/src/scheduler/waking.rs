@@ -6,7 +6,7 @@
 //! waiting route is looked at once a round. A route that begins to wait meanwhile was judged by what is known now, and is not
 //! looked at.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 use super::Scheduler;
 use super::filter::{Wish, judge};
@@ -48,6 +48,8 @@ impl Causes {
 pub(super) struct Waking {
     current: Option<(Causes, Round)>,
     next: Causes,
+    /// The namespaces with routes that were refused a name since too many of theirs are in quarantine.
+    await_names: HashSet<String>,
 }
 
 impl Waking {
@@ -63,6 +65,16 @@ impl Waking {
     /// Namespaces may take routes that they did not.
     pub fn for_namespaces(&mut self, names: impl IntoIterator<Item = String>) {
         self.next.namespaces.extend(names);
+    }
+
+    /// A route waits until fewer names of its namespace are in quarantine.
+    pub fn awaits_names(&mut self, namespace: &str) {
+        self.await_names.insert(namespace.to_owned());
+    }
+
+    /// A namespace may have new names.
+    pub fn for_names_of(&mut self, namespace: &str) {
+        self.next.namespaces.extend(self.await_names.take(namespace));
     }
 
     /// Looks at the next slice; `fits` tells whether one of some Routers can take a route. The answer is how many are woken,

@@ -21,12 +21,14 @@ use signpost_api::v1alpha1::zone::Zone;
 pub mod binding;
 pub mod claim;
 pub mod namespace;
+pub mod quarantine;
 pub mod route;
 pub mod router;
 
 pub use binding::BindingInfo;
 pub use claim::ClaimInfo;
 pub use namespace::NamespaceInfo;
+pub use quarantine::Quarantined;
 pub use route::RouteInfo;
 pub use router::RouterInfo;
 
@@ -45,6 +47,8 @@ pub struct World {
     pub bindings: Informer<BindingInfo>,
     /// Of NameClaims.
     pub claims: Informer<ClaimInfo>,
+    /// What these say of labels in quarantine and reserved hosts.
+    pub quarantined: Quarantined,
     /// Of Namespaces.
     pub namespaces: Informer<NamespaceInfo>,
     /// Of Zones: the ledger of serials. There is one for each shard, as it is.
@@ -58,6 +62,8 @@ impl World {
     pub fn new(client: &kube::Client, settings: Settings) -> Self {
         let listing = reflector::Settings::default;
         let domain: Arc<str> = settings.domain.as_str().into();
+        let quarantined = Quarantined::default();
+        let counted = quarantined.clone();
         let patient = reflector::Settings { backoff_longest: HOLDS_WAIT_LONGEST, ..listing() };
         World {
             routers: Informer::new(client.clone(), listing(), move |one: Router| RouterInfo::new(&one, &settings)),
@@ -65,7 +71,13 @@ impl World {
             bindings: Informer::new(client.clone(), listing(), move |one: RouteBinding| {
                 BindingInfo::of_platform(&one, &domain)
             }),
-            claims: Informer::new(client.clone(), listing(), |one: NameClaim| ClaimInfo::new(&one)),
+            claims: Informer::indexed(
+                client.clone(),
+                listing(),
+                |one: NameClaim| ClaimInfo::new(&one),
+                move |change| counted.take(change),
+            ),
+            quarantined,
             namespaces: Informer::new(client.clone(), listing(), |one: Namespace| NamespaceInfo::from(one)),
             zones: Informer::new(client.clone(), listing(), |one: Zone| one),
             holds: Informer::new(client.clone(), patient, |one: Brake| one),

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::fake_api::{FakeApi, Faults};
-use crate::scheduling::{self, Running, check_all, platform, scheduled};
+use crate::scheduling::{self, Running, check_all, platform, scheduled, start_both};
 use crate::{condition, namespace, route, router, until};
 
 /// A keeper that leads and waits for little.
@@ -289,7 +289,7 @@ async fn where_hosts_need_no_proof_nothing_is_told_of_one() {
 #[tokio::test]
 async fn a_route_whose_router_is_gone_says_so_until_it_is_there_again_or_the_route_has_moved() {
     let api = platform(1, 1);
-    let (scheduler, keeper) = (scheduling::start(&api), start(&api, |_| ()));
+    let running = start_both(&api, |_| (), |_| ());
     for name in ["stays", "moves"] {
         api.put("routes", route("ns", name, &json!({})));
     }
@@ -318,8 +318,7 @@ async fn a_route_whose_router_is_gone_says_so_until_it_is_there_again_or_the_rou
     assert_eq!(said("stays").1, "RouterGone");
     api.put("routers", router("shard1", &json!({})));
     until("its Router is there again", || said("stays").0 == "True").await;
-    scheduler.stop().await;
-    keeper.stop().await;
+    running.stop().await;
 }
 
 #[tokio::test]
@@ -328,8 +327,7 @@ async fn records_where_a_former_name_was_are_told_of_on_both_sides() {
     let platform =
         signpost_control::compiler::Settings::new("v3.example", Vec::new(), &["192.0.2.53".parse().expect("one")]);
     let platform = std::sync::Arc::new(platform.expect("good settings"));
-    let scheduler = scheduling::start(&api);
-    let keeper = start(&api, |settings| settings.platform = Some(std::sync::Arc::clone(&platform)));
+    let running = start_both(&api, |_| (), |settings| settings.platform = Some(std::sync::Arc::clone(&platform)));
     api.put("routers", router("shard2", &json!({"state": "cordoned"})));
     api.put("routes", route("ns", "app", &json!({})));
     until("it is scheduled", || scheduled(&api) == 1).await;
@@ -361,8 +359,7 @@ async fn records_where_a_former_name_was_are_told_of_on_both_sides() {
             && accepted().is_some_and(|(status, ..)| status == "True")
     })
     .await;
-    scheduler.stop().await;
-    keeper.stop().await;
+    running.stop().await;
 }
 
 #[tokio::test]

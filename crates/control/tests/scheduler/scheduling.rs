@@ -6,10 +6,12 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use signpost_api::names::host_claim_name;
 use signpost_control::client::lease::{Leadership, Term};
+use signpost_control::controller::placement::{self, Placement};
 use signpost_control::scheduler::chooser::Chooser;
 use signpost_control::scheduler::metrics::Metrics;
 use signpost_control::scheduler::queue::Waits;
 use signpost_control::scheduler::{Scheduler, Settings};
+use signpost_control::world::{self, World};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -39,8 +41,7 @@ pub fn start_with(api: &FakeApi, change: impl Fn(&mut Settings)) -> Running {
     start_switchable(api, change).0
 }
 
-/// A scheduler, and what changes its strategy.
-pub fn start_switchable(api: &FakeApi, change: impl Fn(&mut Settings)) -> (Running, watch::Sender<Chooser>) {
+fn settings(change: impl Fn(&mut Settings)) -> Settings {
     let mut settings = Settings::new("v3.example");
     settings.waits = Waits {
         failed_first: Duration::from_millis(5),
@@ -48,9 +49,36 @@ pub fn start_switchable(api: &FakeApi, change: impl Fn(&mut Settings)) -> (Runni
         ..Waits::default()
     };
     change(&mut settings);
+    settings
+}
+
+/// A scheduler with the placement loop beside it, as a process of the platform has both.
+pub fn start_both(api: &FakeApi, change: impl Fn(&mut Settings), keep: impl Fn(&mut placement::Settings)) -> Running {
+    let mut keeping = placement::Settings {
+        settle: Duration::from_millis(20),
+        retry: Duration::from_millis(20),
+        ..placement::Settings::default()
+    };
+    keep(&mut keeping);
+    let domain = world::Settings::of_domain("v3.example");
+    let world = World::new(&api.client(), keeping.platform.clone().map_or(domain, world::Settings::of));
+    let scheduler = Scheduler::sharing(api.client(), &world, settings(change), Metrics::default());
+    let placement = Placement::sharing(api.client(), &world, keeping, placement::Metrics::default());
+    let placement = placement.with_scheduler(&scheduler);
     let (leadership, follow) = watch::channel(Leadership::Leader(Term::unlimited()));
     let stop = CancellationToken::new();
-    let scheduler = Scheduler::new(api.client(), settings, Metrics::default());
+    let (scheduling, keeping) = (scheduler.run(follow.clone(), stop.clone()), placement.run(follow, stop.clone()));
+    let task = tokio::spawn(async {
+        tokio::join!(scheduling, keeping);
+    });
+    Running { leadership, stop, task }
+}
+
+/// A scheduler, and what changes its strategy.
+pub fn start_switchable(api: &FakeApi, change: impl Fn(&mut Settings)) -> (Running, watch::Sender<Chooser>) {
+    let (leadership, follow) = watch::channel(Leadership::Leader(Term::unlimited()));
+    let stop = CancellationToken::new();
+    let scheduler = Scheduler::new(api.client(), settings(change), Metrics::default());
     let switch = scheduler.switch();
     let task = tokio::spawn(scheduler.run(follow, stop.clone()));
     (Running { leadership, stop, task }, switch)
