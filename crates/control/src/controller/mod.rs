@@ -14,9 +14,11 @@ mod turns;
 
 pub mod claim;
 pub mod domain;
+pub mod drain;
 pub mod former_names;
 pub mod ledger;
 pub mod live;
+pub mod moves;
 pub mod ownership;
 pub mod placement;
 pub mod route;

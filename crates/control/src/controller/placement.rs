@@ -31,6 +31,7 @@ use self::trails::Trails;
 use super::claim::{self, Hold};
 use super::former_names::{FormerNames, Quiet};
 use super::live::{self, feed::RouteFeed};
+use super::moves::Moves;
 use super::ownership;
 use super::route;
 use super::router::{self, Load};
@@ -151,6 +152,8 @@ pub struct Placement {
     agenda: Agenda,
     /// Those that are to be changed, if it works for a scheduler.
     former_names: Option<FormerNames>,
+    /// Who is to leave a Router, if it works for a scheduler.
+    moves: Option<Moves>,
     /// When the next challenge may be withdrawn.
     withdraw_at: Instant,
     failures: HashMap<Subject, u32>,
@@ -229,6 +232,7 @@ impl Placement {
             deleting: HashSet::new(),
             agenda: Agenda::default(),
             former_names: None,
+            moves: None,
             withdraw_at: Instant::now(),
             failures: HashMap::new(),
             events: None,
@@ -243,6 +247,8 @@ impl Placement {
     pub fn with_scheduler(mut self, scheduler: &Scheduler) -> Self {
         let (client, server, domain) = scheduler.platform();
         let (quiet, next_overdue) = (self.settings.quiet, Instant::now());
+        let stores = (self.routes.clone(), self.bindings.clone(), self.routers.clone());
+        self.moves = Some(Moves::new(scheduler, stores.0, stores.1, stores.2));
         self.former_names = Some(FormerNames { client, server, domain, quiet, next_overdue });
         self
     }
@@ -298,7 +304,7 @@ impl Placement {
             self.look(&mut actions);
             self.metrics.pending.set(i64::try_from(self.agenda.len()).unwrap_or(i64::MAX));
             let may_look = self.may_act() && actions.len() < ACTIONS_AT_A_TIME;
-            let wake_at = self.agenda.next_time().filter(|_| may_look);
+            let wake_at = self.agenda.next_time().filter(|_| may_look).into_iter().chain(self.request_moves()).min();
             tokio::select! {
                 () = stop.cancelled() => break,
                 change = self.watched.routes.next() => self.on_routes(change),
@@ -307,6 +313,7 @@ impl Placement {
                 change = self.watched.routers.next() => self.on_routers(change),
                 change = self.watched.namespaces.next() => self.on_namespaces(change),
                 _ = self.watched.brakes.next() => self.on_brakes(),
+                () = Moves::answered(self.moves.as_ref()) => {}
                 Some(done) = actions.join_next() => self.on_done(done),
                 changed = leadership.changed(), if election_runs => election_runs = changed.is_ok(),
                 () = sleep_until(wake_at.unwrap_or_else(Instant::now)), if wake_at.is_some() => {}
@@ -314,6 +321,13 @@ impl Placement {
         }
         // What is under way is safe to break off: each action is one write.
         actions.shutdown().await;
+    }
+
+    /// Requests the moves that are due; the answer is when there are more.
+    fn request_moves(&mut self) -> Option<Instant> {
+        let may_act = self.may_act();
+        let is_behind = || self.watched.routes.is_behind() || self.watched.bindings.is_behind();
+        self.moves.as_mut().and_then(|moves| moves.step(may_act, is_behind))
     }
 
     fn may_act(&self) -> bool {
@@ -570,6 +584,7 @@ impl Placement {
 
     fn on_route(&mut self, applied: &reflector::Applied<RouteInfo>) {
         let reflector::Applied { key, now, before, recreated } = applied;
+        self.moves.iter_mut().for_each(|moves| moves.on_route(applied));
         if let Some(before) = before {
             self.standings.remove(key, before);
         }
@@ -616,6 +631,7 @@ impl Placement {
 
     fn on_route_gone(&mut self, key: ObjectKey) {
         self.feed.gone(&key);
+        self.moves.iter_mut().for_each(|moves| moves.on_route_gone(&key));
         self.without_host.remove(&key);
         self.deleting.remove(&key);
         self.look_at_claims_of(&key);
@@ -653,6 +669,7 @@ impl Placement {
         self.soon(Subject::Binding(key.clone()));
         self.soon(Subject::Route(key.clone()));
         self.look_at_names(key);
+        self.moves.iter_mut().for_each(|moves| moves.on_binding(applied));
         // Another label than before leaves a claim behind.
         if applied.before.as_ref().is_some_and(|before| before.label != applied.now.label) {
             self.look_at_claims_of(key);
@@ -683,6 +700,7 @@ impl Placement {
 
     /// A binding that was there longer than its Route kept its label from being let go.
     fn let_go(&mut self, key: &ObjectKey) {
+        self.moves.iter_mut().for_each(|moves| moves.on_binding_gone(key));
         if self.routes.get(key).is_none() {
             self.look_at_claims_of(key);
         }
@@ -814,6 +832,8 @@ impl Placement {
     }
 
     fn on_routers(&mut self, change: Change<RouterInfo>) {
+        let counts = &self.counts;
+        self.moves.iter_mut().for_each(|moves| moves.on_routers(&change, |router| counts.contains_key(router)));
         let (applied, gone, first) = match change {
             Change::Applied(applied) => (vec![applied], Vec::new(), false),
             Change::Deleted { key, .. } => (Vec::new(), vec![key], false),

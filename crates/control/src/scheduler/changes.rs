@@ -4,13 +4,11 @@
 //! |---|---|---|
 //! | Router new or different | has it | wakes the routes that it can take |
 //! | Router gone | has it no more | wakes the routes that it may have kept from their host, or that are to be on it |
-//! | Router draining, or not any more | | its routes get in line to leave, or need not |
 //! | Namespace | | wakes its routes, also for a changed quota |
 //! | Route new or different, or robbed of a condition | | looks at it |
 //! | Route bound, or gone | | lets it go |
-//! | Route bound and asked to move | | looks at it |
-//! | Route on a draining Router different | | gets in line to leave once more |
-//! | RouteBinding | counts it | if its Router drains, its route gets in line |
+//! | Route requested to move, or not any more | | looks at it, or lets it go |
+//! | RouteBinding | counts it | |
 //! | RouteBinding gone | counts it no more | wakes routes, if its Router or its namespace's quota was full |
 //! | claim on a host let go | | looks at the Route that has waited longest for it, and at those that it kept out (`admission`) |
 
@@ -21,12 +19,9 @@ use crate::world::{BindingInfo, NamespaceInfo, RouteInfo, RouterInfo};
 
 impl Scheduler {
     pub(super) fn on_routers(&mut self, change: Change<RouterInfo>) {
-        let (mut helpful, mut remade) = (Vec::new(), Vec::new());
+        let mut helpful = Vec::new();
         match change {
-            Change::Applied(applied) => {
-                remade.extend(self.is_remade(&applied));
-                helpful.extend(self.set_router(&applied));
-            }
+            Change::Applied(applied) => helpful.extend(self.set_router(&applied)),
             Change::Deleted { key, .. } => {
                 self.snapshot.remove_router(&key.name);
                 helpful.push(key.name);
@@ -36,34 +31,10 @@ impl Scheduler {
                     self.snapshot.remove_router(&key.name);
                     helpful.push(key.name);
                 }
-                for applied in &resync.applied {
-                    remade.extend(self.is_remade(applied));
-                    helpful.extend(self.set_router(applied));
-                }
+                helpful.extend(resync.applied.iter().filter_map(|applied| self.set_router(applied)));
             }
         }
-        self.follow_draining();
         self.wake_for_routers(&helpful);
-        self.look_at_asked_for(&remade);
-    }
-
-    /// The name of a Router that is another one than before, and was not seen to be so when routes were asked for on it.
-    fn is_remade(&self, applied: &reflector::Applied<RouterInfo>) -> Option<String> {
-        let is_other = applied.before.as_ref().is_none_or(|before| before.target.dns != applied.now.target.dns);
-        (is_other && self.snapshot.routes(&applied.key.name) > 0).then(|| applied.key.name.clone())
-    }
-
-    /// Looks at routes that are asked for on the very Routers that they were on, which are others by now.
-    fn look_at_asked_for(&mut self, routers: &[String]) {
-        if routers.is_empty() {
-            return;
-        }
-        for (key, route) in self.routes.all() {
-            let is_asked = route.move_to.as_ref().is_some_and(|to| routers.iter().any(|router| **router == **to));
-            if is_asked && route.bound && !route.deleting && self.is_to_move(&key, &route) {
-                self.queue.push(key);
-            }
-        }
     }
 
     /// Takes a Router in; the answer is its name if it is new or decides differently.
@@ -100,7 +71,7 @@ impl Scheduler {
                 self.waking.for_namespaces(resync.applied.into_iter().map(|applied| applied.key.name));
             }
         }
-        self.drain.retry();
+        self.moves.could_help();
     }
 
     pub(super) fn on_routes(&mut self, change: Change<RouteInfo>) {
@@ -125,28 +96,20 @@ impl Scheduler {
         if let Some(before) = before.as_ref().filter(|before| recreated || before.host != now.host) {
             self.leave_line(&key, before);
         }
-        if now.bound && !now.deleting && self.is_to_move(&key, &now) {
-            if is_news(before.as_deref(), &now) {
-                self.queue.push(key);
-            }
+        if now.bound && !now.deleting && self.moves.holds(&key) {
+            // Who requested that follows the Route, and says when it is to be looked at again.
         } else if now.bound || now.deleting {
-            self.reports.remove(&key);
+            // What is said of moves is left to the requests for them.
+            if now.deleting || self.reports.get(&key).is_some_and(|report| !report.bound) {
+                self.reports.remove(&key);
+            }
             if now.bound {
                 self.stop_waiting_for_host(&key, &now);
             } else {
                 self.leave_line(&key, &now);
             }
             self.queue.remove(&key);
-            let differs = before.is_none_or(|before| !now.decides_as(&before));
-            if differs {
-                // It may fit another Router by now, and a wish that is taken back may leave it one that drains.
-                self.drain.retry_one(&key);
-            }
-            // Also when the report was on its way as the reason for it went.
-            if !self.drain.holds(&key) {
-                self.take_back(&key, &now);
-            }
-        } else if is_news(before.as_deref(), &now) {
+        } else if now.is_news(before.as_deref()) {
             if now.host.is_some() {
                 self.lines.arrive(&key);
             }
@@ -180,9 +143,7 @@ impl Scheduler {
             self.snapshot.unbound(&applied.key, before);
         }
         self.snapshot.bound(&applied.key, &applied.now);
-        let before = applied.before.as_deref();
-        self.follow_binding(&applied.key, before, &applied.now);
-        if let Some(before) = before.filter(|before| before.router != applied.now.router) {
+        if let Some(before) = applied.before.as_deref().filter(|before| before.router != applied.now.router) {
             // While it moved it counted twice.
             self.wake_for_room(&before.router);
             self.wake_for_quota(&applied.key);
@@ -191,7 +152,6 @@ impl Scheduler {
 
     fn on_binding_gone(&mut self, key: ObjectKey, last: &BindingInfo) {
         self.snapshot.unbound(&key, last);
-        self.drain.remove(&key);
         self.wake_for_room(&last.router);
         self.wake_for_quota(&key);
         // A binding of an earlier Route of the name stood in the way, or this one shall be placed anew.
@@ -199,10 +159,4 @@ impl Scheduler {
             self.queue.push(key);
         }
     }
-}
-
-/// Whether a route is to be looked at now, as it was `before`: it is another one, or its conditions are to be said
-/// again.
-fn is_news(before: Option<&RouteInfo>, now: &RouteInfo) -> bool {
-    before.is_none_or(|before| !now.decides_as(before) || before.says_more_than(now))
 }

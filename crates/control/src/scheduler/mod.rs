@@ -16,7 +16,7 @@
 //! its host; and tries again by itself now and then, since a guard costs little and a missed change a route. Its conditions
 //! say why.
 //!
-//! A bound route stays where it is, but for those that are asked to leave their Router (`moving`).
+//! A bound route stays where it is, but for those that are requested to leave their Router (`requests`).
 //!
 //! A custom host that another Route holds is not admitted, and its Route **is not bound until it holds the host**. It might
 //! be bound by its system name alone; but then its `status.dns`, which never changes by allocation, would say a name that
@@ -35,14 +35,14 @@ use self::asking::Answered;
 use self::bind::{Binder, Outcome, Plan, is_label_refused, names_kept};
 use self::chooser::{Chooser, InUse};
 use self::decision::{Nowhere, Placement, decide, decide_asked};
-use self::drain::Drain;
 use self::filter::{Wish, is_own_name};
 use self::hosts::Hosts;
 use self::lines::Lines;
 use self::metrics::Metrics;
 use self::queue::{Queue, Waits};
-use self::rebind::{Cause, Leaving};
+use self::rebind::Leaving;
 use self::report::{Report, Reporter};
+use self::requests::{MoveReason, MoveRequests};
 use self::snapshot::Snapshot;
 use self::strategy::StrategyName;
 use self::waking::Waking;
@@ -64,7 +64,6 @@ mod changes;
 pub mod chooser;
 pub mod claim;
 pub mod decision;
-pub mod drain;
 pub mod explain;
 pub mod filter;
 pub mod forecast;
@@ -75,6 +74,7 @@ mod moving;
 pub mod queue;
 pub mod rebind;
 pub mod report;
+pub mod requests;
 pub mod snapshot;
 pub mod strategy;
 mod trace;
@@ -173,8 +173,8 @@ pub struct Scheduler {
     quarantined: Quarantined,
     /// Routes just bound, with the time at which their status shall say so.
     settling: VecDeque<(Instant, ObjectKey)>,
-    /// The routes on Routers that are draining.
-    drain: Drain,
+    /// Which bound routes are to leave their Routers.
+    moves: MoveRequests,
     /// What is to be written to Routes, the newest for each.
     reports: HashMap<ObjectKey, Report>,
     /// The attempts under way, to know whose it was if one panics.
@@ -226,7 +226,7 @@ impl Subject {
 
     /// The Router that its annotation names; one that it is on already and that drains was not asked for.
     fn asked(&self) -> Option<&str> {
-        let drains = self.leaving.as_ref().filter(|leaving| leaving.cause == Cause::Drained);
+        let drains = self.leaving.as_ref().filter(|leaving| leaving.reason == MoveReason::Drained);
         let is_on = |router: &str| drains.is_some_and(|leaving| leaving.router == router);
         self.route.move_to.as_deref().filter(|router| !is_on(router))
     }
@@ -259,7 +259,7 @@ impl Scheduler {
         Scheduler {
             queue: Queue::new(settings.waits.clone()),
             waking: Waking::default(),
-            drain: Drain::new(settings.drain_rate, settings.concurrency),
+            moves: MoveRequests::default(),
             quarantined: world.quarantined.clone(),
             chooser: InUse::new(&settings.chooser, &metrics),
             rest: Rest::default(),
@@ -297,6 +297,21 @@ impl Scheduler {
         self.switch.clone()
     }
 
+    /// How it schedules.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// What it counts.
+    pub fn metrics(&self) -> Metrics {
+        self.metrics.clone()
+    }
+
+    /// Where moves are requested of it.
+    pub fn move_requests(&self) -> MoveRequests {
+        self.moves.clone()
+    }
+
     /// The client that speaks as the scheduler, what is known of the server behind it, and the platform's domain.
     pub fn platform(&self) -> (kube::Client, Arc<ServerKind>, Arc<str>) {
         let Binder { client, server, domain } = self.binder.clone();
@@ -330,12 +345,10 @@ impl Scheduler {
         loop {
             self.term = leadership.borrow_and_update().term().cloned();
             self.metrics.leading(self.term.is_some());
-            self.release_drained();
             let more_wait = self.wake_some();
             let more = self.schedule_some(&mut under_way, &events) || more_wait;
             self.write_reports(&mut writes);
             self.metrics.depths(self.queue.depths());
-            self.metrics.drain(self.drain.depths());
             // Before all is listed, bindings are seen whose Router is not yet.
             self.metrics.orphans(if self.is_synced() { self.snapshot.orphans() } else { 0 });
             let wake_at = self.next_time();
@@ -346,6 +359,7 @@ impl Scheduler {
                 change = self.watched.routes.next() => self.on_routes(change),
                 change = self.watched.bindings.next() => self.on_bindings(change),
                 change = self.watched.claims.next() => self.on_claims(change),
+                () = self.moves.requested() => self.on_move_requests(),
                 Some(finished) = under_way.attempts.join_next_with_id() => self.on_landed(finished, &events),
                 Some(answered) = under_way.questions.join_next_with_id() => {
                     self.on_answered(answered, &mut under_way, &events);
@@ -410,8 +424,7 @@ impl Scheduler {
             _ => None,
         };
         let Some(route) = route.filter(|route| !route.bound || leaving.is_some() || !says_so(route)) else {
-            // One that is being deleted may be held by a finalizer for long: it keeps no other route from leaving.
-            self.drain.nowhere(&key);
+            self.moves.nowhere(&key);
             self.queue.done(&key);
             return None;
         };
@@ -511,7 +524,7 @@ impl Scheduler {
                 return;
             }
         };
-        if let Some(Leaving { router, cause: Cause::Drained, .. }) = &leaving {
+        if let Some(Leaving { router, reason: MoveReason::Drained, .. }) = &leaving {
             let summary = &mut placement.explanation.summary;
             *summary = format!("moved from {router}, which is draining: {summary}");
         }
@@ -663,6 +676,7 @@ impl Scheduler {
     }
 
     fn settle(&mut self, key: ObjectKey, route: &RouteInfo) {
+        self.moves.moved(&key);
         self.queue.done(&key);
         self.stop_waiting_for_host(&key, route);
         if self.routes.get(&key).is_none_or(|now| now.uid != route.uid) {
@@ -712,7 +726,7 @@ impl Scheduler {
 
     fn next_time(&self) -> Option<Instant> {
         let settled = self.settling.front().map(|(time, _)| *time);
-        [settled, self.queue.next_time(), self.next_move()].into_iter().flatten().min()
+        [settled, self.queue.next_time()].into_iter().flatten().min()
     }
 
     fn on_time(&mut self) {
@@ -734,28 +748,18 @@ impl Scheduler {
         if !self.is_synced() {
             return;
         }
+        self.on_move_requests();
         let queue = &self.queue;
         self.snapshot.expire(Instant::now(), |key| queue.is_in_flight(key));
         let settling: HashSet<ObjectKey> = self.settling.iter().map(|(_, key)| key.clone()).collect();
         // One that is about to be told of is not missed.
         let missed = u64::from(!self.watched.routes.is_behind());
         for (key, route) in self.routes.all() {
-            let is_asked = || route.move_to.is_some() && self.is_to_move(&key, &route);
-            let waits = !route.deleting && (!route.bound || is_asked());
+            let may_have_moved = || route.move_to.is_some() && route.move_to != route.router;
+            let waits = !route.deleting && (!route.bound || may_have_moved() || self.moves.holds(&key));
             if waits && !self.queue.holds(&key) && !settling.contains(&key) {
                 self.metrics.missed.inc_by(missed);
                 self.queue.push(key);
-            } else if !waits && !self.queue.holds(&key) && !self.drain.holds(&key) {
-                self.take_back(&key, &route);
-            }
-        }
-        if self.drain.is_idle() {
-            return;
-        }
-        let missed = u64::from(!self.watched.bindings.is_behind());
-        for (key, binding) in self.bindings.all() {
-            if self.drain.drains(&binding.router) && self.drain.add(&key) {
-                self.metrics.missed.inc_by(missed);
             }
         }
     }

@@ -28,6 +28,7 @@ use kube::Api;
 use kube::api::PostParams;
 
 use super::bind::{Binder, CHANGES_MAX, Outcome, Plan, fence, is_fenced};
+use super::requests::MoveReason;
 use crate::client::lease::Term;
 use crate::world::RouteInfo;
 use crate::world::router::RouterTarget;
@@ -48,18 +49,9 @@ pub struct Leaving {
     /// The Router.
     pub router: String,
     /// Why.
-    pub cause: Cause,
+    pub reason: MoveReason,
     /// How long the route's name there leads to its new one; `None` if the Router, and its zone, are gone.
     pub trail: Option<Duration>,
-}
-
-/// Why a route leaves its Router.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cause {
-    /// Its annotation says so.
-    Asked,
-    /// The Router is draining.
-    Drained,
 }
 
 /// How long after `now` resolvers may hold an address of the Router: its TTL, or that of before it was lowered, on top of the

@@ -101,7 +101,7 @@ impl Scheduler {
         if names.is_empty() {
             return;
         }
-        self.drain.retry();
+        self.moves.could_help();
         match self.queue.depths().unschedulable {
             0..=TOLD_AT_ONCE_MAX => self.waking.for_any(),
             _ => self.waking.for_routers(names),

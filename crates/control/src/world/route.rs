@@ -128,8 +128,13 @@ impl RouteInfo {
             && self.labels == other.labels
     }
 
+    /// Whether the scheduler is to look at it, as it was `before`: it is another one, or its conditions are to be said again.
+    pub fn is_news(&self, before: Option<&RouteInfo>) -> bool {
+        before.is_none_or(|before| !self.decides_as(before) || before.says_more_than(self))
+    }
+
     /// Whether a condition of the other one is missing that this one has, of those that the scheduler writes.
-    pub fn says_more_than(&self, other: &RouteInfo) -> bool {
+    fn says_more_than(&self, other: &RouteInfo) -> bool {
         let marks = |info: &RouteInfo| [info.conditions.scheduled, info.conditions.admitted, info.conditions.moving];
         let mut both = marks(self).into_iter().zip(marks(other));
         both.any(|(own, other)| own.is_some() && other.is_none())
