@@ -15,7 +15,7 @@
 use super::Scheduler;
 use crate::client::reflector::{self, Change, ObjectKey};
 use crate::world::namespace::Quota;
-use crate::world::{BindingInfo, NamespaceInfo, RouteInfo, RouterInfo};
+use crate::world::{BindingInfo, ClaimInfo, NamespaceInfo, RouteInfo, RouterInfo, quarantine};
 
 impl Scheduler {
     pub(super) fn on_routers(&mut self, change: Change<RouterInfo>) {
@@ -56,7 +56,7 @@ impl Scheduler {
 
     /// A route less in the namespace of `key` makes room, if it had as many as it may.
     pub(super) fn wake_for_quota(&mut self, key: &ObjectKey) {
-        let Quota::AtMost(quota) = self.namespace(key).quota else { return };
+        let Quota::AtMost(quota) = self.objects.namespace_of(key).quota else { return };
         let namespace = key.namespace.as_deref().unwrap_or_default();
         if self.snapshot.routes_of_namespace(namespace).saturating_add(1) == quota {
             self.waking.for_namespaces([namespace.to_owned()]);
@@ -94,7 +94,7 @@ impl Scheduler {
     fn on_route(&mut self, applied: reflector::Applied<RouteInfo>) {
         let reflector::Applied { key, now, before, recreated } = applied;
         if let Some(before) = before.as_ref().filter(|before| recreated || before.host != now.host) {
-            self.leave_line(&key, before);
+            self.admission.leave(&key, before, &mut self.queue);
         }
         if now.bound && !now.deleting && self.moves.holds(&key) {
             // Who requested that follows the Route, and says when it is to be looked at again.
@@ -104,22 +104,31 @@ impl Scheduler {
                 self.reports.remove(&key);
             }
             if now.bound {
-                self.stop_waiting_for_host(&key, &now);
+                self.admission.stop_waiting(&key, &now);
             } else {
-                self.leave_line(&key, &now);
+                self.admission.leave(&key, &now, &mut self.queue);
             }
             self.queue.remove(&key);
         } else if now.is_news(before.as_deref()) {
             if now.host.is_some() {
-                self.lines.arrive(&key);
+                self.admission.arrive(&key);
             }
             self.queue.push(key);
         }
     }
 
+    pub(super) fn on_claims(&mut self, change: Change<ClaimInfo>) {
+        for freed in quarantine::freed(&change) {
+            if self.names_kept(freed.kind, &freed.namespace).is_none() {
+                self.waking.for_names_of(&freed.namespace);
+            }
+        }
+        self.admission.on_claims(change, &mut self.queue);
+    }
+
     fn on_route_gone(&mut self, key: &ObjectKey, last: &RouteInfo) {
         self.reports.remove(key);
-        self.leave_line(key, last);
+        self.admission.leave(key, last, &mut self.queue);
         self.queue.remove(key);
     }
 
@@ -155,7 +164,7 @@ impl Scheduler {
         self.wake_for_room(&last.router);
         self.wake_for_quota(&key);
         // A binding of an earlier Route of the name stood in the way, or this one shall be placed anew.
-        if self.routes.get(&key).is_some_and(|route| !route.bound && !route.deleting) {
+        if self.objects.routes.get(&key).is_some_and(|route| !route.bound && !route.deleting) {
             self.queue.push(key);
         }
     }

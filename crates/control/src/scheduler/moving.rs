@@ -43,7 +43,7 @@ impl Scheduler {
         for key in self.moves.take_news() {
             if self.moves.holds(&key) {
                 self.queue.push(key);
-            } else if let Some(route) = self.routes.get(&key).filter(|route| route.bound) {
+            } else if let Some(route) = self.objects.routes.get(&key).filter(|route| route.bound) {
                 self.queue.remove(&key);
                 // One that is being written is taken back when it is seen.
                 self.reports.remove(&key);
@@ -56,9 +56,10 @@ impl Scheduler {
     fn take_back(&mut self, key: &ObjectKey, route: &RouteInfo) {
         let says_so = route.conditions.moving.is_some_and(Mark::is_true);
         // What a move that was made leaves said is over when the status tells of the move.
-        let is_there = || self.bindings.get(key).is_some_and(|binding| route.router.as_ref() == Some(&binding.router));
+        let is_there =
+            || self.objects.bindings.get(key).is_some_and(|binding| route.router.as_ref() == Some(&binding.router));
         // Who does not lead leaves it to who does, and is told again if it comes to lead.
-        let may_decide = || self.is_synced() && self.term.as_ref().is_some_and(Term::is_current);
+        let may_decide = || self.objects.is_synced() && self.term.as_ref().is_some_and(Term::is_current);
         if says_so && is_there() && may_decide() {
             self.reports.insert(key.clone(), Report::stays(&route.uid));
         }

@@ -110,15 +110,15 @@ impl Scheduler {
 
     /// Looks at some of the routes that wait; whether there are more to look at.
     pub(super) fn wake_some(&mut self) -> bool {
-        let strategy = self.chooser.strategy();
-        let (routes, namespaces, snapshot) = (&self.routes, &self.namespaces, &self.snapshot);
+        let strategy = self.choice.in_use.strategy();
+        let (objects, snapshot) = (&self.objects, &self.snapshot);
         let fits = |key: &ObjectKey, names: &BTreeSet<String>| {
-            let Some(route) = routes.get(key) else { return false };
+            let Some(route) = objects.routes.get(key) else { return false };
             // Whether a host is the platform's own depends on all Routers, also on those that are gone.
             if route.host.is_some() || route.move_to.is_some() {
                 return true;
             }
-            let namespace = namespaces.get(&super::namespace_key(key)).unwrap_or_default();
+            let namespace = objects.namespace_of(key);
             let wish = Wish { key, route: &route, namespace: &namespace, platform_host: None, leaving: None };
             let takes = |name: &String| {
                 snapshot.router(name).is_some_and(|(router, shard)| judge(&wish, router, shard, strategy).is_ok())
