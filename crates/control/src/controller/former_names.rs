@@ -19,7 +19,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Api;
 use kube::api::PostParams;
@@ -30,8 +30,8 @@ use crate::client::reflector::ObjectKey;
 use crate::client::server::ServerKind;
 use crate::scheduler::bind::fence;
 use crate::scheduler::report::Reporter;
-use crate::world::BindingInfo;
 use crate::world::binding::alias_to_change;
+use crate::world::{BindingInfo, later};
 use signpost_api::v1alpha1::route::{NameKind, Route, Trail};
 use signpost_api::v1alpha1::route_binding::{RouteBinding, RouteBindingSpec};
 
@@ -98,10 +98,6 @@ pub fn reconcile(binding: &RouteBinding, quiet: Quiet, domain: &str, now: Timest
     }
     let differs = alias.is_some() || spec.trails != binding.spec.trails;
     differs.then_some(Changed { spec, alias: alias.is_some(), ended })
-}
-
-fn later(time: Timestamp, by: Duration) -> Timestamp {
-    SignedDuration::try_from(by).ok().and_then(|by| time.checked_add(by).ok()).unwrap_or(Timestamp::MAX)
 }
 
 /// Writes changed names.

@@ -13,8 +13,11 @@
 //! | claim on a host let go | | looks at the Route that has waited longest for it, and at those that it kept out (`admission`) |
 
 use super::Scheduler;
+use super::report::Report;
+use crate::client::lease::Term;
 use crate::client::reflector::{self, Change, ObjectKey};
 use crate::world::namespace::Quota;
+use crate::world::route::Mark;
 use crate::world::{BindingInfo, ClaimInfo, NamespaceInfo, RouteInfo, RouterInfo, quarantine};
 
 impl Scheduler {
@@ -118,9 +121,9 @@ impl Scheduler {
     }
 
     pub(super) fn on_claims(&mut self, change: Change<ClaimInfo>) {
-        for freed in quarantine::freed(&change) {
-            if self.names_kept(freed.kind, &freed.namespace).is_none() {
-                self.waking.for_names_of(&freed.namespace);
+        for (kind, namespace) in quarantine::freed(&change) {
+            if self.names_kept(kind, &namespace).is_none() {
+                self.waking.for_names_of(&namespace);
             }
         }
         self.admission.on_claims(change, &mut self.queue);
@@ -166,6 +169,37 @@ impl Scheduler {
         // A binding of an earlier Route of the name stood in the way, or this one shall be placed anew.
         if self.objects.routes.get(&key).is_some_and(|route| !route.bound && !route.deleting) {
             self.queue.push(key);
+        }
+    }
+
+    /// Takes in what is requested, and what is not any more.
+    pub(super) fn on_move_requests(&mut self) {
+        // Who requests may have seen a Router drain that the snapshot does not show yet: then that one might be chosen again.
+        if self.watched.routers.is_behind() {
+            return self.moves.remind();
+        }
+        for key in self.moves.take_news() {
+            if self.moves.holds(&key) {
+                self.queue.push(key);
+            } else if let Some(route) = self.objects.routes.get(&key).filter(|route| route.bound) {
+                self.queue.remove(&key);
+                // One that is being written is taken back when it is seen.
+                self.reports.remove(&key);
+                self.take_back(&key, &route);
+            }
+        }
+    }
+
+    /// A route is not to move, or not any more: what it is told of that is taken back.
+    fn take_back(&mut self, key: &ObjectKey, route: &RouteInfo) {
+        let says_so = route.conditions.moving.is_some_and(Mark::is_true);
+        // What a move that was made leaves said is over when the status tells of the move.
+        let is_there =
+            || self.objects.bindings.get(key).is_some_and(|binding| route.router.as_ref() == Some(&binding.router));
+        // Who does not lead leaves it to who does, and is told again if it comes to lead.
+        let may_decide = || self.objects.is_synced() && self.term.as_ref().is_some_and(Term::is_current);
+        if says_so && is_there() && may_decide() {
+            self.reports.insert(key.clone(), Report::stays(&route.uid));
         }
     }
 }

@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use tokio::time::Instant;
 
 use super::bind::{Plan, is_label_refused};
 use super::chooser::InUse;
 use super::decision::{Nowhere, Placement, decide, decide_asked};
 use super::filter::{Wish, is_own_name};
-use super::rebind::Leaving;
-use super::report::Report;
+use super::rebind::{Leaving, held_by_caches};
+use super::report::{Report, Reporter};
 use super::requests::MoveReason;
 use super::strategy::StrategyName;
 use super::webhook::ASKED_AT_A_TIME;
@@ -18,7 +19,7 @@ use crate::client::backoff::random;
 use crate::client::events::Events;
 use crate::client::lease::Term;
 use crate::client::reflector::ObjectKey;
-use crate::world::{NamespaceInfo, RouteInfo};
+use crate::world::{BindingInfo, NamespaceInfo, RouteInfo};
 use signpost_api::names::{is_at_or_below, takes_names_of};
 use signpost_api::v1alpha1::name_claim::ClaimKind;
 
@@ -104,7 +105,7 @@ impl Scheduler {
             return None;
         };
         if !says_so(&route) {
-            let reporter = self.reporter.clone();
+            let reporter = Reporter { client: self.binder.client.clone() };
             let flying = key.clone();
             let repair = async move { Finished::Repair { result: reporter.repair(&key).await, key } };
             let task = self.under_way.attempts.spawn(repair);
@@ -139,6 +140,26 @@ impl Scheduler {
             return None;
         }
         Some(Subject { key, route, version: version.unwrap_or_default(), namespace, host_is_own, leaving, started })
+    }
+
+    /// The Router that a bound route is to leave now, if it is.
+    fn leaving(&self, key: &ObjectKey, route: &RouteInfo, binding: &BindingInfo) -> Option<Leaving> {
+        let request = self.moves.get(key).filter(|request| request.is_of(route, binding))?;
+        // A Router made again with another zone is another one.
+        let router = self.snapshot.router(&binding.router).filter(|(router, _)| !binding.is_zone_gone(router));
+        let trail = router.map(|(router, _)| held_by_caches(router, Timestamp::now()).max(self.settings.trail_minimum));
+        Some(Leaving { router: binding.router.to_string(), reason: request.reason, trail })
+    }
+
+    /// A route with nowhere to go stays where it is, and is looked at again when that may have changed.
+    fn put_aside(&mut self, key: &ObjectKey, leaving: Option<&Leaving>, random: u64) {
+        if leaving.is_some() {
+            self.moves.nowhere(key);
+        }
+        match leaving.map(|leaving| leaving.reason) {
+            Some(MoveReason::Drained) => self.queue.done(key),
+            Some(MoveReason::Asked) | None => self.queue.unschedulable(key, Instant::now(), random),
+        }
     }
 
     /// Has a Router chosen, now or beside the loop.

@@ -16,7 +16,6 @@ use super::filter::Wish;
 use super::snapshot::{Shard, Snapshot};
 use super::strategy::Strategy;
 use crate::client::reflector::ObjectKey;
-use crate::world::quarantine::QuarantineKey;
 use crate::world::router::RouterTarget;
 use crate::world::{BindingInfo, NamespaceInfo, Quarantined, RouteInfo};
 use signpost_api::names::{self, LabelRules, takes_names_of};
@@ -107,7 +106,7 @@ impl Forecast {
     pub fn set_claim(&mut self, claim: NameClaim) {
         let spec = claim.spec;
         if let Some(until) = spec.quarantine_until.filter(|_| spec.kind == ClaimKind::Label) {
-            self.quarantined.add(QuarantineKey::new(ClaimKind::Label, &spec.holder.namespace));
+            self.quarantined.add((ClaimKind::Label, spec.holder.namespace.as_str().into()));
             let holder = ObjectKey::namespaced(&spec.holder.namespace, &spec.holder.name);
             self.kept.insert(spec.value.to_ascii_lowercase(), Kept { holder, until: until.0 });
         }
@@ -288,7 +287,7 @@ impl Forecast {
                 && let Some(kept) = self.kept.remove(&label)
             {
                 let namespace = kept.holder.namespace.as_deref().unwrap_or_default();
-                self.quarantined.remove(&QuarantineKey::new(ClaimKind::Label, namespace));
+                self.quarantined.remove(&(ClaimKind::Label, namespace.into()));
             }
             let fresh = || Bound {
                 facts: BindingInfo { route_uid: route.uid.clone(), ..BindingInfo::default() },

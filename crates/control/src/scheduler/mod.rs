@@ -38,7 +38,7 @@ use self::chooser::{Choice, Chooser};
 use self::metrics::Metrics;
 use self::outcome::on_written;
 use self::queue::{Queue, Waits};
-use self::report::{Report, Reporter};
+use self::report::Report;
 use self::requests::MoveRequests;
 use self::snapshot::Snapshot;
 use self::waking::Waking;
@@ -63,7 +63,6 @@ pub mod forecast;
 pub mod hosts;
 pub mod lines;
 pub mod metrics;
-mod moving;
 mod outcome;
 pub mod queue;
 pub mod rebind;
@@ -133,7 +132,6 @@ pub struct Scheduler {
     settings: Settings,
     metrics: Metrics,
     binder: Binder,
-    reporter: Reporter,
     watched: Watched,
     objects: Objects,
     snapshot: Snapshot,
@@ -221,7 +219,7 @@ impl Scheduler {
         let (routes, route_changes) = world.routes.read();
         let (bindings, binding_changes) = world.bindings.read();
         let (claims, claim_changes) = world.claims.read();
-        let binder = Binder { client: client.clone(), server: Arc::default(), domain };
+        let binder = Binder { client, server: Arc::default(), domain };
         Scheduler {
             queue: Queue::new(settings.waits.clone()),
             waking: Waking::default(),
@@ -231,7 +229,6 @@ impl Scheduler {
             settings,
             metrics,
             binder,
-            reporter: Reporter { client: client.clone() },
             watched: Watched {
                 routers: router_changes,
                 namespaces: namespace_changes,

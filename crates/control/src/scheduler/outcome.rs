@@ -6,7 +6,7 @@ use tokio::task::{self, JoinError, JoinSet};
 use tokio::time::Instant;
 
 use super::bind::{Outcome, names_kept};
-use super::report::Report;
+use super::report::{Report, Reporter};
 use super::{Finished, Scheduler, trace};
 use crate::client::backoff::random;
 use crate::client::events::{Events, Notice};
@@ -192,7 +192,7 @@ impl Scheduler {
         while writes.len() < REPORTS_AT_A_TIME {
             let Some(key) = self.reports.keys().next().cloned() else { return };
             let Some(report) = self.reports.remove(&key) else { return };
-            let (reporter, term) = (self.reporter.clone(), term.clone());
+            let (reporter, term) = (Reporter { client: self.binder.client.clone() }, term.clone());
             self.metrics.status_writes.inc();
             writes.spawn(async move {
                 let result = if term.is_current() { reporter.report(&key, &report).await } else { Ok(()) };

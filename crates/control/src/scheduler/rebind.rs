@@ -22,7 +22,7 @@
 
 use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Api;
 use kube::api::PostParams;
@@ -30,8 +30,8 @@ use kube::api::PostParams;
 use super::bind::{Binder, CHANGES_MAX, Outcome, Plan, fence, is_fenced};
 use super::requests::MoveReason;
 use crate::client::lease::Term;
-use crate::world::RouteInfo;
 use crate::world::router::RouterTarget;
+use crate::world::{RouteInfo, later};
 use signpost_api::names;
 use signpost_api::v1alpha1::route::{NameKind, Route, TRAILS_MAX, Trail};
 use signpost_api::v1alpha1::route_binding::{Explanation, RouteBinding};
@@ -116,12 +116,12 @@ fn moved(mut binding: RouteBinding, plan: &Plan, trail: Option<Duration>, now: T
     let to_another = former != system;
     if let Some(lasts) = trail.filter(|_| to_another) {
         let since = Time(now);
-        let until = Time(after(now, if has_led { lasts + PENDING } else { lasts }));
+        let until = Time(later(now, if has_led { lasts + PENDING } else { lasts }));
         spec.trails.push(Trail { name: former, router: spec.router.clone(), since, from: None, until });
     }
     if has_led {
         // What the others lead to: what they led to before.
-        let from = after(now, PENDING);
+        let from = later(now, PENDING);
         let at = spec.trails.iter().position(|trail| trail.from.is_some());
         let last_left = match at {
             Some(at) => spec.trails.get_mut(at),
@@ -146,14 +146,6 @@ fn moved(mut binding: RouteBinding, plan: &Plan, trail: Option<Duration>, now: T
     plan.placement.strategy.clone_into(&mut spec.strategy);
     spec.explanation = Some(Explanation { moved_at: Some(Time(now)), ..plan.placement.explanation.clone() });
     Some(binding)
-}
-
-/// The time `duration` after `now`.
-fn after(now: Timestamp, duration: Duration) -> Timestamp {
-    SignedDuration::try_from(duration)
-        .ok()
-        .and_then(|duration| now.checked_add(duration).ok())
-        .unwrap_or(Timestamp::MAX)
 }
 
 #[cfg(test)]

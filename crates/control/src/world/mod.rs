@@ -5,9 +5,10 @@
 //! name server alone never lists Routes.
 
 use std::sync::Arc;
-
-use k8s_openapi::api::core::v1::Namespace;
 use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Namespace;
 
 use crate::client::reflector::{self, Informer};
 use crate::compiler::{self, settings::text_of};
@@ -107,4 +108,9 @@ impl Settings {
     pub fn of_domain(domain: &str) -> Self {
         Settings { domain: domain.to_owned(), ..Settings::default() }
     }
+}
+
+/// The time `by` after another; the last there is, if that is later than any.
+pub fn later(time: Timestamp, by: Duration) -> Timestamp {
+    time.saturating_add(by).unwrap_or(Timestamp::MAX)
 }

@@ -19,26 +19,8 @@ use signpost_api::v1alpha1::name_claim::ClaimKind;
 /// The field selector of the claims in question, for a client that needs no others.
 pub const SELECTOR: &str = "spec.quarantineUntil!=";
 
-/// A label in quarantine, or a reserved host.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct QuarantineKey {
-    /// Which of the two.
-    pub kind: ClaimKind,
-    /// The namespace of the Route that held it last.
-    pub namespace: Box<str>,
-}
-
-impl QuarantineKey {
-    /// Of a claim, if that is in quarantine.
-    fn of(claim: &ClaimInfo) -> Option<Self> {
-        claim.is_quarantined().then(|| QuarantineKey::new(claim.kind, claim.namespace()))
-    }
-
-    /// A name of this kind, which a Route of the namespace held last.
-    pub fn new(kind: ClaimKind, namespace: &str) -> Self {
-        QuarantineKey { kind, namespace: namespace.into() }
-    }
-}
+/// Labels or hosts, and the namespace of the Routes that held them last.
+pub type QuarantineKey = (ClaimKind, Box<str>);
 
 /// How many there are of each; clones share it. The informer of claims keeps it, ahead of those who read its changes.
 #[derive(Debug, Clone, Default)]
@@ -47,7 +29,7 @@ pub struct Quarantined(Arc<Mutex<HashMap<QuarantineKey, u32>>>);
 impl Quarantined {
     /// How many of a kind there are for a namespace.
     pub fn count(&self, kind: ClaimKind, namespace: &str) -> u32 {
-        self.0.lock().get(&QuarantineKey::new(kind, namespace)).copied().unwrap_or(0)
+        self.0.lock().get(&(kind, namespace.into())).copied().unwrap_or(0)
     }
 
     /// `most`, if a namespace has as many of a kind as that.
@@ -87,8 +69,12 @@ fn keys(change: &Change<ClaimInfo>) -> (Vec<QuarantineKey>, Vec<QuarantineKey>) 
         Change::Resynced(resync) => (&resync.applied[..], resync.vanished.iter().map(|(_, last)| last).collect()),
     };
     let before = applied.iter().filter_map(|applied| applied.before.as_ref()).chain(gone);
-    let less = before.filter_map(|claim| QuarantineKey::of(claim)).collect();
-    (less, applied.iter().filter_map(|applied| QuarantineKey::of(&applied.now)).collect())
+    let less = before.filter_map(|claim| key_of(claim)).collect();
+    (less, applied.iter().filter_map(|applied| key_of(&applied.now)).collect())
+}
+
+fn key_of(claim: &ClaimInfo) -> Option<QuarantineKey> {
+    claim.is_quarantined().then(|| (claim.kind, claim.namespace().into()))
 }
 
 /// The namespaces with fewer names in quarantine, or reserved, after a change, or with others.
@@ -130,7 +116,7 @@ mod tests {
         let gone = |label: &str, namespace: &str| {
             let change = Change::Deleted { key: ObjectKey::cluster(label), last: claim(namespace) };
             labels.take(&change);
-            assert!(freed(&change).eq([QuarantineKey::new(ClaimKind::Label, namespace)]));
+            assert!(freed(&change).eq([(ClaimKind::Label, namespace.into())]));
         };
         set("a", "ns", None);
         assert_eq!(full(ClaimKind::Label, "ns"), None);
