@@ -15,7 +15,7 @@ use signpost_control::compiler::Digest;
 use signpost_control::compiler::health::Health;
 use signpost_control::compiler::inputs::{AddressInput, RouterInput};
 use signpost_control::controller::domain::Domains;
-use signpost_control::controller::zone::last_good::LastGood;
+use signpost_control::controller::zone::last_good::LastKnownGood;
 use signpost_control::controller::zone::record;
 use signpost_control::controller::zone::timeline::Published;
 use signpost_dns::wire::Name;
@@ -59,7 +59,7 @@ current-context: away
 ";
 
 fn write_state(directory: &Path, shards: usize) {
-    let (state, opened) = LastGood::open(directory, &Domains::unchanged(DOMAIN)).expect("a new state");
+    let (state, opened) = LastKnownGood::open(directory, &Domains::unchanged(DOMAIN)).expect("a new state");
     assert!(opened.loaded.is_none());
     // Without anything published a state says nothing.
     let published = Published { serial: Serial(1), digest: Digest(0), config: Digest(0), provisional: true };

@@ -6,7 +6,7 @@
 //! - how long after its acknowledgement a Route's name is answered on an idle system (p50, p99),
 //! - how many Routes a second are created, scheduled and published, durably, with many clients and with as many Routes
 //!   there already and at rest as `SIGNPOST_BENCH_ROUTES` says (default 20,000; the bar is meant for 100,000); and how many if
-//!   each has also been proven, and its status says so,
+//!   each has also been verified, and its status says so,
 //! - the resident memory at the end.
 //!
 //! With `SIGNPOST_BENCH_WAITING=N` it shows something else: what other people notice while N Routes that no Router could take
@@ -94,8 +94,8 @@ async fn run() {
     let began = Instant::now();
     let filled = create_many(&routes, "fill", already, &serde_json::Value::Null).await;
     println!("filled with {already} routes: {:.0} created/s acknowledged", already as f64 / filled.as_secs_f64());
-    all_proven(admin, IDLE_SAMPLES + already).await;
-    println!("proven at {:.0} routes/s, all told", already as f64 / began.elapsed().as_secs_f64());
+    all_verified(admin, IDLE_SAMPLES + already).await;
+    println!("verified at {:.0} routes/s, all told", already as f64 / began.elapsed().as_secs_f64());
     let count = 10_000;
     let began = Instant::now();
     create_many(&routes, "more", count, &serde_json::Value::Null).await;
@@ -103,9 +103,9 @@ async fn run() {
         resolver.wait_for(&alias("more", number));
     }
     let published = began.elapsed();
-    all_proven(admin, IDLE_SAMPLES + already + count).await;
+    all_verified(admin, IDLE_SAMPLES + already + count).await;
     println!(
-        "created, scheduled and published, durable, {already} there already: {:.0} routes/s (bar 2000); and proven: {:.0}",
+        "created, scheduled and published, durable, {already} there already: {:.0} routes/s (bar 2000); and verified: {:.0}",
         count as f64 / published.as_secs_f64(),
         count as f64 / began.elapsed().as_secs_f64()
     );
@@ -117,11 +117,11 @@ async fn run() {
 }
 
 /// Waits until so many Routes were found to be resolvable since the start, and told so; a thousandth may have been overlooked.
-async fn all_proven(admin: SocketAddr, count: usize) {
+async fn all_verified(admin: SocketAddr, count: usize) {
     let deadline = Instant::now() + Duration::from_secs(1800);
-    let proven = || Metrics::fetch(admin).value("signpost_route_create_to_resolvable_seconds_count");
-    while proven() < count as f64 * 0.999 {
-        assert!(Instant::now() < deadline, "{} of {count} Routes are proven", proven());
+    let verified = || Metrics::fetch(admin).value("signpost_route_create_to_resolvable_seconds_count");
+    while verified() < count as f64 * 0.999 {
+        assert!(Instant::now() < deadline, "{} of {count} Routes are verified", verified());
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }
@@ -141,7 +141,7 @@ async fn added_router(
             tokio::time::sleep(Duration::from_millis(500)).await;
         }
     };
-    let place = |place| format!("signpost_scheduler_waiting_routes{{place=\"{place}\"}}");
+    let place = |place| format!("signpost_scheduler_pending_routes{{queue=\"{place}\"}}");
     create_many(routes, "gold", waiting, &serde_json::json!({"tier": "gold"})).await;
     // All have been told why they wait, and the writes of that are over.
     rest(&|metrics| {

@@ -9,7 +9,7 @@ use signpost_api::kinds::quotas::Limits;
 use signpost_api::names::LabelRules;
 use signpost_apiserver::audit::log::Bounds;
 use signpost_apiserver::auth::jwks::Source;
-use signpost_control::scheduler::chooser::Chooser;
+use signpost_control::scheduler::chooser::StrategyConfig;
 use signpost_control::scheduler::strategy::StrategyName;
 use signpost_dns::nameserver::rrl::RateLimit;
 
@@ -416,10 +416,10 @@ fn servers_to_verify_have_port_53_unless_they_say_so() {
 #[test]
 fn what_chooses_routers_reloads() {
     let old = load("", &[], &[]).expect("loads");
-    assert_eq!(old.chooser(), Chooser::Strategy(StrategyName::RoundRobin));
+    assert_eq!(old.chooser(), StrategyConfig::Strategy(StrategyName::RoundRobin));
     let file = "scheduler.strategy = \"webhook\"\n[webhook]\nurl = \"https://placer.example/\"\nca = \"ca.pem\"";
     let new = load(file, &[("SIGNPOST_WEBHOOK_TIMEOUT", "5s")], &[("webhook-fallback", "weighted")]).expect("loads");
-    let Chooser::Webhook(webhook) = new.chooser() else { panic!("{:?}", new.chooser()) };
+    let StrategyConfig::Webhook(webhook) = new.chooser() else { panic!("{:?}", new.chooser()) };
     assert_eq!((webhook.url.as_str(), webhook.timeout), ("https://placer.example/", Duration::from_secs(5)));
     assert_eq!(webhook.fallback, StrategyName::Weighted);
     assert!(webhook.authorities.is_some_and(|path| path.is_absolute()), "it stands beside the file");

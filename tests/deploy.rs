@@ -120,10 +120,10 @@ fn admits(rules: &[VapExpression], operation: &str, old: Option<&Value>, new: &V
     results.iter().all(|result| result.passed)
 }
 
-/// What Signpost's own API refuses beyond roles (`tests/hostile/brakes.rs`) is refused by a cluster's, too.
+/// What Signpost's own API refuses beyond roles (`tests/hostile/deletion_holds.rs`) is refused by a cluster's, too.
 #[test]
 fn on_a_clusters_api_nobody_forges_a_decision() {
-    let brake = |generation: i64| {
+    let deletion_hold = |generation: i64| {
         json!({
             "metadata": {"name": "b", "uid": "u1", "generation": generation},
             "spec": {"type": "Router", "objects": 1, "known": 1, "cause": "list"},
@@ -134,13 +134,13 @@ fn on_a_clusters_api_nobody_forges_a_decision() {
         object.pointer_mut(parent).expect("is there")[name] = value;
         object
     };
-    let (plain, decided) = (brake(1), with(brake(2), "/spec/decision", json!("approve")));
-    let going = with(brake(1), "/metadata/deletionTimestamp", json!("2026-01-01T00:00:00Z"));
-    let rules = policy("signpost-brakes");
+    let (plain, decided) = (deletion_hold(1), with(deletion_hold(2), "/spec/decision", json!("approve")));
+    let going = with(deletion_hold(1), "/metadata/deletionTimestamp", json!("2026-01-01T00:00:00Z"));
+    let rules = policy("signpost-deletion-holds");
     for (operation, old, new, passes) in [
         ("CREATE", None, plain.clone(), true),
         ("CREATE", None, decided.clone(), false),
-        ("CREATE", None, with(brake(1), "/spec/decidedAt", json!("2026-01-01T00:00:00Z")), false),
+        ("CREATE", None, with(deletion_hold(1), "/spec/decidedAt", json!("2026-01-01T00:00:00Z")), false),
         ("UPDATE", Some(&plain), decided.clone(), true),
         ("UPDATE", Some(&decided), plain.clone(), true),
         ("UPDATE", Some(&going), with(going.clone(), "/spec/decision", json!("approve")), false),
@@ -149,11 +149,12 @@ fn on_a_clusters_api_nobody_forges_a_decision() {
         assert_eq!(admits(&rules, operation, old, &new), passes, "{operation} {new}");
     }
 
-    let entry = |server: &str, uid: &str, generation: i64, set: &str| json!({"server": server, "uid": uid, "generation": generation, "set": set, "heardAt": "2026-01-01T00:00:00Z"});
-    let held = |generation: i64, holders: Value| with(brake(generation), "/status", json!({"holders": holders}));
+    let entry = |server: &str, uid: &str, generation: i64, set: &str| json!({"server": server, "uid": uid, "generation": generation, "set": set, "lastHeartbeatTime": "2026-01-01T00:00:00Z"});
+    let held =
+        |generation: i64, holders: Value| with(deletion_hold(generation), "/status", json!({"holders": holders}));
     // Decided at generation 2, after ns1 had entered.
     let old = held(2, json!([entry("ns1", "u1", 1, "s1")]));
-    let rules = policy("signpost-brake-holders");
+    let rules = policy("signpost-deletion-hold-holders");
     for (holders, passes) in [
         (json!([]), true),
         (json!([entry("ns1", "u1", 1, "s1")]), true),
@@ -168,7 +169,12 @@ fn on_a_clusters_api_nobody_forges_a_decision() {
         assert_eq!(admits(&rules, "UPDATE", Some(&old), &held(2, holders.clone())), passes, "{holders}");
     }
     assert!(admits(&rules, "UPDATE", Some(&plain), &held(1, json!([entry("ns1", "u1", 1, "s1")]))));
-    assert!(!admits(&rules, "CREATE", None, &with(brake(1), "/metadata/finalizers", json!(["example.org/stay"]))));
+    assert!(!admits(
+        &rules,
+        "CREATE",
+        None,
+        &with(deletion_hold(1), "/metadata/finalizers", json!(["example.org/stay"]))
+    ));
 
     let route = |to: Option<&str>| match to {
         Some(to) => json!({"metadata": {"name": "r", "annotations": {"signpost.dev/move-to": to, "a": "b"}}}),
@@ -290,7 +296,7 @@ fn on_a_clusters_api_name_servers_have_the_same_rights() {
     let has = |list: &Value, one: &str| list.as_array().expect("a list").iter().any(|item| item == one || item == "*");
     let name_server = Identity { user: "ns1".to_owned(), groups: vec![GROUP_NAME_SERVERS.to_owned()] };
     let mut allowed = 0;
-    for kind in ["routers", "routes", "routebindings", "nameclaims", "zones", "brakes"] {
+    for kind in ["routers", "routes", "routebindings", "nameclaims", "zones", "deletionholds"] {
         for resource in [kind.to_owned(), format!("{kind}/status")] {
             for verb in ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"] {
                 let rule = rules.iter().find(|rule| {

@@ -1,4 +1,4 @@
-//! What the process keeps of each object: the API server's cache, a mirror, and all that the control loops see of a Route.
+//! What the process keeps of each object: the API server's cache, an informer, and all that the control loops see of a Route.
 //!
 //! The allocator of this test program counts the octets that are allocated. They are compared before and after, with many
 //! objects, so that what there is once hardly counts. A bound here is a tenth above what was measured.
@@ -76,7 +76,7 @@ fn an_object_takes_little_memory() {
         let taken = in_the_cache(&store).await;
         println!("a Route, its binding and its claim take {taken} octets in the cache");
         assert!(taken < 1_420, "a Route, its binding and its claim take {taken} octets in the cache");
-        in_the_mirrors(&store).await;
+        in_the_informers(&store).await;
     });
 }
 
@@ -98,7 +98,7 @@ async fn in_the_cache(store: &Engine) -> i64 {
     taken
 }
 
-async fn in_the_mirrors(store: &Arc<Engine>) {
+async fn in_the_informers(store: &Arc<Engine>) {
     let authenticator = Arc::new(Authenticator::new(Tokens::parse("").expect("no tokens")));
     let server = ApiServer::new(Arc::clone(store), server_settings(PlatformConfig::new("example.org"), authenticator));
     let stop = CancellationToken::new();
@@ -107,9 +107,9 @@ async fn in_the_mirrors(store: &Arc<Engine>) {
         async move { server.run(stop).await }
     });
     server.ready().await;
-    let identity = Identity { user: "mirror".into(), groups: vec![GROUP_MASTERS.into()] };
+    let identity = Identity { user: "informer".into(), groups: vec![GROUP_MASTERS.into()] };
     let client = signpost_control::client::in_process(server.router(), identity);
-    // What there is once for all requests is there after the first mirror.
+    // What there is once for all requests is there after the first informer.
     let (first, mut changes) = reflect(client.clone(), reflector::Settings::default(), |_: Route| ());
     drop(changes.next().await);
     let before = ALLOCATED.load(Ordering::Relaxed);
@@ -117,8 +117,8 @@ async fn in_the_mirrors(store: &Arc<Engine>) {
     drop(more.next().await);
     let taken = each(before);
     assert_eq!((first.len(), second.len()), (OBJECTS, OBJECTS));
-    println!("a Route takes {taken} octets in a mirror that keeps nothing of it");
-    assert!(taken < 295, "a Route takes {taken} octets in a mirror that keeps nothing of it");
+    println!("a Route takes {taken} octets in an informer that keeps nothing of it");
+    assert!(taken < 295, "a Route takes {taken} octets in an informer that keeps nothing of it");
     as_the_loops_see_it(client).await;
     stop.cancel();
     tokio::time::timeout(PATIENCE, running).await.expect("it stops").expect("in good order");

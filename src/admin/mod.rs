@@ -9,7 +9,7 @@ pub mod health;
 pub mod host;
 pub mod liveness;
 pub mod metrics;
-pub mod unbound;
+pub mod unrouted;
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -25,7 +25,7 @@ use exposition::Format;
 use health::Health;
 use liveness::Liveness;
 use metrics::Metrics;
-use unbound::Unbound;
+use unrouted::Unrouted;
 
 use signpost_runtime::httpd::Peer;
 
@@ -39,19 +39,19 @@ pub struct Admin {
     /// Numbers.
     pub metrics: Arc<Metrics>,
     /// Names without a Route that are asked.
-    pub unbound: Arc<Unbound>,
+    pub unrouted: Arc<Unrouted>,
 }
 
 /// The endpoints, those of the dashboard among them.
 pub fn router(admin: Admin, dashboard: Dashboard) -> Router {
     let (shown, judge) = (admin.clone(), dashboard.clone());
-    let unbound = move |peer, headers| unbound_names(shown.clone(), judge.clone(), peer, headers);
+    let unrouted = move |peer, headers| unrouted_names(shown.clone(), judge.clone(), peer, headers);
     Router::new()
         .route("/", get(index))
         .route("/livez", get(livez))
         .route("/readyz", get(readyz))
         .route("/metrics", get(scrape))
-        .route("/unbound-names", get(unbound))
+        .route("/unrouted-names", get(unrouted))
         .with_state(admin)
         .merge(dashboard.router())
 }
@@ -65,7 +65,7 @@ async fn index(headers: HeaderMap) -> Response {
     let text = "signpost\n\n/livez          whether the process runs\n\
                 /readyz         whether it is of use, and what is missing if not\n\
                 /metrics        numbers, for Prometheus\n\
-                /unbound-names  names without a Route that are asked at shards, as JSON\n\
+                /unrouted-names  names without a Route that are asked at shards, as JSON\n\
                 /dashboard/     the platform in a browser\n";
     text.into_response()
 }
@@ -94,7 +94,7 @@ async fn scrape(State(admin): State<Admin>, headers: HeaderMap) -> Response {
 }
 
 /// They are names of Routes that were, too, so they are not for everyone: who asks is on this machine, or may list Zones.
-async fn unbound_names(
+async fn unrouted_names(
     admin: Admin,
     dashboard: Dashboard,
     peer: Option<Extension<Peer>>,
@@ -103,14 +103,14 @@ async fn unbound_names(
     // A proxy on this machine speaks for others.
     let is_passed_on = FORWARDED.iter().any(|name| headers.contains_key(*name));
     if !is_passed_on && peer.is_some_and(|Extension(Peer(peer))| peer.ip().to_canonical().is_loopback()) {
-        return admin.unbound.respond();
+        return admin.unrouted.respond();
     }
     let authorization = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     let Some(token) = authorization.and_then(|value| value.strip_prefix("Bearer ")) else {
         return (StatusCode::UNAUTHORIZED, [(header::WWW_AUTHENTICATE, "Bearer")], NOT_FOR_ALL).into_response();
     };
     match dashboard.sees_all(token.trim()).await {
-        Ok(true) => admin.unbound.respond(),
+        Ok(true) => admin.unrouted.respond(),
         Ok(false) => (StatusCode::FORBIDDEN, NOT_FOR_ALL).into_response(),
         Err(failure) => failure.into_response(),
     }
@@ -119,7 +119,7 @@ async fn unbound_names(
 /// Headers of requests that a proxy has passed on.
 const FORWARDED: [&str; 4] = ["forwarded", "x-forwarded-for", "x-real-ip", "via"];
 const NOT_FOR_ALL: &str = "names that clients ask for are told to requests from this machine, and to users of the API who may list \
-                           Zones: send such a user's token as \"Authorization: Bearer TOKEN\" (signpost zone unbound \
+                           Zones: send such a user's token as \"Authorization: Bearer TOKEN\" (signpost zone unrouted \
                            --token-file FILE)\n";
 
 #[cfg(test)]
@@ -175,18 +175,18 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn unbound_names_are_told_once_there_is_who_counts_them() {
+    async fn unrouted_names_are_told_once_there_is_who_counts_them() {
         let admin = Admin::default();
-        let (status, text) = get(&admin, "/unbound-names").await;
+        let (status, text) = get(&admin, "/unrouted-names").await;
         assert_eq!(status, StatusCode::NOT_FOUND);
         assert!(text.contains("metrics.unrouted-names"), "{text}");
-        admin.unbound.open(unbound::Report::default);
-        let (status, text) = get(&admin, "/unbound-names").await;
+        admin.unrouted.open(unrouted::Report::default);
+        let (status, text) = get(&admin, "/unrouted-names").await;
         assert_eq!((status, text.as_str()), (StatusCode::OK, r#"{"since":"1970-01-01T00:00:00Z","zones":[]}"#));
         for (peer, header) in
             [([192, 0, 2, 1], "x"), ([127, 0, 0, 1], "x-forwarded-for"), ([127, 0, 0, 1], "forwarded")]
         {
-            let request = http::Request::get("/unbound-names").header(header, "192.0.2.1");
+            let request = http::Request::get("/unrouted-names").header(header, "192.0.2.1");
             let mut request = request.body(Body::empty()).expect("a request");
             request.extensions_mut().insert(Peer((peer, 40_000).into()));
             let response = endpoints(&admin).oneshot(request).await.expect("answers");

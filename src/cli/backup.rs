@@ -101,7 +101,10 @@ pub(super) fn run_restore(matches: &ArgMatches) -> Outcome {
     let file = matches.get_one::<PathBuf>("file").expect("clap demands it");
     let summary = check(file)?;
     let told = |error: RestoreError| match &error {
-        RestoreError::Read(_) | RestoreError::Damaged(_) | RestoreError::NewerFormat { .. } => {
+        RestoreError::Read(_)
+        | RestoreError::Damaged(_)
+        | RestoreError::NewerFormat { .. }
+        | RestoreError::OlderFormat { .. } => {
             format!("{}: {error}", file.display())
         }
         _ => error.to_string(),

@@ -18,7 +18,6 @@ mod table;
 mod zones;
 
 mod backup;
-mod brake;
 mod check;
 mod check_store;
 mod completion;
@@ -27,6 +26,7 @@ mod dig;
 mod doctor;
 mod explain;
 mod folder;
+mod hold;
 mod kubeconfig;
 mod man;
 mod moves;
@@ -109,7 +109,7 @@ const COMMANDS: &[Entry] = &[
     Entry { command: check::command, run: check::run },
     Entry { command: zone::command, run: zone::run },
     Entry { command: doctor::command, run: doctor::run },
-    Entry { command: brake::command, run: brake::run },
+    Entry { command: hold::command, run: hold::run },
     Entry { command: moves::move_command, run: moves::run_move },
     Entry { command: moves::drain_command, run: moves::run_drain },
     Entry { command: moves::cordon_command, run: moves::run_cordon },
@@ -125,8 +125,10 @@ const COMMANDS: &[Entry] = &[
     Entry { command: version::command, run: version::run },
 ];
 
-/// The commands of earlier versions that `kubectl` replaces, with the `kubectl` command to run instead.
-const REMOVED: [(&str, &str); 4] = [
+/// The commands of earlier versions, with the command to run instead.
+const REMOVED: [(&str, &str); 6] = [
+    ("brake", "signpost hold"),
+    ("unbound", "signpost zone unrouted"),
     ("routes", "kubectl get routes"),
     ("routers", "kubectl get routers"),
     ("events", "kubectl events --for route/NAME"),

@@ -23,10 +23,10 @@ pub(super) struct PlatformSettings {
     pub(super) name_servers: Option<Vec<NameServer>>,
     /// Where name servers are asked whether names are live, as `ADDRESS:PORT`.
     pub(super) asked: Vec<String>,
-    /// How long trails last at least; `None`: not known.
-    pub(super) trail_minimum: Option<Duration>,
+    /// How long former names last at least; `None`: not known.
+    pub(super) former_name_retention: Option<Duration>,
     /// How long a former name must not have been asked for before it ends; `None`: not known, or it makes no difference.
-    pub(super) trail_quiet: Option<Duration>,
+    pub(super) former_name_idle_timeout: Option<Duration>,
     /// How many routes a second leave draining Routers; `None`: not known.
     pub(super) drain_rate: Option<u32>,
     /// How many labels may be in quarantine for a namespace that is to get new ones; `None`: not known.
@@ -104,18 +104,18 @@ impl PlatformSettings {
                 }
             }
         };
-        let seconds = told.map(|told| Duration::from_secs(told.trail_minimum_seconds.into()));
-        let quiet = told.map(|told| Duration::from_secs(told.trail_quiet_seconds.into()));
+        let seconds = told.map(|told| Duration::from_secs(told.former_name_retention_seconds.into()));
+        let quiet = told.map(|told| Duration::from_secs(told.former_name_idle_timeout_seconds.into()));
         PlatformSettings {
             domain,
             name_servers,
             asked: told.map(|told| told.asked.clone()).unwrap_or_default(),
-            trail_minimum: if place.is_given("former-name.retention") {
+            former_name_retention: if place.is_given("former-name.retention") {
                 Some(settings.former_name.retention)
             } else {
                 seconds
             },
-            trail_quiet: match place.is_given("former-name.idle-timeout") {
+            former_name_idle_timeout: match place.is_given("former-name.idle-timeout") {
                 true => Some(settings.former_name.idle_timeout),
                 false => quiet,
             }
@@ -179,7 +179,7 @@ mod tests {
 
     fn told(strategy: &str) -> Value {
         json!({"nameServers": [{"name": "ns.plat.example", "addresses": ["192.0.2.53"]}], "strategy": strategy,
-            "webhookFallback": "round-robin", "drainRate": 3, "trailMinimumSeconds": 60, "trailQuietSeconds": 0, "nameQuarantineMax": 5,
+            "webhookFallback": "round-robin", "drainRate": 3, "formerNameRetentionSeconds": 60, "formerNameIdleTimeoutSeconds": 0, "nameQuarantineMax": 5,
             "reservedLabels": ["billing"], "asked": ["192.0.2.53:53"]})
     }
 
@@ -191,7 +191,7 @@ mod tests {
         ];
         let found = PlatformSettings::of(&place(&[]), Some(&zones)).expect("it is told");
         assert_eq!((found.domain.as_str(), found.drain_rate), ("plat.example", Some(3)));
-        assert_eq!(found.trail_minimum, Some(Duration::from_secs(60)));
+        assert_eq!(found.former_name_retention, Some(Duration::from_secs(60)));
         assert_eq!((found.strategy, found.caveat), (StrategyName::LeastRoutes, None));
         assert_eq!(found.quarantined_max, Some(5));
         assert_eq!(found.reserved_labels, Some(vec!["billing".to_owned()]));
@@ -226,7 +226,7 @@ mod tests {
     fn nothing_is_invented() {
         let silent = [zone("plat.example", "2026-02-01T00:00:00Z", &Value::Null)];
         let found = PlatformSettings::of(&place(&[]), Some(&silent)).expect("the domain is told");
-        assert_eq!((found.trail_minimum, found.drain_rate, found.caveat), (None, None, Some(NO_STRATEGY)));
+        assert_eq!((found.former_name_retention, found.drain_rate, found.caveat), (None, None, Some(NO_STRATEGY)));
         assert_eq!((found.name_servers, found.quarantined_max, found.reserved_labels), (None, None, None));
         assert!(PlatformSettings::of(&place(&[]), Some(&[])).expect_err("no Zone").contains("--domain"));
         assert!(PlatformSettings::of(&place(&[]), None).expect_err("a tenant").contains("may not read Zones"));

@@ -20,7 +20,7 @@ pub(super) struct Rates {
     /// Requests for names in zones by zone, those without any left out.
     pub(super) zones: BTreeMap<String, f64>,
     /// Requests that a shard's wildcard answered though no Route has the name.
-    pub(super) unbound: f64,
+    pub(super) unrouted: f64,
     /// Requests that got no response.
     pub(super) dropped: f64,
     /// Responses that were held back or truncated over the rate limit.
@@ -52,7 +52,7 @@ impl Rates {
             rcodes: by("signpost_dns_responses_total", "rcode"),
             transports: by("signpost_dns_requests_total", "transport"),
             zones: by("signpost_dns_zone_requests_total", "zone"),
-            unbound: sum("signpost_dns_unbound_requests_total"),
+            unrouted: sum("signpost_dns_unrouted_requests_total"),
             dropped: sum("signpost_dns_dropped_requests_total"),
             rate_limited: sum("signpost_dns_rate_limited_total"),
         }
@@ -66,7 +66,7 @@ impl Rates {
             }
         };
         self.queries += other.queries;
-        self.unbound += other.unbound;
+        self.unrouted += other.unrouted;
         self.dropped += other.dropped;
         self.rate_limited += other.rate_limited;
         into(&mut self.rcodes, &other.rcodes);

@@ -1,4 +1,4 @@
-//! The numbers of running processes: `/metrics`, `/readyz` and `/unbound-names` of their admin endpoints.
+//! The numbers of running processes: `/metrics`, `/readyz` and `/unrouted-names` of their admin endpoints.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -10,7 +10,7 @@ use clap::{Arg, ArgAction, ArgMatches, value_parser};
 
 use super::access::cause;
 use super::{Error, option, serve};
-use crate::admin::unbound::Report;
+use crate::admin::unrouted::Report;
 use crate::config::{self, AdminTls};
 use crate::daemon::scheduling::reachable;
 use signpost_runtime::trust;
@@ -112,12 +112,12 @@ impl Admin {
 
     /// The names without a Route that the process at `url` has counted.
     /// A process on another machine tells them to users who may list Zones, by their `token`.
-    pub(super) async fn unbound(&self, url: &str, token: Option<&str>) -> Result<Report, String> {
-        let (status, text) = self.get_as(url, "/unbound-names", token).await?;
+    pub(super) async fn unrouted(&self, url: &str, token: Option<&str>) -> Result<Report, String> {
+        let (status, text) = self.get_as(url, "/unrouted-names", token).await?;
         match status {
-            200 => serde_json::from_str(&text).map_err(|error| format!("{url}/unbound-names is no report: {error}")),
+            200 => serde_json::from_str(&text).map_err(|error| format!("{url}/unrouted-names is no report: {error}")),
             401 | 403 | 404 => Err(format!("{url}: {}", text.trim())),
-            status => Err(format!("{url}/unbound-names answers {status}")),
+            status => Err(format!("{url}/unrouted-names answers {status}")),
         }
     }
 

@@ -1,7 +1,7 @@
 //! `signpost simulate`: what would become of the routes if Routers came, went, or were others.
 //!
 //! The platform is read once; the changes are made to the copy, one after the other, and the scheduler's own decisions are
-//! carried out on it (`scheduler::forecast`). Nothing is written. Routers to be added are shown to the API as a dry run, so
+//! carried out on it (`scheduler::simulation`). Nothing is written. Routers to be added are shown to the API as a dry run, so
 //! that what it would refuse is refused here.
 
 use std::path::PathBuf;
@@ -83,14 +83,14 @@ async fn simulate(
     for document in documents {
         added.push(judge(&platform, document).await?);
     }
-    let (before, labels) = (Capacity::of(&platform.forecast), platform.labels());
-    let forecast = &mut platform.forecast;
+    let (before, labels) = (Capacity::of(&platform.simulation), platform.labels());
+    let simulation = &mut platform.simulation;
     for router in added {
-        forecast.set_router(router);
+        simulation.set_router(router);
     }
     let absent = |name: &str| format!("NotFound: there is no Router {name}");
     for (name, weight) in matches.get_many::<(String, u32)>("set-weight").into_iter().flatten() {
-        forecast.edit_router(name, |router| router.weight = *weight).then_some(()).ok_or_else(|| absent(name))?;
+        simulation.edit_router(name, |router| router.weight = *weight).then_some(()).ok_or_else(|| absent(name))?;
     }
     let states = [
         ("cordon", RouterState::Cordoned),
@@ -100,29 +100,29 @@ async fn simulate(
     ];
     for (option, state) in states {
         for name in names(option) {
-            forecast.edit_router(name, |router| router.state = state).then_some(()).ok_or_else(|| absent(name))?;
+            simulation.edit_router(name, |router| router.state = state).then_some(()).ok_or_else(|| absent(name))?;
         }
     }
     let strategy = platform.known.strategy.strategy();
     // What waits for a Router is placed before anything moves, and has another chance when that has made room.
-    let mut steps = forecast.place(strategy);
+    let mut steps = simulation.place(strategy);
     steps.retain(|step| step.outcome.is_ok());
-    steps.extend(forecast.drain(strategy));
-    steps.extend(forecast.place(strategy));
+    steps.extend(simulation.drain(strategy));
+    steps.extend(simulation.place(strategy));
     let mut plan = MovePlan::new("simulate", true);
     plan.notes.extend(platform.known.caveat.map(str::to_owned));
     let context = Context {
         domain: &platform.known.domain,
-        trail_minimum: platform.known.trail_minimum,
-        trail_quiet: platform.known.trail_quiet,
+        former_name_retention: platform.known.former_name_retention,
+        former_name_idle_timeout: platform.known.former_name_idle_timeout,
         records: &platform.records,
         now: Timestamp::now(),
     };
-    plan.tell(steps, &labels, forecast, &context);
+    plan.tell(steps, &labels, simulation, &context);
     for name in names("remove") {
-        match forecast.router(name).map_or(0, |(_, shard)| shard.routes) {
+        match simulation.router(name).map_or(0, |(_, shard)| shard.routes) {
             0 => {
-                forecast.remove_router(name);
+                simulation.remove_router(name);
                 plan.notes.push(format!(
                     "{name} can be deleted when no old name leads through its zone any more; these names go with the zone"
                 ));
@@ -130,7 +130,7 @@ async fn simulate(
             left => plan.notes.push(format!("{name} would not be deleted: {left} of its routes have nowhere to go")),
         }
     }
-    plan.capacity = Capacity::compare(&before, forecast);
+    plan.capacity = Capacity::compare(&before, simulation);
     Ok(plan)
 }
 

@@ -184,12 +184,12 @@ impl Refresh {
 
     /// A line for other programs and for logs.
     fn line(&self) -> String {
-        let Rates { queries, unbound, dropped, rate_limited, rcodes, transports, .. } = &self.rates;
+        let Rates { queries, unrouted, dropped, rate_limited, rcodes, transports, .. } = &self.rates;
         let mut parts = vec![format!("qps={}", number(*queries))];
         for rates in [rcodes, transports] {
             parts.extend(largest(rates).into_iter().map(|(key, rate)| format!("{key}={}", number(rate))));
         }
-        for (name, rate) in [("unbound", *unbound), ("dropped", *dropped), ("limited", *rate_limited)] {
+        for (name, rate) in [("unrouted", *unrouted), ("dropped", *dropped), ("limited", *rate_limited)] {
             if rate > 0.0 {
                 parts.push(format!("{name}={}", number(rate)));
             }
@@ -200,7 +200,7 @@ impl Refresh {
 
     /// Returns the screen, in at most so many lines.
     fn page(&self, lines: usize, painter: Painter) -> String {
-        let Rates { queries, unbound, dropped, rate_limited, rcodes, transports, zones } = &self.rates;
+        let Rates { queries, unrouted, dropped, rate_limited, rcodes, transports, zones } = &self.rates;
         let share = |rates| {
             let parts = largest(rates).into_iter().map(|(name, rate)| format!("{name} {}", number(rate)));
             let parts: Vec<String> = parts.collect();
@@ -215,8 +215,8 @@ impl Refresh {
             let text = format!("{} dropped, {} over the rate limit", number(*dropped), number(*rate_limited));
             facts.add("held back", Cell::styled(Style::Warning, text));
         }
-        if *unbound > 0.0 {
-            facts.add("unbound", format!("{} for names without a Route (signpost zone unbound)", number(*unbound)));
+        if *unrouted > 0.0 {
+            facts.add("unrouted", format!("{} for names without a Route (signpost zone unrouted)", number(*unrouted)));
         }
         self.errors.iter().for_each(|error| facts.add("error", Cell::styled(Style::Bad, error.as_str())));
         let mut page = facts.text(painter) + "\n";
@@ -259,7 +259,7 @@ mod tests {
                 rcodes: map(&[("NOERROR", 100.0), ("NXDOMAIN", 20.5)]),
                 transports: map(&[("udp", 120.0), ("tcp", 0.5)]),
                 zones,
-                unbound: 0.25,
+                unrouted: 0.25,
                 dropped: 0.0,
                 rate_limited: 3.0,
             },
@@ -268,7 +268,7 @@ mod tests {
 
     #[test]
     fn a_line_a_turn() {
-        let expected = "qps=120.5 NOERROR=100.0 NXDOMAIN=20.5 udp=120.0 tcp=0.50 unbound=0.25 limited=3.00 \
+        let expected = "qps=120.5 NOERROR=100.0 NXDOMAIN=20.5 udp=120.0 tcp=0.50 unrouted=0.25 limited=3.00 \
             error=\"http://x does not answer: refused (--admin)\"\n";
         assert_eq!(turn(3).line(), expected);
     }
@@ -280,7 +280,7 @@ queries      120.5 per second of 2 processes
 codes        NOERROR 100.0, NXDOMAIN 20.5
 transports   udp 120.0, tcp 0.50
 held back    0 dropped, 3.00 over the rate limit
-unbound      0.25 for names without a Route (signpost zone unbound)
+unrouted     0.25 for names without a Route (signpost zone unrouted)
 error        http://x does not answer: refused (--admin)
 
 ZONE                 QUERIES/S

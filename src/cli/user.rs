@@ -28,7 +28,7 @@ use signpost_control::client;
 use signpost_runtime::tls::files;
 use signpost_runtime::tls::kubeconfig::{self, Contents, Secret};
 use signpost_runtime::tls::tokens::TokenEntry;
-use signpost_runtime::tls::users::{self, Book, BookError, CredentialKind};
+use signpost_runtime::tls::users::{self, BookError, CredentialKind, UserStore};
 use signpost_runtime::tls::{self, tokens};
 
 /// Life of a client certificate that is not asked for another.
@@ -276,7 +276,7 @@ struct Row {
 }
 
 fn list(matches: &ArgMatches, folder: &std::path::Path) -> Outcome {
-    let book = Book::load(folder).map_err(|error| error.to_string())?;
+    let book = UserStore::load(folder).map_err(|error| error.to_string())?;
     let own = tokens::load(&folder.join("tokens")).map_err(|error| error.to_string())?;
     let mut rows = Vec::new();
     for TokenEntry { sha256, user, groups } in own {

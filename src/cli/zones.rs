@@ -7,10 +7,10 @@ use std::path::PathBuf;
 use super::access::{Access, ApiLocation};
 use super::folder::StaticZones;
 use super::platform::PlatformSettings;
-use super::{brake, complain, note};
+use super::{complain, hold, note};
 use crate::config::Settings;
 use crate::daemon::platform;
-use signpost_api::v1alpha1::brake::Brake;
+use signpost_api::v1alpha1::deletion_hold::DeletionHold;
 use signpost_api::v1alpha1::route_binding::RouteBinding;
 use signpost_api::v1alpha1::router::Router;
 use signpost_api::v1alpha1::zone::ZoneKind;
@@ -111,9 +111,9 @@ impl ZoneInputs {
             let nameserver = known.name_servers.unwrap_or_default();
             let settings = Settings { domain: known.domain, nameserver, ..settings.clone() };
             let platform = platform::settings(&settings, &listened, base).map_err(|error| error.to_string())?;
-            // Whoever may not read Brakes is not told.
-            let brakes = access.all_permitted::<Brake>().await?.unwrap_or_default();
-            brake::line(&brakes).into_iter().for_each(note);
+            // Whoever may not read DeletionHolds is not told.
+            let holds = access.all_permitted::<DeletionHold>().await?.unwrap_or_default();
+            hold::line(&holds).into_iter().for_each(note);
             api = Some((access, platform));
         }
         Ok(ZoneInputs { files: files.into_zones(), api, asked })
@@ -177,7 +177,7 @@ impl Zones {
 
 /// Complains of what the objects are left out of zones for.
 pub(super) fn complain_of(exported: &Export) {
-    for verdict in &exported.verdicts {
-        complain(format_args!("left out: {verdict}"));
+    for diagnostic in &exported.diagnostics {
+        complain(format_args!("left out: {diagnostic}"));
     }
 }

@@ -10,7 +10,7 @@ use signpost_api::kinds::quotas::Limits;
 use signpost_api::names::LabelRules;
 use signpost_apiserver::audit;
 use signpost_apiserver::limits::Amount;
-use signpost_control::scheduler::chooser::Chooser;
+use signpost_control::scheduler::chooser::StrategyConfig;
 use signpost_control::scheduler::webhook;
 use signpost_dns::nameserver::rrl::RateLimit;
 
@@ -60,9 +60,9 @@ impl Settings {
     }
 
     /// The strategy or the webhook that chooses Routers.
-    pub fn chooser(&self) -> Chooser {
+    pub fn chooser(&self) -> StrategyConfig {
         match (self.scheduler.strategy, &self.webhook.url) {
-            (Strategy::Webhook, Some(url)) => Chooser::Webhook(webhook::Settings {
+            (Strategy::Webhook, Some(url)) => StrategyConfig::Webhook(webhook::Settings {
                 url: url.clone(),
                 timeout: self.webhook.timeout,
                 authorities: self.webhook.ca.clone(),
@@ -70,8 +70,8 @@ impl Settings {
                 fallback: self.webhook.fallback,
             }),
             // Without a URL the settings are rejected.
-            (Strategy::Webhook, None) => Chooser::Strategy(self.webhook.fallback),
-            (Strategy::Own(name), _) => Chooser::Strategy(name),
+            (Strategy::Webhook, None) => StrategyConfig::Strategy(self.webhook.fallback),
+            (Strategy::Own(name), _) => StrategyConfig::Strategy(name),
         }
     }
 

@@ -15,7 +15,7 @@ use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::server::ResolvesServerCert;
 
 use super::data_dir::DataDir;
-use super::upkeep::{self, Due, Upkeep};
+use super::maintenance::{self, Maintenance, MaintenanceTask};
 use crate::config::Settings;
 use signpost_api::identity::{GROUP_MASTERS, USER_ADMIN, USER_NAME_SERVER, USER_SCHEDULER};
 use signpost_apiserver::auth::Authenticator;
@@ -25,7 +25,7 @@ use signpost_apiserver::auth::jwt::Issuer;
 use signpost_apiserver::auth::tokens::Tokens;
 use signpost_runtime::tls::kubeconfig::{self, Client, Trust};
 use signpost_runtime::tls::served::{Look, Served, look};
-use signpost_runtime::tls::users::{self, Book, CredentialKind};
+use signpost_runtime::tls::users::{self, CredentialKind, UserStore};
 use signpost_runtime::tls::{self, Authority, tokens};
 
 /// The kubeconfig of name servers.
@@ -127,7 +127,7 @@ impl Access {
         let seen = self.look();
         self.take_users();
         if let Some(served) = &self.served {
-            upkeep::tell(WHOSE, served.reload());
+            maintenance::tell(WHOSE, served.reload());
         }
         *self.seen.lock() = seen;
     }
@@ -138,7 +138,7 @@ impl Access {
             self.take_users();
         }
         if let Some(served) = &self.served {
-            upkeep::tell(WHOSE, served.follow());
+            maintenance::tell(WHOSE, served.follow());
         }
         *self.seen.lock() = now;
     }
@@ -156,7 +156,7 @@ impl Access {
             Ok(_) => {}
         }
         if let Some(served) = &self.served {
-            upkeep::warn_of_end(WHOSE, served);
+            maintenance::warn_of_end(WHOSE, served);
         }
     }
 
@@ -175,7 +175,7 @@ impl Access {
     fn read_users(&self) -> Result<(), tls::Error> {
         let pki = self.folder.join("pki");
         let own = tokens::load(&pki.join("tokens"))?;
-        let book = Book::load(&pki)?;
+        let book = UserStore::load(&pki)?;
         let (mut tokens, mut revocations) = (Tokens::default(), Revocations::default());
         for entry in &own {
             tokens.add(&entry.sha256, &entry.user, &entry.groups, None);
@@ -225,17 +225,17 @@ impl Access {
     }
 }
 
-impl Upkeep for Access {
-    fn tend(&self, due: Due) {
+impl Maintenance for Access {
+    fn tend(&self, due: MaintenanceTask) {
         match due {
-            Due::Look => {
+            MaintenanceTask::Look => {
                 self.look_and_take();
                 // The clock was set.
                 if !self.authority.is_valid(SystemTime::now()) {
                     self.renew();
                 }
             }
-            Due::Renewal => self.renew(),
+            MaintenanceTask::Renewal => self.renew(),
         }
     }
 }

@@ -15,7 +15,7 @@ use tokio_rustls::rustls::server::ResolvesServerCert;
 
 use super::access::{self, Access};
 use super::data_dir::DataDir;
-use super::upkeep::{self, Due, Upkeep};
+use super::maintenance::{self, Maintenance, MaintenanceTask};
 use crate::config::{AdminTls, Settings};
 use signpost_runtime::tls::served::Served;
 use signpost_runtime::tls::{self, Authority};
@@ -87,18 +87,18 @@ impl Source {
     /// Takes up files that were replaced, whether they look so or not.
     pub fn reload(&self) {
         if let Source::Files(served) = self {
-            upkeep::tell(WHOSE, served.reload());
+            maintenance::tell(WHOSE, served.reload());
         }
     }
 }
 
-impl Upkeep for Source {
-    fn tend(&self, due: Due) {
+impl Maintenance for Source {
+    fn tend(&self, due: MaintenanceTask) {
         match (self, due) {
-            (Source::Files(served), Due::Look) => upkeep::tell(WHOSE, served.follow()),
-            (Source::Files(served), Due::Renewal) => upkeep::warn_of_end(WHOSE, served),
+            (Source::Files(served), MaintenanceTask::Look) => maintenance::tell(WHOSE, served.follow()),
+            (Source::Files(served), MaintenanceTask::Renewal) => maintenance::warn_of_end(WHOSE, served),
             (Source::Own(authority), due) => {
-                if due == Due::Look && authority.is_valid(SystemTime::now()) {
+                if due == MaintenanceTask::Look && authority.is_valid(SystemTime::now()) {
                     return;
                 }
                 if let Err(error) = authority.renew(SystemTime::now()) {

@@ -11,12 +11,12 @@ use super::Error;
 use super::access::{Access, NAME_SERVER_KUBECONFIG};
 use super::data_dir::DataDir;
 use super::handover;
+use super::maintenance;
 use super::platform;
 use super::restored;
 use super::room;
 use super::sockets;
 use super::tasks::Tasks;
-use super::upkeep;
 use crate::admin::health::Check;
 use crate::config::Settings;
 use signpost_api::identity::Identity;
@@ -104,7 +104,7 @@ impl Api {
                 handover::keep(client, file, secret, handover::LOOK_AGAIN, tasks.stop_token()),
             );
         }
-        tasks.spawn("certificates", upkeep::keep(access.clone(), tasks.stop_token()));
+        tasks.spawn("certificates", maintenance::keep(access.clone(), tasks.stop_token()));
         let mut since = Instant::now();
         while !server.is_ready() {
             if let Some(needed) = store.full() {
@@ -190,8 +190,8 @@ fn platform_config(settings: &Settings) -> PlatformConfig {
     let known = platform.clone();
     let diagnose_router = move |router: &Router| {
         let Some(platform) = &platform else { return Vec::new() };
-        let verdicts = zones::examine(router, platform);
-        verdicts.into_iter().map(|verdict| format!("{}: {}", verdict.path, verdict.message)).collect()
+        let diagnostics = zones::examine(router, platform);
+        diagnostics.into_iter().map(|diagnostic| format!("{}: {}", diagnostic.path, diagnostic.message)).collect()
     };
     let occupied_labels = move |router: &Router| {
         let Some(platform) = &known else { return Vec::new() };

@@ -12,12 +12,12 @@ use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::access::host_name;
-use super::dials::Dials;
 use super::dns_metrics::{self, DnsMetrics};
 use super::engine::{self, Engine};
 use super::query_log::{OpenError, QueryLog};
+use super::runtime_settings::RuntimeSettings;
 use super::tasks::Tasks;
-use super::unbound::Unbound;
+use super::unrouted::Unrouted;
 use super::{Error, platform};
 use crate::admin::Admin;
 use crate::admin::health::Check;
@@ -25,9 +25,9 @@ use crate::config::Settings;
 use crate::config::parts;
 use signpost_control::client::reflector::{Health, HealthProbe};
 use signpost_control::compiler::{self, apex::serial_of};
-use signpost_control::controller::apexes::Apexes;
+use signpost_control::controller::apexes::ApexOwners;
 use signpost_control::controller::asked::{self, register::Register};
-use signpost_control::controller::brake::Reporter;
+use signpost_control::controller::deletion_hold::Reporter;
 use signpost_control::controller::ledger::BaseSerial;
 use signpost_control::controller::static_zones::{self, Reloader, StaticZones};
 use signpost_control::controller::zone;
@@ -106,7 +106,7 @@ pub struct Dns {
     running: Arc<Running>,
     reload: Option<Reloader>,
     engine: Arc<Engine>,
-    apexes: Arc<Apexes>,
+    apexes: Arc<ApexOwners>,
     query_log: QueryLog,
 }
 
@@ -138,17 +138,17 @@ impl Dns {
     /// are there that this process can have by itself: those of files, and those of the last-good state.
     pub async fn start(
         settings: &Settings,
-        dials: &Dials,
+        runtime_settings: &RuntimeSettings,
         bound: Bound,
         follow: Option<Follow>,
         tasks: &mut Tasks,
         admin: &Admin,
-        mirrors: &mut Vec<(&'static str, HealthProbe)>,
+        informers: &mut Vec<(&'static str, HealthProbe)>,
     ) -> Result<Self, Error> {
         let db = Arc::new(ZoneDb::with_numbers(settings.metrics.zones));
         let apexes = Arc::new(match &follow {
-            None => Apexes::of_files(),
-            Some(follow) => Apexes::of_platform(&follow.platform),
+            None => ApexOwners::of_files(),
+            Some(follow) => ApexOwners::of_platform(&follow.platform),
         });
         let files_check = settings.zones.as_ref().map(|_| admin.health.add("dns", "zone files", "not read yet"));
         let engine = Arc::new(Engine::new(settings));
@@ -176,8 +176,9 @@ impl Dns {
                     None
                 }
                 Some(follow) => {
-                    let start = Start { settings, dials, db: &db, apexes: &apexes, engine: &engine, here, loading };
-                    Some(start.follow(follow, tasks, admin, mirrors))
+                    let start =
+                        Start { settings, runtime_settings, db: &db, apexes: &apexes, engine: &engine, here, loading };
+                    Some(start.follow(follow, tasks, admin, informers))
                 }
             };
             Ok((files, status))
@@ -194,10 +195,10 @@ impl Dns {
         files.into_iter().for_each(|files| metrics.zone_files(files));
         status.into_iter().for_each(|status| metrics.status(status));
         if let Some(platform) = platform.filter(|_| settings.metrics.unrouted_names > 0) {
-            let unbound = Arc::new(Unbound::new(settings.metrics.unrouted_names, db, platform));
-            metrics.unbound(unbound.clone());
-            tasks.spawn("unbound names", unbound.clone().run(running.sightings(), tasks.stop_token()));
-            admin.unbound.open(move || unbound.report());
+            let unrouted = Arc::new(Unrouted::new(settings.metrics.unrouted_names, db, platform));
+            metrics.unrouted(unrouted.clone());
+            tasks.spawn("unrouted names", unrouted.clone().run(running.sightings(), tasks.stop_token()));
+            admin.unrouted.open(move || unrouted.report());
         }
         // Told last: whoever sees it must not meet "not ready" in an answer.
         if let Some(check) = files_check {
@@ -265,7 +266,7 @@ impl Dns {
 async fn load_files(
     folder: &Path,
     db: &Arc<ZoneDb>,
-    apexes: &Arc<Apexes>,
+    apexes: &Arc<ApexOwners>,
     tasks: &mut Tasks,
 ) -> Result<(Reloader, Arc<static_zones::Status>), Error> {
     let mut files = StaticZones::new(folder, db.clone(), apexes.clone());
@@ -281,9 +282,9 @@ async fn load_files(
 /// What the loops that follow the API are made of.
 struct Start<'a> {
     settings: &'a Settings,
-    dials: &'a Dials,
+    runtime_settings: &'a RuntimeSettings,
     db: &'a Arc<ZoneDb>,
-    apexes: &'a Arc<Apexes>,
+    apexes: &'a Arc<ApexOwners>,
     engine: &'a Arc<Engine>,
     here: String,
     loading: oneshot::Sender<Infallible>,
@@ -296,16 +297,16 @@ impl Start<'_> {
         follow: Follow,
         tasks: &mut Tasks,
         admin: &Admin,
-        mirrors: &mut Vec<(&'static str, HealthProbe)>,
+        informers: &mut Vec<(&'static str, HealthProbe)>,
     ) -> Arc<Status> {
-        let Start { settings, dials, db, apexes, engine, here, loading } = self;
+        let Start { settings, runtime_settings, db, apexes, engine, here, loading } = self;
         let status = Arc::new(Status::default());
-        mirrors.extend(dns_metrics::mirrors(&status));
+        informers.extend(dns_metrics::informers(&status));
         let reporter =
             Reporter::new(follow.client.clone(), &follow.world.holds, follow.instance, Some(here), status.clone());
-        mirrors.push(("dns", reporter.mirror()));
-        tasks.spawn("brake", reporter.run(tasks.stop_token()));
-        let (marked, after) = ((engine.clone(), status.clone()), dials.stale_after.subscribe());
+        informers.push(("dns", reporter.informer()));
+        tasks.spawn("deletion holds", reporter.run(tasks.stop_token()));
+        let (marked, after) = ((engine.clone(), status.clone()), runtime_settings.stale_after.subscribe());
         tasks.spawn("staleness", mark_stale(marked.0, marked.1, after, tasks.stop_token()));
         let asked = Arc::new(Register::default());
         if let Some(quiet) = settings.former_name_idle_timeout() {
@@ -326,7 +327,7 @@ impl Start<'_> {
             world: follow.world,
             former_domain: settings.former_domain.clone(),
             apexes: apexes.clone(),
-            brake_share: dials.brake_share.subscribe(),
+            deletion_hold_threshold: runtime_settings.deletion_hold_threshold.subscribe(),
             status: status.clone(),
             asked,
             publishing,
@@ -368,7 +369,7 @@ async fn mark_stale(
     let started = Instant::now();
     loop {
         let longest = *after.borrow_and_update();
-        let stale = longest.is_some_and(|longest| is_stale(&status.mirrors(), started.elapsed(), longest));
+        let stale = longest.is_some_and(|longest| is_stale(&status.informers(), started.elapsed(), longest));
         if status.set_stale(stale) {
             engine.set_stale(stale);
             match stale {
@@ -387,18 +388,18 @@ async fn mark_stale(
     }
 }
 
-/// Whether a mirror of the API's objects has been without a watch for too long. An open watch that is silent is idle; if it
-/// is dead, the mirror finds out.
-fn is_stale(mirrors: &[Health], running: Duration, after: Duration) -> bool {
-    mirrors.iter().any(|mirror| !mirror.connected && mirror.age.unwrap_or(running) > after)
+/// Whether an informer of the API's objects has been without a watch for too long. An open watch that is silent is idle; if it
+/// is dead, the informer finds out.
+fn is_stale(informers: &[Health], running: Duration, after: Duration) -> bool {
+    informers.iter().any(|informer| !informer.connected && informer.age.unwrap_or(running) > after)
 }
 
 async fn ready_when_published(status: Arc<Status>, check: Check, stop: CancellationToken) {
     while !status.is_ready() {
-        let unheard = status.mirrors().into_iter().filter(|mirror| !mirror.synced);
-        let unheard = unheard.map(|mirror| match mirror.error {
-            Some(error) => format!("{} not listed: {error}", mirror.kind),
-            None => format!("{} not listed yet", mirror.kind),
+        let unheard = status.informers().into_iter().filter(|informer| !informer.synced);
+        let unheard = unheard.map(|informer| match informer.error {
+            Some(error) => format!("{} not listed: {error}", informer.kind),
+            None => format!("{} not listed yet", informer.kind),
         });
         let why: Vec<String> = status.hindrance().into_iter().chain(unheard).collect();
         if !why.is_empty() {

@@ -10,8 +10,8 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 
 use super::query_log;
-use super::unbound::Unbound;
-use signpost_api::v1alpha1::brake::BrakeKind;
+use super::unrouted::Unrouted;
+use signpost_api::v1alpha1::deletion_hold::DeletionHoldKind;
 use signpost_control::client::reflector::{Health, HealthProbe, Restart};
 use signpost_control::controller::static_zones;
 use signpost_control::controller::zone::hold::Held;
@@ -29,13 +29,13 @@ pub struct DnsMetrics {
     files: Option<Arc<static_zones::Status>>,
     status: Option<Arc<Status>>,
     query_log: Arc<query_log::Counts>,
-    unbound: Option<Arc<Unbound>>,
+    unrouted: Option<Arc<Unrouted>>,
 }
 
 impl DnsMetrics {
     /// The numbers of these listeners, these zones and this query log.
     pub fn new(running: &Arc<Running>, db: Arc<ZoneDb>, query_log: Arc<query_log::Counts>) -> Self {
-        DnsMetrics { running: Arc::downgrade(running), db, files: None, status: None, query_log, unbound: None }
+        DnsMetrics { running: Arc::downgrade(running), db, files: None, status: None, query_log, unrouted: None }
     }
 
     /// Adds those of a folder of zone files.
@@ -49,8 +49,8 @@ impl DnsMetrics {
     }
 
     /// Adds those of names without a Route.
-    pub fn unbound(&mut self, unbound: Arc<Unbound>) {
-        self.unbound = Some(unbound);
+    pub fn unrouted(&mut self, unrouted: Arc<Unrouted>) {
+        self.unrouted = Some(unrouted);
     }
 }
 
@@ -77,8 +77,8 @@ impl Collector for DnsMetrics {
             ];
             page.counter("dns_query_log_dropped", "Requests drawn for the query log but not written", &dropped)?;
         }
-        if let Some(unbound) = &self.unbound {
-            unbound_names(&mut page, unbound)?;
+        if let Some(unrouted) = &self.unrouted {
+            unrouted_names(&mut page, unrouted)?;
         }
         page.gauge("dns_zones", "Zones that are served", &[(vec![], self.db.zone_count() as i64)])?;
         let ready = i64::from(self.db.is_ready());
@@ -183,19 +183,19 @@ fn zones(page: &mut Page<'_>, apexes: &[Name], counts: &[stats::ZoneCounts]) -> 
 }
 
 /// Requests for names without a Route.
-fn unbound_names(page: &mut Page<'_>, unbound: &Unbound) -> Result<(), fmt::Error> {
-    let counts = unbound.counts();
+fn unrouted_names(page: &mut Page<'_>, unrouted: &Unrouted) -> Result<(), fmt::Error> {
+    let counts = unrouted.counts();
     let zones: Vec<(String, u64)> =
         counts.zones.iter().map(|(apex, count)| (apex.to_string().to_ascii_lowercase(), *count)).collect();
     let zones = zones.iter().map(|(zone, count)| (zone.as_str(), *count)).chain([(OTHER_ZONES, counts.others)]);
     let rows: Rows<'_, u64> = zones.map(|(zone, count)| (vec![("zone", zone)], count)).collect();
     page.counter(
-        "dns_unbound_requests",
+        "dns_unrouted_requests",
         "Requests that a shard's wildcard answered though no Route has the name",
         &rows,
     )?;
     let lost = [(vec![], counts.lost)];
-    page.counter("dns_unbound_lost", "Requests not looked at for that, since too many came at once", &lost)
+    page.counter("dns_unrouted_lost", "Requests not looked at for that, since too many came at once", &lost)
 }
 
 /// The serials under which the zones that have numbers are served.
@@ -213,7 +213,11 @@ fn sockets(page: &mut Page<'_>, running: &Running) -> Result<(), fmt::Error> {
     let one = |count| [(Vec::new(), count)];
     page.counter("dns_udp_datagrams", "Datagrams received", &one(totals.datagrams))?;
     page.counter("dns_udp_batches", "System calls that received datagrams", &one(totals.batches))?;
-    page.counter("dns_udp_trains", "System's messages that held several replies to one peer", &one(totals.trains))?;
+    page.counter(
+        "dns_udp_gso_messages",
+        "System's messages that held several replies to one peer",
+        &one(totals.trains),
+    )?;
     page.counter("dns_tcp_connections", "Connections accepted", &one(totals.connections))?;
     page.counter("dns_tcp_messages", "Messages received on connections", &one(totals.messages))?;
     let closed = [
@@ -229,7 +233,7 @@ fn sockets(page: &mut Page<'_>, running: &Running) -> Result<(), fmt::Error> {
     page.counter("dns_tcp_closed", "Connections that we closed, or that broke, by reason", &closed)?;
     let faults = [
         ("send", totals.send_errors),
-        ("train", totals.trains_refused),
+        ("gso", totals.trains_refused),
         ("receive", totals.receive_errors),
         ("accept", totals.accept_errors),
         ("panic", totals.panics),
@@ -258,21 +262,25 @@ fn synced(page: &mut Page<'_>, status: &Status) -> Result<(), fmt::Error> {
     page.gauge("last_good_refused_time_seconds", told, &[(vec![], at)])?;
     let held = status.held();
     let sum = |count: fn(&Held) -> usize| -> Rows<'_, i64> {
-        let row = |kind: BrakeKind| {
+        let row = |kind: DeletionHoldKind| {
             let of_kind = held.iter().filter(|held| held.kind == kind);
             (vec![("kind", kind.word())], of_kind.map(|held| count(held) as i64).sum())
         };
-        BrakeKind::ALL.into_iter().map(row).collect()
+        DeletionHoldKind::ALL.into_iter().map(row).collect()
     };
     let objects = sum(|held| held.count);
-    page.gauge("brake_held_objects", "Objects that are missing in the API and still served", &objects)?;
+    page.gauge("deletion_hold_objects", "Objects that are missing in the API and still served", &objects)?;
     let undecided = sum(|held| usize::from(held.decision.is_none()));
-    page.gauge("brake_undecided", "Whether a hold waits for someone to approve or reject it", &undecided)?;
-    page.gauge("verdicts", "Faults of objects that zones are made from", &[(vec![], status.verdicts().len() as i64)])
+    page.gauge("deletion_hold_pending", "Whether a hold waits for someone to approve or reject it", &undecided)?;
+    page.gauge(
+        "zone_input_errors",
+        "Faults of objects that zones are made from",
+        &[(vec![], status.diagnostics().len() as i64)],
+    )
 }
 
-/// The mirrors that the loop keeps, for [`signpost_control::client::metrics::MirrorMetrics`]. Until the loop runs they are unheard of.
-pub fn mirrors(status: &Arc<Status>) -> Vec<(&'static str, HealthProbe)> {
+/// The informers that the loop keeps, for [`signpost_control::client::metrics::InformerMetrics`]. Until the loop runs they are unheard of.
+pub fn informers(status: &Arc<Status>) -> Vec<(&'static str, HealthProbe)> {
     let probe = |(at, kind): (usize, &'static str)| -> (&'static str, HealthProbe) {
         let status = status.clone();
         let unheard = move || Health {
@@ -287,7 +295,7 @@ pub fn mirrors(status: &Arc<Status>) -> Vec<(&'static str, HealthProbe)> {
             objects: 0,
             version: String::new(),
         };
-        ("dns", Arc::new(move || status.mirrors().into_iter().nth(at).unwrap_or_else(&unheard)))
+        ("dns", Arc::new(move || status.informers().into_iter().nth(at).unwrap_or_else(&unheard)))
     };
     ["Router", "RouteBinding", "Zone"].into_iter().enumerate().map(probe).collect()
 }

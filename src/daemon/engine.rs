@@ -32,7 +32,7 @@ struct Origin {
     drawn: [Secret; 2],
     /// Whether answers are to say that they may be stale.
     stale: bool,
-    /// Where it is marked when trails were asked last.
+    /// Where it is marked when former names were asked last.
     asked: Option<Arc<LastQueried>>,
 }
 
@@ -58,7 +58,7 @@ impl Engine {
         self.change(|origin| origin.stale = stale);
     }
 
-    /// Has it marked here from now on when trails were asked last.
+    /// Has it marked here from now on when former names were asked last.
     pub fn set_asked(&self, asked: Option<Arc<LastQueried>>) {
         self.change(|origin| origin.asked = asked);
     }

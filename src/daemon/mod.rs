@@ -12,18 +12,19 @@ pub mod banner;
 mod certificate_metrics;
 pub mod configuration;
 pub mod data_dir;
-pub mod dials;
 pub mod dns;
 pub mod dns_metrics;
 pub mod engine;
 mod handover;
 mod http;
 mod inherited;
+pub mod maintenance;
 pub mod manifests;
 pub mod platform;
 pub mod query_log;
 pub mod restored;
 pub mod room;
+pub mod runtime_settings;
 pub mod scheduling;
 pub mod signals;
 pub mod sockets;
@@ -31,8 +32,7 @@ pub mod store_metrics;
 pub mod supervisor;
 pub mod tasks;
 pub mod traces;
-pub mod unbound;
-pub mod upkeep;
+pub mod unrouted;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -51,9 +51,9 @@ use self::access::Access;
 use self::api::Api;
 use self::certificate_metrics::CertificateMetrics;
 use self::data_dir::DataDir;
-use self::dials::Dials;
 use self::dns::{Dns, Follow};
 use self::http::HttpMetrics;
+use self::runtime_settings::RuntimeSettings;
 use self::signals::{Signal, Signals};
 use self::store_metrics::StoreMetrics;
 use self::tasks::Tasks;
@@ -70,10 +70,10 @@ use signpost_api::v1alpha1::zone::ZonePlatform;
 use signpost_apiserver::audit::metrics::AuditMetrics;
 use signpost_apiserver::limits::LimitMetrics;
 use signpost_apiserver::store;
-use signpost_control::client::metrics::MirrorMetrics;
-use signpost_control::controller::domain::{self, Domains, OtherDomain};
+use signpost_control::client::metrics::InformerMetrics;
+use signpost_control::controller::domain::{self, DomainMismatch, Domains};
 use signpost_control::controller::ledger::BaseSerial;
-use signpost_control::scheduler::chooser::Chooser;
+use signpost_control::scheduler::chooser::StrategyConfig;
 use signpost_control::world::{self, World};
 use signpost_control::{client, compiler, controller};
 use signpost_dns::sys::files;
@@ -136,7 +136,7 @@ pub enum Error {
     Platform(#[from] compiler::settings::SettingsError),
     /// The store is that of a platform with another domain.
     #[error(transparent)]
-    OtherDomain(#[from] OtherDomain),
+    DomainMismatch(#[from] DomainMismatch),
     /// The zone files cannot be read.
     #[error("{0} (--zones)")]
     ZoneFiles(#[from] controller::static_zones::FolderError),
@@ -164,7 +164,7 @@ impl Error {
             self,
             Error::Inherited(_)
                 | Error::Platform(_)
-                | Error::OtherDomain(_)
+                | Error::DomainMismatch(_)
                 | Error::ZoneFiles(_)
                 | Error::Traces(_)
                 | Error::Manifests(_)
@@ -258,11 +258,11 @@ struct Process {
     api: Option<Api>,
     dns: Option<Dns>,
     /// Changes what chooses Routers, if this process has the role `scheduler`.
-    switch: Option<watch::Sender<Chooser>>,
+    switch: Option<watch::Sender<StrategyConfig>>,
     /// Changes what the API tells of the configuration, likewise.
     told: Option<watch::Sender<Option<ZonePlatform>>>,
     /// Settings that the loops go by.
-    dials: Dials,
+    runtime_settings: RuntimeSettings,
     applied: Option<manifests::Report>,
     /// Scheduler and control loops.
     control: Tasks,
@@ -298,7 +298,7 @@ impl Process {
         // The admin endpoints answer before anything else is there: without this check nothing would be missing yet.
         let starting = admin.health.add("process", "start", "it is starting");
         let (mut control, mut serving, mut edge) = (Tasks::new(), Tasks::new(), Tasks::new());
-        let dials = Dials::new(settings);
+        let runtime_settings = RuntimeSettings::new(settings);
         let admin_addresses = sockets::addresses(&admin_sockets);
         let dashboard = Dashboard::new(admin.health.clone(), admin.metrics.clone());
         let api_places = http::api_places(settings, files_max);
@@ -366,7 +366,7 @@ impl Process {
             edge.spawn("dashboard", dashboard.clone().run(edge.stop_token()));
         }
         match &admin_tls {
-            Some(tls) => edge.spawn("admin certificate", upkeep::keep(tls.clone(), edge.stop_token())),
+            Some(tls) => edge.spawn("admin certificate", maintenance::keep(tls.clone(), edge.stop_token())),
             None => admin_tls::warn_of_plain(&admin_addresses),
         }
         let shown = admin_tls.as_ref().map(|tls| tls.server_config()).transpose()?;
@@ -380,7 +380,7 @@ impl Process {
                 let client = api.client(Identity::user(USER_CONTROLLER));
                 let found = domain::disagreement_after_taking_over(&client, &domains(settings)).await;
                 if let Some(other) = found.map_err(|error| Error::Failed(format!("the store: {error}")))? {
-                    return Err(Error::OtherDomain(other));
+                    return Err(Error::DomainMismatch(other));
                 }
                 Some(api)
             }
@@ -402,7 +402,7 @@ impl Process {
             admin.health.warn("api", "stored values", damaged_values(&damage));
             admin.metrics.collect(StoreMetrics { writable: writable.clone(), damage });
         }
-        let mut mirrors = Vec::new();
+        let mut informers = Vec::new();
         let (mut switch, mut told) = (None, None);
         let (base_serial, base) = watch::channel(None);
         let (told_files, files) = watch::channel(Arc::default());
@@ -428,10 +428,16 @@ impl Process {
             let instance = room::when_there_is_room(&starting, async || data_dir.instance()).await?;
             let host_key = async || settings.verify.hosts.then(|| data_dir.host_key()).transpose();
             let host_key = room::when_there_is_room(&starting, host_key).await?;
-            let here = scheduling::Here { instance: &instance, listened: &listened, host_key, files, dials: &dials };
+            let here = scheduling::Here {
+                instance: &instance,
+                listened: &listened,
+                host_key,
+                files,
+                runtime_settings: &runtime_settings,
+            };
             platform::check_chooser(&settings.chooser()).await;
             let started = scheduling::start(settings, clients, platform, base, here, &mut control, &admin);
-            mirrors = started.mirrors;
+            informers = started.informers;
             switch = Some(started.switch);
             told = Some(started.told);
         }
@@ -448,7 +454,7 @@ impl Process {
         let dns = match dns_sockets {
             Some(sockets) => {
                 let tasks = &mut control;
-                Some(Dns::start(settings, &dials, sockets, follow, tasks, &admin, &mut mirrors).await?)
+                Some(Dns::start(settings, &runtime_settings, sockets, follow, tasks, &admin, &mut informers).await?)
             }
             None => None,
         };
@@ -457,8 +463,8 @@ impl Process {
         if let Some(dns) = &dns {
             control.spawn("apexes of zone files", dns.tell_files(told_files, control.stop_token()));
         }
-        if !mirrors.is_empty() {
-            admin.metrics.collect(MirrorMetrics::new(mirrors));
+        if !informers.is_empty() {
+            admin.metrics.collect(InformerMetrics::new(informers));
         }
         let health = admin.health.clone();
         let mut process = Process {
@@ -469,7 +475,7 @@ impl Process {
             dns,
             switch,
             told,
-            dials,
+            runtime_settings,
             applied: None,
             control,
             serving,
@@ -577,7 +583,7 @@ impl Process {
         {
             tracing::error!("log.level: {error}");
         }
-        self.dials.turn(settings);
+        self.runtime_settings.turn(settings);
         // Even if nothing has changed in these keys: the file that one of them names may have.
         let chooser = settings.chooser();
         if let Some(told) = &self.told {
@@ -591,7 +597,7 @@ impl Process {
         if let Some(switch) = &self.switch {
             platform::check_chooser(&chooser).await;
             let differs = *switch.borrow() != chooser;
-            if differs || matches!(chooser, Chooser::Webhook(_)) {
+            if differs || matches!(chooser, StrategyConfig::Webhook(_)) {
                 switch.send_replace(chooser);
             }
         }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::config::{Settings, Strategy};
 use signpost_api::v1alpha1::zone::{ZoneNameServer, ZonePlatform};
 use signpost_control::compiler::{self, settings::NameServer, settings::SettingsError, settings::text_of};
-use signpost_control::scheduler::chooser::Chooser;
+use signpost_control::scheduler::chooser::StrategyConfig;
 use signpost_control::scheduler::webhook;
 use signpost_dns::zone::Contents;
 
@@ -42,16 +42,16 @@ pub fn told(settings: &Settings, platform: &compiler::Settings, asked: &[SocketA
         strategy,
         webhook_fallback,
         drain_rate: settings.scheduler.drain_rate,
-        trail_minimum_seconds: seconds(settings.former_name.retention),
-        trail_quiet_seconds: seconds(settings.former_name.idle_timeout),
+        former_name_retention_seconds: seconds(settings.former_name.retention),
+        former_name_idle_timeout_seconds: seconds(settings.former_name.idle_timeout),
         name_quarantine_max: Some(settings.name.quarantine_max),
         reserved_labels: Some(settings.name.reserved_labels.clone()),
     }
 }
 
 /// Says at once, and not first in the explanation of each route, that a webhook cannot be asked.
-pub async fn check_chooser(chooser: &Chooser) {
-    if let Chooser::Webhook(settings) = chooser
+pub async fn check_chooser(chooser: &StrategyConfig) {
+    if let StrategyConfig::Webhook(settings) = chooser
         && let Err(error) = webhook::check(settings).await
     {
         tracing::error!("{error}: until it is mended {} places the routes", settings.fallback);

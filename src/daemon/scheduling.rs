@@ -10,9 +10,9 @@ use kube::Client;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::dials::Dials;
 use super::domains;
 use super::platform;
+use super::runtime_settings::RuntimeSettings;
 use super::tasks::Tasks;
 use crate::admin::Admin;
 use crate::config;
@@ -23,8 +23,8 @@ use signpost_control::client::lease::{self, Leadership, Lease};
 use signpost_control::client::reflector::{HealthProbe, Informer};
 use signpost_control::compiler;
 use signpost_control::compiler::settings::text_of;
-use signpost_control::controller::domain::{self, Duty, OtherDomain};
-use signpost_control::controller::former_names::Quiet;
+use signpost_control::controller::domain::{self, DomainMismatch, Duty};
+use signpost_control::controller::former_names::FormerNameRetention;
 use signpost_control::controller::health;
 use signpost_control::controller::ledger::{self, BaseSerial};
 use signpost_control::controller::live::feed::ZoneFeed;
@@ -33,7 +33,7 @@ use signpost_control::controller::ownership::authorities::Authorities;
 use signpost_control::controller::ownership::challenge::Key;
 use signpost_control::controller::placement::Placement;
 use signpost_control::controller::{hosts, live, ownership, placement};
-use signpost_control::scheduler::chooser::Chooser;
+use signpost_control::scheduler::chooser::StrategyConfig;
 use signpost_control::scheduler::{Scheduler, Settings};
 use signpost_control::world::{RouterInfo, World};
 use signpost_dns::wire::Name;
@@ -50,10 +50,10 @@ pub struct Clients<'a> {
 
 /// What is left in hand of the loops that were started.
 pub struct Started {
-    /// Their mirrors of the API's objects, each with its owner.
-    pub mirrors: Vec<(&'static str, HealthProbe)>,
+    /// Their informers of the API's objects, each with its owner.
+    pub informers: Vec<(&'static str, HealthProbe)>,
     /// Changes what chooses Routers.
-    pub switch: watch::Sender<Chooser>,
+    pub switch: watch::Sender<StrategyConfig>,
     /// Changes what the API tells of the configuration.
     pub told: watch::Sender<Option<ZonePlatform>>,
 }
@@ -69,7 +69,7 @@ pub struct Here<'a> {
     /// Apexes of the zones that it serves from files.
     pub files: watch::Receiver<Arc<BTreeSet<Name>>>,
     /// Settings that a reload changes.
-    pub dials: &'a Dials,
+    pub runtime_settings: &'a RuntimeSettings,
 }
 
 /// Starts the loops in `tasks`. The ledger waits for `base`.
@@ -83,7 +83,7 @@ pub fn start(
     admin: &Admin,
 ) -> Started {
     let Clients { scheduler, controller, world } = clients;
-    let Here { instance, listened, host_key, files, dials } = here;
+    let Here { instance, listened, host_key, files, runtime_settings } = here;
     let stop = tasks.stop_token();
     let (lead, leadership) = watch::channel(Leadership::Follower { holder: None });
     let domains = domains(config);
@@ -91,7 +91,7 @@ pub fn start(
     let (candidate, name, ends) = (scheduler.clone(), instance.to_owned(), stop.clone());
     let lease = lease::Settings::lasting(config.scheduler.lease_duration);
     tasks.spawn("leadership", async move {
-        let tell = |other: Option<&OtherDomain>| match other {
+        let tell = |other: Option<&DomainMismatch>| match other {
             None => objects.ready(),
             Some(other) => objects.missing(other.to_string()),
         };
@@ -105,9 +105,9 @@ pub fn start(
     settings.name_servers = platform.name_servers().iter().map(|server| text_of(&server.name)).collect();
     settings.instance = instance.to_owned();
     settings.chooser = config.chooser();
-    settings.prove_hosts = host_key.is_some();
+    settings.verify_hosts = host_key.is_some();
     settings.drain_rate = config.scheduler.drain_rate;
-    settings.trail_minimum = config.former_name.retention;
+    settings.former_name_retention = config.former_name.retention;
     settings.quarantined_max = config.name.quarantine_max;
     settings.label_rules = config.label_rules();
     let loops = Scheduler::sharing(scheduler, world, settings, metrics);
@@ -118,18 +118,21 @@ pub fn start(
         quarantine: config.name.quarantine,
         host_reservation: config.host.reservation,
         platform: Some(platform.clone()),
-        prove_hosts: host_key.is_some(),
-        quiet: Quiet { time: config.former_name_idle_timeout(), maximum: config.former_name.retention_max },
+        verify_hosts: host_key.is_some(),
+        quiet: FormerNameRetention {
+            time: config.former_name_idle_timeout(),
+            maximum: config.former_name.retention_max,
+        },
         instance: instance.to_owned(),
         ..placement::Settings::default()
     };
     let placement = Placement::sharing(controller.clone(), world, keeping, counters).with_scheduler(&loops);
     let routes = placement.routes();
     admin.metrics.collect(placement.router_metrics());
-    admin.metrics.collect(placement.standings());
+    admin.metrics.collect(placement.route_states());
     let of = |owner: &'static str, probes: Vec<HealthProbe>| probes.into_iter().map(move |probe| (owner, probe));
-    let mirrors: Vec<_> = of("scheduler", loops.mirrors()).chain(of("placement", placement.mirrors())).collect();
-    let watched = mirrors.clone();
+    let informers: Vec<_> = of("scheduler", loops.informers()).chain(of("placement", placement.informers())).collect();
+    let watched = informers.clone();
     let check = admin.health.add("scheduler", "objects", "the objects have not been listed yet");
     tasks.spawn("scheduler", loops.run(leadership.clone(), stop.clone()));
     tasks.spawn("placement", placement.run(leadership.clone(), stop.clone()));
@@ -138,7 +141,7 @@ pub fn start(
         loop {
             let missing: Vec<String> = watched
                 .iter()
-                .map(|(_, mirror)| mirror())
+                .map(|(_, informer)| informer())
                 .filter(|health| !health.synced)
                 .map(|health| health.kind)
                 .collect();
@@ -162,7 +165,7 @@ pub fn start(
         panic_percent,
         instance: own_name.clone(),
     };
-    let (prober, routers, dial) = (controller.clone(), world.routers.clone(), dials.health.subscribe());
+    let (prober, routers, dial) = (controller.clone(), world.routers.clone(), runtime_settings.health.subscribe());
     tasks.spawn(
         "health of addresses",
         while_leading(leadership.clone(), stop.clone(), move |stop| {
@@ -214,7 +217,7 @@ pub fn start(
             }
         }),
     );
-    Started { mirrors, switch, told: tell }
+    Started { informers, switch, told: tell }
 }
 
 /// Runs for leadership until `stop`, and passes on how it stands.

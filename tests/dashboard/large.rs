@@ -64,7 +64,7 @@ fn made(example: &Example) -> Duration {
     // Each tenth by itself: a debug build on a busy machine is slow.
     for tenth in 1..=10 {
         wait_for(&format!("{tenth} tenths of the routes have a Router"), || {
-            let placed = Scrape::of(example.server.admin).sum("signpost_routes", &[("standing", "placed")]);
+            let placed = Scrape::of(example.server.admin).sum("signpost_routes", &[("state", "scheduled")]);
             placed >= (tenth * ROUTES / 10) as f64
         });
     }
@@ -148,7 +148,7 @@ fn ten_thousand_routes_stay_smooth() {
         ("#/topology", "#lines path"),
         ("#/routes", "tbody tr:nth-child(100)"),
         ("#/routes?q=app-9999", "tbody tr:only-child"),
-        ("#/routes?standing=placed", "tbody tr:nth-child(100)"),
+        ("#/routes?state=scheduled", "tbody tr:nth-child(100)"),
         ("#/topology?namespace=team-7", "#lines path"),
         ("#/namespaces/team-7", "tbody tr"),
         ("#/routers/shard7", ".tenants"),
@@ -173,7 +173,7 @@ fn ten_thousand_routes_stay_smooth() {
     browser.press("team-7/app-4207");
     browser.comes_true("return document.querySelectorAll('tbody tr').length === 1");
     browser.sees("team-7-app-4207.shard");
-    browser.go("#/routes?standing=waiting");
+    browser.go("#/routes?state=pending");
     browser.sees("No route is like that.");
 
     // What is applied is seen where one is.

@@ -140,7 +140,7 @@ fn signing_in_and_what_is_refused() {
     let (status, overview) = get(admin, "/dashboard/data/overview", &cookie);
     assert_eq!((status, &overview["routes"]), (200, &Value::from(12)), "{overview}");
     let (_, found) = get(admin, "/dashboard/data/routes?q=vault", &cookie);
-    assert_eq!(found["items"][0]["standing"], "waiting", "{found}");
+    assert_eq!(found["items"][0]["state"], "pending", "{found}");
     assert_eq!(get(admin, "/dashboard/api/apis/signpost.dev/v1alpha1/routers/shard1", &cookie).1["kind"], "Router");
     for hidden in [
         "/dashboard/api/api/v1/namespaces/myapp/secrets",

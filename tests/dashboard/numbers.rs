@@ -30,9 +30,9 @@ fn missing(overview: &Value, page: &str) -> Vec<String> {
     for (what, value) in overview.as_object().expect("an object") {
         match what.as_str() {
             "routes" => compare(value, "signpost_routes", None),
-            "standings" => {
-                for (standing, count) in value.as_object().expect("counts") {
-                    compare(count, "signpost_routes", Some(&format!("standing=\"{standing}\"")));
+            "states" => {
+                for (state, count) in value.as_object().expect("counts") {
+                    compare(count, "signpost_routes", Some(&format!("state=\"{state}\"")));
                 }
             }
             "namespaceCount" => compare(value, "signpost_route_namespaces", None),
@@ -63,8 +63,8 @@ fn every_number_is_in_metrics() {
     until("the overview shows the metrics", || {
         let (_, overview) = get(admin, "/dashboard/data/overview", &cookie);
         let missing = missing(&overview, &page());
-        let standings = &overview["standings"];
-        let is_shown = missing.is_empty() && standings["live"] == 7 && standings["answered"] == 4;
+        let route_states = &overview["states"];
+        let is_shown = missing.is_empty() && route_states["resolvable"] == 7 && route_states["answered"] == 4;
         if is_shown { Ok(()) } else { Err(format!("{missing:#?}\n{overview}")) }
     });
 

@@ -17,7 +17,7 @@ fn a_restart_of_the_server_is_noticed_and_signing_in_goes_on_where_it_was() {
     let example = Example { data, server };
     let token = example.token();
     browser.sign_in(ports.admin, &token);
-    browser.go("#/routes?standing=waiting");
+    browser.go("#/routes?state=pending");
     browser.sees("vault");
     let Example { data, server } = example;
     assert!(server.terminate().success());
@@ -28,7 +28,7 @@ fn a_restart_of_the_server_is_noticed_and_signing_in_goes_on_where_it_was() {
     browser.press(&token);
     browser.press(ENTER);
     browser.sees("vault");
-    assert_eq!(browser.script("return location.hash"), "#/routes?standing=waiting");
+    assert_eq!(browser.script("return location.hash"), "#/routes?state=pending");
     browser.comes_true("return !document.getElementById('main').classList.contains('is-stale')");
     // And news come again.
     let kubectl = Kubectl::new(data.join("kubeconfig"));

@@ -87,7 +87,7 @@ fn a_platform_is_as_its_api_says() {
         (&one["nameThen"], &one["alias"]),
         (&"shop-web.sh2.plat.example".into(), &"shop-web.routes.plat.example".into())
     );
-    assert_eq!(plan["trailSeconds"], 7_200);
+    assert_eq!(plan["formerNameSeconds"], 7_200);
     let record = kubectl.json(&["routes.signpost.dev", "-n", "shop", "web"])["status"]["names"].clone();
     let record = record.as_array().and_then(|names| names.iter().find(|name| name["type"] == "custom")).cloned();
     assert_eq!(plan["hosts"][0]["record"], record.expect("it has its own host")["record"]);
@@ -227,6 +227,6 @@ fn what_is_called_wrongly_is_said_at_once() {
     assert!(moved.code == Some(1) && moved.err.contains("you may not see the whole platform"), "{}", moved.err);
     let status =
         ok(&["status", "--admin", &format!("http://{}", server.admin), "--interval", "0", "--kubeconfig", &tina]);
-    assert!(status.contains("you may not read the Routes of all namespaces, Zones, Brakes"), "{status}");
+    assert!(status.contains("you may not read the Routes of all namespaces, Zones, DeletionHolds"), "{status}");
     assert!(run(&["explain", "route", "web", "--why-not", "sh2", "--kubeconfig", &tina]).code == Some(0));
 }

@@ -46,7 +46,7 @@ fn an_operator_looks_at_the_example() {
         (status["processes"][0]["zones"] == 5 && status["healthy"] == true).then_some(status)
     });
     assert_eq!((&status["healthy"], &status["domain"]), (&Value::Bool(true), &Value::from("v3.rhcloud.com")));
-    assert_eq!(status["routes"]["waiting"], 1);
+    assert_eq!(status["routes"]["pending"], 1);
     assert_eq!(status["routers"]["active"], 3);
     let process = &status["processes"][0];
     assert_eq!((&process["leading"], &process["zones"]), (&Value::Bool(true), &Value::from(5)));
@@ -180,10 +180,12 @@ fn a_tenant_sees_its_own_and_nothing_answers_without_an_api() {
 }
 
 #[test]
-fn a_removed_command_names_the_one_of_kubectl() {
+fn a_removed_command_names_the_one_to_run() {
     for (arguments, instead) in [
         (&["routes", "-A", "--state", "waiting"][..], "kubectl get routes"),
         (&["routers"], "kubectl get routers"),
+        (&["brake", "approve", "routers-1"], "signpost hold"),
+        (&["zone", "unbound"], "signpost zone unrouted"),
         (&["events", "--for", "route/x"], "kubectl events --for route/NAME"),
         (&["wait", "route", "x"], "kubectl wait --for=condition=Resolvable route/NAME"),
         (&["help", "wait"], "kubectl wait --for=condition=Resolvable route/NAME"),

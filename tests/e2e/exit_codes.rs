@@ -59,10 +59,10 @@ const SWEEP: &[(i32, &str)] = &[
     (2, "zone diff {shard} --kubeconfig {dead}"),
     (1, "zone status --kubeconfig {dead}"),
     (1, "zone export --out {new}/zones --kubeconfig {dead}"),
-    (1, "zone unbound --admin http://{nobody}"),
-    (1, "brake list --kubeconfig {dead}"),
-    (1, "brake approve routers-0000000000000000 --kubeconfig {dead}"),
-    (1, "brake reject routers-0000000000000000 --kubeconfig {dead}"),
+    (1, "zone unrouted --admin http://{nobody}"),
+    (1, "hold list --kubeconfig {dead}"),
+    (1, "hold approve routers-0000000000000000 --kubeconfig {dead}"),
+    (1, "hold reject routers-0000000000000000 --kubeconfig {dead}"),
     (1, "move route foo/cache --to shard1 --kubeconfig {dead}"),
     (1, "drain router shard1 --kubeconfig {dead}"),
     (1, "cordon shard1 --kubeconfig {dead}"),
@@ -77,9 +77,9 @@ const SWEEP: &[(i32, &str)] = &[
     (1, "zone show shard1.v3.rhcloud.com --kubeconfig {tina}"),
     (1, "zone status --kubeconfig {tina}"),
     (1, "zone export --out {new}/zones --kubeconfig {tina}"),
-    (1, "brake list --kubeconfig {tina}"),
-    (1, "brake approve routers-0000000000000000 --kubeconfig {tina}"),
-    (1, "brake reject routers-0000000000000000 --kubeconfig {tina}"),
+    (1, "hold list --kubeconfig {tina}"),
+    (1, "hold approve routers-0000000000000000 --kubeconfig {tina}"),
+    (1, "hold reject routers-0000000000000000 --kubeconfig {tina}"),
     (1, "move route foo/cache --to shard1 --kubeconfig {tina}"),
     (1, "drain router shard1 --kubeconfig {tina}"),
     (1, "cordon shard1 --kubeconfig {tina}"),
@@ -95,8 +95,8 @@ const SWEEP: &[(i32, &str)] = &[
     (1, "zone list --zones {none} --kubeconfig {admin}"),
     (1, "zone show none.example --kubeconfig {admin}"),
     (1, "zone status none.example --kubeconfig {admin}"),
-    (1, "brake approve routers-0000000000000000 --kubeconfig {admin}"),
-    (1, "brake reject routers-0000000000000000 --kubeconfig {admin}"),
+    (1, "hold approve routers-0000000000000000 --kubeconfig {admin}"),
+    (1, "hold reject routers-0000000000000000 --kubeconfig {admin}"),
     (1, "move route foo/none --to shard1 --kubeconfig {admin}"),
     (1, "move route foo/cache --to none --kubeconfig {admin}"),
     (1, "drain router none --kubeconfig {admin}"),
@@ -145,8 +145,8 @@ const SWEEP: &[(i32, &str)] = &[
     (0, "zone diff {shard} {shard}"),
     (0, "zone status --server {dns} --kubeconfig {admin}"),
     (0, "zone export --out {new}/zones --kubeconfig {admin}"),
-    (0, "zone unbound --admin {url}"),
-    (0, "brake list --kubeconfig {admin}"),
+    (0, "zone unrouted --admin {url}"),
+    (0, "hold list --kubeconfig {admin}"),
     (0, "cordon shard1 --kubeconfig {admin}"),
     (0, "uncordon shard1 --kubeconfig {admin}"),
     (0, "simulate --remove shard1 --kubeconfig {admin}"),
@@ -166,8 +166,8 @@ const SWEEP: &[(i32, &str)] = &[
     (0, "version"),
 ];
 
-/// The commands whose codes are elsewhere: a decision needs a hold (`brake`), a resolver's way needs name servers (`doctor`).
-const SUCCEED_ELSEWHERE: [&str; 3] = ["brake approve", "brake reject", "doctor"];
+/// The commands whose codes are elsewhere: a decision needs a hold (`hold`), a resolver's way needs name servers (`doctor`).
+const SUCCEED_ELSEWHERE: [&str; 3] = ["hold approve", "hold reject", "doctor"];
 /// The commands that `kubectl` covers.
 const KUBECTL_COVERS: [&str; 4] = ["routes", "routers", "events", "wait"];
 

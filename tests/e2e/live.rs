@@ -75,7 +75,7 @@ fn a_route_is_live_when_it_says_so_without_any_setting() {
     let (status, ..) = condition(&kubectl, &["routers.signpost.dev", "one"], "ZonePublished").expect("it is told");
     assert_eq!(status, "True");
 
-    // A host of one's own is proven as far as the platform's names go.
+    // A host of one's own is verified as far as the platform's names go.
     kubectl.ok_with(&["apply", "-f", "-"], &route("www", ", host: www.shop.example"));
     wait(&kubectl, "www", "Resolvable");
     let (.., message) = resolvable(&kubectl, "www").expect("it was waited for");
@@ -278,8 +278,8 @@ fn nothing_says_live_of_a_host_before_its_own_dns_leads_here() {
         let mut command = Command::new(program());
         command.args(["status", "--interval", "0", "-o", "json", "--data-dir", data.path()]);
         let status: Value = serde_json::from_slice(&command.output().expect("it starts").stdout).expect("JSON");
-        let count = |standing: &str| status["routes"][standing].as_u64().unwrap_or(0) as usize;
-        assert_eq!((count("live"), count("answered")), (live, answered), "{status}");
+        let count = |state: &str| status["routes"][state].as_u64().unwrap_or(0) as usize;
+        assert_eq!((count("resolvable"), count("answered")), (live, answered), "{status}");
     };
     is_counted(0, 4);
 

@@ -5,10 +5,10 @@
 
 mod admin_tls;
 mod bad_input;
-mod brake;
 mod called;
 mod commands;
 mod damage;
+mod deletion_hold;
 mod dig;
 mod doctor;
 mod domain;
@@ -32,8 +32,8 @@ mod split;
 mod stale;
 mod statuses;
 mod tracing;
-mod unbound;
 mod unready;
+mod unrouted;
 mod users;
 mod watches;
 mod zone_files;

@@ -113,7 +113,7 @@ fn a_route_moves_and_a_shard_is_emptied() {
 
     // The move: the alias is at the new name, and the old name leads there, for every type and for the names below.
     told(&data, &["move", "route", "shop/web", "--to", "shard2"]);
-    eventually("the new name is proven, and never the old one in its place", || {
+    eventually("the new name is verified, and never the old one in its place", || {
         let conditions = status("web")["conditions"].clone();
         let proof =
             conditions.as_array()?.iter().find(|one| one["type"] == "Resolvable" && one["status"] == "True")?.clone();
@@ -123,7 +123,10 @@ fn a_route_moves_and_a_shard_is_emptied() {
     });
     let web = status("web");
     assert_eq!((&web["router"], &web["dns"]), (&Value::from("shard2"), &Value::from("www.shop.example")));
-    assert_eq!((&web["trails"][0]["name"], &web["trails"][0]["router"]), (&Value::from(old), &Value::from("shard1")));
+    assert_eq!(
+        (&web["formerNames"][0]["name"], &web["formerNames"][0]["router"]),
+        (&Value::from(old), &Value::from("shard1"))
+    );
     let ask = |name: &str, rtype: &str| dig(server.dns, name, rtype, &[]);
     let target = Some(format!("{new}."));
     eventually("the alias is at the new name", || {
@@ -143,7 +146,7 @@ fn a_route_moves_and_a_shard_is_emptied() {
     let complaint = kubectl.refused(&["delete", "router.signpost.dev", "shard1"], "");
     assert!(complaint.contains("1 route is bound to it, and former names of 1 route"), "{complaint}");
     assert!(complaint.contains("signpost drain router shard1"), "{complaint}");
-    // A trail ends by itself after a minute: what comes before its end here has time even on a busy machine.
+    // A former name ends by itself after a minute: what comes before its end here has time even on a busy machine.
     let drained = told(&data, &["drain", "router", "shard1"]);
     assert!(drained.contains("shop/api") && drained.contains("--for=jsonpath='{.status.routes}'=0"), "{drained}");
     assert!(
@@ -162,18 +165,18 @@ fn a_route_moves_and_a_shard_is_emptied() {
         let found = leads_to(&ask("shop-api.shard1.v3.rhcloud.com", "A"));
         (found.as_deref() == Some("shop-api.shard3.v3.rhcloud.com.")).then_some(())
     });
-    // An odd moment to stop: all is as it was afterwards, trails included.
+    // An odd moment to stop: all is as it was afterwards, former names included.
     drop(server);
     let server = Server::start(Ports::free(), &arguments);
     let kubectl = Kubectl::new(data.join("kubeconfig"));
     let ask = |name: &str, rtype: &str| dig(server.dns, name, rtype, &[]);
     assert_eq!(ask(new, "A").data("A"), ["192.0.2.2"]);
     kubectl.ok(&["wait", "router.signpost.dev/shard1", "--for=condition=Drained", "--timeout=180s"]);
-    eventually("the trail is gone, and the wildcard answers again", || {
+    eventually("the former name is gone, and the wildcard answers again", || {
         (ask(old, "A").data("A") == ["192.0.2.1"]).then_some(())
     });
     let web = kubectl.json(&["routes.signpost.dev", "-n", "shop", "web"])["status"].clone();
-    assert!(web.get("trails").is_none() && web["router"] == "shard2", "{web}");
+    assert!(web.get("formerNames").is_none() && web["router"] == "shard2", "{web}");
     kubectl.ok(&["delete", "router.signpost.dev", "shard1"]);
     assert!(server.terminate().success());
 }
@@ -239,8 +242,8 @@ fn a_former_name_stays_while_it_is_asked_for() {
     // Who asks for the CNAME itself, as an operator does, is no user of the name.
     eventually("both former names lead on", || leads_on(asked, "web").and(leads_on(quiet, "api")));
     let binding = |name: &str| kubectl.json(&["routebindings.signpost.dev", "-n", "shop", name]);
-    let until = |name: &str| binding(name)["spec"]["trails"][0]["until"].as_str().map(str::to_owned);
-    let first = until("web").expect("it has a trail");
+    let until = |name: &str| binding(name)["spec"]["formerNames"][0]["until"].as_str().map(str::to_owned);
+    let first = until("web").expect("it has a former name");
 
     // One name is asked for, below it, and its end moves away; the other ends when its time is over.
     let user = User::of(name_server.dns, format!("www.{asked}"));
@@ -248,21 +251,21 @@ fn a_former_name_stays_while_it_is_asked_for() {
         assert!(until("web").is_some(), "it ends while it is asked for");
         (until("web")? > first && until("api").is_none()).then_some(())
     });
-    let used = binding("web")["status"]["trails"][0].clone();
+    let used = binding("web")["status"]["formerNames"][0].clone();
     assert_eq!(used["name"], asked);
-    assert!(used["lastAsked"].is_string() && binding("api").get("status").is_none(), "{used}");
+    assert!(used["lastQueriedTime"].is_string() && binding("api").get("status").is_none(), "{used}");
     let account = told(&data, &["explain", "route", "shop/web"]);
     assert!(
         account.contains(&format!("{asked} (leads here until ")) && account.contains("; asked for at "),
         "{account}"
     );
     assert_eq!(
-        kubectl.json(&["routes.signpost.dev", "-n", "shop", "web"])["status"]["trails"],
-        binding("web")["spec"]["trails"]
+        kubectl.json(&["routes.signpost.dev", "-n", "shop", "web"])["status"]["formerNames"],
+        binding("web")["spec"]["formerNames"]
     );
     let drained = kubectl.json(&["routers.signpost.dev", "shard1"])["status"]["conditions"].clone();
     let drained = drained.as_array().and_then(|all| all.iter().find(|one| one["type"] == "Drained")).cloned();
-    assert_eq!(drained.map(|one| one["reason"].clone()), Some(Value::from("TrailsLead")));
+    assert_eq!(drained.map(|one| one["reason"].clone()), Some(Value::from("FormerNamesServed")));
 
     // Nobody asks any more, and it ends.
     drop(user);

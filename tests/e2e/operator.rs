@@ -64,7 +64,7 @@ fn commands_find_the_admin_endpoint_and_need_no_authorities_for_plain_http() {
         (&none[..], &["--admin", &admin, "--data-dir", data.path()]),
     ] {
         for command in
-            [&["status", "--interval", "0"][..], &["top", "--once", "--interval", "0.1"], &["zone", "unbound"]]
+            [&["status", "--interval", "0"][..], &["top", "--once", "--interval", "0.1"], &["zone", "unrouted"]]
         {
             let (code, said) = with(variables, &[command, place].concat());
             assert_eq!(code, Some(0), "{command:?} {place:?}: {said}");
@@ -147,7 +147,7 @@ fn objects_that_are_not_there_are_not_found() {
         &["zone", "show", "none.example"],
         &["zone", "status", "none.example"],
         &["simulate", "--drain", "none"],
-        &["brake", "approve", "routers-0000000000000000"],
+        &["hold", "approve", "routers-0000000000000000"],
     ] {
         let ran = run(&[arguments, &["--data-dir", data.path()]].concat());
         assert!(ran.code == Some(1) && ran.err.contains("NotFound"), "{arguments:?}: {:?} {}", ran.code, ran.err);
@@ -232,16 +232,17 @@ fn a_clean_stop_warns_of_nothing_and_an_outage_of_the_api_is_one_line() {
     assert!(!log.contains("WARN") && !log.contains("ERROR"), "{log}");
 
     eventually("the outage is told", || (outages(&name_server.log()) > 0).then_some(()));
-    // A while in which every mirror has tried again and again.
+    // A while in which every informer has tried again and again.
     let metric = || {
         let (_, text) = http_get(name_server.admin, "/metrics")?;
-        let of =
-            |line: &str| line.starts_with("signpost_mirror_restarts_total") && line.contains("reason=\"unreachable\"");
+        let of = |line: &str| {
+            line.starts_with("signpost_informer_restarts_total") && line.contains("reason=\"unreachable\"")
+        };
         let counts =
             text.lines().filter(|line| of(line)).filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
         (counts.sum::<f64>() >= 12.0).then_some(())
     };
-    eventually("the mirrors have tried again", metric);
+    eventually("the informers have tried again", metric);
     let log = name_server.log();
     let warnings: Vec<&str> = log.lines().filter(|line| line.contains(" WARN ") || line.contains("ERROR")).collect();
     assert!(warnings.len() == 1 && warnings[0].contains("DNS answers continue"), "{log}");

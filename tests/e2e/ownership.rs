@@ -67,7 +67,7 @@ fn a_host_is_admitted_when_its_own_name_server_has_the_record() {
     let kubectl = Kubectl::new(data.join("kubeconfig"));
     kubectl.ok_with(&["apply", "-f", "-"], &(PLATFORM.to_owned() + &route("early", "early.shop.example")));
     eventually("the private address is told", || {
-        let (status, _, message) = condition(&kubectl, "early", "HostProven")?;
+        let (status, _, message) = condition(&kubectl, "early", "HostVerified")?;
         let is_told = message.contains("ns.shop.example (127.0.0.5) is not queried");
         (status == "False" && is_told && message.contains("verify.hosts-private-addresses")).then_some(())
     });
@@ -77,10 +77,10 @@ fn a_host_is_admitted_when_its_own_name_server_has_the_record() {
     kubectl.ok_with(&["apply", "-f", "-"], &(PLATFORM.to_owned() + &route("www", "www.shop.example")));
 
     // Asked for, not there: the route waits, and says which record to create.
-    let message = until(&kubectl, "www", "Admitted", "False", "OwnershipUnproven");
+    let message = until(&kubectl, "www", "Admitted", "False", "OwnershipNotVerified");
     assert!(message.contains("status.challenge.record"), "{message}");
     let message = eventually("the owner's server was asked", || {
-        let (status, _, message) = condition(&kubectl, "www", "HostProven")?;
+        let (status, _, message) = condition(&kubectl, "www", "HostVerified")?;
         (status == "False" && message.contains("ns.shop.example (127.0.0.5) has no TXT record")).then_some(message)
     });
     let status = || kubectl.json(&["routes.signpost.dev", "-n", "shop", "www"])["status"].clone();
@@ -93,20 +93,20 @@ fn a_host_is_admitted_when_its_own_name_server_has_the_record() {
     // Another's token proves nothing; one's own does, and the route goes its way.
     publish(2, "_signpost-challenge.www TXT \"signpost=another\"");
     eventually("another record is told as such", || {
-        let (status, _, message) = condition(&kubectl, "www", "HostProven")?;
+        let (status, _, message) = condition(&kubectl, "www", "HostVerified")?;
         (status == "False" && message.contains("has another TXT record")).then_some(())
     });
     publish(3, &record);
-    until(&kubectl, "www", "HostProven", "True", "Proven");
+    until(&kubectl, "www", "HostVerified", "True", "Verified");
     until(&kubectl, "www", "Admitted", "True", "Admitted");
     kubectl.ok(&["wait", "-n", "shop", "rt/www", "--for=condition=Resolvable", "--timeout=180s"]);
 
     // The record goes: for a while the host stays, and then it does not. Its name on the platform stays in any case.
     publish(4, "www A 192.0.2.80");
-    let message = until(&kubectl, "www", "HostProven", "True", "RecordMissing");
+    let message = until(&kubectl, "www", "HostVerified", "True", "RecordMissing");
     assert!(message.contains("stays admitted until"), "{message}");
     assert_eq!(condition(&kubectl, "www", "Admitted").expect("it is told").0, "True");
-    until(&kubectl, "www", "Admitted", "False", "OwnershipUnproven");
+    until(&kubectl, "www", "Admitted", "False", "OwnershipNotVerified");
     assert_eq!(status()["phase"], "scheduled");
     assert_eq!(status()["challenge"]["value"], challenge["value"], "the record to create is the same for ever");
     publish(5, &record);
@@ -121,7 +121,7 @@ fn a_host_is_admitted_when_its_own_name_server_has_the_record() {
         route["status"]["challenge"]["name"].as_str().map(str::to_owned)
     });
     assert_eq!(challenge, "_signpost-challenge.nowhere.example");
-    until(&kubectl, "nowhere", "Admitted", "False", "OwnershipUnproven");
+    until(&kubectl, "nowhere", "Admitted", "False", "OwnershipNotVerified");
 }
 
 #[test]
@@ -136,7 +136,7 @@ fn the_switch_may_be_turned_off_and_on_again() {
     let server = start("true");
     let kubectl = Kubectl::new(data.join("kubeconfig"));
     kubectl.ok_with(&["apply", "-f", "-"], &(PLATFORM.to_owned() + &route("www", "www.shop.example")));
-    until(&kubectl, "www", "Admitted", "False", "OwnershipUnproven");
+    until(&kubectl, "www", "Admitted", "False", "OwnershipNotVerified");
     let challenge = || kubectl.json(&["routes.signpost.dev", "-n", "shop", "www"])["status"]["challenge"].clone();
     let asked = eventually("it is told what to create", || Some(challenge()).filter(|challenge| !challenge.is_null()));
 
@@ -145,16 +145,16 @@ fn the_switch_may_be_turned_off_and_on_again() {
     let server = start("false");
     until(&kubectl, "www", "Admitted", "True", "Admitted");
     eventually("nothing is said of a proof", || {
-        (challenge().is_null() && condition(&kubectl, "www", "HostProven").is_none()).then_some(())
+        (challenge().is_null() && condition(&kubectl, "www", "HostVerified").is_none()).then_some(())
     });
 
     // On: as every Route that had its host before, it keeps it for its time of grace, and loses it after that.
     assert!(server.terminate().success());
     let _server = start("true");
-    let message = until(&kubectl, "www", "HostProven", "True", "GracePeriod");
-    assert!(message.contains("was admitted before hosts were to be proven"), "{message}");
+    let message = until(&kubectl, "www", "HostVerified", "True", "GracePeriod");
+    assert!(message.contains("was admitted before hosts were to be verified"), "{message}");
     assert_eq!(condition(&kubectl, "www", "Admitted").map(|said| said.0).as_deref(), Some("True"), "it has its host");
     assert_eq!(challenge()["record"], asked["record"], "what was created is still what is asked for");
-    let message = until(&kubectl, "www", "Admitted", "False", "OwnershipUnproven");
-    assert_eq!(message, "the host is not proven to be the owner's; the condition HostProven says why");
+    let message = until(&kubectl, "www", "Admitted", "False", "OwnershipNotVerified");
+    assert_eq!(message, "the host is not verified to be the owner's; the condition HostVerified says why");
 }

@@ -13,7 +13,7 @@ fn all_roles_in_one_process_watch_each_kind_once() {
     let example = example.to_str().expect("UTF-8");
     let _server =
         Server::start(Ports::free(), &["--data-dir", data.path(), "--manifests", example, "--audit-policy", "all"]);
-    let kinds = ["brakes", "nameclaims", "namespaces", "routebindings", "routers", "routes", "zones"];
+    let kinds = ["deletionholds", "nameclaims", "namespaces", "routebindings", "routers", "routes", "zones"];
     let expected: BTreeMap<&str, usize> = kinds.into_iter().map(|kind| (kind, 1)).collect();
     eventually("the loops of a leader run, and each kind is watched once", || {
         let text = std::fs::read_to_string(data.join("audit.log")).expect("the audit log is there");

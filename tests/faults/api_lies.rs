@@ -14,8 +14,8 @@ const HIDING: [(Lie, &str); 8] = [
     (Lie::All(429), "failing"),
     (Lie::All(500), "failing"),
     (Lie::All(502), "failing"),
-    (Lie::GarbageLists, "garbage"),
-    (Lie::WrongObjects, "garbage"),
+    (Lie::GarbageLists, "invalid_response"),
+    (Lie::WrongObjects, "invalid_response"),
 ];
 
 /// Lies through which the truth can be found: by listing again and again, or since every event says all there is.
@@ -23,7 +23,7 @@ const SEEN_THROUGH: [(Lie, &str); 7] = [
     (Lie::Watches(403), "forbidden"),
     (Lie::Watches(410), "expired"),
     (Lie::Gone, "expired"),
-    (Lie::GarbageLines, "garbage"),
+    (Lie::GarbageLines, "invalid_response"),
     (Lie::CutLines, ""),
     (Lie::ShortWatches, "closed"),
     (Lie::Duplicates, ""),
@@ -59,7 +59,7 @@ fn and_hides_what_is_there() {
 #[test]
 fn with_an_empty_list() {
     let (mut split, liar) = through_a_liar();
-    let held = |split: &Split| Scrape::of(split.dns_ports.admin).sum("signpost_brake_held_objects", &[]);
+    let held = |split: &Split| Scrape::of(split.dns_ports.admin).sum("signpost_deletion_hold_objects", &[]);
     liar.tell(Lie::EmptyLists);
     eventually("the name server does not believe that all is gone", || (held(&split) >= 6.0).then_some(()));
     split.steady("an empty list");

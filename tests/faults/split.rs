@@ -130,10 +130,10 @@ impl Split {
         report
     }
 
-    /// How often the name server's mirrors started again for this reason.
+    /// How often the name server's informers started again for this reason.
     pub fn restarts(&self, reason: &str) -> f64 {
         let labels = [("owner", "dns"), ("reason", reason)];
-        Scrape::of(self.dns_ports.admin).sum("signpost_mirror_restarts_total", &labels)
+        Scrape::of(self.dns_ports.admin).sum("signpost_informer_restarts_total", &labels)
     }
 
     /// How many watches of the name server are open, and how many there are when all is well.

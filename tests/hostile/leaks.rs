@@ -42,7 +42,7 @@ fn paths() -> Vec<String> {
         paths.push(list.to_owned());
     }
     paths.push("/openapi/v3/apis/signpost.dev/v1alpha1".to_owned());
-    for plural in ["routers", "routes", "routebindings", "nameclaims", "zones", "brakes"] {
+    for plural in ["routers", "routes", "routebindings", "nameclaims", "zones", "deletionholds"] {
         paths.push(format!("{ours}/{plural}"));
         paths.push(format!("{ours}/{plural}?watch=1&timeoutSeconds=1"));
     }
@@ -127,7 +127,7 @@ fn dashboard(platform: &Platform, spy: &Client) -> Vec<String> {
         "api/apis/signpost.dev/v1alpha1/routers",
         "api/apis/signpost.dev/v1alpha1/routes",
         "api/apis/signpost.dev/v1alpha1/zones",
-        "api/apis/signpost.dev/v1alpha1/brakes",
+        "api/apis/signpost.dev/v1alpha1/deletionholds",
         "api/apis/signpost.dev/v1alpha1/namespaces/spy/routes",
         "api/apis/signpost.dev/v1alpha1/namespaces/spy/routebindings",
         "api/apis/events.k8s.io/v1/namespaces/spy/events",
@@ -242,7 +242,7 @@ fn nothing_that_a_tenant_may_read_names_an_object_of_another() {
     eventually("the victim's Routes are moved", || is_moved(&victim, VICTIM, "zzmarker-a"));
     records(json!(["hush A 192.0.2.9"]));
     eventually("former names are blocked", || {
-        spy.send("GET", routers, None).1.contains("\"TrailBlocked\"").then_some(())
+        spy.send("GET", routers, None).1.contains("\"FormerNameBlocked\"").then_some(())
     });
     platform.admin.ok(&["annotate", "namespace", "spy", "signpost.dev/route-quota=1"]);
     answers.push(create(&spy, "spy", &route("over-quota", json!({"to": {"name": "web"}}))).1);
@@ -278,7 +278,8 @@ fn a_challenge_names_nobody_else() {
         eventually("it has a challenge, and what came of it", || {
             let (_, body) = client.send("GET", &format!("{}/{name}", routes_path(namespace)), None);
             let route: Value = serde_json::from_str(&body).ok()?;
-            let is_told = admitted(client, namespace, name)?.0 == "OwnershipUnproven" && body.contains("HostProven");
+            let is_told =
+                admitted(client, namespace, name)?.0 == "OwnershipNotVerified" && body.contains("HostVerified");
             let value = route["status"]["challenge"]["value"].as_str()?.to_owned();
             is_told.then_some((value, body))
         })
@@ -351,7 +352,7 @@ fn names_that_clients_ask_for_are_not_for_everyone() {
     let token = token.trim().trim_matches('"').to_owned();
     let ask = |client: [u8; 4], header: &str| {
         let mut stream = connect_from(client, platform.ports.admin).expect("connects");
-        write!(stream, "GET /unbound-names HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{header}\r\n\r\n")
+        write!(stream, "GET /unrouted-names HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{header}\r\n\r\n")
             .expect("writes");
         let mut answer = String::new();
         stream.read_to_string(&mut answer).expect("reads");
@@ -373,7 +374,7 @@ fn names_that_clients_ask_for_are_not_for_everyone() {
     let file = platform.data.write("token", &token);
     let command = |admin: &str, with_token: bool| {
         let token: &[&str] = if with_token { &["--token-file", &file] } else { &[] };
-        let ran = run(&[&["zone", "unbound", "--admin", admin], token].concat());
+        let ran = run(&[&["zone", "unrouted", "--admin", admin], token].concat());
         (ran.code == Some(0), ran.err)
     };
     let local = format!("http://{}", platform.ports.admin);

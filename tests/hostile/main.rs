@@ -5,9 +5,9 @@
 //! (nothing but the ports). A test measures that a second tenant's API requests, DNS queries and `/healthz` are answered
 //! while the attack runs. Without `HOSTILE=long` the attacks run in their short form, which is what `scripts/test` does.
 
-mod brakes;
 mod connections;
 mod cpu;
+mod deletion_holds;
 mod leaks;
 mod memory;
 mod names;

@@ -7,16 +7,16 @@ use serde_json::{Value, json};
 use crate::support::{Platform, is_long, routes_path};
 use signpost_testing::eventually;
 
-const BRAKES: &str = "/apis/signpost.dev/v1alpha1/brakes";
+const DELETION_HOLDS: &str = "/apis/signpost.dev/v1alpha1/deletionholds";
 
-fn brake(name: &str) -> Value {
-    json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Brake", "metadata": {"name": name},
+fn hold(name: &str) -> Value {
+    json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "DeletionHold", "metadata": {"name": name},
            "spec": {"type": "Router", "objects": 1, "known": 1, "cause": "list"}})
 }
 
 fn entry(server: &str, set: &str) -> Value {
     let now = jiff::Timestamp::now().to_string();
-    json!({"server": server, "since": now, "generation": 1, "set": set, "heardAt": now})
+    json!({"server": server, "since": now, "generation": 1, "set": set, "lastHeartbeatTime": now})
 }
 
 /// Someone has the credential of a name server: neither a decision, nor what another name server has entered, can be forged.
@@ -27,14 +27,14 @@ fn a_stolen_name_server_credential_decides_nothing() {
     let thief = platform.user("ns-stolen", &["--role", "name-server"]);
     let other = platform.user("ns-other", &["--role", "name-server"]);
     eventually("the users are known", || {
-        [&thief, &other].iter().all(|user| user.send("GET", BRAKES, None).0 == 200).then_some(())
+        [&thief, &other].iter().all(|user| user.send("GET", DELETION_HOLDS, None).0 == 200).then_some(())
     });
 
     // No decision at creation, by whatever way an object is created.
-    let mut decided = brake("decided");
+    let mut decided = hold("decided");
     decided["spec"]["decision"] = json!("approve");
     for user in [&thief, &other] {
-        let (status, body) = user.send("POST", BRAKES, Some(&decided));
+        let (status, body) = user.send("POST", DELETION_HOLDS, Some(&decided));
         assert_eq!(status, 422, "{body}");
         assert!(body.contains("spec.decision"), "{body}");
     }
@@ -43,13 +43,13 @@ fn a_stolen_name_server_credential_decides_nothing() {
         let refusal = platform.admin.refused(flags, &decided);
         assert!(refusal.contains("spec.decision"), "{flags:?}: {refusal}");
     }
-    let mut stuck = brake("stuck");
+    let mut stuck = hold("stuck");
     stuck["metadata"]["finalizers"] = json!(["example.org/stuck"]);
-    assert_eq!(thief.send("POST", BRAKES, Some(&stuck)).0, 422);
+    assert_eq!(thief.send("POST", DELETION_HOLDS, Some(&stuck)).0, 422);
 
     // What it may do, and no decision after that.
-    assert_eq!(thief.send("POST", BRAKES, Some(&brake("held"))).0, 201);
-    let (path, status_path) = (format!("{BRAKES}/held"), format!("{BRAKES}/held/status"));
+    assert_eq!(thief.send("POST", DELETION_HOLDS, Some(&hold("held"))).0, 201);
+    let (path, status_path) = (format!("{DELETION_HOLDS}/held"), format!("{DELETION_HOLDS}/held/status"));
     assert_eq!(thief.send("PATCH", &path, Some(&json!({"spec": {"decision": "approve"}}))).0, 403);
 
     // The other name server enters; its entry is its own.
@@ -82,33 +82,33 @@ fn a_stolen_name_server_credential_decides_nothing() {
     bystander.was_served();
 }
 
-/// With the credential of a name server: an entry that would lapse in a hundred years, and as many Brakes as the store takes.
+/// With the credential of a name server: an entry that would lapse in a hundred years, and as many DeletionHolds as the store takes.
 #[test]
 fn forged_reports_lapse_and_are_few() {
     let platform = Platform::start(&[]);
     let bystander = platform.bystander();
     let thief = platform.user("ns-stolen", &["--role", "name-server"]);
-    eventually("the user is known", || (thief.send("GET", BRAKES, None).0 == 200).then_some(()));
-    assert_eq!(thief.send("POST", BRAKES, Some(&brake("forever"))).0, 201);
+    eventually("the user is known", || (thief.send("GET", DELETION_HOLDS, None).0 == 200).then_some(()));
+    assert_eq!(thief.send("POST", DELETION_HOLDS, Some(&hold("forever"))).0, 201);
     let mut forged = entry("ns1", "s1");
-    forged["heardAt"] = json!("2126-01-01T00:00:00Z");
+    forged["lastHeartbeatTime"] = json!("2126-01-01T00:00:00Z");
     let entered = json!({"status": {"holders": [forged]}});
-    let (status, body) = thief.send("PATCH", &format!("{BRAKES}/forever/status"), Some(&entered));
+    let (status, body) = thief.send("PATCH", &format!("{DELETION_HOLDS}/forever/status"), Some(&entered));
     assert_eq!(status, 200, "{body}");
     let stored: Value = serde_json::from_str(&body).expect("JSON");
     let heard: jiff::Timestamp =
-        stored["status"]["holders"][0]["heardAt"].as_str().expect("text").parse().expect("a time");
+        stored["status"]["holders"][0]["lastHeartbeatTime"].as_str().expect("text").parse().expect("a time");
     assert!(heard <= jiff::Timestamp::now() + jiff::SignedDuration::from_mins(10), "{heard}");
 
     let refused = (0..2000)
-        .map(|number| thief.send("POST", BRAKES, Some(&brake(&format!("many-{number}")))))
+        .map(|number| thief.send("POST", DELETION_HOLDS, Some(&hold(&format!("many-{number}")))))
         .find(|(status, _)| *status != 201);
     let (status, body) = refused.expect("there is a bound");
     assert_eq!(status, 403, "{body}");
-    assert!(body.contains("256 Brakes"), "{body}");
+    assert!(body.contains("256 DeletionHolds"), "{body}");
     // An administrator finds room for what is real, and can clear up.
-    platform.admin.ok_with(&["create", "-f", "-"], &brake("real").to_string());
-    platform.admin.ok(&["delete", "brakes", "--all", "--wait=false"]);
+    platform.admin.ok_with(&["create", "-f", "-"], &hold("real").to_string());
+    platform.admin.ok(&["delete", "deletionholds", "--all", "--wait=false"]);
     bystander.was_served();
 }
 

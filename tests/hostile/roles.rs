@@ -64,9 +64,9 @@ fn documented(role: &str, namespace: &str, kinds: &[Resource]) -> BTreeSet<Strin
     let mut on = |group: &str, resources: &[&str], verbs: &[&str]| all_of(&mut allowed, group, resources, verbs);
     match role {
         "name-server" => {
-            on(OURS, &["routers", "routes", "routebindings", "nameclaims", "zones", "brakes"], READ);
-            on(OURS, &["brakes"], &["create", "delete"]);
-            on(OURS, &["brakes/status", "routebindings/status"], CHANGE);
+            on(OURS, &["routers", "routes", "routebindings", "nameclaims", "zones", "deletionholds"], READ);
+            on(OURS, &["deletionholds"], &["create", "delete"]);
+            on(OURS, &["deletionholds/status", "routebindings/status"], CHANGE);
             on("", &["namespaces"], READ);
         }
         "scheduler" => {
@@ -212,8 +212,12 @@ fn each_role_may_do_what_is_documented_and_nothing_else() {
 
     // The same from the kubeconfigs that the first start writes, by kubectl itself.
     for (file, yes, no) in [
-        ("name-server", ["create brakes", "delete brakes"], ["update brakes", "create routebindings"]),
-        ("scheduler", ["create routebindings", "update leases"], ["create routes", "update brakes"]),
+        (
+            "name-server",
+            ["create deletionholds", "delete deletionholds"],
+            ["update deletionholds", "create routebindings"],
+        ),
+        ("scheduler", ["create routebindings", "update leases"], ["create routes", "update deletionholds"]),
     ] {
         let kubectl = Kubectl::new(platform.data.join(&format!("{file}.kubeconfig")));
         for (questions, answer) in [(yes, "yes"), (no, "no")] {

@@ -75,8 +75,8 @@ pub fn crds(domain: Option<&str>) -> Vec<CustomResourceDefinition> {
                 AGE,
             ],
         ),
-        crd::<v1alpha1::brake::Brake>(
-            &kinds::brake::BRAKE,
+        crd::<v1alpha1::deletion_hold::DeletionHold>(
+            &kinds::deletion_hold::DELETION_HOLD,
             domain,
             &[
                 ("Type", "string", ".spec.type", 0),

@@ -10,8 +10,8 @@ pub mod v1alpha1;
 
 pub mod names;
 
+pub mod route_state;
 pub mod selectors;
-pub mod standing;
 pub mod statuses;
 pub mod text;
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use futures::StreamExt;
 use signpost_apiserver::store::embedded::Options;
-use signpost_apiserver::store::{Engine, Expect, Key, Store, Txn, Write};
+use signpost_apiserver::store::{Engine, Key, Precondition, Store, Txn, Write};
 
 const RUN: Duration = Duration::from_secs(1);
 
@@ -66,7 +66,7 @@ async fn creates(writers: usize, watchers: usize) -> f64 {
 fn create(name: &str) -> Txn {
     let key = Key(name.into());
     let value = Bytes::from(vec![b'x'; 1_000]);
-    Txn { expect: vec![(key.clone(), Expect::Absent)], writes: vec![Write::Put { key, value, ttl: None }] }
+    Txn { expect: vec![(key.clone(), Precondition::Absent)], writes: vec![Write::Put { key, value, ttl: None }] }
 }
 
 /// What reading costs with 10,000 objects there.

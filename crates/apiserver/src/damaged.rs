@@ -3,7 +3,7 @@
 //! The object exists, so a list that left it out would be taken for the word that it was deleted: by every
 //! controller. So a list that it belongs to fails, as kube-apiserver's does, and names it. A client
 //! that asks for it by a header ([`DamageMarks::header`]) gets a placeholder in its place instead, and everything else as usual. The
-//! platform's own mirrors do: they keep the last value they know. Tables for people show placeholders, too.
+//! platform's own informers do: they keep the last value they know. Tables for people show placeholders, too.
 
 use std::sync::Arc;
 

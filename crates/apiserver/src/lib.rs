@@ -30,6 +30,8 @@ pub mod error;
 pub mod garbage;
 pub mod handlers;
 pub mod health;
+pub mod in_flight;
+pub mod json_scan;
 pub mod limits;
 pub mod namespaces;
 pub mod negotiate;
@@ -43,8 +45,6 @@ pub mod respond;
 pub mod review;
 pub mod schema;
 pub mod selector;
-pub mod shares;
-pub mod skim;
 pub mod strategic_merge;
 pub mod table;
 pub mod trees;
@@ -71,14 +71,14 @@ use self::audit::{Audit, Ending, Facts, Made};
 use self::auth::identity::Identity;
 use self::auth::impersonate::Subject;
 use self::auth::rules::{Access, Authorizer};
-use self::auth::{Authenticator, Proof};
+use self::auth::{AuthMethod, Authenticator};
 use self::engine::Engine;
 use self::error::ApiError;
 use self::handlers::Call;
+use self::in_flight::{InFlightLimiter, InFlightPermit};
 use self::limits::{Limit, OBJECT_BYTES, Refusals};
 use self::registry::kinds::Kinds;
 use self::request::{Query, Target, Verb};
-use self::shares::{Share, Shares};
 use self::watch_cache::WatchCache;
 use crate::store::Store;
 use signpost_runtime::httpd;
@@ -159,8 +159,8 @@ pub(crate) struct Shared {
     refusals: Arc<Refusals>,
     /// Fires when the server stops; ends watches.
     pub(crate) stopping: CancellationToken,
-    requests: Arc<Shares>,
-    watches: Arc<Shares>,
+    requests: Arc<InFlightLimiter>,
+    watches: Arc<InFlightLimiter>,
     worked_on: Semaphore,
     pub(crate) turns: work::Turns,
 }
@@ -181,8 +181,8 @@ impl ApiServer {
             audit: OnceLock::new(),
             backup: backup::Place::default(),
             stopping: CancellationToken::new(),
-            requests: Shares::new(REQUESTS_MAX),
-            watches: Shares::new(WATCHES_MAX),
+            requests: InFlightLimiter::new(REQUESTS_MAX),
+            watches: InFlightLimiter::new(WATCHES_MAX),
             worked_on: Semaphore::new(WORKED_ON_MAX),
             turns: work::Turns::new(),
         };
@@ -306,20 +306,25 @@ impl Shared {
     }
 
     /// A place among the requests or watches; none for what is answered from nothing but its path, and for our own loops.
-    fn share(&self, verb: Option<Verb>, identity: &Identity, proof: &Proof) -> Result<Option<Share>, ApiError> {
-        let shares = match verb {
+    fn share(
+        &self,
+        verb: Option<Verb>,
+        identity: &Identity,
+        proof: &AuthMethod,
+    ) -> Result<Option<InFlightPermit>, ApiError> {
+        let in_flight = match verb {
             None => return Ok(None),
-            Some(_) if *proof == Proof::InProcess => return Ok(None),
+            Some(_) if *proof == AuthMethod::InProcess => return Ok(None),
             Some(Verb::Watch) => &self.watches,
             Some(_) => &self.requests,
         };
         let has_reserve = self.authorizer.is_reserved_for(&identity.user);
-        shares.take(&identity.user, has_reserve).map(Some).ok_or_else(ApiError::too_many_requests)
+        in_flight.take(&identity.user, has_reserve).map(Some).ok_or_else(ApiError::too_many_requests)
     }
 
     /// `response`, which keeps its share until the client has consumed it. A watch outlasts the look at its credentials, so
     /// it ends when they do; a list that ended so would be taken for whole.
-    fn held(&self, response: Response, share: Option<Share>, proof: Proof, is_watch: bool) -> Response {
+    fn held(&self, response: Response, share: Option<InFlightPermit>, proof: AuthMethod, is_watch: bool) -> Response {
         let Some(share) = share else { return response };
         let is_stream = response.body().size_hint().exact().is_none();
         response.map(|body| match is_watch && is_stream {

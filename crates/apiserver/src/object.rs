@@ -18,9 +18,9 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::{Map, Value};
 
 use self::facts::Facts;
-use self::sample::{Packed, Sample};
+use self::sample::{Compressed, Dictionary};
+use super::json_scan;
 use super::registry::Kind;
-use super::skim;
 
 pub(super) mod facts;
 pub mod sample;
@@ -47,7 +47,7 @@ enum Text {
     /// As it is. Few are at a time, and a place for it would lie empty in all others.
     Plain(Box<Bytes>),
     /// At rest.
-    Packed(Packed),
+    Compressed(Compressed),
 }
 
 /// One of `metadata.ownerReferences`.
@@ -131,7 +131,7 @@ impl Object {
     pub fn json(&self) -> Bytes {
         match &*self.text.read() {
             Text::Plain(json) => json.as_ref().clone(),
-            Text::Packed(packed) => packed.unpack(),
+            Text::Compressed(packed) => packed.unpack(),
         }
     }
 
@@ -139,7 +139,7 @@ impl Object {
     pub fn json_len(&self) -> usize {
         match &*self.text.read() {
             Text::Plain(json) => json.len(),
-            Text::Packed(packed) => packed.len(),
+            Text::Compressed(packed) => packed.len(),
         }
     }
 
@@ -153,7 +153,7 @@ impl Object {
     pub fn write_json(&self, out: &mut Vec<u8>) {
         match &*self.text.read() {
             Text::Plain(json) => out.extend_from_slice(json),
-            Text::Packed(packed) => packed.unpack_to(out),
+            Text::Compressed(packed) => packed.unpack_to(out),
         }
     }
 
@@ -163,17 +163,17 @@ impl Object {
     }
 
     /// Keeps its JSON as what sets it apart from `sample`, unless it is kept so already: for an object at rest.
-    pub fn pack(&self, sample: &Arc<Sample>) {
+    pub fn pack(&self, sample: &Arc<Dictionary>) {
         let json = self.json();
         let mut text = self.text.write();
         if matches!(*text, Text::Plain(_)) {
-            *text = Text::Packed(Packed::new(&json, sample));
+            *text = Text::Compressed(Compressed::new(&json, sample));
         }
     }
 
     /// Whether its JSON is kept packed.
     pub fn is_packed(&self) -> bool {
-        matches!(*self.text.read(), Text::Packed(_))
+        matches!(*self.text.read(), Text::Compressed(_))
     }
 
     /// The whole object.
@@ -281,7 +281,7 @@ fn metadata_start(json: &[u8]) -> Option<usize> {
 
 fn metadata_range(json: &[u8]) -> Option<(u32, u32)> {
     let start = metadata_start(json)?;
-    let end = skim::end_of_value(json, start)?;
+    let end = json_scan::end_of_value(json, start)?;
     Some((u32::try_from(start).ok()?, u32::try_from(end).ok()?))
 }
 

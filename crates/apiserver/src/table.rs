@@ -146,7 +146,7 @@ mod tests {
 
     use super::*;
     use crate::object::encode;
-    use crate::object::sample::Sample;
+    use crate::object::sample::Dictionary;
     use crate::registry::event::{EVENT, NEW_EVENT};
     use crate::registry::lease::LEASE;
 
@@ -195,7 +195,7 @@ mod tests {
         for (include, expected) in &all {
             assert_eq!(row(kind, *include, &lease), *expected);
         }
-        lease.pack(&Arc::new(Sample::new(b"another object's text, with \"metadata\" and \"status\"")));
+        lease.pack(&Arc::new(Dictionary::new(b"another object's text, with \"metadata\" and \"status\"")));
         for (include, expected) in &all {
             assert_eq!(row(kind, *include, &lease), *expected, "at rest");
         }

@@ -13,14 +13,14 @@ const TREES_MAX: usize = 256;
 
 /// The trees of one kind's objects, without their field sets.
 #[derive(Default)]
-pub struct Trees(Mutex<HashMap<Box<str>, Tree>>);
+pub struct DecodedObjects(Mutex<HashMap<Box<str>, Tree>>);
 
 struct Tree {
     revision: u64,
     whole: Arc<Value>,
 }
 
-impl Trees {
+impl DecodedObjects {
     /// The tree of an object of this kind.
     pub fn of(&self, object: &Object) -> Arc<Value> {
         let mut trees = self.0.lock();
@@ -51,7 +51,7 @@ mod tests {
             let tree = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
             Object::from_stored(kind, name, &object::encode(&tree), revision).expect("encoded")
         };
-        let trees = Trees::default();
+        let trees = DecodedObjects::default();
         let first = trees.of(&object("a", 7));
         assert_eq!((&first["metadata"]["name"], &first["metadata"]["resourceVersion"]), (&json!("a"), &json!("7")));
         assert!(Arc::ptr_eq(&first, &trees.of(&object("a", 7))));

@@ -1,7 +1,7 @@
 //! The newest objects of every kind in memory, and the latest changes: what lists, watches and rules are served from.
 //!
 //! One task ([`WatchCache::run`]) reads the whole store at one revision, then follows its single stream of changes. Each
-//! kind's [`Shelf`] holds an ordered map of [`Object`]s and a `History` of the last changes with the object before and
+//! kind's [`KindCache`] holds an ordered map of [`Object`]s and a `History` of the last changes with the object before and
 //! after. A watcher is a [`Cursor`] into that history and nothing else, so a write costs the same however many watch, and
 //! a watcher that is too slow finds its changes evicted and is cut off.
 //!
@@ -27,10 +27,10 @@ use self::usage::Usage;
 use super::damaged::{DamageMarks, Lost};
 use super::engine::{Engine, relative};
 use super::object::Object;
-use super::object::sample::Sampler;
+use super::object::sample::DictionaryPool;
 use super::registry::Kind;
 use super::registry::kinds::Kinds;
-use super::trees::Trees;
+use super::trees::DecodedObjects;
 use crate::store::{Damaged, Error, Event, EventKind, Key};
 
 mod history;
@@ -51,20 +51,20 @@ const CATCH_UP: Duration = Duration::from_millis(500);
 
 /// The cache of all kinds.
 pub struct WatchCache {
-    shelves: Vec<Arc<Shelf>>,
+    shelves: Vec<Arc<KindCache>>,
     /// The revision all shelves show; 0 before the first.
     applied: watch::Sender<u64>,
 }
 
 /// The objects of one kind (of one key prefix: two views of events share a shelf).
-pub struct Shelf {
+pub struct KindCache {
     /// The kind as it is stored.
     pub kind: &'static Kind,
     damage_marks: DamageMarks,
     state: RwLock<State>,
-    sampler: Sampler,
+    sampler: DictionaryPool,
     /// Trees of some objects, for rules.
-    pub trees: Trees,
+    pub trees: DecodedObjects,
     /// What each namespace has, for a kind with a quota.
     pub usage: Option<Arc<Usage>>,
     /// The revision of the last change.
@@ -106,7 +106,7 @@ pub struct Snapshot {
 
 /// A watcher's place in the history of a kind.
 pub struct Cursor {
-    shelf: Arc<Shelf>,
+    shelf: Arc<KindCache>,
     /// The namespace that is watched; `None` for all of them.
     namespace: Option<Box<str>>,
     /// The revision up to which all changes were taken.
@@ -125,7 +125,7 @@ impl WatchCache {
     /// An empty cache with a shelf for each stored kind.
     pub fn new(kinds: &Kinds) -> Self {
         let stored = kinds.iter().filter(|kind| kind.view.is_none());
-        let shelves = stored.map(|kind| Arc::new(Shelf::new(kind, kinds)));
+        let shelves = stored.map(|kind| Arc::new(KindCache::new(kind, kinds)));
         WatchCache { shelves: shelves.collect(), applied: watch::Sender::new(0) }
     }
 
@@ -202,13 +202,13 @@ impl WatchCache {
     }
 
     /// The shelf of a kind.
-    pub fn shelf(&self, kind: &Kind) -> &Arc<Shelf> {
-        let same = |shelf: &&Arc<Shelf>| shelf.kind.key_prefix == kind.key_prefix;
+    pub fn shelf(&self, kind: &Kind) -> &Arc<KindCache> {
+        let same = |shelf: &&Arc<KindCache>| shelf.kind.key_prefix == kind.key_prefix;
         self.shelves.iter().find(same).expect("every kind, and every view's stored kind, has a shelf")
     }
 
     /// All shelves.
-    pub fn shelves(&self) -> &[Arc<Shelf>] {
+    pub fn shelves(&self) -> &[Arc<KindCache>] {
         &self.shelves
     }
 
@@ -289,14 +289,14 @@ impl WatchCache {
     }
 }
 
-impl Shelf {
+impl KindCache {
     fn new(kind: &'static Kind, kinds: &Kinds) -> Self {
-        Shelf {
+        KindCache {
             kind,
             damage_marks: kinds.damage_marks(),
             state: RwLock::default(),
-            sampler: Sampler::default(),
-            trees: Trees::default(),
+            sampler: DictionaryPool::default(),
+            trees: DecodedObjects::default(),
             usage: kinds.quota(kind).map(|_| Arc::default()),
             last: watch::Sender::new(0),
         }
@@ -498,7 +498,7 @@ impl Cursor {
 
 impl Change {
     /// A change as the store tells it, for watches that begin before the ring.
-    pub fn from_event(shelf: &Shelf, event: &Event) -> Option<Change> {
+    pub fn from_event(shelf: &KindCache, event: &Event) -> Option<Change> {
         let kind = shelf.kind;
         let key = relative(kind.key_prefix, &event.now.key);
         let before = event.before.as_ref();

@@ -10,8 +10,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::StreamExt;
 use signpost_apiserver::store::embedded::{FORMAT, OpenError, Options};
+use signpost_apiserver::store::repair::Offline;
 use signpost_apiserver::store::{
-    Engine, Error, Event, EventKind, Expect, Key, KeyValue, Outcome, Revision, Store, TXN_OCTETS_MAX,
+    Engine, Error, Event, EventKind, Key, KeyValue, Outcome, Precondition, Revision, Store, TXN_OCTETS_MAX,
     TXN_OPERATIONS_MAX, Txn, Write,
 };
 
@@ -39,7 +40,7 @@ fn delete(name: &str) -> Write {
     Write::Delete { key: key(name) }
 }
 
-fn txn(expect: &[(&str, Expect)], writes: Vec<Write>) -> Txn {
+fn txn(expect: &[(&str, Precondition)], writes: Vec<Write>) -> Txn {
     Txn { expect: expect.iter().map(|(name, expect)| (key(name), *expect)).collect(), writes }
 }
 
@@ -109,16 +110,16 @@ fn revisions_say_who_created_and_who_wrote() {
 fn expectations_decide_and_refusals_say_what_was_found() {
     on_each_engine(|store| async move {
         let first = commit(&store, vec![put("/a", "1")]).await;
-        let cases: [(&[(&str, Expect)], bool); 9] = [
-            (&[("/a", Expect::Absent)], false),
-            (&[("/a", Expect::Present)], true),
-            (&[("/a", Expect::At(first))], true),
-            (&[("/a", Expect::At(Revision(first.0 + 1)))], false),
-            (&[("/b", Expect::Absent)], true),
-            (&[("/b", Expect::Present)], false),
-            (&[("/b", Expect::At(first))], false),
-            (&[("/a", Expect::At(first)), ("/b", Expect::Absent)], true),
-            (&[("/a", Expect::At(first)), ("/b", Expect::Present)], false),
+        let cases: [(&[(&str, Precondition)], bool); 9] = [
+            (&[("/a", Precondition::Absent)], false),
+            (&[("/a", Precondition::Present)], true),
+            (&[("/a", Precondition::At(first))], true),
+            (&[("/a", Precondition::At(Revision(first.0 + 1)))], false),
+            (&[("/b", Precondition::Absent)], true),
+            (&[("/b", Precondition::Present)], false),
+            (&[("/b", Precondition::At(first))], false),
+            (&[("/a", Precondition::At(first)), ("/b", Precondition::Absent)], true),
+            (&[("/a", Precondition::At(first)), ("/b", Precondition::Present)], false),
         ];
         for (expect, holds) in cases {
             let before = store.revision().await.unwrap();
@@ -329,8 +330,10 @@ fn concurrent_read_modify_write_loses_nothing() {
                     let mut held = None;
                     while done < 25 {
                         let (expect, number) = match &held {
-                            None => (Expect::Absent, 0),
-                            Some(found) => (Expect::At(KeyValue::clone(found).modified), text(found).parse().unwrap()),
+                            None => (Precondition::Absent, 0),
+                            Some(found) => {
+                                (Precondition::At(KeyValue::clone(found).modified), text(found).parse().unwrap())
+                            }
                         };
                         let next: u32 = number + 1;
                         match store.commit(txn(&[(&name, expect)], vec![put(&name, &next.to_string())])).await.unwrap()
@@ -648,19 +651,27 @@ fn a_directory_in_use_is_told_so() {
 }
 
 #[test]
-fn a_newer_format_is_told_so() {
+fn another_format_is_told_so() {
     in_directory(|directory| async move {
         drop(Engine::open(&directory, Options::default()).unwrap());
-        let database = redb::Database::open(directory.join("store.redb")).unwrap();
-        let meta: redb::TableDefinition<&str, u64> = redb::TableDefinition::new("meta");
-        let transaction = database.begin_write().unwrap();
-        transaction.open_table(meta).unwrap().insert("format", FORMAT + 1).unwrap();
-        transaction.commit().unwrap();
-        drop(database);
-        let Err(error) = Engine::open(&directory, Options::default()) else { panic!("opened") };
-        assert!(matches!(error, OpenError::NewerFormat { found, supported, .. } if found == supported + 1), "{error}");
-        let again = Engine::open(&directory, Options::default()).err().unwrap();
-        assert_eq!(error.to_string(), again.to_string());
+        for format in [1, FORMAT - 1, FORMAT + 1] {
+            let database = redb::Database::open(directory.join("store.redb")).unwrap();
+            let meta: redb::TableDefinition<&str, u64> = redb::TableDefinition::new("meta");
+            let transaction = database.begin_write().unwrap();
+            transaction.open_table(meta).unwrap().insert("format", format).unwrap();
+            transaction.commit().unwrap();
+            drop(database);
+            let error = Engine::open(&directory, Options::default()).err().expect("it is refused");
+            match &error {
+                OpenError::NewerFormat { found, supported, .. } => assert_eq!((*found, *supported), (format, FORMAT)),
+                OpenError::OlderFormat { found, .. } => assert!(*found == format && format < FORMAT, "{found}"),
+                error => panic!("{error}"),
+            }
+            let again = Engine::open(&directory, Options::default()).err().unwrap();
+            assert_eq!(error.to_string(), again.to_string());
+            let offline = Offline::open(&directory).err().expect("it is refused");
+            assert_eq!(error.to_string(), offline.to_string());
+        }
     });
 }
 

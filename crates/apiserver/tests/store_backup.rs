@@ -7,7 +7,7 @@ use bytes::Bytes;
 use futures::StreamExt;
 use signpost_apiserver::store::backup::{REVISION_JUMP, RestoreError, backup, restore, verify};
 use signpost_apiserver::store::embedded::{Embedded, Options};
-use signpost_apiserver::store::{Error, Expect, Key, KeyValue, Outcome, Revision, Store, Txn, Write};
+use signpost_apiserver::store::{Error, Key, KeyValue, Outcome, Precondition, Revision, Store, Txn, Write};
 
 fn key(name: &str) -> Key {
     Key(name.into())
@@ -17,7 +17,7 @@ fn put(name: &str, value: &str, ttl: Option<Duration>) -> Write {
     Write::Put { key: key(name), value: Bytes::copy_from_slice(value.as_bytes()), ttl }
 }
 
-async fn commit(store: &Embedded, expect: Vec<(Key, Expect)>, writes: Vec<Write>) -> Outcome {
+async fn commit(store: &Embedded, expect: Vec<(Key, Precondition)>, writes: Vec<Write>) -> Outcome {
     store.commit(Txn { expect, writes }).await.unwrap()
 }
 
@@ -63,7 +63,7 @@ async fn a_restored_store_holds_one_revision_and_moves_on() {
     assert!(matches!(store.list(&key("/"), None, Some(newest), None).await, Err(Error::Compacted { .. })));
     // Revisions of single objects still hold for whoever read them before the backup.
     let kept = items.iter().find(|item| &*item.key.0 == "/m").unwrap().modified;
-    let outcome = commit(&store, vec![(key("/m"), Expect::At(kept))], vec![put("/m", "new", None)]).await;
+    let outcome = commit(&store, vec![(key("/m"), Precondition::At(kept))], vec![put("/m", "new", None)]).await;
     assert!(matches!(outcome, Outcome::Committed(revision) if revision > first));
     // Time to live goes on.
     let gone = async {
@@ -99,6 +99,12 @@ async fn what_is_not_a_whole_backup_leaves_nothing() {
     assert!(matches!(
         restore(new.path(), &mut newer.as_slice(), |_| None),
         Err(RestoreError::NewerFormat { found: 9, .. })
+    ));
+    let mut older = whole.clone();
+    older[22] = 1;
+    assert!(matches!(
+        restore(new.path(), &mut older.as_slice(), |_| None),
+        Err(RestoreError::OlderFormat { found: 1 })
     ));
     let left: Vec<_> = std::fs::read_dir(new.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(left, ["lock"]);

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use futures::StreamExt;
 use proptest::prelude::*;
 use signpost_apiserver::store::embedded::Options;
-use signpost_apiserver::store::{Engine, Error, EventKind, Expect, Key, Outcome, Revision, Store, Txn, Write};
+use signpost_apiserver::store::{Engine, Error, EventKind, Key, Outcome, Precondition, Revision, Store, Txn, Write};
 
 /// What a key holds: value, created, modified.
 type Held = (u8, u64, u64);
@@ -58,10 +58,10 @@ impl Model {
         for (number, kind) in expect {
             let held = state.get(&name(*number));
             let (expect, met) = match kind {
-                0 => (Expect::Absent, held.is_none()),
-                1 => (Expect::Present, held.is_some()),
-                2 => (Expect::At(Revision(held.map_or(newest, |held| held.2))), held.is_some()),
-                _ => (Expect::At(Revision(newest)), held.is_some_and(|held| held.2 == newest)),
+                0 => (Precondition::Absent, held.is_none()),
+                1 => (Precondition::Present, held.is_some()),
+                2 => (Precondition::At(Revision(held.map_or(newest, |held| held.2))), held.is_some()),
+                _ => (Precondition::At(Revision(newest)), held.is_some_and(|held| held.2 == newest)),
             };
             holds &= met;
             txn.expect.push((Key(name(*number).into()), expect));

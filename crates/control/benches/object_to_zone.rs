@@ -9,13 +9,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use signpost_api::v1alpha1::router::Mode;
+use signpost_control::compiler::former_names::FormerNames;
 use signpost_control::compiler::health::Health;
 use signpost_control::compiler::inputs::{AddressInput, BindingInput, RouterInput};
 use signpost_control::compiler::settings::text_of;
-use signpost_control::compiler::trails::Trails;
 use signpost_control::compiler::{Platform, Settings};
 use signpost_control::controller::domain::Domains;
-use signpost_control::controller::zone::last_good::LastGood;
+use signpost_control::controller::zone::last_good::LastKnownGood;
 use signpost_control::controller::zone::record;
 use signpost_control::controller::zone::restore::Restored;
 use signpost_control::controller::zone::zones::{Output, Zones};
@@ -36,7 +36,7 @@ fn main() {
     let settings = Arc::new(settings.expect("good settings"));
     one_shard(&settings, count(100_000.0));
     one_alias(&settings, count(1_000_000.0));
-    one_trail(&settings, count(100_000.0));
+    one_former_name(&settings, count(100_000.0));
     from_last_good(&settings, count(100_000.0));
 }
 
@@ -61,8 +61,8 @@ fn binding(number: u32, shard: u32) -> Arc<BindingInput> {
         created: 0,
         label: format!("namespace-route{number}").into(),
         shard: format!("shard{shard}.v3.example").into(),
-        trails: Box::default(),
-        trails_to: None,
+        former_names: Box::default(),
+        former_names_to: None,
     })
 }
 
@@ -90,31 +90,31 @@ fn report(what: &str, bar: &str, mut samples: Vec<Duration>) {
     println!("{what}: p50 {:?}, p99 {:?}, largest {:?} (bar {bar})", at(0.5), at(0.99), at(1.0));
 }
 
-/// A route leaves a shard that very many have left: its trail comes, the ledger names the serial, the zone is published.
-fn one_trail(settings: &Arc<Settings>, trails: u32) {
+/// A route leaves a shard that very many have left: its former name comes, the ledger names the serial, the zone is published.
+fn one_former_name(settings: &Arc<Settings>, former_names: u32) {
     let db = ZoneDb::new();
     let start = Instant::now();
     let left = |number: u32| {
         let apex = "shard0.v3.example".parse().expect("a name");
-        Arc::new(BindingInput { trails: Box::from([apex]), ..(*binding(number, 1)).clone() })
+        Arc::new(BindingInput { former_names: Box::from([apex]), ..(*binding(number, 1)).clone() })
     };
     let mut platform = platform(settings, 2, 0);
     let mut ignored = Vec::new();
-    for number in 0..trails {
+    for number in 0..former_names {
         platform.set_binding(left(number), &mut ignored);
         ignored.clear();
     }
     let apex = "shard0.v3.example".parse().expect("a name");
     let mut zones = Zones::with_platform(platform.clone(), settings.clone(), NameMap::default(), start);
     carry_out(zones.publish_due(start + Duration::from_secs(3600), 1_800_000_000), &db);
-    println!("a shard with {trails} trails, made and published: {:?}", start.elapsed());
+    println!("a shard with {former_names} former names, made and published: {:?}", start.elapsed());
     let own = signpost_control::compiler::shard::digest(&router(0, 2));
     let mut samples = Vec::new();
     for sample in 0..SAMPLES {
-        let moved = left(trails + sample);
+        let moved = left(former_names + sample);
         platform.set_binding(moved.clone(), &mut ignored);
         ignored.clear();
-        let digest = own.plus(platform.trails(&apex).digest());
+        let digest = own.plus(platform.former_names(&apex).digest());
         let start = Instant::now();
         zones.set_binding(moved, start);
         zones.set_ledger(&apex, Arc::from([(Serial(1_800_000_001 + sample), digest)]));
@@ -122,7 +122,7 @@ fn one_trail(settings: &Arc<Settings>, trails: u32) {
         samples.push(start.elapsed());
         assert_eq!(db.get(&apex).and_then(|zone| zone.serial()), Some(Serial(1_800_000_001 + sample)));
     }
-    report(&format!("one trail among {trails}, event to published"), "200 µs p99", samples);
+    report(&format!("one former name among {former_names}, event to published"), "200 µs p99", samples);
 }
 
 /// A Router's address changes, the ledger names its serial, the zone is published.
@@ -138,8 +138,9 @@ fn one_shard(settings: &Arc<Settings>, shards: u32) {
         let number = sample.wrapping_mul(7919) % shards;
         let changed = router(number, 3 + (sample % 250) as u8);
         let apex = changed.apex.clone();
-        let mut verdicts = Vec::new();
-        let digest = signpost_control::compiler::shard::compile(&changed, &Trails::default(), &mut verdicts).digest;
+        let mut diagnostics = Vec::new();
+        let digest =
+            signpost_control::compiler::shard::compile(&changed, &FormerNames::default(), &mut diagnostics).digest;
         let start = Instant::now();
         zones.set_router(changed, start);
         zones.set_ledger(&apex, Arc::from([(Serial(1_800_000_001 + sample), digest)]));
@@ -177,7 +178,7 @@ fn from_last_good(settings: &Arc<Settings>, shards: u32) {
     let folder = std::env::temp_dir().join(format!("signpost-bench-{}", std::process::id()));
     let domain = text_of(settings.domain());
     {
-        let (state, _) = LastGood::open(&folder, &Domains::unchanged(&domain)).expect("a folder of our own");
+        let (state, _) = LastKnownGood::open(&folder, &Domains::unchanged(&domain)).expect("a folder of our own");
         let start = Instant::now();
         let mut zones =
             Zones::with_platform(platform(settings, shards, 0), settings.clone(), NameMap::default(), start);
@@ -190,7 +191,7 @@ fn from_last_good(settings: &Arc<Settings>, shards: u32) {
     let octets = std::fs::metadata(folder.join("last-good")).map_or(0, |metadata| metadata.len());
     let start = Instant::now();
     let db = ZoneDb::new();
-    let (state, opened) = LastGood::open(&folder, &Domains::unchanged(&domain)).expect("the folder is there");
+    let (state, opened) = LastKnownGood::open(&folder, &Domains::unchanged(&domain)).expect("the folder is there");
     let mut loaded = opened.loaded.expect("it was written");
     let read = start.elapsed();
     let restored = Restored::take(&mut loaded, settings);

@@ -38,9 +38,9 @@ fn router(name: &str, second: u32, spec: Value) -> RouterInput {
     let object = json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Router",
         "metadata": {"name": name, "creationTimestamp": created}, "spec": spec});
     let object: Router = serde_json::from_value(object).expect("a Router of a test");
-    let mut verdicts = Vec::new();
-    let input = RouterInput::read(&object, DOMAIN, &mut verdicts).expect("it makes a zone");
-    assert!(verdicts.is_empty(), "{verdicts:?}");
+    let mut diagnostics = Vec::new();
+    let input = RouterInput::read(&object, DOMAIN, &mut diagnostics).expect("it makes a zone");
+    assert!(diagnostics.is_empty(), "{diagnostics:?}");
     input
 }
 
@@ -53,18 +53,18 @@ fn binding(namespace: &str, name: &str, second: u32, label: &str, shard: &str) -
 
 /// A binding of a route that has left these shards; to one with `!` before it its former names lead as yet.
 fn moved(namespace: &str, name: &str, second: u32, label: &str, shard: &str, left: &[&str]) -> BindingInput {
-    let trail = |zone: &&str| match zone.strip_prefix('!') {
+    let former = |zone: &&str| match zone.strip_prefix('!') {
         None => json!({"name": format!("{label}.{zone}"), "router": "old", "since": SINCE, "until": UNTIL}),
         Some(zone) => {
             json!({"name": format!("{label}.{zone}"), "router": "old", "since": SINCE, "from": UNTIL, "until": UNTIL})
         }
     };
-    let trails: Vec<Value> = left.iter().map(trail).collect();
+    let former_names: Vec<Value> = left.iter().map(former).collect();
     let created = format!("2026-01-01T00:00:{second:02}Z");
     let object = json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "RouteBinding",
         "metadata": {"namespace": namespace, "name": name, "creationTimestamp": created},
         "spec": {"routeNamespace": namespace, "routeName": name, "routeUID": "1", "router": "r", "dns": shard,
-                 "label": label, "names": [], "trails": trails, "strategy": "round-robin"}});
+                 "label": label, "names": [], "formerNames": former_names, "strategy": "round-robin"}});
     let object: RouteBinding = serde_json::from_value(object).expect("a RouteBinding of a test");
     BindingInput::read(&object, &mut Vec::new()).expect("it makes an alias")
 }
@@ -127,7 +127,7 @@ fn a_platform_comes_to_be_zones() {
         bindings: vec![binding("ns", "a", 0, "ns-a", "shard1.v3.example")],
     };
     let compiled = compile(&inputs, &settings());
-    assert_eq!(compiled.verdicts, []);
+    assert_eq!(compiled.diagnostics, []);
     assert_eq!(
         lines(zone(&compiled, "v3.example.")),
         [
@@ -237,18 +237,18 @@ fn conflicts_get_verdicts_and_the_older_serves() {
         lines(zone(&compiled, "routes.v3.example."))[0],
         "label.routes.v3.example. 30 CNAME label.b.v3.example."
     );
-    let verdicts: Vec<String> = compiled.verdicts.iter().map(ToString::to_string).collect();
-    assert_eq!(verdicts.len(), 4, "{verdicts:?}");
-    for (verdict, part) in
-        verdicts.iter().zip(["Router alias", "Router domain", "Router young", "RouteBinding ns/young"])
+    let diagnostics: Vec<String> = compiled.diagnostics.iter().map(ToString::to_string).collect();
+    assert_eq!(diagnostics.len(), 4, "{diagnostics:?}");
+    for (diagnostic, part) in
+        diagnostics.iter().zip(["Router alias", "Router domain", "Router young", "RouteBinding ns/young"])
     {
-        assert!(verdict.starts_with(part), "{verdict}");
+        assert!(diagnostic.starts_with(part), "{diagnostic}");
     }
     assert_eq!(compiled.zones.len(), 3);
 }
 
 #[test]
-fn moved_routes_leave_trails() {
+fn moved_routes_leave_former_names() {
     let inputs = Inputs {
         routers: vec![
             router(
@@ -262,7 +262,7 @@ fn moved_routes_leave_trails() {
         bindings: vec![
             // Moved twice: both former names lead to the name of now.
             moved("ns", "web", 0, "web", "shard3.v3.example", &["shard1.v3.example", "shard2.v3.example"]),
-            // There and back again, to a zone in which it has no trail; and one whose old zone is gone.
+            // There and back again, to a zone in which it has no former name; and one whose old zone is gone.
             moved("ns", "back", 0, "back", "shard2.v3.example", &["gone.v3.example"]),
             moved("ns", "taken", 0, "taken", "shard2.v3.example", &["shard1.v3.example"]),
         ],
@@ -296,8 +296,8 @@ fn moved_routes_leave_trails() {
         ]
     );
     assert_eq!(of("shard3.v3.example."), ["*.shard3.v3.example. 30 A 192.0.2.3"]);
-    assert_eq!(compiled.verdicts.len(), 1, "{:?}", compiled.verdicts);
-    assert_eq!(compiled.verdicts[0].path, "spec.records");
+    assert_eq!(compiled.diagnostics.len(), 1, "{:?}", compiled.diagnostics);
+    assert_eq!(compiled.diagnostics[0].path, "spec.records");
     for zone in &compiled.zones {
         let findings = check::check(&zone.contents);
         assert!(findings.iter().all(|finding| finding.code.severity() != Severity::Error), "{findings:?}");
@@ -327,17 +327,17 @@ fn former_names_of_a_route_that_has_come_back_lead_to_where_it_was() {
 }
 
 #[test]
-fn trails_that_are_none_are_left_out() {
-    let object = |trails: &[&str]| {
-        let trail = |name: &&str| json!({"name": name, "router": "old", "since": "2026-01-01T00:00:00Z", "until": "2026-01-02T00:00:00Z"});
-        let trails: Vec<Value> = trails.iter().map(trail).collect();
+fn former_names_that_are_none_are_left_out() {
+    let object = |former_names: &[&str]| {
+        let former = |name: &&str| json!({"name": name, "router": "old", "since": "2026-01-01T00:00:00Z", "until": "2026-01-02T00:00:00Z"});
+        let former_names: Vec<Value> = former_names.iter().map(former).collect();
         let object = json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "RouteBinding",
             "metadata": {"namespace": "ns", "name": "web"},
             "spec": {"routeNamespace": "ns", "routeName": "web", "routeUID": "1", "router": "r", "dns": "s1.v3.example",
-                     "label": "web", "names": [], "trails": trails, "strategy": "round-robin"}});
+                     "label": "web", "names": [], "formerNames": former_names, "strategy": "round-robin"}});
         serde_json::from_value::<RouteBinding>(object).expect("a RouteBinding of a test")
     };
-    for (trails, zones, verdicts) in [
+    for (former_names, zones, diagnostics) in [
         (
             &["web.s2.v3.example", "Web.S2.v3.example", "web.s0.v3.example"][..],
             &["s0.v3.example.", "s2.v3.example."][..],
@@ -346,11 +346,11 @@ fn trails_that_are_none_are_left_out() {
         (&["web.s1.v3.example", "other.s2.v3.example", "web", "", "web..x"], &[], 5),
     ] {
         let mut found = Vec::new();
-        let input = BindingInput::read(&object(trails), &mut found).expect("it has an alias");
-        let read: Vec<String> = input.trails.iter().map(ToString::to_string).collect();
+        let input = BindingInput::read(&object(former_names), &mut found).expect("it has an alias");
+        let read: Vec<String> = input.former_names.iter().map(ToString::to_string).collect();
         assert_eq!(
             (read.iter().map(String::as_str).collect::<Vec<_>>(), found.len()),
-            (zones.to_vec(), verdicts),
+            (zones.to_vec(), diagnostics),
             "{found:?}"
         );
     }
@@ -398,7 +398,7 @@ fn put(zone: &mut Contents, change: OwnerChange) {
 }
 
 proptest! {
-    /// Changes applied one by one come to what the objects of the end come to at once, digests and verdicts included.
+    /// Changes applied one by one come to what the objects of the end come to at once, digests and diagnostics included.
     #[test]
     fn one_by_one_is_all_at_once(history in steps(), with_base in any::<bool>()) {
         let mut settings = settings();
@@ -412,7 +412,7 @@ proptest! {
         let mut objects = (BTreeMap::new(), BTreeMap::new());
         for step in history {
             let mut changes = Vec::new();
-            let mut trails: BTreeMap<Name, Digest> = BTreeMap::new();
+            let mut former_names: BTreeMap<Name, Digest> = BTreeMap::new();
             match step {
                 Step::Router(number, Some(router)) => {
                     objects.0.insert(number, router.clone());
@@ -435,9 +435,9 @@ proptest! {
                 match change {
                     Change::Shard { apex, router: Some(router) } => drop(shards.insert(apex, router)),
                     Change::Shard { apex, router: None } => drop(shards.remove(&apex)),
-                    Change::Trail { apex, digest, .. } => {
+                    Change::FormerName { apex, digest, .. } => {
                         prop_assert!(shards.contains_key(&apex), "{} is not served", apex);
-                        trails.insert(apex, digest);
+                        former_names.insert(apex, digest);
                     }
                     Change::Delegation { apex, .. } => {
                         let changes = parent::changes(&apex, platform.delegations(), &settings);
@@ -449,8 +449,8 @@ proptest! {
                     }
                 }
             }
-            for (apex, digest) in trails {
-                prop_assert_eq!(digest, platform.trails(&apex).digest());
+            for (apex, digest) in former_names {
+                prop_assert_eq!(digest, platform.former_names(&apex).digest());
             }
         }
         let (routers, bindings) = objects;
@@ -460,13 +460,13 @@ proptest! {
         prop_assert_eq!(&stepwise, &whole);
         prop_assert_eq!(lines(&parent_zone), lines(zone(&whole, "v3.example.")));
         prop_assert_eq!(lines(&alias_zone), lines(zone(&whole, "routes.v3.example.")));
-        // From each former name it is one step to the name of now, which is none of a trail's.
-        let trail_of = |owner: &Name| whole.zones.iter().find_map(|zone| zone.contents.get(owner, RecordType::CNAME));
+        // From each former name it is one step to the name of now, which is none of a former name's.
+        let former_name_of = |owner: &Name| whole.zones.iter().find_map(|zone| zone.contents.get(owner, RecordType::CNAME));
         for zone in whole.zones.iter().filter(|zone| zone.router.is_some()) {
             for (owner, rrsets) in zone.contents.owners() {
                 for rrset in rrsets.iter().filter(|rrset| rrset.rtype == RecordType::CNAME) {
                     let target = Name::from_wire(&rrset.rdata[0]).expect("a name");
-                    prop_assert!(trail_of(&target).is_none(), "{} leads to {}, which leads on", owner, target);
+                    prop_assert!(former_name_of(&target).is_none(), "{} leads to {}, which leads on", owner, target);
                 }
             }
         }

@@ -34,7 +34,7 @@ fn platform(spec: Value) -> Stage {
         "metadata": {"namespace": "old", "name": "app", "creationTimestamp": "2026-01-01T00:00:00Z"},
         "spec": {"routeNamespace": "old", "routeName": "app", "routeUID": "1", "router": "shard2",
                  "dns": "shard2.v3.example", "label": "old-app", "names": [], "strategy": "move",
-                 "trails": [{"name": "old-app.shard1.v3.example", "router": "shard1",
+                 "formerNames": [{"name": "old-app.shard1.v3.example", "router": "shard1",
                              "since": "2026-01-01T00:00:00Z", "until": "2036-01-01T00:00:00Z"}]}}))
         .expect("a RouteBinding of a test");
     let shard2 = json!({"addresses": [{"ip": "198.51.100.2"}]});
@@ -100,11 +100,11 @@ fn trap_2_further_records_do_not_take_a_name_from_the_wildcard() {
 }
 
 #[test]
-fn trap_2_a_trail_is_alone_at_its_name() {
+fn trap_2_a_former_name_is_alone_at_its_name() {
     let plain = platform(json!({"addresses": [{"ip": "192.0.2.1"}]}));
-    let trail = "CNAME old-app.shard2.v3.example.";
+    let former_name = "CNAME old-app.shard2.v3.example.";
     // Where it leads is another zone's to say.
-    let led = format!("0 {trail}");
+    let led = format!("0 {former_name}");
     answers(
         &plain,
         &[

@@ -10,8 +10,8 @@ use serde_json::json;
 use signpost_api::v1alpha1::router::Router;
 use signpost_api::v1alpha1::zone::Zone as LedgerZone;
 use signpost_control::client::reflector::{Applied, Change, ObjectKey};
+use signpost_control::compiler::former_names::FormerNames;
 use signpost_control::compiler::inputs::{BindingInput, RouterInput};
-use signpost_control::compiler::trails::Trails;
 use signpost_control::compiler::{Digest, Settings, alias, shard};
 use signpost_control::controller::ledger::{BaseSerial, Event, Ledger, Outcome, Write};
 use signpost_control::controller::live::feed::{ZoneFeed, ZoneNews};
@@ -38,7 +38,7 @@ fn router(number: u8, address: u8) -> Arc<RouterInput> {
 }
 
 fn router_info(number: u8, address: u8) -> RouterInfo {
-    // Some have records at, or below, labels that have trails.
+    // Some have records at, or below, labels that have former names.
     let records: &[&str] = match address {
         1 => &["_acme-challenge.ns-b2 TXT x"],
         2 => &["ns-b2 TXT x", "other TXT y"],
@@ -58,12 +58,12 @@ fn binding(number: u8, shard: u8) -> Arc<BindingInput> {
         label: format!("ns-b{number}").into(),
         shard: format!("r{shard}.v3.example").into(),
         // Every other one has come from elsewhere.
-        trails: (0..4)
+        former_names: (0..4)
             .filter(|left| number.is_multiple_of(2) && *left != shard)
             .map(|left| format!("r{left}.v3.example").parse().expect("a name"))
             .collect(),
-        // One has come back, and its trails lead to where it was.
-        trails_to: (number == 2 && shard == 0).then(|| "r3.v3.example".into()),
+        // One has come back, and its former names lead to where it was.
+        former_names_to: (number == 2 && shard == 0).then(|| "r3.v3.example".into()),
     })
 }
 
@@ -392,7 +392,7 @@ impl World {
             }
             for (apex, shard) in told.shards.iter().filter_map(|(apex, shard)| Some((apex, shard.as_ref()?))) {
                 if let Some(zone) = serves(apex, shard.serial) {
-                    let made = shard::compile(&shard.router, &Trails::default(), &mut Vec::new()).records;
+                    let made = shard::compile(&shard.router, &FormerNames::default(), &mut Vec::new()).records;
                     let wildcard = apex.wildcard().expect("a short name");
                     prop_assert_eq!(zone.owner(&wildcard), made.owner(&wildcard), "{}", apex);
                 }
@@ -513,23 +513,23 @@ proptest! {
     }
 }
 
-/// A drain of a shard with very many routes: each trail costs what it is, whatever there is beside it.
+/// A drain of a shard with very many routes: each former name costs what it is, whatever there is beside it.
 #[test]
-fn a_trail_among_very_many_is_not_the_whole_zone_anew() {
-    const TRAILS: u32 = 2_000;
-    let trail = |number: u32, shard: &str, left: &[&str]| {
+fn a_former_name_among_very_many_is_not_the_whole_zone_anew() {
+    const FORMER_NAMES: u32 = 2_000;
+    let former = |number: u32, shard: &str, left: &[&str]| {
         Arc::new(BindingInput {
             key: format!("ns/b{number}").into(),
             created: 0,
             label: format!("ns-b{number}").into(),
             shard: shard.into(),
-            trails: left.iter().map(|left| left.parse().expect("a name")).collect(),
-            trails_to: None,
+            former_names: left.iter().map(|left| left.parse().expect("a name")).collect(),
+            former_names_to: None,
         })
     };
     let mut now = Instant::now();
     let mut zones = Zones::new(settings(), NameMap::default(), now);
-    // One of the labels has records below it, so that the zone is made anew for its trail.
+    // One of the labels has records below it, so that the zone is made anew for its former name.
     zones.set_router(router(0, 1), now);
     zones.set_router(router(1, 9), now);
     let mut served: Option<Arc<Zone>> = None;
@@ -547,8 +547,8 @@ fn a_trail_among_very_many_is_not_the_whole_zone_anew() {
     now += wait;
     publish(&mut zones, now);
     let made_anew = zones.counters.made_anew;
-    for number in 0..TRAILS {
-        zones.set_binding(trail(number, "r1.v3.example", &["r0.v3.example"]), now);
+    for number in 0..FORMER_NAMES {
+        zones.set_binding(former(number, "r1.v3.example", &["r0.v3.example"]), now);
         now += wait;
         publish(&mut zones, now);
     }
@@ -563,11 +563,11 @@ fn a_trail_among_very_many_is_not_the_whole_zone_anew() {
     };
     let served = publish(&mut zones, now).expect("it is served");
     let owners = check(served);
-    assert!(owners >= 2 * (TRAILS as usize - 1), "{owners}");
+    assert!(owners >= 2 * (FORMER_NAMES as usize - 1), "{owners}");
 
     // All at once, and their end.
-    for number in 0..TRAILS {
-        zones.set_binding(trail(number, "r0.v3.example", &[]), now);
+    for number in 0..FORMER_NAMES {
+        zones.set_binding(former(number, "r0.v3.example", &[]), now);
     }
     now += wait;
     let left = publish(&mut zones, now).expect("it is served").owner_count();

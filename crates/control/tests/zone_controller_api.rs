@@ -12,7 +12,7 @@ use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
 use signpost_api::identity::{GROUP_MASTERS, Identity, USER_CONTROLLER, USER_NAME_SERVER, USER_SCHEDULER};
 use signpost_api::kinds::{PlatformConfig, server_settings};
-use signpost_api::v1alpha1::brake::{Brake, BrakeKind, Decision};
+use signpost_api::v1alpha1::deletion_hold::{Decision, DeletionHold, DeletionHoldKind};
 use signpost_api::v1alpha1::name_claim::NameClaim;
 use signpost_api::v1alpha1::route::Route;
 use signpost_api::v1alpha1::route_binding::RouteBinding;
@@ -24,10 +24,10 @@ use signpost_apiserver::auth::tokens::Tokens;
 use signpost_apiserver::store::memory::Memory;
 use signpost_control::client;
 use signpost_control::compiler::Settings;
-use signpost_control::controller::apexes::Apexes;
-use signpost_control::controller::brake::Reporter;
+use signpost_control::controller::apexes::ApexOwners;
+use signpost_control::controller::deletion_hold::Reporter;
 use signpost_control::controller::static_zones::{self, StaticZones};
-use signpost_control::controller::zone::hold::{Decided, Held};
+use signpost_control::controller::zone::hold::{Held, HoldDecision};
 use signpost_control::controller::zone::status::Status;
 use signpost_control::controller::{ledger, zone};
 use signpost_control::world::{self, World};
@@ -161,16 +161,16 @@ struct NameServer {
 }
 
 impl NameServer {
-    fn start(client: Client, state: Option<&Path>, apexes: Apexes) -> Self {
+    fn start(client: Client, state: Option<&Path>, apexes: ApexOwners) -> Self {
         Self::start_over(client, state, Arc::new(apexes), Arc::default())
     }
 
-    fn start_over(client: Client, state: Option<&Path>, apexes: Arc<Apexes>, db: Arc<ZoneDb>) -> Self {
+    fn start_over(client: Client, state: Option<&Path>, apexes: Arc<ApexOwners>, db: Arc<ZoneDb>) -> Self {
         let status: Arc<Status> = Arc::default();
         let (sender, settings) = watch::channel(settings());
         let stop = CancellationToken::new();
         let state = state.map(PathBuf::from);
-        let brake_share = watch::Sender::new(25).subscribe();
+        let deletion_hold_threshold = watch::Sender::new(25).subscribe();
         let publishing = zone::metrics::Publishing::default();
         let asked = Arc::default();
         let status_of = status.clone();
@@ -180,7 +180,7 @@ impl NameServer {
             world: world(&client),
             former_domain: None,
             apexes,
-            brake_share,
+            deletion_hold_threshold,
             status: status_of,
             asked,
             publishing,
@@ -232,8 +232,8 @@ async fn until(what: &str, condition: impl Fn() -> bool) {
     }
 }
 
-fn apexes() -> Apexes {
-    Apexes::of_platform(&settings())
+fn apexes() -> ApexOwners {
+    ApexOwners::of_platform(&settings())
 }
 
 /// A client of an API that is not there.
@@ -337,17 +337,19 @@ async fn a_restart_without_the_api_serves_what_was_served() {
     // Objects of those names with another zone and another label are others, and bring nothing back.
     until("the alias is held", || server.status.held().len() == 2).await;
     let held_of = |kind| server.status.held().into_iter().find(|held| held.kind == kind);
-    for kind in BrakeKind::ALL {
+    for kind in DeletionHoldKind::ALL {
         let missing = held_of(kind);
         match kind {
-            BrakeKind::Router => emptied.create_router_at("shard1", "elsewhere.v3.example", &["192.0.2.8"]).await,
-            BrakeKind::RouteBinding => emptied.bind_as("app", "other", "another").await,
+            DeletionHoldKind::Router => {
+                emptied.create_router_at("shard1", "elsewhere.v3.example", &["192.0.2.8"]).await
+            }
+            DeletionHoldKind::RouteBinding => emptied.bind_as("app", "other", "another").await,
         }
         until("another one is held", || held_of(kind).is_some_and(|held| Some(&held) != missing.as_ref())).await;
         assert!(server.wildcard("shard1") == Some(vec![1]) && server.has_alias("app"), "{kind:?}");
     }
     let before = server.db.get(&name("v3.example.")).and_then(|zone| zone.serial()).expect("a serial");
-    let approval = |held: Held| (held.id, Decided { decision: Decision::Approve, set: held.set });
+    let approval = |held: Held| (held.id, HoldDecision { decision: Decision::Approve, set: held.set });
     server.status.set_decisions(server.status.held().into_iter().map(approval).collect());
     until("the loss is approved", || server.wildcard("shard1").is_none() && server.status.held().is_empty()).await;
     until("the parent follows", || !server.is_delegated("shard1") && server.is_delegated("elsewhere")).await;
@@ -399,7 +401,7 @@ async fn a_file_and_a_router_never_serve_one_apex_together() {
     write("shard1.v3.example.zone", &zone_text("198.51.100.7"));
     write("v3.example.zone", "$TTL 9\n@ SOA ns1 h 7 1 1 1 1\n@ NS ns1\nns1 A 127.0.0.1\nwww A 198.51.100.8\n");
     write("broken.example.zone", "@ SOA this is none\n");
-    let (db, register): (Arc<ZoneDb>, Arc<Apexes>) = (Arc::default(), Arc::new(apexes()));
+    let (db, register): (Arc<ZoneDb>, Arc<ApexOwners>) = (Arc::default(), Arc::new(apexes()));
     let mut files = StaticZones::new(folder.path(), db.clone(), register.clone());
     let loaded = files.load().expect("the folder is there");
     assert_eq!((loaded.served, loaded.refused), (2, 1));
@@ -417,8 +419,8 @@ async fn a_file_and_a_router_never_serve_one_apex_together() {
     })
     .await;
     until("the clash is told", || {
-        server.status.verdicts().iter().any(|verdict| {
-            verdict.message.contains("shard1.v3.example.zone") && verdict.object.to_string() == "Router shard1"
+        server.status.diagnostics().iter().any(|diagnostic| {
+            diagnostic.message.contains("shard1.v3.example.zone") && diagnostic.object.to_string() == "Router shard1"
         })
     })
     .await;
@@ -438,14 +440,14 @@ async fn a_file_and_a_router_never_serve_one_apex_together() {
     inside.iter().for_each(|file| write(file, &zone_text("198.51.100.7")));
     reloader.reload().await.expect("it runs").expect("it reads");
     let told = || {
-        let told = server.status.verdicts();
+        let told = server.status.diagnostics();
         let of = |object: &str, file: &str| {
             told.iter().any(|one| one.object.to_string() == object && one.message.contains(file))
         };
         [of("Router shard1", inside[0]), of("RouteBinding default/app", inside[1])]
     };
     until("both are told", || told() == [true, true]).await;
-    let about_free = server.status.verdicts().iter().any(|verdict| verdict.message.contains(inside[2]));
+    let about_free = server.status.diagnostics().iter().any(|diagnostic| diagnostic.message.contains(inside[2]));
     assert!(!about_free, "no route has the alias");
     inside.iter().for_each(|file| std::fs::remove_file(folder.path().join(file)).expect("removed"));
     reloader.reload().await.expect("it runs").expect("it reads");
@@ -506,7 +508,7 @@ async fn what_a_list_shows_as_lost_is_held_and_what_a_watch_tells_is_not() {
     until("the edit counts", || server.wildcard("shard1") == Some(vec![7])).await;
     until("one is left", || server.status.held().first().is_some_and(|held| held.count == 1)).await;
     // What was said of both counts for both alone.
-    let approval = Decided { decision: Decision::Approve, set: held[0].set.clone() };
+    let approval = HoldDecision { decision: Decision::Approve, set: held[0].set.clone() };
     server.status.set_decisions([(held[0].id.clone(), approval)].into());
     other.set_addresses("shard1", &["192.0.2.8"]).await;
     until("the loop goes on", || server.wildcard("shard1") == Some(vec![8])).await;
@@ -542,14 +544,18 @@ async fn a_hold_is_told_to_the_api_and_decided_there() {
         running
     };
     let [one, two] = [start(&states[0], "ns1"), start(&states[1], "ns2")];
-    let brakes = Api::<Brake>::all(emptied.admin());
+    let deletion_holds = Api::<DeletionHold>::all(emptied.admin());
     let told = async || {
         let deadline = Instant::now() + PATIENCE;
         loop {
-            let list = brakes.list(&Default::default()).await.expect("listed").items;
-            let holders = |brake: &Brake| brake.status.as_ref().map_or(0, |status| status.holders.len());
-            if list.len() == 2 && list.iter().all(|brake| holders(brake) == 2) {
-                return list.into_iter().map(|brake| brake.metadata.name.expect("a name")).collect::<Vec<_>>();
+            let list = deletion_holds.list(&Default::default()).await.expect("listed").items;
+            let holders =
+                |deletion_hold: &DeletionHold| deletion_hold.status.as_ref().map_or(0, |status| status.holders.len());
+            if list.len() == 2 && list.iter().all(|deletion_hold| holders(deletion_hold) == 2) {
+                return list
+                    .into_iter()
+                    .map(|deletion_hold| deletion_hold.metadata.name.expect("a name"))
+                    .collect::<Vec<_>>();
             }
             assert!(Instant::now() < deadline, "{list:?}");
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -558,7 +564,7 @@ async fn a_hold_is_told_to_the_api_and_decided_there() {
     let ids = told().await;
     let decide = async |id: &str, decision: &str| {
         let patch = Patch::Merge(json!({"spec": {"decision": decision}}));
-        brakes.patch(id, &PatchParams::default(), &patch).await.expect("decided");
+        deletion_holds.patch(id, &PatchParams::default(), &patch).await.expect("decided");
     };
     for id in &ids {
         decide(id, "reject").await;
@@ -571,7 +577,7 @@ async fn a_hold_is_told_to_the_api_and_decided_there() {
     assert!(one.has_alias("app") && two.wildcard("shard1") == Some(vec![1]));
     // Whoever deletes the question is asked it again.
     for id in &ids {
-        brakes.delete(id, &DeleteParams::default()).await.expect("deleted");
+        deletion_holds.delete(id, &DeleteParams::default()).await.expect("deleted");
     }
     until("the alarm is back", || {
         [&one, &two].iter().all(|server| server.status.held().iter().all(|held| held.decision.is_none()))
@@ -588,7 +594,7 @@ async fn a_hold_is_told_to_the_api_and_decided_there() {
     })
     .await;
     let deadline = Instant::now() + PATIENCE;
-    while !brakes.list(&Default::default()).await.expect("listed").items.is_empty() {
+    while !deletion_holds.list(&Default::default()).await.expect("listed").items.is_empty() {
         assert!(Instant::now() < deadline, "the last one that leaves takes it away");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
@@ -599,7 +605,7 @@ async fn a_hold_is_told_to_the_api_and_decided_there() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_brake_that_was_never_entered_goes_as_soon_as_nothing_is_held() {
+async fn a_deletion_hold_that_was_never_entered_goes_as_soon_as_nothing_is_held() {
     let folder = tempfile::tempdir().expect("a folder");
     {
         let platform = Platform::start().await;
@@ -610,13 +616,13 @@ async fn a_brake_that_was_never_entered_goes_as_soon_as_nothing_is_held() {
         server.stop().await;
     }
     let emptied = Platform::start().await;
-    // Brakes can be made, and nothing more be done to one that is there.
+    // DeletionHolds can be made, and nothing more be done to one that is there.
     let fails = Arc::new(AtomicBool::new(true));
     let (service, failing) = (emptied.server.router(), fails.clone());
     let lame = axum::Router::new().fallback(move |request: axum::extract::Request| {
         let (service, fails) = (service.clone(), failing.load(Ordering::Relaxed));
         async move {
-            match fails && request.uri().path().contains("/brakes/") {
+            match fails && request.uri().path().contains("/deletionholds/") {
                 true => http::StatusCode::GONE.into_response(),
                 false => service.oneshot(request).await.into_response(),
             }
@@ -627,12 +633,12 @@ async fn a_brake_that_was_never_entered_goes_as_soon_as_nothing_is_held() {
     let stop = CancellationToken::new();
     let holds = world(&client).holds;
     tokio::spawn(Reporter::new(client, &holds, "ns1".to_owned(), None, server.status.clone()).run(stop.clone()));
-    let brakes = Api::<Brake>::all(emptied.admin());
+    let deletion_holds = Api::<DeletionHold>::all(emptied.admin());
     let counted = async |count: usize| {
         let deadline = Instant::now() + PATIENCE;
         loop {
-            let list = brakes.list(&Default::default()).await.expect("listed").items;
-            assert!(list.iter().all(|brake| !brake.is_held()), "{list:?}");
+            let list = deletion_holds.list(&Default::default()).await.expect("listed").items;
+            assert!(list.iter().all(|deletion_hold| !deletion_hold.is_held()), "{list:?}");
             if list.len() == count {
                 return;
             }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use signpost_api::standing::Standing;
+use signpost_api::route_state::RouteState;
 use signpost_api::v1alpha1::route::Route;
 use signpost_control::client::reflector::ObjectKey;
 
@@ -24,22 +24,22 @@ pub struct RouteFacts {
     dns: Option<Box<str>>,
     alias: Option<Box<str>>,
     host: Option<Box<str>>,
-    standing: Standing,
-    /// The reason of the condition that decided the standing.
+    state: RouteState,
+    /// The reason of the condition that decided the state.
     reason: Option<Box<str>>,
 }
 
 impl From<&Route> for RouteFacts {
     fn from(route: &Route) -> Self {
         let status = route.status.clone().unwrap_or_default();
-        let (standing, decided) = Standing::of(&status);
+        let (state, decided) = RouteState::of(&status);
         let short = |text: Option<&str>| text.filter(|text| !text.is_empty()).map(Into::into);
         RouteFacts {
             router: short(status.router.as_deref()),
             dns: short(status.dns.as_deref()),
             alias: short(status.canonical_name.as_deref()),
             host: short(route.spec.host.as_deref()),
-            standing,
+            state,
             reason: short(decided.map(|condition| condition.reason.as_str())),
         }
     }
@@ -48,13 +48,13 @@ impl From<&Route> for RouteFacts {
 /// A route with its key.
 pub type Keyed = (ObjectKey, Arc<RouteFacts>);
 
-/// Counts by standing.
+/// Counts by state.
 #[derive(Default, Clone)]
-struct Counts([u64; Standing::ALL.len()]);
+struct Counts([u64; RouteState::ALL.len()]);
 
 impl Counts {
-    fn add(&mut self, standing: Standing) {
-        self.0[standing as usize] += 1;
+    fn add(&mut self, state: RouteState) {
+        self.0[state as usize] += 1;
     }
 
     fn all(&self) -> u64 {
@@ -63,15 +63,12 @@ impl Counts {
 
     /// Those that are not zero, by name.
     fn json(&self) -> Value {
-        let counts = Standing::ALL.iter().zip(self.0).filter(|(_, count)| *count > 0);
-        counts
-            .map(|(standing, count)| (standing.word().to_owned(), json!(count)))
-            .collect::<serde_json::Map<_, _>>()
-            .into()
+        let counts = RouteState::ALL.iter().zip(self.0).filter(|(_, count)| *count > 0);
+        counts.map(|(state, count)| (state.word().to_owned(), json!(count))).collect::<serde_json::Map<_, _>>().into()
     }
 }
 
-/// How many routes there are, by standing, by namespace, by Router, and by both.
+/// How many routes there are, by state, by namespace, by Router, and by both.
 pub fn overview(routes: &[Keyed]) -> Value {
     let mut all = Counts::default();
     let mut namespaces: BTreeMap<&str, Counts> = BTreeMap::new();
@@ -79,11 +76,11 @@ pub fn overview(routes: &[Keyed]) -> Value {
     let mut links: BTreeMap<(&str, &str), u64> = BTreeMap::new();
     for (key, facts) in routes {
         let namespace = key.namespace.as_deref().unwrap_or_default();
-        all.add(facts.standing);
-        namespaces.entry(namespace).or_default().add(facts.standing);
+        all.add(facts.state);
+        namespaces.entry(namespace).or_default().add(facts.state);
         let router = facts.router.as_deref().unwrap_or_default();
         if !router.is_empty() {
-            routers.entry(router).or_default().add(facts.standing);
+            routers.entry(router).or_default().add(facts.state);
         }
         *links.entry((namespace, router)).or_default() += 1;
     }
@@ -104,11 +101,11 @@ pub fn overview(routes: &[Keyed]) -> Value {
         links.truncate(LINKS_MAX);
     }
     let counted =
-        |(name, counts): &(&str, Counts)| json!({"name": name, "routes": counts.all(), "standings": counts.json()});
+        |(name, counts): &(&str, Counts)| json!({"name": name, "routes": counts.all(), "states": counts.json()});
     let routers: Vec<(&str, Counts)> = routers.into_iter().collect();
     json!({
         "routes": all.all(),
-        "standings": all.json(),
+        "states": all.json(),
         "namespaceCount": namespace_count,
         "namespaces": namespaces.iter().map(counted).collect::<Vec<_>>(),
         "routers": routers.iter().map(counted).collect::<Vec<_>>(),
@@ -126,8 +123,8 @@ pub struct Wanted {
     namespace: Option<String>,
     /// On this Router.
     router: Option<String>,
-    /// Standing so.
-    standing: Option<Standing>,
+    /// In this state.
+    state: Option<RouteState>,
     /// How many to pass over.
     offset: usize,
     /// How many to tell, [`PAGE_MAX`] at most.
@@ -156,7 +153,7 @@ fn is_wanted((key, facts): &Keyed, wanted: &Wanted, words: &[String]) -> bool {
     };
     is(&wanted.namespace, key.namespace.as_deref())
         && is(&wanted.router, facts.router.as_deref())
-        && wanted.standing.is_none_or(|standing| standing == facts.standing)
+        && wanted.state.is_none_or(|state| state == facts.state)
         && words.iter().all(has)
 }
 
@@ -168,7 +165,7 @@ fn item((key, facts): &Keyed) -> Value {
         "alias": facts.alias,
         "host": facts.host,
         "router": facts.router,
-        "standing": facts.standing,
+        "state": facts.state,
         "reason": facts.reason,
     })
 }
@@ -200,12 +197,12 @@ mod tests {
     fn counts_by_namespace_router_and_both() {
         let told = overview(&platform());
         assert_eq!(told["routes"], 4);
-        assert_eq!(told["standings"], json!({"placed": 3, "waiting": 1}));
+        assert_eq!(told["states"], json!({"scheduled": 3, "pending": 1}));
         assert_eq!(
             told["namespaces"][0],
-            json!({"name": "news", "routes": 2, "standings": {"placed": 1, "waiting": 1}})
+            json!({"name": "news", "routes": 2, "states": {"scheduled": 1, "pending": 1}})
         );
-        assert_eq!(told["routers"][0], json!({"name": "shard1", "routes": 2, "standings": {"placed": 2}}));
+        assert_eq!(told["routers"][0], json!({"name": "shard1", "routes": 2, "states": {"scheduled": 2}}));
         assert_eq!(told["links"], json!([[0, "", 1], [0, "shard1", 1], [1, "shard1", 1], [1, "shard2", 1]]));
     }
 
@@ -224,7 +221,7 @@ mod tests {
         let of = |namespace: &str| Some(namespace.to_owned());
         assert_eq!(names(Wanted { namespace: of("shop"), ..Wanted::default() }), ["shop/back", "shop/front"]);
         assert_eq!(names(Wanted { router: of("shard2"), ..Wanted::default() }), ["shop/back"]);
-        assert_eq!(names(Wanted { standing: Some(Standing::Waiting), ..Wanted::default() }), ["news/vault"]);
+        assert_eq!(names(Wanted { state: Some(RouteState::Pending), ..Wanted::default() }), ["news/vault"]);
         assert_eq!(names(Wanted { offset: 1, limit: 2, ..Wanted::default() }), ["news/vault", "shop/back"]);
         assert_eq!(page(&platform(), &query("front"))["total"], 2);
     }

@@ -1,12 +1,12 @@
-//! What viewers share: one compact mirror of the routes of a scope, kept while anyone looks at it.
+//! What viewers share: one compact informer of the routes of a scope, kept while anyone looks at it.
 //!
-//! A scope is all namespaces or one of them. Its mirror is fed by a watch with the token of the viewer who came first, and
+//! A scope is all namespaces or one of them. Its informer is fed by a watch with the token of the viewer who came first, and
 //! holds of each route what lists and counts show, a quarter of a kilobyte. Everyone else with the right to list the same
-//! routes reads the same mirror: there is no copy for each viewer, and the API is asked once. When that token is taken back
-//! the mirror stands still, and the next viewer whom the API lets in feeds a new one.
+//! routes reads the same informer: there is no copy for each viewer, and the API is asked once. When that token is taken back
+//! the informer stands still, and the next viewer whom the API lets in feeds a new one.
 //!
 //! ```text
-//!   API ──watch──► mirror of the scope ──► version, and the last changes ──► each viewer's stream: "these changed"
+//!   API ──watch──► informer of the scope ──► version, and the last changes ──► each viewer's stream: "these changed"
 //!                        └──► counts and pages of the list, made when asked for
 //! ```
 
@@ -27,22 +27,22 @@ use signpost_api::v1alpha1::router::Router;
 use signpost_api::v1alpha1::zone::Zone;
 use signpost_control::client::reflector::{self, Change, Changes, ObjectKey, Store, reflect};
 
-/// How long a mirror is kept after its last use: someone who loads the page again finds it there.
+/// How long an informer is kept after its last use: someone who loads the page again finds it there.
 const KEPT_UNUSED: Duration = Duration::from_secs(60);
-/// Mirrors at a time; beyond, the one used least recently goes. One of all namespaces, and those of many tenants.
+/// Informers at a time; beyond, the one used least recently goes. One of all namespaces, and those of many tenants.
 const FEEDS_MAX: usize = 256;
 /// Changes remembered by name. A viewer who missed more is told that there are more.
 const RECENT_MAX: usize = 256;
 /// How long a request waits for the first list.
 const FIRST_LIST: Duration = Duration::from_secs(8);
-/// A mirror that has not been connected for so long, while the API lets a viewer in, is fed anew by that viewer.
+/// An informer that has not been connected for so long, while the API lets a viewer in, is fed anew by that viewer.
 const DEAD_AFTER: Duration = Duration::from_secs(5);
 
-/// The mirrors there are.
+/// The informers there are.
 #[derive(Default)]
 pub struct Feeds(Mutex<HashMap<Option<String>, Arc<Feed>>>);
 
-/// One mirror.
+/// One informer.
 pub struct Feed {
     routes: Store<RouteFacts>,
     recent: Arc<Mutex<Recent>>,
@@ -91,7 +91,7 @@ pub struct News {
 const NAMED_MAX: usize = 32;
 
 impl News {
-    /// Both, of two mirrors.
+    /// Both, of two informers.
     pub fn and(mut self, other: News) -> News {
         self.version += other.version;
         self.more |= other.more || self.routes.len() + other.routes.len() > NAMED_MAX;
@@ -104,7 +104,7 @@ impl News {
 }
 
 impl Feeds {
-    /// The mirrors that show what `rights` allow, once each was listed: one of all namespaces, or one a namespace.
+    /// The informers that show what `rights` allow, once each was listed: one of all namespaces, or one a namespace.
     pub async fn of(&self, session: &Session, rights: &Rights) -> Result<Vec<Arc<Feed>>, Failure> {
         let scopes: Vec<Option<String>> =
             if rights.all { vec![None] } else { rights.namespaces.iter().cloned().map(Some).collect() };
@@ -135,7 +135,7 @@ impl Feeds {
         feed
     }
 
-    /// Lets mirrors go that nobody uses.
+    /// Lets informers go that nobody uses.
     pub fn sweep(&self) {
         self.lock().retain(|_, feed| feed.used().elapsed() < KEPT_UNUSED);
     }
@@ -171,7 +171,7 @@ impl Feed {
         self.routes.all()
     }
 
-    /// How the mirror fares.
+    /// How the informer fares.
     pub fn health(&self) -> reflector::Health {
         self.routes.health()
     }
@@ -266,7 +266,7 @@ fn name<V>(change: Change<V>) -> Option<ObjectKey> {
     match change {
         Change::Applied(applied) => Some(applied.key),
         Change::Deleted { key, .. } => Some(key),
-        Change::Resynced(_) => None,
+        Change::Relisted(_) => None,
     }
 }
 

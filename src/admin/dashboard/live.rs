@@ -1,7 +1,7 @@
 //! What is new, by server-sent events: at most two messages a second for each viewer, each bounded.
 //!
 //! A message says what changed since the one before, by name where that is short, with the newest sample of numbers for who
-//! may see them, and how the mirror and the process fare. The page then asks for what it shows of that. Nothing is kept for
+//! may see them, and how the informer and the process fare. The page then asks for what it shows of that. Nothing is kept for
 //! a viewer but the version up to which it was told.
 
 use std::convert::Infallible;
@@ -197,7 +197,7 @@ impl Viewer {
     }
 }
 
-/// How the mirrors fare, and for who may see numbers, what this process is missing.
+/// How the informers fare, and for who may see numbers, what this process is missing.
 fn state(shared: &Shared, feeds: &[Arc<Feed>], numbers: bool) -> Value {
     let healths: Vec<_> = feeds.iter().map(|feed| feed.health()).collect();
     let error = healths.iter().filter(|health| !health.connected).find_map(|health| health.error.clone());

@@ -3,7 +3,7 @@
 //! ```text
 //!   browser ──cookie──► session ──the user's own token──► API        objects: what the API lets this user see
 //!      ▲                   │
-//!      │ events            ├──► feed      one compact mirror of the routes of a scope, shared by its viewers
+//!      │ events            ├──► feed      one compact informer of the routes of a scope, shared by its viewers
 //!      └───────────────────┴──► samples   the numbers of /metrics, over the last quarter of an hour
 //! ```
 //!
@@ -16,7 +16,7 @@
 //! | `data/live` | what changes, as server-sent events ([`live`]) |
 //! | `api/…` | an object or list of the API itself, as this user may see it |
 //!
-//! It decides nothing about rights: whatever is shown comes from the API by the user's own token, or from a mirror of what
+//! It decides nothing about rights: whatever is shown comes from the API by the user's own token, or from an informer of what
 //! the API just said this user may list. It changes nothing: no endpoint here writes to the API.
 
 pub mod ask;

@@ -48,12 +48,12 @@ const FAMILIES: &[(&str, Option<&str>, Reading)] = &[
     ("signpost_dns_request_duration_seconds", None, Reading::Quantiles),
     ("signpost_dns_zones", None, Reading::Sum),
     ("signpost_dns_ready", None, Reading::Smallest),
-    ("signpost_brake_held_objects", Some("kind"), Reading::Sum),
-    ("signpost_verdicts", None, Reading::Sum),
-    ("signpost_mirror_age_seconds", None, Reading::Largest),
-    ("signpost_mirror_connected", None, Reading::Smallest),
+    ("signpost_deletion_hold_objects", Some("kind"), Reading::Sum),
+    ("signpost_zone_input_errors", None, Reading::Sum),
+    ("signpost_informer_age_seconds", None, Reading::Largest),
+    ("signpost_informer_connected", None, Reading::Smallest),
     ("signpost_scheduler_leading", None, Reading::Sum),
-    ("signpost_scheduler_waiting_routes", None, Reading::Sum),
+    ("signpost_scheduler_pending_routes", None, Reading::Sum),
     // Last: there may be more of these than there is room for.
     ("signpost_dns_zone_requests_total", Some("zone"), Reading::Rate),
 ];
@@ -277,7 +277,7 @@ mod tests {
              signpost_dns_request_duration_seconds_bucket{{le=\"0.001\",transport=\"udp\"}} {fast}\n\
              signpost_dns_request_duration_seconds_bucket{{le=\"0.002\",transport=\"udp\"}} {all}\n\
              signpost_dns_request_duration_seconds_bucket{{le=\"+Inf\",transport=\"udp\"}} {all}\n\
-             signpost_mirror_age_seconds{{kind=\"Route\"}} 1.5\nsignpost_mirror_age_seconds{{kind=\"Zone\"}} 4.25\n\
+             signpost_informer_age_seconds{{kind=\"Route\"}} 1.5\nsignpost_informer_age_seconds{{kind=\"Zone\"}} 4.25\n\
              signpost_something_else 3\n# EOF\n"
         )
     }
@@ -294,7 +294,7 @@ mod tests {
         assert_eq!(columns["signpost_dns_requests_total"], 100);
         assert_eq!(columns["signpost_dns_responses_total{rcode=\"NOERROR\"}"], 100);
         assert_eq!(columns["signpost_dns_zone_requests_total{zone=\"a\\\"b.\"}"], 100);
-        assert_eq!(columns["signpost_mirror_age_seconds"], 4.25);
+        assert_eq!(columns["signpost_informer_age_seconds"], 4.25);
         assert_eq!(columns["signpost_dns_request_duration_seconds{quantile=\"0.5\"}"], 0.001);
         assert_eq!(columns["signpost_dns_request_duration_seconds{quantile=\"0.99\"}"], 0.00198);
         assert_eq!(columns.get("signpost_something_else"), None);
@@ -326,6 +326,6 @@ mod tests {
         samples.take(&page, 2_000);
         let all = samples.all();
         assert_eq!(all["columns"].as_object().map(Map::len), Some(COLUMNS_MAX));
-        assert!(all["columns"].get("signpost_mirror_age_seconds").is_some());
+        assert!(all["columns"].get("signpost_informer_age_seconds").is_some());
     }
 }

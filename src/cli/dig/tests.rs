@@ -31,26 +31,27 @@ fn zones() -> Zones {
     let names = json!([{"name": "shop-front.shard1.v3.example", "type": "system"}, {"name": "shop-front.routes.v3.example", "type": "alias"}]);
     let other: Router = object("Router", json!({"name": "shard2"}), json!({"addresses": [{"ip": "192.0.2.9"}]}));
     let (since, until) = ("2026-01-01T00:00:00Z", "2027-01-01T00:00:00Z");
-    let trails = json!([{"name": "shop-front.shard2.v3.example", "router": "shard2", "since": since, "until": until}]);
+    let former_names =
+        json!([{"name": "shop-front.shard2.v3.example", "router": "shard2", "since": since, "until": until}]);
     let binding: RouteBinding = object(
         "RouteBinding",
         json!({"namespace": "shop", "name": "front"}),
         json!({"routeNamespace": "shop", "routeName": "front", "routeUID": "u", "router": "shard1", "dns": "shard1.v3.example",
-            "label": "shop-front", "names": names, "strategy": "weighted", "trails": trails}),
+            "label": "shop-front", "names": names, "strategy": "weighted", "formerNames": former_names}),
     );
     let settings = compiler::Settings::new("v3.example", Vec::new(), &["192.0.2.53".parse().expect("an address")]);
     let settings = settings.expect("good settings");
-    let mut verdicts = Vec::new();
+    let mut diagnostics = Vec::new();
     let inputs = Inputs {
         routers: [&router, &other]
-            .map(|router| RouterInput::read(router, "v3.example", &mut verdicts))
+            .map(|router| RouterInput::read(router, "v3.example", &mut diagnostics))
             .into_iter()
             .flatten()
             .collect(),
-        bindings: BindingInput::read(&binding, &mut verdicts).into_iter().collect(),
+        bindings: BindingInput::read(&binding, &mut diagnostics).into_iter().collect(),
     };
     let compiled = compiler::compile(&inputs, &settings);
-    assert_eq!((verdicts.len(), compiled.verdicts.len()), (0, 0));
+    assert_eq!((diagnostics.len(), compiled.diagnostics.len()), (0, 0));
     let source = |kind, router: Option<Box<str>>| match kind {
         signpost_api::v1alpha1::zone::ZoneKind::Parent => Source::Parent,
         signpost_api::v1alpha1::zone::ZoneKind::Alias => Source::Alias,

@@ -281,9 +281,9 @@ fn origins(zones: &Zones, known: &ZoneEntry, owner: &Name, rtype: RecordType, fo
         Source::Alias if found == Found::NoSuchName => vec!["no route has this alias".to_owned()],
         Source::Alias => bindings_of_alias(zones, owner),
         Source::Shard(router) => {
-            let trails = trails(zones, owner);
-            if found == Found::Alias && !trails.is_empty() {
-                return trails;
+            let former_names = former_names(zones, owner);
+            if found == Found::Alias && !former_names.is_empty() {
+                return former_names;
             }
             let router = zones.routers.iter().find(|known| known.metadata.name.as_ref() == Some(router));
             router.map(|router| of_router(router, known, owner, rtype, found)).unwrap_or_default()
@@ -302,11 +302,12 @@ fn bindings_of_alias(zones: &Zones, owner: &Name) -> Vec<String> {
 }
 
 /// The bindings of routes that had this name on a Router that they have left; or the names below it, for a wildcard.
-fn trails(zones: &Zones, owner: &Name) -> Vec<String> {
+fn former_names(zones: &Zones, owner: &Name) -> Vec<String> {
     let former = if owner.is_wildcard() { owner.parent() } else { Some(owner.clone()) };
     let Some(former) = former.as_ref().map(text_of) else { return Vec::new() };
-    let has =
-        |binding: &&RouteBinding| binding.spec.trails.iter().any(|trail| trail.name.eq_ignore_ascii_case(&former));
+    let has = |binding: &&RouteBinding| {
+        binding.spec.former_names.iter().any(|former_name| former_name.name.eq_ignore_ascii_case(&former))
+    };
     let named = |binding: &RouteBinding| {
         let RouteBindingSpec { route_namespace, route_name, router, .. } = &binding.spec;
         format!(

@@ -433,7 +433,7 @@ fn proof(host: &Host, findings: &mut Vec<Finding>) {
         Ok(false) => {
             let message = "the record that proves it is not there, so it is not admitted; in the zone of the host:";
             let record = format!("{} {ALIAS_TTL} IN TXT \"{}\"", proof.owner, proof.text);
-            Finding::new(Error, "host-unproven", &host.name, message).add([record])
+            Finding::new(Error, "host-unverified", &host.name, message).add([record])
         }
     });
 }

@@ -261,7 +261,7 @@ fn a_custom_host_leads_to_its_alias_or_the_record_is_told() {
 }
 
 #[test]
-fn a_host_that_must_be_proven_is_or_the_record_is_told() {
+fn a_host_that_must_be_verified_is_or_the_record_is_told() {
     let alias = Trail {
         rcode: "NOERROR".to_owned(),
         aliases: vec!["shop-web.routes.apps.example.".to_owned()],
@@ -271,7 +271,7 @@ fn a_host_that_must_be_proven_is_or_the_record_is_told() {
         (Ok(true), &[][..], &[][..]),
         (
             Ok(false),
-            &[(Error, "host-unproven")],
+            &[(Error, "host-unverified")],
             &["_signpost-challenge.www.shop.example. 300 IN TXT \"signpost=abc\""],
         ),
         (Err("the resolver does not help".to_owned()), &[(Error, "host-unseen")], &[]),

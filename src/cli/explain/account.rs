@@ -9,8 +9,8 @@ use super::others::Others;
 use crate::cli::style::{Painter, Style};
 use crate::cli::table::{Cell, Properties, Table};
 use signpost_api::names::{alias_zone, domain_of_alias};
-use signpost_api::v1alpha1::route::{AssignedName, MOVE, MOVE_ANNOTATION, NameKind, Phase, Route, Trail};
-use signpost_api::v1alpha1::route_binding::{Explanation, RouteBinding, RouterVerdict, TrailUse};
+use signpost_api::v1alpha1::route::{AssignedName, FormerName, MOVE, MOVE_ANNOTATION, NameKind, Phase, Route};
+use signpost_api::v1alpha1::route_binding::{Explanation, FormerNameUse, RouteBinding, RouterVerdict};
 use signpost_control::scheduler::explain::enumerate;
 
 /// What is told of one route. Its JSON is an interface: fields are added, and none is renamed.
@@ -48,10 +48,10 @@ struct Placement {
     placed_at: Option<Time>,
     names: Vec<AssignedName>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    trails: Vec<Trail>,
+    former_names: Vec<FormerName>,
     /// When former names were asked for last; those that were.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    trail_uses: Vec<TrailUse>,
+    former_name_uses: Vec<FormerNameUse>,
     explanation: Option<Explanation>,
 }
 
@@ -89,8 +89,8 @@ impl RouteExplanation {
             dns: binding.spec.dns,
             strategy: binding.spec.strategy,
             names: binding.spec.names,
-            trails: binding.spec.trails,
-            trail_uses: binding.status.unwrap_or_default().trails,
+            former_names: binding.spec.former_names,
+            former_name_uses: binding.status.unwrap_or_default().former_names,
             explanation: binding.spec.explanation,
         });
         RouteExplanation {
@@ -216,16 +216,17 @@ impl RouteExplanation {
                 for name in &placement.names {
                     fact("name", name.name.clone());
                 }
-                for trail in &placement.trails {
-                    let from = trail.from.as_ref().map_or(String::new(), |from| format!("from {} ", from.0));
-                    let asked = placement.trail_uses.iter().find(|used| used.name == trail.name);
-                    let asked = match asked.map(|used| used.last_asked.0).filter(|asked| *asked >= trail.since.0) {
-                        Some(asked) => format!("asked for at {asked}"),
-                        None => "not asked for, as far as is told".to_owned(),
-                    };
+                for former in &placement.former_names {
+                    let from = former.from.as_ref().map_or(String::new(), |from| format!("from {} ", from.0));
+                    let asked = placement.former_name_uses.iter().find(|used| used.name == former.name);
+                    let asked =
+                        match asked.map(|used| used.last_queried_time.0).filter(|asked| *asked >= former.since.0) {
+                            Some(asked) => format!("asked for at {asked}"),
+                            None => "not asked for, as far as is told".to_owned(),
+                        };
                     fact(
                         "former name",
-                        format!("{} (leads here {from}until {} at least; {asked})", trail.name, trail.until.0),
+                        format!("{} (leads here {from}until {} at least; {asked})", former.name, former.until.0),
                     );
                 }
                 fact("strategy", placement.strategy.clone());
@@ -264,8 +265,8 @@ impl RouteExplanation {
 /// Since when the route is on its Router: since it was moved there, or since the binding was made.
 fn placed_at(binding: &RouteBinding) -> Option<Time> {
     let moved = binding.spec.explanation.as_ref().and_then(|explanation| explanation.moved_at.clone());
-    // A binding of before that was written down has trails, each from the moment of a move.
-    let left = binding.spec.trails.iter().map(|trail| &trail.since).max_by_key(|since| since.0).cloned();
+    // A binding of before that was written down has former names, each from the moment of a move.
+    let left = binding.spec.former_names.iter().map(|former| &former.since).max_by_key(|since| since.0).cloned();
     moved.or(left).or_else(|| binding.metadata.creation_timestamp.clone())
 }
 

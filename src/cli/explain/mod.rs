@@ -22,7 +22,7 @@ use signpost_api::v1alpha1::route::Route;
 use signpost_api::v1alpha1::route_binding::{RouteBinding, RouterVerdict};
 use signpost_api::v1alpha1::router::Router;
 use signpost_control::client::reflector::ObjectKey;
-use signpost_control::scheduler::decision::Verdict;
+use signpost_control::scheduler::decision::FilterResult;
 use signpost_control::scheduler::explain;
 use signpost_control::scheduler::filter::Wish;
 use signpost_control::scheduler::snapshot::Shard;
@@ -181,7 +181,7 @@ fn judge_now(
     let leaving = placement.router.filter(|on| *on != router.name);
     let wish = Wish { key, route, namespace, platform_host, leaving };
     let shard = Shard { routes, ..Shard::default() };
-    let verdict = Verdict::of(&wish, router, &shard, placement.strategy.map(StrategyName::strategy));
+    let verdict = FilterResult::of(&wish, router, &shard, placement.strategy.map(StrategyName::strategy));
     let mut now = explain::verdict(&wish, &verdict);
     now.message.get_or_insert_with(|| "could take the route".to_owned());
     now

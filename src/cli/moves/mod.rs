@@ -1,6 +1,6 @@
 //! `signpost move`, `drain`, `cordon`, `uncordon`: where routes are to go, and what that means for their users.
 //!
-//! Each command foretells what the scheduler will do (`scheduler::forecast`), tells it, and then writes the one field that
+//! Each command foretells what the scheduler will do (`scheduler::simulation`), tells it, and then writes the one field that
 //! asks for it, which `kubectl` can write as well: the annotation `signpost.dev/move-to` of a Route, or `spec.state` of a Router. With
 //! `--dry-run` it writes nothing.
 
@@ -145,8 +145,8 @@ impl Call {
         let MoveContext { known, records, .. } = &self.platform;
         Context {
             domain: &known.domain,
-            trail_minimum: known.trail_minimum,
-            trail_quiet: known.trail_quiet,
+            former_name_retention: known.former_name_retention,
+            former_name_idle_timeout: known.former_name_idle_timeout,
             records,
             now: Timestamp::now(),
         }
@@ -171,30 +171,30 @@ fn run(matches: &ArgMatches, act: impl AsyncFnOnce(Call) -> Result<(), String>) 
 }
 
 async fn move_route(mut call: Call, key: &ObjectKey, to: &str, wait: Duration) -> Result<(), String> {
-    let forecast = &mut call.platform.forecast;
-    if forecast.router(to).is_none() {
+    let simulation = &mut call.platform.simulation;
+    if simulation.router(to).is_none() {
         return Err(format!("NotFound: there is no Router {to}"));
     }
-    if forecast.route(key).is_none() {
+    if simulation.route(key).is_none() {
         return Err(format!("NotFound: there is no Route {key}"));
     }
     // One that has none yet is placed there, and nowhere else.
-    let on = forecast.bound(key).map(|bound| (&*bound.facts.router, bound.dns.as_str()));
-    let zone = forecast.router(to).map(|(router, _)| router.dns.as_str());
+    let on = simulation.bound(key).map(|bound| (&*bound.facts.router, bound.dns.as_str()));
+    let zone = simulation.router(to).map(|(router, _)| router.dns.as_str());
     // A Router made again with another zone has not the route's name.
     if on.is_some_and(|(router, dns)| router == to && zone.is_none_or(|zone| zone.eq_ignore_ascii_case(dns))) {
         note(format!("{key} is on {to} already"));
         return Ok(());
     }
     let (on, zone) = (on.map(|(router, _)| router.to_owned()), zone.unwrap_or_default().to_owned());
-    let before = Capacity::of(forecast);
+    let before = Capacity::of(simulation);
     let labels = call.platform.labels();
-    let forecast = &mut call.platform.forecast;
-    let step = forecast.move_route(key, to).expect("it was found above");
+    let simulation = &mut call.platform.simulation;
+    let step = simulation.move_route(key, to).expect("it was found above");
     let refused = step.outcome.as_ref().err().map(|nowhere| nowhere.message.clone());
     let mut plan = MovePlan::new("move", call.dry_run);
-    plan.tell(vec![step], &labels, &call.platform.forecast, &call.context());
-    plan.capacity = Capacity::compare(&before, &call.platform.forecast);
+    plan.tell(vec![step], &labels, &call.platform.simulation, &call.context());
+    plan.capacity = Capacity::compare(&before, &call.platform.simulation);
     plan.capacity.retain(|capacity| capacity.router == to);
     if call.dry_run {
         call.show(&plan);
@@ -262,8 +262,8 @@ async fn until_there(
 async fn set_state(mut call: Call, name: &str, state: RouterState) -> Result<(), String> {
     let (strategy, caveat, rate) =
         (call.platform.known.strategy, call.platform.known.caveat, call.platform.known.drain_rate);
-    let forecast = &mut call.platform.forecast;
-    let Some((router, _)) = forecast.router(name) else { return Err(format!("NotFound: there is no Router {name}")) };
+    let simulation = &mut call.platform.simulation;
+    let Some((router, _)) = simulation.router(name) else { return Err(format!("NotFound: there is no Router {name}")) };
     let action = match state {
         RouterState::Draining => "drain",
         RouterState::Cordoned => "cordon",
@@ -275,13 +275,13 @@ async fn set_state(mut call: Call, name: &str, state: RouterState) -> Result<(),
     if was == state {
         plan.notes.push(format!("{name} is {} already", state.word()));
     }
-    let before = Capacity::of(forecast);
+    let before = Capacity::of(simulation);
     let labels = call.platform.labels();
-    let forecast = &mut call.platform.forecast;
-    forecast.edit_router(name, |router| router.state = state);
+    let simulation = &mut call.platform.simulation;
+    simulation.edit_router(name, |router| router.state = state);
     if state == RouterState::Draining {
         // Of several that drain, only this one is spoken of.
-        let steps = forecast.drain_router(name, strategy.strategy());
+        let steps = simulation.drain_router(name, strategy.strategy());
         let seconds = rate.map(|rate| steps.len() as u64 / u64::from(rate.max(1)));
         match (rate, seconds) {
             (Some(rate), Some(seconds @ 2..)) => {
@@ -292,15 +292,15 @@ async fn set_state(mut call: Call, name: &str, state: RouterState) -> Result<(),
             }
             _ => {}
         }
-        plan.tell(steps, &labels, &call.platform.forecast, &call.context());
+        plan.tell(steps, &labels, &call.platform.simulation, &call.context());
     } else {
-        let routes = forecast.router(name).map_or(0, |(_, shard)| shard.routes);
+        let routes = simulation.router(name).map_or(0, |(_, shard)| shard.routes);
         plan.notes.push(match state {
             RouterState::Cordoned => format!("{name} gets no new routes; the {routes} that it has stay"),
             _ => format!("{name} may have new routes; it has {routes}"),
         });
     }
-    plan.capacity = Capacity::compare(&before, &call.platform.forecast);
+    plan.capacity = Capacity::compare(&before, &call.platform.simulation);
     let stays = plan.about_stays(name);
     let first = if stays.is_some() { "once that is done, " } else { "" };
     plan.notes.extend(stays);
@@ -335,7 +335,7 @@ fn note_drain(plan: &mut MovePlan, name: &str, first: &str, rate: Option<u32>) {
         "{first}its routes have left when this ends: kubectl wait router.signpost.dev/{name} \
          --for=jsonpath='{{.status.routes}}'=0 --timeout={patience}s"
     ));
-    let when = match plan.trail_seconds {
+    let when = match plan.former_name_seconds {
         Some(0) => String::new(),
         Some(seconds) => format!(", {} after the last has left", plan::span(seconds)),
         None => ", at the end of former-name.retention".to_owned(),

@@ -12,8 +12,8 @@ use crate::cli::table::{Cell, Table};
 use signpost_api::names;
 use signpost_api::v1alpha1::router::RouterState;
 use signpost_control::client::reflector::ObjectKey;
-use signpost_control::scheduler::forecast::{Bound, Forecast, Step};
 use signpost_control::scheduler::rebind::held_by_caches;
+use signpost_control::scheduler::simulation::{Bound, Simulation, Step};
 
 /// Most rows of each table; the other formats have all.
 const ROWS_MAX: usize = 50;
@@ -39,11 +39,11 @@ pub(crate) struct MovePlan {
     /// How long caches may hold an address of a Router that a route has left, in seconds.
     pub(crate) caches_seconds: u64,
     /// How long former names lead to the new ones at least, in seconds; `None`: not known.
-    pub(crate) trail_seconds: Option<u64>,
+    pub(crate) former_name_seconds: Option<u64>,
     /// How long a former name must not have been asked for before it ends, in seconds; 0: that makes no difference, or is not
     /// known.
     pub(crate) quiet_seconds: u64,
-    /// Routers that routes leave and that are gone already: no trail is left there.
+    /// Routers that routes leave and that are gone already: no former name is left there.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) gone: Vec<String>,
     /// Of these, each with the Router whose zone that is by now, if there is one.
@@ -124,8 +124,8 @@ pub(crate) struct Capacity {
 pub(crate) struct Context<'a> {
     pub(crate) domain: &'a str,
     /// `None`: not known.
-    pub(crate) trail_minimum: Option<Duration>,
-    pub(crate) trail_quiet: Option<Duration>,
+    pub(crate) former_name_retention: Option<Duration>,
+    pub(crate) former_name_idle_timeout: Option<Duration>,
     /// The record that each custom host needs, as its Route says.
     pub(crate) records: &'a BTreeMap<ObjectKey, String>,
     pub(crate) now: Timestamp,
@@ -133,8 +133,8 @@ pub(crate) struct Context<'a> {
 
 impl Capacity {
     /// The Routers as they are.
-    pub(crate) fn of(forecast: &Forecast) -> Vec<Capacity> {
-        let all = forecast.routers().map(|(router, shard)| Capacity {
+    pub(crate) fn of(simulation: &Simulation) -> Vec<Capacity> {
+        let all = simulation.routers().map(|(router, shard)| Capacity {
             router: router.name.clone(),
             state: Some(router.state),
             open: router.state == RouterState::Active,
@@ -151,7 +151,7 @@ impl Capacity {
     }
 
     /// The Routers of before and of after, by name. One that is gone has no routes, and room for none.
-    pub(crate) fn compare(before: &[Capacity], after: &Forecast) -> Vec<Capacity> {
+    pub(crate) fn compare(before: &[Capacity], after: &Simulation) -> Vec<Capacity> {
         let mut all: BTreeMap<String, Capacity> = BTreeMap::new();
         for gone in before {
             let gone = Capacity {
@@ -175,7 +175,7 @@ impl Capacity {
 
 impl MovePlan {
     pub(crate) fn new(action: &'static str, dry_run: bool) -> MovePlan {
-        MovePlan { action, dry_run, trail_seconds: Some(0), ..MovePlan::default() }
+        MovePlan { action, dry_run, former_name_seconds: Some(0), ..MovePlan::default() }
     }
 
     /// Takes in what would become of routes; `before` is what they are bound to.
@@ -183,7 +183,7 @@ impl MovePlan {
         &mut self,
         steps: Vec<Step>,
         before: &BTreeMap<ObjectKey, Bound>,
-        forecast: &Forecast,
+        simulation: &Simulation,
         context: &Context<'_>,
     ) {
         let mut users: BTreeMap<String, u32> = BTreeMap::new();
@@ -199,7 +199,7 @@ impl MovePlan {
                     continue;
                 }
             };
-            let bound = before.get(&key).or_else(|| forecast.bound(&key));
+            let bound = before.get(&key).or_else(|| simulation.bound(&key));
             let system = |dns: &str| bound.and_then(|bound| names::system_name(&bound.label, dns));
             let name_now = before.get(&key).and_then(|bound| system(&bound.dns));
             let alias = bound.map(|bound| names::alias_name(&bound.label, context.domain));
@@ -208,15 +208,15 @@ impl MovePlan {
             let leaves = from.as_ref().filter(|_| name_now != name_then);
             let zone = before.get(&key).map(|bound| bound.dns.as_str());
             let is_there =
-                |from: &str| forecast.router(from).is_some_and(|(router, _)| zone == Some(router.dns.as_str()));
+                |from: &str| simulation.router(from).is_some_and(|(router, _)| zone == Some(router.dns.as_str()));
             let heir = leaves.filter(|from| !is_there(from)).map(|_| {
-                forecast
+                simulation
                     .routers()
                     .find(|(router, _)| zone == Some(router.dns.as_str()))
                     .map(|(router, _)| router.name.clone())
             });
             let moves = alias.as_ref().filter(|_| leaves.is_some());
-            if let (Some(alias), Some(host)) = (moves, forecast.route(&key).and_then(|route| route.host.as_deref())) {
+            if let (Some(alias), Some(host)) = (moves, simulation.route(&key).and_then(|route| route.host.as_deref())) {
                 let computed = || names::record_for_host(host, alias);
                 let record = context.records.get(&key).cloned().unwrap_or_else(computed);
                 let now = name_now.clone().unwrap_or_default();
@@ -238,7 +238,7 @@ impl MovePlan {
             }
             if let Some(from) = leaves {
                 *users.entry(namespace.clone()).or_default() += 1;
-                let held = forecast.router(from).map(|(router, _)| held_by_caches(router, context.now));
+                let held = simulation.router(from).map(|(router, _)| held_by_caches(router, context.now));
                 caches = caches.max(held.unwrap_or_default());
                 if let Some(heir) = heir.filter(|_| !self.gone.contains(from)) {
                     self.gone.push(from.clone());
@@ -250,8 +250,8 @@ impl MovePlan {
         self.users.extend(users.into_iter().map(|(namespace, routes)| Users { namespace, routes }));
         self.caches_seconds = self.caches_seconds.max(caches.as_secs());
         if !self.users.is_empty() {
-            self.trail_seconds = context.trail_minimum.map(|minimum| minimum.max(caches).as_secs());
-            self.quiet_seconds = context.trail_quiet.unwrap_or_default().as_secs();
+            self.former_name_seconds = context.former_name_retention.map(|minimum| minimum.max(caches).as_secs());
+            self.quiet_seconds = context.former_name_idle_timeout.unwrap_or_default().as_secs();
         }
     }
 
@@ -339,12 +339,12 @@ impl MovePlan {
             return text;
         }
         text.push_str("Aliases lead to the new names at once.");
-        let leaves_trail = |one: &Move| {
+        let leaves_former_name = |one: &Move| {
             one.name_now != one.name_then && one.from.as_ref().is_some_and(|from| !self.gone.contains(from))
         };
-        let stay = self.moves.iter().any(leaves_trail);
+        let stay = self.moves.iter().any(leaves_former_name);
         if stay {
-            let _ = match self.trail_seconds {
+            let _ = match self.former_name_seconds {
                 Some(seconds) => {
                     let quiet = match self.quiet_seconds {
                         0 => String::new(),
@@ -411,35 +411,35 @@ mod tests {
 
     /// What is told of one route that leaves a Router which is gone, whose zone was `zone`, for s2.
     fn left_behind(zone: &str) -> MovePlan {
-        let mut forecast = Forecast::new("v3.example", Instant::now());
+        let mut simulation = Simulation::new("v3.example", Instant::now());
         let object = |kind: &str, metadata: Value, spec: Value| {
             json!({"apiVersion": "signpost.dev/v1alpha1", "kind": kind,
             "metadata": metadata, "spec": spec})
         };
         for name in ["s2", "s3"] {
             let spec = json!({"dns": format!("{name}.v3.example"), "addresses": [{"ip": "192.0.2.1"}]});
-            forecast
+            simulation
                 .set_router(serde_json::from_value(object("Router", json!({"name": name}), spec)).expect("a Router"));
         }
         let metadata = json!({"namespace": "shop", "name": "web", "uid": "u"});
         let route = object("Route", metadata.clone(), json!({"host": "www.shop.example"}));
-        forecast.set_route(serde_json::from_value(route).expect("a Route"));
+        simulation.set_route(serde_json::from_value(route).expect("a Route"));
         let spec = json!({"routeNamespace": "shop", "routeName": "web", "routeUID": "u", "router": "s1", "dns": zone,
             "label": "shop-web", "strategy": "weighted", "names": []});
-        forecast.set_binding(serde_json::from_value(object("RouteBinding", metadata, spec)).expect("a RouteBinding"));
+        simulation.set_binding(serde_json::from_value(object("RouteBinding", metadata, spec)).expect("a RouteBinding"));
         let key = ObjectKey::namespaced("shop", "web");
-        let before = BTreeMap::from([(key.clone(), forecast.bound(&key).expect("it is bound").clone())]);
-        let step = forecast.move_route(&key, "s2").expect("it is there");
+        let before = BTreeMap::from([(key.clone(), simulation.bound(&key).expect("it is bound").clone())]);
+        let step = simulation.move_route(&key, "s2").expect("it is there");
         let records = BTreeMap::new();
         let context = Context {
             domain: "v3.example",
-            trail_minimum: Some(Duration::from_secs(3600)),
-            trail_quiet: None,
+            former_name_retention: Some(Duration::from_secs(3600)),
+            former_name_idle_timeout: None,
             records: &records,
             now: Timestamp::UNIX_EPOCH,
         };
         let mut plan = MovePlan::new("move", true);
-        plan.tell(vec![step], &before, &forecast, &context);
+        plan.tell(vec![step], &before, &simulation, &context);
         plan
     }
 

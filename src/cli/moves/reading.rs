@@ -16,7 +16,7 @@ use signpost_api::v1alpha1::route::{NameKind, Route};
 use signpost_api::v1alpha1::route_binding::RouteBinding;
 use signpost_api::v1alpha1::router::Router;
 use signpost_control::client::reflector::ObjectKey;
-use signpost_control::scheduler::forecast::{Bound, Forecast};
+use signpost_control::scheduler::simulation::{Bound, Simulation};
 use signpost_control::world::quarantine;
 
 /// How long the API may take for all that a command of these asks.
@@ -29,7 +29,7 @@ pub(crate) struct MoveContext {
     /// What is known of its configuration.
     pub(crate) known: PlatformSettings,
     /// The objects.
-    pub(crate) forecast: Forecast,
+    pub(crate) simulation: Simulation,
     /// The record that each custom host needs, as its Route says.
     pub(crate) records: BTreeMap<ObjectKey, String>,
     bound: BTreeMap<ObjectKey, Bound>,
@@ -49,41 +49,41 @@ impl MoveContext {
         let namespaces: Api<Namespace> = Api::all(access.client.clone());
         namespaces.list_metadata(&ListParams::default().limit(1)).await.map_err(told)?;
         let known = progress::during("reading the platform", PlatformSettings::find(place, &access)).await?;
-        let mut forecast = Forecast::new(&known.domain, Instant::now());
+        let mut simulation = Simulation::new(&known.domain, Instant::now());
         if let Some(most) = known.quarantined_max {
-            forecast = forecast.with_quarantined_max(most);
+            simulation = simulation.with_quarantined_max(most);
         }
         if let Some(reserved) = &known.reserved_labels {
-            forecast = forecast.with_reserved_labels(reserved.clone());
+            simulation = simulation.with_reserved_labels(reserved.clone());
         }
         let mut records = BTreeMap::new();
         let mut bound = BTreeMap::new();
         let client = &access.client;
         let reading = async {
             let all = ListParams::default;
-            each(&Api::all(client.clone()), all(), |router: Router| forecast.set_router(router)).await?;
-            each(&Api::all(client.clone()), all(), |namespace: Namespace| forecast.set_namespace(namespace)).await?;
+            each(&Api::all(client.clone()), all(), |router: Router| simulation.set_router(router)).await?;
+            each(&Api::all(client.clone()), all(), |namespace: Namespace| simulation.set_namespace(namespace)).await?;
             let kept = all().fields(quarantine::SELECTOR);
-            match each(&Api::all(client.clone()), kept, |claim: NameClaim| forecast.set_claim(claim)).await {
+            match each(&Api::all(client.clone()), kept, |claim: NameClaim| simulation.set_claim(claim)).await {
                 // An API with older definitions does not know the field, and its schedulers have no bound then.
                 Err(kube::Error::Api(status)) if status.code == 400 => {}
                 read => read?,
             }
             each(&Api::all(client.clone()), all(), |route: Route| {
                 records.extend(record(&route));
-                forecast.set_route(route);
+                simulation.set_route(route);
             })
             .await?;
             each(&Api::all(client.clone()), all(), |binding: RouteBinding| {
                 let (namespace, name) = (binding.metadata.namespace.clone(), binding.metadata.name.clone());
                 let key = ObjectKey::namespaced(&namespace.unwrap_or_default(), &name.unwrap_or_default());
-                forecast.set_binding(binding);
-                bound.extend(forecast.bound(&key).map(|found| (key, found.clone())));
+                simulation.set_binding(binding);
+                bound.extend(simulation.bound(&key).map(|found| (key, found.clone())));
             })
             .await
         };
         progress::during("reading the platform", reading).await.map_err(told)?;
-        Ok(MoveContext { access, known, forecast, records, bound })
+        Ok(MoveContext { access, known, simulation, records, bound })
     }
 
     /// What each route is bound to, as it was read.

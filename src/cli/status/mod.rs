@@ -17,7 +17,7 @@ use super::output::{self, Format};
 use super::rates::Rates;
 use super::scrape::{self, Admin, Target};
 use super::{Outcome, option, progress, success_if};
-use signpost_api::v1alpha1::brake::Brake;
+use signpost_api::v1alpha1::deletion_hold::DeletionHold;
 use signpost_api::v1alpha1::route::Route;
 use signpost_api::v1alpha1::router::Router;
 use signpost_api::v1alpha1::zone::Zone;
@@ -69,14 +69,14 @@ async fn platform(place: &ApiLocation) -> Result<ApiSnapshot, String> {
     let started = Instant::now();
     let version = access.client.apiserver_version().await.map_err(|error| access.unanswered(error))?.git_version;
     let took = started.elapsed();
-    let (routers, routes, zones, brakes, lease) = tokio::try_join!(
+    let (routers, routes, zones, holds, lease) = tokio::try_join!(
         access.all_permitted::<Router>(),
         access.all_permitted::<Route>(),
         access.all_permitted::<Zone>(),
-        access.all_permitted::<Brake>(),
+        access.all_permitted::<DeletionHold>(),
         lease(&access),
     )?;
-    Ok(ApiSnapshot { version, took, lease, objects: Objects { routers, routes, zones, brakes } })
+    Ok(ApiSnapshot { version, took, lease, objects: Objects { routers, routes, zones, holds } })
 }
 
 /// The Lease of the schedulers. `None`: nobody has ever led, or the user may not see it.

@@ -13,8 +13,8 @@ use crate::cli::rates::{self, Rates};
 use crate::cli::scrape::Scrape;
 use crate::cli::style::{Painter, Style, harmless};
 use crate::cli::table::{Cell, Properties};
-use signpost_api::standing::Standing;
-use signpost_api::v1alpha1::brake::Brake;
+use signpost_api::route_state::RouteState;
+use signpost_api::v1alpha1::deletion_hold::DeletionHold;
 use signpost_api::v1alpha1::route::{Route, RouteStatus};
 use signpost_api::v1alpha1::router::Router;
 use signpost_api::v1alpha1::zone::{Zone, ZoneKind};
@@ -43,7 +43,7 @@ pub(super) struct Objects {
     pub(super) routers: Option<Vec<Router>>,
     pub(super) routes: Option<Vec<Route>>,
     pub(super) zones: Option<Vec<Zone>>,
-    pub(super) brakes: Option<Vec<Brake>>,
+    pub(super) holds: Option<Vec<DeletionHold>>,
 }
 
 /// How the platform stands. Its JSON is an interface: fields are added, and none is renamed.
@@ -154,7 +154,7 @@ struct ProcessCounts {
     #[serde(skip_serializing_if = "Option::is_none")]
     premature_certificates: Option<u64>,
     /// Faults of objects that zones are made from.
-    verdicts: Option<u64>,
+    diagnostics: Option<u64>,
 }
 
 impl Process {
@@ -184,14 +184,14 @@ impl Process {
         let count = |name: &str| scrape.sum(name).map(|value| value as u64);
         let started = scrape.sum("signpost_start_time_seconds");
         let version = scrape.of("signpost_build_info").find_map(|sample| sample.labels.get("version")).cloned();
-        let ages = scrape.of("signpost_mirror_age_seconds").map(|sample| sample.value);
+        let ages = scrape.of("signpost_informer_age_seconds").map(|sample| sample.value);
         let now_seconds = now.as_second() as f64;
         let certificates = |metric: &str, is_invalid: fn(f64, f64) -> bool| {
             let invalid = scrape.of(metric).filter(|sample| is_invalid(sample.value, now_seconds)).count();
             Some(invalid as u64).filter(|count| *count > 0)
         };
         let mut broken = Vec::new();
-        for name in ["signpost_mirror_synced", "signpost_mirror_connected"] {
+        for name in ["signpost_informer_synced", "signpost_informer_connected"] {
             for sample in scrape.of(name).filter(|sample| sample.value == 0.0) {
                 let label = |label: &str| sample.labels.get(label).map_or("", String::as_str);
                 let watch = format!("{}/{}", label("owner"), label("kind"));
@@ -213,14 +213,14 @@ impl Process {
             leading: scrape.sum("signpost_scheduler_leading").map(|leading| leading > 0.0),
             counts: ProcessCounts {
                 zones: count("signpost_dns_zones"),
-                held_losses: count("signpost_brake_held_objects"),
-                undecided_holds: count("signpost_brake_undecided"),
+                held_losses: count("signpost_deletion_hold_objects"),
+                undecided_holds: count("signpost_deletion_hold_pending"),
                 broken_zone_files: count("signpost_zone_files_broken"),
                 expired_certificates: certificates("signpost_certificate_expiry_time_seconds", |end, now| end < now),
                 premature_certificates: certificates("signpost_certificate_start_time_seconds", |start, now| {
                     now < start
                 }),
-                verdicts: count("signpost_verdicts"),
+                diagnostics: count("signpost_zone_input_errors"),
             },
             sync_age_seconds: ages.max_by(f64::total_cmp),
             broken_watches: broken,
@@ -247,7 +247,7 @@ impl Process {
             (counts.broken_zone_files, "zone files are broken and never had a good version; see the log"),
             (counts.expired_certificates, "certificates have ended, and clients refuse them; see the log"),
             (counts.premature_certificates, "certificates are not valid yet, and clients refuse them; see the log"),
-            (counts.verdicts, "faults in objects that zones are made from: \"signpost zone list\" names them"),
+            (counts.diagnostics, "faults in objects that zones are made from: \"signpost zone list\" names them"),
         ] {
             if let Some(count) = count.filter(|count| *count > 0) {
                 warnings.push(format!("{url}: {count} {what}"));
@@ -297,19 +297,19 @@ impl Report {
             Some(Leader { holder: None, .. }) => warnings.push("no scheduler leads: new routes wait".to_owned()),
             _ => {}
         }
-        let Objects { routers, routes, zones, brakes } = platform.objects;
+        let Objects { routers, routes, zones, holds } = platform.objects;
         let read = [
             ("Routers", routers.is_some()),
             ("the Routes of all namespaces", routes.is_some()),
             ("Zones", zones.is_some()),
-            ("Brakes", brakes.is_some()),
+            ("DeletionHolds", holds.is_some()),
         ];
         self.not_read = read.into_iter().filter(|(_, is_read)| !is_read).map(|(what, _)| what).collect();
-        for brake in brakes.iter().flatten().filter(|brake| brake.is_held() && brake.is_undecided()) {
-            let (kind, objects, known) = (brake.spec.kind.word(), brake.objects(), brake.known());
-            let id = brake.metadata.name.as_deref().unwrap_or_default();
+        for hold in holds.iter().flatten().filter(|hold| hold.is_held() && hold.is_undecided()) {
+            let (kind, objects, known) = (hold.spec.kind.word(), hold.objects(), hold.known());
+            let id = hold.metadata.name.as_deref().unwrap_or_default();
             warnings.push(format!(
-                "the brake holds {objects} of {known} objects of the kind {kind}: signpost brake approve {id}, or reject"
+                "the deletion hold keeps {objects} of {known} objects of the kind {kind}: signpost hold approve {id}, or reject"
             ));
         }
         if let Some(zones) = &zones {
@@ -327,8 +327,8 @@ impl Report {
         }
         if let Some(routes) = routes {
             let new = RouteStatus::default();
-            let standing = |route: &Route| Standing::of(route.status.as_ref().unwrap_or(&new)).0.word();
-            self.routes = Some(Counts::of(routes.iter().map(standing)));
+            let state = |route: &Route| RouteState::of(route.status.as_ref().unwrap_or(&new)).0.word();
+            self.routes = Some(Counts::of(routes.iter().map(state)));
             let routers = names.as_ref().map(|names| names.iter().map(String::as_str).collect());
             let told = warnings::of_routes(&routes, routers.as_ref());
             self.outages.extend(told.outages);
@@ -461,11 +461,11 @@ fn process_facts(facts: &mut Properties, process: &Process) {
         facts.add("  queries", format!("{}/s{parts}", rates::number(rates.queries)));
     }
     match process.counts.held_losses {
-        Some(0) => facts.add("  brake", "nothing is held"),
+        Some(0) => facts.add("  hold", "nothing is held"),
         Some(held) if process.counts.undecided_holds == Some(0) => {
-            facts.add("  brake", format!("{held} losses are held, as was decided"));
+            facts.add("  hold", format!("{held} losses are held, as was decided"));
         }
-        Some(held) => facts.add("  brake", Cell::styled(Style::Warning, format!("{held} losses are held"))),
+        Some(held) => facts.add("  hold", Cell::styled(Style::Warning, format!("{held} losses are held"))),
         None => {}
     }
 }

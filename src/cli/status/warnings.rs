@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
-use signpost_api::standing::Standing;
+use signpost_api::route_state::RouteState;
 use signpost_api::v1alpha1::route::{ADMITTED, MOVE_PENDING, PUBLISHED, Phase, RESOLVABLE, Route};
 use signpost_api::v1alpha1::router::{
     ACCEPTED, ADDRESSES_HEALTHY, AddressState, NO_ACTIVE_ADDRESS, READY, Router, RouterState, ZONE_PUBLISHED,
@@ -96,10 +96,10 @@ pub(super) fn of_routes(routes: &[Route], routers: Option<&BTreeSet<&str>>) -> O
         let (namespace, name) = (route.metadata.namespace.as_deref(), route.metadata.name.as_deref());
         let named = format!("{}/{}", namespace.unwrap_or_default(), name.unwrap_or_default());
         let mut add = |rank: u8, trouble: String| by_trouble.entry((rank, trouble)).or_default().push(named.clone());
-        let (standing, why) = Standing::of(&status);
+        let (state, why) = RouteState::of(&status);
         if status.phase == Phase::New {
             let reason = why.map_or("not looked at yet", |condition| condition.reason.as_str());
-            add(2, format!("{}, {reason}", standing.word()));
+            add(2, format!("{}, {reason}", state.word()));
         }
         let Some(on) = &status.router else { continue };
         if routers.is_some_and(|routers| !routers.contains(on.as_str())) {

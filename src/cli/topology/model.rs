@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use signpost_api::standing::Standing;
+use signpost_api::route_state::RouteState;
 use signpost_api::v1alpha1::route::Route;
 use signpost_api::v1alpha1::router::{AddressHealthState, AddressState, Router, RouterState};
 
@@ -80,7 +80,7 @@ impl Topology {
             let status = route.status.clone().unwrap_or_default();
             let reason = match status.router {
                 Some(_) => None,
-                None => Standing::of(&status).1.map(|condition| condition.reason.clone()),
+                None => RouteState::of(&status).1.map(|condition| condition.reason.clone()),
             };
             let namespace = route.metadata.namespace.clone().unwrap_or_default();
             let name = route.metadata.name.clone().unwrap_or_default();

@@ -6,7 +6,7 @@ mod export;
 mod list;
 mod show;
 mod status;
-mod unbound;
+mod unrouted;
 
 use clap::{Arg, ArgMatches, Command};
 
@@ -30,7 +30,7 @@ pub(super) fn command() -> Command {
             show::command(),
             difference::command(),
             status::command(),
-            unbound::command(),
+            unrouted::command(),
             export::command(),
         ])
 }
@@ -41,7 +41,7 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
         Some(("show", matches)) => show::run(matches),
         Some(("diff", matches)) => difference::run(matches),
         Some(("status", matches)) => status::run(matches),
-        Some(("unbound", matches)) => unbound::run(matches),
+        Some(("unrouted", matches)) => unrouted::run(matches),
         Some(("export", matches)) => export::run(matches),
         _ => Ok(Exit::Usage),
     }

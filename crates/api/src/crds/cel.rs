@@ -83,7 +83,7 @@ fn rules(kind: &str, domain: Option<&str>) -> Vec<Rule> {
         "RouteBinding" => route_binding(domain),
         "NameClaim" => name_claim(),
         "Zone" => zone(),
-        "Brake" => brake(),
+        "DeletionHold" => deletion_hold(),
         _ => Vec::new(),
     }
 }
@@ -350,16 +350,16 @@ fn route_binding(domain: Option<&str>) -> Vec<Rule> {
         ),
         about(
             "spec",
-            ".trails",
-            "!has(self.trails) || self.trails.all(t, t.name.startsWith(self.label + '.') && size(t.name) > size(self.label) + 1 \
+            ".formerNames",
+            "!has(self.formerNames) || self.formerNames.all(t, t.name.startsWith(self.label + '.') && size(t.name) > size(self.label) + 1 \
              && t.name != self.label + '.' + self.dns)",
-            "trails must be names of the label in other zones than dns",
+            "former names must be names of the label in other zones than dns",
         ),
         about(
             "spec",
-            ".trails",
-            "!has(self.trails) || size(self.trails.filter(t, has(t.from))) <= 1",
-            "only one trail can be yet to begin",
+            ".formerNames",
+            "!has(self.formerNames) || size(self.formerNames.filter(t, has(t.from))) <= 1",
+            "only one former name can be yet to begin",
         ),
         about(
             "spec",
@@ -446,13 +446,13 @@ fn zone() -> Vec<Rule> {
     ]
 }
 
-fn brake() -> Vec<Rule> {
+fn deletion_hold() -> Vec<Rule> {
     vec![about(
         "spec",
         ".type",
         "self.type == oldSelf.type && self.objects == oldSelf.objects && self.known == oldSelf.known && self.cause == \
          oldSelf.cause && self.names == oldSelf.names",
-        "what a Brake stands for is immutable; only decision and decidedAt may change",
+        "what a DeletionHold stands for is immutable; only decision and decidedAt may change",
     )]
 }
 

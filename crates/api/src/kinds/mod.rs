@@ -2,7 +2,7 @@
 //!
 //! The hooks share the settings of the platform ([`PlatformConfig`]), which the server itself knows nothing of.
 
-pub mod brake;
+pub mod deletion_hold;
 pub mod name_claim;
 pub mod route;
 pub mod route_binding;
@@ -76,7 +76,7 @@ pub fn kinds(config: PlatformConfig) -> Kinds {
         (&route_binding::ROUTE_BINDING, Arc::new(route_binding::RouteBindings(platform))),
         (&name_claim::NAME_CLAIM, Arc::new(name_claim::NameClaims)),
         (&zone::ZONE, Arc::new(zone::Zones)),
-        (&brake::BRAKE, Arc::new(brake::Brakes)),
+        (&deletion_hold::DELETION_HOLD, Arc::new(deletion_hold::DeletionHolds)),
     ];
     let damage_marks = DamageMarks { annotation: DAMAGED_ANNOTATION, header: DAMAGED_HEADER };
     Kinds::new(own).with_damage_marks(damage_marks).with_quota(&route::ROUTE, routes).with_quota(&EVENT, events)

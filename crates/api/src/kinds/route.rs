@@ -16,14 +16,14 @@ use crate::v1alpha1::route::{
 };
 use signpost_apiserver::auth::rules::Access;
 use signpost_apiserver::error::{ApiError, Cause};
+use signpost_apiserver::json_scan::Json;
 use signpost_apiserver::registry::columns::{self, AGE, Cell, Column};
 use signpost_apiserver::registry::{
     Context, HookReads, Hooks, Kind, Operation, Reader, RelatedWrite, SideEffect, field,
 };
-use signpost_apiserver::skim::Json;
 
 /// The members of `status` that only a RouteBinding sets.
-pub(super) const BOUND_FIELDS: [&str; 6] = ["phase", "dns", "router", "canonicalName", "names", "trails"];
+pub(super) const BOUND_FIELDS: [&str; 6] = ["phase", "dns", "router", "canonicalName", "names", "formerNames"];
 
 /// The kind.
 pub static ROUTE: LazyLock<Kind> = LazyLock::new(|| {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!            create or change of the binding
-//!   phase new ─────────────────────────────▶ phase scheduled, dns, router, canonicalName, names, trails
+//!   phase new ─────────────────────────────▶ phase scheduled, dns, router, canonicalName, names, formerNames
 //!             ◀─────────────────────────────
 //!            deletion of the binding alone
 //! ```
@@ -73,7 +73,7 @@ impl Hooks for RouteBindings {
             }
         }
         causes.extend(name_faults(&self.0.domain, spec));
-        causes.extend(trail_faults(spec));
+        causes.extend(former_name_faults(spec));
         causes
     }
 
@@ -97,10 +97,12 @@ impl Hooks for RouteBindings {
         Box::pin(async move {
             Ok(match operation {
                 Operation::Create(binding) => bind(&self.0, context, binding, Unclaimed::IsClaimed, reader).await?,
-                Operation::Update { old, new } if only_trails_age(old, new) => age_trails(context, new, reader).await?,
+                Operation::Update { old, new } if only_former_names_age(old, new) => {
+                    age_former_names(context, new, reader).await?
+                }
                 Operation::Update { old, new } if old["spec"] != new["spec"] => {
                     let mut writes = bind(&self.0, context, new, Unclaimed::IsRefused, reader).await?;
-                    // It leaves a trail in the zone of the Router that it was on, which may be about to be deleted.
+                    // It leaves a former name in the zone of the Router that it was on, which may be about to be deleted.
                     writes.extend(left(old, new).map(|router| conflict_keys::router(router).touch()));
                     writes
                 }
@@ -154,55 +156,55 @@ fn name_faults(domain: &str, spec: &Value) -> Vec<Cause> {
     causes
 }
 
-/// Trails are the names of the label in other zones than that of now.
-fn trail_faults(spec: &Value) -> Vec<Cause> {
+/// Former names are the names of the label in other zones than that of now.
+fn former_name_faults(spec: &Value) -> Vec<Cause> {
     let (Some(label), Some(dns)) = (spec["label"].as_str(), spec["dns"].as_str()) else { return Vec::new() };
     let mut causes = Vec::new();
-    for (index, trail) in spec["trails"].as_array().into_iter().flatten().enumerate() {
-        let Some(name) = trail["name"].as_str() else { continue };
+    for (index, former) in spec["formerNames"].as_array().into_iter().flatten().enumerate() {
+        let Some(name) = former["name"].as_str() else { continue };
         let zone = name.strip_prefix(label).and_then(|rest| rest.strip_prefix('.')).filter(|zone| !zone.is_empty());
         let what = match zone {
             None => format!("must be a name of the label {label:?} in a Router's zone"),
             Some(zone) if zone == dns => "must not be the Route's name of now".to_owned(),
             Some(_) => continue,
         };
-        causes.push(field::invalid(&format!("spec.trails[{index}].name"), &trail["name"], &what));
+        causes.push(field::invalid(&format!("spec.formerNames[{index}].name"), &former["name"], &what));
     }
-    let trails = spec["trails"].as_array().into_iter().flatten().enumerate();
-    let mut pending = trails.filter(|(_, trail)| !trail["from"].is_null());
-    if let Some((index, trail)) = pending.nth(1) {
-        let what = "only one trail can be yet to begin: the others lead to its name until then";
-        causes.push(field::invalid(&format!("spec.trails[{index}].from"), &trail["from"], what));
+    let former_names = spec["formerNames"].as_array().into_iter().flatten().enumerate();
+    let mut pending = former_names.filter(|(_, former)| !former["from"].is_null());
+    if let Some((index, former)) = pending.nth(1) {
+        let what = "only one former name can be yet to begin: the others lead to its name until then";
+        causes.push(field::invalid(&format!("spec.formerNames[{index}].from"), &former["from"], what));
     }
     causes
 }
 
-/// Whether a change does nothing but take trails away, let others begin, or let them end later. What is bound stays as it is,
+/// Whether a change does nothing but take former names away, let others begin, or let them end later. What is bound stays as it is,
 /// so nothing else need be checked.
-fn only_trails_age(old: &Value, new: &Value) -> bool {
+fn only_former_names_age(old: &Value, new: &Value) -> bool {
     let without = |binding: &Value| {
         let mut spec = binding["spec"].clone();
         // A stored explanation may have fields of an earlier version, which pruning has taken from the new one.
-        spec.as_object_mut().map(|spec| (spec.remove("trails"), spec.remove("explanation")));
+        spec.as_object_mut().map(|spec| (spec.remove("formerNames"), spec.remove("explanation")));
         spec
     };
-    let trails = |binding: &'_ Value| binding["spec"]["trails"].as_array().cloned().unwrap_or_default();
-    let but = |trail: &Value, fields: &[&str]| {
-        let mut trail = trail.clone();
-        if let Some(trail) = trail.as_object_mut() {
-            fields.iter().for_each(|field| drop(trail.remove(*field)));
+    let former_names = |binding: &'_ Value| binding["spec"]["formerNames"].as_array().cloned().unwrap_or_default();
+    let but = |former: &Value, fields: &[&str]| {
+        let mut former = former.clone();
+        if let Some(former) = former.as_object_mut() {
+            fields.iter().for_each(|field| drop(former.remove(*field)));
         }
-        trail
+        former
     };
-    let before = trails(old);
+    let before = former_names(old);
     let is_known = |now: &Value| {
         let is = but(now, &["until"]);
         before.iter().any(|was| but(was, &["until"]) == is || but(was, &["until", "from"]) == is)
     };
-    old["spec"] != new["spec"] && without(old) == without(new) && trails(new).iter().all(is_known)
+    old["spec"] != new["spec"] && without(old) == without(new) && former_names(new).iter().all(is_known)
 }
 
-async fn age_trails(
+async fn age_former_names(
     context: &Context<'_>,
     binding: &Value,
     reader: &dyn Reader,
@@ -210,17 +212,20 @@ async fn age_trails(
     let name = binding["spec"]["routeName"].as_str().unwrap_or_default();
     let route = reader.get("Route", context.namespace, name).await?;
     let route = route.filter(|route| route["metadata"]["uid"] == binding["spec"]["routeUID"]);
-    let write = route.map(|route| status_write(context, &route, |status| set_trails(status, binding)));
+    let write = route.map(|route| status_write(context, &route, |status| set_former_names(status, binding)));
     let mut writes: Vec<RelatedWrite> = write.into_iter().collect();
     writes.extend(leadership(binding, reader).await?);
     Ok(writes)
 }
 
-fn set_trails(status: &mut Value, binding: &Value) {
+fn set_former_names(status: &mut Value, binding: &Value) {
     let Some(status) = status.as_object_mut() else { return };
-    match binding["spec"].get("trails").filter(|trails| trails.as_array().is_some_and(|trails| !trails.is_empty())) {
-        Some(trails) => drop(status.insert("trails".to_owned(), trails.clone())),
-        None => drop(status.remove("trails")),
+    match binding["spec"]
+        .get("formerNames")
+        .filter(|former_names| former_names.as_array().is_some_and(|former_names| !former_names.is_empty()))
+    {
+        Some(former_names) => drop(status.insert("formerNames".to_owned(), former_names.clone())),
+        None => drop(status.remove("formerNames")),
     }
 }
 
@@ -394,9 +399,9 @@ fn bound(
     if generation.is_number() {
         status["observedGeneration"] = generation.clone();
     }
-    set_trails(status, binding);
+    set_former_names(status, binding);
     // What leads to its names from elsewhere changes none of them.
-    if route::BOUND_FIELDS.iter().any(|name| *name != "trails" && before[*name] != status[*name]) {
+    if route::BOUND_FIELDS.iter().any(|name| *name != "formerNames" && before[*name] != status[*name]) {
         forget_publication(status);
     }
     // Only a Route that holds its names is bound. One that has lost its host since has not got it back by a move.
@@ -416,7 +421,7 @@ fn bound(
 }
 
 /// The binding of a Route that is there stays: without it the Route would be placed anew, as a rule elsewhere, and its name of
-/// now would lead nowhere, with no trail. It goes with its Route or its namespace; or if its Router is gone, and its name with
+/// now would lead nowhere, with no former name. It goes with its Route or its namespace; or if its Router is gone, and its name with
 /// that.
 async fn guard_delete(context: &Context<'_>, binding: &Value, reader: &dyn Reader) -> Result<(), ApiError> {
     let spec = &binding["spec"];

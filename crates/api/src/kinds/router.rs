@@ -11,19 +11,19 @@ use serde_json::{Value, json};
 use crate::kinds::{PlatformConfig, conflict_keys};
 use crate::names::{self, LABEL_OCTETS_MAX, NAME_OCTETS_MAX, is_at_or_below};
 use crate::statuses::Statuses;
-use crate::v1alpha1::brake::Brake;
+use crate::v1alpha1::deletion_hold::DeletionHold;
 use crate::v1alpha1::router::{ADDRESSES_HEALTHY, READY, Router};
 use signpost_apiserver::error::{ApiError, Cause};
+use signpost_apiserver::json_scan::Json;
 use signpost_apiserver::registry::columns::{self, AGE, Cell, Column};
 use signpost_apiserver::registry::labels::check_selector;
 use signpost_apiserver::registry::{Context, HookReads, Hooks, Kind, Operation, Reader, RelatedWrite, field};
-use signpost_apiserver::skim::Json;
 
 /// How to delete a Router that has routes: this annotation on it with exactly the number of routes bound to it. A DELETE
-/// whose query or body says `loseRoutes=<number>` does the same.
-pub const LOSE_ROUTES_ANNOTATION: &str = "signpost.dev/lose-routes";
+/// whose query or body says `forceDeleteRoutes=<number>` does the same.
+pub const FORCE_DELETE_ANNOTATION: &str = "signpost.dev/force-delete-routes";
 /// The option of the DELETE request that does as the annotation.
-pub const LOSE_ROUTES_OPTION: &str = "loseRoutes";
+pub const FORCE_DELETE_OPTION: &str = "forceDeleteRoutes";
 /// Longest text of one of `spec.records`, in octets: more than any record of the DNS needs.
 const RECORD_OCTETS_MAX: usize = 8192;
 /// Longest `spec.dns`: it leaves room for a label and a dot in front.
@@ -425,17 +425,17 @@ async fn taken_names(
 async fn guard_delete(router: &Value, options: &Value, reader: &dyn Reader) -> Result<(), ApiError> {
     let name = router["metadata"]["name"].as_str().unwrap_or_default();
     let bound = reader.count("RouteBinding", "spec.router", name).await?;
-    let trails = trails_through(name, &router["spec"]["dns"], reader).await?;
+    let former_names = former_names_through(name, &router["spec"]["dns"], reader).await?;
     let held = held_back(reader).await?;
-    let count = bound + trails.len() + held;
+    let count = bound + former_names.len() + held;
     if count == 0 {
         return Ok(());
     }
-    let of_option = match &options[LOSE_ROUTES_OPTION] {
+    let of_option = match &options[FORCE_DELETE_OPTION] {
         Value::String(text) => text.parse().ok(),
         other => other.as_u64(),
     };
-    let of_annotation = router["metadata"]["annotations"][LOSE_ROUTES_ANNOTATION].as_str();
+    let of_annotation = router["metadata"]["annotations"][FORCE_DELETE_ANNOTATION].as_str();
     let agreed = of_option.or_else(|| of_annotation.and_then(|text| text.trim().parse::<u64>().ok()));
     if agreed == Some(count as u64) {
         return Ok(());
@@ -446,24 +446,30 @@ async fn guard_delete(router: &Value, options: &Value, reader: &dyn Reader) -> R
         1 => "1 route is bound to it".to_owned(),
         _ => format!("{bound} routes are bound to it"),
     };
-    if let Some(last) = trails.iter().max() {
+    if let Some(last) = former_names.iter().max() {
         let and = if told.is_empty() { "" } else { ", and " };
         told += &format!(
             "{and}former names of {} that moved away lead through its zone, the last until {last}",
-            routes(trails.len())
+            routes(former_names.len())
         );
     }
     if held > 0 {
         let and = if told.is_empty() { "" } else { ", and " };
         told += &format!(
-            "{and}name servers hold back the loss of {held} RouteBindings (signpost brake list), whose aliases may lead to it"
+            "{and}name servers hold back the loss of {held} RouteBindings (signpost hold list), whose aliases may lead to it"
+        );
+    }
+    let of_before = [&options["loseRoutes"], &router["metadata"]["annotations"]["signpost.dev/lose-routes"]];
+    if of_before.into_iter().any(|given| !given.is_null()) {
+        told += &format!(
+            "; loseRoutes is now {FORCE_DELETE_OPTION}, signpost.dev/lose-routes is now {FORCE_DELETE_ANNOTATION}"
         );
     }
     if let Some(agreed) = agreed {
         told += &format!("; that makes {count} to lose, not {agreed}");
     }
     let instead = match bound {
-        0 if held > 0 => "Have it decided (signpost brake approve), or restore what is missing".to_owned(),
+        0 if held > 0 => "Have it decided (signpost hold approve), or restore what is missing".to_owned(),
         0 => "Wait for that".to_owned(),
         _ => format!(
             "Run \"signpost drain router {name}\", or set spec.state to draining, and wait for condition Drained"
@@ -474,29 +480,30 @@ async fn guard_delete(router: &Value, options: &Value, reader: &dyn Reader) -> R
         name,
         &format!(
             "{told}. {instead}; or, to lose these names, run \"kubectl annotate router {name} \
-             {LOSE_ROUTES_ANNOTATION}={count} --overwrite\" and delete it again"
+             {FORCE_DELETE_ANNOTATION}={count} --overwrite\" and delete it again"
         ),
     ))
 }
 
 /// How many RouteBindings are gone here that name servers still serve, on whatever Router they were.
 async fn held_back(reader: &dyn Reader) -> Result<usize, ApiError> {
-    let brakes = reader.list("Brake", None).await?;
-    let brakes = brakes.into_iter().filter_map(|brake| serde_json::from_value::<Brake>(brake).ok());
-    Ok(brakes.map(|brake| brake.bindings_served_on() as usize).sum())
+    let holds = reader.list("DeletionHold", None).await?;
+    let holds = holds.into_iter().filter_map(|hold| serde_json::from_value::<DeletionHold>(hold).ok());
+    Ok(holds.map(|hold| hold.bindings_served_on() as usize).sum())
 }
 
 /// Until when each former name in the Router's zone leads to a route that has left it. Looked for in all bindings: a Router is
 /// not deleted often.
-async fn trails_through(router: &str, dns: &Value, reader: &dyn Reader) -> Result<Vec<String>, ApiError> {
+async fn former_names_through(router: &str, dns: &Value, reader: &dyn Reader) -> Result<Vec<String>, ApiError> {
     let bindings = reader.list("RouteBinding", None).await?;
-    let trails = bindings.iter().flat_map(|binding| binding["spec"]["trails"].as_array().into_iter().flatten());
+    let former_names =
+        bindings.iter().flat_map(|binding| binding["spec"]["formerNames"].as_array().into_iter().flatten());
     // Those of a former Router of this name, which had another zone, went with that.
     let zone =
-        |trail: &Value| trail["name"].as_str().and_then(|name| name.split_once('.')).map(|(_, zone)| zone.to_owned());
-    let is_its = |trail: &&Value| zone(trail).is_none_or(|zone| dns.as_str().is_none_or(|dns| zone == dns));
-    let through = trails.filter(|trail| trail["router"] == router).filter(is_its);
-    Ok(through.map(|trail| trail["until"].as_str().unwrap_or_default().to_owned()).collect())
+        |former: &Value| former["name"].as_str().and_then(|name| name.split_once('.')).map(|(_, zone)| zone.to_owned());
+    let is_its = |former: &&Value| zone(former).is_none_or(|zone| dns.as_str().is_none_or(|dns| zone == dns));
+    let through = former_names.filter(|former| former["router"] == router).filter(is_its);
+    Ok(through.map(|former| former["until"].as_str().unwrap_or_default().to_owned()).collect())
 }
 
 #[cfg(test)]

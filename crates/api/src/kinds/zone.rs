@@ -7,9 +7,9 @@ use serde_json::Value;
 use crate::names;
 use crate::v1alpha1::zone::Zone;
 use signpost_apiserver::error::Cause;
+use signpost_apiserver::json_scan::Json;
 use signpost_apiserver::registry::columns::{AGE, Cell, Column};
 use signpost_apiserver::registry::{Context, Hooks, Kind, field};
-use signpost_apiserver::skim::Json;
 
 /// The kind.
 pub static ZONE: LazyLock<Kind> =

@@ -3,7 +3,7 @@
 //! These types are the one source of the API: the server's validation, defaults, OpenAPI documents, `kubectl explain` and
 //! the CRDs are made from their schemas, so each field's documentation is written for users. They hold no behaviour.
 
-pub mod brake;
+pub mod deletion_hold;
 pub mod name_claim;
 pub mod route;
 pub mod route_binding;

@@ -21,7 +21,7 @@ pub const MOVE_PENDING: &str = "MovePending";
 
 /// Condition of a Route that has moved: a Router that it has left has records of its own where the Route's former name was, so
 /// that this does not lead to the Route.
-pub const TRAIL_BLOCKED: &str = "TrailBlocked";
+pub const FORMER_NAME_BLOCKED: &str = "FormerNameBlocked";
 
 /// Annotation of a Route: the Router that it is to move to. It is gone when the Route is there.
 pub const MOVE_ANNOTATION: &str = "signpost.dev/move-to";
@@ -29,8 +29,8 @@ pub const MOVE_ANNOTATION: &str = "signpost.dev/move-to";
 pub const MOVE: &str = "move";
 
 /// Condition of a Route with a host of its own: the host's DNS has the record that was asked for. It is there if the platform
-/// wants hosts to be proven.
-pub const HOST_PROVEN: &str = "HostProven";
+/// wants hosts to be verified.
+pub const HOST_VERIFIED: &str = "HostVerified";
 
 /// Condition of a Route with a host of its own: the resolvers that are asked find that the host leads to the Route. `Unknown` where
 /// none is asked, or none answers.
@@ -132,7 +132,7 @@ pub enum Termination {
     Reencrypt,
 }
 
-/// Where a Route stands. Only a RouteBinding changes `phase`, `dns`, `router`, `canonicalName`, `names` and `trails`.
+/// Where a Route stands. Only a RouteBinding changes `phase`, `dns`, `router`, `canonicalName`, `names` and `formerNames`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RouteStatus {
@@ -159,15 +159,15 @@ pub struct RouteStatus {
     /// says.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
-    pub trails: Vec<Trail>,
+    pub former_names: Vec<FormerName>,
     /// What to put into the host's DNS, to prove that it is yours; if the platform wants that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub challenge: Option<Challenge>,
     /// The `metadata.generation` that this status speaks of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// What is true of the Route at the moment: `Scheduled`, `Admitted`, `HostProven`, `Published`, `Resolvable`, `MovePending`,
-    /// `TrailBlocked`, `SelectorMismatch`.
+    /// What is true of the Route at the moment: `Scheduled`, `Admitted`, `HostVerified`, `Published`, `Resolvable`, `MovePending`,
+    /// `FormerNameBlocked`, `SelectorMismatch`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
@@ -186,9 +186,9 @@ pub struct Challenge {
     /// The whole record in zone-file syntax.
     #[schemars(length(max = 1024))]
     pub record: String,
-    /// Until when the host counts as proven, should the record be found no more.
+    /// Until when the host counts as verified, should the record be found no more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub proven_until: Option<Time>,
+    pub verified_until: Option<Time>,
 }
 
 /// Whether a Route has a Router.
@@ -220,7 +220,7 @@ pub struct AssignedName {
 /// A name that a Route had on a Router that it has left: in the zone of that Router it is a CNAME of the Route's name of now.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Trail {
+pub struct FormerName {
     /// The former DNS name, without a dot at the end.
     #[schemars(length(max = 253))]
     pub name: String,
@@ -238,8 +238,8 @@ pub struct Trail {
     pub until: Time,
 }
 
-/// Most trails of a Route. Whoever moves more often within the time that a trail lasts loses the oldest.
-pub const TRAILS_MAX: usize = 16;
+/// Most former names of a Route. Whoever moves more often within the time that a former name lasts loses the oldest.
+pub const FORMER_NAMES_MAX: usize = 16;
 
 /// What kind of name a Route is reached by: the platform's name on its shard (`system`), the stable alias (`alias`), or
 /// the user's own (`custom`).

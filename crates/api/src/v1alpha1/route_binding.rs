@@ -5,7 +5,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::route::{AssignedName, Trail};
+use super::route::{AssignedName, FormerName};
 
 /// Annotation of a binding: the fencing number of the leader that made it, which the API compares with the schedulers' Lease.
 pub const FENCING_ANNOTATION: &str = "signpost.dev/fencing";
@@ -61,7 +61,7 @@ pub struct RouteBindingSpec {
     /// Names that the Route had on Routers that it has left, and that still lead to it; at most 16.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
-    pub trails: Vec<Trail>,
+    pub former_names: Vec<FormerName>,
     /// The strategy that chose the Router; `move` if the Route's annotation `signpost.dev/move-to` named it.
     #[schemars(length(max = 63))]
     pub strategy: String,
@@ -84,22 +84,22 @@ impl RouteBindingSpec {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RouteBindingStatus {
-    /// Former names that clients have asked for, at most 16. A name that is not here was not asked for since its trail began, as
+    /// Former names that clients have asked for, at most 16. A name that is not here was not asked for since its former name began, as
     /// far as name servers could tell the API.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
-    pub trails: Vec<TrailUse>,
+    pub former_names: Vec<FormerNameUse>,
 }
 
 /// That a former name is in use.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct TrailUse {
-    /// The former DNS name, as in `spec.trails`.
+pub struct FormerNameUse {
+    /// The former DNS name, as in `spec.formerNames`.
     #[schemars(length(max = 253))]
     pub name: String,
     /// When it was asked for last, as name servers tell now and then.
-    pub last_asked: Time,
+    pub last_queried_time: Time,
 }
 
 /// Why a Router was chosen: the verdicts on all Routers at the time of the decision.

@@ -255,7 +255,7 @@ pub struct Capacity {
 
 impl RouterStatus {
     /// Whether the condition [`ZONE_PUBLISHED`] says that a name server answers, and not with the Router's zone as it is. One that
-    /// does not answer, or that the brake keeps at what was, may well serve the zone.
+    /// does not answer, or that the deletion hold keeps at what was, may well serve the zone.
     pub fn is_zone_unserved(&self) -> bool {
         let unserved = ["NotAuthoritative", "ErrorAnswer", "WrongAnswer", "OldSerial"];
         let zone = self.conditions.iter().find(|condition| condition.type_ == ZONE_PUBLISHED);
@@ -282,10 +282,10 @@ pub struct RouterStatus {
     pub serial: Option<u32>,
     /// How many routes have left the shard whose former names in its zone still lead to them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub trails: Option<u32>,
+    pub former_names: Option<u32>,
     /// Until when the last of these does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub trails_until: Option<Time>,
+    pub former_names_until: Option<Time>,
     /// Until when resolvers may hold addresses of the shard for longer than `spec.ttl`, since that was lowered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl_horizon: Option<Time>,

@@ -60,10 +60,10 @@ pub struct ZonePlatform {
     /// How many routes a second leave draining Routers.
     pub drain_rate: u32,
     /// How long the former names of a moved route lead to it at least, in seconds.
-    pub trail_minimum_seconds: u32,
+    pub former_name_retention_seconds: u32,
     /// For how long nobody must have asked for a former name before it ends, in seconds; 0: that makes no difference.
     #[serde(default)]
-    pub trail_quiet_seconds: u32,
+    pub former_name_idle_timeout_seconds: u32,
     /// How many labels may be in quarantine for a namespace that is to get new ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name_quarantine_max: Option<u32>,

@@ -13,7 +13,7 @@ use http::Request;
 use serde_json::{Value, json};
 use signpost_apiserver::auth::jwks::{Pace, Source};
 use signpost_apiserver::auth::jwt::{ALGORITHMS, Issuer, IssuerSettings};
-use signpost_apiserver::auth::{Authenticator, Proof, Sender};
+use signpost_apiserver::auth::{AuthMethod, Authenticator, Sender};
 use signpost_runtime::httpd::{self, Limits};
 use signpost_runtime::tls::{self, Authority};
 use tokio_util::sync::CancellationToken;
@@ -201,7 +201,7 @@ async fn good_tokens_say_who_one_is() {
         let sender = ask(&authenticator, &key.good(id)).await.expect("is taken");
         assert_eq!(sender.identity.user, "idp:tina");
         assert_eq!(sender.identity.groups, ["signpost:viewers", "system:authenticated"]);
-        assert!(matches!(sender.proof, Proof::Jwt { expires } if expires > now()), "{:?}", sender.proof);
+        assert!(matches!(sender.proof, AuthMethod::Jwt { expires } if expires > now()), "{:?}", sender.proof);
     }
     // Without a key id, the keys that fit the algorithm are tried.
     let without = keys[0].token(&json!({"alg": "ES256"}), &claims(json!({})));

@@ -117,8 +117,8 @@ async fn an_agreed_loss_is_agreed_to_when_the_deletion_begins() {
     let late = waiting_route(&server, "b", "s1").await;
     let path = format!("{}/s1", routers());
     server.delete(&path).await.expect(409);
-    server.delete(&format!("{path}?loseRoutes=2")).await.expect(409);
-    let held = server.delete(&format!("{path}?loseRoutes=1")).await.expect(200);
+    server.delete(&format!("{path}?forceDeleteRoutes=2")).await.expect(409);
+    let held = server.delete(&format!("{path}?forceDeleteRoutes=1")).await.expect(200);
     assert!(held["metadata"]["deletionTimestamp"].is_string(), "{held}");
     let refused = bind(&server, &late).await.expect(409);
     assert!(refused["message"].as_str().is_some_and(|message| message.contains("being deleted")), "{refused}");
@@ -166,7 +166,7 @@ async fn the_binding_of_a_route_goes_with_it_and_not_before() {
     server.delete(&format!("{ROUTES}/a")).await.expect(200);
     server.get(&of("a")).await.expect(404);
     // One whose Router is gone leads nowhere, and may go.
-    server.delete(&format!("{}/s?loseRoutes=2", routers())).await.expect(200);
+    server.delete(&format!("{}/s?forceDeleteRoutes=2", routers())).await.expect(200);
     server.delete(&of("b")).await.expect(200);
     assert_eq!(server.get(&format!("{ROUTES}/b")).await.expect(200)["status"]["phase"], "new");
     server.get(&format!("{claims}/default-b")).await.expect(200);

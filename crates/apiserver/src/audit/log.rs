@@ -128,7 +128,7 @@ impl Drop for Log {
 }
 
 fn run(mut files: Files, receiver: &Receiver<Vec<u8>>, shared: &Shared) {
-    let mut complaints = Complaints::default();
+    let mut complaints = ErrorLogLimiter::default();
     let mut unflushed = 0;
     loop {
         let received = match receiver.try_recv() {
@@ -170,13 +170,13 @@ fn run(mut files: Files, receiver: &Receiver<Vec<u8>>, shared: &Shared) {
 
 /// Says what goes wrong, now and then.
 #[derive(Default)]
-struct Complaints {
+struct ErrorLogLimiter {
     lost_told: u64,
     told: Option<Instant>,
     error: Option<io::Error>,
 }
 
-impl Complaints {
+impl ErrorLogLimiter {
     /// Counts lines as written, or lost with the reason.
     fn settle(&mut self, _path: &Path, outcome: io::Result<()>, lines: u64, shared: &Shared) {
         match outcome {
@@ -240,7 +240,7 @@ impl Files {
     fn write(&mut self, line: &[u8]) -> io::Result<()> {
         let length = line.len() as u64;
         if self.octets > 0 && self.octets + length > self.bounds.octets {
-            self.turn_over()?;
+            self.rotate()?;
         }
         self.file.write_all(line)?;
         self.octets += length;
@@ -252,7 +252,7 @@ impl Files {
     }
 
     /// `audit.log.1` becomes `audit.log.2`, and so on; the last but one goes into the last.
-    fn turn_over(&mut self) -> io::Result<()> {
+    fn rotate(&mut self) -> io::Result<()> {
         self.flush()?;
         self.finish();
         let last = self.bounds.files.saturating_sub(1);

@@ -23,7 +23,7 @@ use serde::Serialize;
 
 use self::limit::Limits;
 use self::log::Log;
-use super::auth::Proof;
+use super::auth::AuthMethod;
 use super::auth::Sender;
 use super::auth::impersonate::Subject;
 use super::request::{Target, Verb};
@@ -113,7 +113,7 @@ impl Audit {
         match &facts.target {
             Some(Target::Resource(resource)) if is_write(facts) => {
                 // A leader renews its Lease every few seconds, and tells of each decision by an Event.
-                let own = facts.sender.as_ref().is_some_and(|sender| sender.proof == Proof::InProcess);
+                let own = facts.sender.as_ref().is_some_and(|sender| sender.proof == AuthMethod::InProcess);
                 !(own && matches!(resource.kind.plural, "leases" | "events"))
             }
             _ => false,
@@ -123,8 +123,8 @@ impl Audit {
     /// Whether the event is a change that was made, or its sender has room for another event.
     fn has_room(&self, facts: &Facts, code: u16) -> bool {
         let user = match &facts.sender {
-            Some(sender) if sender.proof == Proof::InProcess => return true,
-            Some(sender) if sender.proof != Proof::Nothing => Some(sender.identity.user.as_str()),
+            Some(sender) if sender.proof == AuthMethod::InProcess => return true,
+            Some(sender) if sender.proof != AuthMethod::Nothing => Some(sender.identity.user.as_str()),
             _ => None,
         };
         if user.is_some() && code < 400 && is_write(facts) {

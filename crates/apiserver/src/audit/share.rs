@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares() {
+    fn in_flight() {
         for (sums, octets, expected) in [
             (&[][..], 100, u64::MAX),
             (&[40, 60], 100, u64::MAX),

@@ -53,12 +53,12 @@ pub struct Sender {
     /// Who.
     pub identity: Identity,
     /// By what.
-    pub proof: Proof,
+    pub proof: AuthMethod,
 }
 
 /// What proved who one is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Proof {
+pub enum AuthMethod {
     /// Nothing was shown.
     Nothing,
     /// The request comes from this process.
@@ -106,15 +106,15 @@ impl Authenticator {
     /// The sender; 401 if the credentials are wrong. A wrong token never makes an anonymous user of someone.
     pub async fn authenticate(&self, request: &Parts) -> Result<Sender, ApiError> {
         if let Some(identity) = request.extensions.get::<Identity>() {
-            return Ok(Sender { identity: identity.clone(), proof: Proof::InProcess });
+            return Ok(Sender { identity: identity.clone(), proof: AuthMethod::InProcess });
         }
         if let Some(certificate) = request.extensions.get::<ClientCertificate>() {
             let identity = self.revocations.load().identify(certificate, now()).ok_or_else(ApiError::unauthorized)?;
-            return Ok(Sender { identity, proof: Proof::Certificate(Box::new(certificate.clone())) });
+            return Ok(Sender { identity, proof: AuthMethod::Certificate(Box::new(certificate.clone())) });
         }
         let Some(authorization) = request.headers.get(header::AUTHORIZATION) else {
             let identity = Identity { user: USER_ANONYMOUS.into(), groups: vec![GROUP_UNAUTHENTICATED.into()] };
-            return Ok(Sender { identity, proof: Proof::Nothing });
+            return Ok(Sender { identity, proof: AuthMethod::Nothing });
         };
         let text = authorization.to_str().map_err(|_| ApiError::unauthorized())?;
         let (scheme, token) = text.trim().split_once(' ').ok_or_else(ApiError::unauthorized)?;
@@ -128,28 +128,28 @@ impl Authenticator {
                 tracing::debug!(%refused, "a token of an identity provider was refused");
                 ApiError::unauthorized()
             })?;
-            return Ok(Sender { identity, proof: Proof::Jwt { expires } });
+            return Ok(Sender { identity, proof: AuthMethod::Jwt { expires } });
         }
         let (identity, hash) = self.tokens.load().identify(token, now()).ok_or_else(ApiError::unauthorized)?;
-        Ok(Sender { identity, proof: Proof::Token(hash) })
+        Ok(Sender { identity, proof: AuthMethod::Token(hash) })
     }
 
     /// Returns when the proof is not taken any more or has ended; never, if it cannot end.
-    pub async fn until_refused(self: Arc<Self>, proof: Proof) {
+    pub async fn until_refused(self: Arc<Self>, proof: AuthMethod) {
         let mut changed = self.changed.subscribe();
         loop {
             let end = match &proof {
-                Proof::Nothing | Proof::InProcess => return std::future::pending().await,
-                Proof::Token(hash) => match self.tokens.load().identity_of(hash, now()) {
+                AuthMethod::Nothing | AuthMethod::InProcess => return std::future::pending().await,
+                AuthMethod::Token(hash) => match self.tokens.load().identity_of(hash, now()) {
                     Some(_) => self.tokens.load().expiry_of(hash),
                     None => return,
                 },
-                Proof::Certificate(certificate) => match self.revocations.load().identify(certificate, now()) {
+                AuthMethod::Certificate(certificate) => match self.revocations.load().identify(certificate, now()) {
                     Some(_) => Some(certificate.not_after + 1),
                     None => return,
                 },
-                Proof::Jwt { expires } if *expires <= now() => return,
-                Proof::Jwt { expires } => Some(*expires),
+                AuthMethod::Jwt { expires } if *expires <= now() => return,
+                AuthMethod::Jwt { expires } => Some(*expires),
             };
             // The clock may be set; so it is asked again once an hour at least.
             let wait = end.map_or(3_600, |end| (end - now()).clamp(1, 3_600));
@@ -218,9 +218,9 @@ mod tests {
     #[tokio::test]
     async fn what_lasts_ends_with_its_proof() {
         let authenticator = Arc::new(Authenticator::default());
-        let ended = authenticator.clone().until_refused(Proof::Jwt { expires: now() - 1 });
+        let ended = authenticator.clone().until_refused(AuthMethod::Jwt { expires: now() - 1 });
         assert!(tokio::time::timeout(Duration::from_secs(10), ended).await.is_ok());
-        let own = authenticator.until_refused(Proof::InProcess);
+        let own = authenticator.until_refused(AuthMethod::InProcess);
         assert!(tokio::time::timeout(Duration::from_millis(20), own).await.is_err());
     }
 }

@@ -12,7 +12,7 @@ use crate::registry::conflict_key::{self, ConflictKey};
 use crate::registry::kinds::Kinds;
 use crate::registry::{HookReads, Kind, Reader, RelatedWrite, SideEffect};
 use crate::request::object_key;
-use crate::store::{Expect, Key, Revision, Txn, Write};
+use crate::store::{Key, Precondition, Revision, Txn, Write};
 use crate::{Shared, engine, object};
 
 /// Reads of hooks: from the cache, which has shown every write that was answered. What a hook then writes is committed
@@ -107,12 +107,12 @@ pub(super) fn add(kinds: &Kinds, txn: &mut Txn, write: RelatedWrite) -> Result<(
         (engine::key(kind.key_prefix, &object_key(write.namespace.as_deref(), &write.name)), kind.time_to_live)
     };
     let expect = match &write.expect {
-        None => Expect::Absent,
+        None => Precondition::Absent,
         Some(version) => {
             let revision = version.parse().map_err(|_| {
                 ApiError::internal(format!("a hook expects {key:?} at {version:?}, which is no resource version"))
             })?;
-            Expect::At(Revision(revision))
+            Precondition::At(Revision(revision))
         }
     };
     if write.effect != SideEffect::Touch {

@@ -22,7 +22,7 @@ use crate::object::Object;
 use crate::registry::field;
 use crate::registry::{self, Context, Hooks, Kind, Operation, RelatedWrite, bounds, metadata};
 use crate::request::{FieldValidation, Resource, WriteOptions, is_built_in, is_namespace, object_key};
-use crate::store::{Error, Expect, Key, KeyValue, Outcome, Revision, Txn, Write};
+use crate::store::{Error, Key, KeyValue, Outcome, Precondition, Revision, Txn, Write};
 use crate::table::Include;
 use crate::{Shared, apply, engine, object, respond, schema};
 
@@ -397,8 +397,8 @@ impl<'a> Writer<'a> {
         side: Vec<RelatedWrite>,
         namespace: Option<(Key, Revision)>,
     ) -> Result<Arc<Object>, Lost> {
-        let expect = namespace.map(|(key, at)| (key, Expect::At(at)));
-        self.commit(admitted.name.clone(), Expect::Absent, Some(admitted), side, expect, false).await
+        let expect = namespace.map(|(key, at)| (key, Precondition::At(at)));
+        self.commit(admitted.name.clone(), Precondition::Absent, Some(admitted), side, expect, false).await
     }
 
     /// Commits a changed object over `live`.
@@ -408,13 +408,13 @@ impl<'a> Writer<'a> {
         admitted: Admitted,
         side: Vec<RelatedWrite>,
     ) -> Result<Arc<Object>, Lost> {
-        let (expect, frees) = (Expect::At(Revision(live.revision)), admitted.frees);
+        let (expect, frees) = (Precondition::At(Revision(live.revision)), admitted.frees);
         self.commit(admitted.name.clone(), expect, Some(admitted), side, None, frees).await
     }
 
     /// Commits a deletion.
     pub(crate) async fn commit_delete(&self, live: &Live, side: Vec<RelatedWrite>) -> Result<u64, Lost> {
-        let expect = Expect::At(Revision(live.revision));
+        let expect = Precondition::At(Revision(live.revision));
         let name = name_of(&live.tree).to_owned();
         self.commit(name, expect, None, side, None, true).await.map(|object| object.revision)
     }
@@ -422,10 +422,10 @@ impl<'a> Writer<'a> {
     async fn commit(
         &self,
         name: String,
-        expect: Expect,
+        expect: Precondition,
         admitted: Option<Admitted>,
         side: Vec<RelatedWrite>,
-        also: Option<(Key, Expect)>,
+        also: Option<(Key, Precondition)>,
         frees: bool,
     ) -> Result<Arc<Object>, Lost> {
         let key = self.store_key(&name);

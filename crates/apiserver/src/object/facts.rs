@@ -12,7 +12,7 @@
 use std::borrow::Cow;
 
 use super::Owner;
-use crate::skim::{Json, Paths};
+use crate::json_scan::{Json, Paths};
 
 /// Where the uid or the strings begin.
 const HEADER: usize = 6;

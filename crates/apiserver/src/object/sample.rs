@@ -2,7 +2,7 @@
 //!
 //! All objects of a kind have the same members, managers and conditions, and differ in names, uids and times. So LZ4 gets another
 //! object's whole text as its dictionary, and what is left of 2.9 KB are 0.25. Nothing is prepared or trained: a
-//! [`Sampler`] takes a new sample every so often from what it is given, so that texts that change over time, or with a new
+//! [`DictionaryPool`] takes a new sample every so often from what it is given, so that texts that change over time, or with a new
 //! version of the program, stay as small. An old sample lives as long as a text that was set apart from it.
 
 use std::sync::Arc;
@@ -17,28 +17,28 @@ const TEXTS_A_SAMPLE: usize = 1_024;
 const SAMPLE_OCTETS_MAX: usize = 8_192;
 
 /// The text of an object, as a dictionary.
-pub struct Sample(Box<[u8]>);
+pub struct Dictionary(Box<[u8]>);
 
-impl Sample {
+impl Dictionary {
     /// Of a text, of which the end is kept if it is too long.
-    pub fn new(text: &[u8]) -> Sample {
-        Sample(text[text.len().saturating_sub(SAMPLE_OCTETS_MAX)..].into())
+    pub fn new(text: &[u8]) -> Dictionary {
+        Dictionary(text[text.len().saturating_sub(SAMPLE_OCTETS_MAX)..].into())
     }
 }
 
 /// A text as what sets it apart from a sample.
-pub(super) struct Packed {
+pub(super) struct Compressed {
     octets: Box<[u8]>,
     len: u32,
-    sample: Arc<Sample>,
+    sample: Arc<Dictionary>,
 }
 
-impl Packed {
-    pub fn new(text: &[u8], sample: &Arc<Sample>) -> Packed {
+impl Compressed {
+    pub fn new(text: &[u8], sample: &Arc<Dictionary>) -> Compressed {
         let len = u32::try_from(text.len()).expect("an object is smaller than four GiB");
         // Copied, since an allocator leaves what shrinks by less than half where it is.
         let octets = lz4_flex::block::compress_with_dict(text, &sample.0).as_slice().into();
-        Packed { octets, len, sample: Arc::clone(sample) }
+        Compressed { octets, len, sample: Arc::clone(sample) }
     }
 
     /// The length of the text.
@@ -63,11 +63,11 @@ impl Packed {
 
 /// Chooses the samples of one kind.
 #[derive(Default)]
-pub struct Sampler(Mutex<Option<(Arc<Sample>, usize)>>);
+pub struct DictionaryPool(Mutex<Option<(Arc<Dictionary>, usize)>>);
 
-impl Sampler {
+impl DictionaryPool {
     /// The sample for `text`: that of the texts before it, or after `TEXTS_A_SAMPLE` of them the text itself.
-    pub fn sample(&self, text: impl FnOnce() -> Bytes) -> Arc<Sample> {
+    pub fn sample(&self, text: impl FnOnce() -> Bytes) -> Arc<Dictionary> {
         let mut state = self.0.lock();
         match &mut *state {
             Some((sample, used)) if *used < TEXTS_A_SAMPLE => {
@@ -75,7 +75,7 @@ impl Sampler {
                 Arc::clone(sample)
             }
             _ => {
-                let sample = Arc::new(Sample::new(&text()));
+                let sample = Arc::new(Dictionary::new(&text()));
                 *state = Some((Arc::clone(&sample), 1));
                 sample
             }
@@ -91,16 +91,16 @@ mod tests {
     fn what_is_packed_is_unpacked() {
         let texts = ["", "a", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", &"0123456789".repeat(10_000)];
         for sample in texts {
-            let sample = Arc::new(Sample::new(sample.as_bytes()));
+            let sample = Arc::new(Dictionary::new(sample.as_bytes()));
             for text in texts {
-                assert_eq!(Packed::new(text.as_bytes(), &sample).unpack(), text.as_bytes());
+                assert_eq!(Compressed::new(text.as_bytes(), &sample).unpack(), text.as_bytes());
             }
         }
     }
 
     #[test]
     fn samples_change() {
-        let sampler = Sampler::default();
+        let sampler = DictionaryPool::default();
         let of = |text: &'static str| sampler.sample(|| Bytes::from_static(text.as_bytes()));
         let first = of("first");
         for _ in 1..TEXTS_A_SAMPLE {

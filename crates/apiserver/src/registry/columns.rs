@@ -5,7 +5,7 @@ use std::ops::{Deref, Range};
 
 use jiff::Timestamp;
 
-use crate::skim::{Json, Paths};
+use crate::json_scan::{Json, Paths};
 
 /// A column of `kubectl get`.
 pub struct Column {

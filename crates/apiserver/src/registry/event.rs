@@ -14,8 +14,8 @@ use super::labels::check_key;
 use super::selectable::Selectable;
 use super::{Aliases, Context, HookReads, Hooks, Kind, View, field, metadata};
 use crate::error::Cause;
+use crate::json_scan::Json;
 use crate::schema::Schema;
-use crate::skim::Json;
 
 /// How long an event lives after its last write, as in Kubernetes.
 const TIME_TO_LIVE: Duration = Duration::from_secs(60 * 60);

@@ -2,8 +2,8 @@
 
 use std::ops::Deref;
 
+use crate::json_scan::Paths;
 use crate::object::facts;
-use crate::skim::Paths;
 
 /// Dotted paths, beside `metadata.name` and `metadata.namespace`, and where in a stored object they and all else lie that the
 /// cache keeps beside its JSON.

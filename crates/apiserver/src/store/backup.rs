@@ -3,7 +3,7 @@
 //! ```text
 //! "signpost store backup\n" format(8) revision(8)
 //! (1 key-length(4) key created(8) modified(8) deadline(8) value-length(4) value)*   deadline 0 = none
-//! (2 key-length(4) key)*                                    values that are damaged in the store; only in format 2
+//! (2 key-length(4) key)*                                    values that are damaged in the store; if there are any
 //! 0 SHA-256 of everything before(32)
 //! ```
 //!
@@ -27,9 +27,7 @@ use super::{Damaged, Error, KEY_OCTETS_MAX, Key, KeyValue, Revision, Store as _,
 pub const REVISION_JUMP: u64 = 1_000_000_000;
 
 /// The format of backups that this version writes, and the newest it reads.
-const FORMAT: u64 = 2;
-/// The format of those that leave nothing out, which older versions read, too.
-const FORMAT_WHOLE: u64 = 1;
+const FORMAT: u64 = 3;
 
 const MAGIC: &[u8] = b"signpost store backup\n";
 
@@ -67,6 +65,15 @@ pub enum RestoreError {
         /// The newest that can be read.
         supported: u64,
     },
+    /// An earlier version wrote it.
+    #[error(
+        "the backup has format {found}, of an earlier version of signpost, in which kinds and fields had other names; restore it \
+         with that version, write its objects to a file (kubectl get routers,namespaces,routes -A -o yaml), and apply the file here"
+    )]
+    OlderFormat {
+        /// The format it has.
+        found: u64,
+    },
     /// The data directory cannot be used.
     #[error(transparent)]
     Open(#[from] OpenError),
@@ -84,8 +91,7 @@ pub fn backup(store: &Embedded, to: &mut impl std::io::Write) -> Result<Revision
     let reader = store.reader()?;
     let mut to = Hashing { inner: to, hash: Context::new(&SHA256) };
     to.write_all(MAGIC)?;
-    let is_damaged = store.damage().count() > 0;
-    to.write_all(&if is_damaged { FORMAT } else { FORMAT_WHOLE }.to_le_bytes())?;
+    to.write_all(&FORMAT.to_le_bytes())?;
     to.write_all(&reader.newest().0.to_le_bytes())?;
     let deadlines: std::collections::HashMap<(Key, Revision), u64> =
         reader.deadlines()?.into_iter().map(|(deadline, key, revision)| ((key, revision), deadline)).collect();
@@ -102,10 +108,6 @@ pub fn backup(store: &Embedded, to: &mut impl std::io::Write) -> Result<Revision
         to.write_all(&item.value)
     })?;
     left_out.iter().for_each(|damaged| store.damage().note(damaged));
-    if let (false, Some(Damaged { key, modified })) = (is_damaged, left_out.first().cloned()) {
-        // Found just now: the next try knows it from the start.
-        return Err(BackupError::Store(Error::Damaged { key, modified }));
-    }
     for Damaged { key, .. } in &left_out {
         to.write_all(&[2])?;
         to.write_all(&length(key.0.len()))?;
@@ -261,6 +263,9 @@ impl<'a, T: Read> Contents<'a, T> {
         let format = from.number()?;
         if format > FORMAT {
             return Err(RestoreError::NewerFormat { found: format, supported: FORMAT });
+        }
+        if format < FORMAT {
+            return Err(RestoreError::OlderFormat { found: format });
         }
         let revision = Revision(from.number()?);
         if revision.0.checked_add(REVISION_JUMP).is_none() {

@@ -14,7 +14,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::feed::{self, Committed, Feed, History, TAKE_REVISIONS_MAX};
 use super::{
-    EXPIRING_MAX, Error, Event, EventKind, Expect, HISTORY_REVISIONS_MIN, Key, KeyValue, Outcome, Page, Result,
+    EXPIRING_MAX, Error, Event, EventKind, HISTORY_REVISIONS_MIN, Key, KeyValue, Outcome, Page, Precondition, Result,
     Revision, Store, Txn, Write,
 };
 
@@ -222,10 +222,10 @@ impl State {
 
     fn apply(&mut self, txn: Txn, now: SystemTime) -> Applied {
         let newest = self.revision;
-        let holds = |(key, expect): &(Key, Expect)| match (expect, self.get(key, newest)) {
-            (Expect::Absent, found) => found.is_none(),
-            (Expect::Present, found) => found.is_some(),
-            (Expect::At(revision), found) => found.is_some_and(|found| found.modified == *revision),
+        let holds = |(key, expect): &(Key, Precondition)| match (expect, self.get(key, newest)) {
+            (Precondition::Absent, found) => found.is_none(),
+            (Precondition::Present, found) => found.is_some(),
+            (Precondition::At(revision), found) => found.is_some_and(|found| found.modified == *revision),
         };
         if !txn.expect.iter().all(holds) {
             return Applied::Refused(txn.expect.iter().map(|(key, _)| self.get(key, newest)).collect());

@@ -64,7 +64,7 @@ pub struct KeyValue {
 
 /// What a transaction demands of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Expect {
+pub enum Precondition {
     /// It does not exist.
     Absent,
     /// It was last written by this revision.
@@ -96,7 +96,7 @@ pub enum Write {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Txn {
     /// Conditions; none means unconditional.
-    pub expect: Vec<(Key, Expect)>,
+    pub expect: Vec<(Key, Precondition)>,
     /// Writes, in no order.
     pub writes: Vec<Write>,
 }

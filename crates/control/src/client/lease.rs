@@ -147,7 +147,7 @@ pub struct Lease {
     name: String,
     holder: String,
     settings: Settings,
-    seen: Option<Seen>,
+    seen: Option<ObservedLease>,
     /// The greatest fencing number that the Lease was ever seen with, or that was taken here.
     greatest: i32,
     /// Whether the last look at the Lease failed.
@@ -156,7 +156,7 @@ pub struct Lease {
 }
 
 /// What was read last, and when it was first seen to be so.
-struct Seen {
+struct ObservedLease {
     object: LeaseObject,
     since: Instant,
 }
@@ -194,7 +194,7 @@ impl Lease {
             field_selector: Some(format!("metadata.name={}", self.name)),
             ..reflector::Settings::default()
         };
-        let (_mirror, mut changes) = reflect(client, one, |lease: LeaseObject| {
+        let (_informer, mut changes) = reflect(client, one, |lease: LeaseObject| {
             lease.spec.and_then(|spec| spec.holder_identity).is_none_or(|holder| holder.is_empty())
         });
         loop {
@@ -286,7 +286,7 @@ impl Lease {
         let version = |object: &LeaseObject| object.metadata.resource_version.clone();
         match &mut self.seen {
             Some(seen) if version(&seen.object) == version(&object) => {}
-            seen => *seen = Some(Seen { object, since: Instant::now() }),
+            seen => *seen = Some(ObservedLease { object, since: Instant::now() }),
         }
     }
 
@@ -408,7 +408,7 @@ async fn let_go(changes: &mut Changes<bool>) {
         let is_free = match changes.next().await {
             Change::Applied(applied) => *applied.now,
             Change::Deleted { .. } => true,
-            Change::Resynced(resync) => resync.applied.iter().any(|applied| *applied.now),
+            Change::Relisted(resync) => resync.applied.iter().any(|applied| *applied.now),
         };
         if is_free {
             return;

@@ -1,4 +1,4 @@
-//! The health of mirrors as metrics, read when they are asked for.
+//! The health of informers as metrics, read when they are asked for.
 
 use std::fmt;
 
@@ -8,45 +8,47 @@ use prometheus_client::metrics::MetricType;
 
 use super::reflector::{Health, HealthProbe};
 
-/// Exposes how mirrors fare, each with the labels `owner` (who keeps it) and `kind` (of what objects).
-pub struct MirrorMetrics {
-    mirrors: Vec<(&'static str, HealthProbe)>,
+/// Exposes how informers fare, each with the labels `owner` (who keeps it) and `kind` (of what objects).
+pub struct InformerMetrics {
+    informers: Vec<(&'static str, HealthProbe)>,
 }
 
-impl MirrorMetrics {
-    /// For these mirrors, each with the name of its owner. Register it with [`Registry::register_collector`].
+impl InformerMetrics {
+    /// For these informers, each with the name of its owner. Register it with [`Registry::register_collector`].
     ///
     /// [`Registry::register_collector`]: prometheus_client::registry::Registry::register_collector
-    pub fn new(mirrors: Vec<(&'static str, HealthProbe)>) -> Self {
-        MirrorMetrics { mirrors }
+    pub fn new(informers: Vec<(&'static str, HealthProbe)>) -> Self {
+        InformerMetrics { informers }
     }
 }
 
-impl fmt::Debug for MirrorMetrics {
+impl fmt::Debug for InformerMetrics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MirrorMetrics").field("mirrors", &self.mirrors.len()).finish()
+        f.debug_struct("InformerMetrics").field("informers", &self.informers.len()).finish()
     }
 }
 
-impl Collector for MirrorMetrics {
+impl Collector for InformerMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let all: Vec<(&'static str, Health)> = self.mirrors.iter().map(|(owner, probe)| (*owner, probe())).collect();
-        gauge(&mut encoder, &all, "mirror_synced", "Whether everything was listed once.", |health| {
+        let all: Vec<(&'static str, Health)> = self.informers.iter().map(|(owner, probe)| (*owner, probe())).collect();
+        gauge(&mut encoder, &all, "informer_synced", "Whether everything was listed once.", |health| {
             Some(f64::from(u8::from(health.synced)))
         })?;
-        gauge(&mut encoder, &all, "mirror_connected", "Whether a watch is open.", |health| {
+        gauge(&mut encoder, &all, "informer_connected", "Whether a watch is open.", |health| {
             Some(f64::from(u8::from(health.connected)))
         })?;
-        gauge(&mut encoder, &all, "mirror_objects", "Objects mirrored.", |health| Some(health.objects as f64))?;
+        gauge(&mut encoder, &all, "informer_objects", "Objects in the informer.", |health| {
+            Some(health.objects as f64)
+        })?;
         let help = "Time since the API was last heard, in seconds; about a minute on an idle watch.";
-        gauge(&mut encoder, &all, "mirror_age_seconds", help, |health| health.age.map(|age| age.as_secs_f64()))?;
+        gauge(&mut encoder, &all, "informer_age_seconds", help, |health| health.age.map(|age| age.as_secs_f64()))?;
         let help = "Objects and events that did not decode.";
-        let mut metric = encoder.encode_descriptor("mirror_undecodable", help, None, MetricType::Counter)?;
+        let mut metric = encoder.encode_descriptor("informer_undecodable", help, None, MetricType::Counter)?;
         for (owner, health) in &all {
             count(&mut metric, &[("owner", owner), ("kind", &health.kind)], health.undecodable)?;
         }
-        let help = "Times that a mirror connected or listed again, by reason.";
-        let mut metric = encoder.encode_descriptor("mirror_restarts", help, None, MetricType::Counter)?;
+        let help = "Times that an informer connected or listed again, by reason.";
+        let mut metric = encoder.encode_descriptor("informer_restarts", help, None, MetricType::Counter)?;
         for (owner, health) in &all {
             for (reason, restarts) in health.restarts {
                 count(&mut metric, &[("owner", owner), ("kind", &health.kind), ("reason", reason.label())], restarts)?;
@@ -89,15 +91,15 @@ mod tests {
         let client = crate::client::in_process(axum::Router::new(), signpost_api::identity::Identity::user("test"));
         let (store, _changes) = reflect(client, Settings::default(), |router: Router| router);
         let mut registry = Registry::with_prefix("signpost");
-        registry.register_collector(Box::new(MirrorMetrics::new(vec![("scheduler", store.probe())])));
+        registry.register_collector(Box::new(InformerMetrics::new(vec![("scheduler", store.probe())])));
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &registry).expect("it is text");
         for line in [
-            r#"signpost_mirror_synced{owner="scheduler",kind="Router"} 0"#,
-            r#"signpost_mirror_restarts_total{owner="scheduler",kind="Router",reason="expired"} 0"#,
+            r#"signpost_informer_synced{owner="scheduler",kind="Router"} 0"#,
+            r#"signpost_informer_restarts_total{owner="scheduler",kind="Router",reason="expired"} 0"#,
         ] {
             assert!(text.contains(line), "{line} in {text}");
         }
-        assert!(!text.contains("mirror_age_seconds{"), "never heard: {text}");
+        assert!(!text.contains("informer_age_seconds{"), "never heard: {text}");
     }
 }

@@ -8,7 +8,7 @@
 //! Whoever asks on behalf of others takes [`in_process_unproven`] or [`unproven_from_kubeconfig`], which prove nothing by
 //! themselves, and [`bearing`] each one's own token, so that the API decides what each may see.
 //!
-//! Above it stand [`reflector`], which mirrors a kind of objects and tells what changed, and [`lease`], which elects
+//! Above it stand [`reflector`], which caches a kind of objects and tells what changed, and [`lease`], which elects
 //! one leader among several processes; [`status`], [`events`] and [`recorder`] tell people what became of an object,
 //! and [`mod@write`] is for those who write without reading answers. [`server`] knows whether the other side is our
 //! own.
@@ -35,8 +35,8 @@ pub mod recorder;
 pub mod reflector;
 pub mod server;
 pub mod status;
+pub mod transport_error;
 pub mod uid;
-pub mod unreached;
 pub mod write;
 
 /// How long connecting may take. The API is near; a longer wait only delays the next try.

@@ -1,26 +1,26 @@
-//! A mirror of one kind of the API's objects, and the stream of what changes in it.
+//! An informer of one kind of the API's objects, and the stream of what changes in it.
 //!
 //! [`reflect`] gives a [`Store`], which any number of readers share, and [`Changes`], which one consumer polls. Polling it
 //! drives everything: it lists, watches, reconnects; there is no task behind it, it stops when dropped, and a consumer that
 //! is slow slows the watch down and nothing else. A change is in the store before it is told.
 //!
-//! The walk from list to watch and back is drawn in `reflector/mirror.rs`.
+//! The walk from list to watch and back is drawn in `reflector/list_watch.rs`.
 //!
 //! `kube::runtime::watcher` does nearly this, and is not used, for what it hides or does wrong here: a watch refused with
 //! HTTP 410 never lists again; a server that ends each watch at once is asked again at once; bookmarks, which show that an
 //! idle watch is alive, are not seen; one object that does not decode stops the whole kind. Here:
 //!
 //! - an event that was seen already, or is older than what is known of its object, is dropped; one that comes out of order,
-//!   about an object of which nothing is known, may be of one that is gone, and has the mirror list;
+//!   about an object of which nothing is known, may be of one that is gone, and has the informer list;
 //! - an object deleted and made anew under its name, with both events lost or merged, is told as [`Applied::recreated`];
-//! - a list that does not hold an object any more tells which ones vanished, in one [`Resync`], so that a consumer can
+//! - a list that does not hold an object any more tells which ones vanished, in one [`Relist`], so that a consumer can
 //!   judge a suspicious loss as a whole;
 //! - an object that does not decode keeps its last good value, and is counted; so does one that the server itself cannot read
 //!   and sends a placeholder of; one without a last good value is known to exist ([`Health::unknown`]);
-//! - a forbidden list or watch is visible in [`Health`], and a forbidden watch makes the mirror list again and again with
+//! - a forbidden list or watch is visible in [`Health`], and a forbidden watch makes the informer list again and again with
 //!   growing waits instead of standing still;
 //! - watches that end or break again and again before they tell anything, as behind a proxy that holds events back, have the
-//!   mirror list, too;
+//!   informer list, too;
 //! - a server whose versions went back (restored from a backup) is noticed, and listed anew.
 //!
 //! Values may be projected when they come in, so that a consumer that needs three fields of 100,000 objects keeps three.
@@ -41,20 +41,20 @@ use serde::de::DeserializeOwned;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
+use self::compact_store::CompactStore;
 pub use self::informer::Informer;
-use self::kept::Kept;
-use self::mirror::Mirror;
+use self::list_watch::Reflector;
 
+mod compact_store;
 mod decode;
 mod informer;
-mod kept;
-mod mirror;
+mod list_watch;
+mod strip;
 mod telling;
-mod thin;
 
-/// Mirrors all objects of kind `K` that `settings` selects, each kept as what `project` makes of it.
+/// Caches all objects of kind `K` that `settings` selects, each kept as what `project` makes of it.
 ///
-/// Nothing happens until the [`Changes`] are polled. The first change is always a [`Change::Resynced`], however long it
+/// Nothing happens until the [`Changes`] are polled. The first change is always a [`Change::Relisted`], however long it
 /// takes to get it; there is no error to handle, only [`Store::health`] to show.
 pub fn reflect<K, V>(
     client: kube::Client,
@@ -68,7 +68,7 @@ where
     Informer::new(client, settings, project).read()
 }
 
-/// The changes of the mirror that keeps `shared`.
+/// The changes of the informer that keeps `shared`.
 fn changes<K, V>(
     client: kube::Client,
     settings: Settings,
@@ -79,10 +79,10 @@ where
     K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Send + 'static,
     V: Send + Sync + 'static,
 {
-    let mirror = Mirror::new(client, settings, project, Arc::clone(shared));
-    let stream = futures::stream::unfold(mirror, |mut mirror| async move {
-        let change = mirror.next_change().await;
-        Some((change, mirror))
+    let reflector = Reflector::new(client, settings, project, Arc::clone(shared));
+    let stream = futures::stream::unfold(reflector, |mut reflector| async move {
+        let change = reflector.next_change().await;
+        Some((change, reflector))
     });
     stream.boxed()
 }
@@ -117,7 +117,7 @@ impl fmt::Display for ObjectKey {
     }
 }
 
-/// What is mirrored, and how patiently.
+/// What is cached, and how patiently.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// Only this namespace; `None`: all.
@@ -155,7 +155,7 @@ impl Default for Settings {
     }
 }
 
-/// One step of the mirror.
+/// One step of the informer.
 #[derive(Debug)]
 pub enum Change<V> {
     /// An object was created or replaced.
@@ -167,8 +167,8 @@ pub enum Change<V> {
         /// Its last value known.
         last: Arc<V>,
     },
-    /// The mirror was compared with everything that is there: at the start, and whenever events may have been missed.
-    Resynced(Resync<V>),
+    /// The informer was compared with everything that is there: at the start, and whenever events may have been missed.
+    Relisted(Relist<V>),
 }
 
 /// An object that was created or replaced.
@@ -186,7 +186,7 @@ pub struct Applied<V> {
 
 /// What a full list showed.
 #[derive(Debug)]
-pub struct Resync<V> {
+pub struct Relist<V> {
     /// Whether it is the first: nothing was known before.
     pub first: bool,
     /// What is new or different.
@@ -203,7 +203,7 @@ impl<V> Clone for Change<V> {
         match self {
             Change::Applied(applied) => Change::Applied(applied.clone()),
             Change::Deleted { key, last } => Change::Deleted { key: key.clone(), last: Arc::clone(last) },
-            Change::Resynced(resync) => Change::Resynced(Resync {
+            Change::Relisted(resync) => Change::Relisted(Relist {
                 first: resync.first,
                 applied: resync.applied.clone(),
                 vanished: resync.vanished.clone(),
@@ -220,7 +220,7 @@ impl<V> Clone for Applied<V> {
     }
 }
 
-/// The mirrored objects; clones share them.
+/// The cached objects; clones share them.
 pub struct Store<V> {
     shared: Arc<Shared<V>>,
     /// Whether the reader that this store belongs to got the first list.
@@ -271,13 +271,13 @@ impl<V> Store<V> {
         let _ = synced.wait_for(|synced| *synced).await;
     }
 
-    /// Has the mirror list everything once more, for whoever doubts what the last list said. It is told as a
-    /// [`Change::Resynced`] when it is there.
-    pub fn list_again(&self) {
+    /// Has the informer list everything once more, for whoever doubts what the last list said. It is told as a
+    /// [`Change::Relisted`] when it is there.
+    pub fn relist(&self) {
         self.shared.again.notify_one();
     }
 
-    /// [`Store::health`] as a function, for those who do not care what is mirrored.
+    /// [`Store::health`] as a function, for those who do not care what is cached.
     pub fn probe(&self) -> HealthProbe
     where
         V: Send + Sync + 'static,
@@ -291,19 +291,19 @@ impl<V> Store<V> {
         self.shared.state().unknown.iter().cloned().collect()
     }
 
-    /// How the mirror fares at the moment.
+    /// How the informer fares at the moment.
     pub fn health(&self) -> Health {
         self.shared.health_of(&self.synced)
     }
 }
 
-/// Asks a mirror for its health, whatever it holds.
+/// Asks an informer for its health, whatever it holds.
 pub type HealthProbe = Arc<dyn Fn() -> Health + Send + Sync>;
 
-/// How a mirror fares.
+/// How an informer fares.
 #[derive(Debug, Clone)]
 pub struct Health {
-    /// The kind that is mirrored, such as `Route`.
+    /// The kind that is cached, such as `Route`.
     pub kind: String,
     /// Whether everything was listed once.
     pub synced: bool,
@@ -314,7 +314,7 @@ pub struct Health {
     pub age: Option<Duration>,
     /// What went wrong last, if it has not been put right since.
     pub error: Option<String>,
-    /// How often the mirror had to connect or list again, by reason.
+    /// How often the informer had to connect or list again, by reason.
     pub restarts: [(Restart, u64); Restart::ALL.len()],
     /// How many objects or events did not decode.
     pub undecodable: u64,
@@ -326,7 +326,7 @@ pub struct Health {
     pub version: String,
 }
 
-/// Why a mirror connected or listed again.
+/// Why an informer connected or listed again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Restart {
     /// The server ended the watch in good order, as it does every few minutes.
@@ -334,7 +334,7 @@ pub enum Restart {
     /// No connection, or it broke.
     Unreachable,
     /// The watch told nothing for too long.
-    Silent,
+    TimedOut,
     /// The version is older than the history the server keeps (410).
     Expired,
     /// The server does not let us in (401 or 403).
@@ -344,11 +344,11 @@ pub enum Restart {
     /// The server does not know the kind (404).
     Missing,
     /// The answer was not what it must be.
-    Garbage,
+    InvalidResponse,
     /// The server's versions went back.
-    WentBack,
-    /// Someone here asked for a list ([`Store::list_again`]).
-    Asked,
+    RevisionRegressed,
+    /// Someone here asked for a list ([`Store::relist`]).
+    Requested,
 }
 
 impl Restart {
@@ -356,14 +356,14 @@ impl Restart {
     pub const ALL: [Restart; 10] = [
         Restart::Closed,
         Restart::Unreachable,
-        Restart::Silent,
+        Restart::TimedOut,
         Restart::Expired,
         Restart::Forbidden,
         Restart::Failing,
         Restart::Missing,
-        Restart::Garbage,
-        Restart::WentBack,
-        Restart::Asked,
+        Restart::InvalidResponse,
+        Restart::RevisionRegressed,
+        Restart::Requested,
     ];
 
     /// The reason as a metric's label.
@@ -371,19 +371,19 @@ impl Restart {
         match self {
             Restart::Closed => "closed",
             Restart::Unreachable => "unreachable",
-            Restart::Silent => "silent",
+            Restart::TimedOut => "timeout",
             Restart::Expired => "expired",
             Restart::Forbidden => "forbidden",
             Restart::Failing => "failing",
             Restart::Missing => "missing",
-            Restart::Garbage => "garbage",
-            Restart::WentBack => "went_back",
-            Restart::Asked => "asked",
+            Restart::InvalidResponse => "invalid_response",
+            Restart::RevisionRegressed => "revision_regressed",
+            Restart::Requested => "requested",
         }
     }
 }
 
-/// The changes of a mirror, in order; it never ends. Dropping a `next` that has not come loses nothing.
+/// The changes of an informer, in order; it never ends. Dropping a `next` that has not come loses nothing.
 pub struct Changes<V> {
     stream: BoxStream<'static, Change<V>>,
     is_behind: Box<dyn Fn() -> bool + Send + Sync>,
@@ -392,7 +392,7 @@ pub struct Changes<V> {
 impl<V> Changes<V> {
     /// The next change, whenever it comes.
     pub async fn next(&mut self) -> Change<V> {
-        self.stream.next().await.expect("a mirror never ends")
+        self.stream.next().await.expect("an informer never ends")
     }
 
     /// Whether the [`Store`] shows changes already that are yet to be told here.
@@ -411,7 +411,7 @@ impl<V> Stream for Changes<V> {
 
 struct Shared<V> {
     kind: String,
-    objects: RwLock<Kept<V>>,
+    objects: RwLock<CompactStore<V>>,
     state: Mutex<State>,
     synced: watch::Sender<bool>,
     /// Rings when someone asks for a list.
@@ -436,11 +436,11 @@ impl<V> Shared<V> {
         Shared { kind, objects, state, synced, again: Notify::new() }
     }
 
-    fn objects(&self) -> RwLockReadGuard<'_, Kept<V>> {
+    fn objects(&self) -> RwLockReadGuard<'_, CompactStore<V>> {
         self.objects.read()
     }
 
-    fn objects_mut(&self) -> RwLockWriteGuard<'_, Kept<V>> {
+    fn objects_mut(&self) -> RwLockWriteGuard<'_, CompactStore<V>> {
         self.objects.write()
     }
 
@@ -448,7 +448,7 @@ impl<V> Shared<V> {
         self.state.lock()
     }
 
-    /// How the mirror fares, for whom `synced` says whether all was told.
+    /// How the informer fares, for whom `synced` says whether all was told.
     fn health_of(&self, synced: &watch::Sender<bool>) -> Health {
         // Who changes the objects takes the state under their lock, so this must not wait for them under the state's.
         let objects = self.objects().len();

@@ -1,7 +1,7 @@
 //! Digests of what a zone was made from, by which replicas agree that they hold the same contents.
 //!
 //! A digest is a number of 128 bits. A shard's is a hash over the records that its Router contributes, and a part for
-//! each trail. These parts, the parent zone's digest and the alias zone's are sums modulo 2^128 of one hash for each delegation or alias, so that one change among a million
+//! each former name. These parts, the parent zone's digest and the alias zone's are sums modulo 2^128 of one hash for each delegation or alias, so that one change among a million
 //! is one subtraction and one addition, and the order of changes does not matter. Configuration is not part of a digest:
 //! it belongs to a name server, while the digest speaks of the objects that all of them watch.
 
@@ -62,9 +62,9 @@ impl Digest {
         finish(hash)
     }
 
-    /// What the trail of a moved route adds to the digest of the shard's zone that it left: its label, and the shard below
+    /// What the former name of a moved route adds to the digest of the shard's zone that it left: its label, and the shard below
     /// which the label's name is now.
-    pub fn of_trail(label: &str, shard: &str) -> Digest {
+    pub fn of_former_name(label: &str, shard: &str) -> Digest {
         let mut hash = hasher(b"trail");
         put(&mut hash, label.to_ascii_lowercase().as_bytes());
         put(&mut hash, shard.to_ascii_lowercase().as_bytes());

@@ -34,7 +34,7 @@ pub enum Health {
 
 /// The addresses to answer with.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Choice<'a> {
+pub struct AddressSelection<'a> {
     /// In the order of the Router's; empty only if none is active.
     pub addresses: Vec<&'a AddressInput>,
     /// Whether too few are well, so that health does not count.
@@ -42,7 +42,7 @@ pub struct Choice<'a> {
 }
 
 /// Chooses; `threshold_percent` is the share of a group that must be well for health to count.
-pub fn choose(addresses: &[AddressInput], mode: Mode, threshold_percent: u8) -> Choice<'_> {
+pub fn choose(addresses: &[AddressInput], mode: Mode, threshold_percent: u8) -> AddressSelection<'_> {
     let active = || addresses.iter().filter(|address| address.active);
     let mut priorities: Vec<Option<u32>> = match mode {
         Mode::ActiveActive => vec![None],
@@ -50,35 +50,37 @@ pub fn choose(addresses: &[AddressInput], mode: Mode, threshold_percent: u8) -> 
     };
     priorities.sort_unstable();
     priorities.dedup();
-    let groups: Vec<Group<'_>> = priorities
+    let groups: Vec<PriorityGroup<'_>> = priorities
         .into_iter()
-        .map(|only| Group::new(active().filter(|address| only.is_none_or(|only| address.priority == only)).collect()))
+        .map(|only| {
+            PriorityGroup::new(active().filter(|address| only.is_none_or(|only| address.priority == only)).collect())
+        })
         .collect();
     if let Some(group) = groups.iter().find(|group| group.has_enough(threshold_percent)) {
-        return Choice { addresses: group.well.clone(), panic: false };
+        return AddressSelection { addresses: group.well.clone(), panic: false };
     }
     let group = groups.iter().find(|group| !group.well.is_empty()).or(groups.first());
     let addresses = group.map_or(Vec::new(), |group| group.all.clone());
-    Choice { panic: !addresses.is_empty(), addresses }
+    AddressSelection { panic: !addresses.is_empty(), addresses }
 }
 
 /// Addresses that are answered with together.
-struct Group<'a> {
+struct PriorityGroup<'a> {
     all: Vec<&'a AddressInput>,
     well: Vec<&'a AddressInput>,
     /// How many have a verdict, or need none.
     judged: usize,
 }
 
-impl<'a> Group<'a> {
+impl<'a> PriorityGroup<'a> {
     fn new(all: Vec<&'a AddressInput>) -> Self {
         let judged = all.iter().filter(|address| address.health != Health::Pending).count();
         if judged == 0 {
             // A shard that has just been made must not depend on a prober being there to be born.
-            return Group { well: all.clone(), judged: all.len(), all };
+            return PriorityGroup { well: all.clone(), judged: all.len(), all };
         }
         let is_well = |address: &&&AddressInput| matches!(address.health, Health::Unknown | Health::Up);
-        Group { well: all.iter().filter(is_well).copied().collect(), judged, all }
+        PriorityGroup { well: all.iter().filter(is_well).copied().collect(), judged, all }
     }
 
     fn has_enough(&self, threshold_percent: u8) -> bool {

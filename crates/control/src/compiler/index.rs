@@ -101,8 +101,8 @@ mod tests {
                 created: 0,
                 label: label.into(),
                 shard: "shard.example".into(),
-                trails: Box::default(),
-                trails_to: None,
+                former_names: Box::default(),
+                former_names_to: None,
             })
         };
         let mut labels: Index<ByLabel> = Index::new();

@@ -1,6 +1,6 @@
 //! What the compiler needs of each object: Routers and RouteBindings, reduced to the fields that come to be records.
 //!
-//! An object is read once, when it comes in. What cannot be used is left out with a verdict, so that the rest of the
+//! An object is read once, when it comes in. What cannot be used is left out with a diagnostic, so that the rest of the
 //! compiler meets only names that are names and addresses that are addresses. These reduced objects are also what the
 //! last-good state keeps on disk.
 
@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::health::{Choice, Health, choose};
-use super::verdict::Verdict;
+use super::diagnostic::Diagnostic;
+use super::health::{AddressSelection, Health, choose};
 use signpost_api::names;
 use signpost_api::v1alpha1::route_binding::RouteBinding;
 use signpost_api::v1alpha1::router::{AddressHealthState, AddressState, Mode, Router, RouterStatus};
@@ -55,15 +55,15 @@ pub struct AddressInput {
 
 impl RouterInput {
     /// Reads a Router, where `domain` is the platform's, without a dot at the end. `None` if there is no zone to be made,
-    /// which a verdict explains; other verdicts say what was left out.
-    pub fn read(router: &Router, domain: &str, verdicts: &mut Vec<Verdict>) -> Option<RouterInput> {
+    /// which a diagnostic explains; other diagnostics say what was left out.
+    pub fn read(router: &Router, domain: &str, diagnostics: &mut Vec<Diagnostic>) -> Option<RouterInput> {
         let name = router.metadata.name.as_deref().unwrap_or_default();
         let spec = &router.spec;
         let dns = spec.dns.clone().unwrap_or_else(|| format!("{name}.{domain}"));
         let apex = match dns.parse::<Name>() {
             Ok(apex) if !apex.is_root() && !apex.is_wildcard() && apex.as_wire().len() <= 255 - 2 => apex,
             Ok(_) => {
-                verdicts.push(Verdict::router(
+                diagnostics.push(Diagnostic::router(
                     name,
                     "spec.dns",
                     format!("{dns:?} cannot be the name of a shard's zone"),
@@ -71,7 +71,11 @@ impl RouterInput {
                 return None;
             }
             Err(error) => {
-                verdicts.push(Verdict::router(name, "spec.dns", format!("{dns:?} is not a domain name: {error}")));
+                diagnostics.push(Diagnostic::router(
+                    name,
+                    "spec.dns",
+                    format!("{dns:?} is not a domain name: {error}"),
+                ));
                 return None;
             }
         };
@@ -79,7 +83,7 @@ impl RouterInput {
         for (at, address) in spec.addresses.iter().enumerate() {
             let Ok(ip) = address.ip.parse::<IpAddr>() else {
                 let message = format!("{:?} is neither an IPv4 nor an IPv6 address; it is left out", address.ip);
-                verdicts.push(Verdict::router(name, format!("spec.addresses[{at}].ip"), message));
+                diagnostics.push(Diagnostic::router(name, format!("spec.addresses[{at}].ip"), message));
                 continue;
             };
             addresses.push(AddressInput {
@@ -110,7 +114,7 @@ impl RouterInput {
     }
 
     /// The same, with whether health counts.
-    pub fn choice(&self) -> Choice<'_> {
+    pub fn choice(&self) -> AddressSelection<'_> {
         choose(&self.addresses, self.mode, self.panic_percent)
     }
 }
@@ -120,9 +124,9 @@ fn health(router: &Router, ip: IpAddr) -> Health {
     if router.spec.health_check.is_none() {
         return Health::Unknown;
     }
-    let verdicts = router.status.iter().flat_map(|status: &RouterStatus| &status.addresses);
-    let verdict = verdicts.into_iter().find(|found| found.ip.parse() == Ok(ip)).map(|found| found.health);
-    match verdict {
+    let diagnostics = router.status.iter().flat_map(|status: &RouterStatus| &status.addresses);
+    let diagnostic = diagnostics.into_iter().find(|found| found.ip.parse() == Ok(ip)).map(|found| found.health);
+    match diagnostic {
         None => Health::Pending,
         Some(AddressHealthState::Unknown) => Health::Unknown,
         Some(AddressHealthState::Healthy) => Health::Up,
@@ -149,15 +153,15 @@ pub struct BindingInput {
     /// The Router's zone, in lower case and without a dot at the end.
     pub shard: Arc<str>,
     /// The zones that the Route has left, in which its former names lead on; `shard` is none of them.
-    pub trails: Box<[Name]>,
+    pub former_names: Box<[Name]>,
     /// The zone below which they lead, if that is not `shard` yet, in lower case and without a dot at the end: resolvers may
     /// still hold that the Route's name of now leads elsewhere.
-    pub trails_to: Option<Box<str>>,
+    pub former_names_to: Option<Box<str>>,
 }
 
 impl BindingInput {
-    /// Reads a RouteBinding. `None` if it has no alias, which a verdict explains.
-    pub fn read(binding: &RouteBinding, verdicts: &mut Vec<Verdict>) -> Option<BindingInput> {
+    /// Reads a RouteBinding. `None` if it has no alias, which a diagnostic explains.
+    pub fn read(binding: &RouteBinding, diagnostics: &mut Vec<Diagnostic>) -> Option<BindingInput> {
         let metadata = &binding.metadata;
         let key = binding_key(
             metadata.namespace.as_deref().unwrap_or(&binding.spec.route_namespace),
@@ -166,7 +170,7 @@ impl BindingInput {
         let (label, shard) = (binding.spec.label.to_ascii_lowercase(), binding.spec.dns.to_ascii_lowercase());
         if !names::is_host_label(&label) {
             let message = format!("{:?} is not a label of letters, digits and inner dashes", binding.spec.label);
-            verdicts.push(Verdict::binding(&key, "spec.label", message));
+            diagnostics.push(Diagnostic::binding(&key, "spec.label", message));
             return None;
         }
         let apex = shard.parse::<Name>().and_then(|shard| shard.prepend(label.as_bytes()).map(|_| shard));
@@ -174,55 +178,55 @@ impl BindingInput {
             Ok(apex) => apex,
             Err(error) => {
                 let message = format!("no name can be made of {label:?} below {:?}: {error}", binding.spec.dns);
-                verdicts.push(Verdict::binding(&key, "spec.dns", message));
+                diagnostics.push(Diagnostic::binding(&key, "spec.dns", message));
                 return None;
             }
         };
-        let (trails, trails_to) = left_zones(binding, &label, &apex, &key, verdicts);
+        let (former_names, former_names_to) = left_zones(binding, &label, &apex, &key, diagnostics);
         Some(BindingInput {
             key,
             created: created(metadata),
             label: label.into(),
             shard: shard.trim_end_matches('.').into(),
-            trails,
-            trails_to,
+            former_names,
+            former_names_to,
         })
     }
 }
 
-/// The zones in which a binding has trails, each once, in canonical order; and the one whose trail is yet to begin, to which
+/// The zones in which a binding has former names, each once, in canonical order; and the one whose former name is yet to begin, to which
 /// the others lead until then.
 fn left_zones(
     binding: &RouteBinding,
     label: &str,
     shard: &Name,
     key: &str,
-    verdicts: &mut Vec<Verdict>,
+    diagnostics: &mut Vec<Diagnostic>,
 ) -> (Box<[Name]>, Option<Box<str>>) {
-    let mut zones = Vec::with_capacity(binding.spec.trails.len());
+    let mut zones = Vec::with_capacity(binding.spec.former_names.len());
     let mut last_left = None;
-    for (at, trail) in binding.spec.trails.iter().enumerate() {
-        let former = trail.name.to_ascii_lowercase().parse::<Name>().ok();
+    for (at, former_name) in binding.spec.former_names.iter().enumerate() {
+        let former = former_name.name.to_ascii_lowercase().parse::<Name>().ok();
         let zone = former.as_ref().and_then(|former| former.parent().filter(|zone| !zone.is_root()));
         let own = zone.as_ref().and_then(|zone| zone.prepend(label.as_bytes()).ok());
         match zone {
-            Some(zone) if own == former && zone != *shard => match &trail.from {
+            Some(zone) if own == former && zone != *shard => match &former_name.from {
                 None => zones.push(zone),
                 Some(_) => last_left = Some(zone),
             },
             _ => {
-                let message = format!("{:?} is no former name of the label {label}; it is left out", trail.name);
-                verdicts.push(Verdict::binding(key, format!("spec.trails[{at}].name"), message));
+                let message = format!("{:?} is no former name of the label {label}; it is left out", former_name.name);
+                diagnostics.push(Diagnostic::binding(key, format!("spec.formerNames[{at}].name"), message));
             }
         }
     }
     zones.sort_unstable();
     zones.dedup();
     zones.retain(|zone| Some(zone) != last_left.as_ref());
-    let trails_to = last_left.filter(|_| !zones.is_empty());
+    let former_names_to = last_left.filter(|_| !zones.is_empty());
     let text = |zone: Name| zone.to_lowercase().to_string().strip_suffix('.').map(Box::from);
-    let trails_to = trails_to.and_then(text);
-    (zones.into_boxed_slice(), trails_to)
+    let former_names_to = former_names_to.and_then(text);
+    (zones.into_boxed_slice(), former_names_to)
 }
 
 /// The key of a binding: `<namespace>/<name>`.
@@ -254,13 +258,13 @@ mod tests {
         for (mode, chosen) in
             [("active-active", "192.0.2.1 192.0.2.2 192.0.2.9 2001:db8::1"), ("active-passive", "192.0.2.1 192.0.2.2")]
         {
-            let mut verdicts = Vec::new();
+            let mut diagnostics = Vec::new();
             let router = router(json!({"addresses": addresses, "mode": mode}));
-            let input = RouterInput::read(&router, "v3.example", &mut verdicts).expect("a zone");
+            let input = RouterInput::read(&router, "v3.example", &mut diagnostics).expect("a zone");
             let answering: Vec<String> = input.answering().map(|address| address.ip.to_string()).collect();
             assert_eq!(answering.join(" "), chosen, "{mode}");
-            assert_eq!(verdicts.len(), 1);
-            assert_eq!(verdicts[0].path, "spec.addresses[5].ip");
+            assert_eq!(diagnostics.len(), 1);
+            assert_eq!(diagnostics[0].path, "spec.addresses[5].ip");
             assert_eq!(input.apex.to_string(), "shard1.v3.example.");
         }
     }
@@ -268,9 +272,9 @@ mod tests {
     #[test]
     fn a_zone_needs_a_name() {
         for dns in ["a..b", ".", "*.example", ""] {
-            let mut verdicts = Vec::new();
-            assert_eq!(RouterInput::read(&router(json!({"dns": dns})), "v3.example", &mut verdicts), None, "{dns}");
-            assert_eq!(verdicts[0].path, "spec.dns");
+            let mut diagnostics = Vec::new();
+            assert_eq!(RouterInput::read(&router(json!({"dns": dns})), "v3.example", &mut diagnostics), None, "{dns}");
+            assert_eq!(diagnostics[0].path, "spec.dns");
         }
     }
 }

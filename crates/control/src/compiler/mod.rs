@@ -5,7 +5,7 @@
 //! objects and tells what a changed one changes, [`shard`], [`parent`] and [`alias`] make a whole zone or the changed names
 //! of one, [`digest`] says when two name servers hold the same.
 //!
-//! An invalid object is met with a [`Verdict`] on it; the others, and what is good of it, serve.
+//! An invalid object is met with a [`Diagnostic`] on it; the others, and what is good of it, serve.
 
 use std::sync::Arc;
 
@@ -20,19 +20,19 @@ pub mod platform;
 
 pub mod alias;
 pub mod apex;
+pub mod former_names;
 pub mod parent;
 pub mod records;
 pub mod shard;
-pub mod trails;
 
+pub mod diagnostic;
 pub mod digest;
 mod index;
-pub mod verdict;
 
+pub use diagnostic::Diagnostic;
 pub use digest::Digest;
 pub use platform::Platform;
 pub use settings::Settings;
-pub use verdict::Verdict;
 
 /// All objects that the zones are made from.
 #[derive(Debug, Clone, Default)]
@@ -49,7 +49,7 @@ pub struct Compiled {
     /// The parent zone, the alias zone, then the shards' zones in canonical order; with serial 0.
     pub zones: Vec<CompiledZone>,
     /// What is wrong with objects, beyond what was found when they were read.
-    pub verdicts: Vec<Verdict>,
+    pub diagnostics: Vec<Diagnostic>,
 }
 
 /// One zone.
@@ -83,7 +83,7 @@ pub fn compile(inputs: &Inputs, settings: &Settings) -> Compiled {
 
 /// Makes all zones of a platform.
 pub fn compile_platform(platform: &Platform, settings: &Settings) -> Compiled {
-    let mut verdicts: Vec<Verdict> = platform.refused().cloned().collect();
+    let mut diagnostics: Vec<Diagnostic> = platform.refused().cloned().collect();
     let mut zones = vec![
         CompiledZone {
             kind: ZoneKind::Parent,
@@ -99,7 +99,7 @@ pub fn compile_platform(platform: &Platform, settings: &Settings) -> Compiled {
         },
     ];
     zones.extend(platform.shards().map(|(apex, router)| {
-        let shard = shard::compile(router, platform.trails(apex), &mut verdicts);
+        let shard = shard::compile(router, platform.former_names(apex), &mut diagnostics);
         CompiledZone {
             kind: ZoneKind::Shard,
             router: Some(router.name.clone()),
@@ -107,5 +107,5 @@ pub fn compile_platform(platform: &Platform, settings: &Settings) -> Compiled {
             contents: shard::zone(shard.records, settings, 0),
         }
     }));
-    Compiled { zones, verdicts }
+    Compiled { zones, diagnostics }
 }

@@ -2,19 +2,19 @@
 //!
 //! Each change of an object costs what it changes, whatever the number of objects: a Router touches its shard's zone and
 //! one delegation of the parent, a RouteBinding one alias and the zones of the shards that its Route has left. Conflicts are settled here: of two Routers with one `dns`, or two
-//! bindings with one label, the older serves (then the one whose name comes first), the other gets a verdict, and takes
+//! bindings with one label, the older serves (then the one whose name comes first), the other gets a diagnostic, and takes
 //! over when the first goes.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, LazyLock};
 
+use super::diagnostic::{Diagnostic, Object};
 use super::digest::Digest;
+use super::former_names::{Changed, FormerNameIndex, FormerNames};
 use super::index::{ByKey, ByLabel, Index};
 use super::inputs::{BindingInput, RouterInput};
 use super::parent::Delegations;
 use super::settings::{Settings, text_of};
-use super::trails::{AllTrails, Changed, Trails};
-use super::verdict::{Object, Verdict};
 use signpost_dns::wire::Name;
 
 /// What one changed object changes in the zones.
@@ -24,18 +24,18 @@ pub enum Change {
     Shard {
         /// The shard's zone.
         apex: Name,
-        /// The Router that serves it now. The trails in its zone are [`Platform::trails`].
+        /// The Router that serves it now. The former names in its zone are [`Platform::former_names`].
         router: Option<Arc<RouterInput>>,
     },
-    /// The trail of one label in a shard's zone has come, changed or gone.
-    Trail {
+    /// The former name of one label in a shard's zone has come, changed or gone.
+    FormerName {
         /// The shard's zone.
         apex: Name,
         /// The label of the Route that has left.
         label: Box<str>,
-        /// The zone below which the label's name leads on; `None`: the trail is gone.
+        /// The zone below which the label's name leads on; `None`: the former name is gone.
         zone: Option<Box<str>>,
-        /// Digest of all trails in the shard's zone after this change.
+        /// Digest of all former names in the shard's zone after this change.
         digest: Digest,
     },
     /// The parent's delegation of a shard has come or gone.
@@ -72,10 +72,10 @@ pub struct Platform {
     /// Who else wants a label; it has bindings only while claims are broken.
     rivals: HashMap<Box<str>, Vec<Arc<BindingInput>>>,
     aliases_digest: Digest,
-    trails: AllTrails,
+    former_names: FormerNameIndex,
     /// The Routers that serve.
     served: BTreeMap<Name, Arc<RouterInput>>,
-    refused: BTreeMap<Object, Verdict>,
+    refused: BTreeMap<Object, Diagnostic>,
 }
 
 impl Platform {
@@ -92,7 +92,7 @@ impl Platform {
             labels: Index::new(),
             rivals: HashMap::new(),
             aliases_digest: Digest::default(),
-            trails: AllTrails::default(),
+            former_names: FormerNameIndex::default(),
             served: BTreeMap::new(),
             refused: BTreeMap::new(),
         }
@@ -148,8 +148,8 @@ impl Platform {
         }
         if let Some(message) = self.unusable(apex) {
             for claim in &claims {
-                let verdict = Verdict::router(&claim.name, "spec.dns", message.clone());
-                self.refused.insert(verdict.object.clone(), verdict);
+                let diagnostic = Diagnostic::router(&claim.name, "spec.dns", message.clone());
+                self.refused.insert(diagnostic.object.clone(), diagnostic);
             }
             return;
         }
@@ -157,8 +157,8 @@ impl Platform {
             self.refused.remove(&Object::Router(first.name.clone()));
             for claim in later {
                 let message = format!("the zone {apex} is already that of Router {}, which is older", first.name);
-                let verdict = Verdict::router(&claim.name, "spec.dns", message);
-                self.refused.insert(verdict.object.clone(), verdict);
+                let diagnostic = Diagnostic::router(&claim.name, "spec.dns", message);
+                self.refused.insert(diagnostic.object.clone(), diagnostic);
             }
         }
         let now = claims.into_iter().next();
@@ -241,8 +241,8 @@ impl Platform {
             self.refused.remove(&Object::Binding(first.key.clone()));
             for binding in later {
                 let message = format!("label {label} is already that of RouteBinding {}, which is older", first.key);
-                let verdict = Verdict::binding(&binding.key, "spec.label", message);
-                self.refused.insert(verdict.object.clone(), verdict);
+                let diagnostic = Diagnostic::binding(&binding.key, "spec.label", message);
+                self.refused.insert(diagnostic.object.clone(), diagnostic);
             }
             self.rivals.insert(label.into(), wanting.split_off(1));
         } else if let Some(now) = &now
@@ -250,9 +250,9 @@ impl Platform {
         {
             self.refused.remove(&Object::Binding(now.key.clone()));
         }
-        for Changed { apex, zone, digest } in self.trails.replace(before.as_deref(), now.as_deref()) {
+        for Changed { apex, zone, digest } in self.former_names.replace(before.as_deref(), now.as_deref()) {
             if self.served.contains_key(&apex) {
-                changes.push(Change::Trail { apex, label: label.into(), zone, digest });
+                changes.push(Change::FormerName { apex, label: label.into(), zone, digest });
             }
         }
         let shard = |binding: &Option<Arc<BindingInput>>| binding.as_ref().map(|binding| binding.shard.clone());
@@ -304,17 +304,17 @@ impl Platform {
         self.served.get(apex)
     }
 
-    /// Whether no name leads to the shard of `router`: no Route is on it, and of none that has left is there a trail.
+    /// Whether no name leads to the shard of `router`: no Route is on it, and of none that has left is there a former name.
     pub fn is_vacant(&self, router: &RouterInput) -> bool {
         let shard = text_of(&router.apex);
-        self.trails(&router.apex).is_empty()
+        self.former_names(&router.apex).is_empty()
             && !self.bindings.values().any(|binding| binding.shard.eq_ignore_ascii_case(&shard))
     }
 
-    /// The trails in the zone `apex`.
-    pub fn trails(&self, apex: &Name) -> &Trails {
-        static NONE: LazyLock<Trails> = LazyLock::new(Trails::default);
-        self.trails.of(apex).unwrap_or(&NONE)
+    /// The former names in the zone `apex`.
+    pub fn former_names(&self, apex: &Name) -> &FormerNames {
+        static NONE: LazyLock<FormerNames> = LazyLock::new(FormerNames::default);
+        self.former_names.of(apex).unwrap_or(&NONE)
     }
 
     /// The bindings that have their label, in no order.
@@ -342,8 +342,8 @@ impl Platform {
         self.aliases_digest
     }
 
-    /// Verdicts on objects that lost a conflict.
-    pub fn refused(&self) -> impl Iterator<Item = &Verdict> {
+    /// Diagnostics on objects that lost a conflict.
+    pub fn refused(&self) -> impl Iterator<Item = &Diagnostic> {
         self.refused.values()
     }
 }

@@ -2,23 +2,23 @@
 //!
 //! Each entry is one record, relative to the shard's zone, with the Router's TTL unless it names one. Directives are
 //! refused: an object may not make a name server read its files. What an entry must not do is said here once, so that no
-//! entry can make the zone unloadable: each bad one is left out with a verdict, and the others serve.
+//! entry can make the zone unloadable: each bad one is left out with a diagnostic, and the others serve.
 
 use std::path::Path;
 use std::sync::Arc;
 
+use super::diagnostic::Diagnostic;
 use super::inputs::RouterInput;
-use super::verdict::Verdict;
 use signpost_dns::wire::{Name, RecordType};
 use signpost_dns::zone::{Contents, Ttl};
 use signpost_dns::zonefile::{Record, Severity, read_records};
 
 /// Adds a Router's further records to its shard's, which so far are the wildcard's addresses.
-pub fn add(contents: &mut Contents, router: &RouterInput, wildcard: &Name, verdicts: &mut Vec<Verdict>) {
+pub fn add(contents: &mut Contents, router: &RouterInput, wildcard: &Name, diagnostics: &mut Vec<Diagnostic>) {
     for (at, text) in router.records.iter().enumerate() {
         let added = read(text, router).and_then(|record| add_one(contents, wildcard, record, router.ttl));
         if let Err(message) = added {
-            verdicts.push(Verdict::router(&router.name, format!("spec.records[{at}]"), message));
+            diagnostics.push(Diagnostic::router(&router.name, format!("spec.records[{at}]"), message));
         }
     }
 }
@@ -118,8 +118,8 @@ mod tests {
     use super::*;
     use signpost_api::v1alpha1::router::Mode;
 
-    /// What becomes of these entries: the records, and the places of verdicts with a part of each message.
-    fn check(entries: &[&str], owners: &[&str], verdicts: &[(&str, &str)]) {
+    /// What becomes of these entries: the records, and the places of diagnostics with a part of each message.
+    fn check(entries: &[&str], owners: &[&str], diagnostics: &[(&str, &str)]) {
         let apex: Name = "s.example.".parse().expect("a name");
         let router = RouterInput {
             name: "s".into(),
@@ -138,8 +138,8 @@ mod tests {
             rrsets.iter().map(move |rrset| format!("{owner} {} {}", rrset.ttl.seconds(), rrset.rtype))
         });
         assert_eq!(rrsets.collect::<Vec<_>>(), owners, "{entries:?}");
-        assert_eq!(found.len(), verdicts.len(), "{entries:?}: {found:?}");
-        for (found, (path, part)) in found.iter().zip(verdicts) {
+        assert_eq!(found.len(), diagnostics.len(), "{entries:?}: {found:?}");
+        for (found, (path, part)) in found.iter().zip(diagnostics) {
             assert_eq!(found.path, *path, "{entries:?}");
             assert!(found.message.contains(part), "{entries:?}: {}", found.message);
         }

@@ -5,7 +5,7 @@
 //! *.shard1.v3.example.           A A AAAA                    spec.addresses
 //! _acme-challenge.app.shard1…    TXT                         spec.records
 //! app.shard1…, and the name above  A A AAAA                  copied from the wildcard
-//! moved.shard1…                    CNAME                     trails of routes that have left (see `trails`)
+//! moved.shard1…                    CNAME                     former names of routes that have left (see `former_names`)
 //! ```
 //!
 //! The copies are there since a name that exists blocks the wildcard, for all types, at itself, and at every name above it
@@ -18,12 +18,12 @@
 use std::collections::BTreeSet;
 
 use super::apex;
+use super::diagnostic::Diagnostic;
 use super::digest::Digest;
+use super::former_names::{self, FormerNames};
 use super::inputs::RouterInput;
 use super::records;
 use super::settings::Settings;
-use super::trails::{self, Trails};
-use super::verdict::Verdict;
 use signpost_dns::wire::{Name, RecordType};
 use signpost_dns::zone::{Contents, Rrset};
 
@@ -33,32 +33,32 @@ const NO_ADDRESS: &[u8] = b"no active address";
 /// What one Router contributes to its shard's zone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shard {
-    /// The wildcard, the further records, and the trails.
+    /// The wildcard, the further records, and the former names.
     pub records: Contents,
     /// The digest of these.
     pub digest: Digest,
-    /// The labels of the further records (see [`trails::own_labels`]).
+    /// The labels of the further records (see [`former_names::own_labels`]).
     pub own_labels: BTreeSet<Box<[u8]>>,
 }
 
-/// Makes a shard's records from its Router and the trails in its zone. What cannot be used is left out, with a verdict.
-pub fn compile(router: &RouterInput, trails: &Trails, verdicts: &mut Vec<Verdict>) -> Shard {
-    let mut contents = without_trails(router, verdicts);
-    let (digest, own_labels) = (Digest::of_contents(&contents), trails::own_labels(&contents));
-    trails::add(&mut contents, router, trails, verdicts);
-    Shard { digest: digest.plus(trails.digest()), records: contents, own_labels }
+/// Makes a shard's records from its Router and the former names in its zone. What cannot be used is left out, with a diagnostic.
+pub fn compile(router: &RouterInput, former_names: &FormerNames, diagnostics: &mut Vec<Diagnostic>) -> Shard {
+    let mut contents = without_former_names(router, diagnostics);
+    let (digest, own_labels) = (Digest::of_contents(&contents), former_names::own_labels(&contents));
+    former_names::add(&mut contents, router, former_names, diagnostics);
+    Shard { digest: digest.plus(former_names.digest()), records: contents, own_labels }
 }
 
-/// The digest that [`compile`] would find without trails: what the Router itself contributes.
+/// The digest that [`compile`] would find without former names: what the Router itself contributes.
 pub fn digest(router: &RouterInput) -> Digest {
-    Digest::of_contents(&without_trails(router, &mut Vec::new()))
+    Digest::of_contents(&without_former_names(router, &mut Vec::new()))
 }
 
-fn without_trails(router: &RouterInput, verdicts: &mut Vec<Verdict>) -> Contents {
+fn without_former_names(router: &RouterInput, diagnostics: &mut Vec<Diagnostic>) -> Contents {
     let mut contents = Contents::new(router.apex.clone());
     let wildcard = router.apex.wildcard().expect("the apex leaves room for the wildcard: RouterInput::read");
     put_addresses(&mut contents, &wildcard, router);
-    records::add(&mut contents, router, &wildcard, verdicts);
+    records::add(&mut contents, router, &wildcard, diagnostics);
     if contents.owner(&wildcard).is_empty() {
         apex::set(&mut contents, &wildcard, RecordType::TXT, router.ttl, vec![character_string(NO_ADDRESS)]);
     }

@@ -2,7 +2,7 @@
 //!
 //! Two loops publish into one map of zones. This register stands between them: the loop of the zone files writes down which
 //! apexes its files serve, and the loop of the objects keeps off these. A file wins, being an act of whoever runs this very
-//! name server; its Router gets a verdict that names the file. Two apexes are the platform's own: the file of the platform's
+//! name server; its Router gets a diagnostic that names the file. Two apexes are the platform's own: the file of the platform's
 //! domain is no zone but the base of the parent zone, and a file for the alias zone is refused.
 //!
 //! An apex whose only files have errors is nobody's: it answers SERVFAIL where there is nothing else to answer from, and a
@@ -22,7 +22,7 @@ use signpost_dns::zone::image::Unavailable;
 use signpost_dns::zone::{Contents, Zone, ZoneDb, db};
 
 /// The register.
-pub struct Apexes {
+pub struct ApexOwners {
     /// The platform's domain and alias zone; `None` on a name server of zone files alone.
     platform: Option<(Name, Name)>,
     state: Mutex<State>,
@@ -50,15 +50,15 @@ pub enum Placed {
     Refused,
 }
 
-impl Apexes {
+impl ApexOwners {
     /// The register of a name server of zone files alone.
     pub fn of_files() -> Self {
-        Apexes { platform: None, state: Mutex::default(), changed: watch::Sender::new(()) }
+        ApexOwners { platform: None, state: Mutex::default(), changed: watch::Sender::new(()) }
     }
 
     /// The register of a name server of the platform.
     pub fn of_platform(settings: &Settings) -> Self {
-        Apexes { platform: Some((settings.domain().clone(), settings.alias_apex().clone())), ..Self::of_files() }
+        ApexOwners { platform: Some((settings.domain().clone(), settings.alias_apex().clone())), ..Self::of_files() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -7,7 +7,7 @@
 //!     └────── a Route of the same namespace and name ──────────┘   (or, for a host, the Route that has waited longest)
 //! ```
 //!
-//! Where hosts are to be proven, the claim on one is let go as well when its Route has lost the proof. That Route stays bound;
+//! Where hosts are to be verified, the claim on one is let go as well when its Route has lost the proof. That Route stays bound;
 //! when it has the proof again and nobody holds the host, the claim is made for it again ([`take_back`]).
 //!
 //! The label of a RouteBinding that finalizers hold beyond its Route is held as long as that.
@@ -77,8 +77,8 @@ pub fn judge(
             let wants = route.host.as_deref().is_some_and(|host| host.eq_ignore_ascii_case(&claim.value));
             // Without the proof a route holds no claim on a host. One that had it before proofs were asked for has its
             // time of grace, within which nothing is said against it; one made anew has to prove it anew.
-            let is_proven = route.conditions.host_proven.unwrap_or(is_holder);
-            Some(wants && (is_proven || !settings.prove_hosts))
+            let is_verified = route.conditions.host_verified.unwrap_or(is_holder);
+            Some(wants && (is_verified || !settings.verify_hosts))
         }
         (ClaimKind::Label, Some(binding)) => Some(binding.label.eq_ignore_ascii_case(&claim.value)),
         // It is about to be placed, and will say. One made anew may wait for long, and has the label back when it is placed.
@@ -128,7 +128,7 @@ pub async fn settle(client: &kube::Client, name: &str, settings: &Settings) -> k
 }
 
 /// Whether a released host is kept for its namespace and name: its Route was deleted, and may come back, or has and is not
-/// proven yet. A Route with another host, or that has lost its proof, has given it up.
+/// verified yet. A Route with another host, or that has lost its proof, has given it up.
 fn is_reserved_after(claim: &NameClaimSpec, route: Option<&RouteInfo>) -> bool {
     route.is_none_or(|route| {
         let wants = route.host.as_deref().is_some_and(|host| host.eq_ignore_ascii_case(&claim.value));
@@ -141,8 +141,8 @@ fn is_reserved_after(claim: &NameClaimSpec, route: Option<&RouteInfo>) -> bool {
 pub enum Hold {
     /// It holds it, or has none of its own.
     Held,
-    /// It was to be proven, and is not.
-    Unproven,
+    /// It was to be verified, and is not.
+    Unverified,
     /// Another Route holds it, or one that overlaps with it. In a sentence.
     Taken(String),
     /// It is the Route's again, and nobody holds it: the claim is to be made.
@@ -232,7 +232,7 @@ mod tests {
         };
         for (what, route, kept) in [
             ("deleted", None, true),
-            ("created again, unproven", Some(route("u2", Some("WWW.shop.example"))), true),
+            ("created again, unverified", Some(route("u2", Some("WWW.shop.example"))), true),
             ("created again without it", Some(route("u2", None)), false),
             ("given up", Some(route("u1", Some("x.example"))), false),
             ("its proof is lost", Some(route("u1", Some("www.shop.example"))), false),
@@ -262,8 +262,8 @@ mod tests {
             host: host.map(Box::from),
             ..RouteInfo::default()
         };
-        let unproven = |uid: &str, host_proven: Option<bool>| RouteInfo {
-            conditions: Conditions { host_proven, ..Conditions::default() },
+        let unverified = |uid: &str, host_verified: Option<bool>| RouteInfo {
+            conditions: Conditions { host_verified, ..Conditions::default() },
             ..route(uid, Some("www.shop.example"))
         };
         let binding = |uid: &str, label: &str| BindingInfo {
@@ -305,21 +305,21 @@ mod tests {
             ("host given up", held(host), Some(route("u1", None)), None, Step::Release),
             ("host's route gone", held(host), None, None, Step::Release),
             ("host's route made anew", held(host), Some(route("u2", Some("www.shop.example"))), None, Step::Adopt),
-            ("host unproven, nothing asked", held(host), Some(unproven("u1", Some(false))), None, Step::Keep),
+            ("host unverified, nothing asked", held(host), Some(unverified("u1", Some(false))), None, Step::Keep),
             ("host just released", released(host, 999_990, None), None, None, Step::LookAgain(at(1_000_050))),
             ("host nobody took", released(host, 999_940, None), None, None, Step::Purge),
         ] {
             assert_eq!(judge(&claim, route.as_ref(), binding.as_ref(), now, &settings), step, "{what}");
         }
-        let settings = Settings { prove_hosts: true, ..settings };
-        for (what, uid, proven, step) in [
-            ("proven", "u1", Some(true), Step::Keep),
+        let settings = Settings { verify_hosts: true, ..settings };
+        for (what, uid, verified, step) in [
+            ("verified", "u1", Some(true), Step::Keep),
             ("held from before, and nothing is said of it yet", "u1", None, Step::Keep),
             ("the proof is lost", "u1", Some(false), Step::Release),
-            ("made anew and not proven yet", "u2", None, Step::Release),
-            ("made anew and proven", "u2", Some(true), Step::Adopt),
+            ("made anew and not verified yet", "u2", None, Step::Release),
+            ("made anew and verified", "u2", Some(true), Step::Adopt),
         ] {
-            let route = unproven(uid, proven);
+            let route = unverified(uid, verified);
             assert_eq!(judge(&held(host), Some(&route), None, now, &settings), step, "{what}");
         }
     }

@@ -33,7 +33,7 @@ const PAGE_ZONES: u32 = 500;
      which every name would be another one: set domain to {found} (--domain); or, if the domain is to change and all names \
      with it, set former-domain to {found} (--former-domain)"
 )]
-pub struct OtherDomain {
+pub struct DomainMismatch {
     /// The domain of the objects.
     pub found: String,
     /// That of this process.
@@ -56,11 +56,11 @@ impl Domains {
     }
 
     /// Whether what is of the domain `found` may be taken over, and what comes of it if not.
-    pub fn agree(&self, found: &str) -> Result<(), OtherDomain> {
+    pub fn agree(&self, found: &str) -> Result<(), DomainMismatch> {
         if found == self.domain || self.former.as_deref() == Some(found) {
             return Ok(());
         }
-        Err(OtherDomain { found: found.to_owned(), configured: self.domain.clone() })
+        Err(DomainMismatch { found: found.to_owned(), configured: self.domain.clone() })
     }
 }
 
@@ -81,7 +81,7 @@ pub enum Duty {
 pub async fn disagreement_after_taking_over(
     client: &kube::Client,
     domains: &Domains,
-) -> kube::Result<Option<OtherDomain>> {
+) -> kube::Result<Option<DomainMismatch>> {
     let Some(other) = disagreement(client, domains).await? else { return Ok(None) };
     let one = ListParams::default().limit(1);
     let (routers, routes): (Api<Router>, Api<Route>) = (Api::all(client.clone()), Api::all(client.clone()));
@@ -110,7 +110,7 @@ pub async fn disagreement_after_taking_over(
 /// # Errors
 ///
 /// Those of the client.
-pub async fn disagreement(client: &kube::Client, domains: &Domains) -> kube::Result<Option<OtherDomain>> {
+pub async fn disagreement(client: &kube::Client, domains: &Domains) -> kube::Result<Option<DomainMismatch>> {
     let api: Api<Zone> = Api::all(client.clone());
     let is_parent = |zone: &Zone| zone.spec.kind == ZoneKind::Parent;
     match api.get_opt(&domains.domain).await {
@@ -141,7 +141,7 @@ pub async fn agreed(
     domains: &Domains,
     duty: Duty,
     stop: &CancellationToken,
-    tell: impl Fn(Option<&OtherDomain>),
+    tell: impl Fn(Option<&DomainMismatch>),
 ) -> bool {
     let mut told = None;
     let look = async || match duty {
@@ -165,7 +165,7 @@ pub async fn agreed(
                     told = Some(other);
                 }
             }
-            // Whoever cannot be heard is told by all the mirrors.
+            // Whoever cannot be heard is told by all the informers.
             Ok(Err(error)) => tracing::debug!(%error, "the API does not say of which domain its objects are"),
             Err(_) => tracing::debug!("the API did not say in time of which domain its objects are"),
         }

@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 
 use super::zone::{ledger_entry, unix_now};
 use crate::compiler::inputs::{BindingInput, RouterInput};
-use crate::compiler::{Digest, Platform, Settings, Verdict, apex, compile_platform};
+use crate::compiler::{Diagnostic, Digest, Platform, Settings, apex, compile_platform};
 use signpost_api::v1alpha1::route_binding::RouteBinding;
 use signpost_api::v1alpha1::router::Router;
 use signpost_api::v1alpha1::zone::{Zone, ZoneKind};
@@ -28,7 +28,7 @@ pub struct Export {
     /// The parent zone, the alias zone, then the shards' zones in canonical order.
     pub zones: Vec<ExportedZone>,
     /// What is wrong with objects.
-    pub verdicts: Vec<Verdict>,
+    pub diagnostics: Vec<Diagnostic>,
     /// The Routers that they were made from.
     pub routers: Vec<Router>,
     /// The RouteBindings.
@@ -88,24 +88,24 @@ impl Objects {
 
     /// Makes the zones.
     pub fn zones(&self, settings: &Settings) -> Export {
-        let mut verdicts = Vec::new();
+        let mut diagnostics = Vec::new();
         let mut platform = Platform::new(settings);
         let mut ignored = Vec::new();
         let domain = settings.domain_text();
         for router in &self.routers {
-            if let Some(router) = RouterInput::read(router, &domain, &mut verdicts) {
+            if let Some(router) = RouterInput::read(router, &domain, &mut diagnostics) {
                 platform.set_router(Arc::new(router), &mut ignored);
             }
         }
         for binding in &self.bindings {
-            if let Some(binding) = BindingInput::read(binding, &mut verdicts) {
+            if let Some(binding) = BindingInput::read(binding, &mut diagnostics) {
                 platform.set_binding(Arc::new(binding), &mut ignored);
             }
         }
         let ledger = self.ledger.iter().filter_map(ledger_entry).collect();
         let (zones, mut more) = assemble(&platform, &ledger, settings, self.extent, unix_now());
-        verdicts.append(&mut more);
-        Export { zones, verdicts, routers: self.routers.clone(), bindings: self.bindings.clone() }
+        diagnostics.append(&mut more);
+        Export { zones, diagnostics, routers: self.routers.clone(), bindings: self.bindings.clone() }
     }
 }
 
@@ -116,7 +116,7 @@ fn assemble(
     settings: &Settings,
     extent: Extent,
     unix_now: u64,
-) -> (Vec<ExportedZone>, Vec<Verdict>) {
+) -> (Vec<ExportedZone>, Vec<Diagnostic>) {
     let compiled = compile_platform(platform, settings);
     let zones = compiled.zones.into_iter().map(|zone| {
         let mut contents = zone.contents;
@@ -128,7 +128,7 @@ fn assemble(
         apex::set_serial(&mut contents, named.unwrap_or_else(own).0);
         ExportedZone { kind: zone.kind, router: zone.router, contents, in_ledger: named.is_some() }
     });
-    (zones.collect(), compiled.verdicts)
+    (zones.collect(), compiled.diagnostics)
 }
 
 async fn list<K>(client: Client) -> Result<Vec<K>, kube::Error>

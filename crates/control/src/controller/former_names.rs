@@ -4,16 +4,16 @@
 //!
 //! ```text
 //!  the route leaves         retention, caches      asked  asked
-//!  ├────────────────────────────┤────────────────────┤──────┤┄┄┄┄┄┄ idle-timeout ┄┄┄┄┄┄┤ the trail ends
+//!  ├────────────────────────────┤────────────────────┤──────┤┄┄┄┄┄┄ idle-timeout ┄┄┄┄┄┄┤ the former name ends
 //!                               until: then it is looked at     until: then it is looked at
 //! ```
 //!
 //! When a name was asked last stands in the binding's status, where name servers tell it; nothing there means that nobody
-//! asked. A trail that stays gets a later end, so that everyone who reads `until` reads the earliest moment at which it can
+//! asked. A former name that stays gets a later end, so that everyone who reads `until` reads the earliest moment at which it can
 //! end by what is known now. Name servers tell of a name a quarter of the quiet time after they last did, at the latest, so
-//! whoever asks while a trail waits for its end is known by then.
+//! whoever asks while a former name waits for its end is known by then.
 //!
-//! [`reconcile`] decides, and is pure; the next look is due when [`BindingInfo::trail_turn`] says. [`FormerNames`] writes what
+//! [`reconcile`] decides, and is pure; the next look is due when [`BindingInfo::former_name_turn`] says. [`FormerNames`] writes what
 //! was decided. `scheduler::rebind` says what a former name is, and why one may begin later.
 
 use std::sync::Arc;
@@ -32,7 +32,7 @@ use crate::scheduler::bind::fence;
 use crate::scheduler::report::Reporter;
 use crate::world::binding::alias_to_change;
 use crate::world::{BindingInfo, later};
-use signpost_api::v1alpha1::route::{NameKind, Route, Trail};
+use signpost_api::v1alpha1::route::{FormerName, NameKind, Route};
 use signpost_api::v1alpha1::route_binding::{RouteBinding, RouteBindingSpec};
 
 /// Between two bindings whose names are due already when they are first seen: five hundred a second. There may be very many, when
@@ -43,12 +43,12 @@ const AFTERWARDS: Duration = Duration::from_millis(10);
 /// Longest wait for a date: timers do not count while a machine sleeps.
 const DATE_LONGEST: Duration = Duration::from_secs(3600);
 
-/// What keeps trails beyond their time.
+/// What keeps former names beyond their time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Quiet {
     /// How long a name must not have been asked for; `None`: that makes no difference.
     pub time: Option<Duration>,
-    /// How long after its begin a trail ends, asked for or not.
+    /// How long after its begin a former name ends, asked for or not.
     pub maximum: Duration,
 }
 
@@ -69,26 +69,28 @@ pub struct Changed {
     pub ended: Vec<String>,
 }
 
-/// What is to become of a binding's names by `now`, on the platform of this domain: trails whose time is over end if their names
+/// What is to become of a binding's names by `now`, on the platform of this domain: former names whose time is over end if their names
 /// are quiet, and else get a later end; those begin whose time has come; and an alias of another domain becomes one of this.
 pub fn reconcile(binding: &RouteBinding, quiet: Quiet, domain: &str, now: Timestamp) -> Option<Changed> {
     let alias = alias_to_change(binding, domain);
-    let uses = binding.status.as_ref().map_or(&[][..], |status| &status.trails);
-    let asked = |trail: &Trail| uses.iter().find(|one| one.name == trail.name).map(|one| one.last_asked.0.min(now));
+    let uses = binding.status.as_ref().map_or(&[][..], |status| &status.former_names);
+    let asked = |former_name: &FormerName| {
+        uses.iter().find(|one| one.name == former_name.name).map(|one| one.last_queried_time.0.min(now))
+    };
     let (mut spec, mut ended) = (binding.spec.clone(), Vec::new());
-    spec.trails.retain_mut(|trail| {
-        trail.from = trail.from.take().filter(|from| from.0 > now);
-        if trail.until.0 > now {
+    spec.former_names.retain_mut(|former_name| {
+        former_name.from = former_name.from.take().filter(|from| from.0 > now);
+        if former_name.until.0 > now {
             return true;
         }
-        let asked = asked(trail).filter(|asked| *asked >= trail.since.0);
+        let asked = asked(former_name).filter(|asked| *asked >= former_name.since.0);
         let (Some(time), Some(asked)) = (quiet.time, asked) else { return false };
         let wanted = later(asked, time);
-        let until = wanted.min(later(trail.since.0, quiet.maximum));
+        let until = wanted.min(later(former_name.since.0, quiet.maximum));
         if until > now {
-            trail.until = Time(until);
+            former_name.until = Time(until);
         } else if wanted > now {
-            ended.push(trail.name.clone());
+            ended.push(former_name.name.clone());
         }
         until > now
     });
@@ -96,7 +98,7 @@ pub fn reconcile(binding: &RouteBinding, quiet: Quiet, domain: &str, now: Timest
         let aliases = spec.names.iter_mut().filter(|name| name.kind == NameKind::Alias);
         aliases.for_each(|name| name.name.clone_from(alias));
     }
-    let differs = alias.is_some() || spec.trails != binding.spec.trails;
+    let differs = alias.is_some() || spec.former_names != binding.spec.former_names;
     differs.then_some(Changed { spec, alias: alias.is_some(), ended })
 }
 
@@ -109,7 +111,7 @@ pub struct FormerNames {
     pub server: Arc<ServerKind>,
     /// The platform's domain.
     pub domain: Arc<str>,
-    /// What keeps trails beyond their time.
+    /// What keeps former names beyond their time.
     pub quiet: Quiet,
     /// When the next binding is looked at that is overdue.
     pub next_overdue: Instant,
@@ -118,7 +120,7 @@ pub struct FormerNames {
 impl FormerNames {
     /// When the names of a binding that has changed are to be looked at.
     pub fn time_of(&mut self, binding: &BindingInfo) -> Option<Instant> {
-        let (turn, now) = (binding.trail_turn()?, Instant::now());
+        let (turn, now) = (binding.former_name_turn()?, Instant::now());
         let wait = Duration::try_from(turn.duration_since(Timestamp::now())).unwrap_or_default();
         if wait.is_zero() {
             self.next_overdue = self.next_overdue.max(now) + OVERDUE_EVERY;
@@ -176,22 +178,22 @@ mod tests {
         Timestamp::from_second(second).expect("in range")
     }
 
-    /// A binding whose trail began at 1000 and ends at `until`, asked last at `asked`.
+    /// A binding whose former name began at 1000 and ends at `until`, asked last at `asked`.
     fn binding(until: i64, asked: Option<i64>) -> RouteBinding {
         let name = "ns-app.s1.v3.example";
-        let uses: Vec<Value> = asked.iter().map(|asked| json!({"name": name, "lastAsked": at(*asked)})).collect();
+        let uses: Vec<Value> = asked.iter().map(|asked| json!({"name": name, "lastQueriedTime": at(*asked)})).collect();
         serde_json::from_value(json!({
             "apiVersion": "signpost.dev/v1alpha1", "kind": "RouteBinding", "metadata": {"namespace": "ns", "name": "app"},
             "spec": {"routeNamespace": "ns", "routeName": "app", "routeUID": "u", "router": "s2", "dns": "s2.v3.example",
                 "label": "ns-app", "strategy": "move", "names": [],
-                "trails": [{"name": name, "router": "s1", "since": at(1_000), "until": at(until)}]},
-            "status": {"trails": uses},
+                "formerNames": [{"name": name, "router": "s1", "since": at(1_000), "until": at(until)}]},
+            "status": {"formerNames": uses},
         }))
         .expect("a RouteBinding")
     }
 
     #[test]
-    fn a_trail_ends_when_its_name_is_quiet() {
+    fn a_former_name_ends_when_its_name_is_quiet() {
         let quiet = Quiet { time: Some(Duration::from_secs(100)), maximum: Duration::from_secs(5_000) };
         let off = Quiet { time: None, ..quiet };
         for (rule, until, asked, now, expected, told) in [
@@ -201,7 +203,7 @@ mod tests {
             (quiet, 2_000, Some(1_901), 2_000, Some(2_001), false),
             (quiet, 2_000, Some(1_990), 2_050, Some(2_090), false),
             (off, 2_000, Some(1_990), 2_000, None, false),
-            // Told before the trail began, or by a clock that is ahead.
+            // Told before the former name began, or by a clock that is ahead.
             (quiet, 1_050, Some(999), 1_050, None, false),
             (quiet, 2_000, Some(9_999), 2_000, Some(2_100), false),
             // The longest time is near, and over.
@@ -212,7 +214,7 @@ mod tests {
             let binding = binding(until, asked);
             let changed = reconcile(&binding, rule, DOMAIN, at(now));
             let (spec, ended) = changed.map_or((binding.spec, Vec::new()), |changed| (changed.spec, changed.ended));
-            let found = spec.trails.first().map(|trail| trail.until.0);
+            let found = spec.former_names.first().map(|former_name| former_name.until.0);
             assert_eq!((found, !ended.is_empty()), (expected.map(at), told), "{until} {asked:?} {now}");
         }
     }
@@ -221,19 +223,19 @@ mod tests {
     fn a_name_begins_and_an_alias_is_of_the_domain() {
         let mut binding = binding(2_000, None);
         assert_eq!(reconcile(&binding, Quiet::default(), DOMAIN, at(1_500)), None);
-        binding.spec.trails[0].from = Some(Time(at(1_600)));
+        binding.spec.former_names[0].from = Some(Time(at(1_600)));
         assert_eq!(reconcile(&binding, Quiet::default(), DOMAIN, at(1_599)), None);
         let begun = reconcile(&binding, Quiet::default(), DOMAIN, at(1_600)).expect("it begins");
-        assert_eq!((&begun.spec.trails[0].from, begun.alias), (&None, false));
+        assert_eq!((&begun.spec.former_names[0].from, begun.alias), (&None, false));
         let alias = |domain: &str| format!("ns-app.routes.{domain}");
         binding.spec.names.push(AssignedName { name: alias("v2.example"), kind: NameKind::Alias, record: None });
         let renamed = reconcile(&binding, Quiet::default(), DOMAIN, at(1_500)).expect("its alias is another one");
         assert_eq!((renamed.spec.names[0].name.as_str(), renamed.alias), (&*alias(DOMAIN), true));
-        assert_eq!(renamed.spec.trails, binding.spec.trails);
+        assert_eq!(renamed.spec.former_names, binding.spec.former_names);
     }
 
     proptest! {
-        /// Whatever is asked when: a trail that is looked at whenever its time is over ends neither before its first end, nor
+        /// Whatever is asked when: a former name that is looked at whenever its time is over ends neither before its first end, nor
         /// within the quiet time after a question, nor after the longest time; and it does end.
         #[test]
         fn it_ends_in_time(
@@ -248,13 +250,13 @@ mod tests {
             let mut binding = binding(first, None);
             let mut end = None;
             for _ in 0..1_000 {
-                let Some(now) = binding.spec.trails.first().map(|trail| trail.until.0) else { break };
+                let Some(now) = binding.spec.former_names.first().map(|former_name| former_name.until.0) else { break };
                 let last = asked.iter().copied().rfind(|second| at(*second) <= now);
                 binding.status = self::binding(0, last).status;
                 binding.spec = reconcile(&binding, rule, DOMAIN, now).expect("its time is over").spec;
                 end = Some(now.as_second());
             }
-            prop_assert!(binding.spec.trails.is_empty());
+            prop_assert!(binding.spec.former_names.is_empty());
             let end = end.expect("it was looked at");
             let longest = first.max(1_000 + maximum as i64);
             prop_assert!(end >= first && end <= longest);

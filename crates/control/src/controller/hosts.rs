@@ -177,7 +177,7 @@ impl Hosts {
         match change {
             Change::Applied(applied) => self.on_route(applied),
             Change::Deleted { key, .. } => self.forget(&key),
-            Change::Resynced(resync) => {
+            Change::Relisted(resync) => {
                 resync.vanished.iter().for_each(|(key, _)| self.forget(key));
                 resync.applied.into_iter().for_each(|applied| self.on_route(applied));
             }
@@ -310,8 +310,10 @@ async fn look(client: &kube::Client, settings: &Settings, key: &ObjectKey) -> ku
     };
     let status = route.status.clone().unwrap_or_default();
     let names = status.names.iter().filter(|name| name.kind != NameKind::Custom).map(|name| &name.name);
-    let ours =
-        names.chain(status.trails.iter().map(|trail| &trail.name)).filter_map(|name| name.parse().ok()).collect();
+    let ours = names
+        .chain(status.former_names.iter().map(|former_name| &former_name.name))
+        .filter_map(|name| name.parse().ok())
+        .collect();
     let found = match settings.resolvers.is_empty() {
         true => Found::NotChecked,
         false => {

@@ -316,7 +316,7 @@ pub struct Ledger {
     later: BTreeSet<(Instant, Name)>,
     synced: bool,
     /// Routers until all is listed: they are given to the platform after the bindings, each of which would else change the
-    /// trails of a Router by itself.
+    /// former names of a Router by itself.
     first_routers: HashMap<String, Arc<RouterInput>>,
     /// Zones without a Router that are left alone, since there were too many at once.
     orphans: HashSet<Name>,
@@ -336,7 +336,7 @@ struct ShardState {
     router: Arc<RouterInput>,
     /// The digest of what the Router contributes.
     own: Digest,
-    /// That of the zone, trails included.
+    /// That of the zone, former names included.
     digest: Digest,
 }
 
@@ -451,7 +451,7 @@ impl Ledger {
                     match router {
                         Some(router) => {
                             let own = shard::digest(&router);
-                            let digest = own.plus(self.platform.trails(&apex).digest());
+                            let digest = own.plus(self.platform.former_names(&apex).digest());
                             self.shards.insert(apex.clone(), ShardState { router, own, digest });
                         }
                         None => drop(self.shards.remove(&apex)),
@@ -459,7 +459,7 @@ impl Ledger {
                     self.orphans.remove(&apex);
                     self.dirty.insert(apex);
                 }
-                platform::Change::Trail { apex, digest, .. } => {
+                platform::Change::FormerName { apex, digest, .. } => {
                     if let Some(shard) = self.shards.get_mut(&apex) {
                         shard.digest = shard.own.plus(digest);
                         self.dirty.insert(apex);

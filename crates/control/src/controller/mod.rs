@@ -7,7 +7,7 @@ pub mod static_zones;
 pub mod zone;
 mod zone_watch;
 
-pub mod brake;
+pub mod deletion_hold;
 pub mod health;
 pub mod hosts;
 mod turns;
@@ -22,6 +22,6 @@ pub mod moves;
 pub mod ownership;
 pub mod placement;
 pub mod route;
+pub mod route_state_counts;
 pub mod router;
 pub mod router_metrics;
-pub mod standings;

@@ -74,7 +74,7 @@ impl Moves {
         let (applied, gone) = match change {
             Change::Applied(applied) => (std::slice::from_ref(applied), Vec::new()),
             Change::Deleted { key, .. } => (&[][..], vec![key]),
-            Change::Resynced(resync) => (&resync.applied[..], resync.vanished.iter().map(|(key, _)| key).collect()),
+            Change::Relisted(resync) => (&resync.applied[..], resync.vanished.iter().map(|(key, _)| key).collect()),
         };
         let draining = applied.iter().map(|applied| (&applied.key, applied.now.is_draining()));
         let draining: Vec<_> = draining.chain(gone.into_iter().map(|key| (key, false))).collect();

@@ -1,15 +1,15 @@
 //! Keeps in order what placing routes leaves behind: claims on names, bindings, and the status of Routes and Routers.
 //!
-//! One task mirrors the objects, once for all three concerns ([`super::claim`], [`super::route`], [`super::router`]), and
+//! One task watches the objects, once for all three concerns ([`super::claim`], [`super::route`], [`super::router`]), and
 //! keeps a list of what is to be looked at, and when. Looking means to ask a pure `judge` what is to be done by what the
-//! mirrors show. Only when there is something to do is the API asked for the objects as they are now, and judged again:
-//! mirrors may lag behind one another, and what is done here (a name let go, a binding deleted) must not rest on that.
+//! informers show. Only when there is something to do is the API asked for the objects as they are now, and judged again:
+//! informers may lag behind one another, and what is done here (a name let go, a binding deleted) must not rest on that.
 //!
 //! It acts only while this process leads. What is done is safe to repeat, so that an action which fails, or a crash, is
 //! mended by looking again.
 
 mod agenda;
-mod trails;
+mod former_names;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
@@ -27,16 +27,16 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 use self::agenda::Agenda;
-use self::trails::Trails;
+use self::former_names::FormerNames;
 use super::claim::{self, Hold};
 use super::former_names::{FormerNames, Quiet};
 use super::live::{self, feed::RouteFeed};
 use super::moves::Moves;
 use super::ownership;
 use super::route;
+use super::route_state_counts::RouteStateCounts;
 use super::router::{self, Load};
 use super::router_metrics::RouterMetrics;
-use super::standings::Standings;
 use crate::client::backoff::{delay, random};
 use crate::client::events::{self, Counters, Events, Notice};
 use crate::client::lease::{Leadership, Term};
@@ -44,13 +44,13 @@ use crate::client::reflector::{self, Change, Changes, HealthProbe, Informer, Obj
 use crate::client::status::Statement;
 use crate::compiler;
 use crate::scheduler::Scheduler;
-use crate::world::binding::FormerName;
+use crate::world::binding::FormerNameInfo;
 use crate::world::route::Mark;
 use crate::world::{self, BindingInfo, ClaimInfo, NamespaceInfo, RouteInfo, RouterInfo, World};
 use signpost_api::names::{host_claim_name, label_claim_name, wildcards_above};
-use signpost_api::v1alpha1::brake::Brake;
+use signpost_api::v1alpha1::deletion_hold::DeletionHold;
 use signpost_api::v1alpha1::name_claim::ClaimKind;
-use signpost_api::v1alpha1::route::{ADMITTED, SCHEDULED, TRAIL_BLOCKED};
+use signpost_api::v1alpha1::route::{ADMITTED, FORMER_NAME_BLOCKED, SCHEDULED};
 
 /// Actions at a time. They are few, and the API has more urgent things to do.
 const ACTIONS_AT_A_TIME: usize = 16;
@@ -75,9 +75,9 @@ pub struct Settings {
     pub host_reservation: Duration,
     /// How long a host that was let go stays in the ledger for another Route to take it over, before its claim is deleted.
     pub host_grace: Duration,
-    /// Whether hosts are to be proven.
-    pub prove_hosts: bool,
-    /// How long after an event things are looked at, so that the mirrors of the other kinds have caught up.
+    /// Whether hosts are to be verified.
+    pub verify_hosts: bool,
+    /// How long after an event things are looked at, so that the informers of the other kinds have caught up.
     pub settle: Duration,
     /// How long after a failed action it is tried again, at first; at most 32 times as long.
     pub retry: Duration,
@@ -95,7 +95,7 @@ impl Default for Settings {
             quarantine: Duration::from_secs(30 * 24 * 3600),
             host_reservation: Duration::ZERO,
             host_grace: Duration::from_secs(60),
-            prove_hosts: false,
+            verify_hosts: false,
             settle: Duration::from_secs(1),
             retry: Duration::from_secs(2),
             quiet: Quiet::default(),
@@ -118,7 +118,7 @@ impl Metrics {
     pub fn register(&self, registry: &mut Registry) {
         let registry = registry.sub_registry_with_prefix("placement");
         registry.register("actions", "What was done to claims, bindings and status", self.actions.clone());
-        registry.register("pending", "What is to be looked at", self.pending.clone());
+        registry.register("workqueue_depth", "What is to be looked at", self.pending.clone());
         registry.register("events", "Events recorded", self.events.recorded.clone());
         registry.register("events_dropped", "Events not recorded since too many waited", self.events.dropped.clone());
     }
@@ -135,8 +135,8 @@ pub struct Placement {
     claims: Store<ClaimInfo>,
     routers: Store<RouterInfo>,
     namespaces: Store<NamespaceInfo>,
-    brakes: Store<Brake>,
-    holds: Informer<Brake>,
+    deletion_holds: Store<DeletionHold>,
+    holds: Informer<DeletionHold>,
     /// How many RouteBindings these hold.
     held: u32,
     /// The claims that a Route holds or held last, behind the hash of its namespace and name: there may be 100,000. A claim
@@ -144,7 +144,7 @@ pub struct Placement {
     claims_of: BTreeSet<(u64, Box<str>)>,
     /// How many routes are bound to each Router.
     counts: HashMap<Arc<str>, u32>,
-    trails: Trails,
+    former_names: FormerNames,
     /// The bound Routes that do not have their host, with that.
     without_host: BTreeMap<ObjectKey, String>,
     /// The Routes that are being deleted.
@@ -161,7 +161,7 @@ pub struct Placement {
     events: Option<Events>,
     term: Option<Term>,
     feed: Arc<RouteFeed>,
-    standings: Standings,
+    route_states: RouteStateCounts,
 }
 
 struct Watched {
@@ -170,7 +170,7 @@ struct Watched {
     claims: Changes<ClaimInfo>,
     routers: Changes<RouterInfo>,
     namespaces: Changes<NamespaceInfo>,
-    brakes: Changes<Brake>,
+    deletion_holds: Changes<DeletionHold>,
 }
 
 /// What is looked at.
@@ -204,7 +204,7 @@ impl Placement {
         let (claims, claim_changes) = world.claims.read();
         let (routers, router_changes) = world.routers.read();
         let (namespaces, namespace_changes) = world.namespaces.read();
-        let (brakes, brake_changes) = world.holds.read();
+        let (deletion_holds, deletion_hold_changes) = world.holds.read();
         Placement {
             client,
             settings,
@@ -215,19 +215,19 @@ impl Placement {
                 claims: claim_changes,
                 routers: router_changes,
                 namespaces: namespace_changes,
-                brakes: brake_changes,
+                deletion_holds: deletion_hold_changes,
             },
             routes,
             bindings,
             claims,
             routers,
             namespaces,
-            brakes,
+            deletion_holds,
             holds: world.holds.clone(),
             held: 0,
             claims_of: BTreeSet::new(),
             counts: HashMap::new(),
-            trails: Trails::default(),
+            former_names: FormerNames::default(),
             without_host: BTreeMap::new(),
             deleting: HashSet::new(),
             agenda: Agenda::default(),
@@ -238,7 +238,7 @@ impl Placement {
             events: None,
             term: None,
             feed: Arc::default(),
-            standings: Standings::default(),
+            route_states: RouteStateCounts::default(),
         }
     }
 
@@ -270,12 +270,12 @@ impl Placement {
     }
 
     /// How many Routes stand how, for `/metrics`.
-    pub fn standings(&self) -> Standings {
-        self.standings.clone()
+    pub fn route_states(&self) -> RouteStateCounts {
+        self.route_states.clone()
     }
 
-    /// The health of each mirror, for metrics and readiness.
-    pub fn mirrors(&self) -> Vec<HealthProbe> {
+    /// The health of each informer, for metrics and readiness.
+    pub fn informers(&self) -> Vec<HealthProbe> {
         vec![
             self.routes.probe(),
             self.bindings.probe(),
@@ -312,7 +312,7 @@ impl Placement {
                 change = self.watched.claims.next() => self.on_claims(change),
                 change = self.watched.routers.next() => self.on_routers(change),
                 change = self.watched.namespaces.next() => self.on_namespaces(change),
-                _ = self.watched.brakes.next() => self.on_brakes(),
+                _ = self.watched.deletion_holds.next() => self.on_deletion_holds(),
                 () = Moves::answered(self.moves.as_ref()) => {}
                 Some(done) = actions.join_next() => self.on_done(done),
                 changed = leadership.changed(), if election_runs => election_runs = changed.is_ok(),
@@ -363,7 +363,7 @@ impl Placement {
         }
     }
 
-    /// Whether, by what the mirrors show, something is to be done.
+    /// Whether, by what the informers show, something is to be done.
     fn has_work(&mut self, subject: &Subject) -> bool {
         match subject {
             Subject::Claim(name) => {
@@ -392,7 +392,7 @@ impl Placement {
                 let is_due = self
                     .bindings
                     .get(key)
-                    .and_then(|one| one.trail_turn())
+                    .and_then(|one| one.former_name_turn())
                     .is_some_and(|turn| turn <= Timestamp::now());
                 if !is_due {
                     self.look_at_names(key);
@@ -400,13 +400,13 @@ impl Placement {
                 is_due
             }
             Subject::Challenge(key) => {
-                !self.settings.prove_hosts && self.routes.get(key).is_some_and(|route| route.is_challenged())
+                !self.settings.verify_hosts && self.routes.get(key).is_some_and(|route| route.is_challenged())
             }
             Subject::Router(name) => {
                 let load = self.load(name);
                 let drains = self.routers.get(&ObjectKey::cluster(name)).is_some_and(|router| router.is_draining());
                 // Drained may be what somebody waits for to delete it.
-                if drains && !self.knows_brakes() {
+                if drains && !self.knows_deletion_holds() {
                     self.agenda.add(subject.clone(), Instant::now() + self.settings.settle);
                     return false;
                 }
@@ -425,9 +425,9 @@ impl Placement {
         let blocks = |router: &str| {
             self.routers.get(&ObjectKey::cluster(router)).is_some_and(|router| router.has_records_at(&binding.label))
         };
-        let (lost, there): (Vec<_>, Vec<_>) = binding.trails.iter().partition(|trail| self.is_lost(trail));
-        let lost: Vec<String> = lost.iter().map(|trail| trail.zone.to_string()).collect();
-        let blocking = there.iter().filter(|trail| blocks(&trail.router)).map(|trail| trail.router.to_string());
+        let (lost, there): (Vec<_>, Vec<_>) = binding.former_names.iter().partition(|former| self.is_lost(former));
+        let lost: Vec<String> = lost.iter().map(|former| former.zone.to_string()).collect();
+        let blocking = there.iter().filter(|former| blocks(&former.router)).map(|former| former.router.to_string());
         let blocking: Vec<String> = blocking.collect();
         let around = route::Around {
             key,
@@ -441,19 +441,19 @@ impl Placement {
         Some((hold, statements))
     }
 
-    /// Whether no Router has the zone of a trail any more.
-    fn is_lost(&self, trail: &FormerName) -> bool {
-        let router = self.routers.get(&ObjectKey::cluster(&trail.router));
+    /// Whether no Router has the zone of a former name any more.
+    fn is_lost(&self, former: &FormerNameInfo) -> bool {
+        let router = self.routers.get(&ObjectKey::cluster(&former.router));
         // Nearly always it is still there. If not, another one may have its zone.
-        router.is_none_or(|router| router.has_other_zone(&trail.zone))
-            && !self.routers.all().iter().any(|(_, router)| router.has_zone(&trail.zone))
+        router.is_none_or(|router| router.has_other_zone(&former.zone))
+            && !self.routers.all().iter().any(|(_, router)| router.has_zone(&former.zone))
     }
 
     /// How a bound Route stands to its host.
     fn hold(&self, key: &ObjectKey, route: &RouteInfo, binding: &BindingInfo) -> Hold {
         let Some(host) = route.host.as_deref().filter(|_| binding.has_custom) else { return Hold::Held };
-        if self.settings.prove_hosts && route.conditions.host_proven == Some(false) {
-            return Hold::Unproven;
+        if self.settings.verify_hosts && route.conditions.host_verified == Some(false) {
+            return Hold::Unverified;
         }
         let claim = self.claims.get(&ObjectKey::cluster(&host_claim_name(host)));
         let now = Timestamp::now();
@@ -547,7 +547,7 @@ impl Placement {
             Ok(action) => {
                 self.failures.remove(&subject);
                 self.metrics.actions.get_or_create(&[("kind", kind), ("action", action.unwrap_or("none"))]).inc();
-                // Claims have a next step; and whatever the mirrors showed wrongly, they show rightly by then.
+                // Claims have a next step; and whatever the informers showed wrongly, they show rightly by then.
                 self.agenda.add(subject, Instant::now() + self.settings.settle * 2);
             }
             Err(error) => {
@@ -565,16 +565,16 @@ impl Placement {
         match change {
             Change::Applied(applied) => self.on_route(&applied),
             Change::Deleted { key, last } => {
-                self.standings.remove(&key, &last);
-                // Its deletion is certain: whoever waits for its host shall not wait for the mirrors to settle.
+                self.route_states.remove(&key, &last);
+                // Its deletion is certain: whoever waits for its host shall not wait for the informers to settle.
                 for name in self.claim_names_of(&key) {
                     self.agenda.add(Subject::Claim(name), Instant::now());
                 }
                 self.on_route_gone(key);
             }
-            Change::Resynced(resync) => {
+            Change::Relisted(resync) => {
                 for (key, last) in resync.vanished {
-                    self.standings.remove(&key, &last);
+                    self.route_states.remove(&key, &last);
                     self.on_route_gone(key);
                 }
                 resync.applied.iter().for_each(|applied| self.on_route(applied));
@@ -586,9 +586,9 @@ impl Placement {
         let reflector::Applied { key, now, before, recreated } = applied;
         self.moves.iter_mut().for_each(|moves| moves.on_route(applied));
         if let Some(before) = before {
-            self.standings.remove(key, before);
+            self.route_states.remove(key, before);
         }
-        self.standings.add(key, now);
+        self.route_states.add(key, now);
         if *recreated {
             self.on_route_gone(key.clone());
         }
@@ -601,7 +601,7 @@ impl Placement {
         {
             self.count_changed(&binding.router);
         }
-        let of_host = |view: &RouteInfo| (view.host.clone(), view.conditions.host_proven);
+        let of_host = |view: &RouteInfo| (view.host.clone(), view.conditions.host_verified);
         if before.as_ref().is_some_and(|before| of_host(before) != of_host(now)) {
             self.look_at_claims_of(key);
         }
@@ -617,7 +617,7 @@ impl Placement {
             self.soon(Subject::Route(key.clone()));
         }
         let challenge = Subject::Challenge(key.clone());
-        if now.is_challenged() && !self.settings.prove_hosts && !self.agenda.has(&challenge) {
+        if now.is_challenged() && !self.settings.verify_hosts && !self.agenda.has(&challenge) {
             self.withdraw_at = self.withdraw_at.max(Instant::now() + self.settings.settle) + WITHDRAW_EVERY;
             self.agenda.add(challenge, self.withdraw_at);
         }
@@ -645,7 +645,7 @@ impl Placement {
                 self.on_binding_gone(&key, &last);
                 self.let_go(&key);
             }
-            Change::Resynced(resync) => {
+            Change::Relisted(resync) => {
                 for (key, last) in &resync.vanished {
                     self.on_binding_gone(key, last);
                     self.let_go(key);
@@ -661,9 +661,9 @@ impl Placement {
             self.on_binding_gone(key, before);
         }
         *self.counts.entry(applied.now.router.clone()).or_default() += 1;
-        for trail in &*applied.now.trails {
-            self.trails.add(trail, key);
-            self.count_changed(&trail.router);
+        for former in &*applied.now.former_names {
+            self.former_names.add(former, key);
+            self.count_changed(&former.router);
         }
         self.count_changed(&applied.now.router);
         self.soon(Subject::Binding(key.clone()));
@@ -685,9 +685,9 @@ impl Placement {
     }
 
     fn on_binding_gone(&mut self, key: &ObjectKey, last: &BindingInfo) {
-        for trail in &*last.trails {
-            self.trails.remove(trail, key);
-            self.count_changed(&trail.router);
+        for former in &*last.former_names {
+            self.former_names.remove(former, key);
+            self.count_changed(&former.router);
         }
         if let Some(count) = self.counts.get_mut(&last.router) {
             *count = count.saturating_sub(1);
@@ -710,28 +710,32 @@ impl Placement {
     fn load(&self, router: &str) -> Load {
         let view = self.routers.get(&ObjectKey::cluster(router));
         let is_of_zone = |zone: &str| !view.as_ref().is_some_and(|view| view.has_other_zone(zone));
-        let trails = || self.trails.of_router(router).filter(|(zone, _)| is_of_zone(zone)).map(|(_, trails)| trails);
+        let former_names =
+            || self.former_names.of_router(router).filter(|(zone, _)| is_of_zone(zone)).map(|(_, names)| names);
         Load {
             routes: self.counts.get(router).copied().unwrap_or(0),
             deleting: self.deleting_on(router),
-            trails: u32::try_from(trails().map(BTreeSet::len).sum::<usize>()).unwrap_or(u32::MAX),
-            trails_until: trails().filter_map(|trails| trails.last()).map(|(until, _)| *until).max(),
+            former_names: u32::try_from(former_names().map(BTreeSet::len).sum::<usize>()).unwrap_or(u32::MAX),
+            former_names_until: former_names().filter_map(|names| names.last()).map(|(until, _)| *until).max(),
             held: self.held,
             is_name_taken: self.is_name_taken(router),
-            is_trail_blocked: self.is_trail_blocked(router),
+            is_former_name_blocked: self.is_former_name_blocked(router),
         }
     }
 
-    /// Whether the Brakes were listed. The kind may be missing in a cluster with older definitions: then there are none.
-    fn knows_brakes(&self) -> bool {
-        let health = self.brakes.health();
+    /// Whether the DeletionHolds were listed. The kind may be missing in a cluster with older definitions: then there are none.
+    fn knows_deletion_holds(&self) -> bool {
+        let health = self.deletion_holds.health();
         health.synced || health.error.is_some()
     }
 
-    /// What the brake holds may lead to any Router: a Brake tells but a few of the names.
-    fn on_brakes(&mut self) {
-        let held =
-            self.brakes.all().into_iter().fold(0_u32, |sum, (_, held)| sum.saturating_add(held.bindings_served_on()));
+    /// What the deletion hold keeps may lead to any Router: a DeletionHold tells but a few of the names.
+    fn on_deletion_holds(&mut self) {
+        let held = self
+            .deletion_holds
+            .all()
+            .into_iter()
+            .fold(0_u32, |sum, (_, held)| sum.saturating_add(held.bindings_served_on()));
         if std::mem::replace(&mut self.held, held) == held {
             return;
         }
@@ -763,13 +767,16 @@ impl Placement {
     }
 
     /// Whether former names of routes are records of a Router.
-    fn is_trail_blocked(&self, router: &str) -> bool {
+    fn is_former_name_blocked(&self, router: &str) -> bool {
         let Some(view) = self.routers.get(&ObjectKey::cluster(router)).filter(|view| view.has_records()) else {
             return false;
         };
-        let mut trails =
-            self.trails.of_router(router).filter(|(zone, _)| !view.has_other_zone(zone)).flat_map(|(_, trails)| trails);
-        trails.any(|(_, key)| self.bindings.get(key).is_some_and(|binding| view.has_records_at(&binding.label)))
+        let mut former_names = self
+            .former_names
+            .of_router(router)
+            .filter(|(zone, _)| !view.has_other_zone(zone))
+            .flat_map(|(_, names)| names);
+        former_names.any(|(_, key)| self.bindings.get(key).is_some_and(|binding| view.has_records_at(&binding.label)))
     }
 
     fn count_changed(&mut self, router: &str) {
@@ -785,7 +792,7 @@ impl Placement {
                 self.on_claim_gone(&key, &last);
                 self.look_at_hosts(&last, None);
             }
-            Change::Resynced(resync) => {
+            Change::Relisted(resync) => {
                 for (key, last) in &resync.vanished {
                     self.on_claim_gone(key, last);
                     self.look_at_hosts(last, None);
@@ -837,14 +844,14 @@ impl Placement {
         let (applied, gone, first) = match change {
             Change::Applied(applied) => (vec![applied], Vec::new(), false),
             Change::Deleted { key, .. } => (Vec::new(), vec![key], false),
-            Change::Resynced(resync) => {
+            Change::Relisted(resync) => {
                 (resync.applied, resync.vanished.into_iter().map(|(key, _)| key).collect(), resync.first)
             }
         };
         // The Routers whose routes are looked at: their selectors are others, or they have gone or come.
         let mut changed: HashSet<String> = gone.into_iter().map(|key| key.name).collect();
         let mut left: Vec<ObjectKey> =
-            changed.iter().flat_map(|router| self.trails.routes_of(router)).cloned().collect();
+            changed.iter().flat_map(|router| self.former_names.routes_of(router)).cloned().collect();
         for applied in applied {
             self.soon(Subject::Router(applied.key.name.clone()));
             let (before, now) = (applied.before, applied.now);
@@ -855,11 +862,11 @@ impl Placement {
                 changed.insert(applied.key.name.clone());
             }
             if before.as_ref().is_none_or(|before| !before.has_records_as(&now) || !before.has_zone_of(&now)) {
-                left.extend(self.trails.routes_of(&applied.key.name).cloned());
+                left.extend(self.former_names.routes_of(&applied.key.name).cloned());
             }
             // The zone of a Router that is gone may have come back by another one's name.
             if before.as_ref().is_none_or(|before| !before.has_zone_of(&now)) {
-                left.extend(self.trails.routes_in(|zone| now.has_zone(zone)).cloned());
+                left.extend(self.former_names.routes_in(|zone| now.has_zone(zone)).cloned());
             }
         }
         left.into_iter().for_each(|key| self.soon(Subject::Route(key)));
@@ -876,8 +883,8 @@ impl Placement {
                 [applied.key.name].into_iter().filter(|_| !same).collect()
             }
             Change::Deleted { .. } => return,
-            Change::Resynced(resync) if resync.first => return,
-            Change::Resynced(resync) => resync.applied.into_iter().map(|applied| applied.key.name).collect(),
+            Change::Relisted(resync) if resync.first => return,
+            Change::Relisted(resync) => resync.applied.into_iter().map(|applied| applied.key.name).collect(),
         };
         if !changed.is_empty() {
             self.look_at_routes(|key, _| key.namespace.as_ref().is_some_and(|namespace| changed.contains(namespace)));
@@ -905,7 +912,7 @@ fn hash_of(key: &ObjectKey) -> u64 {
 fn tell(events: &Events, key: &ObjectKey, uid: &str, statement: &Statement) {
     let is_warning = match statement.kind {
         SCHEDULED | ADMITTED => !statement.is_true,
-        TRAIL_BLOCKED => statement.is_true,
+        FORMER_NAME_BLOCKED => statement.is_true,
         _ => return,
     };
     let note = format!("{}: {}", statement.reason, statement.message);

@@ -3,14 +3,14 @@
 //! - A bound Route stays where it is when its labels, its Namespace's, or its Router's selectors change; its condition
 //!   `SelectorMismatch` then says that it would not be placed there today.
 //! - A Route that was refused its host, and got it later, is admitted; and so is any bound Route with a host that says
-//!   nothing of it. One whose host was proven to be its owner's, and is no more, is not admitted any more, and stays; its
+//!   nothing of it. One whose host was verified to be its owner's, and is no more, is not admitted any more, and stays; its
 //!   claim on the host goes to whoever proves it, until which it can have it back.
 //! - A Route whose Router is gone, which only an administrator who agrees to lose its routes can bring about, stays bound, so
 //!   that all is as it was if the Router comes back; its condition `Scheduled` is false meanwhile. A Router made again with
 //!   another zone is not the one that was.
 //! - A former name of a Route, at which the Router that it has left has a record of its own, leads there and not to the
-//!   Route: its condition `TrailBlocked` says so. And so it does if that Router is gone, or is another one by now,
-//!   which takes the name with its zone; the trail stays for as long as it would, in case that the Router comes back.
+//!   Route: its condition `FormerNameBlocked` says so. And so it does if that Router is gone, or is another one by now,
+//!   which takes the name with its zone; the former name stays for as long as it would, in case that the Router comes back.
 //! - A bound Route whose conditions `Scheduled` and `Admitted` were taken away or changed by someone has them put back:
 //!   both are written in the moment in which it is bound, so that one without them is not on its way to them.
 //! - A RouteBinding whose Route is gone, or was made anew with another uid, is deleted. Our own server deletes it
@@ -32,7 +32,7 @@ use crate::client::status::{Statement, state, update_status};
 use crate::world::route::{HOST_TAKEN, Mark, SELECTOR_MISMATCH};
 use crate::world::{BindingInfo, RouteInfo, RouterInfo};
 use signpost_api::names::other_label;
-use signpost_api::v1alpha1::route::{ADMITTED, NameKind, Phase, ROUTER_GONE, Route, SCHEDULED, TRAIL_BLOCKED};
+use signpost_api::v1alpha1::route::{ADMITTED, FORMER_NAME_BLOCKED, NameKind, Phase, ROUTER_GONE, Route, SCHEDULED};
 use signpost_api::v1alpha1::route_binding::RouteBinding;
 use signpost_api::v1alpha1::router::Router;
 
@@ -74,9 +74,9 @@ pub fn statements(route: &RouteInfo, binding: &BindingInfo, around: Around<'_>) 
         [route.conditions.scheduled, route.conditions.admitted].map(|mark| mark.map(Mark::is_true));
     let mut say = |kind, is_true, reason, message| statements.push(Statement { kind, is_true, reason, message });
     match around.hold {
-        Hold::Unproven if admitted != Some(false) || route.conditions.host_taken => {
-            let message = "the host is not proven to be the owner's; the condition HostProven says why";
-            say(ADMITTED, false, "OwnershipUnproven", message.to_owned());
+        Hold::Unverified if admitted != Some(false) || route.conditions.host_taken => {
+            let message = "the host is not verified to be the owner's; the condition HostVerified says why";
+            say(ADMITTED, false, "OwnershipNotVerified", message.to_owned());
         }
         Hold::Taken(message) if admitted != Some(false) || !route.conditions.host_taken => {
             say(ADMITTED, false, HOST_TAKEN, message.clone());
@@ -124,12 +124,14 @@ pub fn statements(route: &RouteInfo, binding: &BindingInfo, around: Around<'_>) 
         say(SELECTOR_MISMATCH, false, "SelectorsMatch", format!("the selectors of Router {name} match the route"));
     }
     let blocked = blocked(&binding.label, around.blocking, around.lost);
-    match (&blocked, &route.conditions.trail_blocked) {
+    match (&blocked, &route.conditions.former_name_blocked) {
         (Some(message), told) if told.as_deref() != Some(message.as_str()) => {
             let reason = if around.blocking.is_empty() { "FormerZoneGone" } else { "RecordAtFormerName" };
-            say(TRAIL_BLOCKED, true, reason, message.clone());
+            say(FORMER_NAME_BLOCKED, true, reason, message.clone());
         }
-        (None, Some(_)) => say(TRAIL_BLOCKED, false, "TrailsLead", "its former names lead to it".to_owned()),
+        (None, Some(_)) => {
+            say(FORMER_NAME_BLOCKED, false, "FormerNamesServed", "its former names lead to it".to_owned())
+        }
         _ => {}
     }
     statements
@@ -168,7 +170,7 @@ pub async fn write(
     statements: &[Statement],
 ) -> kube::Result<Option<Vec<Statement>>> {
     let routes: Api<Route> = Api::namespaced(client.clone(), namespace(key));
-    // A mirror of Routers that lags must not make anybody believe that one is gone.
+    // An informer of Routers that lags must not make anybody believe that one is gone.
     if statements.iter().any(|statement| statement.reason == ROUTER_GONE) {
         let bindings: Api<RouteBinding> = Api::namespaced(client.clone(), namespace(key));
         let routers: Api<Router> = Api::all(client.clone());
@@ -317,8 +319,8 @@ mod tests {
             (&Hold::Held, None, Some(true)),
             (&Hold::Held, Some(true), None),
             (&Hold::Held, Some(false), Some(true)),
-            (&Hold::Unproven, Some(true), Some(false)),
-            (&Hold::Unproven, Some(false), None),
+            (&Hold::Unverified, Some(true), Some(false)),
+            (&Hold::Unverified, Some(false), None),
             (&taken, Some(true), Some(false)),
             // It says already that it has not the host, and now why: another has it.
             (&taken, Some(false), Some(false)),
@@ -426,19 +428,21 @@ mod tests {
         let on = |routers: &[&str]| routers.iter().map(|&router| router.to_owned()).collect::<Vec<_>>();
         let route = placed();
         let blocked = |routers: &[&str], zones: &[&str]| {
-            with(|conditions| conditions.trail_blocked = blocked("ns-app", &on(routers), &on(zones)).map(Box::from))
+            with(|conditions| {
+                conditions.former_name_blocked = blocked("ns-app", &on(routers), &on(zones)).map(Box::from)
+            })
         };
         for (route, blocking, lost, expected) in [
             (route.clone(), on(&[]), on(&[]), vec![]),
-            (route.clone(), on(&["shard2"]), on(&[]), vec![(TRAIL_BLOCKED, true)]),
+            (route.clone(), on(&["shard2"]), on(&[]), vec![(FORMER_NAME_BLOCKED, true)]),
             (blocked(&["shard2"], &[]), on(&["shard2"]), on(&[]), vec![]),
-            (blocked(&["shard2"], &[]), on(&["shard2", "shard3"]), on(&[]), vec![(TRAIL_BLOCKED, true)]),
-            (blocked(&["shard2"], &[]), on(&[]), on(&[]), vec![(TRAIL_BLOCKED, false)]),
-            (route.clone(), on(&[]), on(&["s2.example"]), vec![(TRAIL_BLOCKED, true)]),
+            (blocked(&["shard2"], &[]), on(&["shard2", "shard3"]), on(&[]), vec![(FORMER_NAME_BLOCKED, true)]),
+            (blocked(&["shard2"], &[]), on(&[]), on(&[]), vec![(FORMER_NAME_BLOCKED, false)]),
+            (route.clone(), on(&[]), on(&["s2.example"]), vec![(FORMER_NAME_BLOCKED, true)]),
             (blocked(&[], &["s2.example"]), on(&[]), on(&["s2.example"]), vec![]),
-            (blocked(&[], &["s2.example"]), on(&["shard3"]), on(&["s2.example"]), vec![(TRAIL_BLOCKED, true)]),
+            (blocked(&[], &["s2.example"]), on(&["shard3"]), on(&["s2.example"]), vec![(FORMER_NAME_BLOCKED, true)]),
             (blocked(&["shard3"], &["s2.example"]), on(&["shard3"]), on(&["s2.example"]), vec![]),
-            (blocked(&[], &["s2.example"]), on(&[]), on(&[]), vec![(TRAIL_BLOCKED, false)]),
+            (blocked(&[], &["s2.example"]), on(&[]), on(&[]), vec![(FORMER_NAME_BLOCKED, false)]),
         ] {
             let said = said(&route, Some(&router), &Hold::Held, (&blocking, &lost));
             assert_eq!(said, expected, "{route:?} {blocking:?} {lost:?}");

@@ -22,9 +22,9 @@ use super::live::shard::Expectation;
 use super::route::Labels;
 use super::zone::zones::examine;
 use crate::client::status::{Statement, state, update_status};
+use crate::compiler::former_names::FormerNames;
 use crate::compiler::inputs::RouterInput;
 use crate::compiler::settings::text_of;
-use crate::compiler::trails::Trails;
 use crate::compiler::{Settings, shard};
 use crate::world::router::{RouterTarget, matches};
 use crate::world::{self, RouterInfo};
@@ -48,15 +48,15 @@ pub struct Load {
     /// How many of these are being deleted, if it is draining: they are not moved.
     pub deleting: u32,
     /// How many routes that have left have a former name in its zone that leads to them.
-    pub trails: u32,
+    pub former_names: u32,
     /// Until when the last of these does.
-    pub trails_until: Option<Timestamp>,
-    /// How many RouteBindings the brake holds, on whatever Router they were.
+    pub former_names_until: Option<Timestamp>,
+    /// How many RouteBindings the deletion hold keeps, on whatever Router they were.
     pub held: u32,
     /// Whether there are routes on it whose names in its zone lead elsewhere.
     pub is_name_taken: bool,
     /// Whether there are routes that have left it and whose former names do not lead to them, since it has records there.
-    pub is_trail_blocked: bool,
+    pub is_former_name_blocked: bool,
 }
 
 /// What a Router's status says, what it should say, and which names in its zone are taken.
@@ -89,8 +89,8 @@ struct Told {
     drained: Option<Said>,
     generation: Option<i64>,
     routes: Option<u32>,
-    trails: Option<u32>,
-    trails_until: Option<Timestamp>,
+    former_names: Option<u32>,
+    former_names_until: Option<Timestamp>,
 }
 
 impl Report {
@@ -157,7 +157,7 @@ impl RouterInfo {
         !self.report.record_labels.is_empty()
     }
 
-    /// Whether it has records of its own at this label, so that no trail can be there.
+    /// Whether it has records of its own at this label, so that no former name can be there.
     pub fn has_records_at(&self, label: &str) -> bool {
         // Nearly no Router has any.
         self.has_records() && self.report.record_labels.contains(label.to_ascii_lowercase().as_str())
@@ -215,8 +215,8 @@ impl RouterInfo {
                 drained: self.drained(load).map(said),
                 generation: self.report.generation,
                 routes: Some(load.routes),
-                trails: Some(load.trails).filter(|trails| *trails > 0),
-                trails_until: load.trails_until,
+                former_names: Some(load.former_names).filter(|former_names| *former_names > 0),
+                former_names_until: load.former_names_until,
             }
     }
 
@@ -243,10 +243,10 @@ impl RouterInfo {
                            Resolvable condition has the reason NameTaken; take the records out, or move the routes";
             ("NameTaken", message.to_owned())
         });
-        let blocked = load.is_trail_blocked.then(|| {
+        let blocked = load.is_former_name_blocked.then(|| {
             let message = "spec.records: former names do not lead to their routes, since there are records at them; see the \
-                           Routes whose condition TrailBlocked is true; take the records out";
-            ("TrailBlocked", message.to_owned())
+                           Routes whose condition FormerNameBlocked is true; take the records out";
+            ("FormerNameBlocked", message.to_owned())
         });
         Some(taken.into_iter().chain(blocked).fold(accepted, |accepted, (reason, message)| match accepted.is_true {
             true => Statement { kind: ACCEPTED, is_true: false, reason, message },
@@ -259,24 +259,24 @@ impl RouterInfo {
         let (is_true, reason, message) = match (self.is_draining(), load) {
             (false, _) if self.report.told.drained.is_none() => return None,
             (false, _) => (false, "NotDraining", "its state is not draining".to_owned()),
-            (true, Load { routes: 0, trails_until: None, held: 1.., .. }) => {
+            (true, Load { routes: 0, former_names_until: None, held: 1.., .. }) => {
                 let message = format!(
                     "no route is left, and no former name leads through its zone; but name servers still serve the aliases of \
-                     {} RouteBindings that the API lacks, which may lead here: see signpost brake list",
+                     {} RouteBindings that the API lacks, which may lead here: see signpost hold list",
                     load.held
                 );
-                (false, "BrakeHolds", message)
+                (false, "DeletionHeld", message)
             }
-            (true, Load { routes: 0, trails_until: None, .. }) => {
+            (true, Load { routes: 0, former_names_until: None, .. }) => {
                 let message = "no route is left, and no former name leads through its zone: it can be deleted";
                 (true, "Drained", message.to_owned())
             }
-            (true, Load { routes: 0, trails, trails_until: Some(until), .. }) => {
+            (true, Load { routes: 0, former_names, former_names_until: Some(until), .. }) => {
                 let message = format!(
-                    "no route is left; former names of {trails} that have left lead through its zone, the last until {until} \
+                    "no route is left; former names of {former_names} that have left lead through its zone, the last until {until} \
                      or longer, if it is asked for"
                 );
-                (false, "TrailsLead", message)
+                (false, "FormerNamesServed", message)
             }
             (true, Load { routes, deleting, .. }) => (false, "RoutesLeft", left(*routes, *deleting)),
         };
@@ -323,8 +323,8 @@ pub async fn write(
             "conditions": conditions,
             "observedGeneration": router.metadata.generation,
             "routes": load.routes,
-            "trails": Some(load.trails).filter(|trails| *trails > 0),
-            "trailsUntil": load.trails_until.map(Time),
+            "formerNames": Some(load.former_names).filter(|former_names| *former_names > 0),
+            "formerNamesUntil": load.former_names_until.map(Time),
         }))
     };
     update_status(&routers, name, change).await?;
@@ -381,14 +381,14 @@ pub fn taken_labels(router: &Router, platform: &Settings) -> BTreeMap<Box<str>, 
     labels.collect()
 }
 
-/// The labels right below the apex at which a Router has records of its own: no trail can be there.
+/// The labels right below the apex at which a Router has records of its own: no former name can be there.
 fn record_labels(router: &Router, platform: &Settings) -> BTreeSet<Box<str>> {
     if router.spec.records.is_empty() {
         return BTreeSet::new();
     }
     let input = RouterInput::read(router, &platform.domain_text(), &mut Vec::new());
     let Some(input) = input else { return BTreeSet::new() };
-    let made = shard::compile(&input, &Trails::default(), &mut Vec::new());
+    let made = shard::compile(&input, &FormerNames::default(), &mut Vec::new());
     let below = |owner: &&Name| !owner.is_wildcard() && owner.parent().as_ref() == Some(&input.apex);
     let label = |owner: &Name| text_of(owner).split('.').next().unwrap_or_default().into();
     made.records.owners().map(|(owner, _)| owner).filter(below).map(label).collect()
@@ -413,8 +413,8 @@ fn told(router: &Router) -> Told {
         drained: said(status, DRAINED),
         generation: status.observed_generation,
         routes: status.routes,
-        trails: status.trails,
-        trails_until: status.trails_until.as_ref().map(|until| until.0),
+        former_names: status.former_names,
+        former_names_until: status.former_names_until.as_ref().map(|until| until.0),
     }
 }
 
@@ -499,7 +499,7 @@ mod tests {
     }
 
     #[test]
-    fn records_where_a_trail_is_are_told_of() {
+    fn records_where_a_former_name_is_are_told_of() {
         let spec = json!({"dns": "shard1.v3.example", "addresses": [{"ip": "192.0.2.1"}],
             "records": ["Shop-Web A 192.0.2.9", "_acme.api TXT x", "@ TXT x", "*.deep TXT x"]});
         let routers = view(spec, json!({}));
@@ -507,9 +507,9 @@ mod tests {
             assert_eq!(routers.has_records_at(label), has, "{label}");
         }
         assert_eq!(routers.accepted(&Load::default()).map(|accepted| accepted.is_true), Some(true));
-        let load = |is_name_taken| Load { is_trail_blocked: true, is_name_taken, ..Load::default() };
+        let load = |is_name_taken| Load { is_former_name_blocked: true, is_name_taken, ..Load::default() };
         let accepted = routers.accepted(&load(false)).expect("it was examined");
-        assert_eq!((accepted.is_true, accepted.reason), (false, "TrailBlocked"));
+        assert_eq!((accepted.is_true, accepted.reason), (false, "FormerNameBlocked"));
         // A route on it that lost its name is told of first.
         let accepted = routers.accepted(&load(true)).expect("it was examined");
         assert_eq!((accepted.is_true, accepted.reason), (false, "NameTaken"));
@@ -570,19 +570,19 @@ mod tests {
             ("active", json!({}), (3, 0, None), None),
             ("active", said, (3, 0, None), Some((false, "NotDraining"))),
             ("draining", json!({}), (3, 1, Some(until)), Some((false, "RoutesLeft"))),
-            ("draining", json!({}), (0, 1, Some(until)), Some((false, "TrailsLead"))),
+            ("draining", json!({}), (0, 1, Some(until)), Some((false, "FormerNamesServed"))),
             ("draining", json!({}), (0, 0, None), Some((true, "Drained"))),
         ] {
-            let (routes, trails, trails_until) = load;
+            let (routes, former_names, former_names_until) = load;
             let view = view(json!({"state": state}), status);
-            let load = Load { routes, trails, trails_until, ..Load::default() };
+            let load = Load { routes, former_names, former_names_until, ..Load::default() };
             let found = view.drained(&load);
             assert_eq!(found.map(|found| (found.is_true, found.reason)), expected, "{state} {load:?}");
         }
-        // What the brake holds may lead here.
+        // What the deletion hold keeps may lead here.
         let draining = view(json!({"state": "draining"}), json!({}));
         let drained = draining.drained(&Load { held: 98, ..Load::default() }).expect("it is draining");
-        assert_eq!((drained.is_true, drained.reason), (false, "BrakeHolds"));
+        assert_eq!((drained.is_true, drained.reason), (false, "DeletionHeld"));
         assert!(drained.message.contains("98 RouteBindings"), "{}", drained.message);
         for (routes, deleting, message) in [
             (1, 0, "1 is left to be moved"),

@@ -13,7 +13,7 @@ use crate::world::RouterInfo;
 /// How many Routers are told of, the first by name: what is exported must not grow with the platform without bound.
 const ROUTERS_MAX: usize = 2_000;
 
-/// Reads a mirror of the Routers.
+/// Reads an informer of the Routers.
 pub struct RouterMetrics(pub Store<RouterInfo>);
 
 impl fmt::Debug for RouterMetrics {

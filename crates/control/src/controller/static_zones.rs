@@ -7,7 +7,7 @@
 //! as `file:line:column`.
 //!
 //! With the platform's zones beside them, the file of the platform's domain is the base of the parent zone instead of a
-//! zone, and [`Apexes`] settles who serves what.
+//! zone, and [`ApexOwners`] settles who serves what.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -21,7 +21,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::apexes::{Apexes, Placed};
+use super::apexes::{ApexOwners, Placed};
 use super::zone_watch::{self, Told, Watch, Writes};
 use signpost_dns::wire::Name;
 use signpost_dns::zone::{Contents, Zone, ZoneDb, diff};
@@ -89,7 +89,7 @@ pub struct FolderError {
 pub struct StaticZones {
     folder: Folder,
     db: Arc<ZoneDb>,
-    apexes: Arc<Apexes>,
+    apexes: Arc<ApexOwners>,
 }
 
 /// Counts for metrics.
@@ -133,7 +133,7 @@ enum Made {
 
 impl StaticZones {
     /// The zones of `folder`, none of them read yet.
-    pub fn new(folder: &Path, db: Arc<ZoneDb>, apexes: Arc<Apexes>) -> Self {
+    pub fn new(folder: &Path, db: Arc<ZoneDb>, apexes: Arc<ApexOwners>) -> Self {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         StaticZones { folder: Folder::new(folder, threads), db, apexes }
     }

@@ -25,21 +25,21 @@ use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 use self::hold::{Decisions, Held, Hold, Losses, Rules};
-use self::last_good::{LastGood, Opened, StateError};
+use self::last_good::{LastKnownGood, Opened, StateError};
 use self::metrics::Publishing;
 use self::restore::Restored;
 use self::status::Status;
-use self::walks::Walks;
+use self::walks::PublishTraces;
 use self::zones::{Output, Zones};
-use super::apexes::Apexes;
+use super::apexes::ApexOwners;
 use super::asked::register::Register;
-use super::domain::{self, Domains, Duty, OtherDomain};
+use super::domain::{self, DomainMismatch, Domains, Duty};
 use crate::client::reflector::{self, Change, Changes, ObjectKey, Store};
 use crate::compiler::inputs::{BindingInput, RouterInput};
 use crate::compiler::settings::text_of;
-use crate::compiler::{Digest, Platform, Settings, Verdict};
+use crate::compiler::{Diagnostic, Digest, Platform, Settings};
 use crate::world::{BindingInfo, RouterInfo, World};
-use signpost_api::v1alpha1::brake::{BrakeCause, BrakeKind, Decision};
+use signpost_api::v1alpha1::deletion_hold::{Decision, DeletionHoldCause, DeletionHoldKind};
 use signpost_api::v1alpha1::zone::Zone as LedgerZone;
 use signpost_dns::wire::{Name, NameMap};
 use signpost_dns::zone::{Serial, ZoneDb, db};
@@ -57,7 +57,7 @@ pub mod zones;
 
 /// Most events of one batch: some milliseconds of work.
 const BATCH_MAX: usize = 4096;
-/// How often the old versions of zones are freed and verdicts are told, when nothing happens.
+/// How often the old versions of zones are freed and diagnostics are told, when nothing happens.
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
 /// Most names of the parent zone's file that a warning tells as not served.
 const HIDDEN_TOLD_MAX: usize = 10;
@@ -80,10 +80,10 @@ pub struct Options {
     /// The domain that the platform had before, if that was changed.
     pub former_domain: Option<String>,
     /// The register of who serves what, shared with the loop of the zone files, which has loaded them by now.
-    pub apexes: Arc<Apexes>,
+    pub apexes: Arc<ApexOwners>,
     /// How many of a hundred RouteBindings may be missing from a list, and of any kind be deleted in a burst, before that is
     /// held (see [`hold`]).
-    pub brake_share: watch::Receiver<u32>,
+    pub deletion_hold_threshold: watch::Receiver<u32>,
     /// Where the loop tells how it fares.
     pub status: Arc<Status>,
     /// Where the loop tells which former names of routes there are.
@@ -117,7 +117,7 @@ pub async fn run(
             () = run.gather(&mut sources) => {}
             () = stop.cancelled() => return Ok(()),
         }
-        let tell = |other: Option<&OtherDomain>| status.set_hindrance(other.map(ToString::to_string));
+        let tell = |other: Option<&DomainMismatch>| status.set_hindrance(other.map(ToString::to_string));
         if !run.is_in_ledger && !domain::agreed(&client, &domains, Duty::Follow, &stop, tell).await {
             return Ok(());
         }
@@ -154,7 +154,7 @@ enum Event {
     Binding(Change<BindingInfo>),
     Ledger(Change<LedgerZone>),
     Settings,
-    Decided,
+    HoldDecision,
 }
 
 impl Sources {
@@ -169,7 +169,7 @@ impl Sources {
         };
         let (routers, bindings, ledger) =
             (sources.routers.0.clone(), sources.bindings.0.clone(), sources.ledger.0.clone());
-        options.status.set_mirrors(move || vec![routers.health(), bindings.health(), ledger.health()]);
+        options.status.set_informers(move || vec![routers.health(), bindings.health(), ledger.health()]);
         sources
     }
 
@@ -182,7 +182,7 @@ impl Sources {
             // A sender that is gone changes nothing any more.
             Ok(()) = self.settings.changed() => Event::Settings,
             Ok(()) = self.files.changed() => Event::Settings,
-            Ok(()) = self.decisions.changed() => Event::Decided,
+            Ok(()) = self.decisions.changed() => Event::HoldDecision,
         }
     }
 
@@ -201,11 +201,11 @@ pub(super) fn ledger_entry(zone: &LedgerZone) -> LedgerEntry {
 
 struct Run {
     db: Arc<ZoneDb>,
-    apexes: Arc<Apexes>,
+    apexes: Arc<ApexOwners>,
     status: Arc<Status>,
     asked: Arc<Register>,
     settings: watch::Receiver<Arc<Settings>>,
-    state: Option<LastGood>,
+    state: Option<LastKnownGood>,
     /// In place of a state that was refused: what of the new one must be on the disk. Known when all zones are made.
     renewed: Option<u64>,
     zones: Option<Zones>,
@@ -213,7 +213,7 @@ struct Run {
     is_in_ledger: bool,
     routers: Hold<RouterInput>,
     bindings: Hold<BindingInput>,
-    brake_share: watch::Receiver<u32>,
+    deletion_hold_threshold: watch::Receiver<u32>,
     publishing: Publishing,
     decisions: watch::Receiver<Arc<Decisions>>,
     /// What the log was told of holds, with how many objects each had then, and when.
@@ -221,13 +221,13 @@ struct Run {
     /// When what is held is looked for again, and how long was waited for that.
     looking_again: Option<(Instant, Duration)>,
     /// What was told to the log already.
-    told: HashSet<Verdict>,
+    told: HashSet<Diagnostic>,
     /// What the last-good state says is held.
-    kept_holds: HashSet<(BrakeKind, Box<str>, Digest)>,
+    kept_holds: HashSet<(DeletionHoldKind, Box<str>, Digest)>,
     /// The sums of that, and what the holds are named by.
     kept_sums: [(Digest, Digest); 2],
     /// Names on their way into the zones, of Routes that are traced.
-    walks: Walks,
+    walks: PublishTraces,
     /// Changes of objects for the last-good state.
     journal: Vec<last_good::Change>,
     /// The Routers and the RouteBindings that exist and cannot be read.
@@ -243,8 +243,9 @@ struct Run {
 impl Run {
     /// Serves the last-good state, if there is one.
     fn start(db: Arc<ZoneDb>, options: Options, domains: &Domains) -> Result<Run, StateError> {
-        let Options { settings, state, apexes, brake_share, status, asked, publishing, loading, .. } = options;
-        let share = *brake_share.borrow();
+        let Options { settings, state, apexes, deletion_hold_threshold, status, asked, publishing, loading, .. } =
+            options;
+        let share = *deletion_hold_threshold.borrow();
         let mut run = Run {
             decisions: status.decisions(),
             told_held: (Vec::new(), Instant::now()),
@@ -259,13 +260,13 @@ impl Run {
             is_in_ledger: false,
             routers: Hold::new(Rules::routers(share)),
             bindings: Hold::new(Rules::bindings(share)),
-            brake_share,
+            deletion_hold_threshold,
             publishing,
             looking_again: None,
             told: HashSet::new(),
             kept_holds: HashSet::new(),
             kept_sums: Default::default(),
-            walks: Walks::default(),
+            walks: PublishTraces::default(),
             journal: Vec::new(),
             unknown: Box::new(Default::default),
             is_partial: false,
@@ -274,7 +275,7 @@ impl Run {
         };
         let Some(directory) = state else { return Ok(run) };
         let current = run.current_settings();
-        let (state, Opened { loaded, problem, aside }) = LastGood::open(&directory, domains)?;
+        let (state, Opened { loaded, problem, aside }) = LastKnownGood::open(&directory, domains)?;
         run.status.set_last_good(state.failing());
         run.state = Some(state);
         if let Some(problem) = problem {
@@ -290,7 +291,7 @@ impl Run {
         run.serve_restored(&restored, &current);
         let mut platform = Platform::new(&current);
         let mut ignored = Vec::new();
-        // Routers come last: a binding that comes after its former Router's would change that one's trails, each by itself.
+        // Routers come last: a binding that comes after its former Router's would change that one's former names, each by itself.
         for binding in loaded.bindings {
             platform.set_binding(Arc::new(binding), &mut ignored);
         }
@@ -304,8 +305,8 @@ impl Run {
         let of = |kind| loaded.held.iter().filter(move |(of, ..)| *of == kind);
         let keys = |kind| of(kind).map(|(_, name, _)| name.clone());
         let named = |kind| of(kind).find_map(|(.., named)| *named);
-        run.routers.resume(keys(BrakeKind::Router), named(BrakeKind::Router), routers);
-        run.bindings.resume(keys(BrakeKind::RouteBinding), named(BrakeKind::RouteBinding), bindings);
+        run.routers.resume(keys(DeletionHoldKind::Router), named(DeletionHoldKind::Router), routers);
+        run.bindings.resume(keys(DeletionHoldKind::RouteBinding), named(DeletionHoldKind::RouteBinding), bindings);
         let kept = |(kind, name, named): (_, _, Option<Digest>)| (kind, name, named.unwrap_or_default());
         run.kept_holds = loaded.held.into_iter().map(kept).collect();
         run.kept_sums = [(run.routers.keys().0, run.routers.keys().1), (run.bindings.keys().0, run.bindings.keys().1)];
@@ -356,7 +357,7 @@ impl Run {
         while !sources.are_synced() {
             match sources.next().await {
                 Event::Router(change) => each_object(change, |key, read| {
-                    read.iter().flat_map(|read| &read.verdicts).for_each(|verdict| self.tell(verdict.clone()));
+                    read.iter().flat_map(|read| &read.diagnostics).for_each(|diagnostic| self.tell(diagnostic.clone()));
                     match read.and_then(|read| read.input.clone()) {
                         Some(router) => drop(routers.insert(key.to_string(), router)),
                         None => drop(routers.remove(&key.to_string())),
@@ -365,7 +366,9 @@ impl Run {
                 Event::Binding(change) => {
                     self.asked.take(&change);
                     each_object(change, |key, read| {
-                        read.iter().flat_map(|read| &read.verdicts).for_each(|verdict| self.tell(verdict.clone()));
+                        read.iter()
+                            .flat_map(|read| &read.diagnostics)
+                            .for_each(|diagnostic| self.tell(diagnostic.clone()));
                         match read.and_then(|read| read.input.clone()) {
                             Some(binding) => platform.set_binding(binding, &mut ignored),
                             None => drop(platform.remove_binding(&key.to_string(), &mut ignored)),
@@ -378,7 +381,7 @@ impl Run {
                         None => drop(key.name.parse().map(|apex: Name| ledger.remove(&apex))),
                     })
                 }
-                Event::Settings | Event::Decided => {}
+                Event::Settings | Event::HoldDecision => {}
             }
             ignored.clear();
         }
@@ -412,7 +415,7 @@ impl Run {
             tokio::select! {
                 () = stop.cancelled() => return,
                 event = sources.next() => {
-                    let share = *self.brake_share.borrow();
+                    let share = *self.deletion_hold_threshold.borrow();
                     self.routers.set_rules(Rules::routers(share));
                     self.bindings.set_rules(Rules::bindings(share));
                     self.take(event);
@@ -421,13 +424,13 @@ impl Run {
                         let Some(event) = sources.next().now_or_never() else { break };
                         self.take(event);
                     }
-                    self.settle_holds();
+                    self.apply_decisions();
                     self.walks.made();
                 }
                 () = tokio::time::sleep_until(deadline.unwrap_or_else(tokio::time::Instant::now)), if deadline.is_some() => {}
                 _ = housekeeping.tick() => {
-                    self.keep_house();
-                    self.look_again(sources);
+                    self.run_housekeeping();
+                    self.relist_if_due(sources);
                 }
             }
         }
@@ -473,14 +476,14 @@ impl Run {
     }
 
     fn carry_out(&mut self, output: Output) {
-        let Output { changes, serials, verdicts } = output;
+        let Output { changes, serials, diagnostics } = output;
         match &mut self.first {
             Some(first) => first.extend(changes),
             None if changes.is_empty() => {}
             None => self.publish(changes),
         }
-        for verdict in verdicts {
-            self.tell(verdict);
+        for diagnostic in diagnostics {
+            self.tell(diagnostic);
         }
         if let Some(zones) = &self.zones {
             self.status.set_counters(zones.counters, zones.count());
@@ -539,7 +542,7 @@ impl Run {
                 self.warn_of_hidden();
             }
             // All that was said is looked at when the batch is in.
-            Event::Decided => {}
+            Event::HoldDecision => {}
         }
     }
 
@@ -571,10 +574,10 @@ impl Run {
             before.is_some_and(|before| before.apex == now.apex)
         };
         let believed = match change {
-            Change::Resynced(_) => self.routers.judge_list(known, losses),
+            Change::Relisted(_) => self.routers.apply_list(known, losses),
             _ => told(&mut self.routers, known, losses, is_missed, is_same),
         };
-        each(change, |_, read| self.tell_of(read.map(|read| &read.verdicts[..]).unwrap_or_default()));
+        each(change, |_, read| self.tell_of(read.map(|read| &read.diagnostics[..]).unwrap_or_default()));
         believed.into_iter().chain(others).for_each(|(name, router)| self.set_router(&name, router));
     }
 
@@ -596,10 +599,10 @@ impl Run {
             self.trace(applied);
         }
         let believed = match change {
-            Change::Resynced(_) => self.bindings.judge_list(known, losses),
+            Change::Relisted(_) => self.bindings.apply_list(known, losses),
             _ => told(&mut self.bindings, known, losses, |_| true, |_| false),
         };
-        each(change, |_, read| self.tell_of(read.map(|read| &read.verdicts[..]).unwrap_or_default()));
+        each(change, |_, read| self.tell_of(read.map(|read| &read.diagnostics[..]).unwrap_or_default()));
         believed.into_iter().chain(others).for_each(|(key, binding)| self.set_binding(&key, binding));
     }
 
@@ -631,7 +634,7 @@ impl Run {
     }
 
     /// Lets pass what is approved, and tells what is held now.
-    fn settle_holds(&mut self) {
+    fn apply_decisions(&mut self) {
         let decisions = self.decisions.borrow_and_update().clone();
         for (name, router) in self.routers.approved(&decisions) {
             tracing::warn!(router = %name, "its loss was approved; it is no longer served as it was");
@@ -658,8 +661,8 @@ impl Run {
         if self.state.is_none() || self.kept_sums == sums {
             return;
         }
-        let names = router_names.map(|name| (BrakeKind::Router, name.into(), routers_hold));
-        let keys = binding_keys.map(|key| (BrakeKind::RouteBinding, key.into(), bindings_hold));
+        let names = router_names.map(|name| (DeletionHoldKind::Router, name.into(), routers_hold));
+        let keys = binding_keys.map(|key| (DeletionHoldKind::RouteBinding, key.into(), bindings_hold));
         let held: HashSet<_> = names.chain(keys).collect();
         let (before, journal) = (&self.kept_holds, &mut self.journal);
         // First what goes: an object may have come from one hold to another.
@@ -670,7 +673,7 @@ impl Run {
 
     /// Has what is held looked for in another list, soon and then ever more rarely: a list that lacked objects by mistake is
     /// followed by watches that tell nothing of those, since nothing happens to them.
-    fn look_again(&mut self, sources: &Sources) {
+    fn relist_if_due(&mut self, sources: &Sources) {
         let held = self.status.held();
         if held.is_empty() {
             self.looking_again = None;
@@ -683,8 +686,8 @@ impl Run {
         }
         for held in &held {
             match held.kind {
-                BrakeKind::Router => sources.routers.0.list_again(),
-                BrakeKind::RouteBinding => sources.bindings.0.list_again(),
+                DeletionHoldKind::Router => sources.routers.0.relist(),
+                DeletionHoldKind::RouteBinding => sources.bindings.0.relist(),
             }
         }
         let wait = (wait * 2).min(LOOK_AGAIN_LONGEST);
@@ -693,7 +696,7 @@ impl Run {
 
     /// Tells the log what is held: when that begins or is decided, each time that it has doubled, and again and again while
     /// nobody has decided.
-    fn tell_held(&mut self) {
+    fn log_holds(&mut self) {
         let held = self.status.held();
         let told: Vec<_> = held.iter().map(|held| (held.id.clone(), held.decision, held.count)).collect();
         let waits = held.iter().any(|held| held.decision.is_none());
@@ -715,8 +718,8 @@ impl Run {
                 continue;
             }
             let how = match cause {
-                BrakeCause::List => "objects are missing from the API's list",
-                BrakeCause::Burst => "many objects were deleted in a short time",
+                DeletionHoldCause::List => "objects are missing from the API's list",
+                DeletionHoldCause::Burst => "many objects were deleted in a short time",
             };
             tracing::error!(
                 %id,
@@ -724,36 +727,36 @@ impl Run {
                 count,
                 known,
                 %names,
-                "{how}; their names are still served: restore the objects, or say what is meant (signpost brake approve {id}, \
+                "{how}; their names are still served: restore the objects, or say what is meant (signpost hold approve {id}, \
                  or reject)"
             );
         }
         self.told_held = (told, Instant::now());
     }
 
-    fn tell_of(&mut self, verdicts: &[Verdict]) {
-        verdicts.iter().for_each(|verdict| self.tell(verdict.clone()));
+    fn tell_of(&mut self, diagnostics: &[Diagnostic]) {
+        diagnostics.iter().for_each(|diagnostic| self.tell(diagnostic.clone()));
     }
 
-    fn tell(&mut self, verdict: Verdict) {
+    fn tell(&mut self, diagnostic: Diagnostic) {
         // Bounded by forgetting: then it may be told twice.
         if self.told.len() >= BATCH_MAX {
             self.told.clear();
         }
-        if self.told.insert(verdict.clone()) {
-            tracing::warn!(object = %verdict.object, path = %verdict.path, "{}", verdict.message);
+        if self.told.insert(diagnostic.clone()) {
+            tracing::warn!(object = %diagnostic.object, path = %diagnostic.path, "{}", diagnostic.message);
         }
     }
 
-    fn keep_house(&mut self) {
+    fn run_housekeeping(&mut self) {
         self.db.reclaim();
-        self.tell_held();
+        self.log_holds();
         self.replace_refused();
-        let Some(verdicts) = self.zones.as_mut().and_then(Zones::changed_verdicts) else { return };
-        for verdict in &verdicts {
-            self.tell(verdict.clone());
+        let Some(diagnostics) = self.zones.as_mut().and_then(Zones::changed_diagnostics) else { return };
+        for diagnostic in &diagnostics {
+            self.tell(diagnostic.clone());
         }
-        self.status.set_verdicts(verdicts);
+        self.status.set_diagnostics(diagnostics);
     }
 
     /// A state that was refused at the start is replaced when all zones were made since, and all that is on the disk.
@@ -771,7 +774,7 @@ impl Run {
 }
 
 /// What a change comes to: the losses among it, and all else. `known` gives the keys of all that is known, to find what a
-/// first list does not hold: the mirror knew nothing before it, but the last-good state did.
+/// first list does not hold: the informer knew nothing before it, but the last-good state did.
 fn sort_out<I, V>(
     change: &Change<I>,
     input: impl Fn(&I) -> Option<Arc<V>>,
@@ -779,7 +782,7 @@ fn sort_out<I, V>(
     known: impl FnOnce() -> Vec<Box<str>>,
 ) -> (Losses<V>, Losses<V>) {
     let mut now: Losses<V> = Losses::new();
-    if let Change::Resynced(resync) = change {
+    if let Change::Relisted(resync) = change {
         let vanished = resync.vanished.iter().map(|(key, _)| key.to_string().into_boxed_str());
         now.extend(vanished.map(|key| (key, None)));
         if resync.first {
@@ -792,7 +795,7 @@ fn sort_out<I, V>(
     match change {
         Change::Applied(applied) => put(&applied.key, Some(&applied.now)),
         Change::Deleted { key, .. } => put(key, None),
-        Change::Resynced(resync) => resync.applied.iter().for_each(|applied| put(&applied.key, Some(&applied.now))),
+        Change::Relisted(resync) => resync.applied.iter().for_each(|applied| put(&applied.key, Some(&applied.now))),
     }
     now.into_iter().partition(|(key, value)| is_loss(key, value))
 }
@@ -800,7 +803,7 @@ fn sort_out<I, V>(
 /// The objects that the first list lacks only because they cannot be read: they are no losses.
 fn unread<V>(change: &Change<V>, unknown: &dyn Fn() -> [Vec<ObjectKey>; 2]) -> [HashSet<Box<str>>; 2] {
     match change {
-        Change::Resynced(_) => unknown().map(|keys| keys.iter().map(|key| key.to_string().into()).collect()),
+        Change::Relisted(_) => unknown().map(|keys| keys.iter().map(|key| key.to_string().into()).collect()),
         _ => Default::default(),
     }
 }
@@ -822,7 +825,7 @@ fn told<V>(
             hold.release(key);
             return true;
         }
-        !hold.keeps(key, value, &is_same) && hold.judge_told(known, key, value.clone(), now)
+        !hold.keeps(key, value, &is_same) && hold.apply_watch_event(known, key, value.clone(), now)
     };
     losses.into_iter().filter(|(key, value)| is_believed(key, value)).collect()
 }
@@ -833,13 +836,13 @@ fn each<V>(change: Change<V>, mut on: impl FnMut(&ObjectKey, Option<&Arc<V>>)) {
     match change {
         Change::Applied(applied) => on(&applied.key, Some(&applied.now)),
         Change::Deleted { key, .. } => on(&key, None),
-        Change::Resynced(resync) => resync.applied.iter().for_each(|applied| on(&applied.key, Some(&applied.now))),
+        Change::Relisted(resync) => resync.applied.iter().for_each(|applied| on(&applied.key, Some(&applied.now))),
     }
 }
 
 /// As [`each`], with what a list shows as vanished.
 pub(super) fn each_object<V>(change: Change<V>, mut on: impl FnMut(&ObjectKey, Option<&Arc<V>>)) {
-    if let Change::Resynced(resync) = &change {
+    if let Change::Relisted(resync) = &change {
         resync.vanished.iter().for_each(|(key, _)| on(key, None));
     }
     each(change, on);

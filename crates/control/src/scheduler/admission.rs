@@ -20,7 +20,7 @@ pub(super) type Refusal = (&'static str, String);
 pub(super) struct Admission {
     routes: Store<RouteInfo>,
     claims: Store<ClaimInfo>,
-    /// Whether a host is to be proven.
+    /// Whether a host is to be verified.
     prove: bool,
     /// Routes that want one and the same host.
     lines: Lines,
@@ -46,10 +46,10 @@ impl Admission {
             self.give_up(key, route, queue);
             return refused(message);
         }
-        if self.prove && !route.is_host_proven() {
+        if self.prove && !route.is_host_verified() {
             self.give_up(key, route, queue);
-            let message = format!("{host} is to be proven yours: create the TXT record in status.challenge.record");
-            return Some(("OwnershipUnproven", message));
+            let message = format!("{host} is to be verified yours: create the TXT record in status.challenge.record");
+            return Some(("OwnershipNotVerified", message));
         }
         let contest = self.hosts.contest(host, key)?;
         self.hosts.wait(key, &contest);
@@ -99,7 +99,7 @@ impl Admission {
         let (applied, gone) = match change {
             Change::Applied(applied) => (vec![applied], Vec::new()),
             Change::Deleted { key, last } => (Vec::new(), vec![(key, last)]),
-            Change::Resynced(resync) => (resync.applied, resync.vanished),
+            Change::Relisted(resync) => (resync.applied, resync.vanished),
         };
         let is_host = |claim: &ClaimInfo| claim.kind == ClaimKind::Host;
         let (mut names, mut woken) = (Vec::new(), Vec::new());
@@ -175,5 +175,5 @@ impl Admission {
 }
 
 fn may_have_host(routes: &Store<RouteInfo>, key: &ObjectKey, prove: bool) -> bool {
-    routes.get(key).is_some_and(|route| !route.bound && !route.deleting && (route.is_host_proven() || !prove))
+    routes.get(key).is_some_and(|route| !route.bound && !route.deleting && (route.is_host_verified() || !prove))
 }

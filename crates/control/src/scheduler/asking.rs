@@ -22,7 +22,8 @@ use tokio::time::{Instant, timeout};
 
 use super::Scheduler;
 use super::cycle::Subject;
-use super::decision::{Unfit, decide_as_answered, survivors};
+use super::decision::{InvalidAnswer, decide_as_answered, feasible_routers};
+use super::metrics::{CIRCUIT_OPEN, NO_LONGER_FEASIBLE, UNKNOWN_ROUTER};
 use super::webhook::message::{Answer, AskedRouter, AskedSnapshot, Question};
 use super::webhook::{AskError, Webhook};
 use crate::client::backoff::random;
@@ -67,12 +68,12 @@ impl Scheduler {
         }
         let failures = self.choice.rest.failures();
         let why = format!("the webhook failed {failures} times in a row and is left alone for a while");
-        self.fall_back(subject, &webhook, "resting", &why, term, events);
+        self.fall_back(subject, &webhook, CIRCUIT_OPEN, &why, term, events);
     }
 
     fn ask(&mut self, subject: Subject, webhook: Arc<Webhook>, times: u32, term: &Term, events: &Events) {
-        let (routers, considered) = match survivors(&subject.wish(), &self.snapshot) {
-            Ok(survivors) => survivors,
+        let (routers, considered) = match feasible_routers(&subject.wish(), &self.snapshot) {
+            Ok(feasible_routers) => feasible_routers,
             Err(nowhere) => {
                 self.choice.rest.withdrawn();
                 return self.carry_out(subject, Err(nowhere), term, events);
@@ -146,18 +147,18 @@ impl Scheduler {
             Err(error) => (error.label(), format!("the webhook {error}")),
             Ok(answer) if !routers.contains(&answer.router) => {
                 let name: String = answer.router.chars().take(NAME_CHARACTERS_MAX).collect();
-                ("not_among", format!("the webhook named {name:?}, which is none of the Routers it was asked about"))
+                (UNKNOWN_ROUTER, format!("the webhook named {name:?}, which is none of the Routers it was asked about"))
             }
             Ok(answer) => match self.timed(|all| decide_as_answered(&subject.wish(), &all.snapshot, &answer)) {
                 Ok(placement) => return self.carry_out(subject, Ok(placement), &term, events),
-                Err(Unfit::Nowhere(nowhere)) => {
+                Err(InvalidAnswer::FitError(nowhere)) => {
                     return self.carry_out(subject, Err(nowhere), &term, events);
                 }
-                Err(Unfit::Router(_)) if times < TIMES_MAX => {
+                Err(InvalidAnswer::Router(_)) if times < TIMES_MAX => {
                     return self.ask(subject, webhook, times + 1, &term, events);
                 }
-                Err(Unfit::Router(why)) => {
-                    ("late", format!("the webhook chose {}, which {why} since it was asked", answer.router))
+                Err(InvalidAnswer::Router(why)) => {
+                    (NO_LONGER_FEASIBLE, format!("the webhook chose {}, which {why} since it was asked", answer.router))
                 }
             },
         };

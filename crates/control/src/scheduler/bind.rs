@@ -327,7 +327,7 @@ impl Binder {
             dns: dns.clone(),
             label: label.to_owned(),
             names: assigned,
-            trails: Vec::new(),
+            former_names: Vec::new(),
             strategy: (*strategy).to_owned(),
             explanation: Some(explanation.clone()),
         };

@@ -29,7 +29,7 @@ impl Scheduler {
                 self.snapshot.remove_router(&key.name);
                 helpful.push(key.name);
             }
-            Change::Resynced(resync) => {
+            Change::Relisted(resync) => {
                 for (key, _) in resync.vanished {
                     self.snapshot.remove_router(&key.name);
                     helpful.push(key.name);
@@ -70,7 +70,7 @@ impl Scheduler {
         match change {
             Change::Applied(applied) => self.waking.for_namespaces([applied.key.name]),
             Change::Deleted { .. } => return,
-            Change::Resynced(resync) => {
+            Change::Relisted(resync) => {
                 self.waking.for_namespaces(resync.applied.into_iter().map(|applied| applied.key.name));
             }
         }
@@ -81,7 +81,7 @@ impl Scheduler {
         match change {
             Change::Applied(applied) => self.on_route(applied),
             Change::Deleted { key, last } => self.on_route_gone(&key, &last),
-            Change::Resynced(mut resync) => {
+            Change::Relisted(mut resync) => {
                 for (key, last) in &resync.vanished {
                     self.on_route_gone(key, last);
                 }
@@ -139,7 +139,7 @@ impl Scheduler {
         match change {
             Change::Applied(applied) => self.on_binding(&applied),
             Change::Deleted { key, last } => self.on_binding_gone(key, &last),
-            Change::Resynced(resync) => {
+            Change::Relisted(resync) => {
                 for (key, last) in resync.vanished {
                     self.on_binding_gone(key, &last);
                 }

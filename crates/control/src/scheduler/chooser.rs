@@ -8,36 +8,36 @@ use tokio::time::Instant;
 
 use super::metrics::Metrics;
 use super::strategy::{Strategy, StrategyName};
+use super::webhook::circuit_breaker::CircuitBreaker;
 use super::webhook::message::Answer;
-use super::webhook::rest::Rest;
 use super::webhook::{self, AskError, Webhook};
 
 /// What chooses, as configured.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Chooser {
+pub enum StrategyConfig {
     /// A strategy of ours.
     Strategy(StrategyName),
     /// An endpoint of the operator's.
     Webhook(webhook::Settings),
 }
 
-impl Chooser {
+impl StrategyConfig {
     /// The name as settings and explanations have it.
     pub fn name(&self) -> &'static str {
         match self {
-            Chooser::Strategy(name) => name.as_str(),
-            Chooser::Webhook(_) => webhook::NAME,
+            StrategyConfig::Strategy(name) => name.as_str(),
+            StrategyConfig::Webhook(_) => webhook::NAME,
         }
     }
 }
 
-impl Default for Chooser {
+impl Default for StrategyConfig {
     fn default() -> Self {
-        Chooser::Strategy(StrategyName::default())
+        StrategyConfig::Strategy(StrategyName::default())
     }
 }
 
-impl fmt::Display for Chooser {
+impl fmt::Display for StrategyConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
@@ -45,51 +45,53 @@ impl fmt::Display for Chooser {
 
 /// What chooses, ready to be used.
 #[derive(Clone)]
-pub(super) enum InUse {
+pub(super) enum ActiveStrategy {
     Strategy(StrategyName),
     Webhook(Arc<Webhook>),
 }
 
-impl InUse {
-    pub(super) fn new(chooser: &Chooser, metrics: &Metrics) -> Self {
+impl ActiveStrategy {
+    pub(super) fn new(chooser: &StrategyConfig, metrics: &Metrics) -> Self {
         match chooser {
-            Chooser::Strategy(name) => InUse::Strategy(*name),
-            Chooser::Webhook(settings) => InUse::Webhook(Arc::new(Webhook::new(settings.clone(), metrics.clone()))),
+            StrategyConfig::Strategy(name) => ActiveStrategy::Strategy(*name),
+            StrategyConfig::Webhook(settings) => {
+                ActiveStrategy::Webhook(Arc::new(Webhook::new(settings.clone(), metrics.clone())))
+            }
         }
     }
 
     /// The strategy of ours, which has a say in which Routers may take a route; the webhook has none.
     pub(super) fn strategy(&self) -> Option<&'static dyn Strategy> {
         match self {
-            InUse::Strategy(name) => Some(name.strategy()),
-            InUse::Webhook(_) => None,
+            ActiveStrategy::Strategy(name) => Some(name.strategy()),
+            ActiveStrategy::Webhook(_) => None,
         }
     }
 
     /// Whether this is that very webhook, not another one or another start of it.
     pub(super) fn is(&self, webhook: &Arc<Webhook>) -> bool {
-        matches!(self, InUse::Webhook(current) if Arc::ptr_eq(current, webhook))
+        matches!(self, ActiveStrategy::Webhook(current) if Arc::ptr_eq(current, webhook))
     }
 }
 
 /// What chooses now, and whether it works.
 pub(super) struct Choice {
-    pub(super) in_use: InUse,
+    pub(super) in_use: ActiveStrategy,
     /// Whether the webhook is asked, if that is what chooses.
-    pub(super) rest: Rest,
+    pub(super) rest: CircuitBreaker,
     /// Held so that what chooses can be changed as long as this is there.
-    switch: watch::Sender<Chooser>,
-    switched: watch::Receiver<Chooser>,
+    switch: watch::Sender<StrategyConfig>,
+    switched: watch::Receiver<StrategyConfig>,
 }
 
 impl Choice {
-    pub(super) fn new(chooser: &Chooser, metrics: &Metrics) -> Self {
+    pub(super) fn new(chooser: &StrategyConfig, metrics: &Metrics) -> Self {
         let (switch, switched) = watch::channel(chooser.clone());
-        Choice { in_use: InUse::new(chooser, metrics), rest: Rest::default(), switch, switched }
+        Choice { in_use: ActiveStrategy::new(chooser, metrics), rest: CircuitBreaker::default(), switch, switched }
     }
 
     /// Changes what chooses.
-    pub(super) fn switch(&self) -> watch::Sender<Chooser> {
+    pub(super) fn switch(&self) -> watch::Sender<StrategyConfig> {
         self.switch.clone()
     }
 
@@ -102,7 +104,7 @@ impl Choice {
     pub(super) fn take(&mut self, metrics: &Metrics) {
         let chooser = self.switched.borrow_and_update().clone();
         tracing::info!(strategy = %chooser, "Routers are chosen by this strategy from now on");
-        (self.in_use, self.rest) = (InUse::new(&chooser, metrics), Rest::default());
+        (self.in_use, self.rest) = (ActiveStrategy::new(&chooser, metrics), CircuitBreaker::default());
     }
 
     /// Whether the webhook works, by what came of a question.

@@ -57,12 +57,12 @@ pub async fn claim(
         };
         if let Some(found) = api.get_opt(&name).await? {
             match judge(&found.spec, holder, now) {
-                Verdict::Ours => return Ok(Claimed::Ours),
-                Verdict::Taken => {
+                ClaimOutcome::Ours => return Ok(Claimed::Ours),
+                ClaimOutcome::Taken => {
                     let until = found.spec.quarantine_until.filter(|_| kind == ClaimKind::Host);
                     return Ok(until.map_or(Claimed::Taken(found.spec.holder), |until| Claimed::Reserved(until.0)));
                 }
-                Verdict::Adopt => {
+                ClaimOutcome::Adopt => {
                     // The claim was read first and is written last: were this Route replaced by a newer one in between, the
                     // newer one's claim would have changed the version. Without this a late try for the older one, by a
                     // scheduler that does not know yet, could take the name from under the newer one.
@@ -99,7 +99,7 @@ pub async fn has_a_claim(
     for name in names {
         match api.get_opt(&name).await? {
             None => return Ok(false),
-            Some(found) if judge(&found.spec, holder, now) != Verdict::Taken => return Ok(true),
+            Some(found) if judge(&found.spec, holder, now) != ClaimOutcome::Taken => return Ok(true),
             Some(_) => {}
         }
     }
@@ -115,21 +115,21 @@ fn is_overlap(error: &kube::Error) -> bool {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Verdict {
+enum ClaimOutcome {
     Ours,
     Adopt,
     Taken,
 }
 
-fn judge(claim: &NameClaimSpec, holder: &Holder, now: Timestamp) -> Verdict {
+fn judge(claim: &NameClaimSpec, holder: &Holder, now: Timestamp) -> ClaimOutcome {
     let same_route = claim.holder.namespace == holder.namespace && claim.holder.name == holder.name;
     let is_held = claim.released_at.is_none();
     let in_quarantine = claim.quarantine_until.as_ref().is_some_and(|until| until.0 > now);
     match (is_held, same_route) {
-        (true, true) if claim.holder.uid == holder.uid => Verdict::Ours,
-        (_, true) => Verdict::Adopt,
-        (false, false) if !in_quarantine => Verdict::Adopt,
-        _ => Verdict::Taken,
+        (true, true) if claim.holder.uid == holder.uid => ClaimOutcome::Ours,
+        (_, true) => ClaimOutcome::Adopt,
+        (false, false) if !in_quarantine => ClaimOutcome::Adopt,
+        _ => ClaimOutcome::Taken,
     }
 }
 
@@ -171,15 +171,15 @@ mod tests {
         };
         let us = holder("ns", "app", "u2");
         for (of, released, until, verdict) in [
-            (holder("ns", "app", "u2"), None, None, Verdict::Ours),
-            (holder("ns", "app", "u1"), None, None, Verdict::Adopt),
-            (holder("ns", "app", "u1"), Some(50), Some(500), Verdict::Adopt),
-            (holder("ns", "app", "u2"), Some(50), Some(500), Verdict::Adopt),
-            (holder("ns", "other", "u3"), None, None, Verdict::Taken),
-            (holder("ns", "other", "u3"), Some(50), Some(500), Verdict::Taken),
-            (holder("ns", "other", "u3"), Some(50), Some(99), Verdict::Adopt),
-            (holder("ns", "other", "u3"), Some(50), None, Verdict::Adopt),
-            (holder("other", "app", "u3"), None, None, Verdict::Taken),
+            (holder("ns", "app", "u2"), None, None, ClaimOutcome::Ours),
+            (holder("ns", "app", "u1"), None, None, ClaimOutcome::Adopt),
+            (holder("ns", "app", "u1"), Some(50), Some(500), ClaimOutcome::Adopt),
+            (holder("ns", "app", "u2"), Some(50), Some(500), ClaimOutcome::Adopt),
+            (holder("ns", "other", "u3"), None, None, ClaimOutcome::Taken),
+            (holder("ns", "other", "u3"), Some(50), Some(500), ClaimOutcome::Taken),
+            (holder("ns", "other", "u3"), Some(50), Some(99), ClaimOutcome::Adopt),
+            (holder("ns", "other", "u3"), Some(50), None, ClaimOutcome::Adopt),
+            (holder("other", "app", "u3"), None, None, ClaimOutcome::Taken),
         ] {
             let mut claim = new_claim(ClaimKind::Label, "ns-app", &of, at(10)).spec;
             claim.released_at = released.map(|second| Time(at(second)));

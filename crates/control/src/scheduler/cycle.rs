@@ -6,8 +6,8 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 
 use super::bind::{Plan, is_label_refused};
-use super::chooser::InUse;
-use super::decision::{Nowhere, Placement, decide, decide_asked};
+use super::chooser::ActiveStrategy;
+use super::decision::{FitError, Placement, decide, decide_requested};
 use super::filter::{Wish, is_own_name};
 use super::rebind::{Leaving, held_by_caches};
 use super::report::{Report, Reporter};
@@ -147,8 +147,9 @@ impl Scheduler {
         let request = self.moves.get(key).filter(|request| request.is_of(route, binding))?;
         // A Router made again with another zone is another one.
         let router = self.snapshot.router(&binding.router).filter(|(router, _)| !binding.is_zone_gone(router));
-        let trail = router.map(|(router, _)| held_by_caches(router, Timestamp::now()).max(self.settings.trail_minimum));
-        Some(Leaving { router: binding.router.to_string(), reason: request.reason, trail })
+        let former_name =
+            router.map(|(router, _)| held_by_caches(router, Timestamp::now()).max(self.settings.former_name_retention));
+        Some(Leaving { router: binding.router.to_string(), reason: request.reason, former_name })
     }
 
     /// A route with nowhere to go stays where it is, and is looked at again when that may have changed.
@@ -164,7 +165,7 @@ impl Scheduler {
 
     /// Has a Router chosen, now or beside the loop.
     pub(super) fn place(&mut self, subject: Subject, term: &Term, events: &Events) {
-        let must_ask = matches!(self.choice.in_use, InUse::Webhook(_))
+        let must_ask = matches!(self.choice.in_use, ActiveStrategy::Webhook(_))
             && subject.asked().is_none()
             && !self.choice.rest.is_resting();
         if must_ask && self.under_way.questions.len() >= ASKED_AT_A_TIME {
@@ -172,15 +173,15 @@ impl Scheduler {
         }
         self.reserve_host(&subject);
         if let Some(to) = subject.asked() {
-            let decided = self.timed(|all| decide_asked(&subject.wish(), &all.snapshot, to));
+            let decided = self.timed(|all| decide_requested(&subject.wish(), &all.snapshot, to));
             return self.carry_out(subject, decided, term, events);
         }
         match self.choice.in_use.clone() {
-            InUse::Strategy(name) => {
+            ActiveStrategy::Strategy(name) => {
                 let decided = self.decide_by(&subject, name, None);
                 self.carry_out(subject, decided, term, events);
             }
-            InUse::Webhook(webhook) => self.consult(subject, webhook, term, events),
+            ActiveStrategy::Webhook(webhook) => self.consult(subject, webhook, term, events),
         }
     }
 
@@ -189,7 +190,7 @@ impl Scheduler {
         subject: &Subject,
         name: StrategyName,
         instead_of: Option<&str>,
-    ) -> Result<Placement, Nowhere> {
+    ) -> Result<Placement, FitError> {
         self.timed(|all| decide(&subject.wish(), &all.snapshot, name.strategy(), instead_of))
     }
 
@@ -204,7 +205,7 @@ impl Scheduler {
     pub(super) fn carry_out(
         &mut self,
         subject: Subject,
-        decided: Result<Placement, Nowhere>,
+        decided: Result<Placement, FitError>,
         term: &Term,
         events: &Events,
     ) {

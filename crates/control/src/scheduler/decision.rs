@@ -27,7 +27,7 @@ pub struct Placement {
 
 /// Why there is no Router for a route, as a condition says it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Nowhere {
+pub struct FitError {
     /// `NoRouter`, `Unschedulable`, `QuotaExceeded` or `InvalidQuota`; of a forecast also why a host is not admitted.
     pub reason: &'static str,
     /// The verdicts, Router by Router, or what the namespace may not have.
@@ -35,7 +35,7 @@ pub struct Nowhere {
 }
 
 /// What was found of one Router.
-pub struct Verdict<'a> {
+pub struct FilterResult<'a> {
     /// The Router.
     pub router: &'a RouterTarget,
     /// What is bound to it.
@@ -44,12 +44,12 @@ pub struct Verdict<'a> {
     pub fit: Fit,
 }
 
-impl<'a> Verdict<'a> {
+impl<'a> FilterResult<'a> {
     /// Evaluates whether `router` may take the route that `wish` speaks of, before any score and any soft capacity. Without a
     /// `strategy` any weight will do.
     pub fn of(wish: &Wish<'_>, router: &'a RouterTarget, shard: &'a Shard, strategy: Option<&dyn Strategy>) -> Self {
         let fit = judge(wish, router, shard, strategy).map_or_else(Fit::Rejected, |()| Fit::Eligible(None));
-        Verdict { router, shard, fit }
+        FilterResult { router, shard, fit }
     }
 
     /// Returns the reason in one word, such as `Cordoned`; `Eligible` if the Router may take the route.
@@ -89,7 +89,7 @@ pub fn decide(
     snapshot: &Snapshot,
     strategy: &dyn Strategy,
     instead_of: Option<&str>,
-) -> Result<Placement, Nowhere> {
+) -> Result<Placement, FitError> {
     within_quota(wish, snapshot)?;
     let mut verdicts = filter(wish, snapshot, Some(strategy));
     prefer_below_soft_capacity(&mut verdicts);
@@ -99,15 +99,18 @@ pub fn decide(
 
 /// Takes the Router `to`, which the route's annotation names, if it can take the route. Soft capacity and weights do not count:
 /// they are for choices, and this is none.
-pub fn decide_asked(wish: &Wish<'_>, snapshot: &Snapshot, to: &str) -> Result<Placement, Nowhere> {
+pub fn decide_requested(wish: &Wish<'_>, snapshot: &Snapshot, to: &str) -> Result<Placement, FitError> {
     within_quota(wish, snapshot)?;
     let verdicts = filter(wish, snapshot, None);
     let Some(index) = verdicts.iter().position(|verdict| verdict.router.name == to) else {
-        return Err(Nowhere { reason: "NoSuchRouter", message: format!("there is no Router {to}, where it is to be") });
+        return Err(FitError {
+            reason: "RouterNotFound",
+            message: format!("there is no Router {to}, where it is to be"),
+        });
     };
     if let Fit::Rejected(rejection) = verdicts[index].fit {
         let message = format!("{to}, where it is to be, {}", rejection.told(wish, verdicts[index].router));
-        return Err(Nowhere { reason: rejection.reason(), message });
+        return Err(FitError { reason: rejection.reason(), message });
     }
     let mut placement = placement(wish, &verdicts, Pick { index, tied: 0 }, MOVE, None);
     placement.explanation.summary = match wish.leaving {
@@ -118,30 +121,30 @@ pub fn decide_asked(wish: &Wish<'_>, snapshot: &Snapshot, to: &str) -> Result<Pl
 }
 
 /// The Routers that the webhook is to choose among, at least one, and how many were looked at.
-pub fn survivors(wish: &Wish<'_>, snapshot: &Snapshot) -> Result<(Vec<AskedRouter>, usize), Nowhere> {
+pub fn feasible_routers(wish: &Wish<'_>, snapshot: &Snapshot) -> Result<(Vec<AskedRouter>, usize), FitError> {
     let verdicts = eligible(wish, snapshot)?;
-    let survivors = verdicts.iter().filter(|verdict| verdict.fit == Fit::Eligible(None));
-    let asked = survivors.map(|verdict| AskedRouter::new(verdict.router, verdict.shard)).collect();
+    let feasible_routers = verdicts.iter().filter(|verdict| verdict.fit == Fit::Eligible(None));
+    let asked = feasible_routers.map(|verdict| AskedRouter::new(verdict.router, verdict.shard)).collect();
     Ok((asked, verdicts.len()))
 }
 
 /// Why a webhook's answer is not carried out.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Unfit {
+pub enum InvalidAnswer {
     /// No Router can take the route any more.
-    Nowhere(Nowhere),
+    FitError(FitError),
     /// The one that it names cannot, for what follows its name.
     Router(String),
 }
 
 /// Takes the Router that the webhook chose, if it can take the route as things are now.
-pub fn decide_as_answered(wish: &Wish<'_>, snapshot: &Snapshot, answer: &Answer) -> Result<Placement, Unfit> {
-    let mut verdicts = eligible(wish, snapshot).map_err(Unfit::Nowhere)?;
+pub fn decide_as_answered(wish: &Wish<'_>, snapshot: &Snapshot, answer: &Answer) -> Result<Placement, InvalidAnswer> {
+    let mut verdicts = eligible(wish, snapshot).map_err(InvalidAnswer::FitError)?;
     let Some(index) = verdicts.iter().position(|verdict| verdict.router.name == answer.router) else {
-        return Err(Unfit::Router("is gone".to_owned()));
+        return Err(InvalidAnswer::Router("is gone".to_owned()));
     };
     if let Some(message) = verdicts[index].message(wish) {
-        return Err(Unfit::Router(message.into_owned()));
+        return Err(InvalidAnswer::Router(message.into_owned()));
     }
     for verdict in &mut verdicts {
         if verdict.fit == Fit::Eligible(None) {
@@ -152,7 +155,7 @@ pub fn decide_as_answered(wish: &Wish<'_>, snapshot: &Snapshot, answer: &Answer)
 }
 
 /// The verdicts before any strategy looks, at least one of them eligible.
-fn eligible<'a>(wish: &Wish<'_>, snapshot: &'a Snapshot) -> Result<Vec<Verdict<'a>>, Nowhere> {
+fn eligible<'a>(wish: &Wish<'_>, snapshot: &'a Snapshot) -> Result<Vec<FilterResult<'a>>, FitError> {
     within_quota(wish, snapshot)?;
     let mut verdicts = filter(wish, snapshot, None);
     prefer_below_soft_capacity(&mut verdicts);
@@ -162,7 +165,7 @@ fn eligible<'a>(wish: &Wish<'_>, snapshot: &'a Snapshot) -> Result<Vec<Verdict<'
 
 fn placement(
     wish: &Wish<'_>,
-    verdicts: &[Verdict<'_>],
+    verdicts: &[FilterResult<'_>],
     best: Pick,
     strategy: &'static str,
     remark: Option<&str>,
@@ -176,23 +179,24 @@ fn placement(
     }
 }
 
-fn within_quota(wish: &Wish<'_>, snapshot: &Snapshot) -> Result<(), Nowhere> {
+fn within_quota(wish: &Wish<'_>, snapshot: &Snapshot) -> Result<(), FitError> {
     if wish.leaving.is_some() {
         return Ok(());
     }
     let namespace = wish.key.namespace.as_deref().unwrap_or_default();
     check_quota(&wish.namespace.quota, snapshot.routes_of_namespace(namespace))
-        .map_err(|over| Nowhere { reason: over.reason(), message: over.to_string() })
+        .map_err(|over| FitError { reason: over.reason(), message: over.to_string() })
 }
 
-fn filter<'a>(wish: &Wish<'_>, snapshot: &'a Snapshot, strategy: Option<&dyn Strategy>) -> Vec<Verdict<'a>> {
-    snapshot.routers().map(|(router, shard)| Verdict::of(wish, router, shard, strategy)).collect()
+fn filter<'a>(wish: &Wish<'_>, snapshot: &'a Snapshot, strategy: Option<&dyn Strategy>) -> Vec<FilterResult<'a>> {
+    snapshot.routers().map(|(router, shard)| FilterResult::of(wish, router, shard, strategy)).collect()
 }
 
 /// Soft capacity is a preference, the same under every strategy: who is above it is chosen only when all are.
-fn prefer_below_soft_capacity(verdicts: &mut [Verdict<'_>]) {
-    let is_full = |verdict: &Verdict<'_>| verdict.router.capacity_soft.is_some_and(|soft| verdict.shard.routes >= soft);
-    let is_eligible = |verdict: &Verdict<'_>| verdict.fit == Fit::Eligible(None);
+fn prefer_below_soft_capacity(verdicts: &mut [FilterResult<'_>]) {
+    let is_full =
+        |verdict: &FilterResult<'_>| verdict.router.capacity_soft.is_some_and(|soft| verdict.shard.routes >= soft);
+    let is_eligible = |verdict: &FilterResult<'_>| verdict.fit == Fit::Eligible(None);
     if verdicts.iter().any(|verdict| is_eligible(verdict) && !is_full(verdict)) {
         for verdict in verdicts.iter_mut().filter(|verdict| is_eligible(verdict) && is_full(verdict)) {
             verdict.fit = Fit::AboveSoftCapacity;
@@ -201,7 +205,7 @@ fn prefer_below_soft_capacity(verdicts: &mut [Verdict<'_>]) {
 }
 
 /// Writes the scores into the verdicts; the pick's index is into them.
-fn score(wish: &Wish<'_>, verdicts: &mut [Verdict<'_>], strategy: &dyn Strategy) -> Option<Pick> {
+fn score(wish: &Wish<'_>, verdicts: &mut [FilterResult<'_>], strategy: &dyn Strategy) -> Option<Pick> {
     let is_eligible = |index: &usize| verdicts[*index].fit == Fit::Eligible(None);
     let eligible: Vec<usize> = (0..verdicts.len()).filter(is_eligible).collect();
     let candidates: Vec<Candidate<'_>> =
@@ -226,7 +230,7 @@ mod tests {
     use serde_json::json;
     use tokio::time::Instant;
 
-    fn decide_for(name: &str, snapshot: &Snapshot, strategy: StrategyName) -> Result<Placement, Nowhere> {
+    fn decide_for(name: &str, snapshot: &Snapshot, strategy: StrategyName) -> Result<Placement, FitError> {
         let (route, namespace) = (RouteInfo::default(), NamespaceInfo::default());
         let key = ObjectKey::namespaced("ns", name);
         let wish = Wish { key: &key, route: &route, namespace: &namespace, platform_host: None, leaving: None };
@@ -304,14 +308,14 @@ mod tests {
         let namespace = NamespaceInfo { quota: Quota::AtMost(0), ..NamespaceInfo::default() };
         let wish =
             Wish { key: &key, route: &route, namespace: &namespace, platform_host: None, leaving: Some("shard1") };
-        let placement = decide_asked(&wish, &snapshot, "shard2").expect("it has room");
+        let placement = decide_requested(&wish, &snapshot, "shard2").expect("it has room");
         assert_eq!((placement.router.as_str(), placement.strategy), ("shard2", "move"));
         assert_eq!(placement.explanation.summary, "moved from shard1 to shard2, as signpost.dev/move-to asked");
-        for (to, reason) in [("shard3", "Cordoned"), ("shard4", "NoSuchRouter")] {
-            assert_eq!(decide_asked(&wish, &snapshot, to).expect_err("it cannot").reason, reason);
+        for (to, reason) in [("shard3", "Cordoned"), ("shard4", "RouterNotFound")] {
+            assert_eq!(decide_requested(&wish, &snapshot, to).expect_err("it cannot").reason, reason);
         }
         let wish = Wish { leaving: None, ..wish };
-        assert_eq!(decide_asked(&wish, &snapshot, "shard2").expect_err("a new one").reason, "QuotaExceeded");
+        assert_eq!(decide_requested(&wish, &snapshot, "shard2").expect_err("a new one").reason, "QuotaExceeded");
     }
 
     #[test]
@@ -356,7 +360,7 @@ mod tests {
         let (route, namespace) = (RouteInfo::default(), NamespaceInfo::default());
         let key = ObjectKey::namespaced("ns", "a");
         let wish = Wish { key: &key, route: &route, namespace: &namespace, platform_host: None, leaving: None };
-        let (asked, considered) = survivors(&wish, &snapshot).expect("two may");
+        let (asked, considered) = feasible_routers(&wish, &snapshot).expect("two may");
         let names: Vec<_> = asked.iter().map(|router| router.name.as_str()).collect();
         assert_eq!((names, considered), (vec!["shard1", "shard3"], 4));
         let answer = |router: &str| {
@@ -381,13 +385,13 @@ mod tests {
             ("shard5", "is gone"),
         ] {
             let unfit = decide_as_answered(&wish, &snapshot, &answer(router)).expect_err(router);
-            assert_eq!(unfit, Unfit::Router(why.to_owned()));
+            assert_eq!(unfit, InvalidAnswer::Router(why.to_owned()));
         }
         for name in ["shard1", "shard4"] {
             snapshot.remove_router(name);
         }
         let unfit = decide_as_answered(&wish, &snapshot, &answer("shard1")).expect_err("none is left");
-        assert!(matches!(unfit, Unfit::Nowhere(Nowhere { reason: "Unschedulable", .. })), "{unfit:?}");
+        assert!(matches!(unfit, InvalidAnswer::FitError(FitError { reason: "Unschedulable", .. })), "{unfit:?}");
         // Who decides instead says so.
         snapshot.set_router(router("shard1", json!({})));
         let strategy = StrategyName::LeastRoutes.strategy();

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::fmt::Write as _;
 
-use super::decision::{Fit, Nowhere, Verdict};
+use super::decision::{FilterResult, Fit, FitError};
 use super::filter::Wish;
 use super::strategy::Pick;
 use signpost_api::text::cut;
@@ -21,7 +21,7 @@ const MESSAGE_ROUTERS_MAX: usize = 8;
 /// Why the Router at `best` was chosen by `strategy`, with what there is to say of that, if anything.
 pub fn placement(
     wish: &Wish<'_>,
-    verdicts: &[Verdict<'_>],
+    verdicts: &[FilterResult<'_>],
     best: Pick,
     strategy: &str,
     remark: Option<&str>,
@@ -57,8 +57,8 @@ pub fn placement(
 /// Returns the Routers that the explanation lists, in this order: the chosen one, the eligible ones by score, those above their
 /// soft capacity, those that were filtered out; each group by name, the order of `verdicts`. The second list holds the others,
 /// unsorted.
-fn rank(verdicts: &[Verdict<'_>], chosen: usize) -> (Vec<usize>, Vec<usize>) {
-    let place = |(index, verdict): (usize, &Verdict<'_>)| match verdict.fit {
+fn rank(verdicts: &[FilterResult<'_>], chosen: usize) -> (Vec<usize>, Vec<usize>) {
+    let place = |(index, verdict): (usize, &FilterResult<'_>)| match verdict.fit {
         _ if index == chosen => (0_u8, Reverse(None), index),
         Fit::Eligible(score) => (1, Reverse(score), index),
         Fit::AboveSoftCapacity => (2, Reverse(None), index),
@@ -76,9 +76,9 @@ fn rank(verdicts: &[Verdict<'_>], chosen: usize) -> (Vec<usize>, Vec<usize>) {
 }
 
 /// Why there is no Router for the route.
-pub fn nowhere(wish: &Wish<'_>, verdicts: &[Verdict<'_>]) -> Nowhere {
+pub fn nowhere(wish: &Wish<'_>, verdicts: &[FilterResult<'_>]) -> FitError {
     if verdicts.is_empty() {
-        return Nowhere { reason: "NoRouter", message: "there is no Router yet".to_owned() };
+        return FitError { reason: "NoRouter", message: "there is no Router yet".to_owned() };
     }
     let (named, others) = verdicts.split_at(verdicts.len().min(MESSAGE_ROUTERS_MAX));
     let named: Vec<String> = named
@@ -89,11 +89,11 @@ pub fn nowhere(wish: &Wish<'_>, verdicts: &[Verdict<'_>]) -> Nowhere {
     if !others.is_empty() {
         let _ = write!(message, "; and {} more: {}", others.len(), enumerate(&counts(others.iter())));
     }
-    Nowhere { reason: "Unschedulable", message }
+    FitError { reason: "Unschedulable", message }
 }
 
 /// Returns a verdict as an explanation lists it.
-pub fn verdict(wish: &Wish<'_>, verdict: &Verdict<'_>) -> RouterVerdict {
+pub fn verdict(wish: &Wish<'_>, verdict: &FilterResult<'_>) -> RouterVerdict {
     let score = if let Fit::Eligible(score) = verdict.fit { score } else { None };
     let reason = Some(verdict.reason()).filter(|_| !matches!(verdict.fit, Fit::Eligible(_)));
     RouterVerdict {
@@ -107,10 +107,10 @@ pub fn verdict(wish: &Wish<'_>, verdict: &Verdict<'_>) -> RouterVerdict {
 }
 
 /// Counts verdicts by reason, in the order of the reasons.
-fn counts<'a>(verdicts: impl Iterator<Item = &'a Verdict<'a>>) -> Vec<ReasonCount> {
+fn counts<'a>(verdicts: impl Iterator<Item = &'a FilterResult<'a>>) -> Vec<ReasonCount> {
     // There are few reasons, and a thousand Routers for each decision: a search among the reasons costs less than a map.
     let mut counts: Vec<(&'static str, usize)> = Vec::new();
-    for reason in verdicts.map(Verdict::reason) {
+    for reason in verdicts.map(FilterResult::reason) {
         match counts.iter_mut().find(|(counted, _)| *counted == reason) {
             Some((_, count)) => *count += 1,
             None => counts.push((reason, 1)),

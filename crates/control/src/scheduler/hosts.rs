@@ -9,7 +9,7 @@
 //! the loop that makes every decision, one after the other. A host counts from when a Router is looked for on (*reserved*),
 //! before its claim is seen; who wants the very same one waits until it is known what came of that. Routes that are kept out
 //! wait for the claim that does so, and are looked at in the order in which they were created when it is let go. Our own server
-//! judges the same once more in the transaction that writes the claim, for what the mirror does not show.
+//! judges the same once more in the transaction that writes the claim, for what the informer does not show.
 //!
 //! Only who holds a host keeps others out, never who waits for one: else a Route that waits for somebody's `www.shop.example`
 //! would keep that somebody from `*.shop.example`.
@@ -43,7 +43,7 @@ struct Held {
 
 /// A host that keeps a route from another one, or from itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Obstacle {
+pub struct HostConflict {
     path: Path,
     /// In a sentence; it names nothing of the other namespace.
     pub message: String,
@@ -80,14 +80,14 @@ impl Hosts {
     }
 
     /// What keeps a route of `namespace` from having `host`.
-    pub fn overlap(&self, host: &str, namespace: &str) -> Option<Obstacle> {
+    pub fn overlap(&self, host: &str, namespace: &str) -> Option<HostConflict> {
         let own = path(host);
         // The wildcards above: for each name above, the asterisk below it.
         for (end, _) in own.match_indices('.').filter(|(end, _)| end + 1 < own.len()) {
             let above = format!("{}*.", &own[..=end]);
             if above != own && self.is_of_another(&above, namespace) {
                 let message = format!("{host} is below a wildcard that a route of another namespace holds");
-                return Some(Obstacle { path: above, message });
+                return Some(HostConflict { path: above, message });
             }
         }
         // What a wildcard itself covers.
@@ -98,18 +98,18 @@ impl Hosts {
         let reserved = self.reserved.range(from).map(|(path, _)| path).take_while(|path| path.starts_with(below));
         let found = held.chain(reserved).filter(covers).find(|path| self.is_of_another(path, namespace))?;
         let message = format!("{host} covers a host that a route of another namespace holds");
-        Some(Obstacle { path: found.clone(), message })
+        Some(HostConflict { path: found.clone(), message })
     }
 
     /// Whether another route is about to claim the very `host` that the route at `key` wants.
-    pub fn contest(&self, host: &str, key: &ObjectKey) -> Option<Obstacle> {
+    pub fn contest(&self, host: &str, key: &ObjectKey) -> Option<HostConflict> {
         let path = path(host);
         let first = self.reserved.get(&path).filter(|first| *first != key)?;
         let message = match first.namespace == key.namespace {
             true => format!("{host} is being given to the route {}", first.name),
             false => format!("{host} is being given to a route of another namespace"),
         };
-        Some(Obstacle { path, message })
+        Some(HostConflict { path, message })
     }
 
     fn is_of_another(&self, path: &str, namespace: &str) -> bool {
@@ -142,7 +142,7 @@ impl Hosts {
     }
 
     /// A route waits for what keeps it out.
-    pub fn wait(&mut self, key: &ObjectKey, obstacle: &Obstacle) {
+    pub fn wait(&mut self, key: &ObjectKey, obstacle: &HostConflict) {
         self.stop(key);
         self.waiting.entry(obstacle.path.clone()).or_default().insert(key.clone());
         self.waits_for.insert(key.clone(), obstacle.path.clone());

@@ -34,9 +34,12 @@ pub struct Metrics {
 /// How requests to the webhook end.
 const WEBHOOK_RESULTS: [&str; 7] =
     ["answered", "unusable", "unreachable", "timeout", "status", "too_large", "malformed"];
-/// Why the webhook's choice was not taken.
-const WEBHOOK_REASONS: [&str; 9] =
-    ["unusable", "unreachable", "timeout", "status", "too_large", "malformed", "not_among", "late", "resting"];
+/// Why the webhook's choice was not taken, besides how a request ends: it named a Router that it was not asked about.
+pub(super) const UNKNOWN_ROUTER: &str = "unknown_router";
+/// The Router that it named could not take the route any more.
+pub(super) const NO_LONGER_FEASIBLE: &str = "no_longer_feasible";
+/// It had failed many times in a row, and was not asked.
+pub(super) const CIRCUIT_OPEN: &str = "circuit_open";
 
 /// Counters that begin with 0 for each value of their label, so that what has never happened is not missing.
 fn from_zero(label: &'static str, values: &[&'static str]) -> Family<Label, Counter> {
@@ -65,7 +68,10 @@ impl Default for Metrics {
             webhook_calls: from_zero("result", &WEBHOOK_RESULTS),
             // 0.5 ms to 16 s.
             webhook_seconds: Histogram::new(exponential_buckets(0.0005, 2.0, 16)),
-            webhook_fallbacks: from_zero("reason", &WEBHOOK_REASONS),
+            webhook_fallbacks: from_zero(
+                "reason",
+                &[&WEBHOOK_RESULTS[1..], &[UNKNOWN_ROUTER, NO_LONGER_FEASIBLE, CIRCUIT_OPEN]].concat(),
+            ),
         }
     }
 }
@@ -91,7 +97,7 @@ impl Metrics {
             self.decision_seconds.clone(),
         );
         registry.register(
-            "waiting_routes",
+            "pending_routes",
             "Routes without a Router, by where they are; router_gone are on one that does not exist any more",
             self.routes.clone(),
         );
@@ -100,7 +106,7 @@ impl Metrics {
             "Routes on Routers that are draining, by whether they wait for their turn or have nowhere to go",
             self.draining.clone(),
         );
-        registry.register("woken_routes", "Routes looked at again since a change could help", self.woken.clone());
+        registry.register("requeued_routes", "Routes looked at again since a change could help", self.woken.clone());
         registry.register("missed_routes", "Routes that only the periodic search found", self.missed.clone());
         registry.register("status_writes", "Writes of conditions to Routes", self.status_writes.clone());
         registry.register("events", "Events recorded", self.events.recorded.clone());
@@ -142,16 +148,16 @@ impl Metrics {
     pub(super) fn depths(&self, depths: Depths) {
         for (place, count) in [
             ("active", depths.active),
-            ("backing_off", depths.backing_off),
+            ("backoff", depths.backing_off),
             ("unschedulable", depths.unschedulable),
             ("in_flight", depths.in_flight),
         ] {
-            self.routes.get_or_create(&[("place", place)]).set(i64::try_from(count).unwrap_or(i64::MAX));
+            self.routes.get_or_create(&[("queue", place)]).set(i64::try_from(count).unwrap_or(i64::MAX));
         }
     }
 
     pub(super) fn orphans(&self, count: usize) {
-        self.routes.get_or_create(&[("place", "router_gone")]).set(i64::try_from(count).unwrap_or(i64::MAX));
+        self.routes.get_or_create(&[("queue", "router_gone")]).set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
     pub(crate) fn drain(&self, (waiting, stuck): (usize, usize)) {
@@ -182,8 +188,8 @@ mod tests {
         for line in [
             "signpost_scheduler_attempts_total{result=\"bound\"} 1",
             "signpost_scheduler_leading 1",
-            "signpost_scheduler_waiting_routes{place=\"active\"} 3",
-            "signpost_scheduler_webhook_fallbacks_total{reason=\"late\"} 0",
+            "signpost_scheduler_pending_routes{queue=\"active\"} 3",
+            "signpost_scheduler_webhook_fallbacks_total{reason=\"no_longer_feasible\"} 0",
         ] {
             assert!(text.contains(line), "{line} in {text}");
         }

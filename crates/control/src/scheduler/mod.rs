@@ -9,7 +9,7 @@
 //!          └───────────────── decision::decide ─────────┘            └──────────── bind::Binder ────────┘
 //! ```
 //!
-//! It mirrors Routers, Namespaces, Routes, RouteBindings and the claims on custom hosts at all times, so that a process
+//! It watches Routers, Namespaces, Routes, RouteBindings and the claims on custom hosts at all times, so that a process
 //! that becomes leader starts at once, and decides only while it leads.
 //!
 //! A route that no Router can take waits for a change that could help: of a Router, its Namespace, itself, or the claim on
@@ -34,7 +34,7 @@ use tokio_util::sync::CancellationToken;
 use self::admission::Admission;
 use self::asking::Answered;
 use self::bind::{Binder, Outcome, Plan};
-use self::chooser::{Choice, Chooser};
+use self::chooser::{Choice, StrategyConfig};
 use self::metrics::Metrics;
 use self::outcome::on_written;
 use self::queue::{Queue, Waits};
@@ -59,7 +59,6 @@ mod cycle;
 pub mod decision;
 pub mod explain;
 pub mod filter;
-pub mod forecast;
 pub mod hosts;
 pub mod lines;
 pub mod metrics;
@@ -68,6 +67,7 @@ pub mod queue;
 pub mod rebind;
 pub mod report;
 pub mod requests;
+pub mod simulation;
 pub mod snapshot;
 pub mod strategy;
 mod trace;
@@ -85,7 +85,7 @@ pub struct Settings {
     /// The names of the platform's name servers, which no route's name can be.
     pub name_servers: Vec<String>,
     /// What chooses Routers, at first; [`Scheduler::switch`] changes it.
-    pub chooser: Chooser,
+    pub chooser: StrategyConfig,
     /// How many routes are being bound at a time. Bindings wait for the disk, and the more wait together the fewer times
     /// it is written to; beyond some dozens nothing is gained.
     pub concurrency: usize,
@@ -95,12 +95,12 @@ pub struct Settings {
     pub waits: Waits,
     /// How often all Routes are searched for one that was missed.
     pub search: Duration,
-    /// Whether a host of one's own is to be proven before its Route is admitted.
-    pub prove_hosts: bool,
+    /// Whether a host of one's own is to be verified before its Route is admitted.
+    pub verify_hosts: bool,
     /// How many routes a second are moved from Routers that are draining.
     pub drain_rate: u32,
     /// How long the former name of a moved route leads to its new one at least; longer if caches hold it for longer.
-    pub trail_minimum: Duration,
+    pub former_name_retention: Duration,
     /// How many labels may be in quarantine for a namespace that is to get new ones.
     pub quarantined_max: u32,
     /// Which labels Routes may have.
@@ -113,14 +113,14 @@ impl Settings {
         Settings {
             domain: domain.to_owned(),
             name_servers: Vec::new(),
-            chooser: Chooser::default(),
+            chooser: StrategyConfig::default(),
             concurrency: 64,
             instance: "signpost".to_owned(),
             waits: Waits::default(),
             search: Duration::from_secs(60),
-            prove_hosts: false,
+            verify_hosts: false,
             drain_rate: 10,
-            trail_minimum: Duration::from_secs(7 * 24 * 3600),
+            former_name_retention: Duration::from_secs(7 * 24 * 3600),
             quarantined_max: 10_000,
             label_rules: LabelRules::default(),
         }
@@ -225,7 +225,7 @@ impl Scheduler {
             waking: Waking::default(),
             moves: MoveRequests::default(),
             choice: Choice::new(&settings.chooser, &metrics),
-            admission: Admission::new(routes.clone(), claims.clone(), settings.prove_hosts),
+            admission: Admission::new(routes.clone(), claims.clone(), settings.verify_hosts),
             settings,
             metrics,
             binder,
@@ -246,7 +246,7 @@ impl Scheduler {
     }
 
     /// Changes what chooses Routers while it runs. Routes that have a Router keep it.
-    pub fn switch(&self) -> watch::Sender<Chooser> {
+    pub fn switch(&self) -> watch::Sender<StrategyConfig> {
         self.choice.switch()
     }
 
@@ -271,8 +271,8 @@ impl Scheduler {
         (client, server, domain)
     }
 
-    /// The health of each mirror, for metrics and readiness.
-    pub fn mirrors(&self) -> Vec<HealthProbe> {
+    /// The health of each informer, for metrics and readiness.
+    pub fn informers(&self) -> Vec<HealthProbe> {
         let Objects { routers, namespaces, routes, bindings, claims, .. } = &self.objects;
         vec![routers.probe(), namespaces.probe(), routes.probe(), bindings.probe(), claims.probe()]
     }

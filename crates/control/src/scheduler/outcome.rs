@@ -164,7 +164,7 @@ impl Scheduler {
     }
 
     pub(super) fn report(&mut self, key: &ObjectKey, route: &RouteInfo, report: Report, events: &Events) {
-        // What the mirror shows may lag behind a report that is on its way; that one then finds nothing to do.
+        // What the informer shows may lag behind a report that is on its way; that one then finds nothing to do.
         if report.is_said_by(route) || self.reports.get(key) == Some(&report) {
             return;
         }

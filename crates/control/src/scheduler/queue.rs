@@ -89,13 +89,13 @@ pub struct Queue {
 
 #[derive(Debug)]
 struct Place {
-    stage: Stage,
+    stage: QueueState,
     /// Failures, or times without a Router, in a row.
     attempts: u32,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
+enum QueueState {
     Active,
     Aside,
     BackingOff(Wait),
@@ -149,14 +149,14 @@ impl Queue {
     /// The route is new or has changed: it is to be looked at, whatever it waited for.
     pub fn push(&mut self, key: ObjectKey) {
         match self.places.get_mut(&key) {
-            Some(Place { stage: Stage::Active | Stage::Aside, .. }) => {}
-            Some(Place { stage: Stage::InFlight { again, .. }, .. }) => *again = true,
+            Some(Place { stage: QueueState::Active | QueueState::Aside, .. }) => {}
+            Some(Place { stage: QueueState::InFlight { again, .. }, .. }) => *again = true,
             Some(place) => {
                 place.attempts = 0;
                 self.activate(key, Line::Fresh);
             }
             None => {
-                self.places.insert(key.clone(), Place { stage: Stage::Active, attempts: 0 });
+                self.places.insert(key.clone(), Place { stage: QueueState::Active, attempts: 0 });
                 self.depths.active += 1;
                 self.fresh.push_back(key);
             }
@@ -167,7 +167,7 @@ impl Queue {
     pub fn remove(&mut self, key: &ObjectKey) {
         match self.places.get_mut(key).map(|place| &mut place.stage) {
             // Its attempt is under way and will report; it shall not be tried again.
-            Some(Stage::InFlight { again, .. }) => *again = false,
+            Some(QueueState::InFlight { again, .. }) => *again = false,
             Some(_) => {
                 self.leave(key);
                 self.places.remove(key);
@@ -190,10 +190,10 @@ impl Queue {
                 Line::Woken => self.woken.pop_front()?,
             };
             if let Some(place) = self.places.get_mut(&key)
-                && place.stage == Stage::Active
+                && place.stage == QueueState::Active
             {
                 self.woken_next = !self.woken_next;
-                place.stage = Stage::InFlight { again: false, line };
+                place.stage = QueueState::InFlight { again: false, line };
                 self.woken_in_flight += usize::from(line == Line::Woken);
                 self.depths.active -= 1;
                 self.depths.in_flight += 1;
@@ -207,7 +207,7 @@ impl Queue {
         if self.land(key).is_some()
             && let Some(place) = self.places.get_mut(key)
         {
-            place.stage = Stage::Aside;
+            place.stage = QueueState::Aside;
             self.depths.active += 1;
             self.aside.push_back(key.clone());
         }
@@ -216,7 +216,7 @@ impl Queue {
     /// So many of those that were set aside longest are to be looked at again.
     pub fn fetch(&mut self, count: usize) {
         for _ in 0..count {
-            let is_aside = |key: &ObjectKey| self.places.get(key).is_some_and(|place| place.stage == Stage::Aside);
+            let is_aside = |key: &ObjectKey| self.places.get(key).is_some_and(|place| place.stage == QueueState::Aside);
             let Some(key) = std::iter::from_fn(|| self.aside.pop_front()).find(is_aside) else { return };
             self.activate(key, Line::Fresh);
         }
@@ -236,13 +236,13 @@ impl Queue {
     /// many failures in a row that makes.
     pub fn failed(&mut self, key: &ObjectKey, now: Instant, random: u64) -> u32 {
         let (first, longest) = (self.waits.failed_first, self.waits.failed_longest);
-        self.wait(key, now, |attempts| delay(first, longest, attempts, random), Stage::BackingOff)
+        self.wait(key, now, |attempts| delay(first, longest, attempts, random), QueueState::BackingOff)
     }
 
     /// No Router could take the route: it waits for a change that could help.
     pub fn unschedulable(&mut self, key: &ObjectKey, now: Instant, random: u64) {
         let (first, longest) = (self.waits.unschedulable_first, self.waits.unschedulable_longest);
-        self.wait(key, now, |attempts| delay(first, longest, attempts, random), Stage::Unschedulable);
+        self.wait(key, now, |attempts| delay(first, longest, attempts, random), QueueState::Unschedulable);
     }
 
     /// All who wait for a Router now, to be looked at by [`Self::wake`].
@@ -259,7 +259,7 @@ impl Queue {
         }
         let places = &self.places;
         let waits_for_router =
-            |key: &ObjectKey| places.get(key).is_some_and(|place| matches!(place.stage, Stage::Unschedulable(_)));
+            |key: &ObjectKey| places.get(key).is_some_and(|place| matches!(place.stage, QueueState::Unschedulable(_)));
         let mut keys = Vec::new();
         let mut rest = self.waiting.range(round.next..round.end);
         for (_, key) in rest.by_ref().take(looked_at_max) {
@@ -295,7 +295,7 @@ impl Queue {
 
     /// Whether the route is being scheduled.
     pub fn is_in_flight(&self, key: &ObjectKey) -> bool {
-        matches!(self.places.get(key), Some(Place { stage: Stage::InFlight { .. }, .. }))
+        matches!(self.places.get(key), Some(Place { stage: QueueState::InFlight { .. }, .. }))
     }
 
     /// How many routes are where.
@@ -308,7 +308,7 @@ impl Queue {
         key: &ObjectKey,
         now: Instant,
         length: impl Fn(u32) -> Duration,
-        stage: impl Fn(Wait) -> Stage,
+        stage: impl Fn(Wait) -> QueueState,
     ) -> u32 {
         let Some(again) = self.land(key) else { return 0 };
         let Some(place) = self.places.get_mut(key) else { return 0 };
@@ -318,7 +318,7 @@ impl Queue {
         let attempts = place.attempts;
         place.stage = stage(wait);
         match place.stage {
-            Stage::Unschedulable(_) => self.depths.unschedulable += 1,
+            QueueState::Unschedulable(_) => self.depths.unschedulable += 1,
             _ => self.depths.backing_off += 1,
         }
         self.waiting.insert(wait.number, key.clone());
@@ -332,7 +332,7 @@ impl Queue {
     /// Ends a flight; `None` if there was none.
     fn land(&mut self, key: &ObjectKey) -> Option<bool> {
         match self.places.get(key)?.stage {
-            Stage::InFlight { again, line } => {
+            QueueState::InFlight { again, line } => {
                 self.depths.in_flight -= 1;
                 self.woken_in_flight -= usize::from(line == Line::Woken);
                 Some(again)
@@ -344,7 +344,7 @@ impl Queue {
     fn activate(&mut self, key: ObjectKey, line: Line) {
         self.leave(&key);
         let Some(place) = self.places.get_mut(&key) else { return };
-        place.stage = Stage::Active;
+        place.stage = QueueState::Active;
         self.depths.active += 1;
         match line {
             Line::Fresh => self.fresh.push_back(key),
@@ -358,12 +358,12 @@ impl Queue {
         if names > 2 * self.depths.active + STALE_NAMES_MAX {
             let mut seen = HashSet::new();
             let places = &self.places;
-            let mut stays = |key: &ObjectKey, stage: Stage| {
+            let mut stays = |key: &ObjectKey, stage: QueueState| {
                 places.get(key).is_some_and(|place| place.stage == stage) && seen.insert(key.clone())
             };
-            self.fresh.retain(|key| stays(key, Stage::Active));
-            self.woken.retain(|key| stays(key, Stage::Active));
-            self.aside.retain(|key| stays(key, Stage::Aside));
+            self.fresh.retain(|key| stays(key, QueueState::Active));
+            self.woken.retain(|key| stays(key, QueueState::Active));
+            self.aside.retain(|key| stays(key, QueueState::Aside));
         }
     }
 
@@ -371,20 +371,20 @@ impl Queue {
     fn leave(&mut self, key: &ObjectKey) {
         let Some(place) = self.places.get(key) else { return };
         let wait = match place.stage {
-            Stage::Active | Stage::Aside => {
+            QueueState::Active | QueueState::Aside => {
                 self.depths.active -= 1;
                 return;
             }
-            Stage::InFlight { line, .. } => {
+            QueueState::InFlight { line, .. } => {
                 self.depths.in_flight -= 1;
                 self.woken_in_flight -= usize::from(line == Line::Woken);
                 return;
             }
-            Stage::BackingOff(wait) => {
+            QueueState::BackingOff(wait) => {
                 self.depths.backing_off -= 1;
                 wait
             }
-            Stage::Unschedulable(wait) => {
+            QueueState::Unschedulable(wait) => {
                 self.depths.unschedulable -= 1;
                 wait
             }

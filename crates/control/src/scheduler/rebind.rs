@@ -1,7 +1,7 @@
 //! Carrying out a move: the binding is replaced by one on another Router, and the name that the route leaves behind becomes a
-//! trail. When trails begin and end is decided elsewhere (`controller::former_names`).
+//! former name. When former names begin and end is decided elsewhere (`controller::former_names`).
 //!
-//! A route may come back to a Router whose zone has a trail of it. Resolvers then hold for a while that its name there leads
+//! A route may come back to a Router whose zone has a former name of it. Resolvers then hold for a while that its name there leads
 //! away; were it led back to at once, they would be sent round in a loop (RFC 1034 §3.6.2 has them give up):
 //!
 //! ```text
@@ -10,8 +10,8 @@
 //!   PENDING later        a.A answers itself      a.B CNAME a.A
 //! ```
 //!
-//! What was led to last, `a.B`, goes on to be led to until no resolver can hold the other direction: its trail is there with a
-//! time `from` which it begins, and all other trails lead to it meanwhile. No name is led to that led elsewhere within
+//! What was led to last, `a.B`, goes on to be led to until no resolver can hold the other direction: its former name is there with a
+//! time `from` which it begins, and all other former names lead to it meanwhile. No name is led to that led elsewhere within
 //! [`PENDING`], so whatever mixture of old and new a resolver holds, each step is to a name that was led to later, and there
 //! is no loop.
 //!
@@ -33,10 +33,10 @@ use crate::client::lease::Term;
 use crate::world::router::RouterTarget;
 use crate::world::{RouteInfo, later};
 use signpost_api::names;
-use signpost_api::v1alpha1::route::{NameKind, Route, TRAILS_MAX, Trail};
+use signpost_api::v1alpha1::route::{FORMER_NAMES_MAX, FormerName, NameKind, Route};
 use signpost_api::v1alpha1::route_binding::{Explanation, RouteBinding};
 
-/// How long resolvers may hold what points to a system name: the alias, and trails.
+/// How long resolvers may hold what points to a system name: the alias, and former names.
 pub const POINTERS_TTL: Duration = Duration::from_secs(30);
 
 /// How long a name that has led elsewhere is not led to: as long as resolvers may hold where it led, and some, since the name
@@ -51,7 +51,7 @@ pub struct Leaving {
     /// Why.
     pub reason: MoveReason,
     /// How long the route's name there leads to its new one; `None` if the Router, and its zone, are gone.
-    pub trail: Option<Duration>,
+    pub former_name: Option<Duration>,
 }
 
 /// How long after `now` resolvers may hold an address of the Router: its TTL, or that of before it was lowered, on top of the
@@ -86,7 +86,7 @@ impl Binder {
                 return Ok(Outcome::Changed);
             }
             let now = Timestamp::now();
-            let Some(mut moved) = moved(binding, plan, leaving.trail, now) else {
+            let Some(mut moved) = moved(binding, plan, leaving.former_name, now) else {
                 let error = format!("its name below {} would be over 253 octets", plan.placement.dns);
                 return Ok(Outcome::failed(error));
             };
@@ -104,39 +104,39 @@ impl Binder {
     }
 }
 
-/// The binding as it is after the move; `None` if the name would be too long. The zone that it moves to holds no trail of it
-/// any more; the one that it leaves holds one for the time `trail`, from now on or from when it cannot make a loop.
-fn moved(mut binding: RouteBinding, plan: &Plan, trail: Option<Duration>, now: Timestamp) -> Option<RouteBinding> {
+/// The binding as it is after the move; `None` if the name would be too long. The zone that it moves to holds no former name of it
+/// any more; the one that it leaves holds one for the time `stays`, from now on or from when it cannot make a loop.
+fn moved(mut binding: RouteBinding, plan: &Plan, stays: Option<Duration>, now: Timestamp) -> Option<RouteBinding> {
     let spec = &mut binding.spec;
     let former = names::system_name(&spec.label, &spec.dns)?;
     let system = names::system_name(&spec.label, &plan.placement.dns)?;
     // Whether resolvers may hold that the name it moves to leads elsewhere.
-    let has_led = spec.trails.iter().any(|trail| trail.name == system && trail.from.is_none());
-    spec.trails.retain(|trail| trail.name != system && trail.name != former);
+    let has_led = spec.former_names.iter().any(|one| one.name == system && one.from.is_none());
+    spec.former_names.retain(|one| one.name != system && one.name != former);
     let to_another = former != system;
-    if let Some(lasts) = trail.filter(|_| to_another) {
+    if let Some(lasts) = stays.filter(|_| to_another) {
         let since = Time(now);
         let until = Time(later(now, if has_led { lasts + PENDING } else { lasts }));
-        spec.trails.push(Trail { name: former, router: spec.router.clone(), since, from: None, until });
+        spec.former_names.push(FormerName { name: former, router: spec.router.clone(), since, from: None, until });
     }
     if has_led {
         // What the others lead to: what they led to before.
         let from = later(now, PENDING);
-        let at = spec.trails.iter().position(|trail| trail.from.is_some());
+        let at = spec.former_names.iter().position(|one| one.from.is_some());
         let last_left = match at {
-            Some(at) => spec.trails.get_mut(at),
-            None => spec.trails.last_mut().filter(|trail| trail.since.0 == now),
+            Some(at) => spec.former_names.get_mut(at),
+            None => spec.former_names.last_mut().filter(|one| one.since.0 == now),
         };
-        if let Some(trail) = last_left {
-            trail.until = Time(trail.until.0.max(from));
-            trail.from = Some(Time(from));
+        if let Some(former_name) = last_left {
+            former_name.until = Time(former_name.until.0.max(from));
+            former_name.from = Some(Time(from));
         }
     } else if to_another {
-        spec.trails.iter_mut().for_each(|trail| trail.from = None);
+        spec.former_names.iter_mut().for_each(|one| one.from = None);
     }
-    while spec.trails.len() > TRAILS_MAX {
-        let oldest = spec.trails.iter().position(|trail| trail.from.is_none()).unwrap_or(0);
-        spec.trails.remove(oldest);
+    while spec.former_names.len() > FORMER_NAMES_MAX {
+        let oldest = spec.former_names.iter().position(|one| one.from.is_none()).unwrap_or(0);
+        spec.former_names.remove(oldest);
     }
     for name in spec.names.iter_mut().filter(|name| name.kind == NameKind::System) {
         name.name.clone_from(&system);
@@ -204,16 +204,16 @@ mod tests {
         assert_eq!((there.spec.router.as_str(), there.spec.dns.as_str()), ("s2", "s2.v3.example"));
         assert_eq!(there.spec.names[0].name, "ns-app.s2.v3.example");
         assert_eq!(there.spec.names[1].name, "ns-app.routes.v3.example", "the alias stays");
-        let told: Vec<_> = there.spec.trails.iter().map(|trail| (trail.name.as_str(), trail.until.0)).collect();
+        let told: Vec<_> = there.spec.former_names.iter().map(|one| (one.name.as_str(), one.until.0)).collect();
         assert_eq!(told, [("ns-app.s1.v3.example", at(87_400))]);
         let back = moved(there.clone(), &to(1), day, at(2000)).expect("short");
         let told = |binding: &RouteBinding| -> Vec<_> {
-            let of = |trail: &Trail| (trail.name.clone(), trail.from.as_ref().map(|from| from.0.as_second()));
-            binding.spec.trails.iter().map(of).collect()
+            let of = |one: &FormerName| (one.name.clone(), one.from.as_ref().map(|from| from.0.as_second()));
+            binding.spec.former_names.iter().map(of).collect()
         };
         let s = |shard: u8, from| (format!("ns-app.s{shard}.v3.example"), from);
-        assert_eq!(told(&back), [s(2, Some(2040))], "where it is there is no trail, and the other begins later");
-        assert_eq!(back.spec.trails[0].until.0, at(88_440), "it lasts as long as any");
+        assert_eq!(told(&back), [s(2, Some(2040))], "where it is there is no former name, and the other begins later");
+        assert_eq!(back.spec.former_names[0].until.0, at(88_440), "it lasts as long as any");
         // Once more there: the name of s2 has not led anywhere, so that it is led to at once.
         assert_eq!(told(&moved(back.clone(), &to(2), day, at(2010)).expect("short")), [s(1, None)]);
         // Elsewhere: nothing leads from there, so that all lead there at once.
@@ -226,7 +226,7 @@ mod tests {
         let again = moved(round, &to(2), day, at(3010)).expect("short");
         assert_eq!(told(&again), [s(3, Some(3050)), s(1, None)]);
         let gone = moved(there.clone(), &to(3), None, at(2000)).expect("short");
-        assert_eq!(gone.spec.trails.len(), 1, "the zone that it left is gone; the other trail stays");
+        assert_eq!(gone.spec.former_names.len(), 1, "the zone that it left is gone; the other former name stays");
     }
 
     #[test]
@@ -239,29 +239,29 @@ mod tests {
     }
 
     proptest! {
-        /// However often a route moves: no trail is its name of now, none is there twice, and there are not more than the
+        /// However often a route moves: no former name is its name of now, none is there twice, and there are not more than the
         /// API takes.
         #[test]
-        fn trails_are_former_names(moves in proptest::collection::vec((0_u8..24, 1_i64..40, 0_u64..400), 1..80)) {
+        fn former_names_are_former_names(moves in proptest::collection::vec((0_u8..24, 1_i64..40, 0_u64..400), 1..80)) {
             let mut binding = binding(0);
             let mut now = 1000;
-            for (shard, pause, trail) in moves {
+            for (shard, pause, former_name) in moves {
                 now += pause;
                 let left = binding.spec.dns.clone();
-                binding = moved(binding, &to(shard), Some(Duration::from_secs(trail)), at(now)).expect("short");
+                binding = moved(binding, &to(shard), Some(Duration::from_secs(former_name)), at(now)).expect("short");
                 let own = format!("ns-app.{}", binding.spec.dns);
-                let names: BTreeSet<_> = binding.spec.trails.iter().map(|trail| &trail.name).collect();
-                prop_assert_eq!(names.len(), binding.spec.trails.len());
-                prop_assert!(names.len() <= TRAILS_MAX && !names.contains(&own));
+                let names: BTreeSet<_> = binding.spec.former_names.iter().map(|former_name| &former_name.name).collect();
+                prop_assert_eq!(names.len(), binding.spec.former_names.len());
+                prop_assert!(names.len() <= FORMER_NAMES_MAX && !names.contains(&own));
                 prop_assert_eq!(&binding.spec.names[0].name, &own);
                 let former = format!("ns-app.{left}");
                 prop_assert!(former == own || names.contains(&former));
-                prop_assert!(binding.spec.trails.iter().filter(|trail| trail.from.is_some()).count() <= 1);
+                prop_assert!(binding.spec.former_names.iter().filter(|one| one.from.is_some()).count() <= 1);
             }
         }
 
         /// However often a route moves among few Routers, and whatever resolvers hold of what was served within the TTL of a
-        /// trail: who follows the names comes to an end.
+        /// former name: who follows the names comes to an end.
         #[test]
         fn no_mixture_of_old_and_new_is_a_loop(moves in proptest::collection::vec((0_u8..4, 0_i64..50), 1..40)) {
             let ttl = i64::try_from(POINTERS_TTL.as_secs()).expect("small");
@@ -272,8 +272,8 @@ mod tests {
             for (shard, pause) in moves {
                 for _ in 0..pause {
                     now += 1;
-                    for trail in &mut binding.spec.trails {
-                        trail.from = trail.from.take().filter(|from| from.0 > at(now));
+                    for former_name in &mut binding.spec.former_names {
+                        former_name.from = former_name.from.take().filter(|from| from.0 > at(now));
                     }
                     hold(&mut held, &binding, now + ttl);
                 }
@@ -292,11 +292,11 @@ mod tests {
         }
     }
 
-    /// Notes what is served of a binding's trails.
+    /// Notes what is served of a binding's former names.
     fn hold(held: &mut BTreeMap<String, BTreeMap<String, i64>>, binding: &RouteBinding, until: i64) {
         let read = BindingInput::read(binding, &mut Vec::new()).expect("it has an alias");
-        let zone = read.trails_to.as_deref().unwrap_or(&read.shard);
-        for left in &read.trails {
+        let zone = read.former_names_to.as_deref().unwrap_or(&read.shard);
+        for left in &read.former_names {
             let name = format!("{}.{}", read.label, left.to_string().trim_end_matches('.'));
             held.entry(name).or_default().insert(format!("{}.{zone}", read.label), until);
         }

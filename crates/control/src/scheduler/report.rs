@@ -131,7 +131,7 @@ fn status_of_binding(route: &Route, binding: &RouteBindingSpec) -> Option<Value>
     let status = route.status.clone().unwrap_or_default();
     let says_so = status.phase == Phase::Scheduled
         && status.router.as_ref() == Some(&binding.router)
-        && (&status.names, &status.trails) == (&binding.names, &binding.trails);
+        && (&status.names, &status.former_names) == (&binding.names, &binding.former_names);
     if route.metadata.uid.as_deref() != Some(&binding.route_uid) || says_so {
         return None;
     }
@@ -141,7 +141,7 @@ fn status_of_binding(route: &Route, binding: &RouteBindingSpec) -> Option<Value>
     let generation = route.metadata.generation;
     let mut conditions = status.conditions;
     if status.router.as_ref() != Some(&binding.router) || status.names != binding.names {
-        // What was proven of other names says nothing of these.
+        // What was verified of other names says nothing of these.
         conditions.retain(|condition| condition.type_ != PUBLISHED && condition.type_ != RESOLVABLE);
     }
     let moved = conditions.iter().any(|condition| condition.type_ == MOVE_PENDING).then(|| {
@@ -163,7 +163,7 @@ fn status_of_binding(route: &Route, binding: &RouteBindingSpec) -> Option<Value>
         "router": binding.router,
         "canonicalName": of_kind(NameKind::Alias),
         "names": binding.names,
-        "trails": binding.trails,
+        "formerNames": binding.former_names,
         "observedGeneration": generation,
         "conditions": conditions,
     }))

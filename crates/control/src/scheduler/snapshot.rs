@@ -1,8 +1,8 @@
 //! What one scheduling decision sees: the Routers, and how many routes each of them and each namespace has.
 //!
 //! Bindings count from the moment they are *assumed*: from the decision, before the API has confirmed the binding. Else
-//! many decisions in a row would all see the same emptiest Router. An assumption ends when the mirror shows the binding
-//! (it is then counted for good), when binding fails, or when the mirror stays silent about it for too long.
+//! many decisions in a row would all see the same emptiest Router. An assumption ends when the informer shows the binding
+//! (it is then counted for good), when binding fails, or when the informer stays silent about it for too long.
 //!
 //! A [`Snapshot`] is changed by events and read by decisions, never both at once; the decision itself takes it by shared
 //! reference and is a pure function.
@@ -16,8 +16,8 @@ use crate::client::reflector::ObjectKey;
 use crate::world::BindingInfo;
 use crate::world::router::RouterTarget;
 
-/// How long an assumption is kept that was confirmed by the API, and not by the mirror: its binding was most likely deleted
-/// again before the mirror told of it.
+/// How long an assumption is kept that was confirmed by the API, and not by the informer: its binding was most likely deleted
+/// again before the informer told of it.
 const ASSUMPTION_LONGEST: Duration = Duration::from_secs(60);
 
 /// Routers with their routes.
@@ -147,7 +147,7 @@ impl Snapshot {
         self.forget_empty(name);
     }
 
-    /// The mirror shows a binding.
+    /// The informer shows a binding.
     pub fn bound(&mut self, key: &ObjectKey, binding: &BindingInfo) {
         let assumed = self.assumed.remove(key);
         // A turn of our own was counted when it was decided, in the order of decisions. The store's order may differ a
@@ -166,7 +166,7 @@ impl Snapshot {
         shard.take(ours.unwrap_or(binding.turn));
     }
 
-    /// The mirror shows that a binding is gone.
+    /// The informer shows that a binding is gone.
     pub fn unbound(&mut self, key: &ObjectKey, binding: &BindingInfo) {
         self.discount(key, &binding.router);
     }
@@ -201,7 +201,7 @@ impl Snapshot {
         self.assumed.contains_key(key)
     }
 
-    /// Ends assumptions that the mirror never confirmed; `in_flight` says which are still being carried out.
+    /// Ends assumptions that the informer never confirmed; `in_flight` says which are still being carried out.
     pub fn expire(&mut self, now: Instant, in_flight: impl Fn(&ObjectKey) -> bool) {
         let expired = |(key, assumed): (&ObjectKey, &Assumed)| {
             (now.duration_since(assumed.since) > ASSUMPTION_LONGEST && !in_flight(key)).then(|| key.clone())

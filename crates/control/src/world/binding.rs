@@ -6,10 +6,10 @@ use jiff::Timestamp;
 
 use super::router::RouterTarget;
 use crate::client::uid::Uid;
-use crate::compiler::Verdict;
+use crate::compiler::Diagnostic;
 use crate::compiler::inputs::BindingInput;
 use signpost_api::names::alias_name;
-use signpost_api::v1alpha1::route::{AssignedName, NameKind, Trail};
+use signpost_api::v1alpha1::route::{AssignedName, FormerName, NameKind};
 use signpost_api::v1alpha1::route_binding::RouteBinding;
 use signpost_runtime::telemetry::trace::Trace;
 
@@ -33,18 +33,18 @@ pub struct BindingInfo {
     /// Whether its alias is in another domain than the platform's, which has changed.
     pub alias_differs: bool,
     /// Its former names.
-    pub trails: Box<[FormerName]>,
+    pub former_names: Box<[FormerNameInfo]>,
     /// What zones are made of it, if it has an alias.
     pub input: Option<Arc<BindingInput>>,
     /// What is wrong with it.
-    pub verdicts: Box<[Verdict]>,
+    pub diagnostics: Box<[Diagnostic]>,
     /// The trace of its Route, if that is traced.
     pub trace: Option<Box<Trace>>,
 }
 
 /// A former name of a Route.
 #[derive(Debug, Clone, PartialEq)]
-pub struct FormerName {
+pub struct FormerNameInfo {
     /// The name.
     pub name: Box<str>,
     /// The Router that it was on.
@@ -67,8 +67,8 @@ impl BindingInfo {
 
     /// Reads a RouteBinding.
     pub fn new(binding: &RouteBinding) -> Self {
-        let mut verdicts = Vec::new();
-        let input = BindingInput::read(binding, &mut verdicts).map(Arc::new);
+        let mut diagnostics = Vec::new();
+        let input = BindingInput::read(binding, &mut diagnostics).map(Arc::new);
         // Versions are opaque by the API's conventions, and numbers on every known server; else the time must do.
         let version = binding.metadata.resource_version.as_deref().and_then(|version| version.parse().ok());
         let created = binding.metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second());
@@ -81,17 +81,17 @@ impl BindingInfo {
             deleting: binding.metadata.deletion_timestamp.is_some(),
             turn: version.unwrap_or_else(|| u64::try_from(created).unwrap_or(0)),
             alias_differs: false,
-            trails: former_names(binding),
+            former_names: former_names(binding),
             input,
-            verdicts: verdicts.into(),
+            diagnostics: diagnostics.into(),
             trace: Trace::of(&binding.spec.route_uid).map(Box::new),
         }
     }
 
     /// When its names are due to be changed: the first of its former names begins or ends, or at once if its alias is in
     /// another domain.
-    pub fn trail_turn(&self) -> Option<Timestamp> {
-        let turns = self.trails.iter().map(|former| former.from.unwrap_or(former.until));
+    pub fn former_name_turn(&self) -> Option<Timestamp> {
+        let turns = self.former_names.iter().map(|former| former.from.unwrap_or(former.until));
         if self.alias_differs { Some(Timestamp::UNIX_EPOCH) } else { turns.min() }
     }
 
@@ -101,21 +101,21 @@ impl BindingInfo {
     }
 }
 
-fn former_names(binding: &RouteBinding) -> Box<[FormerName]> {
-    let told = binding.status.as_ref().map_or(&[][..], |status| &status.trails);
+fn former_names(binding: &RouteBinding) -> Box<[FormerNameInfo]> {
+    let told = binding.status.as_ref().map_or(&[][..], |status| &status.former_names);
     let asked = |name: &str| {
         let told = told.iter().find(|told| told.name == name)?;
-        u64::try_from(told.last_asked.0.as_second()).ok()
+        u64::try_from(told.last_queried_time.0.as_second()).ok()
     };
-    let of = |trail: &Trail| FormerName {
-        name: trail.name.as_str().into(),
-        router: trail.router.as_str().into(),
-        zone: trail.name.split_once('.').unwrap_or_default().1.into(),
-        from: trail.from.as_ref().map(|from| from.0),
-        until: trail.until.0,
-        asked: asked(&trail.name),
+    let of = |former_name: &FormerName| FormerNameInfo {
+        name: former_name.name.as_str().into(),
+        router: former_name.router.as_str().into(),
+        zone: former_name.name.split_once('.').unwrap_or_default().1.into(),
+        from: former_name.from.as_ref().map(|from| from.0),
+        until: former_name.until.0,
+        asked: asked(&former_name.name),
     };
-    binding.spec.trails.iter().map(of).collect()
+    binding.spec.former_names.iter().map(of).collect()
 }
 
 /// The alias that a binding is to have below `domain`, if it has another one.

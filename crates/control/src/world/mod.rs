@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::Namespace;
 
 use crate::client::reflector::{self, Informer};
 use crate::compiler::{self, settings::text_of};
-use signpost_api::v1alpha1::brake::Brake;
+use signpost_api::v1alpha1::deletion_hold::DeletionHold;
 use signpost_api::v1alpha1::name_claim::NameClaim;
 use signpost_api::v1alpha1::route::Route;
 use signpost_api::v1alpha1::route_binding::RouteBinding;
@@ -55,7 +55,7 @@ pub struct World {
     /// Of Zones: the ledger of serials. There is one for each shard, as it is.
     pub zones: Informer<Zone>,
     /// Of deletion holds. There are few, so they are kept as they are.
-    pub holds: Informer<Brake>,
+    pub holds: Informer<DeletionHold>,
 }
 
 impl World {
@@ -81,7 +81,7 @@ impl World {
             quarantined,
             namespaces: Informer::new(client.clone(), listing(), |one: Namespace| NamespaceInfo::from(one)),
             zones: Informer::new(client.clone(), listing(), |one: Zone| one),
-            holds: Informer::new(client.clone(), patient, |one: Brake| one),
+            holds: Informer::new(client.clone(), patient, |one: DeletionHold| one),
         }
     }
 }

@@ -66,7 +66,7 @@ fn keys(change: &Change<ClaimInfo>) -> (Vec<QuarantineKey>, Vec<QuarantineKey>) 
     let (applied, gone) = match change {
         Change::Applied(applied) => (std::slice::from_ref(applied), Vec::new()),
         Change::Deleted { last, .. } => (&[][..], vec![last]),
-        Change::Resynced(resync) => (&resync.applied[..], resync.vanished.iter().map(|(_, last)| last).collect()),
+        Change::Relisted(resync) => (&resync.applied[..], resync.vanished.iter().map(|(_, last)| last).collect()),
     };
     let before = applied.iter().filter_map(|applied| applied.before.as_ref()).chain(gone);
     let less = before.filter_map(|claim| key_of(claim)).collect();

@@ -10,10 +10,10 @@ use super::router::Labels;
 use crate::client::uid::Uid;
 use crate::controller::live::verdict::Told;
 use signpost_api::names::challenge_name;
-use signpost_api::standing::Standing;
+use signpost_api::route_state::RouteState;
 use signpost_api::v1alpha1::route::{
-    ADMITTED, HOST_POINTS_HERE, HOST_PROVEN, MOVE_ANNOTATION, MOVE_PENDING, NameKind, Phase, ROUTER_GONE, Route,
-    SCHEDULED, TRAIL_BLOCKED,
+    ADMITTED, FORMER_NAME_BLOCKED, HOST_POINTS_HERE, HOST_VERIFIED, MOVE_ANNOTATION, MOVE_PENDING, NameKind, Phase,
+    ROUTER_GONE, Route, SCHEDULED,
 };
 
 /// Condition of a Route: it is bound to a Router whose selectors do not match it any more.
@@ -69,12 +69,12 @@ pub struct Conditions {
     pub moving: Option<Mark>,
     /// [`SELECTOR_MISMATCH`].
     pub mismatch: Option<bool>,
-    /// The message of `TrailBlocked`, if that is true.
-    pub trail_blocked: Option<Box<str>>,
-    /// What `HostProven` says of its present host.
-    pub host_proven: Option<bool>,
-    /// Whether it has a condition `HostProven`, of whatever host.
-    pub has_host_proven: bool,
+    /// The message of `FormerNameBlocked`, if that is true.
+    pub former_name_blocked: Option<Box<str>>,
+    /// What `HostVerified` says of its present host.
+    pub host_verified: Option<bool>,
+    /// Whether it has a condition `HostVerified`, of whatever host.
+    pub has_host_verified: bool,
     /// Whether its status has a challenge.
     pub has_challenge: bool,
     /// Whether it has a condition `HostPointsHere`.
@@ -82,7 +82,7 @@ pub struct Conditions {
     /// `Published` and `Resolvable`.
     pub told: Told,
     /// The state that they add up to.
-    pub standing: Standing,
+    pub state: RouteState,
     /// The reason of the condition that decided, if the Route waits for a Router.
     pub waits_for: Option<Box<str>>,
 }
@@ -123,7 +123,7 @@ impl RouteInfo {
             && self.router == other.router
             && self.move_to == other.move_to
             && self.host == other.host
-            && self.is_host_proven() == other.is_host_proven()
+            && self.is_host_verified() == other.is_host_verified()
             && self.subdomain == other.subdomain
             && self.labels == other.labels
     }
@@ -143,26 +143,26 @@ impl RouteInfo {
     /// Whether both are placed alike and say the same of that: conditions of their names aside, they are the same.
     pub fn is_placed_as(&self, other: &RouteInfo) -> bool {
         let of = |info: &RouteInfo| {
-            let Conditions { scheduled, admitted, mismatch, host_proven, host_taken, router_gone, .. } =
+            let Conditions { scheduled, admitted, mismatch, host_verified, host_taken, router_gone, .. } =
                 info.conditions;
-            let said = (scheduled.map(Mark::is_true), admitted.map(Mark::is_true), mismatch, host_proven);
+            let said = (scheduled.map(Mark::is_true), admitted.map(Mark::is_true), mismatch, host_verified);
             (info.bound, said, host_taken, router_gone)
         };
         of(self) == of(other)
             && self.uid == other.uid
             && self.host == other.host
-            && self.conditions.trail_blocked == other.conditions.trail_blocked
+            && self.conditions.former_name_blocked == other.conditions.former_name_blocked
             && self.labels == other.labels
     }
 
-    /// Whether its host is proven to be its owner's.
-    pub fn is_host_proven(&self) -> bool {
-        self.conditions.host_proven == Some(true)
+    /// Whether its host is verified to be its owner's.
+    pub fn is_host_verified(&self) -> bool {
+        self.conditions.host_verified == Some(true)
     }
 
     /// Whether it tells of a challenge of its host, or of what came of one.
     pub fn is_challenged(&self) -> bool {
-        self.conditions.has_challenge || self.conditions.has_host_proven
+        self.conditions.has_challenge || self.conditions.has_host_verified
     }
 }
 
@@ -170,7 +170,7 @@ impl Conditions {
     fn new(route: &Route) -> Self {
         let status = route.status.as_ref();
         let conditions = status.map_or(&[][..], |status| &status.conditions);
-        let (standing, decided) = status.map(Standing::of).unwrap_or_default();
+        let (state, decided) = status.map(RouteState::of).unwrap_or_default();
         let find = |kind: &str| conditions.iter().find(|condition| condition.type_ == kind);
         let says = |kind: &str| find(kind).map(|condition| condition.status == "True");
         let is_refused = |kind: &str, reason: &str| {
@@ -188,17 +188,17 @@ impl Conditions {
             host_taken: is_refused(ADMITTED, HOST_TAKEN),
             moving: Mark::find(conditions, MOVE_PENDING),
             mismatch: says(SELECTOR_MISMATCH),
-            trail_blocked: find(TRAIL_BLOCKED)
+            former_name_blocked: find(FORMER_NAME_BLOCKED)
                 .filter(|found| found.status == "True")
                 .map(|found| found.message.as_str().into()),
-            host_proven: says(HOST_PROVEN).filter(|_| is_of_host()),
-            has_host_proven: find(HOST_PROVEN).is_some(),
+            host_verified: says(HOST_VERIFIED).filter(|_| is_of_host()),
+            has_host_verified: find(HOST_VERIFIED).is_some(),
             has_challenge: challenge.is_some(),
             has_points_here: find(HOST_POINTS_HERE).is_some(),
             told: Told::of(conditions, route.metadata.generation),
-            standing,
+            state,
             waits_for: decided
-                .filter(|_| standing == Standing::Waiting)
+                .filter(|_| state == RouteState::Pending)
                 .map(|condition| condition.reason.as_str().into()),
         }
     }

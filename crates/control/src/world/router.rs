@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::core::{Selector, SelectorExt as _};
 
 use super::Settings;
-use crate::compiler::Verdict;
+use crate::compiler::Diagnostic;
 use crate::compiler::inputs::RouterInput;
 use crate::controller::health::plan::Watched;
 use crate::controller::router::Report;
@@ -27,7 +27,7 @@ pub struct RouterInfo {
     /// What its zone is made of, if it has one.
     pub input: Option<Arc<RouterInput>>,
     /// What is wrong with its fields.
-    pub verdicts: Box<[Verdict]>,
+    pub diagnostics: Box<[Diagnostic]>,
     /// Its health check and what the status says of its addresses.
     pub health: Watched,
     /// What its status says and should say.
@@ -37,12 +37,12 @@ pub struct RouterInfo {
 impl RouterInfo {
     /// Reads a Router.
     pub fn new(router: &Router, settings: &Settings) -> Self {
-        let mut verdicts = Vec::new();
-        let input = RouterInput::read(router, &settings.domain, &mut verdicts).map(Arc::new);
+        let mut diagnostics = Vec::new();
+        let input = RouterInput::read(router, &settings.domain, &mut diagnostics).map(Arc::new);
         let target = RouterTarget::new(router, &settings.domain).with_name_servers(&settings.name_servers);
         let report = Report::new(router, &target, settings.platform.as_deref());
         let health = Watched::new(router, &settings.domain);
-        RouterInfo { target, input, verdicts: verdicts.into(), health, report }
+        RouterInfo { target, input, diagnostics: diagnostics.into(), health, report }
     }
 }
 
@@ -180,7 +180,7 @@ mod tests {
     #[test]
     fn selectors_match_as_kubernetes_says() {
         let labels: Labels = [("tier", "gold"), ("zone", "eu")].map(|(k, v)| (k.to_owned(), v.to_owned())).into();
-        for (json, verdict) in [
+        for (json, diagnostic) in [
             (r"{}", true),
             (r#"{"matchLabels":{"tier":"gold"}}"#, true),
             (r#"{"matchLabels":{"tier":"gold","x":"y"}}"#, false),
@@ -192,7 +192,7 @@ mod tests {
             (r#"{"matchExpressions":[{"key":"tier","operator":"Like","values":["g"]}]}"#, false),
         ] {
             let parsed: LabelSelector = serde_json::from_str(json).expect("a selector");
-            assert_eq!(matches(&selector(&Some(parsed)), &labels), verdict, "{json}");
+            assert_eq!(matches(&selector(&Some(parsed)), &labels), diagnostic, "{json}");
         }
     }
 
@@ -204,7 +204,7 @@ mod tests {
             ("False", "ErrorAnswer", true),
             ("False", "WrongAnswer", true),
             ("False", "OldSerial", true),
-            ("False", "BrakeHeld", false),
+            ("False", "DeletionHeld", false),
             ("False", "NotAnswering", false),
         ] {
             let router = serde_json::json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Router",

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use signpost_control::scheduler::chooser::Chooser;
+use signpost_control::scheduler::chooser::StrategyConfig;
 use signpost_control::scheduler::strategy::StrategyName;
 use signpost_control::scheduler::webhook::Settings;
 
@@ -35,8 +35,8 @@ impl Placer {
         Placer { child, url }
     }
 
-    fn chooser(&self) -> Chooser {
-        Chooser::Webhook(Settings {
+    fn chooser(&self) -> StrategyConfig {
+        StrategyConfig::Webhook(Settings {
             url: self.url.clone(),
             timeout: Duration::from_secs(20),
             authorities: None,
@@ -55,20 +55,20 @@ impl Drop for Placer {
 
 /// Every strategy there is, with how far apart it lets the busiest and the idlest of equal Routers come when `routes` are
 /// placed at once.
-fn all(placer: &Placer) -> Vec<(Chooser, usize)> {
+fn all(placer: &Placer) -> Vec<(StrategyConfig, usize)> {
     let own = StrategyName::ALL.map(|name| {
         let spread = match name {
             StrategyName::RoundRobin | StrategyName::LeastRoutes | StrategyName::Weighted => 1,
             // Four standard deviations of a binomial of 200 routes and 4 Routers, each way.
             StrategyName::Rendezvous => 50,
         };
-        (Chooser::Strategy(name), spread)
+        (StrategyConfig::Strategy(name), spread)
     });
     // Sixteen routes are asked about at a time, and none of them knows of the others' answers.
     own.into_iter().chain([(placer.chooser(), 17)]).collect()
 }
 
-fn start(api: &FakeApi, chooser: &Chooser) -> Running {
+fn start(api: &FakeApi, chooser: &StrategyConfig) -> Running {
     start_with(api, |settings| settings.chooser = chooser.clone())
 }
 

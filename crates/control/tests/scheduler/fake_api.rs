@@ -500,7 +500,7 @@ fn rebind(state: &mut State, key: &Key, binding: &Value) -> Option<Response> {
     }
     route["status"]["router"] = spec["router"].clone();
     route["status"]["names"] = spec["names"].clone();
-    route["status"]["trails"] = spec.get("trails").cloned().unwrap_or_else(|| json!([]));
+    route["status"]["formerNames"] = spec.get("formerNames").cloned().unwrap_or_else(|| json!([]));
     if moves {
         if let Some(Value::Object(annotations)) = route["metadata"].get_mut("annotations") {
             annotations.remove("signpost.dev/move-to");

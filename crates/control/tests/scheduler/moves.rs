@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use signpost_control::client::reflector::ObjectKey;
-use signpost_control::scheduler::chooser::Chooser;
-use signpost_control::scheduler::forecast::Forecast;
+use signpost_control::scheduler::chooser::StrategyConfig;
+use signpost_control::scheduler::simulation::Simulation;
 use signpost_control::scheduler::strategy::StrategyName;
 use tokio::time::Instant;
 
@@ -59,7 +59,7 @@ async fn placed(
 
 #[tokio::test]
 async fn a_route_moves_when_it_is_asked_to_and_its_name_leads_on() {
-    let (api, running) = placed(2, 2, |settings| settings.trail_minimum = Duration::from_secs(3600)).await;
+    let (api, running) = placed(2, 2, |settings| settings.former_name_retention = Duration::from_secs(3600)).await;
     let before = spec(&api, "r000");
     assert_eq!(before["router"], "shard1");
     ask(&api, "r000", Some("shard2"));
@@ -68,52 +68,55 @@ async fn a_route_moves_when_it_is_asked_to_and_its_name_leads_on() {
     assert_eq!((&after["dns"], &after["strategy"]), (&json!("shard2.v3.example"), &json!("move")));
     assert_eq!(after["names"][0]["name"], "ns-r000.shard2.v3.example");
     assert_eq!(after["names"][1], before["names"][1], "the alias stays");
-    assert_eq!(after["trails"][0]["name"], "ns-r000.shard1.v3.example");
-    assert_eq!(after["trails"][0]["router"], "shard1");
+    assert_eq!(after["formerNames"][0]["name"], "ns-r000.shard1.v3.example");
+    assert_eq!(after["formerNames"][0]["router"], "shard1");
     assert_eq!(after["explanation"]["summary"], "moved from shard1 to shard2, as signpost.dev/move-to asked");
     let route = api.get("routes", "ns", "r000").expect("it is there");
     assert_eq!((&route["status"]["router"], &route["metadata"]["annotations"]), (&json!("shard2"), &json!({})));
-    assert_eq!(spec(&api, "r001")["trails"], Value::Null, "the other one was not asked");
+    assert_eq!(spec(&api, "r001")["formerNames"], Value::Null, "the other one was not asked");
     until("it is told", || api.all("events").iter().any(|event| event["reason"] == "Moved")).await;
 
-    // Back again: no trail where it is, one where it was.
+    // Back again: no former name where it is, one where it was.
     ask(&api, "r000", Some("shard1"));
     until("it is back", || spec(&api, "r000")["router"] == "shard1").await;
-    let trails = spec(&api, "r000")["trails"].clone();
-    assert_eq!(trails.as_array().map(Vec::len), Some(1));
-    assert_eq!(trails[0]["name"], "ns-r000.shard2.v3.example");
+    let former_names = spec(&api, "r000")["formerNames"].clone();
+    assert_eq!(former_names.as_array().map(Vec::len), Some(1));
+    assert_eq!(former_names[0]["name"], "ns-r000.shard2.v3.example");
     // The two moves were two writes of bindings, and nothing moves by itself.
     assert_eq!(api.requests("PUT routebindings"), 2);
     check_all(&api);
     // Resolvers may hold that its name on shard1 leads to shard2, so that this one does not lead back at once.
     let time = |value: &Value| value.as_str().and_then(|text| text.parse::<jiff::Timestamp>().ok()).expect("a time");
-    let pause = time(&trails[0]["from"]).duration_since(time(&trails[0]["since"]));
+    let pause = time(&former_names[0]["from"]).duration_since(time(&former_names[0]["since"]));
     assert_eq!(pause, jiff::SignedDuration::from_secs(40));
     running.stop().await;
     // The clock is not ours to move, so that its time is written.
     let mut binding = api.get("routebindings", "ns", "r000").expect("it is bound");
-    binding["spec"]["trails"][0]["from"] = json!("2025-01-01T00:00:00Z");
+    binding["spec"]["formerNames"][0]["from"] = json!("2025-01-01T00:00:00Z");
     api.put("routebindings", binding);
     let running = start(&api);
-    until("it begins", || spec(&api, "r000")["trails"][0]["from"].is_null()).await;
-    assert_eq!(spec(&api, "r000")["trails"].as_array().map(Vec::len), Some(1));
-    assert_eq!(api.get("routes", "ns", "r000").expect("it is there")["status"]["trails"], spec(&api, "r000")["trails"]);
+    until("it begins", || spec(&api, "r000")["formerNames"][0]["from"].is_null()).await;
+    assert_eq!(spec(&api, "r000")["formerNames"].as_array().map(Vec::len), Some(1));
+    assert_eq!(
+        api.get("routes", "ns", "r000").expect("it is there")["status"]["formerNames"],
+        spec(&api, "r000")["formerNames"]
+    );
     running.stop().await;
 }
 
 #[tokio::test]
-async fn a_router_made_again_with_another_zone_gives_the_name_anew_and_keeps_no_trail() {
-    let (api, running) = placed(1, 2, |settings| settings.trail_minimum = Duration::from_secs(3600)).await;
+async fn a_router_made_again_with_another_zone_gives_the_name_anew_and_keeps_no_former_name() {
+    let (api, running) = placed(1, 2, |settings| settings.former_name_retention = Duration::from_secs(3600)).await;
     assert_eq!(spec(&api, "r000")["dns"], "shard1.v3.example");
     api.delete("routers", "", "shard1");
     api.put("routers", router("shard1", &json!({"dns": "new1.v3.example"})));
     api.put("routers", router("shard2", &json!({})));
-    // To the Router of the same name, and to another one: the zone of before is nobody's, and no trail leads through it.
+    // To the Router of the same name, and to another one: the zone of before is nobody's, and no former name leads through it.
     for (name, to, dns) in [("r000", "shard1", "new1.v3.example"), ("r001", "shard2", "shard2.v3.example")] {
         ask(&api, name, Some(to));
         until("it has a name again", || spec(&api, name)["dns"] == dns).await;
         let after = spec(&api, name);
-        assert_eq!((&after["router"], &after["trails"]), (&json!(to), &Value::Null));
+        assert_eq!((&after["router"], &after["formerNames"]), (&json!(to), &Value::Null));
         assert_eq!(after["names"][0]["name"], format!("ns-{name}.{dns}"));
     }
     running.stop().await;
@@ -135,18 +138,18 @@ async fn a_route_waits_for_its_router_to_be_made_again() {
 }
 
 #[tokio::test]
-async fn the_end_of_very_many_trails_keeps_no_new_route_waiting() {
+async fn the_end_of_very_many_former_names_keeps_no_new_route_waiting() {
     let (api, running) = placed(2, 200, |_| ()).await;
     running.stop().await;
     for mut binding in api.all("routebindings") {
         let name = format!("{}.gone.v3.example", binding["spec"]["label"].as_str().expect("it has one"));
         let over = "2025-01-01T00:00:00Z";
-        binding["spec"]["trails"] = json!([{"name": name, "router": "gone", "since": over, "until": over}]);
+        binding["spec"]["formerNames"] = json!([{"name": name, "router": "gone", "since": over, "until": over}]);
         api.put("routebindings", binding);
     }
     // The ends go beside the attempts, few at a time: those under way take no new route's place, though none is answered.
     api.hold(Some("PUT routebindings"));
-    let left = || api.all("routebindings").iter().filter(|one| one["spec"]["trails"].is_array()).count();
+    let left = || api.all("routebindings").iter().filter(|one| one["spec"]["formerNames"].is_array()).count();
     let running = start_with(&api, |settings| settings.concurrency = 4);
     until("as many are to end as may at a time", || api.requests("PUT routebindings") >= 4).await;
     for i in 0..8 {
@@ -207,7 +210,7 @@ async fn a_route_that_cannot_move_says_why_and_moves_when_it_can() {
     ask(&api, "r000", Some("shard2"));
     until("it says why", || pending(&api, "r000").is_some_and(|(status, ..)| status == "True")).await;
     api.delete("routers", "", "shard2");
-    until("it says that it is gone", || pending(&api, "r000").is_some_and(|(_, reason, _)| reason == "NoSuchRouter"))
+    until("it says that it is gone", || pending(&api, "r000").is_some_and(|(_, reason, _)| reason == "RouterNotFound"))
         .await;
     api.put("routers", router("shard2", &json!({})));
     until("it has moved", || spec(&api, "r000")["router"] == "shard2").await;
@@ -236,7 +239,7 @@ async fn a_draining_router_is_emptied_at_the_pace_that_is_set() {
     assert!(begun.elapsed() >= Duration::from_millis(280), "{:?}", begun.elapsed());
     assert_eq!(per_router(&api), [("shard2".to_owned(), 30), ("shard3".to_owned(), 30)].into());
     let moved: Vec<Value> =
-        api.all("routebindings").into_iter().filter(|one| one["spec"]["trails"].is_array()).collect();
+        api.all("routebindings").into_iter().filter(|one| one["spec"]["formerNames"].is_array()).collect();
     assert_eq!(moved.len(), 20, "those of the other Routers stay");
     let summary = moved[0]["spec"]["explanation"]["summary"].as_str().unwrap_or_default().to_owned();
     assert!(summary.starts_with("moved from shard1, which is draining: round-robin chose "), "{summary}");
@@ -245,7 +248,7 @@ async fn a_draining_router_is_emptied_at_the_pace_that_is_set() {
     set_state(&api, "shard1", "active");
     api.put("routes", route("ns", "new", &json!({})));
     until("the new one is placed", || scheduled(&api) == 61).await;
-    let moved = api.all("routebindings").into_iter().filter(|one| one["spec"]["trails"].is_array());
+    let moved = api.all("routebindings").into_iter().filter(|one| one["spec"]["formerNames"].is_array());
     assert_eq!(moved.filter(|one| one["spec"]["router"] != "shard1").count(), 20);
     running.stop().await;
 }
@@ -283,22 +286,25 @@ async fn who_has_nowhere_to_go_stays_and_leaves_when_there_is_room() {
 }
 
 #[tokio::test]
-async fn a_trail_ends_when_its_time_is_over() {
+async fn a_former_name_ends_when_its_time_is_over() {
     // A TTL of 0 leaves what points at the name, for half a minute; the clock is not ours to move, so the end is written.
     let (api, running) = placed(2, 1, |_| ()).await;
     ask(&api, "r000", Some("shard2"));
     until("it has moved", || spec(&api, "r000")["router"] == "shard2").await;
     running.stop().await;
     let mut binding = api.get("routebindings", "ns", "r000").expect("it is bound");
-    let mut over = binding["spec"]["trails"][0].clone();
+    let mut over = binding["spec"]["formerNames"][0].clone();
     over["name"] = json!("ns-r000.shard0.v3.example");
     over["until"] = json!("2025-01-01T00:00:00Z");
-    binding["spec"]["trails"].as_array_mut().expect("trails").push(over);
+    binding["spec"]["formerNames"].as_array_mut().expect("formerNames").push(over);
     api.put("routebindings", binding);
     let running = start(&api);
-    until("the one is gone", || spec(&api, "r000")["trails"].as_array().map(Vec::len) == Some(1)).await;
-    assert_eq!(spec(&api, "r000")["trails"][0]["name"], "ns-r000.shard1.v3.example");
-    assert_eq!(api.get("routes", "ns", "r000").expect("it is there")["status"]["trails"], spec(&api, "r000")["trails"]);
+    until("the one is gone", || spec(&api, "r000")["formerNames"].as_array().map(Vec::len) == Some(1)).await;
+    assert_eq!(spec(&api, "r000")["formerNames"][0]["name"], "ns-r000.shard1.v3.example");
+    assert_eq!(
+        api.get("routes", "ns", "r000").expect("it is there")["status"]["formerNames"],
+        spec(&api, "r000")["formerNames"]
+    );
     running.stop().await;
 }
 
@@ -315,7 +321,7 @@ async fn a_server_without_transactions_is_repaired() {
     let status = || api.get("routes", "ns", "app").expect("it is there")["status"].clone();
     until("its status says so", || status()["router"] == "shard2").await;
     assert_eq!(status()["names"][0]["name"], "ns-app.shard2.v3.example");
-    assert_eq!(status()["trails"][0]["name"], "ns-app.shard1.v3.example");
+    assert_eq!(status()["formerNames"][0]["name"], "ns-app.shard1.v3.example");
     running.stop().await;
 }
 
@@ -335,9 +341,9 @@ async fn a_drain_under_faults_moves_each_once_and_loses_none() {
     api.set_faults(Faults::default());
     until("the statuses say so", || api.all("routes").iter().all(|route| route["status"]["router"] != "shard2")).await;
     for binding in api.all("routebindings") {
-        let trails = binding["spec"]["trails"].as_array().cloned().unwrap_or_default();
-        assert!(trails.len() <= 1, "{trails:?}");
-        assert!(trails.iter().all(|trail| trail["router"] == "shard2"), "{trails:?}");
+        let former_names = binding["spec"]["formerNames"].as_array().cloned().unwrap_or_default();
+        assert!(former_names.len() <= 1, "{former_names:?}");
+        assert!(former_names.iter().all(|former_name| former_name["router"] == "shard2"), "{former_names:?}");
     }
     assert_eq!(per_router(&api).values().sum::<usize>(), 90);
     check_all(&api);
@@ -345,16 +351,16 @@ async fn a_drain_under_faults_moves_each_once_and_loses_none() {
 }
 
 /// A forecast of the platform as the API shows it.
-fn forecast(api: &FakeApi) -> Forecast {
+fn simulation(api: &FakeApi) -> Simulation {
     fn read<T: serde::de::DeserializeOwned>(value: Value) -> T {
         serde_json::from_value(value).expect("an object of the API")
     }
-    let mut forecast = Forecast::new("v3.example", Instant::now());
-    api.all("routers").into_iter().for_each(|one| forecast.set_router(read(one)));
-    api.all("namespaces").into_iter().for_each(|one| forecast.set_namespace(read(one)));
-    api.all("routes").into_iter().for_each(|one| forecast.set_route(read(one)));
-    api.all("routebindings").into_iter().for_each(|one| forecast.set_binding(read(one)));
-    forecast
+    let mut simulation = Simulation::new("v3.example", Instant::now());
+    api.all("routers").into_iter().for_each(|one| simulation.set_router(read(one)));
+    api.all("namespaces").into_iter().for_each(|one| simulation.set_namespace(read(one)));
+    api.all("routes").into_iter().for_each(|one| simulation.set_route(read(one)));
+    api.all("routebindings").into_iter().for_each(|one| simulation.set_binding(read(one)));
+    simulation
 }
 
 fn where_all_are(api: &FakeApi) -> BTreeMap<String, String> {
@@ -366,7 +372,7 @@ fn where_all_are(api: &FakeApi) -> BTreeMap<String, String> {
 async fn the_scheduler_does_what_was_foretold() {
     for strategy in StrategyName::ALL {
         let (api, running) = placed(2, 40, |settings| {
-            settings.chooser = Chooser::Strategy(strategy);
+            settings.chooser = StrategyConfig::Strategy(strategy);
             settings.drain_rate = 10_000;
             // One at a time: two at once may be confirmed in another order than they were decided in.
             settings.concurrency = 1;
@@ -374,7 +380,7 @@ async fn the_scheduler_does_what_was_foretold() {
         .await;
         api.put("routers", router("shard3", &json!({"weight": 3})));
         api.put("routers", router("shard4", &json!({"capacity": {"hard": 5}})));
-        let mut foretold = forecast(&api);
+        let mut foretold = simulation(&api);
         foretold.edit_router("shard1", |router| router.state = signpost_api::v1alpha1::router::RouterState::Draining);
         let mut expected = where_all_are(&api);
         for step in foretold.drain(strategy.strategy()) {
@@ -384,7 +390,7 @@ async fn the_scheduler_does_what_was_foretold() {
         until("it is empty", || !per_router(&api).contains_key("shard1")).await;
         assert_eq!(where_all_are(&api), expected, "{strategy}");
 
-        let mut foretold = forecast(&api);
+        let mut foretold = simulation(&api);
         let key = ObjectKey::namespaced("ns", "r000");
         let step = foretold.move_route(&key, "shard1").expect("it is there");
         assert_eq!(step.outcome.expect_err("it drains").reason, "Draining", "{strategy}");

@@ -199,17 +199,17 @@ fn with_host(namespace: &str, name: &str, host: &str) -> Value {
     route(namespace, name, &json!({"host": host}))
 }
 
-/// Writes down whether the host of a Route is proven, as the one who looks for the record does.
-fn prove(api: &FakeApi, namespace: &str, name: &str, is_proven: bool) {
+/// Writes down whether the host of a Route is verified, as the one who looks for the record does.
+fn prove(api: &FakeApi, namespace: &str, name: &str, is_verified: bool) {
     let mut route = api.get("routes", namespace, name).expect("it is there");
     let host = route["spec"]["host"].as_str().expect("it has one").trim_start_matches("*.").to_owned();
     let challenge = format!("_signpost-challenge.{host}");
     route["status"]["challenge"] = json!({"name": challenge, "value": "x", "record": "x"});
     let mut conditions = route["status"]["conditions"].as_array().cloned().unwrap_or_default();
-    conditions.retain(|condition| condition["type"] != "HostProven");
+    conditions.retain(|condition| condition["type"] != "HostVerified");
     conditions.push(json!({
-        "type": "HostProven", "status": if is_proven { "True" } else { "False" }, "message": "",
-        "reason": if is_proven { "Proven" } else { "OwnershipUnproven" }, "lastTransitionTime": "2025-01-01T00:00:00Z",
+        "type": "HostVerified", "status": if is_verified { "True" } else { "False" }, "message": "",
+        "reason": if is_verified { "Verified" } else { "OwnershipNotVerified" }, "lastTransitionTime": "2025-01-01T00:00:00Z",
     }));
     route["status"]["conditions"] = json!(conditions);
     api.put("routes", route);
@@ -221,7 +221,7 @@ fn admitted(api: &FakeApi, namespace: &str, name: &str) -> Option<String> {
 }
 
 #[tokio::test]
-async fn a_host_is_held_by_whoever_has_proven_it_last() {
+async fn a_host_is_held_by_whoever_has_verified_it_last() {
     for (of_first, of_second) in [
         ("www.shop.example", "www.shop.example"),
         ("*.shop.example", "www.shop.example"),
@@ -229,9 +229,9 @@ async fn a_host_is_held_by_whoever_has_proven_it_last() {
     ] {
         let api = platform(1, 1);
         api.put("namespaces", namespace("other"));
-        let scheduler = scheduling::start_with(&api, |settings| settings.prove_hosts = true);
+        let scheduler = scheduling::start_with(&api, |settings| settings.verify_hosts = true);
         let keeper = start(&api, |settings| {
-            settings.prove_hosts = true;
+            settings.verify_hosts = true;
             settings.host_grace = Duration::from_millis(100);
         });
         api.put("routes", with_host("ns", "first", of_first));
@@ -246,7 +246,7 @@ async fn a_host_is_held_by_whoever_has_proven_it_last() {
 
         prove(&api, "ns", "first", false);
         until("the second has it", || is("other", "second", "True/Admitted") && scheduled(&api) == 2).await;
-        until("the first has it no more", || is("ns", "first", "False/OwnershipUnproven")).await;
+        until("the first has it no more", || is("ns", "first", "False/OwnershipNotVerified")).await;
         assert!(api.get("routebindings", "ns", "first").is_some(), "it stays on its Router");
 
         prove(&api, "ns", "first", true);
@@ -254,7 +254,7 @@ async fn a_host_is_held_by_whoever_has_proven_it_last() {
         assert!(is("other", "second", "True/Admitted"));
         prove(&api, "other", "second", false);
         until("the first has it back", || is("ns", "first", "True/Admitted")).await;
-        until("the second has not", || is("other", "second", "False/OwnershipUnproven")).await;
+        until("the second has not", || is("other", "second", "False/OwnershipNotVerified")).await;
         // Both bindings name the host, since both routes stay where they are; the claim says whose it is.
         let held = claim(&api, &host_claim_name(of_first)).expect("it is claimed");
         assert_eq!(held["spec"]["holder"]["name"], "first", "{held}");
@@ -276,7 +276,7 @@ async fn where_hosts_need_no_proof_nothing_is_told_of_one() {
     prove(&api, "ns", "after", false);
     let is_silent = |name: &str| {
         let route = api.get("routes", "ns", name).expect("it is there");
-        route["status"]["challenge"].is_null() && condition(&route, "HostProven").is_none()
+        route["status"]["challenge"].is_null() && condition(&route, "HostVerified").is_none()
     };
     until("neither tells of a challenge", || is_silent("before") && is_silent("after")).await;
     for name in ["before", "after"] {
@@ -336,17 +336,18 @@ async fn records_where_a_former_name_was_are_told_of_on_both_sides() {
     api.put("routers", router("shard2", &json!({"state": "active"})));
     api.put("routes", moving);
     until("it has moved", || {
-        api.get("routebindings", "ns", "app").is_some_and(|binding| binding["spec"]["trails"][0]["router"] == "shard1")
+        api.get("routebindings", "ns", "app")
+            .is_some_and(|binding| binding["spec"]["formerNames"][0]["router"] == "shard1")
     })
     .await;
-    let blocked = || condition(&api.get("routes", "ns", "app").expect("it is there"), "TrailBlocked");
+    let blocked = || condition(&api.get("routes", "ns", "app").expect("it is there"), "FormerNameBlocked");
     let accepted = || condition(&api.get("routers", "", "shard1").expect("it is there"), "Accepted");
     until("all is well", || accepted().is_some_and(|(status, ..)| status == "True")).await;
     assert_eq!(blocked(), None);
     api.put("routers", router("shard1", &json!({"records": ["ns-app A 192.0.2.9", "other A 192.0.2.9"]})));
     until("both say so", || {
         blocked().is_some_and(|(status, _, message)| status == "True" && message.contains("shard1"))
-            && accepted().is_some_and(|(_, reason, message)| reason == "TrailBlocked" && !message.contains("app"))
+            && accepted().is_some_and(|(_, reason, message)| reason == "FormerNameBlocked" && !message.contains("app"))
     })
     .await;
     until("an event tells it", || {
@@ -365,7 +366,7 @@ async fn records_where_a_former_name_was_are_told_of_on_both_sides() {
 #[tokio::test]
 async fn a_host_whose_route_was_seen_to_be_deleted_is_let_go_at_once() {
     let api = platform(1, 1);
-    // Whatever waits for the mirrors to settle never comes.
+    // Whatever waits for the informers to settle never comes.
     let (scheduler, keeper) =
         (scheduling::start(&api), start(&api, |settings| settings.settle = Duration::from_secs(600)));
     let host = json!({"host": "www.shop.example"});

@@ -1,4 +1,4 @@
-//! The mirror: every way in which a watch can end, and every order in which events can come.
+//! The informer: every way in which a watch can end, and every order in which events can come.
 
 use std::time::Duration;
 
@@ -18,8 +18,8 @@ fn settings() -> Settings {
     }
 }
 
-/// A mirror of the Routers' descriptions.
-fn mirror(api: &FakeApi, settings: Settings) -> (Store<String>, Changes<String>) {
+/// An informer of the Routers' descriptions.
+fn reflector(api: &FakeApi, settings: Settings) -> (Store<String>, Changes<String>) {
     reflect(api.client(), settings, |router: Router| router.spec.description.unwrap_or_default())
 }
 
@@ -44,7 +44,7 @@ fn brief(change: &Change<String>) -> String {
     match change {
         Change::Applied(one) => applied(one),
         Change::Deleted { key, .. } => format!("-{key}"),
-        Change::Resynced(resync) => {
+        Change::Relisted(resync) => {
             let mut parts: Vec<String> = resync.applied.iter().map(applied).collect();
             parts.extend(resync.vanished.iter().map(|(key, _)| format!("-{key}")));
             parts.sort();
@@ -68,7 +68,7 @@ async fn it_lists_in_pages_then_watches() {
         for i in 0..8 {
             api.put("routers", described(&format!("r{i}"), "x"));
         }
-        let (store, mut changes) = mirror(&api, Settings { streaming, ..settings() });
+        let (store, mut changes) = reflector(&api, Settings { streaming, ..settings() });
         assert!(!store.is_synced() && store.health().age.is_none());
         assert!(next(&mut changes).await.ends_with("+r7=x)8"), "streaming: {streaming}");
         assert!(store.is_synced());
@@ -91,7 +91,7 @@ async fn it_lists_in_pages_then_watches() {
 async fn an_object_made_anew_is_told_as_such() {
     let api = FakeApi::new(1);
     api.put("routers", described("a", "1"));
-    let (_, mut changes) = mirror(&api, settings());
+    let (_, mut changes) = reflector(&api, settings());
     assert_eq!(next(&mut changes).await, "R(+a=1)1");
     // Seen by a list: the deletion itself was missed.
     api.recreate("routers", described("a", "2"));
@@ -110,7 +110,7 @@ async fn forgotten_history_is_made_up_by_a_list_that_tells_what_vanished() {
     for name in ["a", "b", "c"] {
         api.put("routers", described(name, "1"));
     }
-    let (store, mut changes) = mirror(&api, settings());
+    let (store, mut changes) = reflector(&api, settings());
     assert_eq!(next(&mut changes).await, "R(+a=1 +b=1 +c=1)3");
     api.delete("routers", "", "a");
     api.put("routers", described("b", "2"));
@@ -126,7 +126,7 @@ async fn an_outage_is_survived_and_visible() {
     let api = FakeApi::new(1);
     api.put("routers", described("a", "1"));
     api.set_down(true);
-    let (store, mut changes) = mirror(&api, settings());
+    let (store, mut changes) = reflector(&api, settings());
     let waiting = tokio::spawn(async move {
         let change = next(&mut changes).await;
         (change, changes)
@@ -156,7 +156,7 @@ async fn a_forbidden_watch_is_visible_and_lists_go_on() {
     let api = FakeApi::new(1);
     api.put("routers", described("a", "1"));
     api.forbid_watches(true);
-    let (store, mut changes) = mirror(&api, settings());
+    let (store, mut changes) = reflector(&api, settings());
     assert_eq!(next(&mut changes).await, "R(+a=1)1");
     api.put("routers", described("a", "2"));
     loop {
@@ -175,7 +175,7 @@ async fn one_bad_object_harms_no_other() {
     let api = FakeApi::new(1);
     api.put("routers", described("good", "1"));
     api.put("routers", router("bad", &json!({"state": "of-the-future"})));
-    let (store, mut changes) = mirror(&api, settings());
+    let (store, mut changes) = reflector(&api, settings());
     assert_eq!(next(&mut changes).await, "R(+good=1)1");
     assert!(store.health().undecodable > 0);
     // It becomes good, then bad again: its last good value stays, and its deletion is seen.
@@ -202,9 +202,9 @@ async fn what_the_server_cannot_read_is_known_to_exist() {
     let api = FakeApi::new(1);
     api.put("routers", described("a", "1"));
     api.put("routers", placeholder("b"));
-    let (store, mut changes) = mirror(&api, settings());
+    let (store, mut changes) = reflector(&api, settings());
     assert_eq!(next(&mut changes).await, "R(+a=1)1");
-    assert_eq!((store.unknown(), restarts(&store, Restart::Garbage)), (vec![key("b")], 0));
+    assert_eq!((store.unknown(), restarts(&store, Restart::InvalidResponse)), (vec![key("b")], 0));
     // What was known before is known on, and no loss.
     api.put("routers", placeholder("a"));
     api.forget_history();
@@ -224,7 +224,7 @@ async fn a_server_that_went_back_is_listed_anew() {
     for i in 0..5 {
         api.put("routers", described("a", &i.to_string()));
     }
-    let (store, mut changes) = mirror(&api, settings());
+    let (store, mut changes) = reflector(&api, settings());
     assert_eq!(next(&mut changes).await, "R(+a=4)1");
     api.put("routers", described("b", "1"));
     assert_eq!(next(&mut changes).await, "+b=1");
@@ -243,7 +243,7 @@ async fn a_server_that_went_back_is_listed_anew() {
 async fn breaking_watches_lose_nothing() {
     let api = FakeApi::new(7);
     api.set_faults(crate::fake_api::Faults { broken_watches: 300, ..Default::default() });
-    let (store, mut changes) = mirror(&api, settings());
+    let (store, mut changes) = reflector(&api, settings());
     let follower = tokio::spawn(async move {
         loop {
             changes.next().await;
@@ -258,7 +258,7 @@ async fn breaking_watches_lose_nothing() {
                 store.get(&key(name)).is_some_and(|known| object["spec"]["description"] == known.as_str())
             })
     };
-    until("the mirror is as the API", || expected(&store)).await;
+    until("the informer is as the API", || expected(&store)).await;
     follower.abort();
 }
 
@@ -267,7 +267,7 @@ async fn breaking_watches_lose_nothing() {
 async fn events_out_of_order_bring_no_object_back() {
     let api = FakeApi::new(7);
     api.set_faults(crate::fake_api::Faults { disorder: true, ..Default::default() });
-    let (store, mut changes) = mirror(&api, settings());
+    let (store, mut changes) = reflector(&api, settings());
     assert_eq!(next(&mut changes).await, "R()0");
     let follower = tokio::spawn(async move {
         loop {
@@ -290,7 +290,7 @@ async fn events_out_of_order_bring_no_object_back() {
             && described("anew").as_deref() == Some("3")
             && described("gone").is_none()
     };
-    until("the mirror is as the API", || is_true(&store)).await;
+    until("the informer is as the API", || is_true(&store)).await;
     follower.abort();
 }
 
@@ -335,7 +335,7 @@ async fn readers_share_one_watch() {
     for changes in [&mut second, &mut third] {
         assert_eq!([next(changes).await, next(changes).await, next(changes).await], ["-a", "+a=3", "-b"]);
     }
-    store.list_again();
+    store.relist();
     assert_eq!((next(&mut third).await, next(&mut second).await), ("R()1".to_owned(), "R()1".to_owned()));
     assert_eq!(store.health().restarts, other.health().restarts);
 }
@@ -377,7 +377,7 @@ async fn readers_stay_alike_through_faults() {
                 match change {
                     Change::Applied(one) => drop(model.insert(one.key.name, one.now.to_string())),
                     Change::Deleted { key, .. } => drop(model.remove(&key.name)),
-                    Change::Resynced(resync) => {
+                    Change::Relisted(resync) => {
                         resync.vanished.iter().for_each(|(key, _)| drop(model.remove(&key.name)));
                         model.extend(resync.applied.into_iter().map(|one| (one.key.name, one.now.to_string())));
                         assert_eq!(model.len(), resync.total);

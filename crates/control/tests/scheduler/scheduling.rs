@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use signpost_api::names::host_claim_name;
 use signpost_control::client::lease::{Leadership, Term};
 use signpost_control::controller::placement::{self, Placement};
-use signpost_control::scheduler::chooser::Chooser;
+use signpost_control::scheduler::chooser::StrategyConfig;
 use signpost_control::scheduler::metrics::Metrics;
 use signpost_control::scheduler::queue::Waits;
 use signpost_control::scheduler::{Scheduler, Settings};
@@ -75,7 +75,7 @@ pub fn start_both(api: &FakeApi, change: impl Fn(&mut Settings), keep: impl Fn(&
 }
 
 /// A scheduler, and what changes its strategy.
-pub fn start_switchable(api: &FakeApi, change: impl Fn(&mut Settings)) -> (Running, watch::Sender<Chooser>) {
+pub fn start_switchable(api: &FakeApi, change: impl Fn(&mut Settings)) -> (Running, watch::Sender<StrategyConfig>) {
     let (leadership, follow) = watch::channel(Leadership::Leader(Term::unlimited()));
     let stop = CancellationToken::new();
     let scheduler = Scheduler::new(api.client(), settings(change), Metrics::default());

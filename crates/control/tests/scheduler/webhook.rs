@@ -9,7 +9,7 @@ use axum::body::{Body, to_bytes};
 use axum::extract::Request;
 use axum::response::Response;
 use serde_json::{Value, json};
-use signpost_control::scheduler::chooser::Chooser;
+use signpost_control::scheduler::chooser::StrategyConfig;
 use signpost_control::scheduler::strategy::StrategyName;
 use signpost_control::scheduler::webhook::Settings;
 use signpost_runtime::httpd::{self, Limits};
@@ -75,7 +75,7 @@ impl Endpoint {
         Endpoint { url: format!("{scheme}://{address}/choose"), asked, token, server: tokio::spawn(serving) }
     }
 
-    fn chooser(&self) -> Chooser {
+    fn chooser(&self) -> StrategyConfig {
         chooser(&self.url, Duration::from_secs(20), None)
     }
 
@@ -103,12 +103,12 @@ async fn answer(reply: Reply) -> Response {
     Response::builder().status(status).body(Body::from(text)).expect("a response")
 }
 
-fn chooser(url: &str, timeout: Duration, authorities: Option<PathBuf>) -> Chooser {
+fn chooser(url: &str, timeout: Duration, authorities: Option<PathBuf>) -> StrategyConfig {
     let (url, fallback) = (url.to_owned(), StrategyName::LeastRoutes);
-    Chooser::Webhook(Settings { url, timeout, authorities, token: None, fallback })
+    StrategyConfig::Webhook(Settings { url, timeout, authorities, token: None, fallback })
 }
 
-fn start_choosing(api: &FakeApi, chooser: &Chooser) -> Running {
+fn start_choosing(api: &FakeApi, chooser: &StrategyConfig) -> Running {
     start_with(api, |settings| settings.chooser = chooser.clone())
 }
 
@@ -338,8 +338,8 @@ async fn it_is_shown_the_token_of_a_file_as_the_file_is_now() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("token");
     let endpoint = Endpoint::start(None, |_| Reply::Json(json!({"router": "shard2"}))).await;
-    let Chooser::Webhook(settings) = endpoint.chooser() else { panic!("a webhook") };
-    let with_token = Chooser::Webhook(Settings { token: Some(file.clone()), ..settings });
+    let StrategyConfig::Webhook(settings) = endpoint.chooser() else { panic!("a webhook") };
+    let with_token = StrategyConfig::Webhook(Settings { token: Some(file.clone()), ..settings });
     let api = platform(1, 2);
     let running = start_choosing(&api, &with_token);
     for (count, (wanted, held, strategy, part)) in [
@@ -388,9 +388,9 @@ async fn another_strategy_takes_over_while_it_runs_and_moves_nothing() {
     let (running, switch) = crate::scheduling::start_switchable(&api, |_| ());
     let mut bound = 0;
     for (chooser, name) in [
-        (Chooser::Strategy(StrategyName::RoundRobin), "round-robin"),
+        (StrategyConfig::Strategy(StrategyName::RoundRobin), "round-robin"),
         (endpoint.chooser(), "webhook"),
-        (Chooser::Strategy(StrategyName::Rendezvous), "rendezvous"),
+        (StrategyConfig::Strategy(StrategyName::Rendezvous), "rendezvous"),
     ] {
         let before = api.all("routebindings");
         switch.send_replace(chooser);
@@ -416,14 +416,14 @@ async fn another_strategy_takes_over_while_it_runs_and_moves_nothing() {
     }
     bound += 20;
     until("sixteen are asked about", || silent.asked().len() == 16).await;
-    switch.send_replace(Chooser::Strategy(StrategyName::RoundRobin));
+    switch.send_replace(StrategyConfig::Strategy(StrategyName::RoundRobin));
     until("all are placed", || scheduled(&api) == bound).await;
     assert!((0..20).all(|i| told(&api, &format!("silent-{i}")).0 == "round-robin"));
     // A route that only the new strategy can place is looked at again.
     for name in ["shard1", "shard2"] {
         api.put("routers", router(name, &json!({"weight": 0})));
     }
-    switch.send_replace(Chooser::Strategy(StrategyName::Weighted));
+    switch.send_replace(StrategyConfig::Strategy(StrategyName::Weighted));
     tokio::time::sleep(Duration::from_millis(50)).await;
     api.put("routes", route("ns", "late", &json!({})));
     let weightless = || {
@@ -431,7 +431,7 @@ async fn another_strategy_takes_over_while_it_runs_and_moves_nothing() {
         condition(&route, "Scheduled").is_some_and(|(_, _, message)| message.contains("has weight 0"))
     };
     until("weight 0 is said", weightless).await;
-    switch.send_replace(Chooser::Strategy(StrategyName::LeastRoutes));
+    switch.send_replace(StrategyConfig::Strategy(StrategyName::LeastRoutes));
     until("it is placed", || scheduled(&api) == bound + 1).await;
     check_all(&api);
     running.stop().await;

@@ -1,4 +1,4 @@
-//! Spans of an object's walk: from the write of a Route until its name is proven to be answered.
+//! Spans of an object's walk: from the write of a Route until its name is verified to be answered.
 //!
 //! ```text
 //!   api.write ──┬── schedule ──┬── decide

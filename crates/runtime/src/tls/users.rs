@@ -41,7 +41,7 @@ const NAME_OCTETS_MAX: usize = 253;
 /// The users, and what was revoked.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Book {
+pub struct UserStore {
     /// Users, in the order in which they came.
     #[serde(default, rename = "user", skip_serializing_if = "Vec::is_empty")]
     pub users: Vec<User>,
@@ -143,13 +143,14 @@ pub enum BookError {
     Full(&'static str),
 }
 
-impl Book {
+impl UserStore {
     /// Reads the book in `folder`; an empty one if there is none.
-    pub fn load(folder: &Path) -> Result<Book, Error> {
+    pub fn load(folder: &Path) -> Result<UserStore, Error> {
         let path = folder.join(FILE);
-        let Some(text) = files::read(&path)? else { return Ok(Book::default()) };
+        let Some(text) = files::read(&path)? else { return Ok(UserStore::default()) };
         let damaged = |reason: String| Error::BadFile { path: path.clone(), reason };
-        let book: Book = toml::from_str(&text).map_err(|error| damaged(error.to_string().trim_end().to_owned()))?;
+        let book: UserStore =
+            toml::from_str(&text).map_err(|error| damaged(error.to_string().trim_end().to_owned()))?;
         for user in &book.users {
             check_name("user", &user.name).map_err(|error| damaged(error.to_string()))?;
             for credential in user.credentials.iter().filter(|one| one.kind == CredentialKind::Token) {
@@ -248,9 +249,9 @@ impl Book {
 }
 
 /// Changes the book in `folder` while nobody else does; nothing is written if `change` fails.
-pub fn change<T>(folder: &Path, change: impl FnOnce(&mut Book) -> Result<T, BookError>) -> Result<T, BookError> {
+pub fn change<T>(folder: &Path, change: impl FnOnce(&mut UserStore) -> Result<T, BookError>) -> Result<T, BookError> {
     let _lock = lock(folder)?;
-    let mut book = Book::load(folder)?;
+    let mut book = UserStore::load(folder)?;
     let outcome = change(&mut book)?;
     book.save(folder)?;
     Ok(outcome)
@@ -315,7 +316,7 @@ mod tests {
             book.enter("tina@shop", CredentialKind::Token, "0".repeat(64), now, None)
         })
         .expect("enters");
-        let book = Book::load(folder.path()).expect("reads");
+        let book = UserStore::load(folder.path()).expect("reads");
         let user = book.user("tina@shop").expect("is there");
         assert_eq!(user.created, at("2026-01-01T12:00:00Z"));
         assert_eq!(user.credentials[0].id, "0".repeat(64));
@@ -327,12 +328,12 @@ mod tests {
         }
         let twice = change(folder.path(), |book| book.add("tina@shop", Vec::new(), now));
         assert!(matches!(twice, Err(BookError::Exists(_))), "{twice:?}");
-        assert_eq!(Book::load(folder.path()).expect("reads"), book, "a failed change writes nothing");
+        assert_eq!(UserStore::load(folder.path()).expect("reads"), book, "a failed change writes nothing");
     }
 
     #[test]
     fn names_are_plain_and_not_the_platforms() {
-        let mut book = Book::default();
+        let mut book = UserStore::default();
         let now = at("2026-01-01T12:00:00Z");
         for (name, good) in [
             ("tina", true),
@@ -351,7 +352,7 @@ mod tests {
 
     #[test]
     fn revoking_leaves_a_mark_that_outlasts_the_user() {
-        let mut book = Book::default();
+        let mut book = UserStore::default();
         let (then, now) = (at("2026-01-01T12:00:00Z"), at("2026-01-02T12:00:00Z"));
         book.add("tina", Vec::new(), then).expect("adds");
         book.enter("tina", CredentialKind::Certificate, "0a".to_owned(), then, Some(now)).expect("enters");
@@ -367,7 +368,7 @@ mod tests {
 
     #[test]
     fn expired_credentials_are_forgotten_when_one_comes() {
-        let mut book = Book::default();
+        let mut book = UserStore::default();
         let (then, now) = (at("2026-01-01T12:00:00Z"), at("2026-01-02T12:00:00Z"));
         book.add("tina", Vec::new(), then).expect("adds");
         book.enter("tina", CredentialKind::Token, "1".to_owned(), then, Some(now)).expect("enters");
@@ -384,7 +385,7 @@ mod tests {
             ("[[user]]\nname=\"a b\"\ngroups=[]\ncreated=\"2026-01-01T12:00:00Z\"", "a b"),
         ] {
             std::fs::write(folder.path().join(FILE), text).expect("writes");
-            let error = Book::load(folder.path()).expect_err(text).to_string();
+            let error = UserStore::load(folder.path()).expect_err(text).to_string();
             assert!(error.contains(part), "{error}");
         }
     }

@@ -119,8 +119,8 @@ export const path = {
   eventsOf: (namespace, kind, name) =>
     `/apis/events.k8s.io/v1/namespaces/${part(namespace)}/events?limit=200&fieldSelector=` +
     part(`regarding.kind=${kind},regarding.name=${name}`),
-  brakes: `${OURS}/brakes`,
-  brake: (name) => `${OURS}/brakes/${part(name)}`,
+  deletionHolds: `${OURS}/deletionholds`,
+  deletionHold: (name) => `${OURS}/deletionholds/${part(name)}`,
   lease: "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/signpost-scheduler",
 };
 

@@ -21,7 +21,7 @@ import {
   routerState,
   seconds,
   section,
-  standings,
+  routeStates,
   time,
 } from "./words.js";
 
@@ -33,17 +33,17 @@ const CARDS_MAX = 60;
 const ADDRESSES_MAX = 6;
 
 export async function load(_, { rights }, signal) {
-  const [overview, routers, zones, lease, brakes] = await Promise.all([
+  const [overview, routers, zones, lease, deletionHolds] = await Promise.all([
     model("overview", {}, signal),
     items(path.routers, signal),
     rights.zones ? items(path.zones, signal) : [],
     rights.leases ? objectIfThere(path.lease, signal) : null,
-    rights.zones ? itemsIfThere(path.brakes, signal) : [],
+    rights.zones ? itemsIfThere(path.deletionHolds, signal) : [],
   ]);
-  return { overview, routers, zones, lease, brakes };
+  return { overview, routers, zones, lease, deletionHolds };
 }
 
-export function render({ overview, routers, zones, lease, brakes }, _, { samples, state, rights, stale }) {
+export function render({ overview, routers, zones, lease, deletionHolds }, _, { samples, state, rights, stale }) {
   const bound = new Map(overview.routers.map((one) => [one.name, one]));
   const serials = new Map(
     zones.filter((zone) => zone.spec.router).map((zone) => [zone.spec.router, zone.spec.versions?.[0]]),
@@ -51,7 +51,7 @@ export function render({ overview, routers, zones, lease, brakes }, _, { samples
   const shard = (router) => card(router, bound.get(router.metadata.name), serials.get(router.metadata.name), samples);
   return [
     h("div.title", null, h("h1", null, "Platform"), health(state, stale, outages(overview, routers))),
-    attention(overview, routers, lease, brakes, samples, state, rights, stale),
+    attention(overview, routers, lease, deletionHolds, samples, state, rights, stale),
     firstSteps(overview, routers),
     vitals(overview, zones, lease, samples, stale),
     plots(samples, routers, rights),
@@ -87,7 +87,7 @@ function outages(overview, routers) {
   const leadsNowhere = (router) => addressStates(router).every((address) => address.drained || address.down);
   return {
     shards: routers.filter((router) => needed(router) && leadsNowhere(router) && !panics(router)).length,
-    routes: overview.standings.down ?? 0,
+    routes: overview.states.down ?? 0,
   };
 }
 
@@ -126,44 +126,44 @@ function firstSteps(overview, routers) {
 }
 
 /** What an operator should look at, worst first. */
-function attention(overview, routers, lease, brakes, samples, state, rights, stale) {
+function attention(overview, routers, lease, deletionHolds, samples, state, rights, stale) {
   const found = [];
   if (stale)
     found.push(["bad", `Whether anything needs attention is not known: all of this is as of ${asOf(stale.at)}.`]);
-  const { down: dead } = overview.standings;
+  const { down: dead } = overview.states;
   if (dead)
     found.push([
       "bad",
-      h("a", { href: link.routes({ standing: "down" }) }, `${plural(dead, "route")} down`),
+      h("a", { href: link.routes({ state: "down" }) }, `${plural(dead, "route")} down`),
       dead === 1 ? ": its name leads nowhere" : ": their names lead nowhere",
     ]);
   for (const missing of state?.missing ?? []) found.push(["bad", "not ready: ", missing]);
   for (const warning of state?.warnings ?? []) found.push(["bad", warning]);
-  // The Brakes tell more of it, to who may see them.
-  for (const [kind, values] of brakes.length ? [] : columns(samples, "signpost_brake_held_objects")) {
+  // The DeletionHolds tell more of it, to who may see them.
+  for (const [kind, values] of deletionHolds.length ? [] : columns(samples, "signpost_deletion_hold_objects")) {
     if (values.at(-1) > 0)
       found.push([
         "bad",
-        `The brake holds ${count(values.at(-1))} ${kind}: gone from the API, and their names still served. `,
-        metric("signpost_brake_held_objects"),
+        `The deletion hold keeps ${count(values.at(-1))} ${kind}: gone from the API, and their names still served. `,
+        metric("signpost_deletion_hold_objects"),
       ]);
   }
   for (const {
     metadata: { name },
     spec,
     status,
-  } of brakes) {
+  } of deletionHolds) {
     const held = status?.objects === undefined ? spec : status;
     found.push([
       spec.decision ? "warn" : "bad",
-      "Brake ",
-      h("a", { href: shownAt(path.brake(name)) }, name),
+      "DeletionHold ",
+      h("a", { href: shownAt(path.deletionHold(name)) }, name),
       `: ${plural(held.objects, spec.type)} of ${count(held.known)} missing, still served`,
       spec.decision
         ? `; said: ${spec.decision}`
         : [
             "; say what is meant: ",
-            h("code", null, `signpost brake approve ${name}`),
+            h("code", null, `signpost hold approve ${name}`),
             " or ",
             h("code", null, "reject"),
           ],
@@ -199,21 +199,21 @@ function attention(overview, routers, lease, brakes, samples, state, rights, sta
       ]);
   }
   if (rights.leases && !lease?.spec?.holderIdentity) found.push(["warn", "No scheduler leads: new routes wait."]);
-  const faults = now(samples, "signpost_verdicts");
+  const faults = now(samples, "signpost_zone_input_errors");
   if (faults > 0)
     found.push([
       "warn",
       `${plural(faults, "fault")} in the objects that zones are made from; the log names them. `,
-      metric("signpost_verdicts"),
+      metric("signpost_zone_input_errors"),
     ]);
-  for (const [standing, text] of [
+  for (const [state, text] of [
     ["refused", "refused"],
-    ["waiting", "without a shard"],
-    ["unproven", "not proven to be answered"],
+    ["pending", "without a shard"],
+    ["unverified", "not verified to be answered"],
     ["answered", "whose own host is not known to point here"],
   ]) {
-    const number = overview.standings[standing];
-    if (number) found.push(["warn", h("a", { href: link.routes({ standing }) }, `${plural(number, "route")} ${text}`)]);
+    const number = overview.states[state];
+    if (number) found.push(["warn", h("a", { href: link.routes({ state }) }, `${plural(number, "route")} ${text}`)]);
   }
   if (found.length === 0)
     return h("section.attention", { "data-key": "attention" }, h("p", null, badge("good", "Nothing needs attention.")));
@@ -248,7 +248,7 @@ function vitals(overview, zones, lease, samples, stale) {
       h("div.more", null, more),
       age(),
     );
-  const held = total(samples, "signpost_brake_held_objects");
+  const held = total(samples, "signpost_deletion_hold_objects");
   const ready = now(samples, "signpost_dns_ready");
   const answers = now(samples, "signpost_dns_zones") !== null;
   return h(
@@ -259,7 +259,7 @@ function vitals(overview, zones, lease, samples, stale) {
       { "data-key": "routes" },
       h("h3", null, "Routes"),
       h("div.value", null, h("a.quiet", { href: "#/routes" }, count(overview.routes))),
-      standings(overview.standings, (standing) => link.routes({ standing })),
+      routeStates(overview.states, (state) => link.routes({ state })),
       h("div.more", null, metric("signpost_routes")),
       age(),
     ),
@@ -293,9 +293,9 @@ function vitals(overview, zones, lease, samples, stale) {
       ),
     vital(
       "API last heard",
-      seconds(now(samples, "signpost_mirror_age_seconds")),
+      seconds(now(samples, "signpost_informer_age_seconds")),
       "ago, at most a minute when idle ",
-      metric("signpost_mirror_age_seconds"),
+      metric("signpost_informer_age_seconds"),
     ),
     vital(
       "Leader",
@@ -305,10 +305,10 @@ function vitals(overview, zones, lease, samples, stale) {
     ),
     held !== null &&
       vital(
-        "Held by the brake",
+        "Held by the deletion hold",
         count(held),
         held > 0 ? badge("bad", "names kept") : "nothing ",
-        metric("signpost_brake_held_objects"),
+        metric("signpost_deletion_hold_objects"),
       ),
   );
 }
@@ -361,7 +361,7 @@ export function fullness(routes, capacity) {
   const { soft, hard } = capacity ?? {};
   if (!soft && !hard) return h("span.dim", null, "no limit set");
   const most = hard ?? Math.max(soft * 1.25, routes);
-  const over = hard && routes >= hard ? "fill-refused" : soft && routes >= soft ? "fill-unproven" : "fill-placed";
+  const over = hard && routes >= hard ? "fill-refused" : soft && routes >= soft ? "fill-unverified" : "fill-scheduled";
   return [
     h(
       "svg.bar",

@@ -17,7 +17,7 @@ import {
   plural,
   section,
   stamp,
-  standing,
+  routeState,
   time,
 } from "./words.js";
 
@@ -42,9 +42,9 @@ export async function load({ namespace, name }, { rights }, signal) {
   return { route, router, events, binding: binding?.spec.routeUID === route.metadata.uid ? binding : null };
 }
 
-/** With a challenge, the host is to be proven as well. */
+/** With a challenge, the host is to be verified as well. */
 const stepsOf = (route) => [
-  ...(route.status?.challenge ? STEPS.toSpliced(1, 0, "HostProven") : STEPS),
+  ...(route.status?.challenge ? STEPS.toSpliced(1, 0, "HostVerified") : STEPS),
   ...(isCustom(route) ? ["HostPointsHere"] : []),
 ];
 
@@ -52,27 +52,27 @@ const stepsOf = (route) => [
 const isCustom = ({ status }) => (status?.names ?? []).some((one) => one.type === "custom");
 
 /** Where a route stands; the same as the server says in lists. */
-export function standingOf(route) {
+export function stateOf(route) {
   const all = route.status?.conditions ?? [];
   const find = (type) => all.find((one) => one.type === type);
   const refused = find("Admitted");
   if (refused?.status === "False") return ["refused", refused];
-  if (route.status?.phase !== "scheduled") return ["waiting", find("Scheduled")];
+  if (route.status?.phase !== "scheduled") return ["pending", find("Scheduled")];
   const proof = ["Resolvable", "Published"].map(find).filter(Boolean);
   const leadsNowhere = ({ type, status, reason }) =>
     status === "False" && (type === "Published" || reason === "NoActiveAddress");
   const down = proof.find(leadsNowhere);
   if (down) return ["down", down];
-  const unproven = proof.find((one) => one.status !== "True");
-  if (unproven) return ["unproven", unproven];
-  if (!find("Resolvable")) return ["placed", find("Scheduled")];
+  const unverified = proof.find((one) => one.status !== "True");
+  if (unverified) return ["unverified", unverified];
+  if (!find("Resolvable")) return ["scheduled", find("Scheduled")];
   const points = find("HostPointsHere");
   if (isCustom(route) && points?.status !== "True") return ["answered", points ?? find("Resolvable")];
-  return ["live", find("Resolvable")];
+  return ["resolvable", find("Resolvable")];
 }
 
 export function render({ route, binding, router, events }, { namespace, name }) {
-  const [stands, decided] = standingOf(route);
+  const [stands, decided] = stateOf(route);
   const status = route.status ?? {};
   return [
     h(
@@ -84,7 +84,7 @@ export function render({ route, binding, router, events }, { namespace, name }) 
         h("p.kind", null, "Route in ", h("a", { href: link.namespace(namespace) }, namespace)),
         h("h1", null, name),
       ),
-      h("div.row", null, standing(stands), decided && h("span.dim", null, "since ", time(decided.lastTransitionTime))),
+      h("div.row", null, routeState(stands), decided && h("span.dim", null, "since ", time(decided.lastTransitionTime))),
     ),
     h("section.card.answer", { "data-key": "answer" }, answer(stands, decided, status)),
     h(
@@ -100,7 +100,7 @@ export function render({ route, binding, router, events }, { namespace, name }) 
       h(
         "div",
         null,
-        section(stands === "live" ? "How it went live" : "How far it is", conditions(status.conditions, stepsOf(route))),
+        section(stands === "resolvable" ? "How it went live" : "How far it is", conditions(status.conditions, stepsOf(route))),
         section("What happened", timeline(story(route, binding, events))),
       ),
     ),
@@ -120,7 +120,7 @@ function answer(stands, decided, status) {
   const name = status.names?.find((one) => one.type === "custom")?.name ?? status.canonicalName ?? status.dns;
   const dns = name && code(name, "the name");
   switch (stands) {
-    case "live":
+    case "resolvable":
       return [h("p.big", null, dns), h("p", null, "is live. ", decided.message)];
     case "answered":
       return [
@@ -132,15 +132,15 @@ function answer(stands, decided, status) {
         h("p.big", null, dns),
         h("p", null, badge("bad", "down"), " leads nowhere", decided.reason ? ` (${decided.reason})` : "", ". ", decided.message),
       ];
-    case "placed":
-      return [h("p.big", null, dns), h("p", null, "is yours. Whether it is answered has not been proven yet.")];
-    case "unproven":
+    case "scheduled":
+      return [h("p.big", null, dns), h("p", null, "is yours. Whether it is answered has not been verified yet.")];
+    case "unverified":
       return [
         h("p.big", null, dns),
         h(
           "p",
           null,
-          "is yours, and not proven to be answered",
+          "is yours, and not verified to be answered",
           decided?.reason ? ` (${decided.reason})` : "",
           ". ",
           decided?.message ?? "",
@@ -212,12 +212,12 @@ function names(status, router) {
         h("li", { "data-key": one.name }, code(one.name), h("span.dim", null, kinds[one.type] ?? one.type)),
       ),
     ),
-    status.trails?.length > 0 && [
+    status.formerNames?.length > 0 && [
       h("p.dim", null, "Names it had on shards that it has left, which still lead to it:"),
       h(
         "ul.names",
         null,
-        status.trails.map((one) =>
+        status.formerNames.map((one) =>
           h(
             "li",
             { "data-key": one.name },
@@ -262,8 +262,8 @@ function own(route, status) {
   const proof = [
     h("p", null, "To prove that the host is yours, put this record into its zone, and leave it there:"),
     h("p", null, code(challenge.record, "the record")),
-    challenge.provenUntil &&
-      h("p.dim", null, "Should it go, the host counts as proven until ", untilTime(challenge.provenUntil), "."),
+    challenge.verifiedUntil &&
+      h("p.dim", null, "Should it go, the host counts as verified until ", untilTime(challenge.verifiedUntil), "."),
   ];
   return [proof, target(route, status)];
 }
@@ -304,7 +304,7 @@ function target(route, status) {
 
 /** Since when the route is on its Router: since it was moved there, or since its binding was made. */
 function placedAt({ metadata, spec }) {
-  const left = (spec.trails ?? []).map((trail) => trail.since).sort();
+  const left = (spec.formerNames ?? []).map((one) => one.since).sort();
   return spec.explanation?.movedAt ?? left.at(-1) ?? metadata.creationTimestamp;
 }
 
@@ -384,7 +384,7 @@ function why(route, binding) {
                       h(
                         "svg.bar",
                         { viewBox: "0 0 100 6", preserveAspectRatio: "none", "aria-hidden": "true" },
-                        h("rect", { class: "fill-placed", width: share(one.score), height: 6 }),
+                        h("rect", { class: "fill-scheduled", width: share(one.score), height: 6 }),
                       ),
                       count(one.score),
                     ),
@@ -445,7 +445,7 @@ function story(route, binding, events) {
 const sentence = (message) => `${message.replace(/\.$/, "")}.`;
 
 /** The order in which things come about. */
-const COMES = ["Asked for", "Bound", "Scheduled", "HostProven", "Admitted", "Published", "Resolvable", "HostPointsHere"];
+const COMES = ["Asked for", "Bound", "Scheduled", "HostVerified", "Admitted", "Published", "Resolvable", "HostPointsHere"];
 
 /**
  * The oldest first; pure. What tells its time to a fraction of a second stands by that. Most times are whole seconds: such an

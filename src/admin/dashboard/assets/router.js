@@ -19,7 +19,7 @@ import {
   plural,
   routerState,
   section,
-  standings,
+  routeStates,
   time,
 } from "./words.js";
 
@@ -88,7 +88,7 @@ export function render({ router, overview, zone }, { name }, { samples, rights }
         section(
           rights.all ? plural(routes, "route") : `${plural(routes, "route")} of yours`,
           counted
-            ? standings(counted.standings, (standing) => link.routes({ router: name, standing }))
+            ? routeStates(counted.states, (state) => link.routes({ router: name, state }))
             : empty("No route is here.", "A shard that is active takes the next ones that it may."),
           tenants.length > 0 &&
             h(
@@ -178,9 +178,9 @@ export function render({ router, overview, zone }, { name }, { samples, rights }
 
 /** How many routes have moved away and still have names here. */
 function formerNames(status) {
-  if (!status?.trails) return null;
-  const until = new Date(status.trailsUntil).toLocaleString();
-  return `${plural(status.trails, "route")} moved away; their names here lead on until ${until}`;
+  if (!status?.formerNames) return null;
+  const until = new Date(status.formerNamesUntil).toLocaleString();
+  return `${plural(status.formerNames, "route")} moved away; their names here lead on until ${until}`;
 }
 
 function selector(selector) {

@@ -3,7 +3,7 @@
 import { h } from "./dom.js";
 import { items, model, objectIfThere, path } from "./data.js";
 import {
-  STANDINGS,
+  STATES,
   badge,
   commands,
   count,
@@ -16,8 +16,8 @@ import {
   queried,
   section,
   stamp,
-  standing,
-  standings,
+  routeState,
+  routeStates,
   time,
 } from "./words.js";
 
@@ -30,7 +30,7 @@ export const concerns = (changed, { namespace }) =>
 /** The table of a page of routes, and the way to the others. */
 function table(page, here, withNamespace) {
   if (page.items.length === 0)
-    return empty("No route is like that.", "Take a word out of the search, or another standing.");
+    return empty("No route is like that.", "Take a word out of the search, or another state.");
   const last = Math.min(page.offset + page.items.length, page.total);
   return [
     h(
@@ -67,7 +67,7 @@ function table(page, here, withNamespace) {
                 null,
                 one.router ? h("a.quiet", { href: link.router(one.router) }, one.router) : h("span.dim", null, "none"),
               ),
-              h("td", null, standing(one.standing, one.reason)),
+              h("td", null, routeState(one.state, one.reason)),
             ),
           ),
         ),
@@ -100,7 +100,7 @@ function search(query, here) {
   const choice = (value, text) =>
     h(
       "a.chip",
-      { href: here({ standing: value, offset: "" }), "aria-current": (query.standing ?? "") === value ? "true" : null },
+      { href: here({ state: value, offset: "" }), "aria-current": (query.state ?? "") === value ? "true" : null },
       text,
     );
   return h(
@@ -119,9 +119,9 @@ function search(query, here) {
     }),
     h(
       "span.row",
-      { role: "group", "aria-label": "Standing" },
+      { role: "group", "aria-label": "State" },
       choice("", "all"),
-      Object.entries(STANDINGS).map(([name, { word }]) => choice(name, word)),
+      Object.entries(STATES).map(([name, { word }]) => choice(name, word)),
     ),
     query.router &&
       h("a.chip", { href: here({ router: "", offset: "" }), "aria-current": "true" }, `on ${query.router} ✕`),
@@ -149,7 +149,7 @@ export const all = {
   },
   render({ page }, { query }, { rights }) {
     const here = (change) => link.routes({ ...query, ...change });
-    const none = page.total === 0 && !query.q && !query.standing && !query.router;
+    const none = page.total === 0 && !query.q && !query.state && !query.router;
     const { all, namespaces } = rights;
     return [
       h("div.title", null, h("h1", null, "Routes")),
@@ -201,7 +201,7 @@ export const one = {
       section(
         "Its routes",
         counted
-          ? standings(counted.standings, (standing) => here({ standing }))
+          ? routeStates(counted.states, (state) => here({ state }))
           : [empty("No route here yet.", "Ask for a name:"), commands(firstRoute(namespace), "the first Route")],
         facts([
           [

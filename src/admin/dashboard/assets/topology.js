@@ -4,7 +4,7 @@
 
 import { h } from "./dom.js";
 import { items, model, path } from "./data.js";
-import { STANDINGS, addressStates, badge, count, empty, link, plural, routerState, standings } from "./words.js";
+import { STATES, addressStates, badge, count, empty, link, plural, routerState, routeStates } from "./words.js";
 
 const NAMESPACES = 40;
 const ROUTES = 60;
@@ -86,7 +86,7 @@ export function picture({ overview, routers, page }, query) {
             from: `r:${one.namespace}/${one.name}`,
             to: `s:${one.router ?? NOWHERE}`,
             weight: 1,
-            standing: one.standing,
+            state: one.state,
           },
         ])
       : links
@@ -97,7 +97,7 @@ export function picture({ overview, routers, page }, query) {
             from: `g:${one.namespace}`,
             to: `s:${one.shard}`,
             weight: one.routes,
-            standing: one.shard === NOWHERE ? "waiting" : null,
+            state: one.shard === NOWHERE ? "pending" : null,
           })),
   };
 }
@@ -164,7 +164,7 @@ export function render(data, { query }, { rights }) {
       h(
         "span.row.dim",
         { "aria-hidden": "true" },
-        Object.entries(STANDINGS).map(([name, { mark, word }]) =>
+        Object.entries(STATES).map(([name, { mark, word }]) =>
           h("span", null, h("span", { class: `mark is-${name}` }, mark), ` ${word}`),
         ),
       ),
@@ -198,8 +198,8 @@ export function render(data, { query }, { rights }) {
                     query.namespace ? one.name : `${one.namespace}/${one.name}`,
                     h(
                       "span",
-                      { class: `mark is-${one.standing}`, title: STANDINGS[one.standing]?.word },
-                      STANDINGS[one.standing]?.mark,
+                      { class: `mark is-${one.state}`, title: STATES[one.state]?.word },
+                      STATES[one.state]?.mark,
                     ),
                   ),
                 )
@@ -208,7 +208,7 @@ export function render(data, { query }, { rights }) {
                     `g:${one.name}`,
                     here({ namespace: one.name }),
                     plural(one.routes, "route"),
-                    group(one.standings),
+                    group(one.states),
                   ),
                 ),
             left(
@@ -223,10 +223,10 @@ export function render(data, { query }, { rights }) {
             seen.waiting > 0 &&
               node(
                 "s:",
-                link.routes({ standing: "waiting" }),
+                link.routes({ state: "pending" }),
                 "no shard yet",
                 h("span.count", null, count(seen.waiting)),
-                "is-waiting",
+                "is-pending",
               ),
             seen.shards.map((one) =>
               node(
@@ -248,7 +248,7 @@ export function render(data, { query }, { rights }) {
   ];
 }
 
-const group = (counts) => h("span.tiny", null, standings(counts, () => null).firstChild);
+const group = (counts) => h("span.tiny", null, routeStates(counts, () => null).firstChild);
 
 function state(router) {
   const [kind, word] = routerState(router);
@@ -307,7 +307,7 @@ export function drawn(root, data, { query }) {
       h("path", {
         d: `M${x1} ${y1}C${(from.x + bend).toFixed(1)} ${y1} ${(to.x - bend).toFixed(1)} ${y2} ${x2} ${y2}`,
         "stroke-width": width.toFixed(2),
-        class: line.standing ? `line-${line.standing}` : null,
+        class: line.state ? `line-${line.state}` : null,
         "data-from": line.from,
         "data-to": line.to,
       }),

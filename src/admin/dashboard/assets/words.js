@@ -51,26 +51,26 @@ export const asOf = (milliseconds) =>
   `${clock(milliseconds)}, ${seconds(Math.max(1, Math.floor((Date.now() - milliseconds) / 1000)))} ago`;
 
 // --- where a route stands: a shape and a word, so that no one needs the colour ---
-export const STANDINGS = {
-  live: { mark: "●", word: "live", says: "every name server answers its name right" },
+export const STATES = {
+  resolvable: { mark: "●", word: "resolvable", says: "every name server answers its name right" },
   answered: {
     mark: "◑",
     word: "host not pointed",
     says: "the platform's names for it are answered right; that its own host points here is not known",
   },
-  placed: {
+  scheduled: {
     mark: "◐",
-    word: "placed",
-    says: "it has a shard and a name; nobody has proven yet that the name is answered",
+    word: "scheduled",
+    says: "it has a shard and a name; nobody has verified yet that the name is answered",
   },
-  unproven: { mark: "△", word: "not proven", says: "its name is not, or no longer, proven to be answered" },
-  waiting: { mark: "◌", word: "waiting", says: "no shard has taken it yet" },
+  unverified: { mark: "△", word: "not verified", says: "its name is not, or no longer, verified to be answered" },
+  pending: { mark: "◌", word: "pending", says: "no shard has taken it yet" },
   refused: { mark: "✕", word: "refused", says: "it may not have its host" },
   down: { mark: "▼", word: "down", says: "an outage: its name leads nowhere" },
 };
 
-export function standing(name, reason) {
-  const { mark, word, says } = STANDINGS[name] ?? { mark: "?", word: name, says: "" };
+export function routeState(name, reason) {
+  const { mark, word, says } = STATES[name] ?? { mark: "?", word: name, says: "" };
   return h(
     "span.pill",
     { class: `is-${name}`, title: reason ? `${says} (${reason})` : says },
@@ -88,19 +88,19 @@ export const badge = (kind, text, title) =>
     ` ${text}`,
   );
 
-/** A bar of counts by standing, with its legend as text. */
-export function standings(counts, link) {
+/** A bar of counts by state, with its legend as text. */
+export function routeStates(counts, link) {
   const all = Object.values(counts).reduce((sum, one) => sum + one, 0);
-  const known = Object.keys(STANDINGS).filter((name) => counts[name]);
+  const known = Object.keys(STATES).filter((name) => counts[name]);
   let x = 0;
   const parts = known.map((name) => {
     const width = (counts[name] / all) * 100;
     x += width;
     return h("rect", { x: x - width, width: Math.max(width - 0.3, 0.3), height: 6, class: `fill-${name}` });
   });
-  const words = known.map((name) => h("a.quiet", { href: link(name) }, standing(name), ` ${count(counts[name])}`));
+  const words = known.map((name) => h("a.quiet", { href: link(name) }, routeState(name), ` ${count(counts[name])}`));
   return h(
-    "div.standings",
+    "div.states",
     null,
     h("svg.bar", { viewBox: "0 0 100 6", preserveAspectRatio: "none", "aria-hidden": "true" }, parts),
     h("div.row", null, words.length ? words : "no routes"),

@@ -5,10 +5,10 @@ use serde_json::{Value, json};
 use std::time::Instant;
 
 const METRICS: &str = "signpost_build_info{version=\"0.1.0\"} 1\nsignpost_start_time_seconds 1735689000.5\n\
-        signpost_dns_zones 5\nsignpost_mirror_synced{owner=\"dns\",kind=\"Router\"} 1\n\
-        signpost_mirror_connected{owner=\"dns\",kind=\"Router\"} 1\nsignpost_mirror_age_seconds{owner=\"dns\",kind=\"Router\"} 0.4\n\
-        signpost_mirror_age_seconds{owner=\"dns\",kind=\"Zone\"} 12.5\nsignpost_brake_held_objects{kind=\"Router\"} 0\n\
-        signpost_scheduler_leading 1\nsignpost_dns_requests_total{transport=\"udp\"} 10\nsignpost_verdicts 0\n";
+        signpost_dns_zones 5\nsignpost_informer_synced{owner=\"dns\",kind=\"Router\"} 1\n\
+        signpost_informer_connected{owner=\"dns\",kind=\"Router\"} 1\nsignpost_informer_age_seconds{owner=\"dns\",kind=\"Router\"} 0.4\n\
+        signpost_informer_age_seconds{owner=\"dns\",kind=\"Zone\"} 12.5\nsignpost_deletion_hold_objects{kind=\"Router\"} 0\n\
+        signpost_scheduler_leading 1\nsignpost_dns_requests_total{transport=\"udp\"} 10\nsignpost_zone_input_errors 0\n";
 
 fn object<T: serde::de::DeserializeOwned>(kind: &str, metadata: Value, spec: Value, status: Value) -> T {
     let object = json!({"apiVersion": "signpost.dev/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec, "status": status});
@@ -48,22 +48,22 @@ fn platform() -> ApiSnapshot {
                 json!({"type": "parent", "versions": []}),
                 Value::Null,
             )]),
-            brakes: Some(vec![
+            holds: Some(vec![
                 object(
-                    "Brake",
+                    "DeletionHold",
                     json!({"name": "b-1"}),
                     json!({"type": "Router", "objects": 2, "known": 5, "cause": "list"}),
                     json!({"holders": [{"server": "ns1", "since": "2026-01-01T00:00:00Z", "generation": 1}]}),
                 ),
                 // What one left that has died.
                 object(
-                    "Brake",
+                    "DeletionHold",
                     json!({"name": "b-0"}),
                     json!({"type": "Router", "objects": 4, "known": 5, "cause": "list"}),
                     Value::Null,
                 ),
                 object(
-                    "Brake",
+                    "DeletionHold",
                     json!({"name": "b-2"}),
                     json!({"type": "Router", "objects": 1, "known": 5, "cause": "list", "decision": "reject"}),
                     Value::Null,
@@ -90,26 +90,25 @@ process     http://127.0.0.1:9453 ready: api, scheduler (leading), dns; version 
   sync      the API is heard: every watch is open, the last word 12s ago
   zones     5 served
   queries   120.0/s: NOERROR 75%, NXDOMAIN 25%
-  brake     nothing is held
+  hold      nothing is held
 routers     2: 1 active, 1 cordoned
-routes      3: 2 placed, 1 waiting
+routes      3: 1 pending, 2 scheduled
 ledger      1 zones
 warnings    3
 
-- the brake holds 2 of 5 objects of the kind Router: signpost brake approve b-1, or reject
+- the deletion hold keeps 2 of 5 objects of the kind Router: signpost hold approve b-1, or reject
 - Router shard2 is not ready: NoActiveAddress: none is
-- 1 route waiting, NoRouter: shop/vault
+- 1 route pending, NoRouter: shop/vault
 ";
     assert_eq!(report.text(Painter::PLAIN), expected);
     assert!(report.healthy);
     let json = serde_json::to_value(&report).expect("plain data");
-    assert_eq!((&json["routes"]["placed"], &json["processes"][0]["zones"]), (&json!(2), &json!(5)));
+    assert_eq!((&json["routes"]["scheduled"], &json["processes"][0]["zones"]), (&json!(2), &json!(5)));
 }
 
 #[test]
 fn what_does_not_answer_is_said() {
-    let broken =
-        "signpost_mirror_connected{owner=\"dns\",kind=\"Zone\"} 0\nsignpost_brake_held_objects{kind=\"Router\"} 2\n";
+    let broken = "signpost_informer_connected{owner=\"dns\",kind=\"Zone\"} 0\nsignpost_deletion_hold_objects{kind=\"Router\"} 2\n";
     let scrape = Scrape::of_text(Instant::now(), broken);
     let checks = ["[-] dns/zones: not listed yet".to_owned()];
     let processes = vec![

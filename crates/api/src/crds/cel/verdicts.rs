@@ -102,7 +102,7 @@ fn both_give_the_same_verdicts() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-const KINDS: [&str; 6] = ["Router", "Route", "RouteBinding", "NameClaim", "Zone", "Brake"];
+const KINDS: [&str; 6] = ["Router", "Route", "RouteBinding", "NameClaim", "Zone", "DeletionHold"];
 
 #[test]
 fn every_rule_compiles_at_its_place_and_is_cheap() {

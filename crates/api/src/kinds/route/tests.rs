@@ -118,7 +118,7 @@ fn one_that_must_not_have_its_host_does_not_look_healthy() {
     let cell = |object: &Value, name: &str| Columns::new(COLUMNS).cell_of(name, object, 0);
     let mut route = scheduled(json!({"host": "www.shop.test"}));
     for (admitted, live, reason) in
-        [(("True", "Admitted"), "True", "Bound"), (("False", "OwnershipUnproven"), "False", "OwnershipUnproven")]
+        [(("True", "Admitted"), "True", "Bound"), (("False", "OwnershipNotVerified"), "False", "OwnershipNotVerified")]
     {
         route["status"]["conditions"] = json!([
             {"type": "Scheduled", "status": "True", "reason": "Bound"},

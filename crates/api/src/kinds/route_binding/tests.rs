@@ -66,25 +66,25 @@ fn names_follow_from_label_and_zone() {
     assert_eq!(check_update("RouteBinding", &old, binding(json!({"routeUID": "v"}))).len(), 1);
 }
 
-fn moved(trails: Value) -> Value {
+fn moved(former_names: Value) -> Value {
     let mut moved = binding(json!({"router": "s2", "dns": "s2.v3.example", "names": [
         {"name": "n-r.s2.v3.example", "type": "system"}, {"name": "n-r.routes.v3.example", "type": "alias"}]}));
-    moved["spec"]["trails"] = trails;
+    moved["spec"]["formerNames"] = former_names;
     moved
 }
 
-/// A trail; `!` before its name says that it is yet to begin.
-fn trail(name: &str) -> Value {
+/// A former name; `!` before its name says that it is yet to begin.
+fn former(name: &str) -> Value {
     if let Some(name) = name.strip_prefix('!') {
-        let mut trail = trail(name);
-        trail["from"] = json!("2026-01-01T12:00:00Z");
-        return trail;
+        let mut former = former(name);
+        former["from"] = json!("2026-01-01T12:00:00Z");
+        return former;
     }
     json!({"name": name, "router": "s1", "since": "2026-01-01T00:00:00Z", "until": "2026-01-02T00:00:00Z"})
 }
 
 #[test]
-fn trails_are_former_names_of_the_label() {
+fn former_names_are_former_names_of_the_label() {
     let old = binding(json!({}));
     for (names, faults) in [
         (vec!["n-r.s1.v3.example", "n-r.elsewhere.test"], 0),
@@ -95,15 +95,15 @@ fn trails_are_former_names_of_the_label() {
         (vec!["n-r.s1.v3.example", "!n-r.s3.v3.example"], 0),
         (vec!["!n-r.s1.v3.example", "!n-r.s3.v3.example"], 1),
     ] {
-        let trails: Vec<Value> = names.iter().map(|name| trail(name)).collect();
-        let found = check_update("RouteBinding", &old, moved(Value::from(trails)));
+        let former_names: Vec<Value> = names.iter().map(|name| former(name)).collect();
+        let found = check_update("RouteBinding", &old, moved(Value::from(former_names)));
         assert_eq!(found.len(), faults, "{names:?} {found:?}");
-        assert!(found.iter().all(|fault| fault.starts_with("spec.trails[")), "{found:?}");
+        assert!(found.iter().all(|fault| fault.starts_with("spec.formerNames[")), "{found:?}");
     }
 }
 
 #[tokio::test]
-async fn a_move_and_the_end_of_its_trail() {
+async fn a_move_and_the_end_of_its_former_name() {
     let mut asked = route("");
     asked["metadata"]["annotations"] = json!({MOVE_ANNOTATION: "s2", "mine": "x"});
     asked["status"] = json!({"phase": "scheduled", "router": "s1", "conditions": [
@@ -112,7 +112,7 @@ async fn a_move_and_the_end_of_its_trail() {
     objects[1] =
         json!({"kind": "Router", "metadata": {"name": "s2", "resourceVersion": "2"}, "spec": {"dns": "s2.v3.example"}});
     let (objects, context) = (Objects::new(objects), context());
-    let (old, new) = (binding(json!({})), moved(json!([trail("n-r.s1.v3.example")])));
+    let (old, new) = (binding(json!({})), moved(json!([former("n-r.s1.v3.example")])));
     let update = Operation::Update { old: &old, new: &new };
     let writes = hooks().before_commit(&context, update, &objects).await.unwrap();
     let passed = writes.iter().filter(|write| write.effect == SideEffect::Touch).map(|write| write.name.as_str());
@@ -123,40 +123,40 @@ async fn a_move_and_the_end_of_its_trail() {
     let after = put(&writes[0]);
     assert_eq!(after["metadata"]["annotations"], json!({"mine": "x"}));
     assert_eq!((&after["status"]["router"], &after["status"]["dns"]), (&json!("s2"), &json!("n-r.s2.v3.example")));
-    assert_eq!(after["status"]["trails"], new["spec"]["trails"]);
+    assert_eq!(after["status"]["formerNames"], new["spec"]["formerNames"]);
     let conditions = after["status"]["conditions"].as_array().unwrap();
     let told: Vec<_> = conditions.iter().map(|one| (&one["type"], &one["status"])).collect();
     let expected = [("MovePending", "False"), ("Admitted", "True"), ("Scheduled", "True")];
     assert_eq!(told, expected.map(|(kind, status)| (json!(kind), json!(status))).each_ref().map(|(a, b)| (a, b)));
 
-    // So does a trail that begins.
-    let pending = moved(json!([trail("n-r.s3.v3.example"), trail("!n-r.s1.v3.example")]));
-    let begun = moved(json!([trail("n-r.s3.v3.example"), trail("n-r.s1.v3.example")]));
+    // So does a former name that begins.
+    let pending = moved(json!([former("n-r.s3.v3.example"), former("!n-r.s1.v3.example")]));
+    let begun = moved(json!([former("n-r.s3.v3.example"), former("n-r.s1.v3.example")]));
     let route_only = Objects::new(vec![after.clone()]);
     let update = Operation::Update { old: &pending, new: &begun };
     let writes = hooks().before_commit(&context, update, &route_only).await.unwrap();
-    assert_eq!(put(&writes[0])["status"]["trails"], begun["spec"]["trails"]);
+    assert_eq!(put(&writes[0])["status"]["formerNames"], begun["spec"]["formerNames"]);
     let update = Operation::Update { old: &begun, new: &pending };
     assert!(hooks().before_commit(&context, update, &route_only).await.is_err(), "it cannot be put off");
 
-    // A later end of a trail changes nothing else, and does not need the Router to be there; nor does its end.
+    // A later end of a former name changes nothing else, and does not need the Router to be there; nor does its end.
     let mut later = new.clone();
-    later["spec"]["trails"][0]["until"] = json!("2026-01-03T00:00:00Z");
+    later["spec"]["formerNames"][0]["until"] = json!("2026-01-03T00:00:00Z");
     let mut stored = new.clone();
     stored["spec"]["explanation"] = json!({"classMap": "a field of an earlier version"});
     let objects = Objects::new(vec![after.clone()]);
     let update = Operation::Update { old: &stored, new: &later };
     let writes = hooks().before_commit(&context, update, &objects).await.unwrap();
-    assert_eq!((writes.len(), &put(&writes[0])["status"]["trails"]), (1, &later["spec"]["trails"]));
+    assert_eq!((writes.len(), &put(&writes[0])["status"]["formerNames"]), (1, &later["spec"]["formerNames"]));
     let mut ended = new.clone();
-    ended["spec"].as_object_mut().unwrap().remove("trails");
+    ended["spec"].as_object_mut().unwrap().remove("formerNames");
     let mut route = after.clone();
     route["status"]["conditions"] = json!([{"type": "Published", "status": "True"}]);
     let objects = Objects::new(vec![route]);
     let update = Operation::Update { old: &new, new: &ended };
     let writes = hooks().before_commit(&context, update, &objects).await.unwrap();
     assert_eq!(writes.len(), 1);
-    assert!(put(&writes[0])["status"].get("trails").is_none());
+    assert!(put(&writes[0])["status"].get("formerNames").is_none());
     assert_eq!(put(&writes[0])["status"]["conditions"], json!([{"type": "Published", "status": "True"}]));
     let update = Operation::Update { old: &ended, new: &new };
     assert_eq!(hooks().before_commit(&context, update, &objects).await.err().map(|error| error.code), Some(422));

@@ -193,18 +193,18 @@ fn the_horizon_outlives_a_status_without_it() {
 }
 
 #[tokio::test]
-async fn a_router_through_whose_zone_trails_lead_is_not_deleted_unknowingly() {
-    let trail_in = |zone: &str, router: &str, until: &str| json!({"name": format!("n-a.{zone}"), "router": router, "since": until, "until": until});
-    let trail = |router: &str, until: &str| trail_in("s1.v3.example", router, until);
-    let binding = |name: &str, trails: Value| {
+async fn a_router_through_whose_zone_former_names_lead_is_not_deleted_unknowingly() {
+    let former_name_in = |zone: &str, router: &str, until: &str| json!({"name": format!("n-a.{zone}"), "router": router, "since": until, "until": until});
+    let former = |router: &str, until: &str| former_name_in("s1.v3.example", router, until);
+    let binding = |name: &str, former_names: Value| {
         json!({"kind": "RouteBinding", "metadata": {"name": name, "namespace": "n"},
-        "spec": {"router": "shard2", "trails": trails}})
+        "spec": {"router": "shard2", "formerNames": former_names}})
     };
     let objects = Objects::new(vec![
-        binding("a", json!([trail("shard1", "2026-01-02T00:00:00Z"), trail("shard3", "2027-01-02T00:00:00Z")])),
-        binding("b", json!([trail("shard1", "2026-01-03T00:00:00Z")])),
+        binding("a", json!([former("shard1", "2026-01-02T00:00:00Z"), former("shard3", "2027-01-02T00:00:00Z")])),
+        binding("b", json!([former("shard1", "2026-01-03T00:00:00Z")])),
         // It went with the zone of a former Router of the name.
-        binding("c", json!([trail_in("old.v3.example", "shard1", "2026-01-04T00:00:00Z")])),
+        binding("c", json!([former_name_in("old.v3.example", "shard1", "2026-01-04T00:00:00Z")])),
     ]);
     let context = context();
     for (options, told) in [
@@ -214,8 +214,9 @@ async fn a_router_through_whose_zone_trails_lead_is_not_deleted_unknowingly() {
                 "former names of 2 routes that moved away lead through its zone, the last until 2026-01-03T00:00:00Z. Wait for that; or,",
             ),
         ),
-        (json!({"loseRoutes": 1}), Some("that makes 2 to lose, not 1")),
-        (json!({"loseRoutes": 2}), None),
+        (json!({"forceDeleteRoutes": 1}), Some("that makes 2 to lose, not 1")),
+        (json!({"loseRoutes": 2}), Some("loseRoutes is now forceDeleteRoutes")),
+        (json!({"forceDeleteRoutes": 2}), None),
     ] {
         let old = router("shard1", json!({"dns": "s1.v3.example"}));
         let delete = Operation::Delete { old: &old, options: &options };
@@ -314,29 +315,29 @@ async fn records_at_the_names_of_routes_are_warned_of() {
 
 #[tokio::test]
 async fn a_router_that_what_is_held_may_lead_to_is_not_deleted_unknowingly() {
-    let brake = |more: Value, holders: usize| {
+    let hold = |more: Value, holders: usize| {
         let holder = |at| json!({"server": format!("ns{at}"), "since": "2026-01-01T00:00:00Z", "generation": 1});
         let holders: Vec<Value> = (0..holders).map(holder).collect();
         let mut spec = json!({"type": "RouteBinding", "objects": 98, "known": 98, "cause": "list"});
         spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Brake", "metadata": {"name": "b", "generation": 2},
+        json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "DeletionHold", "metadata": {"name": "b", "generation": 2},
                "spec": spec, "status": {"holders": holders}})
     };
-    let lose = json!({"loseRoutes": 98});
+    let lose = json!({"forceDeleteRoutes": 98});
     for (held, options, good) in [
-        (brake(json!({}), 1), json!({}), false),
-        (brake(json!({}), 1), lose, true),
-        (brake(json!({"decision": "reject"}), 1), json!({}), false),
-        (brake(json!({"decision": "approve"}), 1), json!({}), true),
-        (brake(json!({"type": "Router"}), 1), json!({}), true),
-        (brake(json!({}), 0), json!({}), true),
+        (hold(json!({}), 1), json!({}), false),
+        (hold(json!({}), 1), lose, true),
+        (hold(json!({"decision": "reject"}), 1), json!({}), false),
+        (hold(json!({"decision": "approve"}), 1), json!({}), true),
+        (hold(json!({"type": "Router"}), 1), json!({}), true),
+        (hold(json!({}), 0), json!({}), true),
     ] {
         let (old, context, objects) = (router("shard1", json!({})), context(), Objects::new(vec![held.clone()]));
         let delete = Operation::Delete { old: &old, options: &options };
         match hooks().before_commit(&context, delete, &objects).await {
             Ok(_) => assert!(good, "{held}"),
             Err(error) => {
-                assert!(!good && error.message.contains("98 RouteBindings (signpost brake list)"), "{held}: {error:?}")
+                assert!(!good && error.message.contains("98 RouteBindings (signpost hold list)"), "{held}: {error:?}")
             }
         }
     }
@@ -348,13 +349,13 @@ async fn a_router_with_routes_is_not_deleted_unknowingly() {
     let objects = Objects::new(vec![binding("a", "shard1"), binding("b", "shard1"), binding("c", "shard2")]);
     let plain = router("shard1", json!({}));
     let mut annotated = plain.clone();
-    annotated["metadata"]["annotations"] = json!({LOSE_ROUTES_ANNOTATION: "2"});
+    annotated["metadata"]["annotations"] = json!({FORCE_DELETE_ANNOTATION: "2"});
     let mut mistaken = plain.clone();
-    mistaken["metadata"]["annotations"] = json!({LOSE_ROUTES_ANNOTATION: "3"});
+    mistaken["metadata"]["annotations"] = json!({FORCE_DELETE_ANNOTATION: "3"});
     for (old, options, good) in [
         (&plain, json!({}), false),
-        (&plain, json!({"loseRoutes": "2"}), true),
-        (&plain, json!({"loseRoutes": 1}), false),
+        (&plain, json!({"forceDeleteRoutes": "2"}), true),
+        (&plain, json!({"forceDeleteRoutes": 1}), false),
         (&annotated, json!({}), true),
         (&mistaken, json!({}), false),
         (&router("shard3", json!({})), json!({}), true),

@@ -48,7 +48,7 @@ use super::{
 use signpost_runtime::ending::Ending;
 
 /// The format of the file that this version writes, and the newest it reads.
-pub const FORMAT: u64 = 2;
+pub const FORMAT: u64 = 3;
 
 /// The name of the file in the data directory.
 pub const FILE_NAME: &str = "store.redb";
@@ -143,9 +143,11 @@ pub enum OpenError {
         /// What was found.
         reason: String,
     },
-    /// It was written before values had checksums.
+    /// An earlier version of this program wrote it.
     #[error(
-        "{}: the store has format {found}, without checksums; \"signpost serve\" upgrades it at its next start", path.display()
+        "{}: written in format {found} by an earlier version of signpost, in which kinds and fields had other names; write its \
+         objects to a file with that version (kubectl get routers,namespaces,routes -A -o yaml), move the store away, start this \
+         version, and apply the file", path.display()
     )]
     OlderFormat {
         /// The file.

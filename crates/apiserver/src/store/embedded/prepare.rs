@@ -1,15 +1,13 @@
-//! The first look into the file: makes its tables, checks its format, and upgrades an older one.
+//! The first look into the file: makes its tables, and checks its format.
 //!
-//! Format 2 has checksums (`seal`). A file of format 1 is upgraded when it is opened, in one transaction: each value gets the
-//! checksum of what it is at that moment, so damage from before is not found by it. An older program refuses the file then, and
-//! says that a newer one wrote it; the way back is a backup, whose format has not changed.
+//! Since format 3, the objects in it have the names of kinds and fields of today. Files of before are refused, and so is a newer
+//! one.
 
 use std::path::Path;
-use std::time::Instant;
 
 use redb::{Database, ReadableDatabase, ReadableTable};
 
-use super::tables::{FIRST, LOG, META, VERSIONS, WriteTables, number};
+use super::tables::{FIRST, META, WriteTables};
 use super::{FORMAT, OpenError, seal};
 use crate::store::Revision;
 
@@ -20,6 +18,7 @@ const SEALED: [&str; 6] = ["format", "revision", "compacted", "store-id-high", "
 #[derive(Debug)]
 pub(in crate::store) enum PrepareError {
     NewerFormat(u64),
+    OlderFormat(u64),
     Redb(redb::Error),
 }
 
@@ -33,6 +32,7 @@ impl PrepareError {
     pub(in crate::store) fn at(self, path: &Path) -> OpenError {
         match self {
             PrepareError::NewerFormat(found) => OpenError::NewerFormat { path: path.into(), found, supported: FORMAT },
+            PrepareError::OlderFormat(found) => OpenError::OlderFormat { path: path.into(), found },
             PrepareError::Redb(redb::Error::Io(source)) => OpenError::Io { path: path.into(), source },
             PrepareError::Redb(error) => OpenError::Corrupt { path: path.into(), reason: error.to_string() },
         }
@@ -41,15 +41,8 @@ impl PrepareError {
 
 /// Makes the tables of a new file, checks the format of another, and returns the newest revision.
 pub(in crate::store) fn prepare(database: &Database) -> std::result::Result<Revision, PrepareError> {
-    match written(database)? {
-        Some((format, _)) if format > FORMAT => return Err(PrepareError::NewerFormat(format)),
-        Some((1, newest)) => {
-            upgrade(database)?;
-            return Ok(Revision(newest));
-        }
-        Some((FORMAT, newest)) => return Ok(Revision(newest)),
-        Some((format, _)) => return Err(redb::Error::Corrupted(format!("it has format {format}")).into()),
-        None => {}
+    if let Some(newest) = newest(database)? {
+        return Ok(newest);
     }
     let transaction = database.begin_write()?;
     let id = uuid::Uuid::new_v4().as_u64_pair();
@@ -71,11 +64,12 @@ pub(in crate::store) fn prepare(database: &Database) -> std::result::Result<Revi
     Ok(Revision(FIRST))
 }
 
-/// The format of the file; `None` if it has no tables of a store.
-pub(in crate::store) fn format(database: &Database) -> std::result::Result<Option<u64>, PrepareError> {
+/// The newest revision of a file of the format of today; `None` if it has no tables of a store.
+pub(in crate::store) fn newest(database: &Database) -> std::result::Result<Option<Revision>, PrepareError> {
     match written(database)? {
         Some((format, _)) if format > FORMAT => Err(PrepareError::NewerFormat(format)),
-        found => Ok(found.map(|(format, _)| format)),
+        Some((format, _)) if format < FORMAT => Err(PrepareError::OlderFormat(format)),
+        found => Ok(found.map(|(_, newest)| Revision(newest))),
     }
 }
 
@@ -99,8 +93,8 @@ fn written(database: &Database) -> std::result::Result<Option<(u64, u64)>, redb:
     if format == FORMAT && number("seal")? != checksum(&meta)? {
         return Err(redb::Error::Corrupted("its revision and identity do not match their checksum".to_owned()));
     }
-    // What the other numbers are called in a newer format is not ours to say.
-    Ok(Some((format, if format > FORMAT { 0 } else { number("revision")? })))
+    // What the other numbers are called in another format is not ours to say.
+    Ok(Some((format, if format == FORMAT { number("revision")? } else { 0 })))
 }
 
 fn checksum(meta: &impl ReadableTable<&'static str, u64>) -> std::result::Result<u64, redb::Error> {
@@ -115,42 +109,5 @@ fn checksum(meta: &impl ReadableTable<&'static str, u64>) -> std::result::Result
 pub(super) fn seal(meta: &mut redb::Table<'_, &'static str, u64>) -> std::result::Result<(), redb::Error> {
     let seal = checksum(meta)?;
     meta.insert("seal", seal)?;
-    Ok(())
-}
-
-/// Gives every entry of a file of format 1 its checksum.
-fn upgrade(database: &Database) -> std::result::Result<(), redb::Error> {
-    let begun = Instant::now();
-    let before = database.begin_read()?;
-    let transaction = database.begin_write()?;
-    let mut tables = WriteTables::open(&transaction)?;
-    let mut values = 0_u64;
-    for entry in before.open_table(VERSIONS)?.iter()? {
-        let (place, stored) = entry?;
-        let (key, revision) = place.value();
-        let sealed = match stored.value() {
-            [0] => seal::deletion(key, revision),
-            [1, rest @ ..] if rest.len() >= 8 => {
-                let (created, value) = rest.split_at(8);
-                seal::value(key, revision, number(created), value)
-            }
-            // It was damaged before; it is reported as such from now on.
-            _ => continue,
-        };
-        tables.versions.insert((key, revision), &*sealed)?;
-        values += 1;
-    }
-    for entry in before.open_table(LOG)?.iter()? {
-        let (revision, changes) = entry?;
-        let mut changes = changes.value().to_vec();
-        seal::close_log_entry(revision.value(), &mut changes);
-        tables.log.insert(revision.value(), &*changes)?;
-    }
-    tables.meta.insert("format", FORMAT)?;
-    seal(&mut tables.meta)?;
-    drop(tables);
-    transaction.commit()?;
-    let seconds = begun.elapsed().as_secs_f64();
-    tracing::info!(values, seconds, "the store was upgraded to format {FORMAT}: its values have checksums now");
     Ok(())
 }

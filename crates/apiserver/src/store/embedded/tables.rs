@@ -31,7 +31,7 @@ use super::seal::{self, Version as Stored};
 use super::{prepare, retention};
 use crate::store::feed::{Committed, TAKE_REVISIONS_MAX};
 use crate::store::memory::deleted;
-use crate::store::{Error, Event, EventKind, Expect, Key, KeyValue, Page, Result, Revision, Txn, Write};
+use crate::store::{Error, Event, EventKind, Key, KeyValue, Page, Precondition, Result, Revision, Txn, Write};
 
 pub(super) type Versions = TableDefinition<'static, (&'static str, u64), &'static [u8]>;
 
@@ -364,9 +364,9 @@ impl<'t> WriteTables<'t> {
         for (key, expect) in &txn.expect {
             let modified = self.heads.get(&*key.0)?.map(|head| head.value().1);
             let holds = match expect {
-                Expect::Absent => modified.is_none(),
-                Expect::Present => modified.is_some(),
-                Expect::At(revision) => modified == Some(revision.0),
+                Precondition::Absent => modified.is_none(),
+                Precondition::Present => modified.is_some(),
+                Precondition::At(revision) => modified == Some(revision.0),
             };
             if !holds {
                 return Ok(false);

@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 
 use super::ObjectKey;
-use super::thin::Thin;
+use super::strip::StripDeserializer;
 use crate::client::uid::Uid;
 use signpost_api::v1alpha1::DAMAGED_ANNOTATION;
 
@@ -80,7 +80,7 @@ pub(super) struct Strict<K>(K);
 
 impl<'de, K: Deserialize<'de>> Deserialize<'de> for Strict<K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        K::deserialize(Thin::new(deserializer)).map(Strict)
+        K::deserialize(StripDeserializer::new(deserializer)).map(Strict)
     }
 }
 

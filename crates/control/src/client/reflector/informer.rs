@@ -2,14 +2,14 @@
 //!
 //! ```text
 //!                              ┌─► line ─► Changes of one reader
-//!   changes of the mirror ─────┼─► line ─► Changes of another
+//!   changes of the informer ─────┼─► line ─► Changes of another
 //!                              └─► line ─► Changes of a third
 //! ```
 //!
-//! There is no task: a reader that polls its [`Changes`] and has none in line polls the mirror, and puts the result in
+//! There is no task: a reader that polls its [`Changes`] and has none in line polls the informer, and puts the result in
 //! every reader's line. All readers get the same changes in the same order, and a slow reader delays no other one. If a line
 //! becomes too long, it is replaced by the difference between what the reader knows and what there is, which the reader gets as
-//! a [`Resync`]: nothing is lost, and the waiting changes are bounded by the number of objects.
+//! a [`Relist`]: nothing is lost, and the waiting changes are bounded by the number of objects.
 //!
 //! The store may be ahead of a reader by what is in its line, but [`Store::is_synced`] is true for a reader only after it got
 //! the first list. The watch opens with the first reader and closes with the last one.
@@ -24,8 +24,8 @@ use parking_lot::{Mutex, MutexGuard};
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
-use super::kept::Entry;
-use super::{Applied, Change, Changes, ObjectKey, Resync, Settings, Shared, Store, changes};
+use super::compact_store::Entry;
+use super::{Applied, Change, Changes, ObjectKey, Relist, Settings, Shared, Store, changes};
 
 /// Most changes in a line: at 2,000 a second a loop may be half a second late before it is told of them together. A list is
 /// one of them.
@@ -33,7 +33,7 @@ const LINE_MAX: usize = 1_024;
 
 /// The shared list-watch of a kind, for as many readers as wanted, at any time.
 pub struct Informer<V> {
-    hub: Arc<Hub<V>>,
+    hub: Arc<SharedReflector<V>>,
 }
 
 impl<V> Clone for Informer<V> {
@@ -64,26 +64,26 @@ impl<V: Send + Sync + 'static> Informer<V> {
         K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Send + 'static,
     {
         let shared = Arc::new(Shared::new(K::kind(&()).into_owned()));
-        let (project, mirrored) = (Arc::new(project), Arc::clone(&shared));
+        let (project, of_reflector) = (Arc::new(project), Arc::clone(&shared));
         let open = move || {
             let project = Arc::clone(&project);
             let project = Box::new(move |object| Arc::new(project(object)));
-            changes(client.clone(), settings.clone(), project, &mirrored).inspect(index.clone()).boxed()
+            changes(client.clone(), settings.clone(), project, &of_reflector).inspect(index.clone()).boxed()
         };
-        Informer { hub: Arc::new(Hub::new(shared, Box::new(open))) }
+        Informer { hub: Arc::new(SharedReflector::new(shared, Box::new(open))) }
     }
 
-    /// The objects, and their changes from now on, which must be polled or dropped; the first is a [`Change::Resynced`] with all
+    /// The objects, and their changes from now on, which must be polled or dropped; the first is a [`Change::Relisted`] with all
     /// that is there.
     pub fn read(&self) -> (Store<V>, Changes<V>) {
         let synced = Arc::new(watch::Sender::new(false));
         let store = Store { shared: Arc::clone(&self.hub.shared), synced: Arc::clone(&synced) };
-        let reader = Hub::join(&self.hub);
+        let reader = SharedReflector::join(&self.hub);
         let (hub, id) = (Arc::clone(&self.hub), reader.id);
         let is_behind = move || hub.bell.has_more(id);
         let stream = poll_fn(move |context| {
             reader.hub.poll(reader.id, context).map(|change| {
-                if matches!(*change, Change::Resynced(_)) {
+                if matches!(*change, Change::Relisted(_)) {
                     synced.send_replace(true);
                 }
                 Some(Arc::unwrap_or_clone(change))
@@ -96,17 +96,17 @@ impl<V: Send + Sync + 'static> Informer<V> {
 /// Opens the list-watch.
 type Open<V> = Box<dyn Fn() -> BoxStream<'static, Change<V>> + Send + Sync>;
 
-/// A mirror and those who read it. Whoever needs both of its locks takes that of the mirror first.
-struct Hub<V> {
+/// An informer and those who read it. Whoever needs both of its locks takes that of the informer first.
+struct SharedReflector<V> {
     shared: Arc<Shared<V>>,
     open: Open<V>,
     /// `None` while nobody reads.
-    mirror: Mutex<Option<BoxStream<'static, Change<V>>>>,
-    bell: Arc<Bell<V>>,
+    reflector: Mutex<Option<BoxStream<'static, Change<V>>>>,
+    bell: Arc<Notifier<V>>,
 }
 
-/// Those who read, to be woken when the mirror has something: any of them may be the one that polls it.
-struct Bell<V>(Mutex<Readers<V>>);
+/// Those who read, to be woken when the informer has something: any of them may be the one that polls it.
+struct Notifier<V>(Mutex<Readers<V>>);
 
 struct Readers<V> {
     lines: HashMap<u64, Line<V>>,
@@ -117,14 +117,14 @@ struct Readers<V> {
 struct Line<V> {
     changes: VecDeque<Arc<Change<V>>>,
     /// In place of these, where they were too many.
-    missed: Option<Missed<V>>,
+    missed: Option<CoalescedEvents<V>>,
     waker: Option<Waker>,
     /// Whether what there is is among them, or was. Without that changes say nothing.
     has_all: bool,
 }
 
 /// What a reader far behind has missed.
-struct Missed<V> {
+struct CoalescedEvents<V> {
     /// It was never told what there is.
     everything: bool,
     /// Else what it knows of each object that has changed since: the value, and whether that one is gone.
@@ -133,7 +133,7 @@ struct Missed<V> {
 
 /// Takes a reader's line away with it.
 struct Reader<V> {
-    hub: Arc<Hub<V>>,
+    hub: Arc<SharedReflector<V>>,
     id: u64,
 }
 
@@ -145,29 +145,29 @@ impl<V> Drop for Reader<V> {
     }
 }
 
-impl<V> Hub<V> {
+impl<V> SharedReflector<V> {
     fn new(shared: Arc<Shared<V>>, open: Open<V>) -> Self {
-        let bell = Arc::new(Bell(Mutex::new(Readers { lines: HashMap::new(), next_id: 0 })));
-        Hub { shared, open, mirror: Mutex::default(), bell }
+        let bell = Arc::new(Notifier(Mutex::new(Readers { lines: HashMap::new(), next_id: 0 })));
+        SharedReflector { shared, open, reflector: Mutex::default(), bell }
     }
 
     /// Ends the watch, if still nobody reads.
     fn close(&self) {
-        // Whoever holds the mirror's lock reads, or closes it.
-        let Some(mut mirror) = self.mirror.try_lock() else { return };
+        // Whoever holds the informer's lock reads, or closes it.
+        let Some(mut reflector) = self.reflector.try_lock() else { return };
         if self.bell.0.lock().lines.is_empty() {
-            *mirror = None;
+            *reflector = None;
             self.shared.state().connected = false;
         }
     }
 
     /// One more reader.
-    fn join(hub: &Arc<Hub<V>>) -> Reader<V> {
-        // As long as the mirror does not go on, what is there is what the others were told.
-        let mut mirror = hub.mirror.lock();
+    fn join(hub: &Arc<SharedReflector<V>>) -> Reader<V> {
+        // As long as the informer does not go on, what is there is what the others were told.
+        let mut reflector = hub.reflector.lock();
         let mut readers = hub.bell.0.lock();
-        // The last reader may have left while the mirror was busy.
-        let stale = if readers.lines.is_empty() { mirror.take() } else { None };
+        // The last reader may have left while the informer was busy.
+        let stale = if readers.lines.is_empty() { reflector.take() } else { None };
         let mut line = Line { changes: VecDeque::new(), missed: None, waker: None, has_all: false };
         if readers.lines.values().any(|other| other.has_all) {
             line.start(hub.all());
@@ -190,7 +190,7 @@ impl<V> Hub<V> {
             recreated: false,
         };
         let applied: Vec<_> = objects.iter().map(applied).collect();
-        Change::Resynced(Resync { first: true, total: applied.len(), applied, vanished: Vec::new() })
+        Change::Relisted(Relist { first: true, total: applied.len(), applied, vanished: Vec::new() })
     }
 
     /// The next change for the reader `id`.
@@ -201,18 +201,18 @@ impl<V> Hub<V> {
         if let Some(change) = self.bell.next(id, context.waker()) {
             return Poll::Ready(change);
         }
-        let mut mirror = self.mirror.lock();
+        let mut reflector = self.reflector.lock();
         loop {
             // Someone else may have polled it meanwhile.
             if let Some(change) = self.bell.next(id, context.waker()) {
                 return Poll::Ready(change);
             }
-            // While the mirror is locked, what is there is what was told.
+            // While the informer is locked, what is there is what was told.
             if let Some(missed) = self.bell.take_missed(id) {
                 return Poll::Ready(Arc::new(self.difference(missed)));
             }
             let bell = Waker::from(Arc::clone(&self.bell));
-            let stream = mirror.get_or_insert_with(&self.open);
+            let stream = reflector.get_or_insert_with(&self.open);
             match stream.poll_next_unpin(&mut Context::from_waker(&bell)) {
                 Poll::Ready(Some(change)) => self.tell(change),
                 Poll::Ready(None) | Poll::Pending => return Poll::Pending,
@@ -221,7 +221,7 @@ impl<V> Hub<V> {
     }
 
     /// What has become of what a reader has missed.
-    fn difference(&self, missed: Missed<V>) -> Change<V> {
+    fn difference(&self, missed: CoalescedEvents<V>) -> Change<V> {
         if missed.everything {
             return self.all();
         }
@@ -238,13 +238,13 @@ impl<V> Hub<V> {
                 (None, None) => {}
             }
         }
-        Change::Resynced(Resync { first: false, applied, vanished, total: objects.len() })
+        Change::Relisted(Relist { first: false, applied, vanished, total: objects.len() })
     }
 
-    /// Puts a change in all lines. The mirror is locked, so that all have it in the same order.
+    /// Puts a change in all lines. The informer is locked, so that all have it in the same order.
     fn tell(&self, change: Change<V>) {
         let (is_list, is_first) = match &change {
-            Change::Resynced(resync) => (true, resync.first),
+            Change::Relisted(resync) => (true, resync.first),
             _ => (false, false),
         };
         let change = Arc::new(change);
@@ -260,7 +260,7 @@ impl<V> Hub<V> {
                 (false, false) => {}
             }
         }
-        Bell::ring(readers);
+        Notifier::ring(readers);
     }
 }
 
@@ -276,20 +276,22 @@ impl<V> Line<V> {
         }
         self.changes.push_back(Arc::clone(change));
         if self.changes.len() > LINE_MAX {
-            let missed = self.missed.insert(Missed { everything: false, objects: HashMap::new() });
+            let missed = self.missed.insert(CoalescedEvents { everything: false, objects: HashMap::new() });
             std::mem::take(&mut self.changes).iter().for_each(|change| missed.note(change));
         }
     }
 }
 
-impl<V> Missed<V> {
+impl<V> CoalescedEvents<V> {
     fn note(&mut self, change: &Change<V>) {
         match change {
             _ if self.everything => {}
             Change::Applied(applied) => self.note_applied(applied),
             Change::Deleted { key, last } => self.note_gone(key, last),
-            Change::Resynced(resync) if resync.first => *self = Missed { everything: true, objects: HashMap::new() },
-            Change::Resynced(resync) => {
+            Change::Relisted(resync) if resync.first => {
+                *self = CoalescedEvents { everything: true, objects: HashMap::new() }
+            }
+            Change::Relisted(resync) => {
                 resync.vanished.iter().for_each(|(key, last)| self.note_gone(key, last));
                 resync.applied.iter().for_each(|applied| self.note_applied(applied));
             }
@@ -308,7 +310,7 @@ impl<V> Missed<V> {
     }
 }
 
-impl<V> Bell<V> {
+impl<V> Notifier<V> {
     /// Whether anything is in the line of the reader `id`, or was too much for it.
     fn has_more(&self, id: u64) -> bool {
         self.0.lock().lines.get(&id).is_some_and(|line| !line.changes.is_empty() || line.missed.is_some())
@@ -331,7 +333,7 @@ impl<V> Bell<V> {
         Some(change)
     }
 
-    fn take_missed(&self, id: u64) -> Option<Missed<V>> {
+    fn take_missed(&self, id: u64) -> Option<CoalescedEvents<V>> {
         self.0.lock().lines.get_mut(&id)?.missed.take()
     }
 
@@ -341,7 +343,7 @@ impl<V> Bell<V> {
         let left = readers.lines.remove(&id);
         let is_last = readers.lines.is_empty();
         // It may have been the one that would have polled.
-        Bell::ring(readers);
+        Notifier::ring(readers);
         drop(left);
         is_last
     }
@@ -354,9 +356,9 @@ impl<V> Bell<V> {
     }
 }
 
-impl<V: Send + Sync + 'static> Wake for Bell<V> {
+impl<V: Send + Sync + 'static> Wake for Notifier<V> {
     fn wake(self: Arc<Self>) {
-        Bell::ring(self.0.lock());
+        Notifier::ring(self.0.lock());
     }
 }
 
@@ -365,24 +367,25 @@ mod tests {
     use futures::FutureExt as _;
     use futures::channel::mpsc;
 
-    use super::super::kept::Version;
+    use super::super::compact_store::Version;
     use super::*;
     use crate::client::uid::Uid;
 
     type Tell = mpsc::UnboundedSender<Change<u64>>;
 
-    /// An informer of a mirror that tells what the test says.
+    /// An informer of an informer that tells what the test says.
     fn view() -> (Informer<u64>, Tell) {
         let (tell, told) = mpsc::unbounded();
         let shared = Arc::new(Shared::new("Test".to_owned()));
         let told = Mutex::new(Some(told.boxed()));
-        let hub = Arc::new(Hub::new(shared, Box::new(move || told.lock().take().expect("it is opened once"))));
+        let hub =
+            Arc::new(SharedReflector::new(shared, Box::new(move || told.lock().take().expect("it is opened once"))));
         (Informer { hub }, tell)
     }
 
     fn tell_all(tell: &Tell) {
-        let all = Resync { first: true, applied: Vec::new(), vanished: Vec::new(), total: 0 };
-        tell.unbounded_send(Change::Resynced(all)).expect("someone listens");
+        let all = Relist { first: true, applied: Vec::new(), vanished: Vec::new(), total: 0 };
+        tell.unbounded_send(Change::Relisted(all)).expect("someone listens");
     }
 
     fn tell_one(tell: &Tell, number: u64) {
@@ -391,7 +394,7 @@ mod tests {
         tell.unbounded_send(Change::Applied(one)).expect("someone listens");
     }
 
-    /// As a mirror does: an object has a value, or none, and that is told.
+    /// As an informer does: an object has a value, or none, and that is told.
     fn set(view: &Informer<u64>, tell: &Tell, name: &str, number: Option<u64>) {
         let key = ObjectKey::cluster(name);
         let mut objects = view.hub.shared.objects_mut();
@@ -442,7 +445,7 @@ mod tests {
         assert_eq!((told.len() as u64, told.last()), (7 + count, Some(&Some(99 + count))));
 
         assert!(late.1.is_behind() && !prompt.1.is_behind());
-        let Some(Change::Resynced(difference)) = late.1.next().now_or_never() else { panic!("no difference") };
+        let Some(Change::Relisted(difference)) = late.1.next().now_or_never() else { panic!("no difference") };
         let mut applied: Vec<_> = difference
             .applied
             .iter()
@@ -466,7 +469,7 @@ mod tests {
         assert_eq!((next(&mut late.1), next(&mut prompt.1)), (Some(Some(10)), Some(Some(10))));
 
         // Whoever was never told of anything is told of all there is.
-        let Some(Change::Resynced(all)) = never.1.next().now_or_never() else { panic!("no list") };
+        let Some(Change::Relisted(all)) = never.1.next().now_or_never() else { panic!("no list") };
         assert_eq!((all.first, all.applied.len(), never.0.is_synced()), (true, 5, true));
         assert_eq!(next(&mut never.1), None);
     }

@@ -1,6 +1,6 @@
-//! What the log tells of mirrors that fail.
+//! What the log tells of informers that fail.
 //!
-//! A process has a mirror for each kind, and an outage of the API ends them all, again and again: that is one line when it
+//! A process has an informer for each kind, and an outage of the API ends them all, again and again: that is one line when it
 //! begins, one now and then while it lasts, and one when it is over. A kind that the API does not know is told of alike.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,32 +19,32 @@ const AGAIN: Duration = Duration::from_secs(600);
 /// That of this process.
 static LOG: LazyLock<Mutex<Told>> = LazyLock::new(Mutex::default);
 
-/// What one mirror has the log tell.
+/// What one informer has the log tell.
 pub(super) struct Teller {
     kind: String,
-    mirror: u64,
+    reflector: u64,
     fails: bool,
 }
 
 impl Teller {
     pub(super) fn new(kind: &str) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        Teller { kind: kind.to_owned(), mirror: NEXT.fetch_add(1, Ordering::Relaxed), fails: false }
+        Teller { kind: kind.to_owned(), reflector: NEXT.fetch_add(1, Ordering::Relaxed), fails: false }
     }
 
-    /// The mirror must start again.
+    /// The informer must start again.
     pub(super) fn failed(&mut self, reason: Restart, error: &str) {
         self.fails = true;
-        let line = LOG.lock().failed(self.mirror, &self.kind, reason, error, Instant::now());
+        let line = LOG.lock().failed(self.reflector, &self.kind, reason, error, Instant::now());
         match line {
             Some(line) => tracing::warn!("{line}"),
-            None => tracing::debug!(kind = self.kind, reason = reason.label(), error, "mirror starts again"),
+            None => tracing::debug!(kind = self.kind, reason = reason.label(), error, "informer starts again"),
         }
     }
 
     /// The API has answered it.
     pub(super) fn heard(&mut self) {
-        if std::mem::take(&mut self.fails) && LOG.lock().heard(self.mirror, &self.kind) {
+        if std::mem::take(&mut self.fails) && LOG.lock().heard(self.reflector, &self.kind) {
             tracing::info!("the API answers again");
         }
     }
@@ -53,7 +53,7 @@ impl Teller {
 impl Drop for Teller {
     fn drop(&mut self) {
         if self.fails {
-            LOG.lock().unanswered.remove(&self.mirror);
+            LOG.lock().unanswered.remove(&self.reflector);
         }
     }
 }
@@ -61,7 +61,7 @@ impl Drop for Teller {
 /// What was told.
 #[derive(Default)]
 struct Told {
-    /// The mirrors whom the API does not answer, and when that was told.
+    /// The informers whom the API does not answer, and when that was told.
     unanswered: BTreeSet<u64>,
     outage: Option<Instant>,
     /// What was told of kinds, and when.
@@ -70,10 +70,10 @@ struct Told {
 
 impl Told {
     /// The line, if it is time for one.
-    fn failed(&mut self, mirror: u64, kind: &str, reason: Restart, error: &str, now: Instant) -> Option<String> {
+    fn failed(&mut self, reflector: u64, kind: &str, reason: Restart, error: &str, now: Instant) -> Option<String> {
         let is_recent = |told: Instant| now < told + AGAIN;
-        if matches!(reason, Restart::Closed | Restart::Unreachable | Restart::Silent | Restart::Failing) {
-            self.unanswered.insert(mirror);
+        if matches!(reason, Restart::Closed | Restart::Unreachable | Restart::TimedOut | Restart::Failing) {
+            self.unanswered.insert(reflector);
             if self.outage.is_some_and(is_recent) {
                 return None;
             }
@@ -97,9 +97,9 @@ impl Told {
     }
 
     /// Whether an outage that was told of is over.
-    fn heard(&mut self, mirror: u64, kind: &str) -> bool {
+    fn heard(&mut self, reflector: u64, kind: &str) -> bool {
         self.kinds.remove(&(kind.to_owned(), Restart::Missing));
-        self.unanswered.remove(&mirror) && self.unanswered.is_empty() && self.outage.take().is_some()
+        self.unanswered.remove(&reflector) && self.unanswered.is_empty() && self.outage.take().is_some()
     }
 }
 
@@ -113,15 +113,15 @@ mod tests {
         let mut lines = 0;
         for second in 0..1_000 {
             let now = start + Duration::from_secs(second);
-            for mirror in 0..6 {
-                let line = told.failed(mirror, "Zone", Restart::Unreachable, &format!("refused {mirror}"), now);
+            for reflector in 0..6 {
+                let line = told.failed(reflector, "Zone", Restart::Unreachable, &format!("refused {reflector}"), now);
                 lines += line.map_or(0, |line| usize::from(line.contains("answers continue")));
             }
         }
         assert_eq!(lines, 2);
-        let over: Vec<bool> = (0..6).map(|mirror| told.heard(mirror, "Zone")).collect();
+        let over: Vec<bool> = (0..6).map(|reflector| told.heard(reflector, "Zone")).collect();
         assert_eq!(over, [false, false, false, false, false, true], "when all were answered");
-        assert!(told.failed(0, "Zone", Restart::Silent, "nothing", start).is_some(), "the next one is told at once");
+        assert!(told.failed(0, "Zone", Restart::TimedOut, "nothing", start).is_some(), "the next one is told at once");
     }
 
     #[test]

@@ -1,18 +1,18 @@
-//! Whether former names of moved routes are still asked for: this name server's part in when trails end.
+//! Whether former names of moved routes are still asked for: this name server's part in when former names end.
 //!
 //! ```text
-//!  RouteBindings ─► Register: which trails there are ─► zone::last_queried ◄─ marks ─ query threads
-//!  (spec.trails)        │ every so often: which were asked
-//!                       └─► status.trails[].lastAsked of the RouteBinding ─► the scheduler, which ends trails
+//!  RouteBindings ─► Register: which former names there are ─► zone::last_queried ◄─ marks ─ query threads
+//!  (spec.formerNames)        │ every so often: which were asked
+//!                       └─► status.formerNames[].lastQueriedTime of the RouteBinding ─► the scheduler, which ends former names
 //! ```
 //!
-//! A query that meets a trail costs a look into a table and, once a second, one store. All else happens here, at its own pace:
-//! when a trail was asked is told at once, or, if that was told before, when a quarter of the quiet time has passed since;
+//! A query that meets a former name costs a look into a table and, once a second, one store. All else happens here, at its own pace:
+//! when a former name was asked is told at once, or, if that was told before, when a quarter of the quiet time has passed since;
 //! by whichever name server comes first. So one that is asked all day is written four times in the quiet time, however many
 //! ask, one that is asked no more is told to the last, and one that is not asked is never written.
 //!
 //! What a name server has not told yet, at most a quarter of the quiet time, is lost when it is killed; if the name is in
-//! use, it is asked again. One that cannot reach the API tells nothing. It does not hear either that a trail has
+//! use, it is asked again. One that cannot reach the API tells nothing. It does not hear either that a former name has
 //! ended, and so goes on serving it.
 
 pub mod register;
@@ -32,14 +32,14 @@ use tokio_util::sync::CancellationToken;
 use self::register::{Due, Register};
 use crate::client::backoff::Backoff;
 use crate::client::status::update_status;
-use signpost_api::v1alpha1::route_binding::{RouteBinding, TrailUse};
+use signpost_api::v1alpha1::route_binding::{FormerNameUse, RouteBinding};
 
-/// What part of the quiet time lies at least between two times that a trail is told.
+/// What part of the quiet time lies at least between two times that a former name is told.
 pub const PARTS: u32 = 4;
 /// How often it is looked at what was asked: so many times between two tellings, within these bounds.
 const LOOKS: u32 = 4;
 const LOOK_BOUNDS: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(30));
-/// Bindings written in one second at most. With a quiet time of a day that is enough for 400,000 trails that are all asked.
+/// Bindings written in one second at most. With a quiet time of a day that is enough for 400,000 former names that are all asked.
 const WRITES_A_SECOND: f64 = 20.0;
 /// Writes at a time.
 const WRITES_AT_A_TIME: usize = 4;
@@ -48,7 +48,7 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(15);
 /// Waits after failures, the first and the longest.
 const RETRY: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(60)];
 
-/// Tells of what was asked until `stop`, where trails end that were not asked for so long as `quiet`.
+/// Tells of what was asked until `stop`, where former names end that were not asked for so long as `quiet`.
 pub async fn run(client: kube::Client, register: Arc<Register>, quiet: Duration, stop: CancellationToken) {
     let pause = quiet / PARTS;
     let look = (pause / LOOKS).clamp(LOOK_BOUNDS.0, LOOK_BOUNDS.1);
@@ -104,15 +104,15 @@ async fn tell(client: &kube::Client, due: Due, now: Timestamp, pause: Duration) 
 /// What the status of a binding is to say where these names were asked, in seconds since 1970; `None` if it says enough:
 /// another name server may have told it a moment ago.
 fn change(binding: &RouteBinding, asked: &HashMap<Box<str>, u64>, now: Timestamp, pause: Duration) -> Option<Value> {
-    let told = binding.status.as_ref().map_or(&[][..], |status| &status.trails);
+    let told = binding.status.as_ref().map_or(&[][..], |status| &status.former_names);
     let mut is_news = false;
     let mut uses = Vec::new();
-    for trail in &binding.spec.trails {
-        let before = told.iter().find(|told| told.name == trail.name).map(|told| told.last_asked.0);
-        let seen = asked.get(trail.name.as_str()).and_then(|second| {
+    for former in &binding.spec.former_names {
+        let before = told.iter().find(|told| told.name == former.name).map(|told| told.last_queried_time.0);
+        let seen = asked.get(former.name.as_str()).and_then(|second| {
             let seen = Timestamp::from_second(i64::try_from(*second).ok()?).ok()?;
-            // The name may have been asked long ago, when an earlier trail was there.
-            (seen >= trail.since.0).then_some(seen)
+            // The name may have been asked long ago, when an earlier former name was there.
+            (seen >= former.since.0).then_some(seen)
         });
         let is_newer = |seen: Timestamp, before: Timestamp| {
             seen > before && Duration::try_from(now.duration_since(before)).is_ok_and(|passed| passed >= pause)
@@ -126,9 +126,9 @@ fn change(binding: &RouteBinding, asked: &HashMap<Box<str>, u64>, now: Timestamp
             (Some(before), None) => before,
             (None, None) => continue,
         };
-        uses.push(TrailUse { name: trail.name.clone(), last_asked: Time(last) });
+        uses.push(FormerNameUse { name: former.name.clone(), last_queried_time: Time(last) });
     }
-    is_news.then(|| json!({"trails": uses}))
+    is_news.then(|| json!({"formerNames": uses}))
 }
 
 #[cfg(test)]
@@ -145,27 +145,28 @@ mod tests {
             serde_json::from_value(json!({
                 "apiVersion": "signpost.dev/v1alpha1", "kind": "RouteBinding", "metadata": {"namespace": "ns", "name": "app"},
                 "spec": {"routeNamespace": "ns", "routeName": "app", "routeUID": "u", "router": "s3", "dns": "s3.v3.example",
-                    "label": "ns-app", "strategy": "move", "names": [], "trails": [
+                    "label": "ns-app", "strategy": "move", "names": [], "formerNames": [
                         {"name": "ns-app.s1.v3.example", "router": "s1", "since": at(1_000), "until": at(9_000)},
                         {"name": "ns-app.s2.v3.example", "router": "s2", "since": at(2_000), "until": at(9_000)}]},
-                "status": {"trails": told},
+                "status": {"formerNames": told},
             }))
             .expect("a RouteBinding")
         };
-        let told = |name: &str, second| json!({"name": format!("ns-app.{name}.v3.example"), "lastAsked": at(second)});
+        let told =
+            |name: &str, second| json!({"name": format!("ns-app.{name}.v3.example"), "lastQueriedTime": at(second)});
         let asked = |names: &[(&str, u64)]| -> HashMap<Box<str>, u64> {
             names.iter().map(|(name, second)| (format!("ns-app.{name}.v3.example").into(), *second)).collect()
         };
         for (before, seen, expected) in [
             (vec![], vec![], None),
             (vec![], vec![("s1", 3_000)], Some(vec![("s1", 3_000)])),
-            // Before the trail began, and of a name that is none of its trails.
+            // Before the former name began, and of a name that is none of its former names.
             (vec![], vec![("s1", 999), ("s9", 3_000)], None),
             (vec![("s1", 3_101)], vec![("s1", 3_150)], None),
             (vec![("s1", 3_100)], vec![("s1", 3_150)], Some(vec![("s1", 3_150)])),
             (vec![("s1", 3_000)], vec![("s1", 3_001)], Some(vec![("s1", 3_001)])),
             (vec![("s1", 3_000)], vec![("s1", 2_000)], None),
-            // What others told of the other trail is kept, and what is no trail any more goes.
+            // What others told of the other former name is kept, and what is no former name any more goes.
             (
                 vec![("s1", 3_150), ("s0", 5)],
                 vec![("s2", 3_001), ("s1", 3_190)],
@@ -175,7 +176,7 @@ mod tests {
             let before: Vec<Value> = before.into_iter().map(|(name, second)| told(name, second)).collect();
             let expected = expected
                 .map(|uses| uses.into_iter().map(|(name, second)| told(name, second)).collect::<Vec<Value>>())
-                .map(|uses| json!({"trails": uses}));
+                .map(|uses| json!({"formerNames": uses}));
             let found =
                 change(&binding(Value::from(before.clone())), &asked(&seen), at(3_200), Duration::from_secs(100));
             assert_eq!(found, expected, "{before:?} {seen:?}");

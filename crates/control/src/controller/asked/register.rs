@@ -1,4 +1,4 @@
-//! The register of trails: which there are, where it is marked when they are asked, and what was told of that.
+//! The register of former names: which there are, where it is marked when they are asked, and what was told of that.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use tokio::sync::watch;
 
 use crate::client::reflector::{Change, ObjectKey};
 use crate::world::BindingInfo;
-use crate::world::binding::FormerName;
+use crate::world::binding::FormerNameInfo;
 use signpost_dns::wire::Name;
 use signpost_dns::zone::last_queried::LastQueried;
 use signpost_dns::zone::qname::{NameHash, Qname, wildcard_hash};
@@ -24,7 +24,7 @@ pub struct Due {
     pub asked: HashMap<Box<str>, u64>,
 }
 
-/// The register. The loop of the zones says which trails there are.
+/// The register. The loop of the zones says which former names there are.
 #[derive(Default)]
 pub struct Register {
     state: Mutex<State>,
@@ -33,13 +33,13 @@ pub struct Register {
 
 #[derive(Default)]
 struct State {
-    trails: HashMap<ObjectKey, Vec<Trail>>,
+    former_names: HashMap<ObjectKey, Vec<FormerName>>,
     count: usize,
     /// The table before this one, which query threads may still mark.
     before: Option<Arc<LastQueried>>,
 }
 
-struct Trail {
+struct FormerName {
     name: Box<str>,
     /// Of the name, and of the wildcard below it.
     hashes: [NameHash; 2],
@@ -47,7 +47,7 @@ struct Trail {
 }
 
 impl Register {
-    /// The table that query threads are to mark, with a signal when it is another one; `None` while there are no trails.
+    /// The table that query threads are to mark, with a signal when it is another one; `None` while there are no former names.
     pub fn table(&self) -> watch::Receiver<Option<Arc<LastQueried>>> {
         self.table.subscribe()
     }
@@ -56,18 +56,21 @@ impl Register {
     pub fn take(&self, change: &Change<BindingInfo>) {
         let mut state = self.state();
         match change {
-            Change::Applied(applied) => self.set(&mut state, &applied.key, &applied.now.trails),
+            Change::Applied(applied) => self.set(&mut state, &applied.key, &applied.now.former_names),
             Change::Deleted { key, .. } => self.set(&mut state, key, &[]),
-            Change::Resynced(resync) => {
+            Change::Relisted(resync) => {
                 resync.vanished.iter().for_each(|(key, _)| self.set(&mut state, key, &[]));
-                resync.applied.iter().for_each(|applied| self.set(&mut state, &applied.key, &applied.now.trails));
+                resync.applied.iter().for_each(|applied| self.set(&mut state, &applied.key, &applied.now.former_names));
             }
         }
     }
 
-    fn set(&self, state: &mut State, key: &ObjectKey, shown: &[FormerName]) {
-        let before =
-            if shown.is_empty() { state.trails.remove(key) } else { state.trails.get_mut(key).map(std::mem::take) };
+    fn set(&self, state: &mut State, key: &ObjectKey, shown: &[FormerNameInfo]) {
+        let before = if shown.is_empty() {
+            state.former_names.remove(key)
+        } else {
+            state.former_names.get_mut(key).map(std::mem::take)
+        };
         let before = before.unwrap_or_default();
         state.count -= before.len();
         if shown.is_empty() {
@@ -77,19 +80,19 @@ impl Register {
             }
             return;
         }
-        let told = |name: &str| before.iter().find(|trail| *trail.name == *name).and_then(|trail| trail.told);
-        let trails: Vec<Trail> = shown
+        let told = |name: &str| before.iter().find(|former| *former.name == *name).and_then(|former| former.told);
+        let former_names: Vec<FormerName> = shown
             .iter()
             .filter_map(|one| {
                 let hash = Qname::of(one.name.parse::<Name>().ok()?.as_wire()).hash(0);
                 // What we told ourselves may not have come back yet.
                 let told = one.asked.max(told(&one.name));
-                Some(Trail { name: one.name.clone(), hashes: [hash, wildcard_hash(hash)], told })
+                Some(FormerName { name: one.name.clone(), hashes: [hash, wildcard_hash(hash)], told })
             })
             .collect();
-        let hashes: Vec<NameHash> = trails.iter().flat_map(|trail| trail.hashes).collect();
-        state.count += trails.len();
-        state.trails.insert(key.clone(), trails);
+        let hashes: Vec<NameHash> = former_names.iter().flat_map(|former| former.hashes).collect();
+        state.count += former_names.len();
+        state.former_names.insert(key.clone(), former_names);
         let has_places =
             self.table.borrow().as_ref().is_some_and(|table| hashes.into_iter().all(|hash| table.place(hash).is_ok()));
         if !has_places {
@@ -97,11 +100,11 @@ impl Register {
         }
     }
 
-    /// Makes a table with room for twice the trails that there are, and takes over what was marked.
+    /// Makes a table with room for twice the former names that there are, and takes over what was marked.
     fn make_room(&self, state: &mut State) {
         let before = self.table.borrow().clone();
         let table = LastQueried::new(2 * 2 * state.count);
-        for hash in state.trails.values().flatten().flat_map(|trail| trail.hashes) {
+        for hash in state.former_names.values().flatten().flat_map(|former| former.hashes) {
             table.place(hash).expect("there is room for all of them twice");
             if let Some(second) = last(hash, [before.as_deref(), state.before.as_deref()]) {
                 table.mark(hash, second);
@@ -119,16 +122,16 @@ impl Register {
         let table = self.table.borrow().clone();
         let tables = [table.as_deref(), state.before.as_deref()];
         let mut due: Vec<(Option<u64>, Due)> = Vec::new();
-        for (key, trails) in &state.trails {
+        for (key, former_names) in &state.former_names {
             let mut oldest = Some(u64::MAX);
             let mut asked = HashMap::new();
-            for trail in trails {
-                let Some(second) = trail.hashes.into_iter().filter_map(|hash| last(hash, tables)).max() else {
+            for former in former_names {
+                let Some(second) = former.hashes.into_iter().filter_map(|hash| last(hash, tables)).max() else {
                     continue;
                 };
-                if trail.told.is_none_or(|told| second > told && told <= told_before) {
-                    asked.insert(trail.name.clone(), second);
-                    oldest = oldest.min(trail.told);
+                if former.told.is_none_or(|told| second > told && told <= told_before) {
+                    asked.insert(former.name.clone(), second);
+                    oldest = oldest.min(former.told);
                 }
             }
             if !asked.is_empty() {
@@ -145,8 +148,8 @@ impl Register {
     /// This was told.
     pub fn told(&self, due: &Due) {
         let mut state = self.state();
-        for trail in state.trails.get_mut(&due.key).into_iter().flatten() {
-            trail.told = trail.told.max(due.asked.get(&trail.name).copied());
+        for former in state.former_names.get_mut(&due.key).into_iter().flatten() {
+            former.told = former.told.max(due.asked.get(&former.name).copied());
         }
     }
 
@@ -173,8 +176,8 @@ mod tests {
         format!("ns-app{number}.shard{shard}.v3.example")
     }
 
-    fn set(register: &Register, number: usize, trails: &[(usize, Option<u64>)]) {
-        let of = |(shard, asked): &(usize, Option<u64>)| FormerName {
+    fn set(register: &Register, number: usize, former_names: &[(usize, Option<u64>)]) {
+        let of = |(shard, asked): &(usize, Option<u64>)| FormerNameInfo {
             name: name(number, *shard).into(),
             router: "shard".into(),
             zone: "v3.example".into(),
@@ -182,7 +185,8 @@ mod tests {
             until: Timestamp::MAX,
             asked: *asked,
         };
-        let now = Arc::new(BindingInfo { trails: trails.iter().map(of).collect(), ..BindingInfo::default() });
+        let now =
+            Arc::new(BindingInfo { former_names: former_names.iter().map(of).collect(), ..BindingInfo::default() });
         let applied = Applied { key: key(number), now, before: None, recreated: false };
         register.take(&Change::Applied(applied));
     }
@@ -216,7 +220,7 @@ mod tests {
     fn what_was_asked_is_told_now_and_then() {
         let register = Register::default();
         let table = register.table();
-        let mark = |hash, second| table.borrow().as_ref().expect("there are trails").mark(hash, second);
+        let mark = |hash, second| table.borrow().as_ref().expect("there are former names").mark(hash, second);
         assert!(table.borrow().is_none());
         set(&register, 1, &[(1, None), (2, Some(900))]);
         set(&register, 2, &[(1, None)]);
@@ -230,7 +234,7 @@ mod tests {
         assert_eq!(both[0].asked.len(), 2);
         register.told(&both[0]);
         assert_eq!(due(&register, 2_000, 9), [], "what was told is not told again");
-        // The mirror is behind: what we told is not told again.
+        // The informer is behind: what we told is not told again.
         set(&register, 1, &[(1, None), (2, Some(900))]);
         assert_eq!(due(&register, 2_000, 9), []);
         mark(hash(1, 1), 991);
@@ -241,19 +245,19 @@ mod tests {
         assert_eq!(due(&register, 1_090, 9), []);
         set(&register, 1, &[]);
         set(&register, 2, &[]);
-        assert!(table.borrow().is_none(), "without trails there is nothing to mark");
+        assert!(table.borrow().is_none(), "without former names there is nothing to mark");
     }
 
     #[test]
     fn marks_survive_a_larger_table_and_the_longest_untold_go_first() {
         let register = Register::default();
         set(&register, 0, &[(1, Some(10))]);
-        let first = register.table().borrow().clone().expect("there is a trail");
+        let first = register.table().borrow().clone().expect("there is a former name");
         first.mark(hash(0, 1), 1_000);
         for number in 1..500 {
             set(&register, number, &[(1, (number > 9).then_some(number as u64))]);
         }
-        let table = register.table().borrow().clone().expect("there are trails");
+        let table = register.table().borrow().clone().expect("there are former names");
         assert!(!Arc::ptr_eq(&first, &table));
         assert_eq!(due(&register, 1_000, 9), [one(0, 1, 1_000)]);
         // A thread that has not looked up yet marks the table of before.

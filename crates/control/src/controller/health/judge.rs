@@ -31,7 +31,7 @@ pub enum Finding {
 
 /// The judgement of one address.
 #[derive(Debug, Clone)]
-pub struct Judge {
+pub struct HealthTracker {
     rise: u32,
     fall: u32,
     verdict: Option<bool>,
@@ -40,10 +40,10 @@ pub struct Judge {
     falls: VecDeque<Instant>,
 }
 
-impl Judge {
+impl HealthTracker {
     /// Of an address of which `verdict` was known before.
     pub fn new(rise: u32, fall: u32, verdict: Option<bool>) -> Self {
-        Judge { rise: rise.max(1), fall: fall.max(1), verdict, against: 0, falls: VecDeque::new() }
+        HealthTracker { rise: rise.max(1), fall: fall.max(1), verdict, against: 0, falls: VecDeque::new() }
     }
 
     /// The verdict of now; `None` before the first outcome.
@@ -97,9 +97,9 @@ mod tests {
 
     /// The verdicts after each outcome, a second apart: `+` and `-` are outcomes, `u`, `d` and `.` verdicts; `_` lets eleven
     /// minutes pass.
-    fn play(judge: &mut Judge, outcomes: &str) -> String {
+    fn play(judge: &mut HealthTracker, outcomes: &str) -> String {
         let mut now = Instant::now();
-        let verdict = |judge: &Judge| match judge.verdict() {
+        let verdict = |judge: &HealthTracker| match judge.verdict() {
             None => '.',
             Some(true) => 'u',
             Some(false) => 'd',
@@ -131,7 +131,7 @@ mod tests {
             // After a quiet time a fall is the first again.
             (1, 1, None, "+-+_-+", "uduudu"),
         ] {
-            let mut judge = Judge::new(rise, fall, before);
+            let mut judge = HealthTracker::new(rise, fall, before);
             let played = play(&mut judge, outcomes);
             assert_eq!(played, verdicts, "{rise} {fall} {outcomes}");
         }
@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn coming_back_is_harder_up_to_a_bound() {
-        let mut judge = Judge::new(2, 1, Some(true));
+        let mut judge = HealthTracker::new(2, 1, Some(true));
         let mut now = Instant::now();
         let mut needed = Vec::new();
         for _ in 0..6 {

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 
 use super::Settings;
-use super::judge::Judge;
+use super::judge::HealthTracker;
 use super::metrics::Metrics;
 use super::probe::{Check, Clients, Probe};
 use super::report::{self, Findings, Found};
@@ -102,7 +102,7 @@ struct Checked {
 
 /// One address.
 struct Subject {
-    judge: Judge,
+    judge: HealthTracker,
     probe: Option<Result<Probe, String>>,
     since: Timestamp,
     error: Option<String>,
@@ -151,7 +151,7 @@ impl Plan {
         match change {
             Change::Applied(applied) => self.set(&applied.key.name, &applied.now.health, now, time),
             Change::Deleted { key, .. } => self.forget(&key.name),
-            Change::Resynced(resync) => {
+            Change::Relisted(resync) => {
                 resync.vanished.iter().for_each(|(key, _)| self.forget(&key.name));
                 resync.applied.iter().for_each(|applied| self.set(&applied.key.name, &applied.now.health, now, time));
             }
@@ -211,7 +211,7 @@ impl Plan {
             let waits_until = if told.is_some() { now } else { now + FIRST_VERDICT };
             let next = now + FIRST_PROBE.mul_f64(chance());
             let subject = Subject {
-                judge: Judge::new(check.rise, check.fall, verdict),
+                judge: HealthTracker::new(check.rise, check.fall, verdict),
                 probe: None,
                 since: told.map_or(time, |found| found.since),
                 error: told.and_then(|found| found.error.clone()),

@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::rustls::ClientConfig;
 
-use crate::client::unreached::told;
+use crate::client::transport_error::told;
 use signpost_api::statuses::Statuses;
 use signpost_api::v1alpha1::router::{CheckKind, HealthCheck};
 use signpost_runtime::trust;

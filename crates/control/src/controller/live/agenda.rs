@@ -24,7 +24,7 @@ const GAP: Duration = Duration::from_millis(20);
 
 /// Aliases that one check asks for of a server that stays at an old version, each by its name.
 const OLD_AT_A_TIME: usize = 32;
-/// Routes among which these are looked for: many may be proven of this server and wait for another.
+/// Routes among which these are looked for: many may be verified of this server and wait for another.
 const OLD_LOOKED_AT: usize = 1024;
 
 /// The longest wait between checks of the alias zone on a server that has failed. Every server has that zone, so that this is how
@@ -78,7 +78,7 @@ impl Proofs {
     }
 
     fn shard_job(&mut self, apex: &Name, server: usize, now: Instant, random: u64) -> Option<Job> {
-        let is_held = self.is_braked(apex);
+        let is_held = self.has_deletion_hold(apex);
         let shard = self.shards.get_mut(apex)?;
         let bit = 1_u64 << server;
         let routes = &self.routes;

@@ -2,7 +2,7 @@
 //!
 //! First the zone's SOA is asked for, then the names: so the names' answers are at least as new as the serial. A serial
 //! that is too old ends the check at first: a moment later it will not be. Of a server whose serial stays too old, as where the
-//! brake holds back what was deleted, the names are asked for nevertheless ([`WhenOld`]): what it answers for a name is proof
+//! deletion hold holds back what was deleted, the names are asked for nevertheless ([`WhenOld`]): what it answers for a name is proof
 //! of that name.
 
 use std::fmt;
@@ -37,7 +37,7 @@ pub enum WhenOld {
     Stop,
     /// It asks for the names. All their addresses have to be in the answers: some of them may be those of before.
     AskForAll,
-    /// It asks for the names as ever: a Brake is known to be why the serial is old.
+    /// It asks for the names as ever: a DeletionHold is known to be why the serial is old.
     Ask,
 }
 

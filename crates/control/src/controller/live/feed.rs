@@ -1,6 +1,6 @@
 //! What the proof of names is told by the loops that know: which zone holds what, and which Routes have changed.
 //!
-//! The ledger of serials and the keeper of placement mirror the objects already; a second mirror of 100,000 Routes would cost
+//! The ledger of serials and the keeper of placement cache the objects already; a second informer of 100,000 Routes would cost
 //! the memory and the time of each event once more. News of one thing replaces what was told of it before and not yet
 //! taken, so that what waits here is bounded by the number of objects.
 

@@ -38,7 +38,7 @@ use crate::compiler;
 use crate::compiler::inputs::binding_key;
 use crate::world::{BindingInfo, RouteInfo, RouterInfo};
 use signpost_api::names::is_at_or_below;
-use signpost_api::v1alpha1::brake::{Brake, BrakeKind};
+use signpost_api::v1alpha1::deletion_hold::{DeletionHold, DeletionHoldKind};
 use signpost_dns::wire::Name;
 use signpost_dns::zone::Serial;
 use signpost_runtime::telemetry::trace::Trace;
@@ -99,14 +99,14 @@ pub struct Settings {
 /// What the keeper of placement knows and tells.
 #[derive(Clone)]
 pub struct Routes {
-    /// The mirror of the Routes.
+    /// The informer of the Routes.
     pub routes: Store<RouteInfo>,
-    /// The mirror of the RouteBindings.
+    /// The informer of the RouteBindings.
     pub bindings: Store<BindingInfo>,
-    /// The mirror of the Routers.
+    /// The informer of the Routers.
     pub routers: Store<RouterInfo>,
     /// The deletion holds.
-    pub holds: Informer<Brake>,
+    pub holds: Informer<DeletionHold>,
     /// Its news.
     pub feed: Arc<RouteFeed>,
 }
@@ -122,7 +122,7 @@ pub async fn run(
 ) {
     let reporter =
         Reporter { controller: "signpost.dev/verifier", action: "Verifying", instance: settings.instance.clone() };
-    let (brakes, mut brake_changes) = routes.holds.read();
+    let (deletion_holds, mut deletion_hold_changes) = routes.holds.read();
     let (events, recording) = Events::new(client.clone(), reporter, metrics.events.clone());
     // It ends with this loop.
     let mut beside = JoinSet::new();
@@ -161,7 +161,7 @@ pub async fn run(
                 let now = files.borrow_and_update().clone();
                 prover.proofs.take_files(now, Instant::now());
             }
-            _ = brake_changes.next() => prover.proofs.take_brakes(held_by(&brakes)),
+            _ = deletion_hold_changes.next() => prover.proofs.take_deletion_holds(held_by(&deletion_holds)),
             Some(landed) = prover.checks.join_next() => prover.on_checked(landed),
             Some(landed) = prover.writes.join_next() => prover.on_written(landed),
             () = sleep_until(wake_at.unwrap_or_else(Instant::now)), if wake_at.is_some() => {}
@@ -305,7 +305,7 @@ impl Prover {
         if saying.published.is_none() {
             self.proofs.look_at_when_late(&label, now);
         }
-        // A Route that the mirror does not show as bound yet is told of when it is.
+        // A Route that the informer does not show as bound yet is told of when it is.
         let Some((route, version)) = route.filter(|(route, _)| route.bound) else { return };
         let statements = route.conditions.told.lacks(saying);
         let subject = Subject::Held(key.clone(), label.clone());
@@ -481,11 +481,12 @@ impl Prover {
     }
 }
 
-/// The Brakes that name servers have entered.
-fn held_by(brakes: &Store<Brake>) -> BTreeMap<String, BrakeKind> {
-    let is_entered = |brake: &Brake| brake.status.as_ref().is_some_and(|status| !status.holders.is_empty());
-    let entered = brakes.all().into_iter().filter(|(_, brake)| is_entered(brake));
-    entered.map(|(key, brake)| (key.name, brake.spec.kind)).collect()
+/// The DeletionHolds that name servers have entered.
+fn held_by(deletion_holds: &Store<DeletionHold>) -> BTreeMap<String, DeletionHoldKind> {
+    let is_entered =
+        |deletion_hold: &DeletionHold| deletion_hold.status.as_ref().is_some_and(|status| !status.holders.is_empty());
+    let entered = deletion_holds.all().into_iter().filter(|(_, deletion_hold)| is_entered(deletion_hold));
+    entered.map(|(key, deletion_hold)| (key.name, deletion_hold.spec.kind)).collect()
 }
 
 fn namespace(key: &ObjectKey) -> &str {

@@ -1,15 +1,15 @@
-//! What is proven of which names, what is to be checked next, and what follows from a check. Pure: time and chance come in
+//! What is verified of which names, what is to be checked next, and what follows from a check. Pure: time and chance come in
 //! as arguments.
 //!
-//! A name is proven when every listed name server has the zone at least in the version in which the name appeared, and
+//! A name is verified when every listed name server has the zone at least in the version in which the name appeared, and
 //! answers right. For that not every name must be asked for: a shard's wildcard answers for all of its names, and a version
 //! of the alias zone holds all that were in it. So a check is one of a server and a *zone*, and proves all names that wait for
 //! it. While few wait, as on an idle system, they are themselves the names that are asked for; else it is the wildcard by a
 //! name of chance, and one alias. Names that a Router's `records` name have answers of their own, and are always asked for.
 //!
-//! A server may stay at an old version while it answers right: where the brake holds back what was deleted, its zones are not
+//! A server may stay at an old version while it answers right: where the deletion hold keeps back what was deleted, its zones are not
 //! what the ledger counts, and it serves what is new under serials of its own. There each alias is asked for by its name,
-//! some at a time, and is proven by the answer, from the version on in which it was seen.
+//! some at a time, and is verified by the answer, from the version on in which it was seen.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::net::SocketAddr;
@@ -24,12 +24,12 @@ use super::own::OwnNames;
 use super::routes::{RouteState, RouteStates};
 use super::shard::Expectation;
 use super::standing::{PATIENCE, Standing};
-use super::verdict::BRAKE_HELD;
+use super::verdict::DELETION_HELD;
 use super::waiting::Waiting;
 use crate::compiler::Settings;
+use crate::compiler::former_names::top_label;
 use crate::compiler::inputs::{BindingInput, RouterInput};
-use crate::compiler::trails::top_label;
-use signpost_api::v1alpha1::brake::BrakeKind;
+use signpost_api::v1alpha1::deletion_hold::DeletionHoldKind;
 use signpost_dns::wire::Name;
 use signpost_dns::zone::Serial;
 
@@ -76,7 +76,7 @@ pub struct Proofs {
     arrivals: VecDeque<Instant>,
     /// Routes whose own names are to be asked for.
     pub(super) asking: BTreeSet<Box<str>>,
-    /// The route that was proven last: its alias is asked for when none else is.
+    /// The route that was verified last: its alias is asked for when none else is.
     pub(super) sample: Option<Box<str>>,
     /// Names that are answered wrong while their zones are right.
     pub(super) own: OwnNames,
@@ -97,8 +97,8 @@ pub struct Proofs {
     pub(super) behind_turn: Box<str>,
     /// Zones whose serials cannot be written: their Routers, and why.
     pub(super) refused: HashMap<Name, (Box<str>, String)>,
-    /// What the brake holds, by the names of the Brakes.
-    brakes: BTreeMap<String, BrakeKind>,
+    /// What the deletion hold keeps, by the names of the DeletionHolds.
+    deletion_holds: BTreeMap<String, DeletionHoldKind>,
     later: BTreeSet<(Instant, Box<str>)>,
     later_shards: BTreeSet<(Instant, Name)>,
     pub(super) changed_shards: HashSet<Name>,
@@ -191,7 +191,7 @@ impl Proofs {
             behind: BTreeSet::new(),
             behind_turn: Box::default(),
             refused: HashMap::new(),
-            brakes: BTreeMap::new(),
+            deletion_holds: BTreeMap::new(),
             later: BTreeSet::new(),
             later_shards: BTreeSet::new(),
             changed_shards: HashSet::new(),
@@ -220,23 +220,23 @@ impl Proofs {
         self.routes.get(label).map(|route| route.since)
     }
 
-    /// Takes what the brake holds.
-    pub fn take_brakes(&mut self, brakes: BTreeMap<String, BrakeKind>) {
-        if self.brakes == brakes {
+    /// Takes what the deletion hold keeps.
+    pub fn take_deletion_holds(&mut self, deletion_holds: BTreeMap<String, DeletionHoldKind>) {
+        if self.deletion_holds == deletion_holds {
             return;
         }
-        self.brakes = brakes;
+        self.deletion_holds = deletion_holds;
         self.behind.iter().for_each(|label| self.dirty.push(label));
         let is_failing = |shard: &Shard| shard.zone.standings.iter().any(Standing::is_failing);
         let failing = self.shards.iter().filter(|(_, shard)| is_failing(shard)).map(|(apex, _)| apex.clone());
         self.changed_shards.extend(failing);
     }
 
-    /// Whether a Brake may keep the zone older than the ledger says: bindings are in the alias zone, and in their shards while
-    /// trails lead there; a Router in its shard.
-    pub(super) fn is_braked(&self, apex: &Name) -> bool {
+    /// Whether a DeletionHold may keep the zone older than the ledger says: bindings are in the alias zone, and in their shards while
+    /// former names lead there; a Router in its shard.
+    pub(super) fn has_deletion_hold(&self, apex: &Name) -> bool {
         let is_alias = *apex == *self.settings.alias_apex();
-        self.brakes.values().any(|kind| !is_alias || *kind == BrakeKind::RouteBinding)
+        self.deletion_holds.values().any(|kind| !is_alias || *kind == DeletionHoldKind::RouteBinding)
     }
 
     /// Takes the apexes of the zones that are served from files. One inside a zone of the platform hides a part of it, so that the
@@ -533,7 +533,7 @@ impl Proofs {
         let before = route.reason.replace(reason).unwrap_or(PENDING);
         self.waiting.remove(label, &route.binding.shard, route.serial);
         match reason {
-            OLD_SERIAL | BRAKE_HELD => drop(self.behind.insert(label.into())),
+            OLD_SERIAL | DELETION_HELD => drop(self.behind.insert(label.into())),
             _ => drop(self.behind.remove(label)),
         }
         let is_witness = |server| !self.own.is_failing(label, server + SERVERS_MAX);

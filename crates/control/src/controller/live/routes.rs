@@ -1,4 +1,4 @@
-//! What is known of each route whose names are proven, found by its label.
+//! What is known of each route whose names are verified, found by its label.
 //!
 //! There may be 100,000, so that a label is that of the route's binding, and not one more text.
 
@@ -100,7 +100,8 @@ mod tests {
     fn a_route_takes_the_place_of_the_one_with_its_label() {
         let route = |key: &str, label: &str| {
             let (key, label, shard) = (key.into(), label.into(), "shard.example".into());
-            let binding = BindingInput { key, created: 0, label, shard, trails: Box::default(), trails_to: None };
+            let binding =
+                BindingInput { key, created: 0, label, shard, former_names: Box::default(), former_names_to: None };
             RouteState { binding: Arc::new(binding), serial: Serial(1), since: Instant::now(), to_ask: 0, reason: None }
         };
         let mut routes = RouteStates::default();

@@ -9,8 +9,8 @@ use std::fmt;
 use std::net::IpAddr;
 
 use super::check::{Expected, text};
+use crate::compiler::former_names::FormerNames;
 use crate::compiler::inputs::RouterInput;
-use crate::compiler::trails::Trails;
 use crate::compiler::{Settings, shard};
 use signpost_dns::wire::{Name, RecordType};
 use signpost_dns::zone::Rrset;
@@ -51,8 +51,8 @@ impl fmt::Display for Taken {
 impl Expectation {
     /// Of the shard of `router`.
     pub fn new(router: &RouterInput, settings: &Settings) -> Self {
-        // Trails are of names that routes have left: none of them is what a route is reached by now.
-        let made = shard::compile(router, &Trails::default(), &mut Vec::new());
+        // Former names are of names that routes have left: none of them is what a route is reached by now.
+        let made = shard::compile(router, &FormerNames::default(), &mut Vec::new());
         let zone = shard::zone(made.records, settings, 0);
         let apex = zone.apex().clone();
         let wildcard = apex.wildcard().expect("the apex leaves room for the wildcard: RouterInput::read");

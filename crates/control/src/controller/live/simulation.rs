@@ -16,7 +16,7 @@ use super::verdict::Saying;
 use crate::compiler::Settings;
 use crate::compiler::inputs::{BindingInput, RouterInput};
 use crate::dns_client::QueryError;
-use signpost_api::v1alpha1::brake::BrakeKind;
+use signpost_api::v1alpha1::deletion_hold::DeletionHoldKind;
 use signpost_dns::wire::Name;
 use signpost_dns::wire::header::Rcode;
 use signpost_dns::zone::Serial;
@@ -64,8 +64,8 @@ impl World {
             created: 0,
             label: label.into(),
             shard: format!("{shard}.v3.example").into(),
-            trails: Box::default(),
-            trails_to: None,
+            former_names: Box::default(),
+            former_names_to: None,
         };
         let mut news = ZoneNews { alias_serial: Some(Serial(serial)), ..ZoneNews::default() };
         let alias = AliasNews { binding: Arc::new(binding), serial: Serial(serial) };
@@ -206,7 +206,7 @@ fn a_route_on_an_idle_system_is_asked_for_by_its_names() {
 }
 
 #[test]
-fn many_routes_are_proven_by_few_checks() {
+fn many_routes_are_verified_by_few_checks() {
     let mut world = World::new(Some(2));
     world.shard("s", addresses(), 7);
     world.run(Duration::ZERO, right);
@@ -245,7 +245,7 @@ fn a_server_that_lags_under_steady_change_still_proves() {
         });
     }
     let pending = world.proofs.reasons()["Pending"];
-    assert!(pending <= 20, "{pending} routes of 2,000 are not proven");
+    assert!(pending <= 20, "{pending} routes of 2,000 are not verified");
     assert_eq!(world.proofs.reasons()["Resolvable"], 2000 - pending, "and none has failed");
     world.run(PATIENCE, |job| match job.check.serial == Serial(newest) {
         true => Err(old(job, Serial(newest - 1), |_| false)),
@@ -262,7 +262,7 @@ fn a_server_that_lags_under_steady_change_still_proves() {
 }
 
 #[test]
-fn while_the_brake_holds_a_name_is_proven_by_its_answer() {
+fn while_the_deletion_hold_holds_a_name_is_verified_by_its_answer() {
     let mut world = World::new(Some(1));
     world.shard("s", addresses(), 7);
     world.alias("before", "s", 9);
@@ -274,7 +274,7 @@ fn while_the_brake_holds_a_name_is_proven_by_its_answer() {
             false => right(job),
         }
     };
-    world.proofs.take_brakes([("routebindings-1".to_owned(), BrakeKind::RouteBinding)].into());
+    world.proofs.take_deletion_holds([("routebindings-1".to_owned(), DeletionHoldKind::RouteBinding)].into());
     world.alias("app", "s", 100);
     world.run(Duration::from_millis(500), held("none"));
     assert_eq!(world.reason("app"), None, "in doubt nothing more than the serial is asked for");
@@ -283,14 +283,14 @@ fn while_the_brake_holds_a_name_is_proven_by_its_answer() {
     assert_eq!(reason, "Resolvable");
     assert!(message.contains("with serials 7 and 10"), "{message}");
     assert_eq!(world.reason("before"), Some("Resolvable"));
-    // One that is not answered is not proven, and says by what.
+    // One that is not answered is not verified, and says by what.
     world.alias("lost", "s", 108);
     world.run(PATIENCE / 2, held("lost"));
     assert_eq!(world.reason("lost"), None);
     world.run(PATIENCE, held("lost"));
     let (reason, message) = world.resolvable("lost").expect("it is known");
-    assert_eq!(reason, "BrakeHeld");
-    assert!(message.contains("while a Brake holds back what was deleted"), "{message}");
+    assert_eq!(reason, "DeletionHeld");
+    assert!(message.contains("while a DeletionHold holds back what was deleted"), "{message}");
     world.run(Duration::from_secs(6), held("none"));
     assert_eq!(world.reason("lost"), Some("Resolvable"));
     // Many are asked for by their names, some at a time, and each once.
@@ -300,23 +300,23 @@ fn while_the_brake_holds_a_name_is_proven_by_its_answer() {
     assert_eq!(world.proofs.reasons()["Resolvable"], 1003);
     let questions: usize = world.jobs.iter().map(|job| job.check.questions()).sum();
     assert!(questions < 1300, "{questions} questions for 1,000 routes");
-    // A server that goes is told, and so is what is the matter with one that has no Brake.
+    // A server that goes is told, and so is what is the matter with one that has no DeletionHold.
     world.run(INTERVAL * 2, |_| Err(silent()));
     assert_eq!((world.reason("app"), world.reason("before")), (Some("NotAnswering"), Some("NotAnswering")));
     world.run(Duration::from_secs(6), held("none"));
     world.alias("last", "s", 124);
     world.run(PATIENCE, held("last"));
-    assert_eq!((world.reason("app"), world.reason("last")), (Some("Resolvable"), Some("BrakeHeld")));
-    world.proofs.take_brakes(BTreeMap::new());
+    assert_eq!((world.reason("app"), world.reason("last")), (Some("Resolvable"), Some("DeletionHeld")));
+    world.proofs.take_deletion_holds(BTreeMap::new());
     world.judge();
     assert_eq!(world.reason("last"), Some("OldSerial"));
-    // The brake lets go: the ledger's serial is what proves again.
+    // The deletion hold lets go: the ledger's serial is what proves again.
     world.run(Duration::from_secs(6), right);
     assert_eq!(world.proofs.reasons()["Resolvable"], 1004);
 }
 
 #[test]
-fn a_shard_that_stays_old_is_proven_by_its_answers() {
+fn a_shard_that_stays_old_is_verified_by_its_answers() {
     let apex: Name = "s.v3.example.".parse().expect("a name");
     let stays = |is_right: bool| {
         move |job: &Job| match is_alias(job) {
@@ -332,18 +332,21 @@ fn a_shard_that_stays_old_is_proven_by_its_answers() {
     world.shard("s", records, 8);
     world.run(PATIENCE * 2, stays(true));
     assert_eq!(world.reason("app"), Some("Resolvable"));
-    // A zone has more than addresses: without a Brake its version counts.
+    // A zone has more than addresses: without a DeletionHold its version counts.
     let zone =
         |world: &World| world.proofs.router_saying(&apex).map(|(_, told, _)| (told.is_true, told.reason, told.message));
     let (is_true, reason, _) = zone(&world).expect("it is known");
     assert_eq!((is_true, reason), (false, "OldSerial"));
-    world.proofs.take_brakes([("routers-1".to_owned(), BrakeKind::Router)].into());
+    world.proofs.take_deletion_holds([("routers-1".to_owned(), DeletionHoldKind::Router)].into());
     assert_eq!(world.proofs.pop_changed_shard(world.now), Some(apex.clone()));
     let (is_true, reason, message) = zone(&world).expect("it is known");
-    assert!(is_true && reason == "Published" && message.contains("while a Brake holds back"), "{reason} {message}");
+    assert!(
+        is_true && reason == "Published" && message.contains("while a DeletionHold holds back"),
+        "{reason} {message}"
+    );
     world.run(PATIENCE * 3, stays(false));
-    assert_eq!(world.reason("app"), Some("BrakeHeld"));
-    assert_eq!(zone(&world).map(|(is_true, reason, _)| (is_true, reason)), Some((false, "BrakeHeld")));
+    assert_eq!(world.reason("app"), Some("DeletionHeld"));
+    assert_eq!(zone(&world).map(|(is_true, reason, _)| (is_true, reason)), Some((false, "DeletionHeld")));
     world.run(PATIENCE * 3, right);
     assert_eq!(world.reason("app"), Some("Resolvable"));
 }
@@ -504,7 +507,7 @@ fn what_a_router_says_is_what_must_be_answered() {
         "addresses": [{"ip": "192.0.2.2"}], "records": ["own A 192.0.2.2", "moved CNAME there.example."],
     });
     world.shard("s", records, 8);
-    assert_eq!(world.reason("app"), None, "the new contents are not proven yet");
+    assert_eq!(world.reason("app"), None, "the new contents are not verified yet");
     world.run(Duration::ZERO, right);
     let check = world.jobs.iter().find(|job| job.check.serial == Serial(8)).expect("the new version was asked for");
     let expected = |name: &str| {
@@ -518,7 +521,7 @@ fn what_a_router_says_is_what_must_be_answered() {
         ["app", "own", "moved"].map(|label| world.reason(label)),
         ["Resolvable", "Resolvable", "NameTaken"].map(Some)
     );
-    // Another version under which the names lead where they led is proven anew, and says nothing new.
+    // Another version under which the names lead where they led is verified anew, and says nothing new.
     world.shard("s", serde_json::json!({"addresses": [{"ip": "192.0.2.2"}], "records": ["own A 192.0.2.2", "moved CNAME there.example."]}), 18);
     assert_eq!(world.reason("app"), None);
     assert_eq!(world.proofs.pop_dirty(world.now), None);

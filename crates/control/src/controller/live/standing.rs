@@ -31,7 +31,7 @@ const FAILED_RETRY: Duration = Duration::from_secs(5);
 #[cfg_attr(test, derive(Clone))]
 #[derive(Debug, Default)]
 pub struct Standing {
-    proven: Option<Serial>,
+    verified: Option<Serial>,
     failing: Option<Failing>,
     /// Whether the next right answer is news for all names of the zone.
     renewed: bool,
@@ -162,7 +162,7 @@ impl Standing {
             Some((Fault::OldSerial { found, .. }, _)) if reaches(*found) => State::Right,
             Some((fault, true)) => State::Failed(fault),
             Some(_) => State::Unknown,
-            None if self.proven.is_some_and(reaches) => State::Right,
+            None if self.verified.is_some_and(reaches) => State::Right,
             None => State::Unknown,
         }
     }
@@ -188,13 +188,13 @@ impl Standing {
     pub fn serial(&self) -> Option<Serial> {
         match self.failing.as_ref().map(Failing::counted) {
             Some((Fault::OldSerial { found, .. }, _)) => Some(*found),
-            _ => self.proven,
+            _ => self.verified,
         }
     }
 
     /// The zone is to have another version: what is known of it counts no more. `are_other`: its names lead elsewhere by it.
     pub fn forget(&mut self, are_other: bool) {
-        self.proven = None;
+        self.verified = None;
         // A server that is not there is not there for the new version either.
         let is_there = |failing: &mut Failing| !matches!(failing.fault, Fault::NotAnswering(_) | Fault::Documentation);
         let had_failed = self.failing.take_if(is_there).is_some_and(|failing| failing.counted().1);
@@ -208,7 +208,7 @@ impl Standing {
     pub fn note(&mut self, result: Result<Serial, Fault>, now: Instant) -> Effect {
         let fault = match result {
             Ok(serial) => {
-                self.proven = Some(serial);
+                self.verified = Some(serial);
                 self.last_right = Some(now);
                 let had_failed = self.failing.take().is_some_and(|failing| failing.counted().1);
                 let is_news = std::mem::take(&mut self.renewed) || had_failed;

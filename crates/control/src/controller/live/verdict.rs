@@ -12,7 +12,7 @@
 //! | | `NoNameServer` | no name server is listed that could be asked |
 //! | | a [`Fault::reason`] | a listed name server does not answer as it must |
 //! | | `HostInZone` | a Router has come with a zone in which the Route's own host lies |
-//! | | `BrakeHeld` | as `OldSerial`, while a Brake holds back what was deleted |
+//! | | `DeletionHeld` | as `OldSerial`, while a DeletionHold holds back what was deleted |
 //! | | `Pending` | that there was no zone was told, and is over; the name servers are being asked |
 
 use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
@@ -33,8 +33,8 @@ use signpost_api::v1alpha1::router::{NO_ACTIVE_ADDRESS, ZONE_PUBLISHED};
 use signpost_dns::wire::Name;
 use signpost_dns::zone::Serial;
 
-/// The reason where a name is not proven and a Brake keeps the zone as it was.
-pub const BRAKE_HELD: &str = "BrakeHeld";
+/// The reason where a name is not verified and a DeletionHold keeps the zone as it was.
+pub const DELETION_HELD: &str = "DeletionHeld";
 /// Servers that a message names; of more it tells how many.
 const SERVERS_TOLD_MAX: usize = 4;
 
@@ -190,7 +190,7 @@ impl Proofs {
                 let state = if state == State::Right { self.own.state(label, slot, need) } else { state };
                 match state {
                     State::Right => {}
-                    // Where the brake holds, what is new comes a moment later, under a serial that says nothing of it.
+                    // Where the deletion hold keeps, what is new comes a moment later, under a serial that says nothing of it.
                     State::Failed(Fault::OldSerial { .. }) if !late => return None,
                     State::Unknown => return None,
                     // One fault of a server is enough.
@@ -253,15 +253,15 @@ impl Proofs {
             return say(false, "NoNameServer", NO_NAME_SERVER.to_owned());
         }
         let mut failures = Vec::new();
-        let is_braked = self.is_braked(apex);
+        let has_deletion_hold = self.has_deletion_hold(apex);
         let mut old = false;
         for (index, server) in self.servers.iter().enumerate() {
             let standing = &shard.zone.standings[index];
             match standing.state(serial) {
                 State::Right => {}
                 State::Unknown => return None,
-                // Where no Brake is known, the version is what is asked for: a zone has more than addresses.
-                State::Failed(_) if is_braked && standing.shows_all() => old = true,
+                // Where no DeletionHold is known, the version is what is asked for: a zone has more than addresses.
+                State::Failed(_) if has_deletion_hold && standing.shows_all() => old = true,
                 State::Failed(fault) => failures.push(Failure { server, fault, apex, need: serial }),
             }
         }
@@ -270,11 +270,11 @@ impl Proofs {
         }
         let servers = list(self.servers.iter().map(Server::to_string), self.servers.len(), ", ");
         let answer = if self.servers.len() == 1 { "answers" } else { "answer" };
-        // Every tenant may read it, and a Brake is the operator's: it is not named.
-        let message = match old && is_braked {
+        // Every tenant may read it, and a DeletionHold is the operator's: it is not named.
+        let message = match old && has_deletion_hold {
             false => format!("{servers} {answer} for {zone} from serial {serial} on"),
             true => format!(
-                "{servers} {answer} for {zone} as the Router says, under an older serial than {serial} while a Brake holds \
+                "{servers} {answer} for {zone} as the Router says, under an older serial than {serial} while a DeletionHold holds \
                  back what was deleted"
             ),
         };
@@ -308,7 +308,7 @@ impl Proofs {
 
     fn reason(&self, failure: &Failure<'_>) -> &'static str {
         match failure.fault {
-            Fault::OldSerial { .. } if self.is_braked(failure.apex) => BRAKE_HELD,
+            Fault::OldSerial { .. } if self.has_deletion_hold(failure.apex) => DELETION_HELD,
             fault => fault.reason(),
         }
     }
@@ -316,13 +316,13 @@ impl Proofs {
     fn told(&self, failures: &[Failure<'_>]) -> String {
         let one = |failure: &Failure<'_>| {
             let Failure { server, fault, apex, need } = failure;
-            match (fault, self.is_braked(apex)) {
+            match (fault, self.has_deletion_hold(apex)) {
                 // Not under which: that may change at every look, and this is written to each Route of the zone.
                 (Fault::OldSerial { .. }, false) => {
                     format!("{server} has {} under a serial older than {need}", text(apex))
                 }
                 (Fault::OldSerial { .. }, true) => format!(
-                    "{server} has {} under a serial older than {need}, while a Brake holds back what was deleted, and has \
+                    "{server} has {} under a serial older than {need}, while a DeletionHold holds back what was deleted, and has \
                      not answered for the name as it should",
                     text(apex)
                 ),

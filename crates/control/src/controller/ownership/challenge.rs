@@ -39,7 +39,7 @@ impl Key {
         let token = BASE32_NOPAD.encode(&context.sign().as_ref()[..TOKEN_OCTETS]).to_ascii_lowercase();
         let (name, value) = (challenge_name(&host), format!("signpost={token}"));
         let record = format!("{name}. IN TXT \"{value}\"");
-        Challenge { name, value, record, proven_until: None }
+        Challenge { name, value, record, verified_until: None }
     }
 }
 
@@ -54,7 +54,7 @@ pub enum Proof {
 
 impl Proof {
     /// What the testimonies say of `challenge`. All servers that answer must have the record, and one must answer: a zone that
-    /// is being changed is proven when the change has reached all of it.
+    /// is being changed is verified when the change has reached all of it.
     pub fn of(challenge: &Challenge, found: Result<Vec<Testimony>, String>) -> Proof {
         let testimonies = match found {
             Ok(testimonies) => testimonies,
@@ -121,7 +121,7 @@ mod tests {
         let value = challenge.value.as_str();
         let good = || testimony(Ok(&[value, "v=spf1 -all"]));
         let silent = || testimony(Err("no answer"));
-        for (what, found, proven) in [
+        for (what, found, verified) in [
             ("all", Ok(vec![good(), good()]), true),
             ("one of two does not answer", Ok(vec![good(), silent()]), true),
             ("one of two has nothing", Ok(vec![good(), testimony(Ok(&[]))]), false),
@@ -130,7 +130,7 @@ mod tests {
             ("nobody", Ok(vec![]), false),
             ("no zone", Err("no zone".to_owned()), false),
         ] {
-            assert_eq!(Proof::of(&challenge, found) == Proof::Found, proven, "{what}");
+            assert_eq!(Proof::of(&challenge, found) == Proof::Found, verified, "{what}");
         }
     }
 }

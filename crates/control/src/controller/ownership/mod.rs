@@ -1,17 +1,17 @@
 //! Proof of control: that whoever wants a custom host for a Route may change the host's DNS. Off unless `verify.hosts` is on.
 //!
 //! Each Route with a host gets a challenge in its status, a TXT record to create. The host's own authoritative servers are
-//! asked for it ([`authorities`]), and the condition `HostProven` says what came of it; the scheduler admits no host without
+//! asked for it ([`authorities`]), and the condition `HostVerified` says what came of it; the scheduler admits no host without
 //! it, and the keeper of placement takes `Admitted` back when it is lost.
 //!
 //! ```text
-//!   Unproven ──found──► Proven ──missing──► Proven, in grace ──missing for the grace period──► Unproven
+//!   Unverified ──found──► Verified ──missing──► Verified, in grace ──missing for the grace period──► Unverified
 //!                          ▲                       │ found
 //!                          └───────────────────────┘
 //! ```
 //!
 //! Routes that had a Router when the switch was turned on begin in grace. The end of the grace period stands in the status
-//! (`challenge.provenUntil`), so that neither a restart nor another leader begins it anew. While the switch is off, the keeper
+//! (`challenge.verifiedUntil`), so that neither a restart nor another leader begins it anew. While the switch is off, the keeper
 //! of placement takes challenges out of the status ([`withdraw`]): nobody is to create a record that nobody asks for, and who
 //! turns it on again begins with the Routes as they are then.
 
@@ -38,7 +38,7 @@ use crate::client::status::{Statement, state, update_status};
 use crate::controller::turns::{Turns, Waiting};
 use crate::world::RouteInfo;
 use signpost_api::names::{challenge_name, is_at_or_below, wanted_label};
-use signpost_api::v1alpha1::route::{Challenge, HOST_PROVEN, Phase, Route, RouteStatus};
+use signpost_api::v1alpha1::route::{Challenge, HOST_VERIFIED, Phase, Route, RouteStatus};
 
 pub mod authorities;
 pub mod challenge;
@@ -48,18 +48,18 @@ mod reach;
 const HOSTS_AT_A_TIME: usize = 16;
 /// Challenges that are written at a time, beside that: nobody has to wait for other people's name servers to hear what to do.
 const TELLS_AT_A_TIME: usize = 8;
-/// How soon a host that is not proven is asked for again, at first.
+/// How soon a host that is not verified is asked for again, at first.
 const RETRY_FIRST: Duration = Duration::from_secs(5);
 /// How long a Route has to be placed whose host may be the name that the platform is to give it, which needs no proof.
 const OWN_WAIT: Duration = Duration::from_secs(5);
-/// The longest wait until a host that is not proven, or has lost its record, is asked for again.
+/// The longest wait until a host that is not verified, or has lost its record, is asked for again.
 const RETRY_LONGEST: Duration = Duration::from_secs(300);
 /// How long asking for one host may take: longer is as good as no record.
 const ASK_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long reading and writing a Route may take.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// How hosts are proven.
+/// How hosts are verified.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// The platform's domain: hosts in it are the platform's own.
@@ -120,7 +120,7 @@ impl HostView {
         let label = || wanted_label(namespace, &key.name, route.subdomain.as_deref());
         let may_be_own =
             !route.has_names && host.split_once('.').is_some_and(|(first, _)| first.eq_ignore_ascii_case(&label()));
-        let is_told = route.conditions.has_challenge && route.conditions.has_host_proven;
+        let is_told = route.conditions.has_challenge && route.conditions.has_host_verified;
         Some(HostView { uid: route.uid.to_string(), host: host.to_owned(), may_be_own, is_told })
     }
 
@@ -193,7 +193,7 @@ struct Owners {
     untold: VecDeque<ObjectKey>,
     telling: JoinSet<(ObjectKey, kube::Result<()>)>,
     agenda: Turns<ObjectKey>,
-    /// How often in a row a host was not found to be proven.
+    /// How often in a row a host was not found to be verified.
     failures: HashMap<ObjectKey, u32>,
     actions: JoinSet<kube::Result<Option<Judged>>>,
     /// Whose host each of them is about.
@@ -205,7 +205,7 @@ impl Owners {
         match change {
             Change::Applied(applied) => self.on_host(applied),
             Change::Deleted { key, .. } => self.forget(&key),
-            Change::Resynced(resync) => {
+            Change::Relisted(resync) => {
                 resync.vanished.iter().for_each(|(key, _)| self.forget(key));
                 resync.applied.into_iter().for_each(|applied| self.on_host(applied));
             }
@@ -291,7 +291,7 @@ impl Owners {
             Ok(Some(Judged { found: true, .. })) => "found",
             Ok(_) => "missing",
             Err(error) => {
-                tracing::warn!(route = %key, %error, "whether the route's host is proven cannot be written; trying again");
+                tracing::warn!(route = %key, %error, "whether the route's host is verified cannot be written; trying again");
                 "failed"
             }
         };
@@ -324,7 +324,7 @@ struct Judged {
 
 /// Whether a Route tells of a challenge, or of what came of one.
 pub fn is_told(status: &RouteStatus) -> bool {
-    status.challenge.is_some() || status.conditions.iter().any(|condition| condition.type_ == HOST_PROVEN)
+    status.challenge.is_some() || status.conditions.iter().any(|condition| condition.type_ == HOST_VERIFIED)
 }
 
 /// Takes the challenge and what came of it out of the status of the Route at `key`. The answer names what was done, if anything.
@@ -335,7 +335,7 @@ pub async fn withdraw(client: &kube::Client, key: &ObjectKey) -> kube::Result<Op
     let change = |route: &Route| {
         let status = route.status.as_ref().filter(|status| is_told(status));
         was_told = status.is_some();
-        let conditions = status?.conditions.iter().filter(|condition| condition.type_ != HOST_PROVEN);
+        let conditions = status?.conditions.iter().filter(|condition| condition.type_ != HOST_VERIFIED);
         Some(json!({"conditions": conditions.collect::<Vec<_>>(), "challenge": null}))
     };
     update_status(&routes, &key.name, change).await?;
@@ -438,15 +438,15 @@ fn judge(
     let end = jiff::SignedDuration::try_from(grace).ok().and_then(|grace| now.checked_add(grace).ok());
     // To the second: it is compared with what comes back.
     let end = Timestamp::from_second(end.unwrap_or(Timestamp::MAX).as_second()).unwrap_or(Timestamp::MAX);
-    let until = challenge.proven_until.as_ref().map(|until| until.0);
+    let until = challenge.verified_until.as_ref().map(|until| until.0);
     let (is_true, reason, message) = match proof {
         Proof::Found => {
             // Written now and then only: the rest of the grace period is long.
             let renew = until.is_none_or(|until| now + (end.duration_since(now) * 3 / 4) > until);
             if renew {
-                challenge.proven_until = Some(Time(end));
+                challenge.verified_until = Some(Time(end));
             }
-            (true, "Proven", format!("the host's own name servers have the record {}", challenge.record))
+            (true, "Verified", format!("the host's own name servers have the record {}", challenge.record))
         }
         Proof::Missing(why) => match until {
             Some(until) if until > now => {
@@ -454,19 +454,19 @@ fn judge(
                 (true, "RecordMissing", message)
             }
             None if told.is_none() && is_bound => {
-                challenge.proven_until = Some(Time(end));
+                challenge.verified_until = Some(Time(end));
                 let message = format!(
-                    "the host was admitted before hosts were to be proven, and stays so until {end}; create {}",
+                    "the host was admitted before hosts were to be verified, and stays so until {end}; create {}",
                     challenge.record
                 );
                 (true, "GracePeriod", message)
             }
-            _ => (false, "OwnershipUnproven", format!("create the record {}; {why}", challenge.record)),
+            _ => (false, "OwnershipNotVerified", format!("create the record {}; {why}", challenge.record)),
         },
     };
     Judged {
         found: *proof == Proof::Found,
-        statement: Statement { kind: HOST_PROVEN, is_true, reason, message },
+        statement: Statement { kind: HOST_VERIFIED, is_true, reason, message },
         challenge,
     }
 }
@@ -480,7 +480,7 @@ mod tests {
         let key = Key::new(&[7; 32]);
         let view = |host: &str, has_challenge: bool, has_condition: bool| {
             let challenge = has_challenge.then(|| key.challenge("shop", "u1", host));
-            let condition = json!({"type": HOST_PROVEN, "status": "True", "reason": "Proven", "message": "",
+            let condition = json!({"type": HOST_VERIFIED, "status": "True", "reason": "Verified", "message": "",
                 "lastTransitionTime": "2026-01-01T00:00:00Z"});
             let conditions: Vec<_> = has_condition.then_some(condition).into_iter().collect();
             let object = json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Route",
@@ -503,23 +503,23 @@ mod tests {
         let fresh = key.challenge("shop", "u1", "www.shop.example");
         let (grace, now) = (Duration::from_secs(1000), at(50_000));
         let until =
-            |second: Option<i64>| Challenge { proven_until: second.map(|second| Time(at(second))), ..fresh.clone() };
+            |second: Option<i64>| Challenge { verified_until: second.map(|second| Time(at(second))), ..fresh.clone() };
         let missing = Proof::Missing("it is not there".to_owned());
         for (what, told, is_bound, proof, reason, then) in [
-            ("never seen", None, false, &missing, "OwnershipUnproven", None),
-            ("found", Some(until(None)), false, &Proof::Found, "Proven", Some(51_000)),
-            ("found again soon", Some(until(Some(50_900))), true, &Proof::Found, "Proven", Some(50_900)),
-            ("found again later", Some(until(Some(50_700))), true, &Proof::Found, "Proven", Some(51_000)),
+            ("never seen", None, false, &missing, "OwnershipNotVerified", None),
+            ("found", Some(until(None)), false, &Proof::Found, "Verified", Some(51_000)),
+            ("found again soon", Some(until(Some(50_900))), true, &Proof::Found, "Verified", Some(50_900)),
+            ("found again later", Some(until(Some(50_700))), true, &Proof::Found, "Verified", Some(51_000)),
             ("lost", Some(until(Some(50_001))), true, &missing, "RecordMissing", Some(50_001)),
-            ("lost for long", Some(until(Some(50_000))), true, &missing, "OwnershipUnproven", Some(50_000)),
-            ("and found", Some(until(Some(40_000))), true, &Proof::Found, "Proven", Some(51_000)),
+            ("lost for long", Some(until(Some(50_000))), true, &missing, "OwnershipNotVerified", Some(50_000)),
+            ("and found", Some(until(Some(40_000))), true, &Proof::Found, "Verified", Some(51_000)),
             ("bound before the switch", None, true, &missing, "GracePeriod", Some(51_000)),
-            ("told and not yet proven", Some(until(None)), true, &missing, "OwnershipUnproven", None),
+            ("told and not yet verified", Some(until(None)), true, &missing, "OwnershipNotVerified", None),
         ] {
             let judged = judge(told.as_ref(), &fresh, is_bound, proof, now, grace);
-            let ends = judged.challenge.proven_until.as_ref().map(|until| until.0.as_second());
+            let ends = judged.challenge.verified_until.as_ref().map(|until| until.0.as_second());
             assert_eq!((judged.statement.reason, ends), (reason, then), "{what}");
-            assert_eq!(judged.statement.is_true, reason != "OwnershipUnproven", "{what}");
+            assert_eq!(judged.statement.is_true, reason != "OwnershipNotVerified", "{what}");
             assert!(judged.statement.message.contains(&fresh.record), "{what}: {}", judged.statement.message);
         }
         // Another leader's key changes nothing for the owner.

@@ -1,8 +1,8 @@
-//! The brake: the judgement of a sudden loss. Pure.
+//! The deletion hold: the judgement of a sudden loss. Pure.
 //!
 //! A list may legally be empty while an API server is upgraded, restored from the wrong backup, or asked with too few
 //! rights. Taking it at its word takes every name off the air. So a loss is *held* where it looks like an accident: what is
-//! missing is served on, and a [`Brake`](signpost_api::v1alpha1::brake) object, a metric and the log say so, until the
+//! missing is served on, and a [`DeletionHold`](signpost_api::v1alpha1::deletion_hold) object, a metric and the log say so, until the
 //! objects are there again or someone approves. How a loss is heard of says what it looks like:
 //!
 //! | heard by | a Router gone, or without active address | a RouteBinding gone |
@@ -21,7 +21,7 @@
 //! were lost: names go with them as with a deletion, and are held as that is. A RouteBinding that moves to another Router
 //! keeps its label, and is no loss.
 //!
-//! A watch that tells of a Router that has no route and no trail is believed whatever else goes: no name leads to it, and
+//! A watch that tells of a Router that has no route and no former name is believed whatever else goes: no name leads to it, and
 //! the Router's own condition `Drained` may have said that it can be deleted.
 //!
 //! What is held has an ID made from the objects that were missing when it began (of a burst: from the first one that was held)
@@ -34,7 +34,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::compiler::Digest;
-use signpost_api::v1alpha1::brake::{BrakeCause, BrakeKind, Decision, NAMES_MAX};
+use signpost_api::v1alpha1::deletion_hold::{Decision, DeletionHoldCause, DeletionHoldKind, NAMES_MAX};
 
 /// Deletions within this time make a burst together.
 const BURST: Duration = Duration::from_secs(60);
@@ -54,7 +54,7 @@ pub struct Hold<V> {
     held: BTreeMap<Box<str>, Option<Arc<V>>>,
     /// Sum of a digest for each that is held.
     sum: Digest,
-    began: Option<Began>,
+    began: Option<HoldStart>,
     /// When the losses of the last minute were told by a watch, and whether they were believed.
     told: VecDeque<(Instant, bool)>,
     /// How many of these were believed.
@@ -63,8 +63,8 @@ pub struct Hold<V> {
 
 /// How a hold began, and what has become of it.
 #[derive(Debug, Clone, Copy)]
-struct Began {
-    cause: BrakeCause,
+struct HoldStart {
+    cause: DeletionHoldCause,
     /// The most objects that were known at once since then, those that are held included.
     known: usize,
     /// What the ID is made from.
@@ -75,7 +75,7 @@ struct Began {
 #[derive(Debug, Clone, Copy)]
 pub struct Rules {
     /// The kind.
-    pub kind: BrakeKind,
+    pub kind: DeletionHoldKind,
     /// How many of a hundred known objects may go at once.
     pub share_percent: u32,
     /// Fewer losses than this in one list are believed, unless they are all.
@@ -87,12 +87,12 @@ pub struct Rules {
 impl Rules {
     /// Those of Routers.
     pub fn routers(share_percent: u32) -> Self {
-        Rules { kind: BrakeKind::Router, share_percent, list_min: 1, burst_min: 5 }
+        Rules { kind: DeletionHoldKind::Router, share_percent, list_min: 1, burst_min: 5 }
     }
 
     /// Those of RouteBindings.
     pub fn bindings(share_percent: u32) -> Self {
-        Rules { kind: BrakeKind::RouteBinding, share_percent, list_min: 5, burst_min: 100 }
+        Rules { kind: DeletionHoldKind::RouteBinding, share_percent, list_min: 5, burst_min: 100 }
     }
 
     fn is_over(&self, losses: usize, known: usize) -> bool {
@@ -102,8 +102,8 @@ impl Rules {
     /// Whether a list that lacks so many of the known is not believed.
     fn doubts_list(&self, losses: usize, known: usize) -> bool {
         match self.kind {
-            BrakeKind::Router => losses >= self.list_min,
-            BrakeKind::RouteBinding => losses >= known || losses >= self.list_min && self.is_over(losses, known),
+            DeletionHoldKind::Router => losses >= self.list_min,
+            DeletionHoldKind::RouteBinding => losses >= known || losses >= self.list_min && self.is_over(losses, known),
         }
     }
 }
@@ -116,9 +116,9 @@ pub struct Held {
     /// What it holds now, in a word that differs when the objects do.
     pub set: String,
     /// Kind of the objects.
-    pub kind: BrakeKind,
+    pub kind: DeletionHoldKind,
     /// How they came to be missing.
-    pub cause: BrakeCause,
+    pub cause: DeletionHoldCause,
     /// How many are held.
     pub count: usize,
     /// How many were known at once, at most, since it began; those that are held are among them.
@@ -131,7 +131,7 @@ pub struct Held {
 
 /// What was said of a hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Decided {
+pub struct HoldDecision {
     /// That.
     pub decision: Decision,
     /// The [`Held::set`] that it was said of.
@@ -139,7 +139,7 @@ pub struct Decided {
 }
 
 /// What was said of holds, by ID.
-pub type Decisions = HashMap<String, Decided>;
+pub type Decisions = HashMap<String, HoldDecision>;
 
 /// What missing objects come to: the value of each, `None` for one that is gone.
 pub type Losses<V> = BTreeMap<Box<str>, Option<Arc<V>>>;
@@ -157,14 +157,14 @@ impl<V> Hold<V> {
 
     /// Judges a full list, which lacks `losses` of the `known` objects; those held before count as known. Returns what is
     /// believed; the rest is held. What was held before stays so: a list that still lacks it is no news.
-    pub fn judge_list(&mut self, known: usize, losses: Losses<V>) -> Losses<V> {
+    pub fn apply_list(&mut self, known: usize, losses: Losses<V>) -> Losses<V> {
         let all = losses.len() + self.held.keys().filter(|key| !losses.contains_key(*key)).count();
         let doubted = self.rules.doubts_list(all, known);
         let begins = self.began.is_none();
         let (held, believed): (Losses<V>, Losses<V>) =
             losses.into_iter().partition(|(key, _)| doubted || self.held.contains_key(key));
         for (key, value) in held {
-            self.hold(key, value, BrakeCause::List, known);
+            self.hold(key, value, DeletionHoldCause::List, known);
         }
         if begins {
             self.name_by(None);
@@ -173,7 +173,7 @@ impl<V> Hold<V> {
     }
 
     /// Judges a loss that a watch has told, of one of `known` objects. Whether it is believed; if not, it is held.
-    pub fn judge_told(&mut self, known: usize, key: &str, value: Option<Arc<V>>, now: Instant) -> bool {
+    pub fn apply_watch_event(&mut self, known: usize, key: &str, value: Option<Arc<V>>, now: Instant) -> bool {
         while let Some((at, was_believed)) = self.told.front()
             && now.duration_since(*at) > BURST
         {
@@ -188,7 +188,7 @@ impl<V> Hold<V> {
             self.believed += 1;
             self.release(key);
         } else {
-            self.hold(key.into(), value, BrakeCause::Burst, known_before);
+            self.hold(key.into(), value, DeletionHoldCause::Burst, known_before);
         }
         is_believed
     }
@@ -211,12 +211,12 @@ impl<V> Hold<V> {
         is_kept
     }
 
-    fn hold(&mut self, key: Box<str>, value: Option<Arc<V>>, cause: BrakeCause, known: usize) {
+    fn hold(&mut self, key: Box<str>, value: Option<Arc<V>>, cause: DeletionHoldCause, known: usize) {
         self.sum = self.sum.plus(part(&key, value.is_none()));
         if let Some(before) = self.held.insert(key.clone(), value) {
             self.sum = self.sum.minus(part(&key, before.is_none()));
         }
-        let began = self.began.get_or_insert(Began { cause, known, name: self.sum });
+        let began = self.began.get_or_insert(HoldStart { cause, known, name: self.sum });
         began.known = began.known.max(known);
     }
 
@@ -230,7 +230,7 @@ impl<V> Hold<V> {
     /// What was held before a restart, under the name `name` ([`Self::keys`]), is held on, `known` being there: a list that
     /// still lacks it is no news.
     pub fn resume(&mut self, keys: impl IntoIterator<Item = Box<str>>, name: Option<Digest>, known: usize) {
-        keys.into_iter().for_each(|key| self.hold(key, None, BrakeCause::List, known));
+        keys.into_iter().for_each(|key| self.hold(key, None, DeletionHoldCause::List, known));
         self.name_by(name);
     }
 
@@ -253,7 +253,7 @@ impl<V> Hold<V> {
 
     /// What is held, and what was said of it.
     pub fn held(&self, decisions: &Decisions) -> Option<Held> {
-        let Began { cause, known, name } = self.began?;
+        let HoldStart { cause, known, name } = self.began?;
         let kind = self.rules.kind;
         let id = format!("{}s-{}", kind.word().to_ascii_lowercase(), word(name));
         let set = word(self.sum);
@@ -298,7 +298,7 @@ mod tests {
 
     fn approval(hold: &Hold<()>) -> Decisions {
         let held = hold.held(&Decisions::new());
-        held.map(|held| (held.id, Decided { decision: Decision::Approve, set: held.set })).into_iter().collect()
+        held.map(|held| (held.id, HoldDecision { decision: Decision::Approve, set: held.set })).into_iter().collect()
     }
 
     #[test]
@@ -321,7 +321,7 @@ mod tests {
             (Rules::bindings(100), 100, 100, 100),
         ] {
             let mut hold = Hold::new(rules);
-            let believed = hold.judge_list(known, losses(0..lost));
+            let believed = hold.apply_list(known, losses(0..lost));
             let count = hold.held(&Decisions::new()).map_or(0, |held| held.count);
             assert_eq!((believed.len(), count), (lost - held, held), "{rules:?} {known} {lost}");
         }
@@ -334,15 +334,15 @@ mod tests {
         let mut left = 2000;
         for number in 0..1800 {
             let now = start + Duration::from_millis(100) * number;
-            left -= usize::from(hold.judge_told(left, &number.to_string(), None, now));
+            left -= usize::from(hold.apply_watch_event(left, &number.to_string(), None, now));
         }
         assert_eq!(left, 1500, "three minutes of deletions took a quarter and no more");
         let later = start + Duration::from_secs(300);
-        assert!(hold.judge_told(left, "another", None, later), "after a quiet minute one is believed");
+        assert!(hold.apply_watch_event(left, "another", None, later), "after a quiet minute one is believed");
     }
 
     #[test]
-    fn a_burst_is_braked_and_single_deletions_are_not() {
+    fn a_burst_is_held_and_single_deletions_are_not() {
         let start = Instant::now();
         for (rules, known, gap, count, first_held) in [
             (Rules::routers(25), 8, 0, 8, Some(4)),
@@ -359,14 +359,14 @@ mod tests {
             let mut held = None;
             for number in 0..count {
                 let now = start + Duration::from_secs(gap) * number as u32;
-                match hold.judge_told(left, &number.to_string(), None, now) {
+                match hold.apply_watch_event(left, &number.to_string(), None, now) {
                     true => left -= 1,
                     false => drop(held.get_or_insert(number)),
                 }
             }
             assert_eq!(held, first_held, "{rules:?} {known} {gap}");
             let cause = hold.held(&Decisions::new()).map(|held| held.cause);
-            assert_eq!(cause, held.map(|_| BrakeCause::Burst));
+            assert_eq!(cause, held.map(|_| DeletionHoldCause::Burst));
         }
     }
 
@@ -374,7 +374,7 @@ mod tests {
     fn an_id_is_of_the_hold_and_a_decision_of_the_set() {
         let of = |known, range| {
             let mut hold: Hold<()> = Hold::new(Rules::routers(25));
-            hold.judge_list(known, losses(range));
+            hold.apply_list(known, losses(range));
             hold
         };
         let id = |hold: &Hold<()>| hold.held(&Decisions::new()).map(|held| held.id);
@@ -384,7 +384,7 @@ mod tests {
         assert_eq!((id(&grown), set(&grown)), (id(&of(3, 0..2)), set(&of(3, 0..2))));
         assert_ne!(id(&grown), id(&of(3, 1..3)));
         let old = approval(&grown);
-        assert!(grown.judge_list(9, losses(2..3)).is_empty());
+        assert!(grown.apply_list(9, losses(2..3)).is_empty());
         assert_eq!((id(&grown), set(&grown)), (id(&of(9, 0..2)), set(&of(9, 0..3))), "one that grows keeps its ID");
         // More is missing than what was approved: nothing passes, and it has to be said again.
         assert!(grown.approved(&old).is_empty());
@@ -399,7 +399,7 @@ mod tests {
         grown.release("o002");
         assert_eq!(set(&grown), set(&of(9, 0..2)));
         assert_eq!(grown.clone().approved(&old).len(), 2);
-        let reject = |held: Held| (held.id, Decided { decision: Decision::Reject, set: held.set });
+        let reject = |held: Held| (held.id, HoldDecision { decision: Decision::Reject, set: held.set });
         let rejection: Decisions = grown.held(&Decisions::new()).map(reject).into_iter().collect();
         assert!(grown.approved(&rejection).is_empty());
         assert_eq!(grown.held(&rejection).and_then(|held| held.decision), Some(Decision::Reject));
@@ -408,7 +408,7 @@ mod tests {
         assert_eq!(grown.held(&Decisions::new()), None);
         // Gone, and there without an address, are two things.
         let mut emptied: Hold<()> = Hold::new(Rules::routers(25));
-        emptied.judge_list(9, [("o000".into(), Some(Arc::new(())))].into());
+        emptied.apply_list(9, [("o000".into(), Some(Arc::new(())))].into());
         assert_ne!(id(&emptied), id(&of(9, 0..1)));
         assert_eq!(id(&emptied).map(|id| id.len()), Some("routers-".len() + 16));
     }
@@ -420,7 +420,7 @@ mod tests {
         let mut ids = std::collections::BTreeSet::new();
         // Routers are made and deleted all the while: nine at first, and many more later.
         for number in 0..640 {
-            hold.judge_told(
+            hold.apply_watch_event(
                 9 + number,
                 &format!("o{number:03}"),
                 None,
@@ -442,19 +442,19 @@ mod tests {
         let mut hold: Hold<u8> = Hold::new(Rules::routers(25));
         let now = |number| Some(Arc::new(number));
         assert!(!hold.keeps("a", &now(2), is_same), "nothing is held");
-        hold.judge_list(1, [("a".into(), None)].into());
+        hold.apply_list(1, [("a".into(), None)].into());
         // There as another one, as yet another one, and gone again.
         for value in [now(2), now(3), None] {
             assert!(hold.keeps("a", &value, is_same), "{value:?}");
         }
         assert!(hold.keeps("a", &now(2), is_same));
         let approved = hold.approved(&match hold.held(&Decisions::new()) {
-            Some(held) => [(held.id, Decided { decision: Decision::Approve, set: held.set })].into(),
+            Some(held) => [(held.id, HoldDecision { decision: Decision::Approve, set: held.set })].into(),
             None => panic!("it is held"),
         });
         assert_eq!(approved["a"], now(2), "with the approval the other one is served");
         // The same without an address, written for another reason, and deleted on purpose.
-        hold.judge_list(1, [("a".into(), now(1))].into());
+        hold.apply_list(1, [("a".into(), now(1))].into());
         assert!(hold.keeps("a", &now(1), is_same) && hold.keeps("a", &now(1), is_same));
         assert!(!hold.keeps("a", &None, is_same));
         assert!(hold.keeps("a", &now(2), is_same));
@@ -463,10 +463,10 @@ mod tests {
     #[test]
     fn what_is_held_stays_held_while_it_is_missing() {
         let mut hold: Hold<()> = Hold::new(Rules::bindings(25));
-        assert!(hold.judge_list(100, losses(0..30)).is_empty());
+        assert!(hold.apply_list(100, losses(0..30)).is_empty());
         (3..30).for_each(|number| hold.release(&format!("o{number:03}")));
         // Three of a hundred, which a list alone would be believed, and one more.
-        let believed = hold.judge_list(100, losses(0..4));
+        let believed = hold.apply_list(100, losses(0..4));
         assert_eq!(believed.keys().map(|key| &**key).collect::<Vec<_>>(), ["o003"]);
         assert_eq!(hold.approved(&approval(&hold)).len(), 3);
         assert!(hold.held(&Decisions::new()).is_none());

@@ -22,7 +22,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::super::domain::{Domains, OtherDomain};
+use super::super::domain::{DomainMismatch, Domains};
 use super::record::{self, Live, Loaded};
 use signpost_dns::zone::journal::{self, Entry, JournalError, Recovered};
 use signpost_runtime::ending::Ending;
@@ -45,7 +45,7 @@ const BACKLOG_OCTETS_MAX: usize = 256 << 20;
 pub type Change = (Vec<u8>, Option<Vec<u8>>);
 
 /// The state's file, owned by a thread of its own.
-pub struct LastGood {
+pub struct LastKnownGood {
     sender: Option<SyncSender<Vec<Change>>>,
     thread: Option<JoinHandle<()>>,
     ending: Ending,
@@ -80,22 +80,22 @@ pub enum StateError {
     },
     /// It is the state of a platform with another domain, which may be wanted again.
     #[error("the state file {}: {other}", path.display())]
-    OtherDomain {
+    DomainMismatch {
         /// The file.
         path: PathBuf,
         /// Which.
         #[source]
-        other: OtherDomain,
+        other: DomainMismatch,
     },
     /// The thread that writes it has ended.
     #[error("the last-good state is not written any more: {0}")]
     Ended(String),
 }
 
-impl LastGood {
+impl LastKnownGood {
     /// Reads the state in `directory`, which is created if it is missing, and opens it for what comes. A state of the domain
     /// of before, and a file that is damaged, are moved aside; one of yet another domain stays, as an error.
-    pub fn open(directory: &Path, domains: &Domains) -> Result<(LastGood, Opened), StateError> {
+    pub fn open(directory: &Path, domains: &Domains) -> Result<(LastKnownGood, Opened), StateError> {
         let path = directory.join(FILE);
         let fault = |source| StateError::Unusable { path: path.clone(), source };
         fs::create_dir_all(directory).map_err(fault)?;
@@ -113,8 +113,8 @@ impl LastGood {
                     (opened.loaded, recovered) = (Some(loaded), Some(found));
                 }
                 Err(error) => {
-                    if let LoadError::OtherDomain(found) = &error {
-                        let different = |other| StateError::OtherDomain { path: path.clone(), other };
+                    if let LoadError::DomainMismatch(found) = &error {
+                        let different = |other| StateError::DomainMismatch { path: path.clone(), other };
                         domains.agree(found).map_err(different)?;
                     }
                     let aside = move_aside(&path).map_err(fault)?;
@@ -141,7 +141,7 @@ impl LastGood {
         };
         let thread = Some(ending.spawn("last-good", work).map_err(fault)?);
         let sent = AtomicU64::new(0);
-        Ok((LastGood { sender: Some(sender), thread, ending, failing, sent, stored }, opened))
+        Ok((LastKnownGood { sender: Some(sender), thread, ending, failing, sent, stored }, opened))
     }
 
     /// Waits until the thread ends by itself, and returns why.
@@ -154,7 +154,7 @@ impl LastGood {
         Arc::clone(&self.failing)
     }
 
-    /// A mark of all that was written so far, for [`LastGood::is_stored`].
+    /// A mark of all that was written so far, for [`LastKnownGood::is_stored`].
     pub fn mark(&self) -> u64 {
         self.sent.load(Ordering::Relaxed)
     }
@@ -176,7 +176,7 @@ impl LastGood {
     }
 }
 
-impl Drop for LastGood {
+impl Drop for LastKnownGood {
     /// Waits until all is written and synced.
     fn drop(&mut self) {
         self.sender = None;
@@ -195,7 +195,7 @@ enum LoadError {
     #[error("an entry of it cannot be read")]
     Entry,
     #[error("it is the state of the domain {0:?}")]
-    OtherDomain(String),
+    DomainMismatch(String),
 }
 
 fn load(octets: &[u8], domain: &str) -> Result<(Loaded, Recovered), LoadError> {
@@ -206,7 +206,7 @@ fn load(octets: &[u8], domain: &str) -> Result<(Loaded, Recovered), LoadError> {
     })?;
     let loaded = record::load(live).ok_or(LoadError::Entry)?;
     if loaded.domain != domain {
-        return Err(LoadError::OtherDomain(loaded.domain));
+        return Err(LoadError::DomainMismatch(loaded.domain));
     }
     Ok((loaded, recovered))
 }
@@ -507,7 +507,7 @@ mod tests {
         fs::write(&path, &whole).expect("written");
         assert!(!writer.settle());
         drop(writer);
-        let (_, opened) = LastGood::open(folder.path(), &domains("v3.example", None)).expect("usable");
+        let (_, opened) = LastKnownGood::open(folder.path(), &domains("v3.example", None)).expect("usable");
         assert_eq!((serial(&opened, &apex), opened.problem), (Some(3), None));
     }
 
@@ -516,7 +516,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let (apex, gone): (Name, Name) =
             ("v3.example.".parse().expect("a name"), "gone.v3.example.".parse().expect("a name"));
-        let (state, opened) = LastGood::open(folder.path(), &domains("v3.example", None)).expect("usable");
+        let (state, opened) = LastKnownGood::open(folder.path(), &domains("v3.example", None)).expect("usable");
         assert!(opened.loaded.is_none() && opened.problem.is_none());
         state.write(vec![record::zone(&gone, Some(&published(1)), None)]);
         for batch in 0..100 {
@@ -532,7 +532,7 @@ mod tests {
         let octets = fs::metadata(&path).expect("it is there").len();
         assert!(octets < APPENDED_OCTETS_MIN as u64 + 1000, "100,000 changes of one key took {octets} octets");
 
-        let (state, opened) = LastGood::open(folder.path(), &domains("v3.example", None)).expect("usable");
+        let (state, opened) = LastKnownGood::open(folder.path(), &domains("v3.example", None)).expect("usable");
         assert_eq!((serial(&opened, &apex), serial(&opened, &gone)), (Some(99_999), None));
         state.write(vec![record::zone(&apex, Some(&published(100_000)), None)]);
         drop(state);
@@ -542,7 +542,7 @@ mod tests {
         let mut damaged = whole.clone();
         *damaged.last_mut().expect("not empty") ^= 1;
         fs::write(&path, damaged).expect("written");
-        let (state, opened) = LastGood::open(folder.path(), &domains("v3.example", None)).expect("usable");
+        let (state, opened) = LastKnownGood::open(folder.path(), &domains("v3.example", None)).expect("usable");
         let aside = folder.path().join("last-good.damaged");
         assert!(opened.loaded.is_none() && opened.problem.expect("told").contains("damaged at octet"));
         assert!(opened.aside.as_ref() == Some(&aside) && aside.exists());
@@ -553,20 +553,23 @@ mod tests {
         let mut torn = fs::read(&path).expect("it is there");
         torn.extend_from_slice(&[9; 11]);
         fs::write(&path, torn).expect("written");
-        let (state, opened) = LastGood::open(folder.path(), &domains("v3.example", None)).expect("usable");
+        let (state, opened) = LastKnownGood::open(folder.path(), &domains("v3.example", None)).expect("usable");
         assert_eq!(serial(&opened, &apex), Some(100_000));
         assert!(opened.problem.is_some());
         state.write(vec![record::zone(&apex, Some(&published(100_001)), None)]);
         drop(state);
-        let (state, opened) = LastGood::open(folder.path(), &domains("v3.example", None)).expect("usable");
+        let (state, opened) = LastKnownGood::open(folder.path(), &domains("v3.example", None)).expect("usable");
         assert_eq!((serial(&opened, &apex), opened.problem), (Some(100_001), None));
         drop(state);
 
         // The state of another platform is not ours.
-        let Err(error) = LastGood::open(folder.path(), &domains("other.example", None)) else { panic!("it is used") };
+        let Err(error) = LastKnownGood::open(folder.path(), &domains("other.example", None)) else {
+            panic!("it is used")
+        };
         assert!(error.to_string().contains("--domain") && error.to_string().contains("v3.example"), "{error}");
         assert!(path.exists());
-        let (_, opened) = LastGood::open(folder.path(), &domains("other.example", Some("v3.example"))).expect("usable");
+        let (_, opened) =
+            LastKnownGood::open(folder.path(), &domains("other.example", Some("v3.example"))).expect("usable");
         assert!(opened.loaded.is_none() && opened.problem.expect("told").contains("v3.example"));
     }
 }

@@ -11,7 +11,7 @@ use super::timeline::Published;
 use crate::compiler::Digest;
 use crate::compiler::health::Health;
 use crate::compiler::inputs::{AddressInput, BindingInput, RouterInput};
-use signpost_api::v1alpha1::brake::BrakeKind;
+use signpost_api::v1alpha1::deletion_hold::DeletionHoldKind;
 use signpost_api::v1alpha1::router::Mode;
 use signpost_dns::wire::{Name, NameMap};
 use signpost_dns::zone::parallel::in_parallel;
@@ -45,7 +45,7 @@ pub struct Loaded {
     /// Zones as they were served, each as [`stored`] wrote it.
     pub zones: Vec<(Name, Box<[u8]>)>,
     /// Objects whose loss is held, with what their hold is named by.
-    pub held: Vec<(BrakeKind, Box<str>, Option<Digest>)>,
+    pub held: Vec<(DeletionHoldKind, Box<str>, Option<Digest>)>,
 }
 
 /// The entry of the platform's domain.
@@ -91,10 +91,10 @@ pub fn binding(name: &str, binding: Option<&BindingInput>) -> Change {
         fields.octets(binding.label.as_bytes());
         fields.octets(binding.shard.as_bytes());
         // Nearly all bindings have none, and are written as they were before there were any.
-        if !binding.trails.is_empty() {
-            fields.number(binding.trails.len() as u64);
-            binding.trails.iter().for_each(|zone| fields.octets(zone.as_wire()));
-            binding.trails_to.iter().for_each(|zone| fields.octets(zone.as_bytes()));
+        if !binding.former_names.is_empty() {
+            fields.number(binding.former_names.len() as u64);
+            binding.former_names.iter().for_each(|zone| fields.octets(zone.as_wire()));
+            binding.former_names_to.iter().for_each(|zone| fields.octets(zone.as_bytes()));
         }
         fields.0
     });
@@ -119,15 +119,15 @@ pub fn zone(apex: &Name, published: Option<&Published>, zone: Option<&Zone>) -> 
 }
 
 /// The change to the entry of an object whose loss is held, by a hold that is named by `hold`; `None`: it is held no more.
-pub fn held(kind: BrakeKind, name: &str, hold: Option<Digest>) -> Change {
+pub fn held(kind: DeletionHoldKind, name: &str, hold: Option<Digest>) -> Change {
     let value = hold.map(|hold| hold.0.to_le_bytes().to_vec());
     (key(HELD, &[&[kind_letter(kind)], name.as_bytes()].concat()), value)
 }
 
-fn kind_letter(kind: BrakeKind) -> u8 {
+fn kind_letter(kind: DeletionHoldKind) -> u8 {
     match kind {
-        BrakeKind::Router => ROUTER,
-        BrakeKind::RouteBinding => BINDING,
+        DeletionHoldKind::Router => ROUTER,
+        DeletionHoldKind::RouteBinding => BINDING,
     }
 }
 
@@ -160,12 +160,12 @@ pub fn load(live: Live<'_>) -> Option<Loaded> {
                 created: fields.number()? as i64,
                 label: text(fields.octets()?)?,
                 shard: text(fields.octets()?)?.into(),
-                trails: read_trails(&mut fields)?,
-                trails_to: read_trails_to(&mut fields)?,
+                former_names: read_former_names(&mut fields)?,
+                former_names_to: read_former_names_to(&mut fields)?,
             }),
             HELD => {
                 let (letter, name) = name.split_first()?;
-                let kind = BrakeKind::ALL.into_iter().find(|kind| kind_letter(*kind) == *letter)?;
+                let kind = DeletionHoldKind::ALL.into_iter().find(|kind| kind_letter(*kind) == *letter)?;
                 // States of before holds kept their names have nothing here.
                 let named = match fields.0 {
                     [] => None,
@@ -232,7 +232,7 @@ fn read_health(addresses: &mut [AddressInput], fields: &mut Reader<'_>) -> Optio
     Some(panic_percent)
 }
 
-fn read_trails(fields: &mut Reader<'_>) -> Option<Box<[Name]>> {
+fn read_former_names(fields: &mut Reader<'_>) -> Option<Box<[Name]>> {
     if fields.0.is_empty() {
         return Some(Box::default());
     }
@@ -240,7 +240,7 @@ fn read_trails(fields: &mut Reader<'_>) -> Option<Box<[Name]>> {
     (0..count).map(|_| Name::from_wire(fields.octets()?).ok()).collect()
 }
 
-fn read_trails_to(fields: &mut Reader<'_>) -> Option<Option<Box<str>>> {
+fn read_former_names_to(fields: &mut Reader<'_>) -> Option<Option<Box<str>>> {
     if fields.0.is_empty() { Some(None) } else { text(fields.octets()?).map(Some) }
 }
 
@@ -323,8 +323,8 @@ mod tests {
             created: 9,
             label: "ns-r".into(),
             shard: "shard1.v3.example".into(),
-            trails: Box::from([name("shard0.v3.example."), name("old.example.")]),
-            trails_to: Some("shard0.v3.example".into()),
+            former_names: Box::from([name("shard0.v3.example."), name("old.example.")]),
+            former_names_to: Some("shard0.v3.example".into()),
         };
         let published =
             Published { serial: Serial(u32::MAX), digest: Digest(u128::MAX), config: Digest(1), provisional: true };
@@ -340,8 +340,8 @@ mod tests {
             binding("ns/r", Some(&binding_in)),
             zone(&name("V3.example."), Some(&published), None),
             zone(&name("Shard1.v3.example."), Some(&published), Some(&image)),
-            held(BrakeKind::Router, "shard9", Some(Digest(9 << 64))),
-            held(BrakeKind::RouteBinding, "ns/gone", Some(Digest(7))),
+            held(DeletionHoldKind::Router, "shard9", Some(Digest(9 << 64))),
+            held(DeletionHoldKind::RouteBinding, "ns/gone", Some(Digest(7))),
             (domain_key, Some(domain_value)),
         ];
         let live: Live<'_> =
@@ -357,8 +357,8 @@ mod tests {
         held.sort_by(|a, b| a.1.cmp(&b.1));
         let named = |digest| Some(Digest(digest));
         let expected = [
-            (BrakeKind::RouteBinding, "ns/gone".into(), named(7)),
-            (BrakeKind::Router, "shard9".into(), named(9 << 64)),
+            (DeletionHoldKind::RouteBinding, "ns/gone".into(), named(7)),
+            (DeletionHoldKind::Router, "shard9".into(), named(9 << 64)),
         ];
         assert_eq!(held, expected);
         let [(apex, octets)] = &loaded.zones[..] else { panic!("{} zones", loaded.zones.len()) };

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use super::hold::{Decisions, Held};
 use super::zones::Counters;
 use crate::client::reflector::Health;
-use crate::compiler::Verdict;
+use crate::compiler::Diagnostic;
 
 /// Shared by the loop, which writes it, and everyone who asks.
 pub struct Status {
@@ -19,7 +19,7 @@ pub struct Status {
     synced: AtomicBool,
     stale: AtomicBool,
     told: Mutex<Told>,
-    mirrors: OnceLock<Box<dyn Fn() -> Vec<Health> + Send + Sync>>,
+    informers: OnceLock<Box<dyn Fn() -> Vec<Health> + Send + Sync>>,
     held: watch::Sender<Vec<Held>>,
     decisions: watch::Sender<Arc<Decisions>>,
     last_good_failing: OnceLock<Arc<AtomicBool>>,
@@ -32,7 +32,7 @@ pub struct Status {
 struct Told {
     counters: Counters,
     zones: usize,
-    verdicts: Vec<Verdict>,
+    diagnostics: Vec<Diagnostic>,
 }
 
 impl Default for Status {
@@ -42,7 +42,7 @@ impl Default for Status {
             synced: AtomicBool::new(false),
             stale: AtomicBool::new(false),
             told: Mutex::default(),
-            mirrors: OnceLock::new(),
+            informers: OnceLock::new(),
             held: watch::Sender::default(),
             decisions: watch::Sender::default(),
             last_good_failing: OnceLock::new(),
@@ -96,7 +96,7 @@ impl Status {
         self.last_good_refused_at.get().copied()
     }
 
-    /// What is in the way of being ready, beside what the mirrors lack.
+    /// What is in the way of being ready, beside what the informers lack.
     pub fn hindrance(&self) -> Option<String> {
         self.hindrance.lock().clone()
     }
@@ -122,13 +122,13 @@ impl Status {
     }
 
     /// What is wrong with objects: conflicts, and records that cannot be served. At most a second old.
-    pub fn verdicts(&self) -> Vec<Verdict> {
-        self.told().verdicts.clone()
+    pub fn diagnostics(&self) -> Vec<Diagnostic> {
+        self.told().diagnostics.clone()
     }
 
-    /// How the mirrors of the API's objects fare: Router, RouteBinding, Zone. Empty before the loop runs.
-    pub fn mirrors(&self) -> Vec<Health> {
-        self.mirrors.get().map_or(Vec::new(), |mirrors| mirrors())
+    /// How the informers of the API's objects fare: Router, RouteBinding, Zone. Empty before the loop runs.
+    pub fn informers(&self) -> Vec<Health> {
+        self.informers.get().map_or(Vec::new(), |informers| informers())
     }
 
     /// Says all that was decided on what is held, by ID.
@@ -147,7 +147,7 @@ impl Status {
     }
 
     pub(super) fn set_last_good(&self, failing: Arc<AtomicBool>) {
-        // As for the mirrors: one loop over one status.
+        // As for the informers: one loop over one status.
         let _ = self.last_good_failing.set(failing);
     }
 
@@ -185,13 +185,13 @@ impl Status {
         });
     }
 
-    pub(super) fn set_verdicts(&self, verdicts: Vec<Verdict>) {
-        self.told().verdicts = verdicts;
+    pub(super) fn set_diagnostics(&self, diagnostics: Vec<Diagnostic>) {
+        self.told().diagnostics = diagnostics;
     }
 
-    pub(super) fn set_mirrors(&self, mirrors: impl Fn() -> Vec<Health> + Send + Sync + 'static) {
-        // A second loop over the same status would be a bug; the first one's mirrors stay.
-        let _ = self.mirrors.set(Box::new(mirrors));
+    pub(super) fn set_informers(&self, informers: impl Fn() -> Vec<Health> + Send + Sync + 'static) {
+        // A second loop over the same status would be a bug; the first one's informers stay.
+        let _ = self.informers.set(Box::new(informers));
     }
 
     fn told(&self) -> MutexGuard<'_, Told> {

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! So an equal serial means equal contents on every name server, whatever their lag. Where the ledger says nothing of any
-//! state for [`LEDGER_PATIENCE`], the newest one is published under a *provisional* serial of our own: answers that are
+//! state for [`SERIAL_WAIT_MAX`], the newest one is published under a *provisional* serial of our own: answers that are
 //! right matter more than serials that agree. The ledger's serial is taken over later, as soon as it is the newer one.
 //! A serial never goes back (RFC 1982 §3.2), restarts included, since the last one is part of the last-good state.
 
@@ -24,7 +24,7 @@ use signpost_dns::zone::Serial;
 
 /// How long a state waits for its serial. A write to the API takes some milliseconds; a second is what a change may be late
 /// when no controller leads.
-pub const LEDGER_PATIENCE: Duration = Duration::from_secs(1);
+pub const SERIAL_WAIT_MAX: Duration = Duration::from_secs(1);
 /// Most steps that wait. Beyond, all are published at once: some seconds of the fastest bulk load.
 pub const STEPS_MAX: usize = 65_536;
 /// How far below the clock the first provisional serial of a zone is, in seconds: so far that the ledger's, which is the
@@ -46,7 +46,7 @@ pub struct Published {
 
 /// The states of one zone, with what leads from one to the next as `S`.
 #[derive(Debug, Clone)]
-pub struct Timeline<S> {
+pub struct VersionHistory<S> {
     published: Option<Published>,
     /// Whether that is answered from in this process; not so after a restart, or while a zone file has the apex.
     served: bool,
@@ -85,10 +85,10 @@ pub enum Decision {
     },
 }
 
-impl<S> Timeline<S> {
+impl<S> VersionHistory<S> {
     /// A zone of the state `start`; `last` is what was published of it before a restart.
     pub fn new(start: Digest, last: Option<Published>, now: Instant) -> Self {
-        Timeline {
+        VersionHistory {
             published: last,
             served: false,
             start,
@@ -151,7 +151,7 @@ impl<S> Timeline<S> {
         }
         let own = |serial| Decision::Publish { steps: self.steps.len(), serial, provisional: true };
         let Some(published) = &self.published else {
-            let deadline = self.start_at + LEDGER_PATIENCE;
+            let deadline = self.start_at + SERIAL_WAIT_MAX;
             if now < deadline && self.steps.len() < STEPS_MAX {
                 return Decision::WaitUntil(deadline);
             }
@@ -177,7 +177,7 @@ impl<S> Timeline<S> {
         if self.ledger.first().is_some_and(|(_, digest)| *digest == self.digest()) {
             return own(next);
         }
-        let deadline = self.steps.front().map_or(self.start_at, |step| step.at) + LEDGER_PATIENCE;
+        let deadline = self.steps.front().map_or(self.start_at, |step| step.at) + SERIAL_WAIT_MAX;
         if now < deadline && self.steps.len() < STEPS_MAX {
             return Decision::WaitUntil(deadline);
         }
@@ -282,12 +282,12 @@ mod tests {
                 config: CONFIG,
                 provisional: false,
             });
-            let mut timeline = Timeline::new(Digest(case.start), last, start);
+            let mut timeline = VersionHistory::new(Digest(case.start), last, start);
             timeline.served = last.is_some();
             case.steps.iter().for_each(|digest| timeline.push((), Digest(*digest), start));
             timeline
                 .set_ledger(case.ledger.iter().map(|(serial, digest)| (Serial(*serial), Digest(*digest))).collect());
-            for (now, expected) in [(start, case.at_once), (start + LEDGER_PATIENCE, case.at_last)] {
+            for (now, expected) in [(start, case.at_once), (start + SERIAL_WAIT_MAX, case.at_last)] {
                 let decided = match timeline.decide(CONFIG, now, unix_now) {
                     Decision::Publish { steps, serial, provisional } => Some((steps, serial.0, provisional)),
                     Decision::Nothing | Decision::WaitUntil(_) => None,
@@ -301,9 +301,9 @@ mod tests {
     fn the_first_provisional_serial_is_newer_than_a_files() {
         let start = Instant::now();
         for (before, expected) in [(None, 913_600), (Some(7), 913_600), (Some(2_000_000), 2_000_001)] {
-            let mut timeline: Timeline<()> = Timeline::new(Digest(1), None, start);
+            let mut timeline: VersionHistory<()> = VersionHistory::new(Digest(1), None, start);
             timeline.set_before(before.map(Serial));
-            let decision = timeline.decide(CONFIG, start + LEDGER_PATIENCE, 1_000_000);
+            let decision = timeline.decide(CONFIG, start + SERIAL_WAIT_MAX, 1_000_000);
             let own = Decision::Publish { steps: 0, serial: Serial(expected), provisional: true };
             assert_eq!(decision, own, "{before:?}");
         }
@@ -313,7 +313,7 @@ mod tests {
     fn another_configuration_moves_the_serial() {
         let now = Instant::now();
         let published = Published { serial: Serial(7), digest: Digest(1), config: CONFIG, provisional: false };
-        let mut timeline: Timeline<()> = Timeline::new(Digest(1), Some(published), now);
+        let mut timeline: VersionHistory<()> = VersionHistory::new(Digest(1), Some(published), now);
         let same = Decision::Publish { steps: 0, serial: Serial(7), provisional: false };
         assert_eq!((timeline.decide(CONFIG, now, 0), timeline.resume(CONFIG)), (same, same), "it is not served yet");
         timeline.set_ledger(Arc::from([(Serial(7), Digest(1))]));

@@ -19,7 +19,7 @@ const LONGEST: Duration = Duration::from_secs(120);
 
 /// Names that were heard of and are not answered yet.
 #[derive(Debug, Default)]
-pub struct Walks(Vec<Walk>);
+pub struct PublishTraces(Vec<Walk>);
 
 #[derive(Debug)]
 struct Walk {
@@ -30,7 +30,7 @@ struct Walk {
     made: Option<Instant>,
 }
 
-impl Walks {
+impl PublishTraces {
     /// A RouteBinding came that gives its Route another name than before.
     pub fn heard(&mut self, trace: Option<Trace>, binding: &BindingInput) {
         let Some(trace) = trace.filter(|_| self.0.len() < WALKS_MAX) else { return };

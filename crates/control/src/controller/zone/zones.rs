@@ -2,7 +2,7 @@
 //! published next. Pure: what happens comes in as calls, with the time; what is to be done goes out as [`Output`].
 //!
 //! A changed object costs what it changes. The parent zone and the alias zone may have a name for each of a million objects,
-//! so their images are kept and changed name by name. A shard's zone is small and made anew, but for its trails: a shard that
+//! so their images are kept and changed name by name. A shard's zone is small and made anew, but for its former names: a shard that
 //! was drained has one for each route that has left, and they come and go one by one (`shards`).
 
 use std::collections::BTreeSet;
@@ -13,11 +13,11 @@ use std::time::Instant;
 
 use super::restore::Restored;
 use super::shards::{Built, Found, Shard, build_shard};
-use super::timeline::{Decision, Published, Timeline};
+use super::timeline::{Decision, Published, VersionHistory};
+use crate::compiler::former_names::FormerNames;
 use crate::compiler::inputs::{BindingInput, RouterInput};
 use crate::compiler::platform::{Change, Platform};
-use crate::compiler::trails::Trails;
-use crate::compiler::{Digest, Settings, Verdict, alias, parent, shard};
+use crate::compiler::{Diagnostic, Digest, Settings, alias, parent, shard};
 use signpost_api::v1alpha1::router::Router;
 use signpost_dns::wire::{Name, NameMap, NameSet};
 use signpost_dns::zone::parallel::in_parallel;
@@ -50,8 +50,8 @@ pub struct Zones {
     dirty: NameSet,
     /// When to look at zones again that wait for their serial.
     waiting: BTreeSet<(Instant, Name)>,
-    verdicts: NameMap<Vec<Verdict>>,
-    /// Whether verdicts may have changed.
+    diagnostics: NameMap<Vec<Diagnostic>>,
+    /// Whether diagnostics may have changed.
     changed: bool,
     /// What the run so far came to.
     pub counters: Counters,
@@ -74,7 +74,7 @@ pub struct Counters {
 
 /// A zone that is changed name by name.
 struct Large {
-    timeline: Timeline<Vec<OwnerChange>>,
+    timeline: VersionHistory<Vec<OwnerChange>>,
     /// The zone at the start of the timeline.
     image: Arc<Zone>,
 }
@@ -86,8 +86,8 @@ pub struct Output {
     pub changes: Vec<db::ZoneUpdate>,
     /// For the last-good state: what was published, or `None` for what can be forgotten; of a shard with its zone.
     pub serials: Vec<(Name, Option<Published>, Option<Arc<Zone>>)>,
-    /// New verdicts, for the log.
-    pub verdicts: Vec<Verdict>,
+    /// New diagnostics, for the log.
+    pub diagnostics: Vec<Diagnostic>,
 }
 
 impl Zones {
@@ -125,11 +125,11 @@ impl Zones {
             config: settings.digest(),
             // What its file was served under before is set below.
             parent: Large {
-                timeline: Timeline::new(platform.parent_digest(), last(&domain), now),
+                timeline: VersionHistory::new(platform.parent_digest(), last(&domain), now),
                 image: parent_image,
             },
             alias: Large {
-                timeline: Timeline::new(platform.alias_digest(), last(&alias_apex), now),
+                timeline: VersionHistory::new(platform.alias_digest(), last(&alias_apex), now),
                 image: alias_image,
             },
             shards: NameMap::default(),
@@ -140,7 +140,7 @@ impl Zones {
             restored: NameMap::default(),
             dirty: NameSet::from_iter([domain, alias_apex]),
             waiting: BTreeSet::new(),
-            verdicts: NameMap::default(),
+            diagnostics: NameMap::default(),
             changed: true,
             counters: Counters::default(),
             platform,
@@ -153,28 +153,28 @@ impl Zones {
         let (remembered, config, settings) = (&zones.remembered, zones.config, &zones.settings);
         let served = &restored.shards;
         let made = in_parallel(&routers, |router| {
-            let mut verdicts = Vec::new();
-            let made = shard::compile(router, platform.trails(&router.apex), &mut verdicts);
+            let mut diagnostics = Vec::new();
+            let made = shard::compile(router, platform.former_names(&router.apex), &mut diagnostics);
             let digest = made.digest;
             let last = remembered.get(&router.apex).filter(|last| last.config == config && last.digest == digest);
             // What is wrong with further records is found by making the zone.
             if last.is_some() && router.records.is_empty() && served.contains_key(&router.apex) {
-                return (digest, AsBefore::Served);
+                return (digest, RestoredZone::Served);
             }
             // What is as it was will be served again under its serial: make the zone while its records are at hand.
-            let trails = platform.trails(&router.apex);
-            match last.map(|last| build_shard(router, trails, made, verdicts, settings, last.serial)) {
-                Some(built) => (digest, AsBefore::Built(Box::new(built))),
-                None => (digest, AsBefore::Not),
+            let former_names = platform.former_names(&router.apex);
+            match last.map(|last| build_shard(router, former_names, made, diagnostics, settings, last.serial)) {
+                Some(built) => (digest, RestoredZone::Built(Box::new(built))),
+                None => (digest, RestoredZone::Not),
             }
         });
         for (router, (digest, as_before)) in made {
             let apex = &router.apex;
             let shard = zones.add_shard(apex.clone(), Arc::clone(router), digest, now);
             match as_before {
-                AsBefore::Served => shard.timeline.set_served(),
-                AsBefore::Built(built) => drop(zones.restored.insert(apex.clone(), *built)),
-                AsBefore::Not => {}
+                RestoredZone::Served => shard.timeline.set_served(),
+                RestoredZone::Built(built) => drop(zones.restored.insert(apex.clone(), *built)),
+                RestoredZone::Not => {}
             }
             restored.shards.remove(apex);
         }
@@ -258,7 +258,7 @@ impl Zones {
         ] {
             // The waiting steps are part of the new image.
             let published = large.timeline.published().copied();
-            *large = Large { timeline: Timeline::new(digest, published, now), image };
+            *large = Large { timeline: VersionHistory::new(digest, published, now), image };
             large.timeline.set_ledger(self.ledger.get(apex).cloned().unwrap_or_default());
             self.dirty.insert(apex.clone());
         }
@@ -289,13 +289,13 @@ impl Zones {
         self.platform.shard(apex).map(|router| &*router.name)
     }
 
-    /// All verdicts of now.
-    pub fn verdicts(&self) -> Vec<Verdict> {
-        let mut verdicts: Vec<Verdict> = self.platform.refused().cloned().collect();
-        verdicts.extend(self.verdicts.values().flatten().cloned());
+    /// All diagnostics of now.
+    pub fn diagnostics(&self) -> Vec<Diagnostic> {
+        let mut diagnostics: Vec<Diagnostic> = self.platform.refused().cloned().collect();
+        diagnostics.extend(self.diagnostics.values().flatten().cloned());
         let mut both = |apex: &Name| {
             if let (Some(router), Some(path)) = (self.platform.shard(apex), self.files.get(apex)) {
-                verdicts.push(clash(&router.name, apex, path));
+                diagnostics.push(clash(&router.name, apex, path));
             }
         };
         if self.files.len() < self.shards.len() {
@@ -303,13 +303,13 @@ impl Zones {
         } else {
             self.shards.keys().for_each(&mut both);
         }
-        verdicts.extend(self.shadows());
-        verdicts.sort();
-        verdicts
+        diagnostics.extend(self.shadows());
+        diagnostics.sort();
+        diagnostics
     }
 
     /// What is to be said of zone files that lie inside a zone made from objects, and hide a part of it.
-    fn shadows(&self) -> Vec<Verdict> {
+    fn shadows(&self) -> Vec<Diagnostic> {
         let files: BTreeSet<&Name> = match self.files.len() < self.shards.len() {
             true => self.file_apexes.iter().collect(),
             false => self.shards.keys().flat_map(|zone| self.files_inside(zone)).collect(),
@@ -324,7 +324,7 @@ impl Zones {
             let binding = self.platform.alias(std::str::from_utf8(label).ok()?)?;
             let path = self.files.get(file)?.display();
             let message = format!("the alias {file} is answered from the file {path}, not from here; remove the file");
-            Some(Verdict::binding(&binding.key, "spec.label", message))
+            Some(Diagnostic::binding(&binding.key, "spec.label", message))
         };
         files
             .into_iter()
@@ -339,9 +339,9 @@ impl Zones {
         after.take_while(|file| file.is_below(zone)).collect()
     }
 
-    /// All verdicts of now, if something has changed since this was asked last.
-    pub fn changed_verdicts(&mut self) -> Option<Vec<Verdict>> {
-        std::mem::take(&mut self.changed).then(|| self.verdicts())
+    /// All diagnostics of now, if something has changed since this was asked last.
+    pub fn changed_diagnostics(&mut self) -> Option<Vec<Diagnostic>> {
+        std::mem::take(&mut self.changed).then(|| self.diagnostics())
     }
 
     /// What the base of the parent zone has where another zone is.
@@ -430,18 +430,18 @@ impl Zones {
         let shard = self.shards.get_mut(apex).expect("the zone was made from it");
         self.gone.remove(apex);
         let Built { zone, found } = built;
-        let (verdicts, own_labels) = found.map(Found::split).unzip();
+        let (diagnostics, own_labels) = found.map(Found::split).unzip();
         shard.keep(&zone, own_labels);
         output.serials.push((apex.clone(), Some(published), Some(Arc::clone(&zone))));
         output.changes.push(db::ZoneUpdate::Publish(zone));
-        // Trails that have changed alone are no matter of verdicts.
-        let Some(verdicts) = verdicts else { return };
-        if verdicts.is_empty() {
-            self.verdicts.remove(apex);
-        } else if self.verdicts.get(apex) != Some(&verdicts) {
+        // Former names that have changed alone are no matter of diagnostics.
+        let Some(diagnostics) = diagnostics else { return };
+        if diagnostics.is_empty() {
+            self.diagnostics.remove(apex);
+        } else if self.diagnostics.get(apex) != Some(&diagnostics) {
             self.changed = true;
-            output.verdicts.extend(verdicts.iter().cloned());
-            self.verdicts.insert(apex.clone(), verdicts);
+            output.diagnostics.extend(diagnostics.iter().cloned());
+            self.diagnostics.insert(apex.clone(), diagnostics);
         }
     }
 
@@ -462,7 +462,7 @@ impl Zones {
     }
 
     fn take(&mut self, changes: Vec<Change>, now: Instant) {
-        // A loser of a conflict changes no zone, and has a verdict nevertheless.
+        // A loser of a conflict changes no zone, and has a diagnostic nevertheless.
         self.changed = true;
         for change in changes {
             match change {
@@ -477,19 +477,19 @@ impl Zones {
                     self.dirty.insert(self.settings.alias_apex().clone());
                 }
                 Change::Shard { apex, router: Some(router) } => {
-                    let trails = self.platform.trails(&apex).digest();
+                    let former_names = self.platform.former_names(&apex).digest();
                     match self.shards.get_mut(&apex) {
-                        Some(shard) => shard.push_router(router, trails, now),
+                        Some(shard) => shard.push_router(router, former_names, now),
                         None => {
-                            let digest = shard::digest(&router).plus(trails);
+                            let digest = shard::digest(&router).plus(former_names);
                             self.add_shard(apex.clone(), router, digest, now);
                         }
                     }
                     self.dirty.insert(apex);
                 }
-                Change::Trail { apex, label, zone, digest } => {
+                Change::FormerName { apex, label, zone, digest } => {
                     if let Some(shard) = self.shards.get_mut(&apex) {
-                        shard.push_trail(label, zone, digest, now);
+                        shard.push_former_name(label, zone, digest, now);
                         self.dirty.insert(apex);
                     }
                 }
@@ -498,7 +498,7 @@ impl Zones {
                     {
                         self.remembered.insert(apex.clone(), last);
                     }
-                    self.verdicts.remove(&apex);
+                    self.diagnostics.remove(&apex);
                     self.gone.insert(apex.clone());
                     self.dirty.insert(apex);
                 }
@@ -507,10 +507,10 @@ impl Zones {
     }
 
     fn add_shard(&mut self, apex: Name, router: Arc<RouterInput>, digest: Digest, now: Instant) -> &mut Shard {
-        let mut timeline = Timeline::new(digest, self.remembered.remove(&apex), now);
+        let mut timeline = VersionHistory::new(digest, self.remembered.remove(&apex), now);
         timeline.set_ledger(self.ledger.get(&apex).cloned().unwrap_or_default());
         self.dirty.insert(apex.clone());
-        let shard = Shard::new(router, self.platform.trails(&apex).clone(), timeline);
+        let shard = Shard::new(router, self.platform.former_names(&apex).clone(), timeline);
         self.shards.entry(apex).insert_entry(shard).into_mut()
     }
 }
@@ -563,7 +563,7 @@ enum When {
 }
 
 impl When {
-    fn decide<S>(self, timeline: &Timeline<S>, config: Digest, unix_now: u64) -> Decision {
+    fn decide<S>(self, timeline: &VersionHistory<S>, config: Digest, unix_now: u64) -> Decision {
         match self {
             When::Resume => timeline.resume(config),
             When::Due(now) => timeline.decide(config, now, unix_now),
@@ -572,7 +572,7 @@ impl When {
 }
 
 /// What is known of a shard's zone that is as it was before a restart.
-enum AsBefore {
+enum RestoredZone {
     /// It is not.
     Not,
     /// It is answered from.
@@ -582,16 +582,16 @@ enum AsBefore {
 }
 
 /// What is wrong with a Router, as far as it alone can tell: what a name server leaves out of its zone, and why.
-pub fn examine(router: &Router, settings: &Settings) -> Vec<Verdict> {
-    let mut verdicts = Vec::new();
-    if let Some(input) = RouterInput::read(router, &settings.domain_text(), &mut verdicts) {
+pub fn examine(router: &Router, settings: &Settings) -> Vec<Diagnostic> {
+    let mut diagnostics = Vec::new();
+    if let Some(input) = RouterInput::read(router, &settings.domain_text(), &mut diagnostics) {
         let mut left_out = Vec::new();
-        let trails = Trails::default();
-        let made = shard::compile(&input, &trails, &mut left_out);
-        let built = build_shard(&input, &trails, made, left_out, settings, Serial(0));
-        verdicts.extend(built.found.into_iter().flat_map(|found| found.verdicts));
+        let former_names = FormerNames::default();
+        let made = shard::compile(&input, &former_names, &mut left_out);
+        let built = build_shard(&input, &former_names, made, left_out, settings, Serial(0));
+        diagnostics.extend(built.found.into_iter().flat_map(|found| found.diagnostics));
     }
-    verdicts
+    diagnostics
 }
 
 fn parent_image(platform: &Platform, settings: &Settings) -> Arc<Zone> {
@@ -605,20 +605,20 @@ fn alias_image(platform: &Platform, settings: &Settings) -> Arc<Zone> {
 }
 
 /// A zone file inside a Router's zone: it hides the names at and below its apex.
-fn shadow(router: &str, file: &Name, path: &std::path::Path) -> Verdict {
+fn shadow(router: &str, file: &Name, path: &std::path::Path) -> Diagnostic {
     let message = format!(
         "names at and below {file} are answered from the file {}, not from the Router's zone; remove the file, unless no route \
          has that name",
         path.display()
     );
-    Verdict::router(router, "spec.dns", message)
+    Diagnostic::router(router, "spec.dns", message)
 }
 
 /// A Router and a zone file that want one apex: the file serves.
-pub fn clash(router: &str, apex: &Name, path: &std::path::Path) -> Verdict {
+pub fn clash(router: &str, apex: &Name, path: &std::path::Path) -> Diagnostic {
     let message = format!(
         "the zone {apex} is served from the file {}; remove the file, or make the Router again with another dns",
         path.display()
     );
-    Verdict::router(router, "spec.dns", message)
+    Diagnostic::router(router, "spec.dns", message)
 }

@@ -8,8 +8,8 @@
 //! fallback strategy decides, and the explanation says why; after failures in a row the webhook is left alone for a while
 //! ([`rest`]).
 
+pub mod circuit_breaker;
 pub mod message;
-pub mod rest;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -24,7 +24,7 @@ use tokio::time::{Instant, sleep, timeout};
 use self::message::{Answer, Question};
 use super::metrics::Metrics;
 use super::strategy::StrategyName;
-use crate::client::unreached;
+use crate::client::transport_error;
 use signpost_runtime::trust;
 
 /// Its name in settings and explanations.
@@ -240,5 +240,5 @@ async fn post(
 }
 
 fn told(error: reqwest::Error) -> AskError {
-    AskError::Unreachable(unreached::told(error, "that of webhook.url"))
+    AskError::Unreachable(transport_error::told(error, "that of webhook.url"))
 }

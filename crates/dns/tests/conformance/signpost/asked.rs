@@ -1,4 +1,4 @@
-//! It is marked when aliases in shards' zones were asked for last, those that trails are made of.
+//! It is marked when aliases in shards' zones were asked for last, those that former names are made of.
 
 use std::sync::Arc;
 

@@ -13,7 +13,7 @@ pub(super) fn cases() -> Vec<Case> {
     cases.extend(bindings());
     cases.extend(claims());
     cases.extend(zones());
-    cases.extend(brakes());
+    cases.extend(deletion_holds());
     cases
 }
 
@@ -367,13 +367,13 @@ fn bindings() -> Vec<Case> {
         let list: Vec<Value> = list.iter().map(|(kind, name)| json!({"name": name, "type": kind})).collect();
         json!({"names": list})
     };
-    let trails = |names: &[&str]| {
-        let trail = |name| json!({"name": name, "router": "s2", "since": NOW, "until": NOW});
-        json!({"trails": names.iter().map(trail).collect::<Vec<Value>>()})
+    let former_names = |names: &[&str]| {
+        let former = |name| json!({"name": name, "router": "s2", "since": NOW, "until": NOW});
+        json!({"formerNames": names.iter().map(former).collect::<Vec<Value>>()})
     };
     let pending = |names: &[&str]| {
-        let mut change = trails(names);
-        change["trails"].as_array_mut().unwrap().iter_mut().for_each(|trail| trail["from"] = json!(NOW));
+        let mut change = former_names(names);
+        change["formerNames"].as_array_mut().unwrap().iter_mut().for_each(|former| former["from"] = json!(NOW));
         change
     };
     let (system, alias) = (("system", "n-r.s1.v3.example"), ("alias", "n-r.routes.v3.example"));
@@ -395,11 +395,11 @@ fn bindings() -> Vec<Case> {
             false,
         ),
         (names(&[system, alias, ("custom", "www.shop.test")]), true),
-        (trails(&["n-r.s2.v3.example", "n-r.elsewhere.test"]), true),
-        (trails(&["n-r.s1.v3.example"]), false),
-        (trails(&["n-r."]), false),
-        (trails(&["n-x.s2.v3.example"]), false),
-        (trails(&["n-r.s2.v3.example", "n-r.s2.v3.example"]), false),
+        (former_names(&["n-r.s2.v3.example", "n-r.elsewhere.test"]), true),
+        (former_names(&["n-r.s1.v3.example"]), false),
+        (former_names(&["n-r."]), false),
+        (former_names(&["n-x.s2.v3.example"]), false),
+        (former_names(&["n-r.s2.v3.example", "n-r.s2.v3.example"]), false),
         (pending(&["n-r.s2.v3.example"]), true),
         (pending(&["n-r.s2.v3.example", "n-r.s3.v3.example"]), false),
         (names(&[system]), false),
@@ -508,8 +508,8 @@ fn zones() -> Vec<Case> {
     cases
 }
 
-fn brakes() -> Vec<Case> {
-    let brake = |more: Value| {
+fn deletion_holds() -> Vec<Case> {
+    let deletion_hold = |more: Value| {
         let mut spec = json!({"type": "Router", "objects": 3, "known": 3, "cause": "list", "names": ["a", "b", "c"]});
         spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         json!({"spec": spec})
@@ -524,7 +524,7 @@ fn brakes() -> Vec<Case> {
         (json!({"objects": -1}), false),
         (json!({"decision": "perhaps"}), false),
     ] {
-        cases.push(("Brake", None, brake(change), good));
+        cases.push(("DeletionHold", None, deletion_hold(change), good));
     }
     for (change, good) in [
         (json!({"decision": "approve", "decidedAt": NOW}), true),
@@ -535,7 +535,7 @@ fn brakes() -> Vec<Case> {
         (json!({"cause": "burst"}), false),
         (json!({"names": ["a", "b"]}), false),
     ] {
-        cases.push(("Brake", Some(brake(json!({}))), brake(change), good));
+        cases.push(("DeletionHold", Some(deletion_hold(json!({}))), deletion_hold(change), good));
     }
     cases
 }

@@ -1,4 +1,4 @@
-//! `signpost zone unbound`: the names without a Route that shards' wildcards answer most, from the counts of running
+//! `signpost zone unrouted`: the names without a Route that shards' wildcards answer most, from the counts of running
 //! processes.
 
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::{Arg, ArgMatches, Command, value_parser};
 use jiff::Timestamp;
 
-use crate::admin::unbound::{Asked, Report, Zone};
+use crate::admin::unrouted::{Asked, Report, Zone};
 use crate::cli::output::{self, Format};
 use crate::cli::scrape::{self, Admin, Target};
 use crate::cli::serve;
@@ -33,7 +33,7 @@ pub(super) fn command() -> Command {
         .value_name("FILE")
         .value_parser(value_parser!(PathBuf))
         .help("File of the API token of a user who may list Zones, which processes on other machines require");
-    Command::new("unbound")
+    Command::new("unrouted")
         .about("Lists names without a Route that are asked at shards all the same, by the counts of running processes")
         .after_help(
             "A shard's wildcard answers every name below it. Listed are those that no Route has there, asked within the \
@@ -63,7 +63,7 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
         {
             return Err(format!("{url}: over plain HTTP the token is readable on its way: use https (admin.tls)"));
         }
-        let reports = futures::future::join_all(urls.iter().map(|url| admin.unbound(url, token.as_deref())));
+        let reports = futures::future::join_all(urls.iter().map(|url| admin.unrouted(url, token.as_deref())));
         Ok(progress::during("asking processes", reports).await)
     })?;
     let (told, silent): (Vec<_>, Vec<_>) = reports.into_iter().partition(Result::is_ok);
@@ -96,7 +96,7 @@ fn merged(reports: impl Iterator<Item = Report>) -> Report {
                 });
                 sum.requests += asked.requests;
                 sum.at_least += asked.at_least;
-                sum.last_asked = sum.last_asked.max(asked.last_asked);
+                sum.last_queried_time = sum.last_queried_time.max(asked.last_queried_time);
             }
         }
     }
@@ -123,7 +123,7 @@ fn table(report: &Report, now: Timestamp, painter: Painter) -> String {
                 true => asked.requests.to_string(),
                 false => format!("{}-{}", asked.at_least, asked.requests),
             };
-            let last = format!("{} ago", age::since(asked.last_asked, now));
+            let last = format!("{} ago", age::since(asked.last_queried_time, now));
             table.row([Cell::from(format!("  {}", asked.name)), Cell::from(requests), Cell::from(last)]);
         }
     }
@@ -139,7 +139,7 @@ mod tests {
     }
 
     fn asked(name: &str, requests: u64, at_least: u64, last: i64) -> Asked {
-        Asked { name: name.to_owned(), requests, at_least, last_asked: at(last) }
+        Asked { name: name.to_owned(), requests, at_least, last_queried_time: at(last) }
     }
 
     fn zone(zone: &str, requests: u64, names: Vec<Asked>) -> Zone {

@@ -1,4 +1,4 @@
-//! A Brake: a loss of objects that the name servers hold back until someone says what is meant.
+//! A DeletionHold: a loss of objects that the name servers hold back until someone says what is meant.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
@@ -6,51 +6,51 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Condition of a Brake: the name servers go on serving what is missing.
+/// Condition of a DeletionHold: the name servers go on serving what is missing.
 pub const HELD: &str = "Held";
 /// Most names in `spec.names`.
 pub const NAMES_MAX: usize = 20;
 
-/// Most Brakes that there may be; beyond, only administrators create one. Name servers that hold the same share one for each kind.
-pub const BRAKES_MAX: usize = 256;
+/// Most DeletionHolds that there may be; beyond, only administrators create one. Name servers that hold the same share one for each kind.
+pub const DELETION_HOLDS_MAX: usize = 256;
 
 /// How often a name server says that it still holds.
 pub const HEARD_EVERY: SignedDuration = SignedDuration::from_mins(1);
 /// After so long a silence a name server counts as gone. It is long for clocks that differ, and for an API that is away.
 pub const SILENCE_MAX: SignedDuration = SignedDuration::from_mins(10);
 
-/// A Brake stands for objects that are missing all at once, in a way that looks like an accident, and that the name servers
+/// A DeletionHold stands for objects that are missing all at once, in a way that looks like an accident, and that the name servers
 /// go on serving. They create it when they begin to hold, and it goes when none of them holds any more. Its name is made
 /// from the objects that were missing then. While more go missing, or some come back, the status tells what is held now.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "signpost.dev",
     version = "v1alpha1",
-    kind = "Brake",
-    plural = "brakes",
-    singular = "brake",
-    shortname = "brk",
+    kind = "DeletionHold",
+    plural = "deletionholds",
+    singular = "deletionhold",
+    shortname = "dh",
     category = "signpost",
-    status = "BrakeStatus",
-    doc = "A Brake stands for objects that are missing all at once, and that the name servers go on serving."
+    status = "DeletionHoldStatus",
+    doc = "A DeletionHold stands for objects that are missing all at once, and that the name servers go on serving."
 )]
 #[serde(rename_all = "camelCase")]
-pub struct BrakeSpec {
+pub struct DeletionHoldSpec {
     /// Kind of the missing objects.
     #[serde(rename = "type")]
-    pub kind: BrakeKind,
+    pub kind: DeletionHoldKind,
     /// How many were held when it began; `status.objects` tells how many are now.
     pub objects: u32,
     /// How many of this kind were known when it began, those that were held included.
     pub known: u32,
     /// How they came to be missing: `list`, a full list of the API did not hold them (or held a Router without an active
     /// address or with another zone, or a RouteBinding with another label); `burst`, too many were deleted one after another within a minute.
-    pub cause: BrakeCause,
+    pub cause: DeletionHoldCause,
     /// The first of these by name, at most 20: a Router's name, or `<namespace>/<name>` of a RouteBinding.
     #[serde(default)]
     #[schemars(length(max = 20), inner(length(max = 317)), extend("x-kubernetes-list-type" = "atomic"))]
     pub names: Vec<String>,
-    /// What an administrator says: `approve`, they may go; `reject`, they stay served, and the brake rings no alarm until
+    /// What an administrator says: `approve`, they may go; `reject`, they stay served, and the deletion hold rings no alarm until
     /// the set of missing objects changes. It counts for the name servers that held when it was said, and for what they told
     /// by then that they hold.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -63,20 +63,20 @@ pub struct BrakeSpec {
 /// Kinds of objects that can be held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[allow(missing_docs, reason = "documented variants would turn the schema's enum into a oneOf")]
-pub enum BrakeKind {
+pub enum DeletionHoldKind {
     Router,
     RouteBinding,
 }
 
-impl BrakeKind {
+impl DeletionHoldKind {
     /// All of them.
-    pub const ALL: [BrakeKind; 2] = [BrakeKind::Router, BrakeKind::RouteBinding];
+    pub const ALL: [DeletionHoldKind; 2] = [DeletionHoldKind::Router, DeletionHoldKind::RouteBinding];
 
     /// The kind's name.
     pub fn word(self) -> &'static str {
         match self {
-            BrakeKind::Router => "Router",
-            BrakeKind::RouteBinding => "RouteBinding",
+            DeletionHoldKind::Router => "Router",
+            DeletionHoldKind::RouteBinding => "RouteBinding",
         }
     }
 }
@@ -85,7 +85,7 @@ impl BrakeKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 #[allow(missing_docs, reason = "documented variants would turn the schema's enum into a oneOf")]
-pub enum BrakeCause {
+pub enum DeletionHoldCause {
     List,
     Burst,
 }
@@ -112,11 +112,11 @@ impl Decision {
 /// Who holds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct BrakeStatus {
+pub struct DeletionHoldStatus {
     /// The name servers that hold, at most 256.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 256), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["server"]))]
-    pub holders: Vec<BrakeHolder>,
+    pub holders: Vec<DeletionHoldHolder>,
     /// How many objects are held now, by the name server that holds most.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub objects: Option<u32>,
@@ -136,7 +136,7 @@ pub struct BrakeStatus {
 /// A name server that holds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct BrakeHolder {
+pub struct DeletionHoldHolder {
     /// The name server's process, as it names itself.
     #[schemars(length(min = 1, max = 253))]
     pub server: String,
@@ -146,9 +146,9 @@ pub struct BrakeHolder {
     pub host: Option<String>,
     /// Since when it holds.
     pub since: Time,
-    /// The `metadata.generation` of the Brake when it told what it holds: what is decided later counts for it.
+    /// The `metadata.generation` of the DeletionHold when it told what it holds: what is decided later counts for it.
     pub generation: i64,
-    /// The UID of the Brake that it entered. A decision on another Brake of the same name does not count for it.
+    /// The UID of the DeletionHold that it entered. A decision on another DeletionHold of the same name does not count for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub uid: Option<String>,
@@ -169,13 +169,13 @@ pub struct BrakeHolder {
     /// When it was last heard to hold, which it says every minute. One that has said nothing for ten minutes is taken off by
     /// the others, and holds no more in the eyes of anyone; should it come back, it enters anew.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub heard_at: Option<Time>,
+    pub last_heartbeat_time: Option<Time>,
 }
 
-impl BrakeHolder {
+impl DeletionHoldHolder {
     /// When it was last heard.
     pub fn heard(&self) -> Timestamp {
-        let told = [&self.heard_at, &self.changed_at].into_iter().flatten().map(|time| time.0);
+        let told = [&self.last_heartbeat_time, &self.changed_at].into_iter().flatten().map(|time| time.0);
         told.fold(self.since.0, Timestamp::max)
     }
 
@@ -187,7 +187,7 @@ impl BrakeHolder {
     }
 }
 
-impl Brake {
+impl DeletionHold {
     /// Whether any name server holds by it. One that nobody holds stands for nothing: a hold that has ended, or that begins.
     pub fn is_held(&self) -> bool {
         self.status.as_ref().is_some_and(|status| !status.holders.is_empty())
@@ -212,8 +212,8 @@ impl Brake {
     }
 
     /// Whether what was decided counts for `holder`: it told what it holds before that, to this very object. The decision on a
-    /// Brake that is being deleted never counts.
-    pub fn is_decided_for(&self, holder: &BrakeHolder) -> bool {
+    /// DeletionHold that is being deleted never counts.
+    pub fn is_decided_for(&self, holder: &DeletionHoldHolder) -> bool {
         let is_entered_here = holder.uid.is_none() || holder.uid == self.metadata.uid;
         let was_entered_before = self.metadata.generation.is_some_and(|now| now > holder.generation);
         self.spec.decision.is_some()
@@ -226,7 +226,7 @@ impl Brake {
     /// decided that they may go.
     pub fn bindings_served_on(&self) -> u32 {
         let stays = self.is_undecided() || self.spec.decision == Some(Decision::Reject);
-        if self.spec.kind == BrakeKind::RouteBinding && self.is_held() && stays { self.objects() } else { 0 }
+        if self.spec.kind == DeletionHoldKind::RouteBinding && self.is_held() && stays { self.objects() } else { 0 }
     }
 
     /// Whether a name server waits for a decision.

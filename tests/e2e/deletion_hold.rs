@@ -13,16 +13,16 @@ const DOMAIN: [&str; 2] = ["--domain", "v3.rhcloud.com"];
 const EXTRA: &str = "apiVersion: signpost.dev/v1alpha1\nkind: Router\nmetadata: {name: extra}\n\
 spec: {state: cordoned, addresses: [{ip: 192.0.2.1}]}\n";
 
-/// `signpost brake` with a kubeconfig: whether it worked, and what it printed on both outputs.
-fn brake(kubeconfig: &str, arguments: &[&str]) -> (bool, String) {
-    let ran = run(&[&["brake"], arguments, &["--kubeconfig", kubeconfig]].concat());
+/// `signpost hold` with a kubeconfig: whether it worked, and what it printed on both outputs.
+fn deletion_hold(kubeconfig: &str, arguments: &[&str]) -> (bool, String) {
+    let ran = run(&[&["hold"], arguments, &["--kubeconfig", kubeconfig]].concat());
     (ran.code == Some(0), ran.out + &ran.err)
 }
 
-/// What is held, as `signpost brake list -o json` prints it, once there are `count` holds of `holders` name servers each.
+/// What is held, as `signpost hold list -o json` prints it, once there are `count` holds of `holders` name servers each.
 fn holds(kubeconfig: &str, count: usize, holders: usize) -> Vec<Value> {
     eventually("the holds are listed", || {
-        let (true, printed) = brake(kubeconfig, &["list", "-o", "json"]) else { return None };
+        let (true, printed) = deletion_hold(kubeconfig, &["list", "-o", "json"]) else { return None };
         let list: Vec<Value> = serde_json::from_str(&printed).expect("JSON");
         let all_hold = list.iter().all(|hold| hold["holders"].as_array().is_some_and(|all| all.len() == holders));
         (list.len() == count && all_hold).then_some(list)
@@ -50,14 +50,14 @@ fn an_emptied_api_is_not_believed_until_someone_says_so() {
     let addresses = |server: &Server, name: &str| dig(server.dns, name, "A", &[]).sorted("A").len();
     let held = |server: &Server| {
         let scrape = Scrape::of(server.admin);
-        ["signpost_brake_held_objects", "signpost_brake_undecided"].map(|name| scrape.sum(name, &[]))
+        ["signpost_deletion_hold_objects", "signpost_deletion_hold_pending"].map(|name| scrape.sum(name, &[]))
     };
     let system = scheduled[0].system.as_str();
     for server in &servers {
         eventually("the aliases are served", || (addresses(server, system) > 0).then_some(()));
         assert_eq!(held(server), [0.0, 0.0]);
     }
-    let (_, printed) = brake(admin, &["list"]);
+    let (_, printed) = deletion_hold(admin, &["list"]);
     assert_eq!(printed, "nothing is held\n");
 
     // One object that someone deletes goes at once.
@@ -89,7 +89,7 @@ fn an_emptied_api_is_not_believed_until_someone_says_so() {
         assert!(objects >= 2.0 && undecided == 2.0, "{objects} {undecided}");
         eventually("the log says what is held and what to do", || {
             let log = server.log();
-            (log.contains("signpost brake approve routers-") && log.contains("shard1")).then_some(())
+            (log.contains("signpost hold approve routers-") && log.contains("shard1")).then_some(())
         });
     }
     let of = |kind: &str| {
@@ -97,20 +97,20 @@ fn an_emptied_api_is_not_believed_until_someone_says_so() {
         hold["id"].as_str().expect("an ID").to_owned()
     };
     let (routers, bindings) = (of("Router"), of("RouteBinding"));
-    let table = kubectl.ok(&["get", "brakes"]);
+    let table = kubectl.ok(&["get", "deletionholds"]);
     assert!(table.contains(&routers) && table.contains("list"), "{table}");
-    kubectl.ok(&["wait", &format!("brake/{routers}"), "--for=condition=Held", "--timeout=180s"]);
+    kubectl.ok(&["wait", &format!("deletionhold/{routers}"), "--for=condition=Held", "--timeout=180s"]);
 
     // A name server tells, and does not decide; nor can what a hold stands for be changed.
     let watcher = Kubectl::new(kubeconfig.into());
     let approval = r#"{"spec":{"decision":"approve"}}"#;
-    watcher.refused(&["patch", "brake", &routers, "--type=merge", "-p", approval], "");
-    kubectl.refused(&["patch", "brake", &routers, "--type=merge", "-p", r#"{"spec":{"objects":1}}"#], "");
-    assert!(!brake(kubeconfig, &["approve", &routers]).0);
-    assert!(!brake(admin, &["approve", "routers-0000000000000000"]).0);
+    watcher.refused(&["patch", "deletionhold", &routers, "--type=merge", "-p", approval], "");
+    kubectl.refused(&["patch", "deletionhold", &routers, "--type=merge", "-p", r#"{"spec":{"objects":1}}"#], "");
+    assert!(!deletion_hold(kubeconfig, &["approve", &routers]).0);
+    assert!(!deletion_hold(admin, &["approve", "routers-0000000000000000"]).0);
 
     // A rejection keeps all as it is, and quiet; a restart of the API and of a name server does not change that.
-    let (done, printed) = brake(admin, &["reject", &routers]);
+    let (done, printed) = deletion_hold(admin, &["reject", &routers]);
     assert!(done && printed.contains("rejected"), "{printed}");
     for server in &servers {
         eventually("the alarm is quiet", || (held(server)[1] == 1.0).then_some(()));
@@ -122,25 +122,25 @@ fn an_emptied_api_is_not_believed_until_someone_says_so() {
     eventually("the rejection counts after a restart", || (held(&one)[0] >= 2.0 && held(&one)[1] == 1.0).then_some(()));
 
     // With an approval the names go, on both name servers, and with them the hold.
-    let (done, printed) = brake(admin, &["approve", &bindings, "--dry-run"]);
+    let (done, printed) = deletion_hold(admin, &["approve", &bindings, "--dry-run"]);
     assert!(done && printed.contains("nothing was decided"), "{printed}");
     // On a terminal the command asks, unless it is told not to.
     let approve = |hold: &str, more: &[&str], typed: &str| {
-        let arguments = [&["brake", "approve", hold, "--kubeconfig", admin][..], more].concat();
+        let arguments = [&["hold", "approve", hold, "--kubeconfig", admin][..], more].concat();
         on_terminal(200, typed, &arguments)
     };
     for typed in ["n\n", "\n", "\u{4}"] {
         let Some((code, said)) = approve(&bindings, &[], typed) else { break };
         let is_asked = said.contains("RouteBindings would no longer be served") && said.contains("Approve? [y/N]");
         assert!(code == Some(1) && is_asked && said.contains("nothing was changed"), "{typed:?}: {said}");
-        assert!(brake(admin, &["list"]).1.contains("none"), "the hold is undecided");
+        assert!(deletion_hold(admin, &["list"]).1.contains("none"), "the hold is undecided");
     }
     if let Some((code, said)) = approve(&bindings, &[], "y\n") {
         assert!(code == Some(0) && said.contains("approved"), "{said}");
         let (code, said) = approve(&routers, &["--yes"], "").expect("it was there");
         assert!(code == Some(0) && said.contains("approved") && !said.contains("[y/N]"), "{said}");
     } else {
-        assert!(brake(admin, &["approve", &bindings]).0 && brake(admin, &["approve", &routers]).0);
+        assert!(deletion_hold(admin, &["approve", &bindings]).0 && deletion_hold(admin, &["approve", &routers]).0);
     }
     for server in [&one, &two] {
         eventually("the names go", || {
@@ -153,6 +153,6 @@ fn an_emptied_api_is_not_believed_until_someone_says_so() {
 
     // Without the API the command says where to look instead.
     assert!(api.terminate().success());
-    let (done, printed) = brake(admin, &["list"]);
-    assert!(!done && printed.contains("signpost_brake_held_objects"), "{printed}");
+    let (done, printed) = deletion_hold(admin, &["list"]);
+    assert!(!done && printed.contains("signpost_deletion_hold_objects"), "{printed}");
 }

@@ -1,7 +1,7 @@
-//! Reading an object without what no mirror keeps: who manages which field, and why a Router was chosen. They are half of many
+//! Reading an object without what no informer keeps: who manages which field, and why a Router was chosen. They are half of many
 //! an object, and trees of small texts, so that to make them only to drop them costs more than all else of an event.
 //!
-//! [`Thin`] stands between the reader of JSON and the type that is read. It knows where in the object it is, and steps over those
+//! [`StripDeserializer`] stands between the reader of JSON and the type that is read. It knows where in the object it is, and steps over those
 //! members as if they were not there.
 
 use std::borrow::Cow;
@@ -24,19 +24,19 @@ enum Place {
 }
 
 /// A deserializer of an object that does without [`SKIPPED`].
-pub(super) struct Thin<D> {
+pub(super) struct StripDeserializer<D> {
     inner: D,
     place: Place,
 }
 
-impl<D> Thin<D> {
+impl<D> StripDeserializer<D> {
     /// One of a whole object.
     pub(super) fn new(inner: D) -> Self {
-        Thin { inner, place: Place::Top }
+        StripDeserializer { inner, place: Place::Top }
     }
 }
 
-impl<'de, D: Deserializer<'de>> Deserializer<'de> for Thin<D> {
+impl<'de, D: Deserializer<'de>> Deserializer<'de> for StripDeserializer<D> {
     type Error = D::Error;
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
@@ -124,7 +124,7 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for ThinVisitor<V> {
     }
 
     fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<V::Value, D::Error> {
-        self.inner.visit_some(Thin { inner: deserializer, place: self.place })
+        self.inner.visit_some(StripDeserializer { inner: deserializer, place: self.place })
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<V::Value, A::Error> {
@@ -178,7 +178,7 @@ impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for ThinSeed<S> {
     type Value = S::Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<S::Value, D::Error> {
-        self.inner.deserialize(Thin { inner: deserializer, place: self.place })
+        self.inner.deserialize(StripDeserializer { inner: deserializer, place: self.place })
     }
 }
 
@@ -223,7 +223,7 @@ mod tests {
 
     impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
         fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-            T::deserialize(Thin::new(deserializer)).map(Object)
+            T::deserialize(StripDeserializer::new(deserializer)).map(Object)
         }
     }
 

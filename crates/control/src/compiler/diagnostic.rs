@@ -1,11 +1,11 @@
 //! What is wrong with an object: the compiler's answer to input that it cannot use.
 //!
-//! The API server validates before it stores, so a verdict is rare: an object from an older version, or a clash between
+//! The API server validates before it stores, so a diagnostic is rare: an object from an older version, or a clash between
 //! two objects each of which is valid alone. It goes to the object's status and to the log; the rest of the zone serves.
 
 use std::fmt;
 
-/// The object that a verdict is on.
+/// The object that a diagnostic is on.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Object {
     /// A Router, by its name.
@@ -25,7 +25,7 @@ impl fmt::Display for Object {
 
 /// One fault of one object: where it is and what to do about it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Verdict {
+pub struct Diagnostic {
     /// The object at fault.
     pub object: Object,
     /// The field, such as `spec.records[2]`.
@@ -34,20 +34,20 @@ pub struct Verdict {
     pub message: String,
 }
 
-impl fmt::Display for Verdict {
+impl fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}: {}", self.object, self.path, self.message)
     }
 }
 
-impl Verdict {
-    /// A verdict on a Router.
+impl Diagnostic {
+    /// A diagnostic on a Router.
     pub fn router(name: &str, path: impl Into<String>, message: impl Into<String>) -> Self {
-        Verdict { object: Object::Router(name.into()), path: path.into(), message: message.into() }
+        Diagnostic { object: Object::Router(name.into()), path: path.into(), message: message.into() }
     }
 
-    /// A verdict on a RouteBinding, named by `<namespace>/<name>`.
+    /// A diagnostic on a RouteBinding, named by `<namespace>/<name>`.
     pub fn binding(key: &str, path: impl Into<String>, message: impl Into<String>) -> Self {
-        Verdict { object: Object::Binding(key.into()), path: path.into(), message: message.into() }
+        Diagnostic { object: Object::Binding(key.into()), path: path.into(), message: message.into() }
     }
 }

@@ -11,71 +11,71 @@ use super::v1alpha1::router::NO_ACTIVE_ADDRESS;
 /// Where a route stands.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Standing {
+pub enum RouteState {
     /// Every name server was asked for its name and answered right.
-    Live,
+    Resolvable,
     /// Every name server answers its names of the platform right; that its own host points here is not known.
     Answered,
     /// It has a Router; nobody has said whether its name is answered.
-    Placed,
-    /// It has a Router; its name is not proven to be answered, or not any more.
-    Unproven,
+    Scheduled,
+    /// It has a Router; its name is not verified to be answered, or not any more.
+    Unverified,
     /// It has no Router.
     #[default]
-    Waiting,
+    Pending,
     /// It may not have its host.
     Refused,
     /// It has a Router, and its name leads nowhere: an outage.
     Down,
 }
 
-impl Standing {
+impl RouteState {
     /// All of them, the best first.
-    pub const ALL: [Standing; 7] = [
-        Standing::Live,
-        Standing::Answered,
-        Standing::Placed,
-        Standing::Unproven,
-        Standing::Waiting,
-        Standing::Refused,
-        Standing::Down,
+    pub const ALL: [RouteState; 7] = [
+        RouteState::Resolvable,
+        RouteState::Answered,
+        RouteState::Scheduled,
+        RouteState::Unverified,
+        RouteState::Pending,
+        RouteState::Refused,
+        RouteState::Down,
     ];
 
     /// Its word, as in JSON and in labels of metrics.
     pub fn word(self) -> &'static str {
         match self {
-            Standing::Live => "live",
-            Standing::Answered => "answered",
-            Standing::Placed => "placed",
-            Standing::Unproven => "unproven",
-            Standing::Waiting => "waiting",
-            Standing::Refused => "refused",
-            Standing::Down => "down",
+            RouteState::Resolvable => "resolvable",
+            RouteState::Answered => "answered",
+            RouteState::Scheduled => "scheduled",
+            RouteState::Unverified => "unverified",
+            RouteState::Pending => "pending",
+            RouteState::Refused => "refused",
+            RouteState::Down => "down",
         }
     }
 
     /// Where a Route with this status stands, and the condition that decided it, if one did.
-    pub fn of(status: &RouteStatus) -> (Standing, Option<&Condition>) {
+    pub fn of(status: &RouteStatus) -> (RouteState, Option<&Condition>) {
         let condition = |kind: &str| status.conditions.iter().find(|condition| condition.type_ == kind);
         let is = |kind: &str, value: &str| condition(kind).filter(|condition| condition.status == value);
         let proof = [RESOLVABLE, PUBLISHED];
-        let unproven = proof.iter().find_map(|kind| condition(kind).filter(|condition| condition.status != "True"));
+        let unverified = proof.iter().find_map(|kind| condition(kind).filter(|condition| condition.status != "True"));
         if let Some(refused) = is(ADMITTED, "False") {
-            (Standing::Refused, Some(refused))
+            (RouteState::Refused, Some(refused))
         } else if status.phase == Phase::New {
-            (Standing::Waiting, condition(SCHEDULED))
+            (RouteState::Pending, condition(SCHEDULED))
         } else if let Some(down) = proof.iter().find_map(|kind| is(kind, "False").filter(|said| is_outage(said))) {
-            (Standing::Down, Some(down))
-        } else if let Some(unproven) = unproven {
-            (Standing::Unproven, Some(unproven))
+            (RouteState::Down, Some(down))
+        } else if let Some(unverified) = unverified {
+            (RouteState::Unverified, Some(unverified))
         } else if let Some(live) = is(RESOLVABLE, "True") {
             let is_custom = status.names.iter().any(|name| name.kind == NameKind::Custom);
             match is_custom && is(HOST_POINTS_HERE, "True").is_none() {
-                true => (Standing::Answered, condition(HOST_POINTS_HERE).or(Some(live))),
-                false => (Standing::Live, Some(live)),
+                true => (RouteState::Answered, condition(HOST_POINTS_HERE).or(Some(live))),
+                false => (RouteState::Resolvable, Some(live)),
             }
         } else {
-            (Standing::Placed, condition(SCHEDULED))
+            (RouteState::Scheduled, condition(SCHEDULED))
         }
     }
 }
@@ -99,61 +99,66 @@ mod tests {
         };
         let bound = condition("Scheduled", "True", "Bound");
         let published = condition("Published", "True", "Ok");
-        for (phase, conditions, standing, reason) in [
-            ("new", vec![], Standing::Waiting, None),
-            ("new", vec![condition("Scheduled", "False", "Unschedulable")], Standing::Waiting, Some("Unschedulable")),
-            ("scheduled", vec![bound.clone()], Standing::Placed, Some("Bound")),
-            ("scheduled", vec![bound.clone(), condition("Resolvable", "True", "Yes")], Standing::Live, Some("Yes")),
+        for (phase, conditions, state, reason) in [
+            ("new", vec![], RouteState::Pending, None),
+            ("new", vec![condition("Scheduled", "False", "Unschedulable")], RouteState::Pending, Some("Unschedulable")),
+            ("scheduled", vec![bound.clone()], RouteState::Scheduled, Some("Bound")),
+            (
+                "scheduled",
+                vec![bound.clone(), condition("Resolvable", "True", "Yes")],
+                RouteState::Resolvable,
+                Some("Yes"),
+            ),
             (
                 "scheduled",
                 vec![bound.clone(), published, condition("Resolvable", "Unknown", "Asking")],
-                Standing::Unproven,
+                RouteState::Unverified,
                 Some("Asking"),
             ),
             (
                 "scheduled",
                 vec![condition("Published", "True", "Published"), condition("Resolvable", "False", "NotAnswering")],
-                Standing::Unproven,
+                RouteState::Unverified,
                 Some("NotAnswering"),
             ),
             (
                 "scheduled",
                 vec![condition("Published", "False", "NotPublished"), condition("Resolvable", "False", "Pending")],
-                Standing::Down,
+                RouteState::Down,
                 Some("NotPublished"),
             ),
             (
                 "scheduled",
                 vec![condition("Published", "True", "Published"), condition("Resolvable", "False", "NoActiveAddress")],
-                Standing::Down,
+                RouteState::Down,
                 Some("NoActiveAddress"),
             ),
             (
                 "scheduled",
                 vec![bound, condition("Admitted", "False", "HostAlreadyClaimed"), condition("Resolvable", "True", "x")],
-                Standing::Refused,
+                RouteState::Refused,
                 Some("HostAlreadyClaimed"),
             ),
         ] {
             let status: Value = json!({"phase": phase, "conditions": conditions});
             let status: RouteStatus = serde_json::from_value(status).expect("a status");
-            let (found, decided) = Standing::of(&status);
-            assert_eq!((found, decided.map(|condition| condition.reason.as_str())), (standing, reason));
+            let (found, decided) = RouteState::of(&status);
+            assert_eq!((found, decided.map(|condition| condition.reason.as_str())), (state, reason));
         }
         // Nothing says live of a host whose own DNS was not seen to lead here.
         let names = json!([{"name": "www.shop.example", "type": "custom"}]);
         let resolvable = condition("Resolvable", "True", "Resolvable");
-        for (points, standing) in [
-            (None, Standing::Answered),
-            (Some("Unknown"), Standing::Answered),
-            (Some("False"), Standing::Answered),
-            (Some("True"), Standing::Live),
+        for (points, state) in [
+            (None, RouteState::Answered),
+            (Some("Unknown"), RouteState::Answered),
+            (Some("False"), RouteState::Answered),
+            (Some("True"), RouteState::Resolvable),
         ] {
             let points = points.map(|status| condition("HostPointsHere", status, "X"));
             let conditions: Vec<Value> = [resolvable.clone()].into_iter().chain(points).collect();
             let status = json!({"phase": "scheduled", "names": names, "conditions": conditions});
             let status: RouteStatus = serde_json::from_value(status).expect("a status");
-            assert_eq!(Standing::of(&status).0, standing);
+            assert_eq!(RouteState::of(&status).0, state);
         }
     }
 }

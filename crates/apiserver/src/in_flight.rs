@@ -18,7 +18,7 @@ const USERS_PART: usize = 16;
 const RESERVED_PART: usize = 8;
 
 /// A number of places, and who holds how many.
-pub struct Shares {
+pub struct InFlightLimiter {
     places: usize,
     held: Mutex<Held>,
 }
@@ -31,19 +31,19 @@ struct Held {
 }
 
 /// A place, free again when this is dropped.
-pub struct Share {
-    of: Arc<Shares>,
+pub struct InFlightPermit {
+    of: Arc<InFlightLimiter>,
     user: Arc<str>,
 }
 
-impl Shares {
+impl InFlightLimiter {
     /// So many places.
     pub fn new(places: usize) -> Arc<Self> {
-        Arc::new(Shares { places, held: Mutex::default() })
+        Arc::new(InFlightLimiter { places, held: Mutex::default() })
     }
 
     /// A place for `user`, also a reserved one if `has_reserve`; `None` if all that this user may take are taken.
-    pub fn take(self: &Arc<Self>, user: &str, has_reserve: bool) -> Option<Share> {
+    pub fn take(self: &Arc<Self>, user: &str, has_reserve: bool) -> Option<InFlightPermit> {
         let places = if has_reserve { self.places } else { self.places - self.places / RESERVED_PART };
         let mut held = self.held();
         let known = held.by_user.get_key_value(user).map(|(user, count)| (user.clone(), *count));
@@ -53,7 +53,7 @@ impl Shares {
         }
         held.all += 1;
         held.by_user.insert(user.clone(), count + 1);
-        Some(Share { of: self.clone(), user })
+        Some(InFlightPermit { of: self.clone(), user })
     }
 
     fn held(&self) -> MutexGuard<'_, Held> {
@@ -62,7 +62,7 @@ impl Shares {
     }
 }
 
-impl Drop for Share {
+impl Drop for InFlightPermit {
     fn drop(&mut self) {
         let mut held = self.of.held();
         held.all -= 1;
@@ -79,10 +79,10 @@ mod tests {
 
     #[test]
     fn nobody_takes_all() {
-        let shares = Shares::new(160);
+        let in_flight = InFlightLimiter::new(160);
         let mut held = Vec::new();
         let mut take = |user: &str, times: usize| {
-            let taken: Vec<_> = (0..times).map_while(|_| shares.take(user, user == "own")).collect();
+            let taken: Vec<_> = (0..times).map_while(|_| in_flight.take(user, user == "own")).collect();
             let count = taken.len();
             held.extend(taken);
             count
@@ -92,7 +92,7 @@ mod tests {
         assert_eq!(others, 130, "all but an eighth");
         assert_eq!(take("own", 100), 10, "from what is left for our own");
         held.clear();
-        let left = shares.held();
+        let left = in_flight.held();
         assert_eq!((left.all, left.by_user.len()), (0, 0), "what was dropped is free again");
     }
 }

@@ -1,6 +1,6 @@
-//! Brake: a loss that the name servers hold back. They make it and say who holds; an administrator decides.
+//! DeletionHold: a loss that the name servers hold back. They make it and say who holds; an administrator decides.
 //!
-//! A name server's credential may be stolen. With it, nobody can decide: a new Brake has no decision, and only administrators
+//! A name server's credential may be stolen. With it, nobody can decide: a new DeletionHold has no decision, and only administrators
 //! may update the main resource. Nobody can change or remove what another user has entered either, until that entry lapses. The
 //! server writes the user's name into each entry. Name servers that share one user can change each other's entries.
 
@@ -13,19 +13,19 @@ use serde_json::{Value, json};
 
 use crate::access;
 use crate::v1alpha1::GROUP;
-use crate::v1alpha1::brake::{BRAKES_MAX, Brake, BrakeHolder, SILENCE_MAX};
+use crate::v1alpha1::deletion_hold::{DELETION_HOLDS_MAX, DeletionHold, DeletionHoldHolder, SILENCE_MAX};
 use signpost_apiserver::auth::rules::{Access, Decision};
 use signpost_apiserver::error::{ApiError, Cause};
+use signpost_apiserver::json_scan::Json;
 use signpost_apiserver::registry::columns::{self, AGE, Cell, Column};
 use signpost_apiserver::registry::{Context, Hooks, Kind, Operation, Reader, RelatedWrite, field};
-use signpost_apiserver::skim::Json;
 
-/// How a Brake began. What has become of it is told in its status by name servers, who may not decide.
+/// How a DeletionHold began. What has become of it is told in its status by name servers, who may not decide.
 const FIXED: [&str; 5] = ["type", "objects", "known", "cause", "names"];
 
 /// The kind.
-pub static BRAKE: LazyLock<Kind> =
-    LazyLock::new(|| Kind::of::<Brake>().with_columns(COLUMNS).selectable_by(&["spec.type", "spec.decision"]));
+pub static DELETION_HOLD: LazyLock<Kind> =
+    LazyLock::new(|| Kind::of::<DeletionHold>().with_columns(COLUMNS).selectable_by(&["spec.type", "spec.decision"]));
 
 const COLUMNS: &[Column] = &[
     Column::new("Type", &["spec.type"], "Kind of the missing objects."),
@@ -53,9 +53,9 @@ fn now<'a>(read: &[Json<'a>]) -> Json<'a> {
     if objects.is_null() { then } else { now }
 }
 
-pub(super) struct Brakes;
+pub(super) struct DeletionHolds;
 
-impl Hooks for Brakes {
+impl Hooks for DeletionHolds {
     fn prepare_status(&self, context: &Context<'_>, old: &Value, new: &mut Value) {
         let Some(entries) = new["status"]["holders"].as_array_mut() else { return };
         for entry in entries.iter_mut().filter(|entry| entry.is_object()) {
@@ -77,9 +77,12 @@ impl Hooks for Brakes {
             let what = "may not be set at creation: an administrator decides later, by an update";
             causes.push(field::forbidden(&format!("spec.{name}"), what));
         }
-        // With one, a Brake would outlive its hold and block the next Brake of that name.
+        // With one, a DeletionHold would outlive its hold and block the next DeletionHold of that name.
         if !object["metadata"]["finalizers"].is_null() && !may_decide(context) {
-            causes.push(field::forbidden("metadata.finalizers", "only administrators may set finalizers on a Brake"));
+            causes.push(field::forbidden(
+                "metadata.finalizers",
+                "only administrators may set finalizers on a DeletionHold",
+            ));
         }
         causes
     }
@@ -90,7 +93,7 @@ impl Hooks for Brakes {
         let mut causes: Vec<Cause> =
             changed.map(|name| field::invalid(&format!("spec.{name}"), &new["spec"][*name], what)).collect();
         if old["spec"]["decision"] != new["spec"]["decision"] && !old["metadata"]["deletionTimestamp"].is_null() {
-            causes.push(field::forbidden("spec.decision", "the Brake is being deleted"));
+            causes.push(field::forbidden("spec.decision", "the DeletionHold is being deleted"));
         }
         causes
     }
@@ -111,7 +114,7 @@ impl Hooks for Brakes {
             Operation::Delete { old, .. } => {
                 let name = old["metadata"]["name"].as_str().unwrap_or_default();
                 let theirs = entries(old).find(|entry| !may_change(context, entry));
-                theirs.map(|entry| ApiError::forbidden(&BRAKE, name, &not_yours(entry)))
+                theirs.map(|entry| ApiError::forbidden(&DELETION_HOLD, name, &not_yours(entry)))
             }
             Operation::Create(new) if !may_decide(context) => return within_number(new, reader).boxed(),
             _ => None,
@@ -120,22 +123,23 @@ impl Hooks for Brakes {
     }
 }
 
-/// Refuses one Brake more than [`BRAKES_MAX`]: whoever has a name server's credential could fill the store with them.
+/// Refuses one DeletionHold more than [`DELETION_HOLDS_MAX`]: whoever has a name server's credential could fill the store with them.
 async fn within_number(new: &Value, reader: &dyn Reader) -> Result<Vec<RelatedWrite>, ApiError> {
-    if reader.list("Brake", None).await?.len() < BRAKES_MAX {
+    if reader.list("DeletionHold", None).await?.len() < DELETION_HOLDS_MAX {
         return Ok(Vec::new());
     }
     let name = new["metadata"]["name"].as_str().unwrap_or_default();
-    let message =
-        format!("there are {BRAKES_MAX} Brakes, the most that there may be: an administrator must delete some");
-    Err(ApiError::forbidden(&BRAKE, name, &message))
+    let message = format!(
+        "there are {DELETION_HOLDS_MAX} DeletionHolds, the most that there may be: an administrator must delete some"
+    );
+    Err(ApiError::forbidden(&DELETION_HOLD, name, &message))
 }
 
 /// Brings times in the future down to [`SILENCE_MAX`] from now. So an entry lapses whatever its sender claims, and clocks may
 /// differ by as much.
 fn bound_times(entry: &mut Value, now: Timestamp) {
     let latest = now.saturating_add(SILENCE_MAX).unwrap_or(now);
-    for name in ["since", "changedAt", "heardAt"] {
+    for name in ["since", "changedAt", "lastHeartbeatTime"] {
         let time = entry[name].as_str().and_then(|text| text.parse::<Timestamp>().ok());
         if time.is_some_and(|time| time > latest) {
             entry[name] = json!(latest.to_string());
@@ -143,17 +147,17 @@ fn bound_times(entry: &mut Value, now: Timestamp) {
     }
 }
 
-fn entries(brake: &Value) -> impl Iterator<Item = &Value> {
-    brake["status"]["holders"].as_array().into_iter().flatten()
+fn entries(hold: &Value) -> impl Iterator<Item = &Value> {
+    hold["status"]["holders"].as_array().into_iter().flatten()
 }
 
-fn find<'a>(brake: &'a Value, server: &Value) -> Option<&'a Value> {
-    entries(brake).find(|entry| entry["server"] == *server)
+fn find<'a>(hold: &'a Value, server: &Value) -> Option<&'a Value> {
+    entries(hold).find(|entry| entry["server"] == *server)
 }
 
 /// Whether the sender may decide: an administrator.
 fn may_decide(context: &Context<'_>) -> bool {
-    let wanted = Access::resource("update", GROUP, "brakes", None, None);
+    let wanted = Access::resource("update", GROUP, "deletionholds", None, None);
     matches!(access::decide(context.identity, &wanted), Decision::Allowed { .. })
 }
 
@@ -165,7 +169,7 @@ fn may_change(context: &Context<'_>, entry: &Value) -> bool {
 }
 
 fn has_lapsed(entry: &Value, now: Timestamp) -> bool {
-    serde_json::from_value::<BrakeHolder>(entry.clone()).is_ok_and(|holder| holder.silence(now) >= SILENCE_MAX)
+    serde_json::from_value::<DeletionHoldHolder>(entry.clone()).is_ok_and(|holder| holder.silence(now) >= SILENCE_MAX)
 }
 
 fn not_yours(entry: &Value) -> String {
@@ -179,45 +183,45 @@ mod tests {
     use crate::identity::{GROUP_MASTERS, Identity};
     use crate::kinds::fixture::{Objects, check_create, context};
 
-    fn brake(holders: Value) -> Value {
+    fn hold(holders: Value) -> Value {
         json!({
-            "apiVersion": "signpost.dev/v1alpha1", "kind": "Brake", "metadata": {"name": "b", "uid": "u1"},
+            "apiVersion": "signpost.dev/v1alpha1", "kind": "DeletionHold", "metadata": {"name": "b", "uid": "u1"},
             "spec": {"type": "Router", "objects": 3, "known": 3, "cause": "list"},
             "status": {"holders": holders},
         })
     }
 
     fn entry(server: &str, user: &str, heard: &str) -> Value {
-        json!({"server": server, "since": "2026-01-01T10:00:00Z", "generation": 1, "set": "s", "heardAt": heard, "user": user})
+        json!({"server": server, "since": "2026-01-01T10:00:00Z", "generation": 1, "set": "s", "lastHeartbeatTime": heard, "user": user})
     }
 
     #[test]
     fn nobody_decides_at_creation() {
-        let mut new = brake(json!([]));
-        assert_eq!(check_create("Brake", new.clone()), Vec::<String>::new());
+        let mut new = hold(json!([]));
+        assert_eq!(check_create("DeletionHold", new.clone()), Vec::<String>::new());
         new["spec"]["decision"] = json!("approve");
         new["metadata"]["finalizers"] = json!(["example.org/x"]);
-        let found = check_create("Brake", new);
+        let found = check_create("DeletionHold", new);
         assert_eq!(found.len(), 2, "{found:?}");
         assert!(found[0].starts_with("spec.decision: Forbidden") && found[1].starts_with("metadata.finalizers"));
     }
 
     #[test]
-    fn a_brake_that_is_being_deleted_is_not_decided() {
-        let old = brake(json!([]));
+    fn a_deletion_hold_that_is_being_deleted_is_not_decided() {
+        let old = hold(json!([]));
         let mut new = old.clone();
         new["spec"]["decision"] = json!("approve");
-        assert!(Brakes.validate_update(&context(), &old, &new).is_empty());
+        assert!(DeletionHolds.validate_update(&context(), &old, &new).is_empty());
         let mut going = old;
         going["metadata"]["deletionTimestamp"] = json!("2026-01-01T11:59:00Z");
-        assert_eq!(Brakes.validate_update(&context(), &going, &new).len(), 1);
+        assert_eq!(DeletionHolds.validate_update(&context(), &going, &new).len(), 1);
     }
 
     #[tokio::test]
     async fn entries_belong_to_the_user_that_wrote_them() {
         let recent = "2026-01-01T11:59:00Z";
-        let old = brake(json!([entry("ns1", "one", recent), entry("ns2", "two", recent)]));
-        let lapsed = brake(json!([entry("ns1", "one", recent), entry("ns2", "two", "2026-01-01T11:50:00Z")]));
+        let old = hold(json!([entry("ns1", "one", recent), entry("ns2", "two", recent)]));
+        let lapsed = hold(json!([entry("ns1", "one", recent), entry("ns2", "two", "2026-01-01T11:50:00Z")]));
         let one = Identity::user("one");
         let admin = Identity { user: "root".to_owned(), groups: vec![GROUP_MASTERS.to_owned()] };
         let forged = |old: &Value| {
@@ -238,11 +242,11 @@ mod tests {
             (&one, &lapsed, without(1, &lapsed), true),
             (&one, &lapsed, forged(&lapsed), true),
             (&admin, &old, forged(&old), true),
-            (&admin, &old, brake(json!([])), true),
+            (&admin, &old, hold(json!([])), true),
         ] {
             let (context, mut new) = (Context { identity, ..context() }, new);
-            Brakes.prepare_status(&context, old, &mut new);
-            let found = Brakes.validate_status_update(&context, old, &new);
+            DeletionHolds.prepare_status(&context, old, &mut new);
+            let found = DeletionHolds.validate_status_update(&context, old, &new);
             assert_eq!(found.is_empty(), is_allowed, "{identity:?} {new} {found:?}");
         }
         // The server writes the user, whatever the client sends; an entry that did not change keeps its user.
@@ -251,39 +255,41 @@ mod tests {
         new["status"]["holders"][0]["set"] = json!("more");
         new["status"]["holders"][0]["user"] = json!("two");
         new["status"]["holders"][1]["user"] = json!("one");
-        Brakes.prepare_status(&context, &old, &mut new);
+        DeletionHolds.prepare_status(&context, &old, &mut new);
         assert_eq!(new["status"]["holders"][0]["user"], "one");
         assert_eq!(new["status"]["holders"][1], old["status"]["holders"][1]);
         // Times in the future are bounded, so that an entry lapses whatever it claims.
-        new["status"]["holders"][0]["heardAt"] = json!("2099-01-01T00:00:00Z");
-        Brakes.prepare_status(&context, &old, &mut new);
-        assert_eq!(new["status"]["holders"][0]["heardAt"], "2026-01-01T12:10:00Z");
+        new["status"]["holders"][0]["lastHeartbeatTime"] = json!("2099-01-01T00:00:00Z");
+        DeletionHolds.prepare_status(&context, &old, &mut new);
+        assert_eq!(new["status"]["holders"][0]["lastHeartbeatTime"], "2026-01-01T12:10:00Z");
         // A deletion would remove the entries of others, too.
         let (options, objects) = (Value::Null, Objects::new(Vec::new()));
         for (old, is_allowed) in [(&old, false), (&lapsed, true), (&without(1, &old), true)] {
             let delete = Operation::Delete { old, options: &options };
-            assert_eq!(Brakes.before_commit(&context, delete, &objects).await.is_ok(), is_allowed, "{old}");
+            assert_eq!(DeletionHolds.before_commit(&context, delete, &objects).await.is_ok(), is_allowed, "{old}");
         }
     }
 
     #[tokio::test]
-    async fn the_number_of_brakes_is_bounded() {
+    async fn the_number_of_deletion_holds_is_bounded() {
         let stored = |count: usize| {
             let named = |number: usize| {
-                let mut brake = brake(json!([]));
-                brake["metadata"]["name"] = json!(format!("b{number}"));
-                brake
+                let mut hold = hold(json!([]));
+                hold["metadata"]["name"] = json!(format!("b{number}"));
+                hold
             };
             Objects::new((0..count).map(named).collect())
         };
-        let new = brake(json!([]));
+        let new = hold(json!([]));
         let one = Identity::user("one");
         let admin = Identity { user: "root".to_owned(), groups: vec![GROUP_MASTERS.to_owned()] };
-        for (identity, count, is_allowed) in
-            [(&one, BRAKES_MAX - 1, true), (&one, BRAKES_MAX, false), (&admin, BRAKES_MAX, true)]
-        {
+        for (identity, count, is_allowed) in [
+            (&one, DELETION_HOLDS_MAX - 1, true),
+            (&one, DELETION_HOLDS_MAX, false),
+            (&admin, DELETION_HOLDS_MAX, true),
+        ] {
             let context = Context { identity, ..context() };
-            let done = Brakes.before_commit(&context, Operation::Create(&new), &stored(count)).await;
+            let done = DeletionHolds.before_commit(&context, Operation::Create(&new), &stored(count)).await;
             assert_eq!(done.is_ok(), is_allowed, "{identity:?} {count}");
         }
     }

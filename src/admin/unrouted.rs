@@ -1,4 +1,4 @@
-//! `/unbound-names`: the names without a Route that shards' wildcards answer most, as JSON.
+//! `/unrouted-names`: the names without a Route that shards' wildcards answer most, as JSON.
 //!
 //! They are no labels of metrics, since whoever asks chooses them: there would be as many series as a client likes.
 
@@ -42,16 +42,16 @@ pub struct Asked {
     /// Of these, so many were seen for sure.
     pub at_least: u64,
     /// When it was asked last.
-    pub last_asked: Timestamp,
+    pub last_queried_time: Timestamp,
 }
 
 type Source = Box<dyn Fn() -> Report + Send + Sync>;
 
 /// Where the endpoint gets its report: from the name server of this process, once that runs.
 #[derive(Default)]
-pub struct Unbound(OnceLock<Source>);
+pub struct Unrouted(OnceLock<Source>);
 
-impl Unbound {
+impl Unrouted {
     /// Reports come from here from now on. A process has one name server; a second call changes nothing.
     pub fn open(&self, source: impl Fn() -> Report + Send + Sync + 'static) {
         let _ = self.0.set(Box::new(source));

@@ -1,4 +1,4 @@
-//! `signpost brake`: what the name servers hold back, and what is decided of it.
+//! `signpost hold`: what the name servers hold back, and what is decided of it.
 
 use std::time::Duration;
 
@@ -15,7 +15,9 @@ use super::output::{self, Format};
 use super::style::{Painter, Style};
 use super::table::{Cell, Table};
 use super::{Exit, Outcome, age, confirm, note};
-use signpost_api::v1alpha1::brake::{Brake, BrakeCause, BrakeHolder, BrakeKind, Decision, HEARD_EVERY, SILENCE_MAX};
+use signpost_api::v1alpha1::deletion_hold::{
+    Decision, DeletionHold, DeletionHoldCause, DeletionHoldHolder, DeletionHoldKind, HEARD_EVERY, SILENCE_MAX,
+};
 
 /// For how long a hold is to have been the same before it can be approved: the time it takes to read what it holds.
 const QUIET: SignedDuration = SignedDuration::from_secs(5);
@@ -23,14 +25,14 @@ const QUIET: SignedDuration = SignedDuration::from_secs(5);
 const SILENT: SignedDuration = HEARD_EVERY.saturating_add(HEARD_EVERY).saturating_add(SignedDuration::from_secs(30));
 /// Most names of a hold in a row of the table.
 const NAMES_SHOWN: usize = 3;
-/// Stands for the name servers of a Brake that has none.
+/// Stands for the name servers of a DeletionHold that has none.
 const NOBODY: &str = "nobody holds it";
 /// What is added when the API does not answer.
-const WITHOUT_API: &str = "the log and signpost_brake_held_objects of each name server say what it holds";
+const WITHOUT_API: &str = "the log and signpost_deletion_hold_objects of each name server say what it holds";
 
 pub(super) fn command() -> Command {
     let id =
-        || Arg::new("id").value_name("ID").required(true).help("The hold's ID, as \"signpost brake list\" shows it");
+        || Arg::new("id").value_name("ID").required(true).help("The hold's ID, as \"signpost hold list\" shows it");
     let list = Command::new("list")
         .about("Shows what is held: objects that are missing in the API, and still served")
         .arg(output::argument())
@@ -39,7 +41,7 @@ pub(super) fn command() -> Command {
         .about("Says that a loss is meant: the objects are no longer served")
         .after_help(
             "It counts for the name servers that hold at this moment, and for these objects alone. While more go missing, \
-             it is refused: what \"signpost brake list\" showed is no longer what is held.",
+             it is refused: what \"signpost hold list\" showed is no longer what is held.",
         )
         .arg(id())
         .arg(
@@ -55,7 +57,7 @@ pub(super) fn command() -> Command {
         .after_help("Restore the objects in the API; the hold ends by itself when they are there again.")
         .arg(id())
         .args(access::arguments());
-    Command::new("brake")
+    Command::new("hold")
         .about("Shows and decides what name servers hold back when many objects are missing at once")
         .after_help(
             "While the API is away, the log and /metrics of each name server say what it holds. Exit codes: 0 done, 1 \
@@ -82,9 +84,9 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
     };
     let limit = API_TIMEOUT + more;
     let Some(decision) = decision else {
-        let brakes = access::run(limit, async { place.connect().await?.all::<Brake>().await });
-        let brakes = brakes.map_err(|error| format!("{error}; {WITHOUT_API}"))?;
-        let rows: Vec<Row> = brakes.into_iter().map(Row::new).collect();
+        let holds = access::run(limit, async { place.connect().await?.all::<DeletionHold>().await });
+        let holds = holds.map_err(|error| format!("{error}; {WITHOUT_API}"))?;
+        let rows: Vec<Row> = holds.into_iter().map(Row::new).collect();
         return Format::of(matches).show(&rows, |painter| table(&rows, Timestamp::now(), painter));
     };
     let id = matches.get_one::<String>("id").expect("clap demands it");
@@ -94,15 +96,15 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
 }
 
 /// What is held, in a line for commands that show what the API's objects come to; nothing if nothing is.
-pub(super) fn line(brakes: &[Brake]) -> Option<String> {
-    let held = brakes.iter().filter(|brake| brake.is_held()).map(|brake| {
-        let decided = brake.spec.decision.filter(|_| !brake.is_undecided()).map_or("undecided", Decision::word);
-        format!("{} of {} {}s ({decided})", brake.objects(), brake.known(), brake.spec.kind.word())
+pub(super) fn line(holds: &[DeletionHold]) -> Option<String> {
+    let held = holds.iter().filter(|hold| hold.is_held()).map(|hold| {
+        let decided = hold.spec.decision.filter(|_| !hold.is_undecided()).map_or("undecided", Decision::word);
+        format!("{} of {} {}s ({decided})", hold.objects(), hold.known(), hold.spec.kind.word())
     });
     let held: Vec<String> = held.collect();
     (!held.is_empty()).then(|| {
         format!(
-            "the brake holds {}: name servers serve what the API lacks, under the serials of before; see signpost brake list",
+            "the deletion hold keeps {}: name servers serve what the API lacks, under the serials of before; see signpost hold list",
             held.join(", ")
         )
     })
@@ -114,10 +116,10 @@ pub(super) fn line(brakes: &[Brake]) -> Option<String> {
 struct Row {
     id: String,
     #[serde(rename = "type")]
-    kind: BrakeKind,
+    kind: DeletionHoldKind,
     objects: u32,
     known: u32,
-    cause: BrakeCause,
+    cause: DeletionHoldCause,
     /// The first of the missing objects.
     names: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -143,19 +145,19 @@ struct HolderRow {
 }
 
 impl Row {
-    fn new(brake: Brake) -> Row {
-        let holder = |holder: &BrakeHolder| HolderRow {
-            decided: brake.is_decided_for(holder),
+    fn new(hold: DeletionHold) -> Row {
+        let holder = |holder: &DeletionHoldHolder| HolderRow {
+            decided: hold.is_decided_for(holder),
             server: holder.server.clone(),
             host: holder.host.clone(),
             since: holder.since.clone(),
             heard: Time(holder.heard()),
         };
-        let holders = brake.status.iter().flat_map(|status| &status.holders).map(holder).collect();
-        let (objects, known, names) = (brake.objects(), brake.known(), brake.names().to_vec());
-        let spec = brake.spec;
+        let holders = hold.status.iter().flat_map(|status| &status.holders).map(holder).collect();
+        let (objects, known, names) = (hold.objects(), hold.known(), hold.names().to_vec());
+        let spec = hold.spec;
         Row {
-            id: brake.metadata.name.unwrap_or_default(),
+            id: hold.metadata.name.unwrap_or_default(),
             kind: spec.kind,
             objects,
             known,
@@ -175,8 +177,8 @@ impl Row {
 
     fn cells(&self, now: Timestamp) -> [Cell; 7] {
         let cause = match self.cause {
-            BrakeCause::List => "missing from a list",
-            BrakeCause::Burst => "burst of deletions",
+            DeletionHoldCause::List => "missing from a list",
+            DeletionHoldCause::Burst => "burst of deletions",
         };
         let decided = self.holders.iter().filter(|holder| holder.decided).count();
         let decision = match self.decision {
@@ -222,8 +224,8 @@ fn table(rows: &[Row], now: Timestamp, painter: Painter) -> String {
 }
 
 /// Whether what is held was not the same for long enough that someone can have seen it.
-fn is_changing(brake: &Brake, now: Timestamp) -> bool {
-    let mut holders = brake.status.iter().flat_map(|status| &status.holders);
+fn is_changing(hold: &DeletionHold, now: Timestamp) -> bool {
+    let mut holders = hold.status.iter().flat_map(|status| &status.holders);
     holders.any(|holder| {
         holder.changed_at.as_ref().is_some_and(|at| at.0 > holder.since.0 && now.duration_since(at.0) < QUIET)
     })
@@ -234,27 +236,27 @@ const NAMES_TOLD: usize = 10;
 
 async fn decide(access: &Access, id: &str, decision: Decision, dry_run: bool, asks: bool) -> Result<String, String> {
     let told = |error: kube::Error| format!("{}; {WITHOUT_API}", access.unanswered(error));
-    let api: Api<Brake> = Api::all(access.client.clone());
-    let brake = api.get_opt(id).await.map_err(told)?;
-    let brake = brake
-        .ok_or_else(|| format!("NotFound: nothing is held under {id:?}; \"signpost brake list\" shows what is"))?;
-    if !brake.is_held() {
+    let api: Api<DeletionHold> = Api::all(access.client.clone());
+    let hold = api.get_opt(id).await.map_err(told)?;
+    let hold =
+        hold.ok_or_else(|| format!("NotFound: nothing is held under {id:?}; \"signpost hold list\" shows what is"))?;
+    if !hold.is_held() {
         return Err(format!(
             "no name server holds {id}, so that there is nothing to decide: the hold has ended, or begins just now, see \
-             \"signpost brake list\""
+             \"signpost hold list\""
         ));
     }
-    if decision == Decision::Approve && is_changing(&brake, Timestamp::now()) {
-        let (objects, kind) = (brake.objects(), brake.spec.kind.word());
+    if decision == Decision::Approve && is_changing(&hold, Timestamp::now()) {
+        let (objects, kind) = (hold.objects(), hold.spec.kind.word());
         return Err(format!(
-            "{id} changes still, and holds {objects} {kind}s by now: wait until it is quiet, see \"signpost brake list\", \
+            "{id} changes still, and holds {objects} {kind}s by now: wait until it is quiet, see \"signpost hold list\", \
              and approve what that shows"
         ));
     }
     let what = || {
-        let row = Row::new(brake.clone());
-        let named = brake.spec.names.iter().take(NAMES_TOLD).map(String::as_str).collect::<Vec<_>>().join(", ");
-        let more = if brake.spec.names.len() > NAMES_TOLD { ", …" } else { "" };
+        let row = Row::new(hold.clone());
+        let named = hold.spec.names.iter().take(NAMES_TOLD).map(String::as_str).collect::<Vec<_>>().join(", ");
+        let more = if hold.spec.names.len() > NAMES_TOLD { ", …" } else { "" };
         format!("{} {}s would no longer be served: {named}{more}", row.objects, row.kind.word())
     };
     if dry_run {
@@ -265,7 +267,7 @@ async fn decide(access: &Access, id: &str, decision: Decision, dry_run: bool, as
     }
     // The set that was shown, or none: were the object made anew since, its uid would be another one.
     let patch = json!({
-        "metadata": {"uid": brake.metadata.uid},
+        "metadata": {"uid": hold.metadata.uid},
         "spec": {"decision": decision, "decidedAt": Time(Timestamp::now())},
     });
     let patched = api.patch(id, &PatchParams::default(), &Patch::Merge(patch)).await;
@@ -279,7 +281,7 @@ fn decided(row: &Row, decision: Decision, now: Timestamp) -> String {
     let heard = holders.len() - silent.len();
     let mut told = match decision {
         Decision::Approve => format!(
-            "approved: {objects} {kind}s will be let go by the {heard} name server(s) that hold {id}; \"signpost brake list\" \
+            "approved: {objects} {kind}s will be let go by the {heard} name server(s) that hold {id}; \"signpost hold list\" \
              shows who still does"
         ),
         Decision::Reject => format!(
@@ -307,17 +309,17 @@ mod tests {
             .enumerate()
             .map(|(at, generation)| {
                 let heard = ["2026-01-01T00:00:00Z", "2026-01-01T00:30:00Z"][at];
-                json!({"server": format!("ns{at}"), "since": "2026-01-01T00:00:00Z", "generation": generation, "heardAt": heard})
+                json!({"server": format!("ns{at}"), "since": "2026-01-01T00:00:00Z", "generation": generation, "lastHeartbeatTime": heard})
             })
             .collect();
-        let brake = json!({
-            "apiVersion": "signpost.dev/v1alpha1", "kind": "Brake",
+        let hold = json!({
+            "apiVersion": "signpost.dev/v1alpha1", "kind": "DeletionHold",
             "metadata": {"name": "routers-0123456789abcdef", "generation": 2},
             "spec": {"type": "Router", "objects": 4, "known": 5, "cause": "list", "names": ["a", "b", "c", "d"],
                      "decision": decision},
             "status": {"holders": holders},
         });
-        Row::new(serde_json::from_value(brake).expect("a Brake"))
+        Row::new(serde_json::from_value(hold).expect("a DeletionHold"))
     }
 
     #[test]
@@ -363,27 +365,27 @@ mod tests {
 
     #[test]
     fn a_hold_that_has_grown_tells_what_it_holds_now_and_is_not_approved_unseen() {
-        let brake = |changed: &str| -> Brake {
+        let hold = |changed: &str| -> DeletionHold {
             let holder =
                 json!({"server": "ns", "since": "2026-01-01T00:00:00Z", "generation": 1, "changedAt": changed});
             serde_json::from_value(json!({
-                "apiVersion": "signpost.dev/v1alpha1", "kind": "Brake", "metadata": {"name": "routers-1", "generation": 1},
+                "apiVersion": "signpost.dev/v1alpha1", "kind": "DeletionHold", "metadata": {"name": "routers-1", "generation": 1},
                 "spec": {"type": "Router", "objects": 1, "known": 9, "cause": "burst", "names": ["a"]},
                 "status": {"holders": [holder], "objects": 649, "known": 655, "names": ["a", "b"]},
             }))
-            .expect("a Brake")
+            .expect("a DeletionHold")
         };
-        let row = Row::new(brake("2026-01-01T00:01:00Z"));
+        let row = Row::new(hold("2026-01-01T00:01:00Z"));
         assert_eq!((row.objects, row.known, row.names.len()), (649, 655, 2));
-        let line = line(&[brake("2026-01-01T00:01:00Z")]).expect("it is held");
+        let line = line(&[hold("2026-01-01T00:01:00Z")]).expect("it is held");
         assert!(line.contains("649 of 655 Routers (undecided)"), "{line}");
-        let left = Brake { status: None, ..brake("2026-01-01T00:01:00Z") };
+        let left = DeletionHold { status: None, ..hold("2026-01-01T00:01:00Z") };
         assert_eq!(super::line(&[left]), None, "nobody holds it");
         let now = "2026-01-01T00:01:02Z".parse().expect("a time");
         for (changed, changes) in
             [("2026-01-01T00:01:00Z", true), ("2026-01-01T00:00:50Z", false), ("2026-01-01T00:00:00Z", false)]
         {
-            assert_eq!(is_changing(&brake(changed), now), changes, "{changed}");
+            assert_eq!(is_changing(&hold(changed), now), changes, "{changed}");
         }
     }
 }

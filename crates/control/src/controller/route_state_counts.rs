@@ -1,4 +1,4 @@
-//! How many Routes there are, by where they stand, as metrics: counted as the mirror of Routes changes, so that a scrape
+//! How many Routes there are, by where they stand, as metrics: counted as the informer of Routes changes, so that a scrape
 //! costs the same whatever their number.
 
 use std::collections::{BTreeMap, HashMap};
@@ -13,7 +13,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 
 use crate::client::reflector::ObjectKey;
 use crate::world::RouteInfo;
-use signpost_api::standing::Standing;
+use signpost_api::route_state::RouteState;
 
 /// Reasons that are told apart. The scheduler has a handful; whatever else may stand in a condition is `other`.
 const REASONS_MAX: usize = 32;
@@ -22,18 +22,18 @@ const NOT_LOOKED_AT: &str = "Pending";
 
 /// Counts of Routes; clones share them.
 #[derive(Debug, Clone, Default)]
-pub struct Standings(Arc<Mutex<Counts>>);
+pub struct RouteStateCounts(Arc<Mutex<Counts>>);
 
 #[derive(Debug, Default)]
 struct Counts {
-    standings: [i64; Standing::ALL.len()],
+    route_states: [i64; RouteState::ALL.len()],
     /// Routes of each namespace that has any.
     namespaces: HashMap<Box<str>, i64>,
     /// Routes without a Router, by the reason of their condition. A reason that was there once stays, with zero.
     waiting: BTreeMap<Box<str>, i64>,
 }
 
-impl Standings {
+impl RouteStateCounts {
     /// A Route is there that was not, or is as it was not before.
     pub fn add(&self, key: &ObjectKey, route: &RouteInfo) {
         self.counts().count(key, route, 1);
@@ -51,7 +51,7 @@ impl Standings {
 
 impl Counts {
     fn count(&mut self, key: &ObjectKey, route: &RouteInfo, by: i64) {
-        self.standings[route.conditions.standing as usize] += by;
+        self.route_states[route.conditions.state as usize] += by;
         let namespace = key.namespace.as_deref().unwrap_or_default();
         match self.namespaces.get_mut(namespace) {
             Some(routes) => {
@@ -62,7 +62,7 @@ impl Counts {
             }
             None => drop(self.namespaces.insert(namespace.into(), by)),
         }
-        if route.conditions.standing == Standing::Waiting {
+        if route.conditions.state == RouteState::Pending {
             let reason = route.conditions.waits_for.as_deref().unwrap_or(NOT_LOOKED_AT);
             let known = self.waiting.len() < REASONS_MAX || self.waiting.contains_key(reason);
             *self.waiting.entry(if known { reason } else { "other" }.into()).or_default() += by;
@@ -70,13 +70,13 @@ impl Counts {
     }
 }
 
-impl Collector for Standings {
+impl Collector for RouteStateCounts {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let counts = self.counts();
         let help = "Routes, by where they stand.";
         let mut metric = encoder.encode_descriptor("routes", help, None, MetricType::Gauge)?;
-        for (standing, count) in Standing::ALL.iter().zip(counts.standings) {
-            ConstGauge::new(count).encode(metric.encode_family(&[("standing", standing.word())])?)?;
+        for (state, count) in RouteState::ALL.iter().zip(counts.route_states) {
+            ConstGauge::new(count).encode(metric.encode_family(&[("state", state.word())])?)?;
         }
         let help = "Namespaces with Routes.";
         let namespaces = i64::try_from(counts.namespaces.len()).unwrap_or(i64::MAX);
@@ -101,26 +101,26 @@ mod tests {
 
     #[test]
     fn what_comes_and_goes_is_counted() {
-        let standings = Standings::default();
+        let route_states = RouteStateCounts::default();
         let key = |name: &str| ObjectKey::namespaced("shop", name);
         let of = |conditions: Conditions| RouteInfo { conditions, ..RouteInfo::default() };
         let waits = |reason: &str| of(Conditions { waits_for: Some(reason.into()), ..Conditions::default() });
-        let live = of(Conditions { standing: Standing::Live, ..Conditions::default() });
-        standings.add(&key("a"), &RouteInfo::default());
-        standings.add(&key("b"), &waits("Unschedulable"));
-        standings.remove(&key("a"), &RouteInfo::default());
-        standings.add(&key("a"), &live);
+        let live = of(Conditions { state: RouteState::Resolvable, ..Conditions::default() });
+        route_states.add(&key("a"), &RouteInfo::default());
+        route_states.add(&key("b"), &waits("Unschedulable"));
+        route_states.remove(&key("a"), &RouteInfo::default());
+        route_states.add(&key("a"), &live);
         for reason in 0..REASONS_MAX * 2 {
-            standings.add(&ObjectKey::namespaced("many", &reason.to_string()), &waits(&format!("Reason{reason}")));
+            route_states.add(&ObjectKey::namespaced("many", &reason.to_string()), &waits(&format!("Reason{reason}")));
         }
         let mut registry = Registry::with_prefix("signpost");
-        registry.register_collector(Box::new(standings.clone()));
+        registry.register_collector(Box::new(route_states.clone()));
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &registry).expect("it is text");
         for line in [
-            "signpost_routes{standing=\"live\"} 1",
-            "signpost_routes{standing=\"waiting\"} 65",
-            "signpost_routes{standing=\"refused\"} 0",
+            "signpost_routes{state=\"resolvable\"} 1",
+            "signpost_routes{state=\"pending\"} 65",
+            "signpost_routes{state=\"refused\"} 0",
             "signpost_route_namespaces 2",
             "signpost_routes_unscheduled{reason=\"Pending\"} 0",
             "signpost_routes_unscheduled{reason=\"Unschedulable\"} 1",
@@ -128,8 +128,8 @@ mod tests {
             assert!(text.lines().any(|found| found == line), "{line} in {text}");
         }
         assert!(text.matches("signpost_routes_unscheduled{").count() <= REASONS_MAX + 1, "{text}");
-        standings.remove(&key("a"), &live);
-        standings.remove(&key("b"), &waits("Unschedulable"));
-        assert_eq!(standings.counts().namespaces.len(), 1);
+        route_states.remove(&key("a"), &live);
+        route_states.remove(&key("b"), &waits("Unschedulable"));
+        assert_eq!(route_states.counts().namespaces.len(), 1);
     }
 }

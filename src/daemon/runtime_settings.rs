@@ -7,20 +7,20 @@ use tokio::sync::watch;
 use crate::config::Settings;
 
 /// What can be turned. Each loop holds a receiver of its own; a process without the loop turns in vain.
-pub struct Dials {
+pub struct RuntimeSettings {
     /// `deletion-hold.threshold`.
-    pub brake_share: watch::Sender<u32>,
+    pub deletion_hold_threshold: watch::Sender<u32>,
     /// `dns.stale-after`; `None`: never.
     pub stale_after: watch::Sender<Option<Duration>>,
     /// `health.probes`, and `health.panic-threshold` in percent.
     pub health: watch::Sender<(usize, u32)>,
 }
 
-impl Dials {
+impl RuntimeSettings {
     /// As the settings say.
-    pub fn new(settings: &Settings) -> Dials {
-        Dials {
-            brake_share: watch::Sender::new(settings.deletion_hold.threshold),
+    pub fn new(settings: &Settings) -> RuntimeSettings {
+        RuntimeSettings {
+            deletion_hold_threshold: watch::Sender::new(settings.deletion_hold.threshold),
             stale_after: watch::Sender::new(stale_after(settings)),
             health: watch::Sender::new((settings.health.probes, settings.health.panic_threshold)),
         }
@@ -28,7 +28,7 @@ impl Dials {
 
     /// As the settings say now; what is as it was tells nobody.
     pub fn turn(&self, settings: &Settings) {
-        set(&self.brake_share, settings.deletion_hold.threshold);
+        set(&self.deletion_hold_threshold, settings.deletion_hold.threshold);
         set(&self.stale_after, stale_after(settings));
         set(&self.health, (settings.health.probes, settings.health.panic_threshold));
     }

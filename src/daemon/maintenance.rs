@@ -19,7 +19,7 @@ const WARN_BEFORE: Duration = Duration::from_secs(14 * 86_400);
 
 /// What is due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Due {
+pub enum MaintenanceTask {
     /// A look whether files were replaced.
     Look,
     /// Certificates that end soon.
@@ -27,21 +27,21 @@ pub enum Due {
 }
 
 /// Something that is looked after.
-pub trait Upkeep: Send + Sync + 'static {
+pub trait Maintenance: Send + Sync + 'static {
     /// Does what is due. It may read, write and sync files.
-    fn tend(&self, due: Due);
+    fn tend(&self, due: MaintenanceTask);
 }
 
 /// Looks after `subject` until `stop` fires.
-pub async fn keep(subject: Arc<impl Upkeep>, stop: CancellationToken) {
+pub async fn keep(subject: Arc<impl Maintenance>, stop: CancellationToken) {
     let mut looks = tokio::time::interval(LOOK_INTERVAL);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut renewals = tokio::time::interval(RENEWAL_INTERVAL);
     loop {
         let due = tokio::select! {
             () = stop.cancelled() => return,
-            _ = looks.tick() => Due::Look,
-            _ = renewals.tick() => Due::Renewal,
+            _ = looks.tick() => MaintenanceTask::Look,
+            _ = renewals.tick() => MaintenanceTask::Renewal,
         };
         let subject = subject.clone();
         // Not on a thread that others wait for.

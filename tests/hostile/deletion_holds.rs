@@ -11,24 +11,24 @@ const DECIDE: &str = r#"{"spec":{"decision":"approve"}}"#;
 
 /// How many holds of Routers wait for a decision, as the name server tells.
 fn undecided(server: &Server) -> u32 {
-    Scrape::of(server.admin).value("signpost_brake_undecided{kind=\"Router\"}") as u32
+    Scrape::of(server.admin).value("signpost_deletion_hold_pending{kind=\"Router\"}") as u32
 }
 
-/// The Brake about Routers that someone holds, when it is another one than `before`.
+/// The DeletionHold about Routers that someone holds, when it is another one than `before`.
 fn held(kubectl: &Kubectl, before: &str) -> Value {
     eventually("the name server holds", || {
-        let list = kubectl.json(&["brakes"]);
-        let mut brakes = list["items"].as_array().into_iter().flatten();
-        let found = brakes.find(|brake| {
-            let uid = &brake["metadata"]["uid"];
-            brake["spec"]["type"] == "Router" && *uid != before && brake["status"]["holders"][0]["uid"] == *uid
+        let list = kubectl.json(&["deletionholds"]);
+        let mut holds = list["items"].as_array().into_iter().flatten();
+        let found = holds.find(|hold| {
+            let uid = &hold["metadata"]["uid"];
+            hold["spec"]["type"] == "Router" && *uid != before && hold["status"]["holders"][0]["uid"] == *uid
         });
         found.cloned()
     })
 }
 
 #[test]
-fn a_brake_that_is_deleted_or_made_anew_is_not_decided() {
+fn a_deletion_hold_that_is_deleted_or_made_anew_is_not_decided() {
     let (data, state, ports) = (DataDir::new(), DataDir::new(), Ports::free());
     let roles = ["--roles", "api,scheduler,admin", "--domain", "v3.rhcloud.com", "--data-dir", data.path()];
     let api = Server::start(ports, &roles);
@@ -59,38 +59,45 @@ fn a_brake_that_is_deleted_or_made_anew_is_not_decided() {
         std::fs::remove_file(data.join(file)).expect("the store is there");
     }
     let _api = Server::start(ports, &roles);
-    let brake = held(&admin, "");
-    let name = brake["metadata"]["name"].as_str().expect("a name");
+    let hold = held(&admin, "");
+    let name = hold["metadata"]["name"].as_str().expect("a name");
     assert!(undecided(&name_server) == 1 && is_answered());
 
     // Who has the credential of the name server cannot decide, whatever the way.
     let mut again = serde_json::json!({
-        "apiVersion": "signpost.dev/v1alpha1", "kind": "Brake", "metadata": {"name": name}, "spec": brake["spec"],
+        "apiVersion": "signpost.dev/v1alpha1", "kind": "DeletionHold", "metadata": {"name": name}, "spec": hold["spec"],
     });
     again["spec"]["decision"] = "approve".into();
-    thief.refused(&["patch", "brake", name, "--type=merge", "-p", DECIDE], "");
+    thief.refused(&["patch", "deletionhold", name, "--type=merge", "-p", DECIDE], "");
     // The status alone is written by this.
-    thief.run(&["patch", "brake", name, "--type=merge", "--subresource=status", "-p", DECIDE]);
-    assert_eq!(admin.json(&["brake", name])["spec"]["decision"], Value::Null);
+    thief.run(&["patch", "deletionhold", name, "--type=merge", "--subresource=status", "-p", DECIDE]);
+    assert_eq!(admin.json(&["deletionhold", name])["spec"]["decision"], Value::Null);
     thief.refused(&["apply", "--server-side", "-f", "-"], &again.to_string());
 
     // It is deleted, and stays for a finalizer of an administrator's: nobody decides on it any more.
-    admin.ok(&["patch", "brake", name, "--type=merge", "-p", r#"{"metadata":{"finalizers":["example.org/stay"]}}"#]);
-    thief.ok(&["delete", "brake", name, "--wait=false"]);
-    let refusal = admin.refused(&["patch", "brake", name, "--type=merge", "-p", DECIDE], "");
+    admin.ok(&[
+        "patch",
+        "deletionhold",
+        name,
+        "--type=merge",
+        "-p",
+        r#"{"metadata":{"finalizers":["example.org/stay"]}}"#,
+    ]);
+    thief.ok(&["delete", "deletionhold", name, "--wait=false"]);
+    let refusal = admin.refused(&["patch", "deletionhold", name, "--type=merge", "-p", DECIDE], "");
     assert!(refusal.contains("being deleted"), "{refusal}");
-    admin.ok(&["patch", "brake", name, "--type=merge", "-p", r#"{"metadata":{"finalizers":null}}"#]);
+    admin.ok(&["patch", "deletionhold", name, "--type=merge", "-p", r#"{"metadata":{"finalizers":null}}"#]);
 
     // It is made anew, by the name server or by the thief, who has written a decision into it: nothing is decided.
     thief.refused(&["create", "-f", "-"], &again.to_string());
-    let first = held(&admin, brake["metadata"]["uid"].as_str().expect("a uid"));
+    let first = held(&admin, hold["metadata"]["uid"].as_str().expect("a uid"));
     assert_eq!(first["spec"]["decision"], Value::Null);
     assert!(is_answered());
 
     // A decision, here to keep all, ends with the object that it was made on.
-    admin.ok(&["patch", "brake", name, "--type=merge", "-p", r#"{"spec":{"decision":"reject"}}"#]);
+    admin.ok(&["patch", "deletionhold", name, "--type=merge", "-p", r#"{"spec":{"decision":"reject"}}"#]);
     eventually("the name server knows the decision", || (undecided(&name_server) == 0).then_some(()));
-    thief.ok(&["delete", "brake", name, "--wait=false"]);
+    thief.ok(&["delete", "deletionhold", name, "--wait=false"]);
     let second = held(&admin, first["metadata"]["uid"].as_str().expect("a uid"));
     assert_eq!(second["spec"]["decision"], Value::Null);
     eventually("it waits for a decision again", || (undecided(&name_server) == 1).then_some(()));

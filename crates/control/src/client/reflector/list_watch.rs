@@ -1,4 +1,4 @@
-//! How a mirror keeps up: it lists, watches, and starts again where it must.
+//! How an informer keeps up: it lists, watches, and starts again where it must.
 //!
 //! ```text
 //!            ┌──────────────────── version expired, went back, or was refused ─────────────────┐
@@ -19,21 +19,21 @@ use kube::core::Request;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use tokio::time::{Instant, sleep, timeout};
 
+use super::compact_store::{CompactStore, Entry, Version};
 use super::decode::{Decoded, Decoding, Events, Identity, Lenient, Page, Strict, decoded_events};
-use super::kept::{Entry, Kept, Version};
 use super::telling::Teller;
-use super::{Applied, Change, ObjectKey, Restart, Resync, Settings, Shared};
+use super::{Applied, Change, ObjectKey, Relist, Restart, Settings, Shared};
 use crate::client::backoff::Backoff;
 use signpost_api::v1alpha1::{DAMAGED_ANNOTATION, DAMAGED_HEADER, DAMAGED_PLACEHOLDERS};
 
 /// A watch that lived for so long before the server ended it is asked for again at once, and soon if it broke.
 const LIVED_LONG: Duration = Duration::from_secs(1);
 
-/// So many watches in a row that lived and told nothing, not even a bookmark, are one too many: the mirror lists.
+/// So many watches in a row that lived and told nothing, not even a bookmark, are one too many: the informer lists.
 const BARREN_MAX: u32 = 3;
 
-/// What keeps one mirror up to date.
-pub(super) struct Mirror<K, V> {
+/// What keeps one informer up to date.
+pub(super) struct Reflector<K, V> {
     client: kube::Client,
     request: Request,
     settings: Settings,
@@ -63,18 +63,18 @@ enum Phase<K, V> {
 
 /// What a list, complete or not, has shown so far.
 struct Listed<V> {
-    objects: Kept<V>,
+    objects: CompactStore<V>,
     /// Objects that are there but did not decode.
     undecoded: Vec<ObjectKey>,
 }
 
 impl<V> Default for Listed<V> {
     fn default() -> Self {
-        Listed { objects: Kept::default(), undecoded: Vec::new() }
+        Listed { objects: CompactStore::default(), undecoded: Vec::new() }
     }
 }
 
-/// Why the mirror must start again, and from where.
+/// Why the informer must start again, and from where.
 struct Failure {
     reason: Restart,
     error: Option<String>,
@@ -82,7 +82,7 @@ struct Failure {
     relist: bool,
 }
 
-impl<K, V> Mirror<K, V>
+impl<K, V> Reflector<K, V>
 where
     K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Send + 'static,
     V: Send + Sync + 'static,
@@ -93,7 +93,7 @@ where
         project: Box<dyn Fn(K) -> Arc<V> + Send + Sync>,
         shared: Arc<Shared<V>>,
     ) -> Self {
-        Mirror {
+        Reflector {
             request: Request::new(K::url_path(&(), settings.namespace.as_deref())),
             client,
             backoff: Backoff::new(settings.backoff_first, settings.backoff_longest),
@@ -145,7 +145,7 @@ where
             continue_token = page.metadata.continue_.filter(|token| !token.is_empty());
             if continue_token.is_none() {
                 let version = page.metadata.resource_version.filter(|version| !version.is_empty());
-                let version = version.ok_or_else(|| Failure::garbage("the list has no resourceVersion"))?;
+                let version = version.ok_or_else(|| Failure::invalid("the list has no resourceVersion"))?;
                 return Ok(self.resync(listed, version));
             }
         }
@@ -159,11 +159,11 @@ where
             continue_token,
             ..ListParams::default()
         };
-        let mut request = self.request.list(&parameters).map_err(|error| Failure::garbage(&error.to_string()))?;
+        let mut request = self.request.list(&parameters).map_err(|error| Failure::invalid(&error.to_string()))?;
         take_placeholders(&mut request);
         // Not `Client::request`, which logs the whole text of a list that does not decode.
         let answer = timeout(self.settings.silence_longest, self.client.request_text(request));
-        let text = answer.await.map_err(|_| Failure::silent())?.map_err(|error| Failure::of(&error))?;
+        let text = answer.await.map_err(|_| Failure::timed_out())?.map_err(|error| Failure::of(&error))?;
         let page = match self.decoding {
             // A placeholder is none of its kind, and no reason to read all lists the long way from now on.
             Decoding::Strict => match serde_json::from_str::<Page<Strict<K>>>(&text) {
@@ -174,7 +174,7 @@ where
             },
             Decoding::Lenient => serde_json::from_str::<Page<Lenient<K>>>(&text).map(Page::decoded),
         };
-        page.map_err(|error| Failure::garbage(&error.to_string()))
+        page.map_err(|error| Failure::invalid(&error.to_string()))
     }
 
     async fn start_streaming(&mut self) -> Result<(), Failure> {
@@ -183,7 +183,7 @@ where
                 self.phase = Phase::Streaming { events, listed: Listed::default() };
                 Ok(())
             }
-            Err(Failure { reason: Restart::Garbage, .. }) => {
+            Err(Failure { reason: Restart::InvalidResponse, .. }) => {
                 self.streaming = false;
                 Ok(())
             }
@@ -222,7 +222,7 @@ where
 
     async fn connect(&mut self, version: String, check: bool) -> Result<(), Failure> {
         if check && went_back(&version, &self.present_version().await?) {
-            return Err(Failure { reason: Restart::WentBack, error: None, relist: true });
+            return Err(Failure { reason: Restart::RevisionRegressed, error: None, relist: true });
         }
         let events = self.open(&version, false).await?;
         self.heard();
@@ -235,12 +235,12 @@ where
     /// The server's version at the moment, by the smallest list there is.
     async fn present_version(&mut self) -> Result<String, Failure> {
         let parameters = ListParams { limit: Some(1), ..ListParams::default() };
-        let mut request = self.request.list(&parameters).map_err(|error| Failure::garbage(&error.to_string()))?;
+        let mut request = self.request.list(&parameters).map_err(|error| Failure::invalid(&error.to_string()))?;
         take_placeholders(&mut request);
         let answer = timeout(self.settings.silence_longest, self.client.request_text(request));
-        let text = answer.await.map_err(|_| Failure::silent())?.map_err(|error| Failure::of(&error))?;
+        let text = answer.await.map_err(|_| Failure::timed_out())?.map_err(|error| Failure::of(&error))?;
         let page: Page<IgnoredAny> =
-            serde_json::from_str(&text).map_err(|error| Failure::garbage(&error.to_string()))?;
+            serde_json::from_str(&text).map_err(|error| Failure::invalid(&error.to_string()))?;
         Ok(page.metadata.resource_version.unwrap_or_default())
     }
 
@@ -252,7 +252,7 @@ where
             send_initial_events,
             ..WatchParams::default()
         };
-        let request = self.request.watch(&parameters, version).map_err(|error| Failure::garbage(&error.to_string()));
+        let request = self.request.watch(&parameters, version).map_err(|error| Failure::invalid(&error.to_string()));
         let mut request = request?;
         take_placeholders(&mut request);
         let opened = async {
@@ -262,11 +262,11 @@ where
             })
         };
         match timeout(self.settings.silence_longest, opened).await {
-            Err(_) => Err(Failure::silent()),
+            Err(_) => Err(Failure::timed_out()),
             Ok(Err(error)) => {
                 let mut failure = Failure::of(&error);
                 // An answer, but not a watch: nothing is known of what this version is worth, so ask for everything. It
-                // is the cure for 410, and for a forbidden watch a slow but true mirror.
+                // is the cure for 410, and for a forbidden watch a slow but true informer.
                 failure.relist = matches!(error, kube::Error::Api(_));
                 Err(failure)
             }
@@ -293,7 +293,7 @@ where
                 if went_back(version, &identity.version) {
                     if self.shared.objects().get(&identity.key).is_none() {
                         // Out of order, and nothing is known of it: it is new, or gone already. A list tells.
-                        return Err(Failure { reason: Restart::WentBack, error: None, relist: true });
+                        return Err(Failure { reason: Restart::RevisionRegressed, error: None, relist: true });
                     }
                 } else {
                     note_version(version, &identity.version)?;
@@ -308,13 +308,13 @@ where
                 let is_placeholder = object.is_placeholder();
                 if is_placeholder && self.shared.objects().get(&identity.key).is_none() {
                     // Its consumers may know it from before this process started: a list tells them.
-                    return Err(Failure { reason: Restart::Asked, error: None, relist: true });
+                    return Err(Failure { reason: Restart::Requested, error: None, relist: true });
                 }
                 Ok(self.delete(&identity, is_placeholder))
             }
             WatchEvent::Bookmark(bookmark) => {
                 if went_back(version, &bookmark.metadata.resource_version) {
-                    return Err(Failure { reason: Restart::WentBack, error: None, relist: true });
+                    return Err(Failure { reason: Restart::RevisionRegressed, error: None, relist: true });
                 }
                 note_version(version, &bookmark.metadata.resource_version)?;
                 Ok(None)
@@ -326,15 +326,15 @@ where
     /// The next event of the open watch.
     async fn event(&mut self) -> Result<WatchEvent<Decoded<K>>, Failure> {
         let (Phase::Watching { events, .. } | Phase::Streaming { events, .. }) = &mut self.phase else {
-            return Err(Failure::garbage("no watch is open"));
+            return Err(Failure::invalid("no watch is open"));
         };
         let event = tokio::select! {
             event = timeout(self.settings.silence_longest, events.next()) => event,
             () = self.shared.again.notified() => {
-                return Err(Failure { reason: Restart::Asked, error: None, relist: true });
+                return Err(Failure { reason: Restart::Requested, error: None, relist: true });
             }
         };
-        match event.map_err(|_| Failure::silent())? {
+        match event.map_err(|_| Failure::timed_out())? {
             Some(Ok(event)) => {
                 self.heard();
                 Ok(event)
@@ -351,7 +351,7 @@ where
             Phase::Watching { since, .. } => since.elapsed() >= LIVED_LONG,
             _ => false,
         };
-        let in_order = matches!(failure.reason, Restart::Closed | Restart::Asked);
+        let in_order = matches!(failure.reason, Restart::Closed | Restart::Requested);
         // Whoever sits between us and the server may end every watch before its first word, or hold back all words. Nobody
         // would see that anything is missed: lists do.
         if matches!(self.phase, Phase::Watching { .. }) {
@@ -362,7 +362,7 @@ where
             let mut state = self.shared.state();
             // A watch that was open until now was a word of the API, though it may have been silent for long; but one that
             // is taken for dead was none.
-            if state.connected && failure.reason != Restart::Silent {
+            if state.connected && failure.reason != Restart::TimedOut {
                 state.heard = Some(Instant::now());
             }
             state.connected = false;
@@ -374,7 +374,7 @@ where
         if let Some(error) = &failure.error {
             self.teller.failed(failure.reason, error);
         }
-        if failure.reason == Restart::Garbage {
+        if failure.reason == Restart::InvalidResponse {
             self.decoding = Decoding::Lenient;
         }
         self.phase = match std::mem::replace(&mut self.phase, Phase::List) {
@@ -452,7 +452,7 @@ where
             _ => Phase::Connect { version, check: false },
         };
         let first = !self.shared.synced.send_replace(true);
-        Change::Resynced(Resync { first, applied, vanished, total })
+        Change::Relisted(Relist { first, applied, vanished, total })
     }
 
     fn apply(&self, object: Decoded<K>, identity: Identity) -> Option<Change<V>> {
@@ -518,18 +518,22 @@ where
 }
 
 impl Failure {
-    fn garbage(error: &str) -> Self {
-        Failure { reason: Restart::Garbage, error: Some(error.to_owned()), relist: true }
+    fn invalid(error: &str) -> Self {
+        Failure { reason: Restart::InvalidResponse, error: Some(error.to_owned()), relist: true }
     }
 
-    fn silent() -> Self {
-        Failure { reason: Restart::Silent, error: Some("the API said nothing for too long".to_owned()), relist: false }
+    fn timed_out() -> Self {
+        Failure {
+            reason: Restart::TimedOut,
+            error: Some("the API said nothing for too long".to_owned()),
+            relist: false,
+        }
     }
 
     fn of(error: &kube::Error) -> Self {
         match error {
             kube::Error::Api(status) => Failure::of_status(status),
-            kube::Error::SerdeError(_) | kube::Error::FromUtf8(_) => Failure::garbage(&error.to_string()),
+            kube::Error::SerdeError(_) | kube::Error::FromUtf8(_) => Failure::invalid(&error.to_string()),
             error => Failure { reason: Restart::Unreachable, error: Some(chain(error)), relist: false },
         }
     }
@@ -540,7 +544,7 @@ impl Failure {
             404 => Restart::Missing,
             410 => Restart::Expired,
             429 | 500.. => Restart::Failing,
-            _ => Restart::Garbage,
+            _ => Restart::InvalidResponse,
         };
         let error = format!("{} ({} {})", status.message, status.code, status.reason);
         Failure { reason, error: Some(error), relist: true }
@@ -570,7 +574,7 @@ fn take_placeholders(request: &mut http::Request<Vec<u8>>) {
 
 fn note_version(known: &mut String, now: &str) -> Result<(), Failure> {
     if now.is_empty() {
-        return Err(Failure::garbage("a watch event has no resourceVersion"));
+        return Err(Failure::invalid("a watch event has no resourceVersion"));
     }
     now.clone_into(known);
     Ok(())

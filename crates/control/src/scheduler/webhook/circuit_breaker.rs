@@ -20,7 +20,7 @@ const REST_LONGEST: Duration = Duration::from_secs(30);
 
 /// Whether to ask. Times come from the caller.
 #[derive(Debug, Default)]
-pub struct Rest {
+pub struct CircuitBreaker {
     failures: u32,
     rests: u32,
     until: Option<Instant>,
@@ -28,9 +28,9 @@ pub struct Rest {
     trying: bool,
 }
 
-impl Rest {
-    /// Whether a question may be put now; one that may is to be followed by [`answered`](Rest::answered) or
-    /// [`failed`](Rest::failed).
+impl CircuitBreaker {
+    /// Whether a question may be put now; one that may is to be followed by [`answered`](CircuitBreaker::answered) or
+    /// [`failed`](CircuitBreaker::failed).
     pub fn may_ask(&mut self, now: Instant) -> bool {
         match self.until {
             None => true,
@@ -44,7 +44,7 @@ impl Rest {
 
     /// It answered, whatever it said.
     pub fn answered(&mut self) {
-        *self = Rest::default();
+        *self = CircuitBreaker::default();
     }
 
     /// It did not. The answer is how long it rests, if that begins now.
@@ -54,11 +54,12 @@ impl Rest {
         if self.failures < FAILURES_MAX || (self.until.is_some() && !self.trying) {
             return None;
         }
-        let rest = REST_FIRST.saturating_mul(1_u32.checked_shl(self.rests).unwrap_or(u32::MAX)).min(REST_LONGEST);
+        let circuit_breaker =
+            REST_FIRST.saturating_mul(1_u32.checked_shl(self.rests).unwrap_or(u32::MAX)).min(REST_LONGEST);
         self.rests = self.rests.saturating_add(1);
-        self.until = Some(now + rest);
+        self.until = Some(now + circuit_breaker);
         self.trying = false;
-        Some(rest)
+        Some(circuit_breaker)
     }
 
     /// It was not asked after all.
@@ -83,43 +84,43 @@ mod tests {
 
     #[test]
     fn it_rests_after_failures_and_is_tried_once() {
-        let mut rest = Rest::default();
+        let mut circuit_breaker = CircuitBreaker::default();
         let mut now = Instant::now();
         for _ in 1..FAILURES_MAX {
-            assert!(rest.may_ask(now));
-            assert_eq!(rest.failed(now), None);
+            assert!(circuit_breaker.may_ask(now));
+            assert_eq!(circuit_breaker.failed(now), None);
         }
-        assert_eq!(rest.failed(now), Some(REST_FIRST));
-        assert_eq!(rest.failed(now), None, "one that was under way");
-        assert!(!rest.may_ask(now));
+        assert_eq!(circuit_breaker.failed(now), Some(REST_FIRST));
+        assert_eq!(circuit_breaker.failed(now), None, "one that was under way");
+        assert!(!circuit_breaker.may_ask(now));
         now += REST_FIRST;
-        assert!(rest.may_ask(now));
-        assert!(!rest.may_ask(now), "one is enough");
-        rest.withdrawn();
-        assert!(rest.may_ask(now));
-        assert_eq!(rest.failed(now), Some(2 * REST_FIRST));
+        assert!(circuit_breaker.may_ask(now));
+        assert!(!circuit_breaker.may_ask(now), "one is enough");
+        circuit_breaker.withdrawn();
+        assert!(circuit_breaker.may_ask(now));
+        assert_eq!(circuit_breaker.failed(now), Some(2 * REST_FIRST));
         for _ in 0..40 {
             now += REST_LONGEST;
-            assert!(rest.may_ask(now));
-            rest.failed(now);
+            assert!(circuit_breaker.may_ask(now));
+            circuit_breaker.failed(now);
         }
-        assert!(!rest.may_ask(now + REST_LONGEST - Duration::from_millis(1)));
-        assert!(rest.may_ask(now + REST_LONGEST));
-        rest.answered();
-        assert!(rest.may_ask(now) && rest.may_ask(now));
-        assert_eq!(rest.failed(now), None);
+        assert!(!circuit_breaker.may_ask(now + REST_LONGEST - Duration::from_millis(1)));
+        assert!(circuit_breaker.may_ask(now + REST_LONGEST));
+        circuit_breaker.answered();
+        assert!(circuit_breaker.may_ask(now) && circuit_breaker.may_ask(now));
+        assert_eq!(circuit_breaker.failed(now), None);
     }
 
     #[test]
     fn an_answer_in_between_begins_the_count_anew() {
-        let mut rest = Rest::default();
+        let mut circuit_breaker = CircuitBreaker::default();
         let now = Instant::now();
         for _ in 0..20 {
             for _ in 1..FAILURES_MAX {
-                assert_eq!(rest.failed(now), None);
+                assert_eq!(circuit_breaker.failed(now), None);
             }
-            rest.answered();
+            circuit_breaker.answered();
         }
-        assert!(rest.may_ask(now));
+        assert!(circuit_breaker.may_ask(now));
     }
 }

@@ -1,4 +1,4 @@
-//! Trails: what is left in a shard's zone of routes that have moved to another one.
+//! Former names: what is left in a shard's zone of routes that have moved to another one.
 //!
 //! ```text
 //! *.shard1.v3.example.             A      as ever
@@ -10,34 +10,34 @@
 //! which the wildcard answered before.
 //!
 //! A RouteBinding holds the zones that its Route has left. Where their names lead is not stored but made from where the Route
-//! is now, so that a Route that moves twice has two trails to one name, never a chain; and a zone that a Route has come
-//! back to holds no trail of it, so that there is no loop. Resolvers may hold for a while what such a zone said before: until
-//! they do not, the trails lead to the name that the Route left last, where the wildcard answers
-//! ([`BindingInput::trails_to`]).
+//! is now, so that a Route that moves twice has two former names to one name, never a chain; and a zone that a Route has come
+//! back to holds no former name of it, so that there is no loop. Resolvers may hold for a while what such a zone said before: until
+//! they do not, the former names lead to the name that the Route left last, where the wildcard answers
+//! ([`BindingInput::former_names_to`]).
 //!
-//! A trail that comes or goes costs what one name costs, however many there are: a drained shard gets tens of thousands.
+//! A former name that comes or goes costs what one name costs, however many there are: a drained shard gets tens of thousands.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::apex;
+use super::diagnostic::Diagnostic;
 use super::digest::Digest;
 use super::inputs::{BindingInput, RouterInput};
-use super::verdict::Verdict;
 use signpost_dns::wire::{Name, RecordType};
 use signpost_dns::zone::{Contents, OwnerChange, Rrset, Ttl};
 
-/// Longest TTL of a trail's CNAME in seconds. It is short, whatever the shard's, since a further move changes it.
+/// Longest TTL of a former name's CNAME in seconds. It is short, whatever the shard's, since a further move changes it.
 const TTL_SECONDS_MAX: u32 = 30;
 
-/// The trails in one shard's zone: the label of each route that has left, and the zone below which the label's name leads on.
+/// The former names in one shard's zone: the label of each route that has left, and the zone below which the label's name leads on.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Trails {
+pub struct FormerNames {
     labels: BTreeMap<Box<str>, Box<str>>,
     digest: Digest,
 }
 
-impl Trails {
+impl FormerNames {
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.labels.is_empty()
@@ -48,18 +48,18 @@ impl Trails {
         self.digest
     }
 
-    /// Lets the trail of `label` lead to `zone`; without one it is gone.
+    /// Lets the former name of `label` lead to `zone`; without one it is gone.
     pub fn set(&mut self, label: &str, zone: Option<Box<str>>) {
         let Some(zone) = zone else {
             if let Some(zone) = self.labels.remove(label) {
-                self.digest = self.digest.minus(Digest::of_trail(label, &zone));
+                self.digest = self.digest.minus(Digest::of_former_name(label, &zone));
             }
             return;
         };
-        self.digest = self.digest.plus(Digest::of_trail(label, &zone));
+        self.digest = self.digest.plus(Digest::of_former_name(label, &zone));
         match self.labels.entry(label.into()) {
             Entry::Occupied(mut entry) => {
-                self.digest = self.digest.minus(Digest::of_trail(label, entry.get()));
+                self.digest = self.digest.minus(Digest::of_former_name(label, entry.get()));
                 entry.insert(zone);
             }
             Entry::Vacant(entry) => drop(entry.insert(zone)),
@@ -67,35 +67,35 @@ impl Trails {
     }
 }
 
-/// The trails of all zones.
+/// The former names of all zones.
 #[derive(Debug, Clone, Default)]
-pub struct AllTrails(BTreeMap<Name, Trails>);
+pub struct FormerNameIndex(BTreeMap<Name, FormerNames>);
 
-/// A trail that is another one now.
+/// A former name that is another one now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Changed {
     /// The zone that it is in.
     pub apex: Name,
-    /// The zone below which the label's name leads on; `None`: the trail is gone.
+    /// The zone below which the label's name leads on; `None`: the former name is gone.
     pub zone: Option<Box<str>>,
-    /// The digest of all trails in the zone after this change.
+    /// The digest of all former names in the zone after this change.
     pub digest: Digest,
 }
 
-impl AllTrails {
-    /// The trails in the zone `apex`, if there are any.
-    pub fn of(&self, apex: &Name) -> Option<&Trails> {
+impl FormerNameIndex {
+    /// The former names in the zone `apex`, if there are any.
+    pub fn of(&self, apex: &Name) -> Option<&FormerNames> {
         self.0.get(apex)
     }
 
-    /// Puts the trails of a binding in the place of those of the one that had its label before. The answer is what this
+    /// Puts the former names of a binding in the place of those of the one that had its label before. The answer is what this
     /// changes.
     pub fn replace(&mut self, before: Option<&BindingInput>, now: Option<&BindingInput>) -> Vec<Changed> {
         let leads = |binding: Option<&BindingInput>, apex: &Name| {
-            let binding = binding.filter(|binding| binding.trails.contains(apex))?;
-            Some(Box::from(binding.trails_to.as_deref().unwrap_or(&binding.shard)))
+            let binding = binding.filter(|binding| binding.former_names.contains(apex))?;
+            Some(Box::from(binding.former_names_to.as_deref().unwrap_or(&binding.shard)))
         };
-        let of = |binding: Option<&BindingInput>| binding.map_or(Vec::new(), |binding| binding.trails.to_vec());
+        let of = |binding: Option<&BindingInput>| binding.map_or(Vec::new(), |binding| binding.former_names.to_vec());
         let Some(label) = now.or(before).map(|binding| &binding.label) else { return Vec::new() };
         let mut zones = of(before);
         zones.extend(of(now));
@@ -104,10 +104,10 @@ impl AllTrails {
         zones.retain(|apex| leads(before, apex) != leads(now, apex));
         let change = |apex: Name| {
             let zone = leads(now, &apex);
-            let trails = self.0.entry(apex.clone()).or_default();
-            trails.set(label, zone.clone());
-            let digest = trails.digest();
-            if trails.is_empty() {
+            let former_names = self.0.entry(apex.clone()).or_default();
+            former_names.set(label, zone.clone());
+            let digest = former_names.digest();
+            if former_names.is_empty() {
                 self.0.remove(&apex);
             }
             Changed { apex, zone, digest }
@@ -116,17 +116,22 @@ impl AllTrails {
     }
 }
 
-/// Puts the trails of a shard's zone into it. A label at which the Router has records of its own gets none, with a verdict: a
+/// Puts the former names of a shard's zone into it. A label at which the Router has records of its own gets none, with a diagnostic: a
 /// CNAME stands alone (RFC 1034 §3.6.2).
-pub fn add(contents: &mut Contents, router: &RouterInput, trails: &Trails, verdicts: &mut Vec<Verdict>) {
-    for (label, zone) in &trails.labels {
+pub fn add(
+    contents: &mut Contents,
+    router: &RouterInput,
+    former_names: &FormerNames,
+    diagnostics: &mut Vec<Diagnostic>,
+) {
+    for (label, zone) in &former_names.labels {
         let [own, below] = changes(router, label, Some(zone));
         if !contents.owner(&own.owner).is_empty() {
             let message = format!(
                 "{} has records, so that it cannot lead to {label}.{zone}, where its route has moved; take them out",
                 own.owner
             );
-            verdicts.push(Verdict::router(&router.name, "spec.records", message));
+            diagnostics.push(Diagnostic::router(&router.name, "spec.records", message));
             continue;
         }
         let below = Some(below).filter(|below| contents.owner(&below.owner).is_empty());
@@ -138,7 +143,7 @@ pub fn add(contents: &mut Contents, router: &RouterInput, trails: &Trails, verdi
     }
 }
 
-/// What the trail of `label` is in the zone of `router`: its own name, and the wildcard below. This holds where the Router has
+/// What the former name of `label` is in the zone of `router`: its own name, and the wildcard below. This holds where the Router has
 /// no record at or below the label ([`own_labels`]).
 ///
 /// # Panics
@@ -159,7 +164,7 @@ pub fn changes(router: &RouterInput, label: &str, zone: Option<&str>) -> [OwnerC
     [change(owner), change(below)]
 }
 
-/// The labels right below the apex at or below which a zone, as yet without trails, has records: a trail of such a label is not
+/// The labels right below the apex at or below which a zone, as yet without former names, has records: a former name of such a label is not
 /// a matter of its own name alone. The shard's own wildcard is none of them: no route has that label.
 pub fn own_labels(contents: &Contents) -> BTreeSet<Box<[u8]>> {
     let labels = contents.owners().filter_map(|(owner, _)| top_label(owner, contents.apex()));

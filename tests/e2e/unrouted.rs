@@ -36,7 +36,7 @@ fn names_without_a_route_are_counted_and_told() {
     kubectl.ok(&["wait", "routes.signpost.dev/web", "-n", "shop", "--for=condition=Resolvable", "--timeout=180s"]);
     let of = |zone: &str| {
         let scrape = Scrape::of(server.admin);
-        scrape.sum("signpost_dns_unbound_requests_total", &[("zone", &format!("{zone}.v3.rhcloud.com."))])
+        scrape.sum("signpost_dns_unrouted_requests_total", &[("zone", &format!("{zone}.v3.rhcloud.com."))])
     };
     assert_eq!((of("shard1"), of("shard2")), (0.0, 0.0), "what the platform asks itself does not count");
     let ask = |name: &str, rtype: &str, more: &[&str]| {
@@ -62,10 +62,10 @@ fn names_without_a_route_are_counted_and_told() {
     }
     eventually("all are counted", || ((of("shard1"), of("shard2")) == (5.0, 1.0)).then_some(()));
     let scrape = Scrape::of(server.admin);
-    assert_eq!(scrape.sum("signpost_dns_unbound_requests_total", &[]), 6.0, "and nothing else");
-    assert_eq!(scrape.sum("signpost_dns_unbound_lost_total", &[]), 0.0);
+    assert_eq!(scrape.sum("signpost_dns_unrouted_requests_total", &[]), 6.0, "and nothing else");
+    assert_eq!(scrape.sum("signpost_dns_unrouted_lost_total", &[]), 0.0);
 
-    let (status, text) = http_get(server.admin, "/unbound-names").expect("it answers");
+    let (status, text) = http_get(server.admin, "/unrouted-names").expect("it answers");
     let report: Value = serde_json::from_str(&text).expect("JSON");
     assert_eq!(status, 200);
     let names = |zone: usize| -> Vec<(String, u64, u64)> {
@@ -82,7 +82,7 @@ fn names_without_a_route_are_counted_and_told() {
 
     let admin = format!("http://{}", server.admin);
     let output = Command::new(program())
-        .args(["zone", "unbound", "shard1.v3.rhcloud.com", "--admin", &admin, "--names", "1", "--output", "json"])
+        .args(["zone", "unrouted", "shard1.v3.rhcloud.com", "--admin", &admin, "--names", "1", "--output", "json"])
         .output()
         .expect("the program starts");
     let told: Value = serde_json::from_slice(&output.stdout).expect("JSON");
@@ -122,9 +122,9 @@ fn nothing_is_counted_where_it_is_off_or_there_are_no_shards() {
     ] {
         let server = Server::start(Ports::free(), arguments);
         assert_eq!(dig(server.dns, "x.a.example", "A", &[]).status, "NOERROR");
-        let (status, text) = http_get(server.admin, "/unbound-names").expect("it answers");
+        let (status, text) = http_get(server.admin, "/unrouted-names").expect("it answers");
         assert!(status == 404 && text.contains("metrics.unrouted-names"), "{status} {text}");
         let (_, page) = http_get(server.admin, "/metrics").expect("it answers");
-        assert!(!page.contains("signpost_dns_unbound"), "{arguments:?}");
+        assert!(!page.contains("signpost_dns_unrouted"), "{arguments:?}");
     }
 }

@@ -1,6 +1,6 @@
 //! What the scheduler would do: its own decisions, carried out on a copy of the platform instead of the API.
 //!
-//! A [`Forecast`] is made of the objects as they are, may be changed (a Router added, drained, weighted), and then tells which
+//! A [`Simulation`] is made of the objects as they are, may be changed (a Router added, drained, weighted), and then tells which
 //! routes would go where. It decides by the same function as the scheduler, in the same order, so that for the strategies of ours the
 //! scheduler does what was foretold if nothing else happens meanwhile. Webhooks are not asked.
 
@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use tokio::time::Instant;
 
 use super::bind::{is_label_refused, labels, names_kept};
-use super::decision::{Nowhere, Placement, decide, decide_asked};
+use super::decision::{FitError, Placement, decide, decide_requested};
 use super::filter::Wish;
 use super::snapshot::{Shard, Snapshot};
 use super::strategy::Strategy;
@@ -25,14 +25,14 @@ use signpost_api::v1alpha1::route_binding::RouteBinding;
 use signpost_api::v1alpha1::router::{Router, RouterState};
 
 /// A copy of the platform.
-pub struct Forecast {
+pub struct Simulation {
     domain: String,
     now: Instant,
     snapshot: Snapshot,
     namespaces: HashMap<String, NamespaceInfo>,
     routes: BTreeMap<ObjectKey, RouteInfo>,
     /// Why routes are not admitted: their condition `Admitted`, where that is false.
-    refused: BTreeMap<ObjectKey, Nowhere>,
+    refused: BTreeMap<ObjectKey, FitError>,
     bindings: BTreeMap<ObjectKey, Bound>,
     /// The labels of these.
     labels: HashSet<String>,
@@ -68,13 +68,13 @@ pub struct Step {
     /// The Router that it is on, if it has one.
     pub from: Option<String>,
     /// The Router that it would have then, or why none.
-    pub outcome: Result<Placement, Nowhere>,
+    pub outcome: Result<Placement, FitError>,
 }
 
-impl Forecast {
+impl Simulation {
     /// A platform without objects, of this domain. `now` is the time of all that happens in it.
     pub fn new(domain: &str, now: Instant) -> Self {
-        Forecast {
+        Simulation {
             domain: domain.to_owned(),
             now,
             snapshot: Snapshot::default(),
@@ -179,7 +179,7 @@ impl Forecast {
 
     /// Moves a route to the Router `to`, as its annotation would; `None` if there is no such route.
     pub fn move_route(&mut self, key: &ObjectKey, to: &str) -> Option<Step> {
-        self.step(key, |wish, snapshot| decide_asked(wish, snapshot, to))
+        self.step(key, |wish, snapshot| decide_requested(wish, snapshot, to))
     }
 
     /// Moves all routes away from the Routers that are draining.
@@ -238,7 +238,7 @@ impl Forecast {
     fn step(
         &mut self,
         key: &ObjectKey,
-        decide: impl Fn(&Wish<'_>, &Snapshot) -> Result<Placement, Nowhere>,
+        decide: impl Fn(&Wish<'_>, &Snapshot) -> Result<Placement, FitError>,
     ) -> Option<Step> {
         let route = self.routes.get(key)?;
         let from = self.bindings.get(key).map(|bound| bound.facts.clone());
@@ -251,7 +251,7 @@ impl Forecast {
         let platform_host = route.host.as_deref().filter(is_platform_name);
         if route.deleting || namespace.terminating {
             let what = if route.deleting { "it" } else { "its namespace" };
-            let nowhere = Nowhere { reason: "Deleting", message: format!("{what} is being deleted") };
+            let nowhere = FitError { reason: "Deleting", message: format!("{what} is being deleted") };
             return Some(Step {
                 key: key.clone(),
                 from: from.map(|from| from.router.to_string()),
@@ -267,7 +267,7 @@ impl Forecast {
         let label = from.is_none().then(|| self.label(key, route, platform_host.is_some()));
         if let (Ok(_), Some(Label::None { most })) = (&outcome, &label) {
             let (reason, message) = names_kept(ClaimKind::Label, *most);
-            outcome = Err(Nowhere { reason, message });
+            outcome = Err(FitError { reason, message });
         }
         if let Ok(placement) = &outcome {
             self.snapshot.assume(key.clone(), &placement.router, self.now);
@@ -316,12 +316,12 @@ enum Label {
 }
 
 /// Why a Route is not admitted, if its status says so.
-fn refusal(route: &Route) -> Option<Nowhere> {
+fn refusal(route: &Route) -> Option<FitError> {
     let conditions = &route.status.as_ref()?.conditions;
     let condition = conditions.iter().find(|found| found.type_ == ADMITTED && found.status == "False")?;
-    let known = ["HostAlreadyClaimed", "HostReserved", "HostInPlatformDomain", "OwnershipUnproven"];
+    let known = ["HostAlreadyClaimed", "HostReserved", "HostInPlatformDomain", "OwnershipNotVerified"];
     let reason = known.into_iter().find(|known| *known == condition.reason).unwrap_or("NotAdmitted");
-    Some(Nowhere { reason, message: condition.message.clone() })
+    Some(FitError { reason, message: condition.message.clone() })
 }
 
 fn key_of(namespace: Option<&str>, name: Option<&str>) -> ObjectKey {
@@ -342,15 +342,15 @@ mod tests {
 
     #[test]
     fn what_is_being_deleted_stays_where_it_is() {
-        let mut forecast = Forecast::new("v3.example", Instant::now());
+        let mut simulation = Simulation::new("v3.example", Instant::now());
         for (name, state) in [("s1", "draining"), ("s2", "active"), ("s3", "draining")] {
             let spec = json!({"dns": format!("{name}.v3.example"), "addresses": [{"ip": "192.0.2.1"}], "state": state});
-            forecast.set_router(object("Router", json!({"name": name}), spec, Value::Null));
+            simulation.set_router(object("Router", json!({"name": name}), spec, Value::Null));
         }
         let going: Namespace = serde_json::from_value(json!({"metadata": {"name": "going",
             "deletionTimestamp": "2026-01-01T00:00:00Z"}}))
         .expect("a Namespace");
-        forecast.set_namespace(going);
+        simulation.set_namespace(going);
         let deleted = json!("2026-01-01T00:00:00Z");
         for (namespace, name, deletion, router) in [
             ("going", "a", Value::Null, "s1"),
@@ -359,14 +359,14 @@ mod tests {
             ("shop", "d", Value::Null, "s3"),
         ] {
             let metadata = json!({"namespace": namespace, "name": name, "uid": name, "deletionTimestamp": deletion});
-            forecast.set_route(object("Route", metadata.clone(), json!({}), json!({"phase": "scheduled"})));
+            simulation.set_route(object("Route", metadata.clone(), json!({}), json!({"phase": "scheduled"})));
             let dns = format!("{router}.v3.example");
             let spec = json!({"routeNamespace": namespace, "routeName": name, "routeUID": name, "router": router, "dns": dns,
                 "label": format!("{namespace}-{name}"), "strategy": "weighted", "names": []});
-            forecast.set_binding(object("RouteBinding", metadata, spec, Value::Null));
+            simulation.set_binding(object("RouteBinding", metadata, spec, Value::Null));
         }
         // Of two that drain it is asked about one.
-        let steps = forecast.drain_router("s1", StrategyName::Weighted.strategy());
+        let steps = simulation.drain_router("s1", StrategyName::Weighted.strategy());
         let told: Vec<_> = steps
             .iter()
             .map(|step| match &step.outcome {
@@ -375,17 +375,17 @@ mod tests {
             })
             .collect();
         assert_eq!(told, [("a", "its namespace is being deleted"), ("b", "it is being deleted"), ("c", "s2")]);
-        assert_eq!(forecast.router("s1").map(|(_, shard)| shard.routes), Some(2));
-        assert_eq!(forecast.router("s3").map(|(router, _)| router.state), Some(RouterState::Draining));
-        let asked = forecast.move_route(&ObjectKey::namespaced("shop", "b"), "s2").expect("it is there");
+        assert_eq!(simulation.router("s1").map(|(_, shard)| shard.routes), Some(2));
+        assert_eq!(simulation.router("s3").map(|(router, _)| router.state), Some(RouterState::Draining));
+        let asked = simulation.move_route(&ObjectKey::namespaced("shop", "b"), "s2").expect("it is there");
         assert_eq!(asked.outcome.expect_err("it is being deleted").reason, "Deleting");
     }
 
     #[test]
     fn a_namespace_with_too_many_names_in_quarantine_gets_no_new_one() {
-        let mut forecast = Forecast::new("v3.example", Instant::now()).with_quarantined_max(2);
+        let mut simulation = Simulation::new("v3.example", Instant::now()).with_quarantined_max(2);
         let spec = json!({"addresses": [{"ip": "192.0.2.1"}]});
-        forecast.set_router(object("Router", json!({"name": "s1"}), spec, Value::Null));
+        simulation.set_router(object("Router", json!({"name": "s1"}), spec, Value::Null));
         let in_quarantine = |namespace: &str, name: &str, until: &str| {
             let label = format!("{namespace}-{name}");
             let holder = json!({"namespace": namespace, "name": name, "uid": "old"});
@@ -394,7 +394,7 @@ mod tests {
             object::<NameClaim>("NameClaim", json!({"name": format!("label-{label}")}), spec, Value::Null)
         };
         for (namespace, name) in [("shop", "back"), ("shop", "other"), ("blog", "one")] {
-            forecast.set_claim(in_quarantine(namespace, name, "9999-01-01T00:00:00Z"));
+            simulation.set_claim(in_quarantine(namespace, name, "9999-01-01T00:00:00Z"));
         }
         for (at, (namespace, name, subdomain)) in [
             ("shop", "first", ""),
@@ -409,10 +409,10 @@ mod tests {
         {
             let metadata = json!({"namespace": namespace, "name": name, "uid": name,
                 "creationTimestamp": format!("2026-01-01T00:00:0{at}Z")});
-            forecast.set_route(object("Route", metadata, json!({"subdomain": subdomain}), Value::Null));
+            simulation.set_route(object("Route", metadata, json!({"subdomain": subdomain}), Value::Null));
         }
         let mut place = || {
-            let steps = forecast.place(StrategyName::Weighted.strategy());
+            let steps = simulation.place(StrategyName::Weighted.strategy());
             let told = steps.iter().map(|step| {
                 (step.key.name.clone(), step.outcome.as_ref().map_or_else(|nowhere| nowhere.reason, |_| "placed"))
             });
@@ -426,7 +426,8 @@ mod tests {
         let expected = [("first", kept), ("new", "placed"), ("second", kept), ("back", "placed"), ("third", "placed")];
         assert_eq!(place(), told(&expected));
         assert_eq!(place(), told(&[("first", "placed"), ("second", "placed")]), "one is in quarantine, and two may be");
-        let label = |name: &str| forecast.bound(&ObjectKey::namespaced("shop", name)).map(|bound| bound.label.clone());
+        let label =
+            |name: &str| simulation.bound(&ObjectKey::namespaced("shop", name)).map(|bound| bound.label.clone());
         assert_eq!(label("back").as_deref(), Some("shop-back"));
         assert!(label("second").is_some_and(|label| label.starts_with("shop-other-")));
     }
@@ -434,20 +435,20 @@ mod tests {
     #[test]
     fn reserved_labels_are_those_of_the_platform() {
         for (reserved, login, billing) in [(None, false, true), (Some("billing"), true, false)] {
-            let mut forecast = Forecast::new("v3.example", Instant::now());
+            let mut simulation = Simulation::new("v3.example", Instant::now());
             if let Some(reserved) = reserved {
-                forecast = forecast.with_reserved_labels(vec![reserved.to_owned()]);
+                simulation = simulation.with_reserved_labels(vec![reserved.to_owned()]);
             }
             let spec = json!({"addresses": [{"ip": "192.0.2.1"}]});
-            forecast.set_router(object("Router", json!({"name": "s1"}), spec, Value::Null));
+            simulation.set_router(object("Router", json!({"name": "s1"}), spec, Value::Null));
             for name in ["login", "billing"] {
                 let metadata = json!({"namespace": "shop", "name": name, "uid": name,
                     "creationTimestamp": "2026-01-01T00:00:00Z"});
-                forecast.set_route(object("Route", metadata, json!({"subdomain": name}), Value::Null));
+                simulation.set_route(object("Route", metadata, json!({"subdomain": name}), Value::Null));
             }
-            forecast.place(StrategyName::Weighted.strategy());
+            simulation.place(StrategyName::Weighted.strategy());
             let is_whole = |name: &str| {
-                forecast.bound(&ObjectKey::namespaced("shop", name)).is_some_and(|bound| bound.label == name)
+                simulation.bound(&ObjectKey::namespaced("shop", name)).is_some_and(|bound| bound.label == name)
             };
             assert_eq!((is_whole("login"), is_whole("billing")), (login, billing), "{reserved:?}");
         }
@@ -455,23 +456,23 @@ mod tests {
 
     #[test]
     fn a_route_that_is_refused_takes_no_room() {
-        let mut forecast = Forecast::new("v3.example", Instant::now());
+        let mut simulation = Simulation::new("v3.example", Instant::now());
         let spec = json!({"addresses": [{"ip": "192.0.2.1"}], "capacity": {"hard": 1}});
-        forecast.set_router(object("Router", json!({"name": "s1"}), spec, Value::Null));
+        simulation.set_router(object("Router", json!({"name": "s1"}), spec, Value::Null));
         let refused = json!({"conditions": [{"type": "Admitted", "status": "False", "reason": "HostAlreadyClaimed",
             "message": "another has it", "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
         let at = |name: &str, hour: u32| {
             json!({"namespace": "shop", "name": name, "uid": name,
             "creationTimestamp": format!("2026-01-01T0{hour}:00:00Z")})
         };
-        forecast.set_route(object("Route", at("first", 1), json!({"host": "www.shop.example"}), refused));
-        forecast.set_route(object("Route", at("second", 2), json!({}), Value::Null));
-        let steps = forecast.place(StrategyName::Weighted.strategy());
+        simulation.set_route(object("Route", at("first", 1), json!({"host": "www.shop.example"}), refused));
+        simulation.set_route(object("Route", at("second", 2), json!({}), Value::Null));
+        let steps = simulation.place(StrategyName::Weighted.strategy());
         let nowhere = steps[0].outcome.as_ref().expect_err("it is refused");
         assert_eq!((nowhere.reason, nowhere.message.as_str()), ("HostAlreadyClaimed", "another has it"));
         assert_eq!(steps[1].outcome.as_ref().map(|placement| placement.router.as_str()), Ok("s1"));
-        assert_eq!(forecast.router("s1").map(|(_, shard)| shard.routes), Some(1));
-        let asked = forecast.move_route(&ObjectKey::namespaced("shop", "first"), "s1").expect("it is there");
+        assert_eq!(simulation.router("s1").map(|(_, shard)| shard.routes), Some(1));
+        let asked = simulation.move_route(&ObjectKey::namespaced("shop", "first"), "s1").expect("it is there");
         assert!(asked.outcome.is_err(), "nor is it placed by hand");
     }
 }

@@ -1,6 +1,6 @@
 //! Tells the API what this name server holds back, and hears what was decided of it.
 //!
-//! Each hold is a [`Brake`], named by the hold's ID, which all name servers share that began to hold the same. A name server
+//! Each hold is a [`DeletionHold`], named by the hold's ID, which all name servers share that began to hold the same. A name server
 //! creates it if it is not there, enters itself among its holders with what it holds, enters anew when that changes, and
 //! leaves when it holds no more; the last one to leave deletes it, and with it what was decided. So a decision ends with the
 //! accident it was made for: if the very same objects go missing again a month later, someone is asked again. For the same
@@ -11,10 +11,10 @@
 //! those that have said nothing for ten minutes. One that was only cut off enters anew when it is back; it has served on all
 //! the while.
 //!
-//! A Brake that nobody holds stands for nothing. One is left behind where the API fails, or a name server dies, between its
+//! A DeletionHold that nobody holds stands for nothing. One is left behind where the API fails, or a name server dies, between its
 //! creation and the entry. Each name server takes away at once what it has written to itself, and others' after a while.
 //!
-//! Name servers may create and delete Brakes and write their status, and may not decide. While the API is away nothing of
+//! Name servers may create and delete DeletionHolds and write their status, and may not decide. While the API is away nothing of
 //! this works, and nothing of it is needed: what is held stays served, and the log and `/metrics` tell of it.
 
 use std::collections::HashMap;
@@ -30,12 +30,14 @@ use serde_json::json;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::zone::hold::{Decided, Decisions, Held};
+use super::zone::hold::{Decisions, Held, HoldDecision};
 use super::zone::status::Status;
 use crate::client::backoff::Backoff;
 use crate::client::reflector::{Changes, HealthProbe, Informer, Store};
 use crate::client::status::{Statement, state, update_status};
-use signpost_api::v1alpha1::brake::{Brake, BrakeCause, BrakeHolder, BrakeSpec, HEARD_EVERY, HELD, SILENCE_MAX};
+use signpost_api::v1alpha1::deletion_hold::{
+    DeletionHold, DeletionHoldCause, DeletionHoldHolder, DeletionHoldSpec, HEARD_EVERY, HELD, SILENCE_MAX,
+};
 
 /// How often all is compared when nothing happens.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
@@ -45,23 +47,23 @@ const PACE: Duration = Duration::from_secs(1);
 const WRITE_TIMEOUT: Duration = Duration::from_secs(15);
 /// Waits after failures, the first and the longest.
 const RETRY: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(30)];
-/// A Brake that nobody has entered for so long was left by one who died in between: entering is one write.
+/// A DeletionHold that nobody has entered for so long was left by one who died in between: entering is one write.
 const EMPTY_LONGEST: Duration = Duration::from_secs(2 * WRITE_TIMEOUT.as_secs());
 
 /// What one name server reports, before and while it runs.
 pub struct Reporter {
     writer: Writer,
     status: Arc<Status>,
-    brakes: Store<Brake>,
-    changes: Changes<Brake>,
-    /// The Brakes that this process has written to, or tried to, and when it did last.
+    deletion_holds: Store<DeletionHold>,
+    changes: Changes<DeletionHold>,
+    /// The DeletionHolds that this process has written to, or tried to, and when it did last.
     ours: HashMap<String, Instant>,
 }
 
-/// Writes Brakes in the name of one server.
+/// Writes DeletionHolds in the name of one server.
 #[derive(Clone)]
 struct Writer {
-    api: Api<Brake>,
+    api: Api<DeletionHold>,
     server: String,
     host: Option<String>,
 }
@@ -69,7 +71,7 @@ struct Writer {
 /// One thing to be done.
 #[derive(Debug, PartialEq)]
 enum Step {
-    /// There is no such Brake yet.
+    /// There is no such DeletionHold yet.
     Create(Held),
     /// We are not among its holders, or have told something else.
     Enter(Held),
@@ -85,24 +87,24 @@ impl Reporter {
     /// A reporter of what `status` tells, for the name server that calls itself `server` and is, for people, at `host`.
     pub fn new(
         client: kube::Client,
-        holds: &Informer<Brake>,
+        holds: &Informer<DeletionHold>,
         server: String,
         host: Option<String>,
         status: Arc<Status>,
     ) -> Self {
-        let (brakes, changes) = holds.read();
+        let (deletion_holds, changes) = holds.read();
         Reporter {
             writer: Writer { api: Api::all(client), server, host },
             status,
-            brakes,
+            deletion_holds,
             changes,
             ours: HashMap::new(),
         }
     }
 
-    /// The health of its mirror.
-    pub fn mirror(&self) -> HealthProbe {
-        self.brakes.probe()
+    /// The health of its informer.
+    pub fn informer(&self) -> HealthProbe {
+        self.deletion_holds.probe()
     }
 
     /// Reports until `stop`.
@@ -120,15 +122,16 @@ impl Reporter {
                 () = tokio::time::sleep(LOOK_AGAIN) => {}
             }
             while self.changes.next().now_or_never().is_some() {}
-            if !self.brakes.is_synced() {
+            if !self.deletion_holds.is_synced() {
                 continue;
             }
-            let (brakes, held) = (self.known(), held.borrow_and_update().clone());
-            self.status.set_decisions(decided(&held, &brakes, &writer.server));
-            let is_known = |id: &str| find(&brakes, id).is_some();
+            let (deletion_holds, held) = (self.known(), held.borrow_and_update().clone());
+            self.status.set_decisions(decided(&held, &deletion_holds, &writer.server));
+            let is_known = |id: &str| find(&deletion_holds, id).is_some();
             self.ours.retain(|id, written| is_known(id) || written.elapsed() < EMPTY_LONGEST);
             let written = |id: &str| self.ours.get(id).map(Instant::elapsed);
-            let steps = steps(&held, &brakes, &writer.server, written, self.status.is_synced(), Timestamp::now());
+            let steps =
+                steps(&held, &deletion_holds, &writer.server, written, self.status.is_synced(), Timestamp::now());
             waits = !steps.is_empty() && Instant::now() < not_before;
             if waits {
                 continue;
@@ -161,14 +164,14 @@ impl Reporter {
         }
     }
 
-    /// What the mirror shows.
-    fn known(&self) -> Vec<Arc<Brake>> {
-        self.brakes.all().into_iter().map(|(_, brake)| brake).collect()
+    /// What the informer shows.
+    fn known(&self) -> Vec<Arc<DeletionHold>> {
+        self.deletion_holds.all().into_iter().map(|(_, deletion_hold)| deletion_hold).collect()
     }
 }
 
 impl Step {
-    /// The ID of the Brake that it makes this name server a holder of, or no holder any more.
+    /// The ID of the DeletionHold that it makes this name server a holder of, or no holder any more.
     fn is_entered(&self) -> Option<&str> {
         match self {
             Step::Create(held) | Step::Enter(held) => Some(&held.id),
@@ -182,7 +185,7 @@ impl Writer {
     async fn carry_out(&self, step: Step) -> kube::Result<()> {
         match step {
             Step::Create(held) => {
-                match self.api.create(&PostParams::default(), &brake(&held)).await {
+                match self.api.create(&PostParams::default(), &deletion_hold(&held)).await {
                     // Another name server was faster.
                     Err(kube::Error::Api(status)) if status.code == 409 => {}
                     created => drop(created?),
@@ -191,64 +194,64 @@ impl Writer {
             }
             Step::Enter(held) => self.enter(&held).await,
             Step::Leave(id) => {
-                let change = |brake: &Brake| {
-                    let status = brake.status.clone().unwrap_or_default();
+                let change = |deletion_hold: &DeletionHold| {
+                    let status = deletion_hold.status.clone().unwrap_or_default();
                     let mut holders = status.holders;
                     holders.retain(|holder| holder.server != self.server);
                     Some(json!({"holders": holders}))
                 };
                 match update_status(&self.api, &id, change).await? {
-                    Some(brake) if !brake.is_held() => self.delete(&brake).await,
+                    Some(deletion_hold) if !deletion_hold.is_held() => self.delete(&deletion_hold).await,
                     _ => Ok(()),
                 }
             }
             Step::Lapse(id) => {
-                let change = |brake: &Brake| {
-                    let mut holders = brake.status.clone().unwrap_or_default().holders;
+                let change = |deletion_hold: &DeletionHold| {
+                    let mut holders = deletion_hold.status.clone().unwrap_or_default().holders;
                     let before = holders.len();
                     let now = Timestamp::now();
                     holders.retain(|holder| holder.server == self.server || !is_gone(holder, now));
                     (holders.len() < before).then(|| json!({"holders": holders}))
                 };
                 match update_status(&self.api, &id, change).await? {
-                    Some(brake) if !brake.is_held() => self.delete(&brake).await,
+                    Some(deletion_hold) if !deletion_hold.is_held() => self.delete(&deletion_hold).await,
                     _ => Ok(()),
                 }
             }
             Step::Sweep(id) => match self.api.get_opt(&id).await? {
-                Some(brake) if !brake.is_held() => self.delete(&brake).await,
+                Some(deletion_hold) if !deletion_hold.is_held() => self.delete(&deletion_hold).await,
                 _ => Ok(()),
             },
         }
     }
 
     async fn enter(&self, held: &Held) -> kube::Result<()> {
-        let change = |brake: &Brake| {
-            let mut status = brake.status.clone().unwrap_or_default();
+        let change = |deletion_hold: &DeletionHold| {
+            let mut status = deletion_hold.status.clone().unwrap_or_default();
             let now = Timestamp::now();
             let before = status.holders.iter().position(|holder| holder.server == self.server);
             let before = before.map(|at| status.holders.remove(at));
-            if let Some(before) = before.as_ref().filter(|before| has_told(brake, before, held)) {
+            if let Some(before) = before.as_ref().filter(|before| has_told(deletion_hold, before, held)) {
                 if !is_due(before, now) {
                     return None;
                 }
                 // All else stays: what was decided since it was told counts on.
-                status.holders.push(BrakeHolder { heard_at: Some(Time(now)), ..before.clone() });
+                status.holders.push(DeletionHoldHolder { last_heartbeat_time: Some(Time(now)), ..before.clone() });
                 return Some(json!({"holders": status.holders}));
             }
-            status.holders.push(BrakeHolder {
+            status.holders.push(DeletionHoldHolder {
                 server: self.server.clone(),
                 host: self.host.clone(),
                 since: before.map_or(Time(now), |before| before.since),
-                generation: brake.metadata.generation.unwrap_or(0),
-                uid: brake.metadata.uid.clone(),
+                generation: deletion_hold.metadata.generation.unwrap_or(0),
+                uid: deletion_hold.metadata.uid.clone(),
                 user: None,
                 objects: Some(number(held.count)),
                 set: Some(held.set.clone()),
                 changed_at: Some(Time(now)),
-                heard_at: Some(Time(now)),
+                last_heartbeat_time: Some(Time(now)),
             });
-            state(&mut status.conditions, &statement(held), brake.metadata.generation, now);
+            state(&mut status.conditions, &statement(held), deletion_hold.metadata.generation, now);
             let objects = status.holders.iter().filter_map(|holder| holder.objects).max();
             let known = status.known.max(Some(number(held.known)));
             Some(json!({
@@ -260,8 +263,8 @@ impl Writer {
     }
 
     /// Deletes it, if it is still as it was seen.
-    async fn delete(&self, brake: &Brake) -> kube::Result<()> {
-        let metadata = brake.metadata.clone();
+    async fn delete(&self, deletion_hold: &DeletionHold) -> kube::Result<()> {
+        let metadata = deletion_hold.metadata.clone();
         let preconditions = Preconditions { uid: metadata.uid, resource_version: metadata.resource_version };
         let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
         match self.api.delete(metadata.name.as_deref().unwrap_or_default(), &parameters).await {
@@ -271,11 +274,11 @@ impl Writer {
     }
 }
 
-/// The Brake of a hold.
-fn brake(held: &Held) -> Brake {
-    Brake::new(
+/// The DeletionHold of a hold.
+fn deletion_hold(held: &Held) -> DeletionHold {
+    DeletionHold::new(
         &held.id,
-        BrakeSpec {
+        DeletionHoldSpec {
             kind: held.kind,
             objects: number(held.count),
             known: number(held.known),
@@ -295,8 +298,10 @@ fn statement(held: &Held) -> Statement {
     let Held { count, known, .. } = held;
     let kind = held.kind.word();
     let (reason, message) = match held.cause {
-        BrakeCause::List => ("MissingFromList", format!("a full list lacks {count} of {known} objects of kind {kind}")),
-        BrakeCause::Burst => {
+        DeletionHoldCause::List => {
+            ("MissingFromList", format!("a full list lacks {count} of {known} objects of kind {kind}"))
+        }
+        DeletionHoldCause::Burst => {
             let message = format!("{count} of {known} objects of kind {kind} were deleted, too many in a short time");
             ("BurstOfDeletions", message)
         }
@@ -304,46 +309,47 @@ fn statement(held: &Held) -> Statement {
     Statement { kind: HELD, is_true: true, reason, message: format!("{message}; they are served on") }
 }
 
-fn entry<'a>(brake: &'a Brake, server: &str) -> Option<&'a BrakeHolder> {
-    brake.status.as_ref()?.holders.iter().find(|holder| holder.server == server)
+fn entry<'a>(deletion_hold: &'a DeletionHold, server: &str) -> Option<&'a DeletionHoldHolder> {
+    deletion_hold.status.as_ref()?.holders.iter().find(|holder| holder.server == server)
 }
 
 /// Whether it is time for a name server to say again that it holds.
-fn is_due(entry: &BrakeHolder, now: Timestamp) -> bool {
+fn is_due(entry: &DeletionHoldHolder, now: Timestamp) -> bool {
     entry.silence(now) >= HEARD_EVERY
 }
 
 /// Whether a name server has been silent for so long that it counts as gone.
-fn is_gone(holder: &BrakeHolder, now: Timestamp) -> bool {
+fn is_gone(holder: &DeletionHoldHolder, now: Timestamp) -> bool {
     holder.silence(now) >= SILENCE_MAX
 }
 
-/// Whether what a name server has told this very Brake is what is held. Entries of older versions have no UID.
-fn has_told(brake: &Brake, entry: &BrakeHolder, held: &Held) -> bool {
-    entry.set.as_ref() == Some(&held.set) && (entry.uid.is_none() || entry.uid == brake.metadata.uid)
+/// Whether what a name server has told this very DeletionHold is what is held. Entries of older versions have no UID.
+fn has_told(deletion_hold: &DeletionHold, entry: &DeletionHoldHolder, held: &Held) -> bool {
+    entry.set.as_ref() == Some(&held.set) && (entry.uid.is_none() || entry.uid == deletion_hold.metadata.uid)
 }
 
-fn find<'a>(brakes: &'a [Arc<Brake>], id: &str) -> Option<&'a Arc<Brake>> {
-    brakes.iter().find(|brake| brake.metadata.name.as_deref() == Some(id))
+fn find<'a>(deletion_holds: &'a [Arc<DeletionHold>], id: &str) -> Option<&'a Arc<DeletionHold>> {
+    deletion_holds.iter().find(|deletion_hold| deletion_hold.metadata.name.as_deref() == Some(id))
 }
 
 /// What was decided of what is held, after `server` had entered with it.
-fn decided(held: &[Held], brakes: &[Arc<Brake>], server: &str) -> Decisions {
+fn decided(held: &[Held], deletion_holds: &[Arc<DeletionHold>], server: &str) -> Decisions {
     let decision = |held: &Held| {
-        let brake = find(brakes, &held.id)?;
-        let entry = entry(brake, server).filter(|entry| has_told(brake, entry, held) && brake.is_decided_for(entry))?;
+        let deletion_hold = find(deletion_holds, &held.id)?;
+        let entry = entry(deletion_hold, server)
+            .filter(|entry| has_told(deletion_hold, entry, held) && deletion_hold.is_decided_for(entry))?;
         let set = entry.set.clone()?;
-        brake.spec.decision.map(|decision| Decided { decision, set })
+        deletion_hold.spec.decision.map(|decision| HoldDecision { decision, set })
     };
     held.iter().filter_map(|held| Some((held.id.clone(), decision(held)?))).collect()
 }
 
 /// What is to be done. Before all was listed (`synced`) nobody leaves: what was held before a restart is held on. `written` returns
-/// by ID how long ago this process wrote to a Brake, if it did: the API server bounds the times in an entry, so that a process with
+/// by ID how long ago this process wrote to a DeletionHold, if it did: the API server bounds the times in an entry, so that a process with
 /// a clock far ahead would find itself due after each of its writes.
 fn steps(
     held: &[Held],
-    brakes: &[Arc<Brake>],
+    deletion_holds: &[Arc<DeletionHold>],
     server: &str,
     written: impl Fn(&str) -> Option<Duration>,
     synced: bool,
@@ -351,30 +357,30 @@ fn steps(
 ) -> Vec<Step> {
     let mut steps = Vec::new();
     for held in held {
-        match find(brakes, &held.id) {
+        match find(deletion_holds, &held.id) {
             None => steps.push(Step::Create(held.clone())),
-            Some(brake)
-                if entry(brake, server).is_some_and(|entry| {
+            Some(deletion_hold)
+                if entry(deletion_hold, server).is_some_and(|entry| {
                     let is_recent = written(&held.id).is_some_and(|ago| ago < HEARD_EVERY.unsigned_abs());
-                    has_told(brake, entry, held) && (is_recent || !is_due(entry, now))
+                    has_told(deletion_hold, entry, held) && (is_recent || !is_due(entry, now))
                 }) => {}
             Some(_) => steps.push(Step::Enter(held.clone())),
         }
     }
-    for brake in brakes {
-        let id = brake.metadata.name.clone().unwrap_or_default();
-        let created = brake.metadata.creation_timestamp.as_ref().map_or(now, |time| time.0);
+    for deletion_hold in deletion_holds {
+        let id = deletion_hold.metadata.name.clone().unwrap_or_default();
+        let created = deletion_hold.metadata.creation_timestamp.as_ref().map_or(now, |time| time.0);
         let age = Duration::try_from(now.duration_since(created)).unwrap_or_default();
-        let mut holders = brake.status.iter().flat_map(|status| &status.holders);
+        let mut holders = deletion_hold.status.iter().flat_map(|status| &status.holders);
         if holders.any(|holder| holder.server != server && is_gone(holder, now)) {
             steps.push(Step::Lapse(id.clone()));
         }
         if held.iter().any(|held| held.id == id) {
             continue;
         }
-        if entry(brake, server).is_some() {
+        if entry(deletion_hold, server).is_some() {
             steps.extend(synced.then_some(Step::Leave(id)));
-        } else if !brake.is_held() && (written(&id).is_some() || age > EMPTY_LONGEST) {
+        } else if !deletion_hold.is_held() && (written(&id).is_some() || age > EMPTY_LONGEST) {
             steps.push(Step::Sweep(id));
         }
     }
@@ -384,14 +390,14 @@ fn steps(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use signpost_api::v1alpha1::brake::{BrakeKind, BrakeStatus, Decision};
+    use signpost_api::v1alpha1::deletion_hold::{Decision, DeletionHoldKind, DeletionHoldStatus};
 
     fn held(id: &str) -> Held {
         Held {
             id: id.to_owned(),
             set: "s3".to_owned(),
-            kind: BrakeKind::Router,
-            cause: BrakeCause::List,
+            kind: DeletionHoldKind::Router,
+            cause: DeletionHoldCause::List,
             count: 3,
             known: 3,
             names: vec!["a".to_owned()],
@@ -399,14 +405,20 @@ mod tests {
         }
     }
 
-    /// A Brake of age `age` in seconds and of this generation, with its holders and the generations at which they entered.
-    fn known(id: &str, age: i64, generation: i64, decision: Option<Decision>, holders: &[(&str, i64)]) -> Arc<Brake> {
-        let mut brake = brake(&held(id));
-        brake.metadata.generation = Some(generation);
-        brake.metadata.uid = Some("u1".to_owned());
-        brake.metadata.creation_timestamp = Some(Time(at(1000 - age)));
-        brake.spec.decision = decision;
-        let holder = |(server, generation): &(&str, i64)| BrakeHolder {
+    /// A DeletionHold of age `age` in seconds and of this generation, with its holders and the generations at which they entered.
+    fn known(
+        id: &str,
+        age: i64,
+        generation: i64,
+        decision: Option<Decision>,
+        holders: &[(&str, i64)],
+    ) -> Arc<DeletionHold> {
+        let mut deletion_hold = deletion_hold(&held(id));
+        deletion_hold.metadata.generation = Some(generation);
+        deletion_hold.metadata.uid = Some("u1".to_owned());
+        deletion_hold.metadata.creation_timestamp = Some(Time(at(1000 - age)));
+        deletion_hold.spec.decision = decision;
+        let holder = |(server, generation): &(&str, i64)| DeletionHoldHolder {
             server: (*server).to_owned(),
             host: None,
             since: Time(at(0)),
@@ -416,10 +428,11 @@ mod tests {
             objects: Some(3),
             set: Some("s3".to_owned()),
             changed_at: None,
-            heard_at: Some(Time(at(990))),
+            last_heartbeat_time: Some(Time(at(990))),
         };
-        brake.status = Some(BrakeStatus { holders: holders.iter().map(holder).collect(), ..BrakeStatus::default() });
-        Arc::new(brake)
+        deletion_hold.status =
+            Some(DeletionHoldStatus { holders: holders.iter().map(holder).collect(), ..DeletionHoldStatus::default() });
+        Arc::new(deletion_hold)
     }
 
     fn at(second: i64) -> Timestamp {
@@ -431,7 +444,7 @@ mod tests {
         let leave = || Step::Leave("x".to_owned());
         let sweep = |id: &str| Step::Sweep(id.to_owned());
         let written = |id: &str| (id == "mine").then_some(Duration::from_secs(120));
-        for (holds, brakes, synced, expected) in [
+        for (holds, deletion_holds, synced, expected) in [
             (vec!["x"], vec![], true, vec![Step::Create(held("x"))]),
             (vec!["x"], vec![known("x", 1, 1, None, &[("other", 1)])], true, vec![Step::Enter(held("x"))]),
             (vec!["x"], vec![known("x", 1, 1, None, &[("me", 1)])], true, vec![]),
@@ -449,11 +462,14 @@ mod tests {
             (vec!["y"], vec![known("x", 1, 1, None, &[("me", 1)])], true, vec![Step::Create(held("y")), leave()]),
         ] {
             let holds: Vec<Held> = holds.into_iter().map(held).collect();
-            assert_eq!(steps(&holds, &brakes, "me", written, synced, at(1000)), expected, "{brakes:?}");
+            assert_eq!(steps(&holds, &deletion_holds, "me", written, synced, at(1000)), expected, "{deletion_holds:?}");
         }
         let grown = Held { set: "s4".to_owned(), count: 4, ..held("x") };
-        let brakes = [known("x", 1, 1, None, &[("me", 1)])];
-        assert_eq!(steps(std::slice::from_ref(&grown), &brakes, "me", written, true, at(1000)), [Step::Enter(grown)]);
+        let deletion_holds = [known("x", 1, 1, None, &[("me", 1)])];
+        assert_eq!(
+            steps(std::slice::from_ref(&grown), &deletion_holds, "me", written, true, at(1000)),
+            [Step::Enter(grown)]
+        );
     }
 
     #[test]
@@ -478,8 +494,8 @@ mod tests {
             assert_eq!(steps(&[held("x")], &both[..1], "me", written, true, at(990 + 599)), expected, "{ago}");
         }
         // An entry that says that it will be heard in a year counts as silent: nobody could take it off.
-        let mut forged = Brake::clone(&known("x", 900, 1, None, &[("other", 1)]));
-        forged.status.as_mut().expect("has holders").holders[0].heard_at = Some(Time(at(31_000_000)));
+        let mut forged = DeletionHold::clone(&known("x", 900, 1, None, &[("other", 1)]));
+        forged.status.as_mut().expect("has holders").holders[0].last_heartbeat_time = Some(Time(at(31_000_000)));
         assert_eq!(steps(&[], &[Arc::new(forged)], "me", |_| None, true, at(1000)), [lapse()]);
         let dead = [known("x", 900, 1, None, &[("other", 1)])];
         assert_eq!(steps(&[], &dead, "me", |_| None, true, at(990 + 600)), [lapse()]);
@@ -488,7 +504,7 @@ mod tests {
     #[test]
     fn a_decision_counts_for_who_had_entered() {
         let approve = Some(Decision::Approve);
-        for (brake, counts) in [
+        for (deletion_hold, counts) in [
             (known("x", 1, 2, approve, &[("me", 1)]), true),
             (known("x", 1, 2, approve, &[("me", 2)]), false),
             (known("x", 1, 3, approve, &[("me", 2)]), true),
@@ -496,19 +512,19 @@ mod tests {
             (known("x", 1, 2, None, &[("me", 1)]), false),
             (known("y", 1, 2, approve, &[("me", 1)]), false),
         ] {
-            let decisions = decided(&[held("x")], std::slice::from_ref(&brake), "me");
-            let decided = Decided { decision: Decision::Approve, set: "s3".to_owned() };
-            assert_eq!(decisions.get("x") == Some(&decided), counts, "{brake:?}");
+            let decisions = decided(&[held("x")], std::slice::from_ref(&deletion_hold), "me");
+            let decided = HoldDecision { decision: Decision::Approve, set: "s3".to_owned() };
+            assert_eq!(decisions.get("x") == Some(&decided), counts, "{deletion_hold:?}");
         }
         // The object was re-created under its name, or is being deleted.
         for change in [
-            |brake: &mut Brake| brake.metadata.uid = Some("u2".to_owned()),
-            |brake: &mut Brake| brake.metadata.deletion_timestamp = Some(Time(at(1000))),
+            |deletion_hold: &mut DeletionHold| deletion_hold.metadata.uid = Some("u2".to_owned()),
+            |deletion_hold: &mut DeletionHold| deletion_hold.metadata.deletion_timestamp = Some(Time(at(1000))),
         ] {
-            let mut brake = Brake::clone(&known("x", 1, 2, approve, &[("me", 1)]));
-            change(&mut brake);
-            assert!(decided(&[held("x")], &[Arc::new(brake.clone())], "me").is_empty(), "{brake:?}");
-            assert!(brake.is_undecided());
+            let mut deletion_hold = DeletionHold::clone(&known("x", 1, 2, approve, &[("me", 1)]));
+            change(&mut deletion_hold);
+            assert!(decided(&[held("x")], &[Arc::new(deletion_hold.clone())], "me").is_empty(), "{deletion_hold:?}");
+            assert!(deletion_hold.is_undecided());
         }
         // More is held than was told when it was said.
         let grown = Held { set: "s4".to_owned(), count: 4, ..held("x") };

@@ -1,4 +1,4 @@
-//! The objects of a mirror, and how their versions compare.
+//! The objects of an informer, and how their versions compare.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use super::ObjectKey;
 use crate::client::uid::Uid;
 
 /// The objects.
-pub(super) type Kept<V> = HashMap<ObjectKey, Entry<V>>;
+pub(super) type CompactStore<V> = HashMap<ObjectKey, Entry<V>>;
 
 /// One of them.
 pub(super) struct Entry<V> {

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use jiff::{SignedDuration, Timestamp};
 
 use super::top::{Entry, Top};
-use crate::admin::unbound::{Asked, Report, Zone};
+use crate::admin::unrouted::{Asked, Report, Zone};
 use signpost_dns::wire::Name;
 
 /// Zones with names, at most; another one takes the place of the one that was asked longest ago. With the names of each some
@@ -121,8 +121,8 @@ impl Names {
         let mut names: Vec<Asked> = sums
             .into_iter()
             .map(|(seen, (requests, at_least))| {
-                let last_asked = self.asked.get(seen).copied().unwrap_or(self.last);
-                Asked { name: name_of(apex, seen), requests, at_least, last_asked }
+                let last_queried_time = self.asked.get(seen).copied().unwrap_or(self.last);
+                Asked { name: name_of(apex, seen), requests, at_least, last_queried_time }
             })
             .collect();
         names.sort_by(|a, b| (b.requests, b.at_least).cmp(&(a.requests, a.at_least)).then_with(|| a.name.cmp(&b.name)));
@@ -178,7 +178,7 @@ mod tests {
         type Names = Vec<(String, u64, i64)>;
         let told = |report: &Report| -> Vec<(String, u64, Names)> {
             let names = |zone: &Zone| {
-                let told = |one: &Asked| (one.name.clone(), one.requests, one.last_asked.as_second());
+                let told = |one: &Asked| (one.name.clone(), one.requests, one.last_queried_time.as_second());
                 zone.names.iter().map(told).collect()
             };
             report.zones.iter().map(|zone| (zone.zone.clone(), zone.requests, names(zone))).collect()

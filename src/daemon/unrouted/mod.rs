@@ -1,7 +1,7 @@
 //! Names without a Route that shards' wildcards answer: what becomes of the workers' sightings of names.
 //!
 //! ```text
-//!  worker ─► ring (transport/sightings) ─► every 250 ms: has the name a Route? ─► tally ─► /metrics, /unbound-names
+//!  worker ─► ring (transport/sightings) ─► every 250 ms: has the name a Route? ─► tally ─► /metrics, /unrouted-names
 //! ```
 //!
 //! A name has a Route if the alias zone has its label, as a CNAME of this very name: the alias zone has a record for every
@@ -19,7 +19,7 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio_util::sync::CancellationToken;
 
 use self::tally::{Seen, Tally};
-use crate::admin::unbound::Report;
+use crate::admin::unrouted::Report;
 use signpost_control::compiler;
 use signpost_control::controller::live::check::PROBE_LABEL;
 use signpost_dns::nameserver::wildcard_hit::WildcardHit;
@@ -34,7 +34,7 @@ const LOOK: Duration = WINDOW;
 const ROUND: usize = 4096;
 
 /// What is counted; the task counts, others read.
-pub struct Unbound {
+pub struct Unrouted {
     db: Arc<ZoneDb>,
     platform: Arc<compiler::Settings>,
     told: Mutex<Told>,
@@ -56,11 +56,11 @@ pub struct Counts {
     pub lost: u64,
 }
 
-impl Unbound {
+impl Unrouted {
     /// Nothing counted yet, for the shards' zones in `db`. Of each zone `names` names are told.
     pub fn new(names: usize, db: Arc<ZoneDb>, platform: Arc<compiler::Settings>) -> Self {
         let tally = Tally::new(names, Timestamp::now());
-        Unbound { db, platform, told: Mutex::new(Told { tally, lost: 0 }) }
+        Unrouted { db, platform, told: Mutex::new(Told { tally, lost: 0 }) }
     }
 
     /// Counts what comes out of `rings`, until `stop`.
@@ -98,7 +98,7 @@ impl Unbound {
         let numbers = self.db.numbers_max();
         let rest = std::iter::from_fn(|| ring.pop()).take(ROUND);
         for sighting in [first].into_iter().chain(rest) {
-            if let Some((apex, number)) = self.unbound(&sighting, &snapshot, &aliases) {
+            if let Some((apex, number)) = self.unrouted(&sighting, &snapshot, &aliases) {
                 let seen = Seen { label: sighting.label().into(), is_below: sighting.is_below };
                 let number = Some(number).filter(|number| *number < numbers);
                 self.told().tally.add(&apex, number, seen, u64::from(sighting.weight), now);
@@ -107,7 +107,7 @@ impl Unbound {
     }
 
     /// The shard's zone and its number, if the name has no Route there.
-    fn unbound(&self, sighting: &WildcardHit, snapshot: &Snapshot, aliases: &Zone) -> Option<(Name, usize)> {
+    fn unrouted(&self, sighting: &WildcardHit, snapshot: &Snapshot, aliases: &Zone) -> Option<(Name, usize)> {
         if sighting.label().starts_with(PROBE_LABEL.as_bytes()) {
             return None;
         }
