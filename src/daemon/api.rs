@@ -30,8 +30,8 @@ use signpost_apiserver::store::embedded::Options;
 use signpost_apiserver::store::{self, Damage, Engine, Store as _};
 use signpost_control::client;
 use signpost_control::compiler;
-use signpost_control::status::router::taken_labels;
 use signpost_control::controller::zone::zones;
+use signpost_control::status::router::taken_labels;
 use signpost_runtime::httpd::{self, Places};
 
 /// How long the API may take to fill its cache from the store at the start.

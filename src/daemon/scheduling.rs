@@ -31,9 +31,9 @@ use signpost_control::controller::live::proofs::Server;
 use signpost_control::controller::ownership::authorities::Authorities;
 use signpost_control::controller::ownership::challenge::Key;
 use signpost_control::controller::{hosts, live, ownership};
+use signpost_control::reconcile::former_names::Quiet;
 use signpost_control::reconcile::{self, Reconciler};
 use signpost_control::scheduler::chooser::StrategyConfig;
-use signpost_control::scheduler::quiet::FormerNameRetention;
 use signpost_control::scheduler::{Scheduler, Settings};
 use signpost_control::world::World;
 use signpost_dns::wire::Name;
@@ -110,8 +110,6 @@ pub fn start(
     settings.former_name_retention = config.former_name.retention;
     settings.quarantined_max = config.name.quarantine_max;
     settings.label_rules = config.label_rules();
-    settings.quiet =
-        FormerNameRetention { time: config.former_name_idle_timeout(), maximum: config.former_name.retention_max };
     let loops = Scheduler::new(scheduler, world, settings, metrics);
     let switch = loops.switch();
     let counters = reconcile::Metrics::default();
@@ -121,10 +119,11 @@ pub fn start(
         host_reservation: config.host.reservation,
         platform: Some(platform.clone()),
         verify_hosts: host_key.is_some(),
+        quiet: Quiet { time: config.former_name_idle_timeout(), maximum: config.former_name.retention_max },
         instance: instance.to_owned(),
         ..reconcile::Settings::default()
     };
-    let reconciler = Reconciler::new(controller.clone(), world, keeping, counters);
+    let reconciler = Reconciler::new(controller.clone(), world, keeping, counters).with_scheduler(&loops);
     admin.metrics.collect(reconciler.router_metrics());
     admin.metrics.collect(reconciler.route_states());
     let of = |owner: &'static str, probes: Vec<HealthProbe>| probes.into_iter().map(move |probe| (owner, probe));
@@ -166,12 +165,7 @@ pub fn start(
     let servers = config.verify.names.then(|| servers_to_ask(config, &platform, listened));
     let addresses: Vec<SocketAddr> = servers.iter().flatten().map(|server| server.address).collect();
     let (tell, told) = watch::channel(Some(platform::told(config, &platform, &addresses)));
-    let proving = live::Settings {
-        servers,
-        timeout: config.verify.timeout,
-        interval: config.verify.interval,
-        files,
-    };
+    let proving = live::Settings { servers, timeout: config.verify.timeout, interval: config.verify.interval, files };
     let proofs = live::metrics::Metrics::default();
     admin.metrics.register(|registry| proofs.register(registry));
     let owners = host_key.map(|key| ownership::Settings {

@@ -16,8 +16,8 @@ use signpost_api::v1alpha1::route::{NameKind, Route};
 use signpost_api::v1alpha1::route_binding::RouteBinding;
 use signpost_api::v1alpha1::router::Router;
 use signpost_control::client::reflector::ObjectKey;
-use signpost_control::scheduler::quarantine;
 use signpost_control::scheduler::simulation::{Bound, Simulation};
+use signpost_control::world::quarantine;
 
 /// How long the API may take for all that a command of these asks.
 pub(crate) const API_TIMEOUT: Duration = Duration::from_secs(120);

@@ -307,7 +307,12 @@ fn statement(held: &Held) -> ConditionUpdate {
             ("BurstOfDeletions", message)
         }
     };
-    ConditionUpdate { kind: HELD, status: status::Status::True, reason, message: format!("{message}; they are served on") }
+    ConditionUpdate {
+        kind: HELD,
+        status: status::Status::True,
+        reason,
+        message: format!("{message}; they are served on"),
+    }
 }
 
 fn entry<'a>(deletion_hold: &'a DeletionHold, server: &str) -> Option<&'a DeletionHoldHolder> {

@@ -105,13 +105,7 @@ impl View {
 }
 
 /// Looks at hosts until `stop`, and tells `observations`. `client`'s identity must be allowed to read Routes and Routers.
-pub async fn run(
-    client: kube::Client,
-    world: World,
-    settings: Settings,
-    metrics: Metrics,
-    stop: CancellationToken,
-) {
+pub async fn run(client: kube::Client, world: World, settings: Settings, metrics: Metrics, stop: CancellationToken) {
     let (routes, changes) = world.routes.read();
     let observations = Arc::clone(&world.observations);
     observations.forget(Part::Pointing);

@@ -40,6 +40,7 @@ impl Reconciler {
 
     fn on_route(&mut self, applied: &Applied<RouteInfo>) {
         let Applied { key, now, before, recreated } = applied;
+        self.moves.iter_mut().for_each(|moves| moves.on_route(applied));
         if let Some(before) = before {
             self.route_states.remove(key, before);
         }
@@ -86,6 +87,7 @@ impl Reconciler {
     }
 
     fn on_route_gone(&mut self, key: ObjectKey) {
+        self.moves.iter_mut().for_each(|moves| moves.on_route_gone(&key));
         self.known.index.take_appeared(&key);
         self.queue.add(Key::Findings(key.clone()), Instant::now());
         self.known.index.without_host.remove(&key);
@@ -124,6 +126,10 @@ impl Reconciler {
         self.count_changed(&applied.now.router);
         self.soon(Key::Binding(key.clone()));
         self.soon(Key::Route(key.clone()));
+        self.moves.iter_mut().for_each(|moves| moves.on_binding(applied));
+        if let Some(time) = self.writer.former_names.as_mut().and_then(|names| names.time_of(&applied.now)) {
+            self.queue.add(Key::FormerNames(key.clone()), time);
+        }
         // Another label than before leaves a claim behind.
         if applied.before.as_ref().is_some_and(|before| before.label != applied.now.label) {
             self.look_at_claims_of(key);
@@ -146,6 +152,7 @@ impl Reconciler {
 
     /// A binding that was there longer than its Route kept its label from being let go.
     fn let_go(&mut self, key: &ObjectKey) {
+        self.moves.iter_mut().for_each(|moves| moves.on_binding_gone(key));
         if self.known.routes.get(key).is_none() {
             self.look_at_claims_of(key);
         }
@@ -220,6 +227,8 @@ impl Reconciler {
     }
 
     pub(super) fn on_routers(&mut self, change: Change<RouterInfo>) {
+        let counts = &self.known.index.counts;
+        self.moves.iter_mut().for_each(|moves| moves.on_routers(&change, |router| counts.contains_key(router)));
         let (applied, gone, first) = match change {
             Change::Applied(applied) => (vec![applied], Vec::new(), false),
             Change::Deleted { key, .. } => (Vec::new(), vec![key], false),

@@ -18,8 +18,6 @@
 //! and created again keeps its host, even if others wait for it. After that, or at once where the Route gave the host up, the scheduler gives
 //! it to the Route that has waited longest, and its claim is deleted if no Route takes it.
 
-use std::time::Duration;
-
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Api;
@@ -28,7 +26,7 @@ use kube::api::{DeleteParams, PostParams, Preconditions};
 use super::Settings;
 use crate::client::reflector::ObjectKey;
 use crate::client::uid::Uid;
-use crate::world::{BindingInfo, ClaimInfo, RouteInfo};
+use crate::world::{BindingInfo, ClaimInfo, RouteInfo, later};
 use signpost_api::names::{covers, host_claim_name};
 use signpost_api::v1alpha1::name_claim::{CLAIM_LABEL, CLAIM_LABEL_HOST, ClaimKind, Holder, NameClaim, NameClaimSpec};
 use signpost_api::v1alpha1::route::Route;
@@ -213,10 +211,6 @@ async fn purge(claims: &Api<NameClaim>, claim: NameClaim) -> kube::Result<Option
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
         Err(error) => Err(error),
     }
-}
-
-fn later(time: Timestamp, by: Duration) -> Timestamp {
-    jiff::SignedDuration::try_from(by).ok().and_then(|by| time.checked_add(by).ok()).unwrap_or(Timestamp::MAX)
 }
 
 #[cfg(test)]

@@ -26,7 +26,8 @@ impl<K, T: Send + 'static> Executor<K, T> {
     /// Starts a future for `key`.
     pub fn start(&mut self, key: K, action: impl Future<Output = kube::Result<T>> + Send + 'static) -> AbortHandle {
         let limit = self.limit;
-        let late = || kube::Error::ReadEvents(io::Error::new(io::ErrorKind::TimedOut, "the API did not answer in time"));
+        let late =
+            || kube::Error::ReadEvents(io::Error::new(io::ErrorKind::TimedOut, "the API did not answer in time"));
         let task = self.tasks.spawn(async move { timeout(limit, action).await.unwrap_or_else(|_| Err(late())) });
         self.keys.insert(task.id(), key);
         task

@@ -22,9 +22,12 @@ pub mod executor;
 
 pub mod observations;
 
+mod by_router;
 mod changes;
 pub mod claim;
-mod former_names;
+mod drain;
+pub mod former_names;
+pub mod moves;
 pub mod route_state_counts;
 pub mod router_metrics;
 mod state;
@@ -45,6 +48,8 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use self::executor::Executor;
+use self::former_names::{FormerNames, Quiet};
+use self::moves::Moves;
 use self::queue::{Item, WorkQueue};
 use self::route_state_counts::RouteStateCounts;
 use self::router_metrics::RouterMetrics;
@@ -55,6 +60,7 @@ use crate::client::events::{self, Counters, Events, Notice};
 use crate::client::lease::{Leadership, Term};
 use crate::client::reflector::{Changes, HealthProbe, ObjectKey};
 use crate::compiler;
+use crate::scheduler::Scheduler;
 use crate::status::ConditionUpdate;
 use crate::world::{self, BindingInfo, ClaimInfo, NamespaceInfo, RouteInfo, RouterInfo, World};
 use signpost_api::v1alpha1::deletion_hold::DeletionHold;
@@ -85,6 +91,8 @@ pub struct Settings {
     pub settle: Duration,
     /// How long after a failed action it is tried again, at first; at most 32 times as long.
     pub retry: Duration,
+    /// What keeps former names beyond their time.
+    pub quiet: Quiet,
     /// What the platform's zones are made under, to examine Routers; without it nothing is said of their fields.
     pub platform: Option<Arc<compiler::Settings>>,
     /// Name of this process in events.
@@ -100,6 +108,7 @@ impl Default for Settings {
             verify_hosts: false,
             settle: Duration::from_secs(1),
             retry: Duration::from_secs(2),
+            quiet: Quiet::default(),
             platform: None,
             instance: "signpost".to_owned(),
         }
@@ -157,6 +166,8 @@ pub enum Key {
     Claim(String),
     /// A RouteBinding.
     Binding(ObjectKey),
+    /// The former names of a RouteBinding, and its alias.
+    FormerNames(ObjectKey),
     /// A Route, when what is known of its placement has settled.
     Route(ObjectKey),
     /// A Route of which something was found out.
@@ -174,6 +185,8 @@ pub enum Kind {
     #[allow(missing_docs, reason = "as in Key")]
     Binding,
     #[allow(missing_docs, reason = "as in Key")]
+    FormerNames,
+    #[allow(missing_docs, reason = "as in Key")]
     Route,
     #[allow(missing_docs, reason = "as in Key")]
     Findings,
@@ -188,6 +201,7 @@ impl Item for Key {
         match self {
             Key::Claim(_) => &Kind::Claim,
             Key::Binding(_) => &Kind::Binding,
+            Key::FormerNames(_) => &Kind::FormerNames,
             Key::Route(_) => &Kind::Route,
             Key::Findings(_) => &Kind::Findings,
             Key::Router(_) => &Kind::Router,
@@ -204,6 +218,8 @@ pub struct Reconciler {
     known: Known,
     queue: WorkQueue<Key>,
     actions: Executor<Key, Done>,
+    /// Which Routes should leave their Routers, if there is a scheduler of which to request that.
+    moves: Option<Moves>,
     term: Option<Term>,
     route_states: RouteStateCounts,
 }
@@ -253,9 +269,21 @@ impl Reconciler {
                 deletion_holds: deletion_hold_changes,
             },
             known,
+            moves: None,
             term: None,
             route_states: RouteStateCounts::default(),
         }
+    }
+
+    /// Requests moves of this scheduler, and changes former names as it.
+    #[must_use]
+    pub fn with_scheduler(mut self, scheduler: &Scheduler) -> Self {
+        let (client, server, domain) = scheduler.platform();
+        let (quiet, next_overdue) = (self.settings.quiet, Instant::now());
+        let Known { routes, bindings, routers, .. } = &self.known;
+        self.moves = Some(Moves::new(scheduler, routes.clone(), bindings.clone(), routers.clone()));
+        self.writer.former_names = Some(FormerNames { client, server, domain, quiet, next_overdue });
+        self
     }
 
     /// How many routes each Router has, for `/metrics`.
@@ -292,7 +320,7 @@ impl Reconciler {
             self.take_findings();
             let more = self.work();
             self.metrics.depth.set(i64::try_from(self.queue.len()).unwrap_or(i64::MAX));
-            let wake_at = self.queue.next_at().filter(|_| self.may_act());
+            let wake_at = self.queue.next_at().filter(|_| self.may_act()).into_iter().chain(self.request_moves()).min();
             tokio::select! {
                 () = stop.cancelled() => break,
                 change = self.watched.routes.next() => self.on_routes(change),
@@ -303,6 +331,7 @@ impl Reconciler {
                 _ = self.watched.deletion_holds.next() => self.on_deletion_holds(),
                 Some((key, result)) = self.actions.next() => self.on_done(key, result, &events),
                 () = observations.wait() => {}
+                () = Moves::answered(self.moves.as_ref()) => {}
                 changed = leadership.changed(), if election_runs => election_runs = changed.is_ok(),
                 () = sleep_until(wake_at.unwrap_or_else(Instant::now)), if wake_at.is_some() => {}
                 () = tokio::task::yield_now(), if more => {}
@@ -310,6 +339,13 @@ impl Reconciler {
         }
         // What is in progress is safe to break off: each action is one write.
         self.actions.shutdown().await;
+    }
+
+    /// Requests the moves that are due; the answer is when there are more.
+    fn request_moves(&mut self) -> Option<Instant> {
+        let may_act = self.may_act();
+        let is_behind = || self.watched.routes.is_behind() || self.watched.bindings.is_behind();
+        self.moves.as_mut().and_then(|moves| moves.step(may_act, is_behind))
     }
 
     fn may_act(&self) -> bool {
@@ -349,7 +385,7 @@ impl Reconciler {
     fn start(&mut self, key: Key, action: Action, term: Term) {
         let writer = self.writer.clone();
         self.actions.start(key, async move {
-            if term.is_current() { writer.carry_out(action).await } else { Ok(Done::default()) }
+            if term.is_current() { writer.carry_out(action, &term).await } else { Ok(Done::default()) }
         });
     }
 
@@ -358,6 +394,7 @@ impl Reconciler {
         let kind = match key {
             Key::Claim(_) => "claim",
             Key::Binding(_) => "binding",
+            Key::FormerNames(_) => "former_names",
             Key::Route(_) | Key::Findings(_) => "route",
             Key::Router(_) => "router",
         };

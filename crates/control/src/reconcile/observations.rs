@@ -82,6 +82,14 @@ impl Observations {
         self.news.notify_one();
     }
 
+    /// What a part has found out of a Route leaves, unless it is to be kept.
+    pub fn retain_route(&self, key: &ObjectKey, part: Part, keep: impl FnOnce(&Finding) -> bool) {
+        let finding = self.known.lock().routes.get(key).and_then(|findings| findings[part as usize].clone());
+        if finding.is_some_and(|finding| !keep(&finding)) {
+            self.set_route(key, part, None);
+        }
+    }
+
     /// Something was found out of a Router.
     pub fn set_router(&self, name: &str, change: impl FnOnce(&mut RouterFindings)) {
         let mut known = self.known.lock();

@@ -261,6 +261,8 @@ mod tests {
         turns.end(&it);
         assert_eq!(turns.begin(start), Some(it));
         turns.end(&it);
-        assert!(turns.owners.is_empty() && turns.times.is_empty() && turns.line.is_empty() && turns.in_progress.is_empty());
+        assert!(
+            turns.owners.is_empty() && turns.times.is_empty() && turns.line.is_empty() && turns.in_progress.is_empty()
+        );
     }
 }

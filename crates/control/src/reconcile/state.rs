@@ -8,8 +8,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::time::Instant;
 
+use super::by_router::FormerNamesByRouter;
 use super::claim::{self, Hold, Step};
-use super::former_names::FormerNames;
 use super::observations::{Observations, RouterFindings};
 use super::{Key, Settings};
 use crate::client::reflector::{ObjectKey, Store};
@@ -41,7 +41,7 @@ pub(super) struct Index {
     pub claims_of: BTreeSet<(u64, Box<str>)>,
     /// How many routes are bound to each Router.
     pub counts: HashMap<Arc<str>, u32>,
-    pub former_names: FormerNames,
+    pub former_names: FormerNamesByRouter,
     /// The bound Routes that do not have their host, with that.
     pub without_host: BTreeMap<ObjectKey, String>,
     /// The Routes that are being deleted.
@@ -69,6 +69,8 @@ pub(super) enum Action {
     SettleClaim(String),
     /// Claims the host of the Route with this uid for it again.
     Reclaim(ObjectKey, String),
+    /// Ends and begins former names, and renames aliases of a former domain.
+    SettleNames(ObjectKey),
     /// Deletes a binding that has no Route.
     ClearBinding(ObjectKey),
     /// Changes the status of a Route. The version is what it was seen with, if it said nothing of its names.
@@ -99,6 +101,11 @@ impl Known {
                     false => Plan::Done,
                 }
             }
+            Key::FormerNames(key) => match self.bindings.get(key).and_then(|binding| binding.former_name_turn()) {
+                None => Plan::Done,
+                Some(turn) if turn <= now => Plan::Act(Action::SettleNames(key.clone())),
+                Some(turn) => Plan::LookAgain(Duration::try_from(turn.duration_since(now)).unwrap_or_default()),
+            },
             Key::Route(key) => self.plan_route(key, true, settings, now),
             Key::Findings(key) => self.plan_route(key, false, settings, now),
             Key::Router(name) => self.plan_router(name),
@@ -218,7 +225,6 @@ impl Known {
         })
     }
 
-
     fn plan_router(&self, name: &str) -> Plan {
         let Some(router) = self.routers.get(&ObjectKey::cluster(name)) else {
             self.observations.forget_router(name);
@@ -240,7 +246,8 @@ impl Known {
         let view = self.routers.get(&ObjectKey::cluster(router));
         let is_of_zone = |zone: &str| !view.as_ref().is_some_and(|view| view.has_other_zone(zone));
         let former_names = || {
-            self.index.former_names
+            self.index
+                .former_names
                 .of_router(router)
                 .filter(|(zone, _)| is_of_zone(zone))
                 .map(|(_, former_names)| former_names)

@@ -11,9 +11,11 @@ use kube::Api;
 use kube::api::{DeleteParams, Preconditions};
 use serde::Serialize;
 
+use super::former_names::FormerNames;
 use super::observations::{Part, RouteFindings, RouterFindings};
 use super::state::Action;
 use super::{Settings, claim};
+use crate::client::lease::Term;
 use crate::client::recorder::Recorder;
 use crate::client::reflector::ObjectKey;
 use crate::client::write::{patch_status, update_status};
@@ -52,17 +54,23 @@ pub(super) struct Writer {
     settings: Settings,
     world: world::Settings,
     events: Arc<Recorder>,
+    /// Changes former names, if there is a scheduler as which to do that.
+    pub former_names: Option<FormerNames>,
 }
 
 impl Writer {
     pub(super) fn new(client: kube::Client, settings: &Settings) -> Self {
         let events = Arc::new(Recorder::new(client.clone()));
-        Writer { client, settings: settings.clone(), world: settings.world(), events }
+        Writer { client, settings: settings.clone(), world: settings.world(), events, former_names: None }
     }
 
     /// Does what was planned.
-    pub(super) async fn carry_out(&self, action: Action) -> kube::Result<Done> {
+    pub(super) async fn carry_out(&self, action: Action, term: &Term) -> kube::Result<Done> {
         match action {
+            Action::SettleNames(key) => match &self.former_names {
+                Some(names) => names.settle(&key, term).await.map(Done::only),
+                None => Ok(Done::default()),
+            },
             Action::SettleClaim(name) => claim::settle(&self.client, &name, &self.settings).await.map(Done::only),
             Action::Reclaim(key, uid) => claim::reclaim(&self.client, &key, &uid).await.map(Done::only),
             Action::ClearBinding(key) => self.clear_binding(&key).await.map(Done::only),
@@ -84,7 +92,9 @@ impl Writer {
             turned: written.unwrap_or_default(),
             findings: change.findings.clone(),
         };
-        if change.statements.iter().any(|statement| statement.reason == ROUTER_GONE) && !self.is_router_gone(key).await? {
+        if change.statements.iter().any(|statement| statement.reason == ROUTER_GONE)
+            && !self.is_router_gone(key).await?
+        {
             return Ok(Done::default());
         }
         if let Some(version) = fresh

@@ -4,14 +4,10 @@
 //! by a route to which the very host is being given, or by one that holds it, which claiming it finds out. It waits for just
 //! that, and is looked at again when that has changed; its wait in the queue is only the guard against a change that was missed.
 
-use tokio::time::Instant;
-
-use super::lines::Place;
-use crate::status::route::Finding;
-use super::{FAILURES_TOLD, Scheduler, Subject};
-use crate::client::backoff::random;
-use crate::client::events::Events;
-use crate::client::reflector::{self, Change, ObjectKey};
+use super::hosts::Hosts;
+use super::lines::{Lines, Place};
+use super::queue::Queue;
+use crate::client::reflector::{Applied, Change, ObjectKey, Store};
 use crate::client::uid::Uid;
 use crate::world::{ClaimInfo, RouteInfo};
 use signpost_api::names::host_claim_name;
@@ -20,17 +16,38 @@ use signpost_api::v1alpha1::name_claim::ClaimKind;
 /// Why a route may not have its host: in a word, and in a sentence.
 pub(super) type Refusal = (&'static str, String);
 
-impl Scheduler {
+/// The routes that want custom hosts. Those that may have theirs now are put in the queue.
+pub(super) struct Admission {
+    routes: Store<RouteInfo>,
+    claims: Store<ClaimInfo>,
+    /// Whether a host is to be verified.
+    prove: bool,
+    /// Routes that want one and the same host.
+    lines: Lines,
+    /// Hosts that overlap.
+    hosts: Hosts,
+}
+
+impl Admission {
+    /// Nobody wants one.
+    pub fn new(routes: Store<RouteInfo>, claims: Store<ClaimInfo>, prove: bool) -> Self {
+        Admission { routes, claims, prove, lines: Lines::default(), hosts: Hosts::default() }
+    }
+
+    /// A route that wants a host is heard of.
+    pub fn arrive(&mut self, key: &ObjectKey) {
+        self.lines.arrive(key);
+    }
+
     /// What keeps a route from claiming its custom host now, if something does. It waits for that.
-    pub(super) fn kept_out(&mut self, key: &ObjectKey, route: &RouteInfo, host: &str) -> Option<Refusal> {
+    pub fn kept_out(&mut self, key: &ObjectKey, route: &RouteInfo, host: &str, queue: &mut Queue) -> Option<Refusal> {
         let refused = |message: String| Some(("HostAlreadyClaimed", message));
-        if let Some(overlap) = self.hosts.overlap(host, key.namespace.as_deref().unwrap_or_default()) {
-            self.hosts.wait(key, &overlap);
-            self.give_up_host(key, route);
-            return refused(overlap.message);
+        if let Some(message) = self.wait_for_overlap(key, host) {
+            self.give_up(key, route, queue);
+            return refused(message);
         }
-        if self.settings.verify_hosts && !route.is_host_verified() {
-            self.give_up_host(key, route);
+        if self.prove && !route.is_host_verified() {
+            self.give_up(key, route, queue);
             let message = format!("{host} is to be verified yours: create the TXT record in status.challenge.record");
             return Some(("OwnershipNotVerified", message));
         }
@@ -40,52 +57,45 @@ impl Scheduler {
         refused(contest.message)
     }
 
-    /// Keeps its custom host for a route that [`kept_out`](Self::kept_out) let pass, from when a Router is looked for on: whoever
-    /// wants it after that waits, however long the answer of a webhook takes.
-    pub(super) fn reserve_host(&mut self, subject: &Subject) {
-        let Some(host) = subject.custom_host() else { return };
-        // Before the attempt, so that a release of the host during it is not missed.
-        self.lines.join(&host_claim_name(host), subject.route.created, &subject.key);
-        let woken = self.hosts.reserve(host, &subject.key);
-        self.look_at(woken);
+    /// Has a route wait for a host of another namespace that overlaps with its own, if there is one. The answer says so.
+    pub fn wait_for_overlap(&mut self, key: &ObjectKey, host: &str) -> Option<String> {
+        let overlap = self.hosts.overlap(host, key.namespace.as_deref().unwrap_or_default())?;
+        self.hosts.wait(key, &overlap);
+        Some(overlap.message)
     }
 
-    /// A route does not take its host for now. Whoever waited to see that is looked at; and if the host was offered to it, the
-    /// next in line.
-    pub(super) fn give_up_host(&mut self, key: &ObjectKey, route: &RouteInfo) {
+    /// Keeps its custom host for a route that [`kept_out`](Self::kept_out) let pass, from when a Router is looked for on: whoever
+    /// wants it after that waits, however long the answer of a webhook takes.
+    pub fn reserve(&mut self, key: &ObjectKey, route: &RouteInfo, host: &str, queue: &mut Queue) {
+        // Before the attempt, so that a release of the host during it is not missed.
+        self.lines.join(&host_claim_name(host), route.created, key);
+        let woken = self.hosts.reserve(host, key);
+        self.look_at(woken, queue);
+    }
+
+    /// What was reserved for a route is free. Whoever waited to see what comes of that is looked at.
+    pub fn release(&mut self, key: &ObjectKey, queue: &mut Queue) {
         let woken = self.hosts.release(key);
-        self.look_at(woken);
-        self.pass_host_on(key, route);
+        self.look_at(woken, queue);
+    }
+
+    /// A route does not take its host for now: if that was offered to it, the next in line is looked at.
+    pub fn give_up(&mut self, key: &ObjectKey, route: &RouteInfo, queue: &mut Queue) {
+        self.release(key, queue);
+        self.pass_on(key, route, queue);
     }
 
     /// The attempt of a route has ended, and it is not bound, but may be tried again soon: it keeps its place in the line as long
     /// as it is there.
-    pub(super) fn release_host(&mut self, key: &ObjectKey, route: &RouteInfo) {
-        let woken = self.hosts.release(key);
-        self.look_at(woken);
+    pub fn end_attempt(&mut self, key: &ObjectKey, route: &RouteInfo, queue: &mut Queue) {
+        self.release(key, queue);
         if !self.routes.get(key).is_some_and(|now| now.uid == route.uid && !now.deleting) {
-            self.pass_host_on(key, route);
+            self.pass_on(key, route, queue);
         }
     }
 
-    /// The API says that a route's host overlaps one that another namespace holds, of which nothing was known when the route was
-    /// looked at. By now it may be: then that is waited for. If not, the informer lags, or does not show that claim at all.
-    pub(super) fn on_overlap(&mut self, key: &ObjectKey, route: &RouteInfo, events: &Events) {
-        let host = route.host.as_deref().unwrap_or_default();
-        self.give_up_host(key, route);
-        if let Some(overlap) = self.hosts.overlap(host, key.namespace.as_deref().unwrap_or_default()) {
-            self.hosts.wait(key, &overlap);
-            return self.refuse(key, route, "HostAlreadyClaimed", overlap.message, events);
-        }
-        if self.queue.failed(key, Instant::now(), random()) >= FAILURES_TOLD {
-            let message = format!("{host} overlaps a host that a route of another namespace holds");
-            self.report(key, route, Finding::not_admitted(&route.uid, "HostAlreadyClaimed", message), events);
-        }
-    }
-
-    pub(super) fn on_claims(&mut self, change: Change<ClaimInfo>) {
-        let roomy = self.quarantined.take(&change);
-        self.waking.for_namespaces(roomy);
+    /// Claims have changed.
+    pub fn on_claims(&mut self, change: Change<ClaimInfo>, queue: &mut Queue) {
         let (applied, gone) = match change {
             Change::Applied(applied) => (vec![applied], Vec::new()),
             Change::Deleted { key, last } => (Vec::new(), vec![(key, last)]),
@@ -97,36 +107,38 @@ impl Scheduler {
             woken.extend(self.hosts.remove(&key.name, &last));
             names.push(key.name);
         }
-        for reflector::Applied { key, now, before, .. } in applied.into_iter().filter(|one| is_host(&one.now)) {
+        for Applied { key, now, before, .. } in applied.into_iter().filter(|one| is_host(&one.now)) {
             woken.extend(self.hosts.set(&key.name, before.as_deref(), &now));
             names.push(key.name);
         }
         for name in names {
+            let (routes, prove) = (&self.routes, self.prove);
             woken.extend(match self.holder(&name) {
                 Some(holder) => {
-                    let is_holder = |key: &&ObjectKey| self.routes.get(key).is_some_and(|route| route.uid == holder);
+                    let is_holder = |key: &&ObjectKey| routes.get(key).is_some_and(|route| route.uid == holder);
                     self.lines.waiting(&name).find(is_holder).cloned()
                 }
-                None => self.offer(&name),
+                // The one that has waited longest, of those that may have it; the others go on waiting.
+                None => self.lines.offer(&name, |key| may_have_host(routes, key, prove)),
             });
         }
-        self.look_at(woken);
+        self.look_at(woken, queue);
     }
 
     /// Looks again at routes that were kept from their host, the oldest first: of those that want one and the same host, or
     /// overlapping ones, it gets it.
-    pub(super) fn look_at(&mut self, woken: Vec<ObjectKey>) {
+    fn look_at(&self, woken: Vec<ObjectKey>, queue: &mut Queue) {
         let waits = |key: ObjectKey| {
             let route = self.routes.get(&key).filter(|route| !route.bound && !route.deleting)?;
             Some(self.lines.place(route.created, &key))
         };
         let mut woken: Vec<Place> = woken.into_iter().filter_map(waits).collect();
         woken.sort_unstable();
-        woken.into_iter().for_each(|(.., key)| self.queue.push(key));
+        woken.into_iter().for_each(|(.., key)| queue.push(key));
     }
 
     /// The route, as it was, waits for its host no more: it is bound.
-    pub(super) fn stop_waiting_for_host(&mut self, key: &ObjectKey, route: &RouteInfo) {
+    pub fn stop_waiting(&mut self, key: &ObjectKey, route: &RouteInfo) {
         self.hosts.stop(key);
         if let Some(host) = &route.host {
             self.lines.leave(&host_claim_name(host), route.created, key);
@@ -134,45 +146,34 @@ impl Scheduler {
     }
 
     /// The route, as it was, does not want its host any more: it is gone, or wants another one.
-    pub(super) fn leave_line(&mut self, key: &ObjectKey, route: &RouteInfo) {
+    pub fn leave(&mut self, key: &ObjectKey, route: &RouteInfo, queue: &mut Queue) {
         // The end of an attempt that is under way releases what it has reserved.
-        if !self.queue.is_in_flight(key) {
-            let woken = self.hosts.release(key);
-            self.look_at(woken);
+        if !queue.is_in_flight(key) {
+            self.release(key, queue);
         }
-        self.pass_host_on(key, route);
-        self.stop_waiting_for_host(key, route);
+        self.pass_on(key, route, queue);
+        self.stop_waiting(key, route);
     }
 
     /// If the host of a route was offered to it, and is free, the next in line is looked at.
-    fn pass_host_on(&mut self, key: &ObjectKey, route: &RouteInfo) {
+    fn pass_on(&mut self, key: &ObjectKey, route: &RouteInfo, queue: &mut Queue) {
         let Some(host) = &route.host else { return };
         let claim = host_claim_name(host);
         if self.holder(&claim).is_some() {
             return;
         }
-        let (routes, prove) = (&self.routes, self.settings.verify_hosts);
-        let may = |key: &ObjectKey| routes.get(key).is_some_and(|route| may_have_host(&route, prove));
-        if let Some(next) = self.lines.pass_on(&claim, route.created, key, may) {
-            self.queue.push(next);
-        }
-    }
-
-    /// The one that has waited longest for a free host, of those that may have it; the others go on waiting.
-    fn offer(&mut self, claim: &str) -> Option<ObjectKey> {
-        let (routes, prove) = (&self.routes, self.settings.verify_hosts);
-        self.lines.offer(claim, |key| routes.get(key).is_some_and(|route| may_have_host(&route, prove)))
+        let (routes, prove) = (&self.routes, self.prove);
+        let next = self.lines.pass_on(&claim, route.created, key, |key| may_have_host(routes, key, prove));
+        next.into_iter().for_each(|next| queue.push(next));
     }
 
     /// The uid of the Route that holds the host of this claim, if one does.
     fn holder(&self, claim: &str) -> Option<Uid> {
-        self.claims
-            .get(&ObjectKey::cluster(claim))
-            .filter(|claim| claim.released.is_none())
-            .map(|claim| claim.holder_uid.clone())
+        let claim = self.claims.get(&ObjectKey::cluster(claim)).filter(|claim| claim.released.is_none())?;
+        Some(claim.holder_uid.clone())
     }
 }
 
-fn may_have_host(route: &RouteInfo, verify_hosts: bool) -> bool {
-    !route.bound && !route.deleting && (route.is_host_verified() || !verify_hosts)
+fn may_have_host(routes: &Store<RouteInfo>, key: &ObjectKey, prove: bool) -> bool {
+    routes.get(key).is_some_and(|route| !route.bound && !route.deleting && (route.is_host_verified() || !prove))
 }

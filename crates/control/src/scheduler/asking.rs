@@ -20,11 +20,12 @@ use kube::Api;
 use tokio::task::{self, JoinError};
 use tokio::time::{Instant, timeout};
 
+use super::Scheduler;
+use super::cycle::Subject;
 use super::decision::{InvalidAnswer, decide_as_answered, feasible_routers};
 use super::metrics::{CIRCUIT_OPEN, NO_LONGER_FEASIBLE, UNKNOWN_ROUTER};
 use super::webhook::message::{Answer, AskedRouter, AskedSnapshot, Question};
 use super::webhook::{AskError, Webhook};
-use super::{Scheduler, Subject, UnderWay};
 use crate::client::backoff::random;
 use crate::client::events::Events;
 use crate::client::lease::Term;
@@ -60,80 +61,59 @@ enum Told {
 
 impl Scheduler {
     /// Asks the webhook about a route, or decides without it while it rests.
-    pub(super) fn consult(
-        &mut self,
-        subject: Subject,
-        webhook: Arc<Webhook>,
-        term: &Term,
-        under_way: &mut UnderWay,
-        events: &Events,
-    ) {
-        if self.rest.may_ask(Instant::now()) {
-            self.ask(subject, webhook, 1, term, under_way, events);
+    pub(super) fn consult(&mut self, subject: Subject, webhook: Arc<Webhook>, term: &Term, events: &Events) {
+        if self.choice.rest.may_ask(Instant::now()) {
+            self.ask(subject, webhook, 1, term, events);
             return;
         }
-        let failures = self.rest.failures();
+        let failures = self.choice.rest.failures();
         let why = format!("the webhook failed {failures} times in a row and is left alone for a while");
-        self.fall_back(subject, &webhook, CIRCUIT_OPEN, &why, term, under_way, events);
+        self.fall_back(subject, &webhook, CIRCUIT_OPEN, &why, term, events);
     }
 
-    fn ask(
-        &mut self,
-        subject: Subject,
-        webhook: Arc<Webhook>,
-        times: u32,
-        term: &Term,
-        under_way: &mut UnderWay,
-        events: &Events,
-    ) {
+    fn ask(&mut self, subject: Subject, webhook: Arc<Webhook>, times: u32, term: &Term, events: &Events) {
         let (routers, considered) = match feasible_routers(&subject.wish(), &self.snapshot) {
             Ok(feasible_routers) => feasible_routers,
             Err(nowhere) => {
-                self.rest.withdrawn();
-                return self.carry_out(subject, Err(nowhere), term, under_way, events);
+                self.choice.rest.withdrawn();
+                return self.carry_out(subject, Err(nowhere), term, events);
             }
         };
-        let undecided = under_way.questions.len();
+        let undecided = self.under_way.questions.len();
         let snapshot = AskedSnapshot { revision: self.snapshot.revision(), considered, undecided };
-        let (client, flying) = (self.client.clone(), subject.key.clone());
+        let (client, flying) = (self.binder.client.clone(), subject.key.clone());
         let names = routers.iter().map(|router| router.name.clone()).collect();
-        let task = under_way.questions.spawn(async move {
+        let task = self.under_way.questions.spawn(async move {
             let outcome = ask(&client, &subject, &webhook, routers, snapshot).await;
             Answered { subject, webhook, routers: names, times, outcome }
         });
-        self.flights.insert(task.id(), flying);
+        self.under_way.owners.insert(task.id(), flying);
     }
 
-    pub(super) fn on_answered(
-        &mut self,
-        landed: Result<(task::Id, Answered), JoinError>,
-        under_way: &mut UnderWay,
-        events: &Events,
-    ) {
+    pub(super) fn on_answered(&mut self, landed: Result<(task::Id, Answered), JoinError>, events: &Events) {
         let now = Instant::now();
         let Answered { subject, webhook, routers, times, outcome } = match landed {
             Ok((id, answered)) => {
-                self.flights.remove(&id);
+                self.under_way.owners.remove(&id);
                 answered
             }
             Err(error) => {
-                let Some(key) = self.flights.remove(&error.id()) else { return };
-                let woken = self.hosts.release(&key);
-                self.look_at(woken);
+                let Some(key) = self.under_way.owners.remove(&error.id()) else { return };
+                self.admission.release(&key, &mut self.queue);
                 if error.is_cancelled() {
                     // Another strategy chooses by now: the route is placed by that, at once.
                     self.queue.done(&key);
                     self.queue.push(key);
                 } else {
                     tracing::error!(%error, route = %key, "asking the webhook panicked");
-                    self.rest.withdrawn();
+                    self.choice.rest.withdrawn();
                     self.queue.failed(&key, now, random());
                 }
                 return;
             }
         };
         // One that is not asked any more has no say, and its failures are not the new one's.
-        let is_in_use = self.chooser.is(&webhook);
+        let is_in_use = self.choice.in_use.is(&webhook);
         let outcome = match outcome {
             Told::Outcome(outcome) => outcome,
             Told::Changed | Told::Unread(_) => {
@@ -141,27 +121,27 @@ impl Scheduler {
                     tracing::warn!(route = %subject.key, error, "the route cannot be read");
                 }
                 if is_in_use {
-                    self.rest.withdrawn();
+                    self.choice.rest.withdrawn();
                 }
-                self.release_host(&subject.key, &subject.route);
+                self.admission.end_attempt(&subject.key, &subject.route, &mut self.queue);
                 self.queue.failed(&subject.key, now, random());
                 return;
             }
         };
         if is_in_use {
-            self.mind(&outcome, now);
+            self.choice.mind(&outcome, now);
         }
         let Some(term) = self.term.clone().filter(Term::is_current) else {
-            self.release_host(&subject.key, &subject.route);
+            self.admission.end_attempt(&subject.key, &subject.route, &mut self.queue);
             self.queue.failed(&subject.key, now, random());
             return;
         };
         let (key, before, started) = (subject.key.clone(), subject.route, subject.started);
         let Some(subject) = self.subject(subject.key, started, events) else {
-            return self.release_host(&key, &before);
+            return self.admission.end_attempt(&key, &before, &mut self.queue);
         };
         if !is_in_use || !subject.route.decides_as(&before) {
-            return self.place(subject, &term, under_way, events);
+            return self.place(subject, &term, events);
         }
         let (reason, why) = match outcome {
             Err(error) => (error.label(), format!("the webhook {error}")),
@@ -170,22 +150,21 @@ impl Scheduler {
                 (UNKNOWN_ROUTER, format!("the webhook named {name:?}, which is none of the Routers it was asked about"))
             }
             Ok(answer) => match self.timed(|all| decide_as_answered(&subject.wish(), &all.snapshot, &answer)) {
-                Ok(placement) => return self.carry_out(subject, Ok(placement), &term, under_way, events),
+                Ok(placement) => return self.carry_out(subject, Ok(placement), &term, events),
                 Err(InvalidAnswer::FitError(nowhere)) => {
-                    return self.carry_out(subject, Err(nowhere), &term, under_way, events);
+                    return self.carry_out(subject, Err(nowhere), &term, events);
                 }
                 Err(InvalidAnswer::Router(_)) if times < TIMES_MAX => {
-                    return self.ask(subject, webhook, times + 1, &term, under_way, events);
+                    return self.ask(subject, webhook, times + 1, &term, events);
                 }
                 Err(InvalidAnswer::Router(why)) => {
                     (NO_LONGER_FEASIBLE, format!("the webhook chose {}, which {why} since it was asked", answer.router))
                 }
             },
         };
-        self.fall_back(subject, &webhook, reason, &why, &term, under_way, events);
+        self.fall_back(subject, &webhook, reason, &why, &term, events);
     }
 
-    #[expect(clippy::too_many_arguments, reason = "what the loop owns is lent to each step")]
     fn fall_back(
         &mut self,
         subject: Subject,
@@ -193,30 +172,11 @@ impl Scheduler {
         reason: &'static str,
         why: &str,
         term: &Term,
-        under_way: &mut UnderWay,
         events: &Events,
     ) {
         self.metrics.webhook_fallback(reason);
         let decided = self.decide_by(&subject, webhook.settings.fallback, Some(why));
-        self.carry_out(subject, decided, term, under_way, events);
-    }
-
-    /// Whether the webhook works, by what came of a question.
-    fn mind(&mut self, outcome: &Result<Answer, AskError>, now: Instant) {
-        match outcome {
-            Err(error) if error.is_outage() => {
-                if let Some(rest) = self.rest.failed(now) {
-                    let failures = self.rest.failures();
-                    tracing::warn!(%error, failures, "the webhook is left alone for {} s", rest.as_secs());
-                }
-            }
-            Ok(_) | Err(_) => {
-                if self.rest.is_resting() {
-                    tracing::info!("the webhook answers again");
-                }
-                self.rest.answered();
-            }
-        }
+        self.carry_out(subject, decided, term, events);
     }
 }
 

@@ -20,7 +20,6 @@ use tokio::time::timeout;
 
 use super::claim::{Claimed, claim, has_a_claim};
 use super::decision::Placement;
-use super::quiet::FormerNameRetention;
 use super::rebind::Leaving;
 use crate::client::lease::Term;
 use crate::client::reflector::ObjectKey;
@@ -46,8 +45,6 @@ pub struct Binder {
     pub server: Arc<ServerKind>,
     /// The platform's domain.
     pub domain: Arc<str>,
-    /// What keeps former names beyond their time.
-    pub quiet: FormerNameRetention,
 }
 
 /// A route with the Router chosen for it.
@@ -123,6 +120,23 @@ pub enum Outcome {
     },
 }
 
+/// Why a route gets no label, or not its host, for now: in a word, and in a sentence.
+pub fn names_kept(kind: ClaimKind, most: u32) -> (&'static str, String) {
+    let message = match kind {
+        ClaimKind::Label => format!(
+            "{most} labels of former routes of the namespace are in quarantine, and no more are allowed (name.quarantine-max): \
+             the route gets a label when one of them is free again; a route by the name of one of those gets its label back at \
+             once"
+        ),
+        ClaimKind::Host => format!(
+            "{most} hosts of deleted routes of the namespace are reserved, and no more are allowed (name.quarantine-max): the \
+             route gets its host when one of them is free again; a route by the name and with the host of one of those gets it \
+             back at once"
+        ),
+    };
+    ("NamesInQuarantine", message)
+}
+
 impl Outcome {
     /// As a metric's label.
     pub fn label(&self) -> &'static str {
@@ -156,6 +170,12 @@ const NO_ANSWER: &str = "the API did not answer in time";
 pub(super) fn is_fenced(status: &kube::core::Status) -> bool {
     let causes = status.details.iter().flat_map(|details| &details.causes);
     status.code == 409 && causes.into_iter().any(|cause| cause.field == FENCING_FIELD)
+}
+
+/// Marks a binding as written in this term: the API refuses it of who does not lead any more.
+pub fn fence(binding: &mut RouteBinding, term: &Term) {
+    let annotations = binding.metadata.annotations.get_or_insert_default();
+    annotations.insert(FENCING_ANNOTATION.to_owned(), term.fencing().to_string());
 }
 
 impl Binder {
@@ -228,7 +248,7 @@ impl Binder {
             Ok(label) => label,
             Err(refusal) => return Ok(refusal),
         };
-        let Some(binding) = self.binding(plan, &label, term.fencing()) else {
+        let Some(binding) = self.binding(plan, &label, term) else {
             let error = format!("{label}.{} would be over 253 octets", plan.placement.dns);
             return Ok(Outcome::failed(error));
         };
@@ -260,7 +280,7 @@ impl Binder {
     /// `None` if that is refused.
     async fn claim_and_bind(&self, plan: &Plan, holder: &Holder, term: &Term) -> kube::Result<Option<Outcome>> {
         let Some(label) = labels_of(plan, holder).next() else { return Ok(None) };
-        let Some(binding) = self.binding(plan, &label, term.fencing()) else { return Ok(None) };
+        let Some(binding) = self.binding(plan, &label, term) else { return Ok(None) };
         match write::create(&self.client, plan.key.namespace.as_deref(), &binding).await {
             Ok(()) => Ok(Some(Outcome::Bound { label })),
             Err(kube::Error::Api(status)) if !is_fenced(&status) => Ok(None),
@@ -285,7 +305,7 @@ impl Binder {
         claim(&self.client, kind, value, holder, Timestamp::now()).await
     }
 
-    fn binding(&self, plan: &Plan, label: &str, fencing: u64) -> Option<RouteBinding> {
+    fn binding(&self, plan: &Plan, label: &str, term: &Term) -> Option<RouteBinding> {
         let Placement { router, dns, strategy, explanation } = &plan.placement;
         let namespace = plan.key.namespace.clone().unwrap_or_default();
         let system = names::system_name(label, dns)?;
@@ -312,12 +332,9 @@ impl Binder {
             explanation: Some(explanation.clone()),
         };
         let mut binding = RouteBinding::new(&plan.key.name, spec);
-        binding.metadata = ObjectMeta {
-            name: Some(plan.key.name.clone()),
-            namespace: Some(namespace),
-            annotations: Some([(FENCING_ANNOTATION.to_owned(), fencing.to_string())].into()),
-            ..ObjectMeta::default()
-        };
+        binding.metadata =
+            ObjectMeta { name: Some(plan.key.name.clone()), namespace: Some(namespace), ..ObjectMeta::default() };
+        fence(&mut binding, term);
         Some(binding)
     }
 

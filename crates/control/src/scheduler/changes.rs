@@ -4,30 +4,28 @@
 //! |---|---|---|
 //! | Router new or different | has it | wakes the routes that it can take |
 //! | Router gone | has it no more | wakes the routes that it may have kept from their host, or that are to be on it |
-//! | Router draining, or not any more | | its routes get in line to leave, or need not |
 //! | Namespace | | wakes its routes, also for a changed quota |
 //! | Route new or different, or robbed of a condition | | looks at it |
 //! | Route bound, or gone | | lets it go |
-//! | Route bound and asked to move | | looks at it |
-//! | Route on a draining Router different | | gets in line to leave once more |
-//! | RouteBinding | counts it | if its Router drains, its route gets in line |
+//! | Route requested to move, or not any more | | looks at it, or lets it go |
+//! | RouteBinding | counts it | |
 //! | RouteBinding gone | counts it no more | wakes routes, if its Router or its namespace's quota was full |
 //! | claim on a host let go | | looks at the Route that has waited longest for it, and at those that it kept out (`admission`) |
 
 use super::Scheduler;
+use crate::client::lease::Term;
 use crate::client::reflector::{self, Change, ObjectKey};
 use crate::reconcile::observations::Part;
+use crate::status::route::{About, Finding};
 use crate::world::namespace::Quota;
-use crate::world::{BindingInfo, NamespaceInfo, RouteInfo, RouterInfo};
+use crate::world::route::Mark;
+use crate::world::{BindingInfo, ClaimInfo, NamespaceInfo, RouteInfo, RouterInfo, quarantine};
 
 impl Scheduler {
     pub(super) fn on_routers(&mut self, change: Change<RouterInfo>) {
-        let (mut helpful, mut remade) = (Vec::new(), Vec::new());
+        let mut helpful = Vec::new();
         match change {
-            Change::Applied(applied) => {
-                remade.extend(self.is_remade(&applied));
-                helpful.extend(self.set_router(&applied));
-            }
+            Change::Applied(applied) => helpful.extend(self.set_router(&applied)),
             Change::Deleted { key, .. } => {
                 self.snapshot.remove_router(&key.name);
                 helpful.push(key.name);
@@ -37,34 +35,10 @@ impl Scheduler {
                     self.snapshot.remove_router(&key.name);
                     helpful.push(key.name);
                 }
-                for applied in &resync.applied {
-                    remade.extend(self.is_remade(applied));
-                    helpful.extend(self.set_router(applied));
-                }
+                helpful.extend(resync.applied.iter().filter_map(|applied| self.set_router(applied)));
             }
         }
-        self.follow_draining();
         self.wake_for_routers(&helpful);
-        self.look_at_asked_for(&remade);
-    }
-
-    /// The name of a Router that is another one than before, and was not seen to be so when routes were asked for on it.
-    fn is_remade(&self, applied: &reflector::Applied<RouterInfo>) -> Option<String> {
-        let is_other = applied.before.as_ref().is_none_or(|before| before.target.dns != applied.now.target.dns);
-        (is_other && self.snapshot.routes(&applied.key.name) > 0).then(|| applied.key.name.clone())
-    }
-
-    /// Looks at routes that are asked for on the very Routers that they were on, which are others by now.
-    fn look_at_asked_for(&mut self, routers: &[String]) {
-        if routers.is_empty() {
-            return;
-        }
-        for (key, route) in self.routes.all() {
-            let is_asked = route.move_to.as_ref().is_some_and(|to| routers.iter().any(|router| **router == **to));
-            if is_asked && route.bound && !route.deleting && self.is_to_move(&key, &route) {
-                self.queue.push(key);
-            }
-        }
     }
 
     /// Takes a Router in; the answer is its name if it is new or decides differently.
@@ -86,7 +60,7 @@ impl Scheduler {
 
     /// A route less in the namespace of `key` makes room, if it had as many as it may.
     pub(super) fn wake_for_quota(&mut self, key: &ObjectKey) {
-        let Quota::AtMost(quota) = self.namespace(key).quota else { return };
+        let Quota::AtMost(quota) = self.objects.namespace_of(key).quota else { return };
         let namespace = key.namespace.as_deref().unwrap_or_default();
         if self.snapshot.routes_of_namespace(namespace).saturating_add(1) == quota {
             self.waking.for_namespaces([namespace.to_owned()]);
@@ -101,7 +75,7 @@ impl Scheduler {
                 self.waking.for_namespaces(resync.applied.into_iter().map(|applied| applied.key.name));
             }
         }
-        self.drain.retry();
+        self.moves.could_help();
     }
 
     pub(super) fn on_routes(&mut self, change: Change<RouteInfo>) {
@@ -124,40 +98,40 @@ impl Scheduler {
     fn on_route(&mut self, applied: reflector::Applied<RouteInfo>) {
         let reflector::Applied { key, now, before, recreated } = applied;
         if let Some(before) = before.as_ref().filter(|before| recreated || before.host != now.host) {
-            self.leave_line(&key, before);
+            self.admission.leave(&key, before, &mut self.queue);
         }
-        if now.bound && !now.deleting && self.is_to_move(&key, &now) {
-            if is_news(before.as_deref(), &now) {
-                self.queue.push(key);
-            }
+        if now.bound && !now.deleting && self.moves.holds(&key) {
+            // Who requested that follows the Route, and says when it is to be looked at again.
         } else if now.bound || now.deleting {
-            self.observations.set_route(&key, Part::Scheduling, None);
+            // What is said of moves is left to the requests for them.
+            let is_of_move = |finding: &Finding| !now.deleting && finding.about == About::Bound;
+            self.observations.retain_route(&key, Part::Scheduling, is_of_move);
             if now.bound {
-                self.stop_waiting_for_host(&key, &now);
+                self.admission.stop_waiting(&key, &now);
             } else {
-                self.leave_line(&key, &now);
+                self.admission.leave(&key, &now, &mut self.queue);
             }
             self.queue.remove(&key);
-            let differs = before.is_none_or(|before| !now.decides_as(&before));
-            if differs {
-                // It may fit another Router by now, and a wish that is taken back may leave it one that drains.
-                self.drain.retry_one(&key);
-            }
-            // Also when the report was on its way as the reason for it went.
-            if !self.drain.holds(&key) {
-                self.take_back(&key, &now);
-            }
-        } else if is_news(before.as_deref(), &now) {
+        } else if now.is_news(before.as_deref()) {
             if now.host.is_some() {
-                self.lines.arrive(&key);
+                self.admission.arrive(&key);
             }
             self.queue.push(key);
         }
     }
 
+    pub(super) fn on_claims(&mut self, change: Change<ClaimInfo>) {
+        for (kind, namespace) in quarantine::freed(&change) {
+            if self.names_kept(kind, &namespace).is_none() {
+                self.waking.for_names_of(&namespace);
+            }
+        }
+        self.admission.on_claims(change, &mut self.queue);
+    }
+
     fn on_route_gone(&mut self, key: &ObjectKey, last: &RouteInfo) {
         self.observations.set_route(key, Part::Scheduling, None);
-        self.leave_line(key, last);
+        self.admission.leave(key, last, &mut self.queue);
         self.queue.remove(key);
     }
 
@@ -181,9 +155,7 @@ impl Scheduler {
             self.snapshot.unbound(&applied.key, before);
         }
         self.snapshot.bound(&applied.key, &applied.now);
-        let before = applied.before.as_deref();
-        self.follow_binding(&applied.key, before, &applied.now);
-        if let Some(before) = before.filter(|before| before.router != applied.now.router) {
+        if let Some(before) = applied.before.as_deref().filter(|before| before.router != applied.now.router) {
             // While it moved it counted twice.
             self.wake_for_room(&before.router);
             self.wake_for_quota(&applied.key);
@@ -192,18 +164,42 @@ impl Scheduler {
 
     fn on_binding_gone(&mut self, key: ObjectKey, last: &BindingInfo) {
         self.snapshot.unbound(&key, last);
-        self.forget_binding(&key, last);
         self.wake_for_room(&last.router);
         self.wake_for_quota(&key);
         // A binding of an earlier Route of the name stood in the way, or this one shall be placed anew.
-        if self.routes.get(&key).is_some_and(|route| !route.bound && !route.deleting) {
+        if self.objects.routes.get(&key).is_some_and(|route| !route.bound && !route.deleting) {
             self.queue.push(key);
         }
     }
-}
 
-/// Whether a route is to be looked at now, as it was `before`: it is another one, or its conditions are to be said
-/// again.
-fn is_news(before: Option<&RouteInfo>, now: &RouteInfo) -> bool {
-    before.is_none_or(|before| !now.decides_as(before) || before.says_more_than(now))
+    /// Takes in what is requested, and what is not any more.
+    pub(super) fn on_move_requests(&mut self) {
+        // Who requests may have seen a Router drain that the snapshot does not show yet: then that one might be chosen again.
+        if self.watched.routers.is_behind() {
+            return self.moves.remind();
+        }
+        for key in self.moves.take_news() {
+            if self.moves.holds(&key) {
+                self.queue.push(key);
+            } else if let Some(route) = self.objects.routes.get(&key).filter(|route| route.bound) {
+                self.queue.remove(&key);
+                // One that is being written is taken back when it is seen.
+                self.observations.set_route(&key, Part::Scheduling, None);
+                self.take_back(&key, &route);
+            }
+        }
+    }
+
+    /// A route is not to move, or not any more: what it is told of that is taken back.
+    fn take_back(&mut self, key: &ObjectKey, route: &RouteInfo) {
+        let says_so = route.conditions.moving.is_some_and(Mark::is_true);
+        // What a move that was made leaves said is over when the status tells of the move.
+        let is_there =
+            || self.objects.bindings.get(key).is_some_and(|binding| route.router.as_ref() == Some(&binding.router));
+        // Who does not lead leaves it to who does, and is told again if it comes to lead.
+        let may_decide = || self.objects.is_synced() && self.term.as_ref().is_some_and(Term::is_current);
+        if says_so && is_there() && may_decide() {
+            self.observations.set_route(key, Part::Scheduling, Some(Finding::stays(&route.uid)));
+        }
+    }
 }

@@ -3,9 +3,14 @@
 use std::fmt;
 use std::sync::Arc;
 
+use tokio::sync::watch;
+use tokio::time::Instant;
+
 use super::metrics::Metrics;
 use super::strategy::{Strategy, StrategyName};
-use super::webhook::{self, Webhook};
+use super::webhook::circuit_breaker::CircuitBreaker;
+use super::webhook::message::Answer;
+use super::webhook::{self, AskError, Webhook};
 
 /// What chooses, as configured.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,5 +71,57 @@ impl ActiveStrategy {
     /// Whether this is that very webhook, not another one or another start of it.
     pub(super) fn is(&self, webhook: &Arc<Webhook>) -> bool {
         matches!(self, ActiveStrategy::Webhook(current) if Arc::ptr_eq(current, webhook))
+    }
+}
+
+/// What chooses now, and whether it works.
+pub(super) struct Choice {
+    pub(super) in_use: ActiveStrategy,
+    /// Whether the webhook is asked, if that is what chooses.
+    pub(super) rest: CircuitBreaker,
+    /// Held so that what chooses can be changed as long as this is there.
+    switch: watch::Sender<StrategyConfig>,
+    switched: watch::Receiver<StrategyConfig>,
+}
+
+impl Choice {
+    pub(super) fn new(chooser: &StrategyConfig, metrics: &Metrics) -> Self {
+        let (switch, switched) = watch::channel(chooser.clone());
+        Choice { in_use: ActiveStrategy::new(chooser, metrics), rest: CircuitBreaker::default(), switch, switched }
+    }
+
+    /// Changes what chooses.
+    pub(super) fn switch(&self) -> watch::Sender<StrategyConfig> {
+        self.switch.clone()
+    }
+
+    /// Waits until something else is to choose.
+    pub(super) async fn switched(&mut self) {
+        self.switched.changed().await.expect("the sender is held");
+    }
+
+    /// Has that choose from now on.
+    pub(super) fn take(&mut self, metrics: &Metrics) {
+        let chooser = self.switched.borrow_and_update().clone();
+        tracing::info!(strategy = %chooser, "Routers are chosen by this strategy from now on");
+        (self.in_use, self.rest) = (ActiveStrategy::new(&chooser, metrics), CircuitBreaker::default());
+    }
+
+    /// Whether the webhook works, by what came of a question.
+    pub(super) fn mind(&mut self, outcome: &Result<Answer, AskError>, now: Instant) {
+        match outcome {
+            Err(error) if error.is_outage() => {
+                if let Some(rest) = self.rest.failed(now) {
+                    let failures = self.rest.failures();
+                    tracing::warn!(%error, failures, "the webhook is left alone for {} s", rest.as_secs());
+                }
+            }
+            Ok(_) | Err(_) => {
+                if self.rest.is_resting() {
+                    tracing::info!("the webhook answers again");
+                }
+                self.rest.answered();
+            }
+        }
     }
 }

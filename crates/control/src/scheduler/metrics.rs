@@ -22,7 +22,7 @@ pub struct Metrics {
     routes: Family<Label, Gauge>,
     draining: Family<Label, Gauge>,
     pub(super) woken: Counter,
-    pub(super) missed: Counter,
+    pub(crate) missed: Counter,
     pub(super) events: Counters,
     leading: Gauge<i64, AtomicI64>,
     webhook_calls: Family<Label, Counter>,
@@ -157,7 +157,7 @@ impl Metrics {
         self.routes.get_or_create(&[("queue", "router_gone")]).set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
-    pub(super) fn drain(&self, (waiting, stuck): (usize, usize)) {
+    pub(crate) fn drain(&self, (waiting, stuck): (usize, usize)) {
         for (place, count) in [("waiting", waiting), ("stuck", stuck)] {
             self.draining.get_or_create(&[("place", place)]).set(i64::try_from(count).unwrap_or(i64::MAX));
         }

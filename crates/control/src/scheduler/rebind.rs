@@ -1,5 +1,5 @@
 //! Carrying out a move: the binding is replaced by one on another Router, and the name that the route leaves behind becomes a
-//! former name; and the beginning and the end of former names.
+//! former name. When former names begin and end is decided elsewhere (`reconcile::former_names`).
 //!
 //! A route may come back to a Router whose zone has a former name of it. Resolvers then hold for a while that its name there leads
 //! away; were it led back to at once, they would be sent round in a loop (RFC 1034 §3.6.2 has them give up):
@@ -22,21 +22,19 @@
 
 use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Api;
 use kube::api::PostParams;
 
-use super::bind::{Binder, CHANGES_MAX, Outcome, Plan, is_fenced};
-use super::quiet;
+use super::bind::{Binder, CHANGES_MAX, Outcome, Plan, fence, is_fenced};
+use super::requests::MoveReason;
 use crate::client::lease::Term;
-use crate::client::reflector::ObjectKey;
-use crate::world::RouteInfo;
-use crate::world::binding::alias_to_change;
 use crate::world::router::RouterTarget;
+use crate::world::{RouteInfo, later};
 use signpost_api::names;
 use signpost_api::v1alpha1::route::{FORMER_NAMES_MAX, FormerName, NameKind, Route};
-use signpost_api::v1alpha1::route_binding::{Explanation, FENCING_ANNOTATION, RouteBinding};
+use signpost_api::v1alpha1::route_binding::{Explanation, RouteBinding};
 
 /// How long resolvers may hold what points to a system name: the alias, and former names.
 pub const POINTERS_TTL: Duration = Duration::from_secs(30);
@@ -51,18 +49,9 @@ pub struct Leaving {
     /// The Router.
     pub router: String,
     /// Why.
-    pub cause: Cause,
+    pub reason: MoveReason,
     /// How long the route's name there leads to its new one; `None` if the Router, and its zone, are gone.
     pub former_name: Option<Duration>,
-}
-
-/// Why a route leaves its Router.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cause {
-    /// Its annotation says so.
-    Asked,
-    /// The Router is draining.
-    Drained,
 }
 
 /// How long after `now` resolvers may hold an address of the Router: its TTL, or that of before it was lowered, on top of the
@@ -82,7 +71,7 @@ impl Binder {
             if !term.is_current() {
                 return Ok(Outcome::Deposed);
             }
-            let Some(mut binding) = bindings.get_opt(&plan.key.name).await? else { return Ok(Outcome::Changed) };
+            let Some(binding) = bindings.get_opt(&plan.key.name).await? else { return Ok(Outcome::Changed) };
             let is_its = plan.route.uid == *binding.spec.route_uid;
             let is_there = binding.spec.router == plan.placement.router && binding.spec.dns == plan.placement.dns;
             if is_its && is_there {
@@ -97,7 +86,6 @@ impl Binder {
                 return Ok(Outcome::Changed);
             }
             let now = Timestamp::now();
-            quiet::settle(&mut binding, self.quiet, now);
             let Some(mut moved) = moved(binding, plan, leaving.former_name, now) else {
                 let error = format!("its name below {} would be over 253 octets", plan.placement.dns);
                 return Ok(Outcome::failed(error));
@@ -114,50 +102,6 @@ impl Binder {
         }
         Ok(Outcome::Changed)
     }
-
-    /// Takes those former names off the binding at `key` whose time is over and whose names are [`quiet`](super::quiet), and lets
-    /// begin those whose time has come. An alias of the platform's former domain becomes one of its domain; the answer is whether
-    /// that was so.
-    pub(super) async fn turn_names(&self, key: &ObjectKey, term: &Term) -> kube::Result<bool> {
-        let bindings: Api<RouteBinding> =
-            Api::namespaced(self.client.clone(), key.namespace.as_deref().unwrap_or_default());
-        let Some(mut binding) = bindings.get_opt(&key.name).await? else { return Ok(false) };
-        let (now, before) = (Timestamp::now(), binding.spec.former_names.clone());
-        let alias = alias_to_change(&binding, &self.domain);
-        if let Some(alias) = &alias {
-            for name in binding.spec.names.iter_mut().filter(|name| name.kind == NameKind::Alias) {
-                name.name.clone_from(alias);
-            }
-        }
-        let ended = quiet::settle(&mut binding, self.quiet, now);
-        for former_name in &mut binding.spec.former_names {
-            former_name.from = former_name.from.take().filter(|from| from.0 > now);
-        }
-        if binding.spec.former_names == before && alias.is_none() || !term.is_current() {
-            return Ok(false);
-        }
-        for name in ended {
-            tracing::warn!(route = %key, %name, "a former name ends that is still asked for (former-name.retention-max)");
-        }
-        if alias.is_some() {
-            // It is bound anew, as the Route is at the moment.
-            let routes: Api<Route> = Api::namespaced(self.client.clone(), key.namespace.as_deref().unwrap_or_default());
-            let Some(route) = routes.get_opt(&key.name).await? else { return Ok(false) };
-            binding.spec.route_resource_version = route.metadata.resource_version;
-        }
-        fence(&mut binding, term);
-        match bindings.replace(&key.name, &PostParams::default(), &binding).await {
-            Ok(_) => Ok(alias.is_some()),
-            // It is looked at again.
-            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(false),
-            Err(error) => Err(error),
-        }
-    }
-}
-
-fn fence(binding: &mut RouteBinding, term: &Term) {
-    let annotations = binding.metadata.annotations.get_or_insert_default();
-    annotations.insert(FENCING_ANNOTATION.to_owned(), term.fencing().to_string());
 }
 
 /// The binding as it is after the move; `None` if the name would be too long. The zone that it moves to holds no former name of it
@@ -168,16 +112,16 @@ fn moved(mut binding: RouteBinding, plan: &Plan, stays: Option<Duration>, now: T
     let system = names::system_name(&spec.label, &plan.placement.dns)?;
     // Whether resolvers may hold that the name it moves to leads elsewhere.
     let has_led = spec.former_names.iter().any(|one| one.name == system && one.from.is_none());
-    spec.former_names.retain(|one| one.until.0 > now && one.name != system && one.name != former);
+    spec.former_names.retain(|one| one.name != system && one.name != former);
     let to_another = former != system;
     if let Some(lasts) = stays.filter(|_| to_another) {
         let since = Time(now);
-        let until = Time(after(now, if has_led { lasts + PENDING } else { lasts }));
+        let until = Time(later(now, if has_led { lasts + PENDING } else { lasts }));
         spec.former_names.push(FormerName { name: former, router: spec.router.clone(), since, from: None, until });
     }
     if has_led {
         // What the others lead to: what they led to before.
-        let from = after(now, PENDING);
+        let from = later(now, PENDING);
         let at = spec.former_names.iter().position(|one| one.from.is_some());
         let last_left = match at {
             Some(at) => spec.former_names.get_mut(at),
@@ -204,14 +148,6 @@ fn moved(mut binding: RouteBinding, plan: &Plan, stays: Option<Duration>, now: T
     Some(binding)
 }
 
-/// The time `duration` after `now`.
-fn after(now: Timestamp, duration: Duration) -> Timestamp {
-    SignedDuration::try_from(duration)
-        .ok()
-        .and_then(|duration| now.checked_add(duration).ok())
-        .unwrap_or(Timestamp::MAX)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -221,6 +157,7 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::json;
 
+    use crate::client::reflector::ObjectKey;
     use crate::compiler::inputs::BindingInput;
     use crate::scheduler::decision::Placement;
     use crate::scheduler::filter::tests::router;
@@ -302,8 +239,8 @@ mod tests {
     }
 
     proptest! {
-        /// However often a route moves: no former name is its name of now, none is there twice, none is over, and there are not more
-        /// than the API takes.
+        /// However often a route moves: no former name is its name of now, none is there twice, and there are not more than the
+        /// API takes.
         #[test]
         fn former_names_are_former_names(moves in proptest::collection::vec((0_u8..24, 1_i64..40, 0_u64..400), 1..80)) {
             let mut binding = binding(0);
@@ -319,7 +256,6 @@ mod tests {
                 prop_assert_eq!(&binding.spec.names[0].name, &own);
                 let former = format!("ns-app.{left}");
                 prop_assert!(former == own || names.contains(&former));
-                prop_assert!(binding.spec.former_names.iter().all(|one| one.until.0 >= at(now)));
                 prop_assert!(binding.spec.former_names.iter().filter(|one| one.from.is_some()).count() <= 1);
             }
         }

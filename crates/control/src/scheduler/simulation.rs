@@ -10,15 +10,14 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Namespace;
 use tokio::time::Instant;
 
-use super::bind::{is_label_refused, labels};
+use super::bind::{is_label_refused, labels, names_kept};
 use super::decision::{FitError, Placement, decide, decide_requested};
 use super::filter::Wish;
-use super::quarantine::{self, QuarantineKey, Quarantined};
 use super::snapshot::{Shard, Snapshot};
 use super::strategy::Strategy;
 use crate::client::reflector::ObjectKey;
 use crate::world::router::RouterTarget;
-use crate::world::{BindingInfo, NamespaceInfo, RouteInfo};
+use crate::world::{BindingInfo, NamespaceInfo, Quarantined, RouteInfo};
 use signpost_api::names::{self, LabelRules, takes_names_of};
 use signpost_api::v1alpha1::name_claim::{ClaimKind, NameClaim};
 use signpost_api::v1alpha1::route::{ADMITTED, Route};
@@ -40,6 +39,7 @@ pub struct Simulation {
     /// Labels in quarantine, and whose they were.
     kept: HashMap<String, Kept>,
     quarantined: Quarantined,
+    quarantined_max: u32,
     label_rules: LabelRules,
 }
 
@@ -84,7 +84,8 @@ impl Simulation {
             bindings: BTreeMap::new(),
             labels: HashSet::new(),
             kept: HashMap::new(),
-            quarantined: Quarantined::new(u32::MAX),
+            quarantined: Quarantined::default(),
+            quarantined_max: u32::MAX,
             label_rules: LabelRules::default(),
         }
     }
@@ -95,9 +96,9 @@ impl Simulation {
         self
     }
 
-    /// With so many labels in quarantine a namespace gets no new one. To be called before any claim is added.
+    /// With so many labels in quarantine a namespace gets no new one.
     pub fn with_quarantined_max(mut self, most: u32) -> Self {
-        self.quarantined = Quarantined::new(most);
+        self.quarantined_max = most;
         self
     }
 
@@ -105,7 +106,7 @@ impl Simulation {
     pub fn set_claim(&mut self, claim: NameClaim) {
         let spec = claim.spec;
         if let Some(until) = spec.quarantine_until.filter(|_| spec.kind == ClaimKind::Label) {
-            self.quarantined.count(&QuarantineKey::new(ClaimKind::Label, &spec.holder.namespace));
+            self.quarantined.add((ClaimKind::Label, spec.holder.namespace.as_str().into()));
             let holder = ObjectKey::namespaced(&spec.holder.namespace, &spec.holder.name);
             self.kept.insert(spec.value.to_ascii_lowercase(), Kept { holder, until: until.0 });
         }
@@ -225,7 +226,7 @@ impl Simulation {
                 Some(_) => {}
                 None if self.labels.contains(&label) => {}
                 None => {
-                    let most = self.quarantined.is_full(ClaimKind::Label, namespace);
+                    let most = self.quarantined.full(ClaimKind::Label, namespace, self.quarantined_max);
                     return most.map_or(Label::Some(label), |most| Label::None { most });
                 }
             }
@@ -265,7 +266,7 @@ impl Simulation {
         let mut outcome = decide(&Wish { key, route, namespace, platform_host, leaving }, &self.snapshot);
         let label = from.is_none().then(|| self.label(key, route, platform_host.is_some()));
         if let (Ok(_), Some(Label::None { most })) = (&outcome, &label) {
-            let (reason, message) = quarantine::refusal(ClaimKind::Label, *most);
+            let (reason, message) = names_kept(ClaimKind::Label, *most);
             outcome = Err(FitError { reason, message });
         }
         if let Ok(placement) = &outcome {
@@ -286,7 +287,7 @@ impl Simulation {
                 && let Some(kept) = self.kept.remove(&label)
             {
                 let namespace = kept.holder.namespace.as_deref().unwrap_or_default();
-                self.quarantined.discount(&QuarantineKey::new(ClaimKind::Label, namespace));
+                self.quarantined.remove(&(ClaimKind::Label, namespace.into()));
             }
             let fresh = || Bound {
                 facts: BindingInfo { route_uid: route.uid.clone(), ..BindingInfo::default() },

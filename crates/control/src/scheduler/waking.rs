@@ -6,7 +6,7 @@
 //! waiting route is looked at once a round. A route that begins to wait meanwhile was judged by what is known now, and is not
 //! looked at.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 use super::Scheduler;
 use super::filter::{Wish, judge};
@@ -48,6 +48,8 @@ impl Causes {
 pub(super) struct Waking {
     current: Option<(Causes, Round)>,
     next: Causes,
+    /// The namespaces with routes that were refused a name since too many of theirs are in quarantine.
+    await_names: HashSet<String>,
 }
 
 impl Waking {
@@ -63,6 +65,16 @@ impl Waking {
     /// Namespaces may take routes that they did not.
     pub fn for_namespaces(&mut self, names: impl IntoIterator<Item = String>) {
         self.next.namespaces.extend(names);
+    }
+
+    /// A route waits until fewer names of its namespace are in quarantine.
+    pub fn awaits_names(&mut self, namespace: &str) {
+        self.await_names.insert(namespace.to_owned());
+    }
+
+    /// A namespace may have new names.
+    pub fn for_names_of(&mut self, namespace: &str) {
+        self.next.namespaces.extend(self.await_names.take(namespace));
     }
 
     /// Looks at the next slice; `fits` tells whether one of some Routers can take a route. The answer is how many are woken,
@@ -89,7 +101,7 @@ impl Scheduler {
         if names.is_empty() {
             return;
         }
-        self.drain.retry();
+        self.moves.could_help();
         match self.queue.depths().unschedulable {
             0..=TOLD_AT_ONCE_MAX => self.waking.for_any(),
             _ => self.waking.for_routers(names),
@@ -98,15 +110,15 @@ impl Scheduler {
 
     /// Looks at some of the routes that wait; whether there are more to look at.
     pub(super) fn wake_some(&mut self) -> bool {
-        let strategy = self.chooser.strategy();
-        let (routes, namespaces, snapshot) = (&self.routes, &self.namespaces, &self.snapshot);
+        let strategy = self.choice.in_use.strategy();
+        let (objects, snapshot) = (&self.objects, &self.snapshot);
         let fits = |key: &ObjectKey, names: &BTreeSet<String>| {
-            let Some(route) = routes.get(key) else { return false };
+            let Some(route) = objects.routes.get(key) else { return false };
             // Whether a host is the platform's own depends on all Routers, also on those that are gone.
             if route.host.is_some() || route.move_to.is_some() {
                 return true;
             }
-            let namespace = namespaces.get(&super::namespace_key(key)).unwrap_or_default();
+            let namespace = objects.namespace_of(key);
             let wish = Wish { key, route: &route, namespace: &namespace, platform_host: None, leaving: None };
             let takes = |name: &String| {
                 snapshot.router(name).is_some_and(|(router, shard)| judge(&wish, router, shard, strategy).is_ok())

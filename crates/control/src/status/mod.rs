@@ -78,7 +78,12 @@ impl ConditionUpdate {
 
 /// Puts a statement into the conditions; the answer is whether that changed anything. `lastTransitionTime` moves only when
 /// the condition's status does.
-pub fn state(conditions: &mut Vec<Condition>, statement: &ConditionUpdate, generation: Option<i64>, now: Timestamp) -> bool {
+pub fn state(
+    conditions: &mut Vec<Condition>,
+    statement: &ConditionUpdate,
+    generation: Option<i64>,
+    now: Timestamp,
+) -> bool {
     let mut new = statement.condition(generation, now);
     let Some(condition) = conditions.iter_mut().find(|condition| condition.type_ == statement.kind) else {
         conditions.push(new);
@@ -99,7 +104,8 @@ mod tests {
     #[test]
     fn transitions_move_the_time_and_nothing_else_does() {
         let mut conditions = Vec::new();
-        let mut statement = ConditionUpdate { kind: "Ready", status: Status::False, reason: "A", message: "a".to_owned() };
+        let mut statement =
+            ConditionUpdate { kind: "Ready", status: Status::False, reason: "A", message: "a".to_owned() };
         let at = |second| Timestamp::from_second(second).expect("in range");
         assert!(state(&mut conditions, &statement, Some(1), at(10)));
         assert!(!state(&mut conditions, &statement, Some(1), at(20)));

@@ -35,8 +35,8 @@ use crate::world::route::{HOST_TAKEN, Mark, SELECTOR_MISMATCH};
 use crate::world::{BindingInfo, RouteInfo, RouterInfo};
 use signpost_api::names::{challenge_name, other_label};
 use signpost_api::v1alpha1::route::{
-    ADMITTED, Challenge, HOST_POINTS_HERE, HOST_VERIFIED, MOVE_PENDING, NameKind, PUBLISHED, Phase, RESOLVABLE,
-    ROUTER_GONE, Route, RouteStatus, SCHEDULED, FORMER_NAME_BLOCKED,
+    ADMITTED, Challenge, FORMER_NAME_BLOCKED, HOST_POINTS_HERE, HOST_VERIFIED, MOVE_PENDING, NameKind, PUBLISHED,
+    Phase, RESOLVABLE, ROUTER_GONE, Route, RouteStatus, SCHEDULED,
 };
 use signpost_api::v1alpha1::route_binding::RouteBindingSpec;
 
@@ -126,7 +126,8 @@ impl Finding {
     /// The scheduler's: the Route was to move and is not to any more.
     pub fn stays(uid: &Uid) -> Self {
         let message = "it is not to move any more".to_owned();
-        let statements = vec![ConditionUpdate { kind: MOVE_PENDING, status: Status::False, reason: "Withdrawn", message }];
+        let statements =
+            vec![ConditionUpdate { kind: MOVE_PENDING, status: Status::False, reason: "Withdrawn", message }];
         Finding { uid: uid.clone(), about: About::Bound, statements, challenge: None }
     }
 
@@ -305,7 +306,8 @@ fn of_selectors(route: &RouteInfo, placement: Placement<'_>) -> Option<Condition
         (true, false) => {
             let term = router.and_then(|router| router.unmatched(&route.labels, placement.namespace));
             let term = term.map_or(String::new(), |term| format!(": {term}"));
-            let message = format!("the selectors of Router {name} do not match the route any more; it stays there{term}");
+            let message =
+                format!("the selectors of Router {name} do not match the route any more; it stays there{term}");
             say(true, "SelectorsChanged", message)
         }
         (false, true) => say(false, "SelectorsMatch", format!("the selectors of Router {name} match the route")),
@@ -470,8 +472,8 @@ fn with_label_told(statement: &ConditionUpdate, route: &Route) -> ConditionUpdat
 #[cfg(test)]
 mod tests {
     use super::*;
-    use signpost_api::v1alpha1::router::Router;
     use crate::world::{self, route::Conditions};
+    use signpost_api::v1alpha1::router::Router;
 
     fn router(spec: serde_json::Value) -> RouterInfo {
         let router: Router = serde_json::from_value(json!({
@@ -581,8 +583,12 @@ mod tests {
                 "status": {"phase": "scheduled", "names": names}});
             serde_json::from_value::<Route>(object).expect("a Route")
         };
-        let admitted =
-            |is_true: bool| ConditionUpdate { kind: ADMITTED, status: Status::from(is_true), reason: "Admitted", message: String::new() };
+        let admitted = |is_true: bool| ConditionUpdate {
+            kind: ADMITTED,
+            status: Status::from(is_true),
+            reason: "Admitted",
+            message: String::new(),
+        };
         for (label, is_true, reason) in [
             ("ns-app", true, "Admitted"),
             ("ns-app-0123456789", true, "LabelTaken"),

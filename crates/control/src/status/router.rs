@@ -577,7 +577,11 @@ mod tests {
             (json!({"routes": 3, "observedGeneration": 2, "conditions": condition("other")}), true),
         ] {
             let view = view(json!({"addresses": [{"ip": "192.0.2.1"}]}), status.clone());
-            assert_eq!(view.is_stale(&Load { routes: 3, ..Load::default() }, &RouterFindings::default()), is_stale, "{status}");
+            assert_eq!(
+                view.is_stale(&Load { routes: 3, ..Load::default() }, &RouterFindings::default()),
+                is_stale,
+                "{status}"
+            );
         }
     }
 

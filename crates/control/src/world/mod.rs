@@ -5,9 +5,10 @@
 //! name server alone never lists Routes.
 
 use std::sync::Arc;
-
-use k8s_openapi::api::core::v1::Namespace;
 use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Namespace;
 
 use crate::client::reflector::{self, Informer};
 use crate::compiler::{self, settings::text_of};
@@ -22,12 +23,14 @@ use signpost_api::v1alpha1::zone::Zone;
 pub mod binding;
 pub mod claim;
 pub mod namespace;
+pub mod quarantine;
 pub mod route;
 pub mod router;
 
 pub use binding::BindingInfo;
 pub use claim::ClaimInfo;
 pub use namespace::NamespaceInfo;
+pub use quarantine::Quarantined;
 pub use route::RouteInfo;
 pub use router::RouterInfo;
 
@@ -46,6 +49,8 @@ pub struct World {
     pub bindings: Informer<BindingInfo>,
     /// Of NameClaims.
     pub claims: Informer<ClaimInfo>,
+    /// What these say of labels in quarantine and reserved hosts.
+    pub quarantined: Quarantined,
     /// Of Namespaces.
     pub namespaces: Informer<NamespaceInfo>,
     /// Of Zones: the ledger of serials. There is one for each shard, as it is.
@@ -61,6 +66,8 @@ impl World {
     pub fn new(client: &kube::Client, settings: Settings) -> Self {
         let listing = reflector::Settings::default;
         let domain: Arc<str> = settings.domain.as_str().into();
+        let quarantined = Quarantined::default();
+        let counted = quarantined.clone();
         let patient = reflector::Settings { backoff_longest: HOLDS_WAIT_LONGEST, ..listing() };
         World {
             routers: Informer::new(client.clone(), listing(), move |one: Router| RouterInfo::new(&one, &settings)),
@@ -68,7 +75,13 @@ impl World {
             bindings: Informer::new(client.clone(), listing(), move |one: RouteBinding| {
                 BindingInfo::of_platform(&one, &domain)
             }),
-            claims: Informer::new(client.clone(), listing(), |one: NameClaim| ClaimInfo::new(&one)),
+            claims: Informer::indexed(
+                client.clone(),
+                listing(),
+                |one: NameClaim| ClaimInfo::new(&one),
+                move |change| counted.take(change),
+            ),
+            quarantined,
             namespaces: Informer::new(client.clone(), listing(), |one: Namespace| NamespaceInfo::from(one)),
             zones: Informer::new(client.clone(), listing(), |one: Zone| one),
             holds: Informer::new(client.clone(), patient, |one: DeletionHold| one),
@@ -99,4 +112,9 @@ impl Settings {
     pub fn of_domain(domain: &str) -> Self {
         Settings { domain: domain.to_owned(), ..Settings::default() }
     }
+}
+
+/// The time `by` after another; the last there is, if that is later than any.
+pub fn later(time: Timestamp, by: Duration) -> Timestamp {
+    time.saturating_add(by).unwrap_or(Timestamp::MAX)
 }

@@ -13,8 +13,8 @@ use crate::controller::live::verdict::Told;
 use signpost_api::names::challenge_name;
 use signpost_api::route_state::RouteState;
 use signpost_api::v1alpha1::route::{
-    ADMITTED, AssignedName, FormerName, FORMER_NAME_BLOCKED, HOST_POINTS_HERE, HOST_VERIFIED, MOVE_ANNOTATION, MOVE_PENDING, NameKind, Phase,
-    ROUTER_GONE, Route, SCHEDULED,
+    ADMITTED, AssignedName, FORMER_NAME_BLOCKED, FormerName, HOST_POINTS_HERE, HOST_VERIFIED, MOVE_ANNOTATION,
+    MOVE_PENDING, NameKind, Phase, ROUTER_GONE, Route, SCHEDULED,
 };
 
 /// Condition of a Route: it is bound to a Router whose selectors do not match it any more.
@@ -134,9 +134,8 @@ impl RouteInfo {
             has_names: names().next().is_some(),
             custom_name: names().find(|name| name.kind == NameKind::Custom).map(|name| name.name.as_str().into()),
             host_is_system: names().any(|name| name.kind == NameKind::System && is_host(&name.name)),
-            names: status.map_or_else(NamesDigest::default, |status| {
-                NamesDigest::new(&status.names, &status.former_names)
-            }),
+            names: status
+                .map_or_else(NamesDigest::default, |status| NamesDigest::new(&status.names, &status.former_names)),
             conditions: Conditions::new(route),
             host,
         }
@@ -160,8 +159,13 @@ impl RouteInfo {
             && self.labels == other.labels
     }
 
+    /// Whether the scheduler is to look at it, as it was `before`: it is another one, or its conditions are to be said again.
+    pub fn is_news(&self, before: Option<&RouteInfo>) -> bool {
+        before.is_none_or(|before| !self.decides_as(before) || before.says_more_than(self))
+    }
+
     /// Whether a condition of the other one is missing that this one has, of those that the scheduler writes.
-    pub fn says_more_than(&self, other: &RouteInfo) -> bool {
+    fn says_more_than(&self, other: &RouteInfo) -> bool {
         let marks = |info: &RouteInfo| [info.conditions.scheduled, info.conditions.admitted, info.conditions.moving];
         let mut both = marks(self).into_iter().zip(marks(other));
         both.any(|(own, other)| own.is_some() && other.is_none())

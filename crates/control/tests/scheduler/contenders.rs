@@ -177,9 +177,10 @@ impl Process {
         let mut tasks = JoinSet::new();
         let world = signpost_control::world::World::new(&client, world::Settings::of_domain(DOMAIN));
         let scheduler = Scheduler::new(client, &world, settings, Metrics::default());
-        tasks.spawn(scheduler.run(leadership.clone(), stop.clone()));
         let keeper = reconcile::Settings { settle: Duration::from_millis(50), ..reconcile::Settings::default() };
         let reconciler = Reconciler::new(line.client(USER_CONTROLLER), &world, keeper, reconcile::Metrics::default());
+        let reconciler = reconciler.with_scheduler(&scheduler);
+        tasks.spawn(scheduler.run(leadership.clone(), stop.clone()));
         tasks.spawn(reconciler.run(leadership, stop.clone()));
         Process { line, stop, tasks }
     }

@@ -11,7 +11,7 @@ use signpost_control::scheduler::strategy::StrategyName;
 use tokio::time::Instant;
 
 use crate::fake_api::{FakeApi, Faults};
-use crate::scheduling::{Running, check_all, per_router, platform, scheduled, start, start_with};
+use crate::scheduling::{Running, check_all, per_router, platform, scheduled, start_both};
 use crate::{condition, route, router, until};
 
 fn set_state(api: &FakeApi, name: &str, state: &str) {
@@ -32,6 +32,14 @@ fn spec(api: &FakeApi, name: &str) -> Value {
 
 fn pending(api: &FakeApi, name: &str) -> Option<(String, String, String)> {
     condition(&api.get("routes", "ns", name)?, "MovePending")
+}
+
+fn start_with(api: &FakeApi, change: impl Fn(&mut signpost_control::scheduler::Settings)) -> Running {
+    start_both(api, change, |_| ())
+}
+
+fn start(api: &FakeApi) -> Running {
+    start_with(api, |_| ())
 }
 
 /// A platform whose routes are all placed.

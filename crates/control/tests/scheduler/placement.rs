@@ -11,32 +11,30 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::fake_api::{FakeApi, Faults};
-use crate::scheduling::{self, Running, check_all, platform, scheduled};
+use crate::scheduling::{Running, check_all, platform, scheduled, start_both};
 use crate::{condition, namespace, route, router, until};
 
-/// A reconciler that leads and waits for little.
-pub fn start(api: &FakeApi, change: impl Fn(&mut Settings)) -> Running {
-    start_in(api, &world(api, &change), change)
+/// A reconciler that leads and waits for little, without a scheduler.
+fn start(api: &FakeApi) -> Running {
+    let settings = settings(|_| ());
+    let reconciler = Reconciler::new(api.client(), &world(api, &settings), settings, Metrics::default());
+    let (leadership, follow) = watch::channel(Leadership::Leader(Term::unlimited()));
+    let stop = CancellationToken::new();
+    let task = tokio::spawn(reconciler.run(follow, stop.clone()));
+    Running { leadership, stop, task }
 }
 
-/// What a reconciler with these settings reads.
-pub fn world(api: &FakeApi, change: impl Fn(&mut Settings)) -> World {
-    let mut settings = Settings::default();
-    change(&mut settings);
-    let known = world::Settings::of_domain("v3.example");
-    World::new(&api.client(), world::Settings { platform: settings.platform, ..known })
-}
-
-/// One that reads the objects of `world`.
-pub fn start_in(api: &FakeApi, world: &World, change: impl Fn(&mut Settings)) -> Running {
+pub fn settings(change: impl Fn(&mut Settings)) -> Settings {
     let mut settings =
         Settings { settle: Duration::from_millis(20), retry: Duration::from_millis(20), ..Settings::default() };
     change(&mut settings);
-    let (leadership, follow) = watch::channel(Leadership::Leader(Term::unlimited()));
-    let stop = CancellationToken::new();
-    let reconciler = Reconciler::new(api.client(), world, settings, Metrics::default());
-    let task = tokio::spawn(reconciler.run(follow, stop.clone()));
-    Running { leadership, stop, task, beside: None }
+    settings
+}
+
+/// What a reconciler with these settings reads.
+pub fn world(api: &FakeApi, settings: &Settings) -> World {
+    let domain = world::Settings::of_domain("v3.example");
+    World::new(&api.client(), settings.platform.clone().map_or(domain, world::Settings::of))
 }
 
 fn claim(api: &FakeApi, name: &str) -> Option<Value> {
@@ -46,7 +44,7 @@ fn claim(api: &FakeApi, name: &str) -> Option<Value> {
 #[tokio::test]
 async fn a_label_is_let_go_with_its_route_and_kept_for_it() {
     let api = platform(1, 1);
-    let (scheduler, keeper) = scheduling::start_both(&api, |_| (), |_| ());
+    let running = start_both(&api, |_| (), |_| ());
     api.put("routes", route("ns", "app", &json!({})));
     until("it is scheduled", || scheduled(&api) == 1).await;
     tokio::time::sleep(Duration::from_millis(100)).await;
@@ -67,29 +65,25 @@ async fn a_label_is_let_go_with_its_route_and_kept_for_it() {
     // It says so; the condition comes with the binding, from the API server.
     until("an event tells it", || api.all("events").iter().any(|event| event["reason"] == "SubdomainTaken")).await;
     check_all(&api);
-    scheduler.stop().await;
-    keeper.stop().await;
+    running.stop().await;
 }
 
 #[tokio::test]
 async fn quarantine_ends_in_a_purge() {
     let api = platform(1, 1);
-    let (scheduler, keeper) =
-        scheduling::start_both(&api, |_| (), |settings| settings.quarantine = Duration::from_millis(300));
+    let running = start_both(&api, |_| (), |settings| settings.quarantine = Duration::from_millis(300));
     api.put("routes", route("ns", "app", &json!({})));
     until("it is scheduled", || scheduled(&api) == 1).await;
     api.delete("routebindings", "ns", "app");
     api.delete("routes", "ns", "app");
     until("it is purged", || claim(&api, "ns-app").is_none()).await;
-    scheduler.stop().await;
-    keeper.stop().await;
+    running.stop().await;
 }
 
 #[tokio::test]
 async fn a_host_goes_to_the_next_and_its_claim_when_there_is_none() {
     let api = platform(1, 1);
-    let (scheduler, keeper) =
-        scheduling::start_both(&api, |_| (), |settings| settings.host_grace = Duration::from_millis(500));
+    let running = start_both(&api, |_| (), |settings| settings.host_grace = Duration::from_millis(500));
     let host = json!({"host": "www.shop.example"});
     api.put("routes", route("ns", "first", &host));
     until("the first is scheduled", || scheduled(&api) == 1).await;
@@ -107,14 +101,13 @@ async fn a_host_goes_to_the_next_and_its_claim_when_there_is_none() {
     api.delete("routes", "ns", "second");
     let host_claims = || api.all("nameclaims").into_iter().filter(|claim| claim["spec"]["type"] == "host").count();
     until("the claim on the host is gone", || host_claims() == 0).await;
-    scheduler.stop().await;
-    keeper.stop().await;
+    running.stop().await;
 }
 
 #[tokio::test]
 async fn bindings_without_their_route_are_cleared() {
     let api = platform(1, 1);
-    let (scheduler, keeper) = scheduling::start_both(&api, |_| (), |_| ());
+    let running = start_both(&api, |_| (), |_| ());
     for name in ["goes", "stays", "comes-back"] {
         api.put("routes", route("ns", name, &json!({})));
     }
@@ -128,8 +121,7 @@ async fn bindings_without_their_route_are_cleared() {
     .await;
     assert_eq!(api.all("routebindings").len(), 2);
     check_all(&api);
-    scheduler.stop().await;
-    keeper.stop().await;
+    running.stop().await;
 }
 
 #[tokio::test]
@@ -137,7 +129,7 @@ async fn routers_say_how_they_are() {
     let api = platform(1, 0);
     api.put("routers", router("shard1", &json!({})));
     api.put("routers", router("shard2", &json!({"addresses": []})));
-    let (scheduler, keeper) = scheduling::start_both(&api, |_| (), |_| ());
+    let running = start_both(&api, |_| (), |_| ());
     for i in 0..7 {
         api.put("routes", route("ns", &format!("r{i}"), &json!({})));
     }
@@ -166,14 +158,13 @@ async fn routers_say_how_they_are() {
     let writes = api.requests("PATCH routers");
     tokio::time::sleep(Duration::from_millis(200)).await;
     assert_eq!(api.requests("PATCH routers"), writes, "and then it is quiet");
-    scheduler.stop().await;
-    keeper.stop().await;
+    running.stop().await;
 }
 
 #[tokio::test]
 async fn a_route_that_its_router_would_not_take_any_more_says_so_and_stays() {
     let api = platform(1, 1);
-    let (scheduler, keeper) = scheduling::start_both(&api, |_| (), |_| ());
+    let running = start_both(&api, |_| (), |_| ());
     api.put("routes", route("ns", "app", &json!({})));
     until("it is scheduled", || scheduled(&api) == 1).await;
     let mismatch = || {
@@ -187,14 +178,13 @@ async fn a_route_that_its_router_would_not_take_any_more_says_so_and_stays() {
     labelled["metadata"]["labels"] = json!({"team": "a"});
     api.put("namespaces", labelled);
     until("it says so no more", || mismatch().as_deref() == Some("False")).await;
-    scheduler.stop().await;
-    keeper.stop().await;
+    running.stop().await;
 }
 
 #[tokio::test]
 async fn a_follower_does_nothing_and_faults_are_overcome() {
     let api = platform(5, 1);
-    let keeper = start(&api, |_| ());
+    let keeper = start(&api);
     keeper.leadership.send_replace(Leadership::Follower { holder: None });
     api.put("routers", router("shard1", &json!({"weight": 2})));
     tokio::time::sleep(Duration::from_millis(150)).await;
@@ -243,10 +233,14 @@ async fn a_host_is_held_by_whoever_has_verified_it_last() {
     ] {
         let api = platform(1, 1);
         api.put("namespaces", namespace("other"));
-        let (scheduler, keeper) = scheduling::start_both(&api, |settings| settings.verify_hosts = true, |settings| {
-            settings.verify_hosts = true;
-            settings.host_grace = Duration::from_millis(100);
-        });
+        let running = start_both(
+            &api,
+            |settings| settings.verify_hosts = true,
+            |settings| {
+                settings.verify_hosts = true;
+                settings.host_grace = Duration::from_millis(100);
+            },
+        );
         api.put("routes", with_host("ns", "first", of_first));
         prove(&api, "ns", "first", true);
         until("the first is scheduled", || scheduled(&api) == 1).await;
@@ -271,15 +265,14 @@ async fn a_host_is_held_by_whoever_has_verified_it_last() {
         // Both bindings name the host, since both routes stay where they are; the claim says whose it is.
         let held = claim(&api, &host_claim_name(of_first)).expect("it is claimed");
         assert_eq!(held["spec"]["holder"]["name"], "first", "{held}");
-        scheduler.stop().await;
-        keeper.stop().await;
+        running.stop().await;
     }
 }
 
 #[tokio::test]
 async fn where_hosts_need_no_proof_nothing_is_told_of_one() {
     let api = platform(1, 1);
-    let (scheduler, keeper) = scheduling::start_both(&api, |_| (), |_| ());
+    let running = start_both(&api, |_| (), |_| ());
     // One of before the switch was turned off, and one that another leader still writes to once.
     for name in ["before", "after"] {
         api.put("routes", with_host("ns", name, &format!("{name}.shop.example")));
@@ -295,14 +288,13 @@ async fn where_hosts_need_no_proof_nothing_is_told_of_one() {
     for name in ["before", "after"] {
         assert_eq!(admitted(&api, "ns", name).as_deref(), Some("True/Admitted"), "all else stays");
     }
-    scheduler.stop().await;
-    keeper.stop().await;
+    running.stop().await;
 }
 
 #[tokio::test]
 async fn a_route_whose_router_is_gone_says_so_until_it_is_there_again_or_the_route_has_moved() {
     let api = platform(1, 1);
-    let (scheduler, keeper) = scheduling::start_both(&api, |_| (), |_| ());
+    let running = start_both(&api, |_| (), |_| ());
     for name in ["stays", "moves"] {
         api.put("routes", route("ns", name, &json!({})));
     }
@@ -331,8 +323,7 @@ async fn a_route_whose_router_is_gone_says_so_until_it_is_there_again_or_the_rou
     assert_eq!(said("stays").1, "RouterGone");
     api.put("routers", router("shard1", &json!({})));
     until("its Router is there again", || said("stays").0 == "True").await;
-    scheduler.stop().await;
-    keeper.stop().await;
+    running.stop().await;
 }
 
 #[tokio::test]
@@ -341,8 +332,7 @@ async fn records_where_a_former_name_was_are_told_of_on_both_sides() {
     let platform =
         signpost_control::compiler::Settings::new("v3.example", Vec::new(), &["192.0.2.53".parse().expect("one")]);
     let platform = std::sync::Arc::new(platform.expect("good settings"));
-    let change = |settings: &mut Settings| settings.platform = Some(std::sync::Arc::clone(&platform));
-    let (scheduler, keeper) = scheduling::start_both(&api, |_| (), change);
+    let running = start_both(&api, |_| (), |settings| settings.platform = Some(std::sync::Arc::clone(&platform)));
     api.put("routers", router("shard2", &json!({"state": "cordoned"})));
     api.put("routes", route("ns", "app", &json!({})));
     until("it is scheduled", || scheduled(&api) == 1).await;
@@ -375,16 +365,14 @@ async fn records_where_a_former_name_was_are_told_of_on_both_sides() {
             && accepted().is_some_and(|(status, ..)| status == "True")
     })
     .await;
-    scheduler.stop().await;
-    keeper.stop().await;
+    running.stop().await;
 }
 
 #[tokio::test]
 async fn a_host_whose_route_was_seen_to_be_deleted_is_let_go_at_once() {
     let api = platform(1, 1);
     // Whatever waits for the informers to settle never comes.
-    let (scheduler, keeper) =
-        scheduling::start_both(&api, |_| (), |settings| settings.settle = Duration::from_secs(600));
+    let running = start_both(&api, |_| (), |settings| settings.settle = Duration::from_secs(600));
     let host = json!({"host": "www.shop.example"});
     api.put("routes", route("ns", "first", &host));
     until("the first is scheduled", || scheduled(&api) == 1).await;
@@ -397,14 +385,13 @@ async fn a_host_whose_route_was_seen_to_be_deleted_is_let_go_at_once() {
     api.delete("routebindings", "ns", "first");
     api.delete("routes", "ns", "first");
     until("the second takes over", || api.get("routebindings", "ns", "second").is_some()).await;
-    scheduler.stop().await;
-    keeper.stop().await;
+    running.stop().await;
 }
 
 #[tokio::test]
 async fn a_drain_says_what_of_it_is_being_deleted() {
     let api = platform(1, 1);
-    let (scheduler, keeper) = scheduling::start_both(&api, |_| (), |_| ());
+    let running = start_both(&api, |_| (), |_| ());
     for name in ["goes", "stays"] {
         api.put("routes", route("ns", name, &json!({})));
     }
@@ -430,6 +417,5 @@ async fn a_drain_says_what_of_it_is_being_deleted() {
     api.delete("routebindings", "ns", "goes");
     api.delete("routes", "ns", "goes");
     until("it is empty", || drained().is_some_and(|(reason, _)| reason == "Drained")).await;
-    scheduler.stop().await;
-    keeper.stop().await;
+    running.stop().await;
 }

@@ -6,11 +6,11 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use signpost_api::names::host_claim_name;
 use signpost_control::client::lease::{Leadership, Term};
+use signpost_control::reconcile::{self, Reconciler};
 use signpost_control::scheduler::chooser::StrategyConfig;
 use signpost_control::scheduler::metrics::Metrics;
 use signpost_control::scheduler::queue::Waits;
 use signpost_control::scheduler::{Scheduler, Settings};
-use signpost_control::reconcile;
 use signpost_control::world::{self, World};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -24,58 +24,59 @@ pub struct Running {
     pub leadership: watch::Sender<Leadership>,
     pub stop: CancellationToken,
     pub task: JoinHandle<()>,
-    /// The reconciler beside a scheduler.
-    pub beside: Option<Box<Running>>,
 }
 
 impl Running {
     pub async fn stop(self) {
         self.stop.cancel();
         self.task.await.expect("it ends in order");
-        if let Some(beside) = self.beside {
-            beside.stop.cancel();
-            beside.task.await.expect("it ends in order");
-        }
     }
 }
 
-/// A scheduler that leads for ever, or until told otherwise.
+/// A scheduler with the reconciler beside it, as a process of the platform has both, that leads for ever, or until told otherwise.
 pub fn start(api: &FakeApi) -> Running {
     start_with(api, |_| ())
 }
 
 pub fn start_with(api: &FakeApi, change: impl Fn(&mut Settings)) -> Running {
-    start_switchable(api, change).0
+    start_both(api, change, |_| ())
+}
+
+pub fn start_both(api: &FakeApi, change: impl Fn(&mut Settings), keep: impl Fn(&mut reconcile::Settings)) -> Running {
+    start_switchable(api, change, keep).0
+}
+
+/// The same, and what changes the strategy.
+pub fn start_switchable(
+    api: &FakeApi,
+    change: impl Fn(&mut Settings),
+    keep: impl Fn(&mut reconcile::Settings),
+) -> (Running, watch::Sender<StrategyConfig>) {
+    let keeping = placement::settings(keep);
+    let world = placement::world(api, &keeping);
+    let scheduler = scheduler(api, &world, change);
+    let reconciler = Reconciler::new(api.client(), &world, keeping, reconcile::Metrics::default());
+    let reconciler = reconciler.with_scheduler(&scheduler);
+    let switch = scheduler.switch();
+    let (leadership, follow) = watch::channel(Leadership::Leader(Term::unlimited()));
+    let stop = CancellationToken::new();
+    let both = (scheduler.run(follow.clone(), stop.clone()), reconciler.run(follow, stop.clone()));
+    let task = tokio::spawn(async {
+        tokio::join!(both.0, both.1);
+    });
+    (Running { leadership, stop, task }, switch)
 }
 
 /// A scheduler without a reconciler beside it, so that all writes are its own.
 fn start_alone(api: &FakeApi) -> Running {
-    start_in(api, &World::new(&api.client(), world::Settings::of_domain("v3.example")), |_| ()).0
-}
-
-/// A scheduler, and what changes its strategy.
-pub fn start_switchable(api: &FakeApi, change: impl Fn(&mut Settings)) -> (Running, watch::Sender<StrategyConfig>) {
     let world = World::new(&api.client(), world::Settings::of_domain("v3.example"));
-    let (mut running, switch) = start_in(api, &world, change);
-    running.beside = Some(Box::new(placement::start_in(api, &world, |_| ())));
-    (running, switch)
+    let (leadership, follow) = watch::channel(Leadership::Leader(Term::unlimited()));
+    let stop = CancellationToken::new();
+    let task = tokio::spawn(scheduler(api, &world, |_| ()).run(follow, stop.clone()));
+    Running { leadership, stop, task }
 }
 
-/// A scheduler and the reconciler beside it.
-pub fn start_both(
-    api: &FakeApi,
-    change: impl Fn(&mut Settings),
-    change_reconciler: impl Fn(&mut reconcile::Settings),
-) -> (Running, Running) {
-    let world = placement::world(api, &change_reconciler);
-    (start_in(api, &world, change).0, placement::start_in(api, &world, change_reconciler))
-}
-
-fn start_in(
-    api: &FakeApi,
-    world: &World,
-    change: impl Fn(&mut Settings),
-) -> (Running, watch::Sender<StrategyConfig>) {
+fn scheduler(api: &FakeApi, world: &World, change: impl Fn(&mut Settings)) -> Scheduler {
     let mut settings = Settings::new("v3.example");
     settings.waits = Waits {
         failed_first: Duration::from_millis(5),
@@ -83,12 +84,7 @@ fn start_in(
         ..Waits::default()
     };
     change(&mut settings);
-    let (leadership, follow) = watch::channel(Leadership::Leader(Term::unlimited()));
-    let stop = CancellationToken::new();
-    let scheduler = Scheduler::new(api.client(), world, settings, Metrics::default());
-    let switch = scheduler.switch();
-    let task = tokio::spawn(scheduler.run(follow, stop.clone()));
-    (Running { leadership, stop, task, beside: None }, switch)
+    Scheduler::new(api.client(), world, settings, Metrics::default())
 }
 
 pub fn platform(seed: u64, routers: usize) -> FakeApi {
@@ -700,7 +696,6 @@ async fn chaos() {
             ..Faults::default()
         });
         let mut running = vec![start(&api), start(&api), start(&api)];
-        let keeper = crate::placement::start(&api, |_| ());
         // Names that collide: a + b-c-7, a-b + c-7, and so on.
         let mut expected = 0;
         for i in 0..100 {
@@ -728,7 +723,6 @@ async fn chaos() {
         for one in running {
             one.stop().await;
         }
-        keeper.stop().await;
     }
 }
 

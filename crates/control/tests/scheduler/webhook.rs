@@ -384,7 +384,7 @@ async fn it_is_shown_the_token_of_a_file_as_the_file_is_now() {
 async fn another_strategy_takes_over_while_it_runs_and_moves_nothing() {
     let api = platform(1, 2);
     let endpoint = Endpoint::start(None, |_| Reply::Json(json!({"router": "shard2"}))).await;
-    let (running, switch) = crate::scheduling::start_switchable(&api, |_| ());
+    let (running, switch) = crate::scheduling::start_switchable(&api, |_| (), |_| ());
     let mut bound = 0;
     for (chooser, name) in [
         (StrategyConfig::Strategy(StrategyName::RoundRobin), "round-robin"),
@@ -482,11 +482,7 @@ async fn a_host_that_was_kept_for_a_route_goes_to_the_next_if_that_goes() {
         if is_first { Reply::Later(released.clone(), answer) } else { Reply::Json(answer) }
     })
     .await;
-    let (running, keeper) = crate::scheduling::start_both(
-        &api,
-        |settings| settings.chooser = endpoint.chooser(),
-        |_| (),
-    );
+    let running = crate::scheduling::start_both(&api, |settings| settings.chooser = endpoint.chooser(), |_| ());
     let host = json!({"host": "www.shop.example"});
     api.put("routes", route("ns", "first", &host));
     until("the first is asked about", || !endpoint.asked().is_empty()).await;
@@ -500,5 +496,4 @@ async fn a_host_that_was_kept_for_a_route_goes_to_the_next_if_that_goes() {
     until("the second is placed", || api.get("routebindings", "ns", "second").is_some()).await;
     check_all(&api);
     running.stop().await;
-    keeper.stop().await;
 }

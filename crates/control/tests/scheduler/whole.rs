@@ -22,9 +22,9 @@ use signpost_apiserver::store::memory::Memory;
 use signpost_control::client::in_process;
 use signpost_control::client::lease::{Lease, Settings as LeaseSettings};
 use signpost_control::reconcile::{self, Reconciler};
-use signpost_control::world::{self, World};
 use signpost_control::scheduler::metrics::Metrics;
 use signpost_control::scheduler::{Scheduler, Settings};
+use signpost_control::world::{self, World};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -56,9 +56,9 @@ impl Platform {
         let controller = client(Identity::user(USER_CONTROLLER));
         let world = World::new(&controller, world::Settings::of_domain("v3.example"));
         let loops = Scheduler::new(scheduler, &world, Settings::new("v3.example"), Metrics::default());
-        tasks.spawn(loops.run(leadership.clone(), stop.clone()));
         let keeper = reconcile::Settings { settle: Duration::from_millis(50), ..reconcile::Settings::default() };
-        let keeper = Reconciler::new(controller, &world, keeper, reconcile::Metrics::default());
+        let keeper = Reconciler::new(controller, &world, keeper, reconcile::Metrics::default()).with_scheduler(&loops);
+        tasks.spawn(loops.run(leadership.clone(), stop.clone()));
         tasks.spawn(keeper.run(leadership, stop.clone()));
         Platform { admin: client(admin), stop, tasks }
     }

@@ -50,11 +50,25 @@ impl<V: Send + Sync + 'static> Informer<V> {
     where
         K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Send + 'static,
     {
+        Self::indexed(client, settings, project, |_| ())
+    }
+
+    /// The same with an index, which takes in each change once, before any reader gets it.
+    pub fn indexed<K>(
+        client: kube::Client,
+        settings: Settings,
+        project: impl Fn(K) -> V + Send + Sync + 'static,
+        index: impl Fn(&Change<V>) + Clone + Send + Sync + 'static,
+    ) -> Self
+    where
+        K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Send + 'static,
+    {
         let shared = Arc::new(Shared::new(K::kind(&()).into_owned()));
         let (project, of_reflector) = (Arc::new(project), Arc::clone(&shared));
         let open = move || {
             let project = Arc::clone(&project);
-            changes(client.clone(), settings.clone(), Box::new(move |object| Arc::new(project(object))), &of_reflector)
+            let project = Box::new(move |object| Arc::new(project(object)));
+            changes(client.clone(), settings.clone(), project, &of_reflector).inspect(index.clone()).boxed()
         };
         Informer { hub: Arc::new(SharedReflector::new(shared, Box::new(open))) }
     }

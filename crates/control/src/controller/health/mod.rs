@@ -33,7 +33,6 @@ use self::metrics::Metrics;
 use self::plan::Plan;
 use crate::world::World;
 
-
 /// How to probe.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -44,12 +43,7 @@ pub struct Settings {
 }
 
 /// Probes until `stop`, which the end of this process's leadership is, too.
-pub async fn run(
-    world: World,
-    settings: Settings,
-    metrics: Metrics,
-    stop: CancellationToken,
-) {
+pub async fn run(world: World, settings: Settings, metrics: Metrics, stop: CancellationToken) {
     let (routers, mut changes) = world.routers.read();
     let observations = world.observations;
     observations.for_routers(|router| router.health = None);

@@ -333,8 +333,7 @@ mod tests {
     }
 
     fn plan_with(probes_max: usize) -> Plan {
-        let settings =
-            Settings { probes_max, panic_percent: 50 };
+        let settings = Settings { probes_max, panic_percent: 50 };
         Plan::new(settings, Metrics::default())
     }
 
@@ -432,7 +431,7 @@ mod tests {
             plan.take_change(applied(router(&["192.0.2.1"], json!({"port": 80}), told)), start, TIME);
             let written = plan.next_findings(start).map(|(_, findings)| healths(&findings));
             assert_eq!(written, is_written.then(|| "192.0.2.1 Healthy;".to_owned()), "{message:?}");
-                assert!(plan.next_findings(start).is_none(), "{message:?}");
+            assert!(plan.next_findings(start).is_none(), "{message:?}");
         }
     }
 

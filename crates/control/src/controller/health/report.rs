@@ -106,12 +106,7 @@ pub fn event(router: &Router, notice: Notice, instance: &str) -> Event {
 }
 
 /// The status that a Router is to have, with these findings, and what is to be told of the change.
-pub fn apply(
-    router: &Router,
-    findings: &Findings,
-    domain: &str,
-    now: Timestamp,
-) -> (RouterStatus, Vec<Notice>) {
+pub fn apply(router: &Router, findings: &Findings, domain: &str, now: Timestamp) -> (RouterStatus, Vec<Notice>) {
     let before = router.status.clone().unwrap_or_default();
     let mut status = before.clone();
     // Without a check there is nothing to say, whatever was found a moment ago.

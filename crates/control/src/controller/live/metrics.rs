@@ -7,7 +7,6 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-
 type Label = [(&'static str, &'static str); 1];
 
 /// How checks end.
@@ -28,11 +27,7 @@ impl Default for Metrics {
         for outcome in OUTCOMES {
             drop(checks.get_or_create(&[("outcome", outcome)]));
         }
-        Metrics {
-            checks,
-            questions: Counter::default(),
-            not_resolvable: Family::default(),
-        }
+        Metrics { checks, questions: Counter::default(), not_resolvable: Family::default() }
     }
 }
 

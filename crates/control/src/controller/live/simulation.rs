@@ -333,8 +333,9 @@ fn a_shard_that_stays_old_is_verified_by_its_answers() {
     world.run(PATIENCE * 2, stays(true));
     assert_eq!(world.reason("app"), Some("Resolvable"));
     // A zone has more than addresses: without a DeletionHold its version counts.
-    let zone =
-        |world: &World| world.proofs.router_saying(&apex).map(|(_, told, _)| (told.is_true(), told.reason, told.message));
+    let zone = |world: &World| {
+        world.proofs.router_saying(&apex).map(|(_, told, _)| (told.is_true(), told.reason, told.message))
+    };
     let (is_true, reason, _) = zone(&world).expect("it is known");
     assert_eq!((is_true, reason), (false, "OldSerial"));
     world.proofs.take_deletion_holds([("routers-1".to_owned(), DeletionHoldKind::Router)].into());

@@ -26,8 +26,8 @@ use super::proofs::{PENDING, Proofs, SERVERS_MAX, Server, Zone, shard_of, system
 use super::routes::RouteState;
 use super::shard::Taken;
 use super::standing::{PATIENCE, State};
-use crate::status::{ConditionUpdate, Status};
 use crate::compiler::settings::text_of;
+use crate::status::{ConditionUpdate, Status};
 use signpost_api::v1alpha1::route::{PUBLISHED, RESOLVABLE};
 use signpost_api::v1alpha1::router::{NO_ACTIVE_ADDRESS, ZONE_PUBLISHED};
 use signpost_dns::wire::Name;
@@ -239,7 +239,8 @@ impl Proofs {
                  own: {error}",
                 text(apex)
             );
-            let statement = ConditionUpdate { kind: ZONE_PUBLISHED, status: Status::False, reason: "SerialRefused", message };
+            let statement =
+                ConditionUpdate { kind: ZONE_PUBLISHED, status: Status::False, reason: "SerialRefused", message };
             return Some((router.to_string(), statement, None));
         }
         let shard = self.shards.get(apex)?;
@@ -373,7 +374,8 @@ fn leads_nowhere(kind: &'static str, router: &str) -> ConditionUpdate {
 }
 
 fn not_published(message: &str, asks: bool) -> Saying {
-    let say = |kind| ConditionUpdate { kind, status: Status::False, reason: NOT_PUBLISHED, message: message.to_owned() };
+    let say =
+        |kind| ConditionUpdate { kind, status: Status::False, reason: NOT_PUBLISHED, message: message.to_owned() };
     Saying { published: Some(say(PUBLISHED)), resolvable: asks.then(|| say(RESOLVABLE)) }
 }
 

@@ -137,13 +137,7 @@ impl HostView {
 }
 
 /// Verifies hosts until `stop`, and tells `observations`. `client`'s identity must be allowed to read Routes.
-pub async fn run(
-    client: kube::Client,
-    world: World,
-    settings: Settings,
-    metrics: Metrics,
-    stop: CancellationToken,
-) {
+pub async fn run(client: kube::Client, world: World, settings: Settings, metrics: Metrics, stop: CancellationToken) {
     let (hosts, changes) = world.routes.read();
     let observations = Arc::clone(&world.observations);
     observations.forget(Part::Ownership);

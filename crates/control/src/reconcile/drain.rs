@@ -63,12 +63,9 @@ impl Drain {
         self.routers.is_empty()
     }
 
-    /// Says which Routers are draining now. The answer is those that were not before, and those that are not any more.
-    pub fn set_routers(&mut self, routers: BTreeSet<String>) -> (BTreeSet<String>, BTreeSet<String>) {
-        let begun = routers.difference(&self.routers).cloned().collect();
-        let ended = self.routers.difference(&routers).cloned().collect();
-        self.routers = routers;
-        (begun, ended)
+    /// Says whether a Router is draining now; whether that is news.
+    pub fn set_router(&mut self, router: &str, drains: bool) -> bool {
+        if drains { self.routers.insert(router.to_owned()) } else { self.routers.remove(router) }
     }
 
     /// A route is on a draining Router; whether that is news.
@@ -223,9 +220,8 @@ mod tests {
     #[test]
     fn routers_begin_and_end() {
         let mut drain = Drain::new(1, 1);
-        let set = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<String>>();
-        assert_eq!(drain.set_routers(set(&["a", "b"])), (set(&["a", "b"]), set(&[])));
-        assert_eq!(drain.set_routers(set(&["b", "c"])), (set(&["c"]), set(&["a"])));
+        assert!(drain.set_router("a", true) && drain.set_router("b", true) && !drain.set_router("b", true));
+        assert!(drain.set_router("a", false) && !drain.set_router("a", false));
         assert!(drain.drains("b") && !drain.drains("a") && !drain.is_idle());
     }
 }

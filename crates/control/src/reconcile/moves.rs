@@ -1,0 +1,243 @@
+//! Which bound Routes are to leave their Routers: those whose annotation says so, and those on Routers that are draining, one
+//! after the other ([`Drain`]). The scheduler is requested to find them other Routers.
+//!
+//! A route that is to move goes the way of one that has no Router, through the same queue, filter and strategy. What it is told
+//! when there is nowhere to go is the condition `MovePending`; it stays where it is meanwhile, and serves. Nothing else moves a
+//! route: not a new Router, not changed selectors, not another strategy.
+
+use std::future::pending;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::drain::Drain;
+use crate::client::reflector::{Applied, Change, ObjectKey, Store};
+use crate::scheduler::Scheduler;
+use crate::scheduler::metrics::Metrics;
+use crate::scheduler::requests::{MoveReason, MoveRequest, MoveRequests};
+use crate::world::route::Mark;
+use crate::world::router::RouterTarget;
+use crate::world::{BindingInfo, RouteInfo, RouterInfo};
+
+/// Why a bound Route is to leave its Router now, if it is. `router` is the one of that name; `is_released`: its turn to leave that
+/// one has come, which drains.
+pub fn reason(
+    route: &RouteInfo,
+    binding: &BindingInfo,
+    router: Option<&RouterTarget>,
+    is_released: bool,
+) -> Option<MoveReason> {
+    // A Router made again with another zone is another one.
+    let is_zone_gone = router.is_some_and(|router| binding.is_zone_gone(router));
+    match route.move_to.as_ref() {
+        _ if route.deleting || !route.bound => None,
+        Some(to) if *to != binding.router || is_zone_gone => Some(MoveReason::Asked),
+        _ => is_released.then_some(MoveReason::Drained),
+    }
+}
+
+/// Requests moves, and follows what comes of them.
+pub struct Moves {
+    requests: MoveRequests,
+    metrics: Metrics,
+    routes: Store<RouteInfo>,
+    bindings: Store<BindingInfo>,
+    routers: Store<RouterInfo>,
+    drain: Drain,
+    search_every: Duration,
+    next_search: Instant,
+}
+
+impl Moves {
+    /// Requests them of `scheduler`.
+    pub fn new(
+        scheduler: &Scheduler,
+        routes: Store<RouteInfo>,
+        bindings: Store<BindingInfo>,
+        routers: Store<RouterInfo>,
+    ) -> Self {
+        let settings = scheduler.settings();
+        Moves {
+            requests: scheduler.move_requests(),
+            metrics: scheduler.metrics(),
+            routes,
+            bindings,
+            routers,
+            drain: Drain::new(settings.drain_rate, settings.concurrency),
+            search_every: settings.search,
+            next_search: Instant::now() + settings.search,
+        }
+    }
+
+    /// Routers have changed; `is_used` says which have routes.
+    pub fn on_routers(&mut self, change: &Change<RouterInfo>, is_used: impl Fn(&str) -> bool) {
+        let (applied, gone) = match change {
+            Change::Applied(applied) => (std::slice::from_ref(applied), Vec::new()),
+            Change::Deleted { key, .. } => (&[][..], vec![key]),
+            Change::Relisted(resync) => (&resync.applied[..], resync.vanished.iter().map(|(key, _)| key).collect()),
+        };
+        let draining = applied.iter().map(|applied| (&applied.key, applied.now.is_draining()));
+        let draining: Vec<_> = draining.chain(gone.into_iter().map(|key| (key, false))).collect();
+        let turned = draining.into_iter().filter(|(key, drains)| self.drain.set_router(&key.name, *drains));
+        let turned: Vec<&str> = turned.map(|(key, _)| &*key.name).collect();
+        if !turned.is_empty() {
+            self.follow_draining(&turned);
+        }
+        // Routes may be asked for on the very Routers that they were on, which are others by now.
+        let is_other = |one: &&Applied<RouterInfo>| {
+            one.before.as_ref().is_none_or(|before| before.target.dns != one.now.target.dns) && is_used(&one.key.name)
+        };
+        let remade: Vec<&str> = applied.iter().filter(is_other).map(|one| &*one.key.name).collect();
+        if !remade.is_empty() {
+            for (key, route) in self.routes.all() {
+                if route.move_to.as_deref().is_some_and(|to| remade.contains(&to)) {
+                    self.reconcile(&key, &route, true);
+                }
+            }
+        }
+    }
+
+    /// These Routers drain from now on, or do not any more.
+    fn follow_draining(&mut self, turned: &[&str]) {
+        for router in turned.iter().filter(|router| self.drain.drains(router)) {
+            tracing::info!(router, "the Router is draining: its routes are moved to others");
+        }
+        for (key, binding) in self.bindings.all() {
+            if !turned.contains(&&*binding.router) {
+                continue;
+            }
+            if self.drain.drains(&binding.router) {
+                self.drain.add(&key);
+            } else if self.drain.remove(&key)
+                && let Some(route) = self.routes.get(&key)
+                && !self.reconcile(&key, &route, false)
+            {
+                self.requests.withdraw(&key);
+            }
+        }
+    }
+
+    /// A Route is there, or is different.
+    pub fn on_route(&mut self, applied: &Applied<RouteInfo>) {
+        let Applied { key, now, before, .. } = applied;
+        let wanted = self.reconcile(key, now, now.is_news(before.as_deref()));
+        if !wanted && before.as_ref().is_none_or(|before| !now.decides_as(before)) {
+            // It may fit another Router by now, and a wish that is taken back may leave it one that drains.
+            self.drain.retry_one(key);
+        }
+    }
+
+    /// A Route is gone.
+    pub fn on_route_gone(&mut self, key: &ObjectKey) {
+        // Its binding may be held by a finalizer for long: it keeps no other route from leaving.
+        self.drain.nowhere(key);
+        if self.requests.holds(key) {
+            self.requests.withdraw(key);
+        }
+    }
+
+    /// A binding is there, or is different.
+    pub fn on_binding(&mut self, applied: &Applied<BindingInfo>) {
+        let Applied { key, now, before, .. } = applied;
+        if before.as_ref().is_some_and(|before| before.router != now.router || before.route_uid != now.route_uid) {
+            self.drain.remove(key);
+        }
+        if self.drain.drains(&now.router) {
+            self.drain.add(key);
+        }
+        if let Some(route) = self.routes.get(key) {
+            self.reconcile(key, &route, false);
+        }
+    }
+
+    /// A binding is gone.
+    pub fn on_binding_gone(&mut self, key: &ObjectKey) {
+        self.drain.remove(key);
+        if self.requests.holds(key) {
+            self.requests.withdraw(key);
+        }
+    }
+
+    /// Requests that the Route move, if it is to, and nothing any more if not. The answer is whether it is to move.
+    fn reconcile(&mut self, key: &ObjectKey, route: &RouteInfo, again: bool) -> bool {
+        let is_released = self.drain.is_released(key);
+        // Nearly always nobody wants it to.
+        let binding = if route.move_to.is_some() || is_released { self.bindings.get(key) } else { None };
+        if let Some(binding) = binding.filter(|binding| binding.route_uid == route.uid) {
+            let router = self.routers.get(&ObjectKey::cluster(&binding.router));
+            let is_released = is_released && self.drain.drains(&binding.router);
+            if let Some(reason) = reason(route, &binding, router.as_deref().map(|router| &router.target), is_released) {
+                let request = MoveRequest { router: binding.router.clone(), dns: binding.dns.clone(), reason };
+                self.requests.request(key, request, again);
+                return true;
+            }
+        }
+        // One that is being deleted, or has moved, keeps no other route from leaving.
+        self.drain.nowhere(key);
+        // Also when it came to say that it is to move as the reason for it went.
+        let says_so = || route.bound && route.conditions.moving.is_some_and(Mark::is_true);
+        if self.requests.holds(key) || says_so() && !self.drain.holds(key) && self.is_synced() {
+            self.requests.withdraw(key);
+        }
+        false
+    }
+
+    /// Takes in what the scheduler has answered, and, if it may act, requests what is due. The answer is when there is more to do.
+    pub fn step(&mut self, may_act: bool, is_behind: impl FnOnce() -> bool) -> Option<Instant> {
+        let answers = self.requests.take_answers();
+        answers.nowhere.iter().for_each(|key| self.drain.nowhere(key));
+        if answers.could_help {
+            self.drain.retry();
+        }
+        let now = Instant::now();
+        if may_act {
+            if now >= self.next_search {
+                self.next_search = now + self.search_every;
+                self.search_missed(is_behind());
+            }
+            while let Some(key) = self.drain.release(now) {
+                match self.routes.get(&key) {
+                    Some(route) => drop(self.reconcile(&key, &route, true)),
+                    None => self.drain.nowhere(&key),
+                }
+            }
+        }
+        self.metrics.drain(self.drain.depths());
+        may_act.then(|| self.drain.next_time(now).map_or(self.next_search, |next| next.min(self.next_search)))
+    }
+
+    /// Looks for routes that are to move, and of which nothing is requested. There should be none.
+    fn search_missed(&mut self, is_behind: bool) {
+        // One that is about to be told of is not missed.
+        let missed = u64::from(!is_behind);
+        for (key, route) in self.routes.all() {
+            let was_known = self.requests.holds(&key);
+            if (route.move_to.is_some() || route.conditions.moving.is_some_and(Mark::is_true))
+                && self.reconcile(&key, &route, false)
+                && !was_known
+            {
+                self.metrics.missed.inc_by(missed);
+            }
+        }
+        if self.drain.is_idle() {
+            return;
+        }
+        for (key, binding) in self.bindings.all() {
+            if self.drain.drains(&binding.router) && self.drain.add(&key) {
+                self.metrics.missed.inc_by(missed);
+            }
+        }
+    }
+
+    /// Waits for answers of the scheduler; for ever if there is none.
+    pub async fn answered(moves: Option<&Self>) {
+        match moves {
+            Some(moves) => moves.requests.answered().await,
+            None => pending().await,
+        }
+    }
+
+    fn is_synced(&self) -> bool {
+        self.routes.is_synced() && self.bindings.is_synced() && self.routers.is_synced()
+    }
+}

@@ -1,0 +1,302 @@
+//! The way of one route through the scheduler: out of the queue, to a Router, and on to being bound.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use tokio::time::Instant;
+
+use super::bind::{Plan, is_label_refused};
+use super::chooser::ActiveStrategy;
+use super::decision::{FitError, Placement, decide, decide_requested};
+use super::filter::{Wish, is_own_name};
+use super::rebind::{Leaving, held_by_caches};
+use super::requests::MoveReason;
+use super::strategy::StrategyName;
+use super::webhook::ASKED_AT_A_TIME;
+use super::{Finished, Scheduler};
+use crate::client::backoff::random;
+use crate::client::events::Events;
+use crate::client::lease::Term;
+use crate::client::reflector::ObjectKey;
+use crate::status::route::Finding;
+use crate::world::{BindingInfo, NamespaceInfo, RouteInfo};
+use signpost_api::names::{is_at_or_below, takes_names_of};
+use signpost_api::v1alpha1::name_claim::ClaimKind;
+
+/// Decisions in a row before events are looked at again: 256 take well under a millisecond.
+const DECISIONS_IN_A_ROW: usize = 256;
+
+/// A route that needs a Router.
+pub(super) struct Subject {
+    pub(super) key: ObjectKey,
+    pub(super) route: Arc<RouteInfo>,
+    /// Its resourceVersion.
+    pub(super) version: Box<str>,
+    pub(super) namespace: Arc<NamespaceInfo>,
+    /// Whether its host is the platform's own name for it.
+    pub(super) host_is_own: bool,
+    /// The Router that it is on and is to leave, if it has one.
+    pub(super) leaving: Option<Leaving>,
+    /// When it was taken out of the queue.
+    pub(super) started: Instant,
+}
+
+impl Subject {
+    pub(super) fn wish(&self) -> Wish<'_> {
+        let platform_host = self.route.host.as_deref().filter(|_| self.host_is_own);
+        let leaving = self.leaving.as_ref().map(|leaving| leaving.router.as_str());
+        Wish { key: &self.key, route: &self.route, namespace: &self.namespace, platform_host, leaving }
+    }
+
+    /// The host of its own that it is to have, if it has no Router yet: one that has was judged before.
+    fn custom_host(&self) -> Option<&str> {
+        self.route.host.as_deref().filter(|_| !self.host_is_own && self.leaving.is_none())
+    }
+
+    /// The Router that its annotation names; one that it is on already and that drains was not asked for.
+    fn asked(&self) -> Option<&str> {
+        let drains = self.leaving.as_ref().filter(|leaving| leaving.reason == MoveReason::Drained);
+        let is_on = |router: &str| drains.is_some_and(|leaving| leaving.router == router);
+        self.route.move_to.as_deref().filter(|router| !is_on(router))
+    }
+}
+
+impl Scheduler {
+    /// Takes routes out of the queue as long as more may be bound at a time. The answer is whether there are more that
+    /// could be looked at now.
+    pub(super) fn schedule_some(&mut self, events: &Events) -> bool {
+        if !self.objects.is_synced() {
+            return false;
+        }
+        let Some(term) = self.term.clone().filter(Term::is_current) else { return false };
+        self.queue.fetch(ASKED_AT_A_TIME.saturating_sub(self.under_way.questions.len()));
+        for _ in 0..DECISIONS_IN_A_ROW {
+            if self.under_way.attempts.len() >= self.settings.concurrency {
+                return false;
+            }
+            let Some(key) = self.queue.pop() else { return false };
+            self.schedule_one(key, &term, events);
+        }
+        true
+    }
+
+    /// Decides where one route goes, and begins to carry it out.
+    fn schedule_one(&mut self, key: ObjectKey, term: &Term, events: &Events) {
+        let Some(subject) = self.subject(key, Instant::now(), events) else { return };
+        self.place(subject, term, events);
+    }
+
+    /// The route at `key`, if it needs a Router, or another one, and may have one. If not, it is put where it belongs.
+    pub(super) fn subject(&mut self, key: ObjectKey, started: Instant, events: &Events) -> Option<Subject> {
+        let (route, version) = self.objects.routes.get_versioned(&key).unzip();
+        let route = route.filter(|route| !route.deleting);
+        let binding = self.objects.bindings.get(&key);
+        let binding = binding.filter(|binding| route.as_ref().is_some_and(|route| route.uid == binding.route_uid));
+        let says_so = |route: &RouteInfo| {
+            binding.as_ref().is_none_or(|binding| route.bound && route.router.as_ref() == Some(&binding.router))
+        };
+        let leaving = match (&route, &binding) {
+            (Some(route), Some(binding)) => self.leaving(&key, route, binding),
+            _ => None,
+        };
+        let Some(route) = route.filter(|route| !route.bound || leaving.is_some() || !says_so(route)) else {
+            self.moves.nowhere(&key);
+            self.queue.done(&key);
+            return None;
+        };
+        if !says_so(&route) {
+            // It was placed; the reconciler sees to it that it says so.
+            self.queue.done(&key);
+            return None;
+        }
+        let namespace = self.objects.namespace_of(&key);
+        if namespace.terminating {
+            self.put_aside(&key, leaving.as_ref(), random());
+            self.admission.give_up(&key, &route, &mut self.queue);
+            return None;
+        }
+        let zone = route.host.as_deref().and_then(|host| self.platform_zone(host));
+        let platform_host = route.host.as_deref().filter(|_| zone.is_some());
+        // One that has a Router was judged before; if no Router has its name, no Router can take it.
+        if let Some(host) = platform_host.filter(|_| leaving.is_none()) {
+            let wish = Wish { key: &key, route: &route, namespace: &namespace, platform_host, leaving: None };
+            if !self.snapshot.routers().any(|(router, _)| is_own_name(&wish, router, host)) {
+                let message = refusal_of_platform_name(host, zone.unwrap_or_default());
+                self.refuse(&key, &route, "HostInPlatformDomain", message, events);
+                self.metrics.attempt("not_admitted", started.elapsed().as_secs_f64());
+                return None;
+            }
+        }
+        let host_is_own = platform_host.is_some();
+        let custom = route.host.as_deref().filter(|_| !host_is_own && leaving.is_none());
+        if let Some((reason, message)) =
+            custom.and_then(|host| self.admission.kept_out(&key, &route, host, &mut self.queue))
+        {
+            self.refuse(&key, &route, reason, message, events);
+            self.metrics.attempt("not_admitted", started.elapsed().as_secs_f64());
+            return None;
+        }
+        Some(Subject { key, route, version: version.unwrap_or_default(), namespace, host_is_own, leaving, started })
+    }
+
+    /// The Router that a bound route is to leave now, if it is.
+    fn leaving(&self, key: &ObjectKey, route: &RouteInfo, binding: &BindingInfo) -> Option<Leaving> {
+        let request = self.moves.get(key).filter(|request| request.is_of(route, binding))?;
+        // A Router made again with another zone is another one.
+        let router = self.snapshot.router(&binding.router).filter(|(router, _)| !binding.is_zone_gone(router));
+        let former_name =
+            router.map(|(router, _)| held_by_caches(router, Timestamp::now()).max(self.settings.former_name_retention));
+        Some(Leaving { router: binding.router.to_string(), reason: request.reason, former_name })
+    }
+
+    /// A route with nowhere to go stays where it is, and is looked at again when that may have changed.
+    fn put_aside(&mut self, key: &ObjectKey, leaving: Option<&Leaving>, random: u64) {
+        if leaving.is_some() {
+            self.moves.nowhere(key);
+        }
+        match leaving.map(|leaving| leaving.reason) {
+            Some(MoveReason::Drained) => self.queue.done(key),
+            Some(MoveReason::Asked) | None => self.queue.unschedulable(key, Instant::now(), random),
+        }
+    }
+
+    /// Has a Router chosen, now or beside the loop.
+    pub(super) fn place(&mut self, subject: Subject, term: &Term, events: &Events) {
+        let must_ask = matches!(self.choice.in_use, ActiveStrategy::Webhook(_))
+            && subject.asked().is_none()
+            && !self.choice.rest.is_resting();
+        if must_ask && self.under_way.questions.len() >= ASKED_AT_A_TIME {
+            return self.queue.set_aside(&subject.key);
+        }
+        self.reserve_host(&subject);
+        if let Some(to) = subject.asked() {
+            let decided = self.timed(|all| decide_requested(&subject.wish(), &all.snapshot, to));
+            return self.carry_out(subject, decided, term, events);
+        }
+        match self.choice.in_use.clone() {
+            ActiveStrategy::Strategy(name) => {
+                let decided = self.decide_by(&subject, name, None);
+                self.carry_out(subject, decided, term, events);
+            }
+            ActiveStrategy::Webhook(webhook) => self.consult(subject, webhook, term, events),
+        }
+    }
+
+    pub(super) fn decide_by(
+        &self,
+        subject: &Subject,
+        name: StrategyName,
+        instead_of: Option<&str>,
+    ) -> Result<Placement, FitError> {
+        self.timed(|all| decide(&subject.wish(), &all.snapshot, name.strategy(), instead_of))
+    }
+
+    pub(super) fn timed<T>(&self, decide: impl FnOnce(&Self) -> T) -> T {
+        let begun = Instant::now();
+        let decided = decide(self);
+        self.metrics.decision(begun.elapsed().as_secs_f64());
+        decided
+    }
+
+    /// Begins to bind a route to the Router chosen, or says why there is none.
+    pub(super) fn carry_out(
+        &mut self,
+        subject: Subject,
+        decided: Result<Placement, FitError>,
+        term: &Term,
+        events: &Events,
+    ) {
+        if decided.is_ok() {
+            // Another one may have held it when this one was asked about.
+            self.reserve_host(&subject);
+        }
+        let Subject { key, route, version, host_is_own, leaving, started, .. } = subject;
+        let mut placement = match decided {
+            Ok(placement) => placement,
+            Err(nowhere) => {
+                self.metrics.attempt("unschedulable", started.elapsed().as_secs_f64());
+                self.put_aside(&key, leaving.as_ref(), random());
+                self.admission.give_up(&key, &route, &mut self.queue);
+                let report = match leaving {
+                    Some(_) => Finding::move_pending(&route.uid, nowhere.reason, nowhere.message),
+                    None => Finding::unscheduled(&route.uid, nowhere.reason, nowhere.message, route.host.is_some()),
+                };
+                self.report(&key, &route, report, events);
+                return;
+            }
+        };
+        if let Some(Leaving { router, reason: MoveReason::Drained, .. }) = &leaving {
+            let summary = &mut placement.explanation.summary;
+            *summary = format!("moved from {router}, which is draining: {summary}");
+        }
+        self.snapshot.assume(key.clone(), &placement.router, Instant::now());
+        let decided = std::time::Instant::now();
+        let namespace = key.namespace.as_deref().unwrap_or_default();
+        let [labels_kept, hosts_kept] =
+            [ClaimKind::Label, ClaimKind::Host].map(|kind| self.names_kept(kind, namespace));
+        let exists = |name: &str| self.objects.namespaces.get(&ObjectKey::cluster(name)).is_some();
+        let is_label_refused = is_label_refused(&self.settings.label_rules, &key, route.subdomain.as_deref(), exists);
+        let plan = Box::new(Plan {
+            key,
+            route,
+            version,
+            host_is_own,
+            leaving,
+            placement,
+            labels_kept,
+            hosts_kept,
+            is_label_refused,
+            decided,
+        });
+        let (binder, term, flying) = (self.binder.clone(), term.clone(), plan.key.clone());
+        let task = self.under_way.attempts.spawn(async move {
+            let outcome = binder.bind(&plan, &term).await;
+            Finished { plan, outcome, started }
+        });
+        self.under_way.owners.insert(task.id(), flying);
+    }
+
+    /// Keeps its custom host for a route, from when a Router is looked for on.
+    fn reserve_host(&mut self, subject: &Subject) {
+        if let Some(host) = subject.custom_host() {
+            self.admission.reserve(&subject.key, &subject.route, host, &mut self.queue);
+        }
+    }
+
+    /// The platform's domain or the Router's zone that a host is at or below, or a wildcard above, if there is one.
+    fn platform_zone(&self, host: &str) -> Option<&str> {
+        let domain = Some(self.settings.domain.as_str()).filter(|domain| takes_names_of(host, domain));
+        let mut zones = self.snapshot.routers().map(|(router, _)| router.dns.as_str());
+        domain.or_else(|| zones.find(|zone| takes_names_of(host, zone)))
+    }
+}
+
+/// Why a route may not have a host that takes names of the platform's zone `zone`.
+fn refusal_of_platform_name(host: &str, zone: &str) -> String {
+    let covered = host.strip_prefix("*.").filter(|covered| is_at_or_below(zone, covered));
+    match covered {
+        Some(_) if !is_at_or_below(host.trim_start_matches("*."), zone) => {
+            format!("{host} covers {zone}, whose names are given by the platform")
+        }
+        _ => format!(
+            "{host} is below {zone}, whose names are given by the platform, and not this route's own name there"
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn why_a_name_of_the_platform_is_refused() {
+        for (host, zone, told) in [
+            ("www.v3.example", "v3.example", "www.v3.example is below v3.example, whose"),
+            ("*.v3.example", "v3.example", "*.v3.example is below v3.example, whose"),
+            ("*.other.example", "shards.other.example", "*.other.example covers shards.other.example, whose"),
+        ] {
+            let message = refusal_of_platform_name(host, zone);
+            assert!(message.starts_with(told), "{message}");
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! Requests that bound Routes leave their Routers: the loop that decides so makes them, and the scheduler looks for other Routers.
+//!
+//! ```text
+//!   request ─► outstanding ─► the scheduler's queue ──┬── moved: over
+//!      ▲            │                                 └── nowhere to go ──┬── asked for: waits in the queue
+//!      │            └── withdraw: it leaves the queue                     └── a drain: over, and answered
+//!      └───────────── something changed that could help ◄─────────────────────────┘
+//! ```
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use crate::client::reflector::ObjectKey;
+use crate::world::{BindingInfo, RouteInfo};
+
+/// Why a route leaves its Router.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MoveReason {
+    /// Its annotation says so.
+    Asked,
+    /// The Router is draining.
+    Drained,
+}
+
+/// A request that a route leave a Router.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MoveRequest {
+    /// The Router.
+    pub router: Arc<str>,
+    /// Its zone, when the route was bound to it.
+    pub dns: Arc<str>,
+    /// Why.
+    pub reason: MoveReason,
+}
+
+impl MoveRequest {
+    /// Whether it is still about the route as it is, and where it is.
+    pub fn is_of(&self, route: &RouteInfo, binding: &BindingInfo) -> bool {
+        let is_meant = self.reason == MoveReason::Drained || route.move_to.is_some();
+        is_meant && self.router == binding.router && self.dns == binding.dns
+    }
+}
+
+/// The requests and what came of them; clones share them.
+#[derive(Debug, Clone, Default)]
+pub struct MoveRequests(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    requested: Notify,
+    answered: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    outstanding: HashMap<ObjectKey, MoveRequest>,
+    /// Routes with a new request, or without one from now on. The scheduler takes them all with each turn of its loop.
+    news: Vec<ObjectKey>,
+    answers: Answers,
+}
+
+/// What the scheduler has answered.
+#[derive(Debug, Default)]
+pub struct Answers {
+    /// Routes that have nowhere to go.
+    pub nowhere: Vec<ObjectKey>,
+    /// Whether something has changed that could help those.
+    pub could_help: bool,
+}
+
+/// For who requests.
+impl MoveRequests {
+    /// Requests that the route at `key` move, in place of what was requested of it before. The scheduler looks at it if that is
+    /// another request, or `again`.
+    pub fn request(&self, key: &ObjectKey, request: MoveRequest, again: bool) {
+        let mut state = self.0.state.lock();
+        if state.outstanding.get(key) != Some(&request) || again {
+            state.outstanding.insert(key.clone(), request);
+            state.news.push(key.clone());
+            self.0.requested.notify_one();
+        }
+    }
+
+    /// The route at `key` is not to move, or not any more, and shall not say so.
+    pub fn withdraw(&self, key: &ObjectKey) {
+        let mut state = self.0.state.lock();
+        state.outstanding.remove(key);
+        state.news.push(key.clone());
+        self.0.requested.notify_one();
+    }
+
+    /// Waits for answers.
+    pub async fn answered(&self) {
+        self.0.answered.notified().await;
+    }
+
+    /// Takes the answers.
+    pub fn take_answers(&self) -> Answers {
+        std::mem::take(&mut self.0.state.lock().answers)
+    }
+}
+
+/// For the scheduler.
+impl MoveRequests {
+    /// Waits for requests.
+    pub async fn requested(&self) {
+        self.0.requested.notified().await;
+    }
+
+    /// Has [`requested`](Self::requested) return once more.
+    pub fn remind(&self) {
+        self.0.requested.notify_one();
+    }
+
+    /// The routes of which something new is requested, or nothing any more.
+    pub fn take_news(&self) -> Vec<ObjectKey> {
+        std::mem::take(&mut self.0.state.lock().news)
+    }
+
+    /// What is requested of a route.
+    pub fn get(&self, key: &ObjectKey) -> Option<MoveRequest> {
+        self.0.state.lock().outstanding.get(key).cloned()
+    }
+
+    /// Whether anything is.
+    pub fn holds(&self, key: &ObjectKey) -> bool {
+        self.0.state.lock().outstanding.contains_key(key)
+    }
+
+    /// The route has moved.
+    pub fn moved(&self, key: &ObjectKey) {
+        self.0.state.lock().outstanding.remove(key);
+    }
+
+    /// The route has nowhere to go, or cannot move. If it is to leave a Router that drains, that is the end of the request, until
+    /// its turn comes again.
+    pub fn nowhere(&self, key: &ObjectKey) {
+        let mut state = self.0.state.lock();
+        let Some(request) = state.outstanding.get(key) else { return };
+        if request.reason == MoveReason::Drained {
+            state.outstanding.remove(key);
+        }
+        state.answers.nowhere.push(key.clone());
+        self.0.answered.notify_one();
+    }
+
+    /// Something has changed that could help routes that have nowhere to go.
+    pub fn could_help(&self) {
+        self.0.state.lock().answers.could_help = true;
+        self.0.answered.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_is_news_once_and_ends_with_its_answer() {
+        let (requests, key) = (MoveRequests::default(), ObjectKey::namespaced("ns", "a"));
+        let request = |reason| MoveRequest { router: "s1".into(), dns: "s1.test".into(), reason };
+        requests.request(&key, request(MoveReason::Drained), false);
+        requests.request(&key, request(MoveReason::Drained), false);
+        assert_eq!(requests.take_news().len(), 1);
+        requests.request(&key, request(MoveReason::Drained), true);
+        requests.request(&key, request(MoveReason::Asked), false);
+        assert_eq!(requests.take_news().len(), 2);
+        requests.nowhere(&key);
+        assert_eq!((requests.take_answers().nowhere.len(), requests.holds(&key)), (1, true), "it waits in the queue");
+        requests.request(&key, request(MoveReason::Drained), false);
+        requests.nowhere(&key);
+        requests.nowhere(&key);
+        assert_eq!((requests.take_answers().nowhere.len(), requests.holds(&key)), (1, false));
+        requests.withdraw(&key);
+        assert_eq!((requests.take_news().len(), requests.holds(&key)), (2, false));
+    }
+
+    #[test]
+    fn a_request_is_about_one_binding() {
+        let binding = BindingInfo { router: "s1".into(), dns: "s1.test".into(), ..BindingInfo::default() };
+        let asked = RouteInfo { move_to: Some("s2".into()), ..RouteInfo::default() };
+        let request = |reason| MoveRequest { router: "s1".into(), dns: "s1.test".into(), reason };
+        assert!(request(MoveReason::Asked).is_of(&asked, &binding));
+        assert!(!request(MoveReason::Asked).is_of(&RouteInfo::default(), &binding), "the wish is gone");
+        assert!(request(MoveReason::Drained).is_of(&RouteInfo::default(), &binding));
+        let elsewhere = BindingInfo { dns: "new.test".into(), ..binding };
+        assert!(!request(MoveReason::Drained).is_of(&asked, &elsewhere));
+    }
+}
