@@ -29,7 +29,7 @@ use tokio_util::sync::CancellationToken;
 use self::agenda::Agenda;
 use self::former_names::FormerNames;
 use super::claim::{self, Hold};
-use super::former_names::{FormerNames, Quiet};
+use super::former_names::{FormerNameRetention, NameWriter};
 use super::live::{self, feed::RouteFeed};
 use super::moves::Moves;
 use super::ownership;
@@ -82,7 +82,7 @@ pub struct Settings {
     /// How long after a failed action it is tried again, at first; at most 32 times as long.
     pub retry: Duration,
     /// What keeps former names beyond their time.
-    pub quiet: Quiet,
+    pub quiet: FormerNameRetention,
     /// What the platform's zones are made under, to examine Routers; without it nothing is said of their fields.
     pub platform: Option<Arc<compiler::Settings>>,
     /// Name of this process in events.
@@ -98,7 +98,7 @@ impl Default for Settings {
             verify_hosts: false,
             settle: Duration::from_secs(1),
             retry: Duration::from_secs(2),
-            quiet: Quiet::default(),
+            quiet: FormerNameRetention::default(),
             platform: None,
             instance: "signpost".to_owned(),
         }
@@ -151,7 +151,7 @@ pub struct Placement {
     deleting: HashSet<ObjectKey>,
     agenda: Agenda,
     /// Those that are to be changed, if it works for a scheduler.
-    former_names: Option<FormerNames>,
+    name_writer: Option<NameWriter>,
     /// Who is to leave a Router, if it works for a scheduler.
     moves: Option<Moves>,
     /// When the next challenge may be withdrawn.
@@ -231,7 +231,7 @@ impl Placement {
             without_host: BTreeMap::new(),
             deleting: HashSet::new(),
             agenda: Agenda::default(),
-            former_names: None,
+            name_writer: None,
             moves: None,
             withdraw_at: Instant::now(),
             failures: HashMap::new(),
@@ -249,7 +249,7 @@ impl Placement {
         let (quiet, next_overdue) = (self.settings.quiet, Instant::now());
         let stores = (self.routes.clone(), self.bindings.clone(), self.routers.clone());
         self.moves = Some(Moves::new(scheduler, stores.0, stores.1, stores.2));
-        self.former_names = Some(FormerNames { client, server, domain, quiet, next_overdue });
+        self.name_writer = Some(NameWriter { client, server, domain, quiet, next_overdue });
         self
     }
 
@@ -517,7 +517,7 @@ impl Placement {
                     Ok(Some("status_written"))
                 })
             }
-            Subject::FormerNames(key) => match self.former_names.clone().zip(self.term.clone()) {
+            Subject::FormerNames(key) => match self.name_writer.clone().zip(self.term.clone()) {
                 Some((names, term)) => Box::pin(async move { names.settle(&key, &term).await }),
                 None => Box::pin(async { Ok(None) }),
             },
@@ -678,7 +678,7 @@ impl Placement {
 
     /// Has the names of a bound Route looked at when they are due.
     fn look_at_names(&mut self, key: &ObjectKey) {
-        let names = self.former_names.as_mut().zip(self.bindings.get(key));
+        let names = self.name_writer.as_mut().zip(self.bindings.get(key));
         if let Some(time) = names.and_then(|(names, binding)| names.time_of(&binding)) {
             self.agenda.add(Subject::FormerNames(key.clone()), time);
         }
