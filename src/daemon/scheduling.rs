@@ -31,7 +31,7 @@ use signpost_control::controller::live::proofs::Server;
 use signpost_control::controller::ownership::authorities::Authorities;
 use signpost_control::controller::ownership::challenge::Key;
 use signpost_control::controller::{hosts, live, ownership};
-use signpost_control::reconcile::former_names::Quiet;
+use signpost_control::reconcile::former_names::FormerNameRetention;
 use signpost_control::reconcile::{self, Reconciler};
 use signpost_control::scheduler::chooser::StrategyConfig;
 use signpost_control::scheduler::{Scheduler, Settings};
@@ -119,7 +119,10 @@ pub fn start(
         host_reservation: config.host.reservation,
         platform: Some(platform.clone()),
         verify_hosts: host_key.is_some(),
-        quiet: Quiet { time: config.former_name_idle_timeout(), maximum: config.former_name.retention_max },
+        quiet: FormerNameRetention {
+            time: config.former_name_idle_timeout(),
+            maximum: config.former_name.retention_max,
+        },
         instance: instance.to_owned(),
         ..reconcile::Settings::default()
     };

@@ -127,7 +127,7 @@ impl Reconciler {
         self.soon(Key::Binding(key.clone()));
         self.soon(Key::Route(key.clone()));
         self.moves.iter_mut().for_each(|moves| moves.on_binding(applied));
-        if let Some(time) = self.writer.former_names.as_mut().and_then(|names| names.time_of(&applied.now)) {
+        if let Some(time) = self.writer.names.as_mut().and_then(|names| names.time_of(&applied.now)) {
             self.queue.add(Key::FormerNames(key.clone()), time);
         }
         // Another label than before leaves a claim behind.

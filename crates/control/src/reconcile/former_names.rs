@@ -13,7 +13,7 @@
 //! end by what is known now. Name servers tell of a name a quarter of the quiet time after they last did, at the latest, so
 //! whoever asks while a former name waits for its end is known by then.
 //!
-//! [`reconcile`] decides, and is pure; the next look is due when [`BindingInfo::former_name_turn`] says. [`FormerNames`] writes what
+//! [`reconcile`] decides, and is pure; the next look is due when [`BindingInfo::former_name_turn`] says. [`NameWriter`] writes what
 //! was decided. `scheduler::rebind` says what a former name is, and why one may begin later.
 
 use std::sync::Arc;
@@ -44,16 +44,16 @@ const DATE_LONGEST: Duration = Duration::from_secs(3600);
 
 /// What keeps former names beyond their time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Quiet {
+pub struct FormerNameRetention {
     /// How long a name must not have been asked for; `None`: that makes no difference.
     pub time: Option<Duration>,
     /// How long after its begin a former name ends, asked for or not.
     pub maximum: Duration,
 }
 
-impl Default for Quiet {
+impl Default for FormerNameRetention {
     fn default() -> Self {
-        Quiet { time: Some(Duration::from_secs(24 * 3600)), maximum: Duration::from_secs(90 * 24 * 3600) }
+        FormerNameRetention { time: Some(Duration::from_secs(24 * 3600)), maximum: Duration::from_secs(90 * 24 * 3600) }
     }
 }
 
@@ -70,7 +70,7 @@ pub struct Changed {
 
 /// What is to become of a binding's names by `now`, on the platform of this domain: former names whose time is over end if their names
 /// are quiet, and else get a later end; those begin whose time has come; and an alias of another domain becomes one of this.
-pub fn reconcile(binding: &RouteBinding, quiet: Quiet, domain: &str, now: Timestamp) -> Option<Changed> {
+pub fn reconcile(binding: &RouteBinding, quiet: FormerNameRetention, domain: &str, now: Timestamp) -> Option<Changed> {
     let alias = alias_to_change(binding, domain);
     let uses = binding.status.as_ref().map_or(&[][..], |status| &status.former_names);
     let asked = |former_name: &FormerName| {
@@ -103,7 +103,7 @@ pub fn reconcile(binding: &RouteBinding, quiet: Quiet, domain: &str, now: Timest
 
 /// Writes changed names.
 #[derive(Clone)]
-pub struct FormerNames {
+pub struct NameWriter {
     /// Speaks as the scheduler: none but that may change bindings.
     pub client: kube::Client,
     /// Whether that is to our own server.
@@ -111,12 +111,12 @@ pub struct FormerNames {
     /// The platform's domain.
     pub domain: Arc<str>,
     /// What keeps former names beyond their time.
-    pub quiet: Quiet,
+    pub quiet: FormerNameRetention,
     /// When the next binding is looked at that is overdue.
     pub next_overdue: Instant,
 }
 
-impl FormerNames {
+impl NameWriter {
     /// When the names of a binding that has changed are to be looked at.
     pub fn time_of(&mut self, binding: &BindingInfo) -> Option<Instant> {
         let (turn, now) = (binding.former_name_turn()?, Instant::now());
@@ -189,8 +189,8 @@ mod tests {
 
     #[test]
     fn a_former_name_ends_when_its_name_is_quiet() {
-        let quiet = Quiet { time: Some(Duration::from_secs(100)), maximum: Duration::from_secs(5_000) };
-        let off = Quiet { time: None, ..quiet };
+        let quiet = FormerNameRetention { time: Some(Duration::from_secs(100)), maximum: Duration::from_secs(5_000) };
+        let off = FormerNameRetention { time: None, ..quiet };
         for (rule, until, asked, now, expected, told) in [
             (quiet, 2_000, Some(1_990), 1_999, Some(2_000), false),
             (quiet, 2_000, None, 2_000, None, false),
@@ -217,14 +217,15 @@ mod tests {
     #[test]
     fn a_name_begins_and_an_alias_is_of_the_domain() {
         let mut binding = binding(2_000, None);
-        assert_eq!(reconcile(&binding, Quiet::default(), DOMAIN, at(1_500)), None);
+        assert_eq!(reconcile(&binding, FormerNameRetention::default(), DOMAIN, at(1_500)), None);
         binding.spec.former_names[0].from = Some(Time(at(1_600)));
-        assert_eq!(reconcile(&binding, Quiet::default(), DOMAIN, at(1_599)), None);
-        let begun = reconcile(&binding, Quiet::default(), DOMAIN, at(1_600)).expect("it begins");
+        assert_eq!(reconcile(&binding, FormerNameRetention::default(), DOMAIN, at(1_599)), None);
+        let begun = reconcile(&binding, FormerNameRetention::default(), DOMAIN, at(1_600)).expect("it begins");
         assert_eq!((&begun.spec.former_names[0].from, begun.alias), (&None, false));
         let alias = |domain: &str| format!("ns-app.routes.{domain}");
         binding.spec.names.push(AssignedName { name: alias("v2.example"), kind: NameKind::Alias, record: None });
-        let renamed = reconcile(&binding, Quiet::default(), DOMAIN, at(1_500)).expect("its alias is another one");
+        let renamed =
+            reconcile(&binding, FormerNameRetention::default(), DOMAIN, at(1_500)).expect("its alias is another one");
         assert_eq!((renamed.spec.names[0].name.as_str(), renamed.alias), (&*alias(DOMAIN), true));
         assert_eq!(renamed.spec.former_names, binding.spec.former_names);
     }
@@ -240,7 +241,7 @@ mod tests {
             mut asked in proptest::collection::vec(1_000_i64..9_000, 0..60),
         ) {
             asked.sort_unstable();
-            let rule = Quiet { time: Some(Duration::from_secs(time)), maximum: Duration::from_secs(maximum) };
+            let rule = FormerNameRetention { time: Some(Duration::from_secs(time)), maximum: Duration::from_secs(maximum) };
             let first = 1_000 + first;
             let mut binding = binding(first, None);
             let mut end = None;

@@ -48,7 +48,7 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use self::executor::Executor;
-use self::former_names::{FormerNames, Quiet};
+use self::former_names::{FormerNameRetention, NameWriter};
 use self::moves::Moves;
 use self::queue::{Item, WorkQueue};
 use self::route_state_counts::RouteStateCounts;
@@ -92,7 +92,7 @@ pub struct Settings {
     /// How long after a failed action it is tried again, at first; at most 32 times as long.
     pub retry: Duration,
     /// What keeps former names beyond their time.
-    pub quiet: Quiet,
+    pub quiet: FormerNameRetention,
     /// What the platform's zones are made under, to examine Routers; without it nothing is said of their fields.
     pub platform: Option<Arc<compiler::Settings>>,
     /// Name of this process in events.
@@ -108,7 +108,7 @@ impl Default for Settings {
             verify_hosts: false,
             settle: Duration::from_secs(1),
             retry: Duration::from_secs(2),
-            quiet: Quiet::default(),
+            quiet: FormerNameRetention::default(),
             platform: None,
             instance: "signpost".to_owned(),
         }
@@ -282,7 +282,7 @@ impl Reconciler {
         let (quiet, next_overdue) = (self.settings.quiet, Instant::now());
         let Known { routes, bindings, routers, .. } = &self.known;
         self.moves = Some(Moves::new(scheduler, routes.clone(), bindings.clone(), routers.clone()));
-        self.writer.former_names = Some(FormerNames { client, server, domain, quiet, next_overdue });
+        self.writer.names = Some(NameWriter { client, server, domain, quiet, next_overdue });
         self
     }
 

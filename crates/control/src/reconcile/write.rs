@@ -11,7 +11,7 @@ use kube::Api;
 use kube::api::{DeleteParams, Preconditions};
 use serde::Serialize;
 
-use super::former_names::FormerNames;
+use super::former_names::NameWriter;
 use super::observations::{Part, RouteFindings, RouterFindings};
 use super::state::Action;
 use super::{Settings, claim};
@@ -55,19 +55,19 @@ pub(super) struct Writer {
     world: world::Settings,
     events: Arc<Recorder>,
     /// Changes former names, if there is a scheduler as which to do that.
-    pub former_names: Option<FormerNames>,
+    pub names: Option<NameWriter>,
 }
 
 impl Writer {
     pub(super) fn new(client: kube::Client, settings: &Settings) -> Self {
         let events = Arc::new(Recorder::new(client.clone()));
-        Writer { client, settings: settings.clone(), world: settings.world(), events, former_names: None }
+        Writer { client, settings: settings.clone(), world: settings.world(), events, names: None }
     }
 
     /// Does what was planned.
     pub(super) async fn carry_out(&self, action: Action, term: &Term) -> kube::Result<Done> {
         match action {
-            Action::SettleNames(key) => match &self.former_names {
+            Action::SettleNames(key) => match &self.names {
                 Some(names) => names.settle(&key, term).await.map(Done::only),
                 None => Ok(Done::default()),
             },

@@ -61,7 +61,11 @@ impl Scheduler {
                 self.tell(events, key, route, "Moved", note, false);
                 self.settle(key.clone(), route);
             }
-            Outcome::AlreadyBound => self.settle(key.clone(), route),
+            Outcome::AlreadyBound => {
+                // If that is where it was to leave, by what was known, it gets another turn.
+                self.moves.nowhere(key);
+                self.settle(key.clone(), route);
+            }
             Outcome::NotAdmitted { reason, message } => {
                 self.admission.give_up(key, route, &mut self.queue);
                 self.refuse(key, route, reason, message, events);

@@ -387,13 +387,8 @@ async fn a_host_has_one_route_and_the_oldest_of_those_that_wait_takes_over() {
     let names = &api.get("routebindings", "ns", "first").expect("it is bound")["spec"]["names"];
     assert_eq!(names[2]["record"], "www.shop.example. IN CNAME ns-first.routes.v3.example.");
 
-    // What the claim controller does when the Route is gone.
     api.delete("routebindings", "ns", "first");
     api.delete("routes", "ns", "first");
-    let claim = api.all("nameclaims").into_iter().find(|claim| claim["spec"]["type"] == "host");
-    let mut claim = claim.expect("the host is claimed");
-    claim["spec"]["releasedAt"] = json!("2025-01-01T00:01:00Z");
-    api.put("nameclaims", claim);
     until("the second takes over", || scheduled(&api) == 1).await;
     assert!(api.get("routebindings", "ns", "second").is_some() && refused("third"));
     check_all(&api);
