@@ -20,7 +20,7 @@ const SWEEP: &[(i32, &str)] = &[
     (2, "serve --domain not..a.name --data-dir {new}"),
     (2, "status --interval -1"),
     (2, "status --config {none}"),
-    (2, "topology --format none"),
+    (2, "topology --output none"),
     (2, "explain route a/b/c"),
     (2, "explain route foo/cache -n other --kubeconfig {admin}"),
     (2, "top --count x"),
