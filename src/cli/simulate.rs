@@ -8,13 +8,12 @@ use std::path::PathBuf;
 
 use clap::builder::ValueParser;
 use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
-use jiff::Timestamp;
 use kube::Api;
 use kube::api::{Patch, PatchParams, ValidationDirective};
 
 use super::access::{self, ApiLocation};
 use super::moves::KEYS;
-use super::moves::plan::{Capacity, Context, MovePlan};
+use super::moves::plan::{Capacity, MovePlan};
 use super::moves::reading::{API_TIMEOUT, MoveContext};
 use super::output::{self, Format};
 use super::platform::{QUARANTINE_MAX, RESERVED_LABELS};
@@ -83,7 +82,7 @@ async fn simulate(
     for document in documents {
         added.push(judge(&platform, document).await?);
     }
-    let (before, labels) = (Capacity::of(&platform.simulation), platform.labels());
+    let before = Capacity::of(&platform.simulation);
     let simulation = &mut platform.simulation;
     for router in added {
         simulation.set_router(router);
@@ -111,14 +110,8 @@ async fn simulate(
     steps.extend(simulation.place(strategy));
     let mut plan = MovePlan::new("simulate", true);
     plan.notes.extend(platform.known.caveat.map(str::to_owned));
-    let context = Context {
-        domain: &platform.known.domain,
-        former_name_retention: platform.known.former_name_retention,
-        former_name_idle_timeout: platform.known.former_name_idle_timeout,
-        records: &platform.records,
-        now: Timestamp::now(),
-    };
-    plan.tell(steps, &labels, simulation, &context);
+    plan.tell(steps, &platform.simulation, &platform.context());
+    let simulation = &mut platform.simulation;
     for name in names("remove") {
         match simulation.router(name).map_or(0, |(_, shard)| shard.routes) {
             0 => {
