@@ -5,11 +5,9 @@ use std::fmt::Write as _;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use serde::Serialize;
 
-use super::others::Others;
 use crate::cli::style::{Painter, Style};
 use crate::cli::table::{Cell, Properties, Table};
-use signpost_api::names::{alias_zone, domain_of_alias};
-use signpost_api::v1alpha1::route::{AssignedName, FormerName, MOVE, MOVE_ANNOTATION, NameKind, Phase, Route};
+use signpost_api::v1alpha1::route::{AssignedName, FormerName, MOVE, MOVE_ANNOTATION, Phase, Route};
 use signpost_api::v1alpha1::route_binding::{Explanation, FormerNameUse, RouteBinding, RouterVerdict};
 use signpost_control::scheduler::explain::enumerate;
 
@@ -23,19 +21,7 @@ pub(super) struct RouteExplanation {
     phase: Phase,
     placement: Option<Placement>,
     conditions: Vec<Condition>,
-    /// Names of the route at which something else is.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    hidden: Vec<Hidden>,
     why_not: Option<WhyNot>,
-}
-
-/// A name of the route at which something else is.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Hidden {
-    name: String,
-    /// In words that follow the name.
-    by: String,
 }
 
 /// Where the route is, as its binding says.
@@ -100,23 +86,8 @@ impl RouteExplanation {
             phase: status.phase,
             placement,
             conditions: status.conditions,
-            hidden: Vec::new(),
             why_not: None,
         }
-    }
-
-    /// Adds which names of the route are something else's.
-    pub(super) fn tell_others(&mut self, others: &Others) {
-        let Some(placement) = &self.placement else { return };
-        let hidden = placement.names.iter().filter_map(|name| {
-            let zone = match name.kind {
-                NameKind::System => placement.dns.clone(),
-                NameKind::Alias => alias_zone(domain_of_alias(&name.name)?),
-                NameKind::Custom => return None,
-            };
-            Some(Hidden { by: others.at(&name.name, &zone)?, name: name.name.clone() })
-        });
-        self.hidden = hidden.collect();
     }
 
     /// The Router that the route is on, and the strategy that chose it.
@@ -242,9 +213,6 @@ impl RouteExplanation {
         for condition in &self.conditions {
             let Condition { type_, status, reason, message, .. } = condition;
             fact(type_, format!("{status}, {reason}: {message}"));
-        }
-        for Hidden { name, by } in &self.hidden {
-            fact("hidden", format!("{name} {by}"));
         }
         if self.placement.is_none() && self.conditions.is_empty() {
             fact("why", "no scheduler has looked at the route yet".to_owned());

@@ -5,14 +5,12 @@
 //! explanation lists the first Routers only, and objects change.
 
 mod account;
-mod others;
 
 use clap::{ArgMatches, Command};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
 
 use self::account::RouteExplanation;
-use self::others::Others;
 use super::access::{self, API_TIMEOUT, Access, ApiLocation};
 use super::output::{self, Format};
 use super::platform::PlatformSettings;
@@ -30,16 +28,15 @@ use signpost_control::scheduler::strategy::StrategyName;
 use signpost_control::world::router::RouterTarget;
 use signpost_control::world::{NamespaceInfo, RouteInfo};
 
-/// The keys of the configuration that say where the API is, which names are the platform's, and which zone files it serves.
-const KEYS: &[&str] = &["kubeconfig", "data-dir", "domain", "nameserver", "zones"];
+/// The keys of the configuration that say where the API is, and which names are the platform's.
+const KEYS: &[&str] = &["kubeconfig", "data-dir", "domain", "nameserver"];
 
 pub(super) fn command() -> Command {
     let why_not = option("why-not", "ROUTER").help("Says why the route is not on this Router, too");
     let route = Command::new("route")
         .about("Explain why a Route is on its Router, not on another one, or on none")
         .after_help(
-            "Names of the route at which a name server is, or which a zone file hides, are told of: give the same --zones as the \
-             name servers have. Exit codes: 0 explained, 1 there is no such Route or Router or the API does not answer, 2 invalid usage.",
+            "Exit codes: 0 explained, 1 there is no such Route or Router or the API does not answer, 2 invalid usage.",
         )
         .arg(access::route_argument())
         .args([why_not, access::namespace_argument(), output::argument()])
@@ -90,14 +87,12 @@ impl Question<'_> {
         let mut account = RouteExplanation::new(&route, binding);
         // Whoever may not read Zones is told what the flags tell.
         let platform = PlatformSettings::find(self.place, self.access).await.ok();
-        let others = Others::find(self.place, platform.as_ref())?;
-        account.tell_others(&others);
         if let Some(name) = self.why_not {
             let routers: Api<Router> = Api::all(client.clone());
             let router = routers.get_opt(name).await.map_err(told)?;
             let created = router.as_ref().and_then(|router| router.metadata.creation_timestamp.clone());
             let now = match router {
-                Some(router) => Some(self.judge(route, account.placed(), router, platform, &others).await?),
+                Some(router) => Some(self.judge(route, account.placed(), router, platform).await),
                 None => None,
             };
             if now.is_none() && !account.tells_of(name) {
@@ -115,8 +110,7 @@ impl Question<'_> {
         placed: Option<(&str, &str)>,
         router: Router,
         platform: Option<PlatformSettings>,
-        others: &Others,
-    ) -> Result<RouterVerdict, String> {
+    ) -> RouterVerdict {
         // A tenant may not read Zones, and is told the domain by the Route's own alias.
         let of_alias =
             route.status.as_ref().and_then(|status| names::domain_of_alias(status.canonical_name.as_deref()?));
@@ -127,6 +121,11 @@ impl Question<'_> {
                 None => domain_by(&router),
             },
         };
+        let servers = match &platform {
+            Some(platform) => platform.name_servers.as_deref().unwrap_or_default(),
+            None => &self.place.settings.nameserver,
+        };
+        let servers: Vec<String> = servers.iter().map(|server| server.name.trim_end_matches('.').to_owned()).collect();
         let strategy = match placed {
             Some((_, strategy)) => strategy.parse().ok(),
             // What the platform chooses by now, if that is known and one of ours.
@@ -139,16 +138,13 @@ impl Question<'_> {
         let sees_namespace = namespace.is_some();
         let namespace = namespace.map(NamespaceInfo::from).unwrap_or_default();
         let routes = router.status.as_ref().and_then(|status| status.routes).unwrap_or(0);
-        let mut router = RouterTarget::new(&router, &domain).with_name_servers(&others.name_servers);
+        let mut router = RouterTarget::new(&router, &domain).with_name_servers(&servers);
         if !sees_namespace {
             router.namespace_selector = Ok(kube::core::Selector::default());
         }
         let key = ObjectKey::namespaced(self.namespace, self.name);
         let facts = RouteInfo::new(&route);
-        let now = judge_now(&key, &facts, placement, &namespace, &router, routes, &domain);
-        let label = names::wanted_label(self.namespace, self.name, facts.subdomain.as_deref());
-        let name = names::system_name(&label, &router.dns).unwrap_or_default();
-        Ok(others.amend(now, &name, &router.dns))
+        judge_now(&key, &facts, placement, &namespace, &router, routes, &domain)
     }
 }
 
