@@ -14,12 +14,12 @@ use clap::{Arg, ArgMatches, Command};
 use serde::Serialize;
 
 use self::names::{error_name, flag_names};
-use self::why::{Found, Step, Why, rdata_text};
+use self::why::{Found, Step, Why};
 use super::access::{self, API_TIMEOUT, ApiLocation};
 use super::output::{self, Format};
 use super::style::{Painter, Style, harmless};
 use super::table::{Cell, Properties};
-use super::zones::{self, Zones};
+use super::zones::{self, RecordLine, Zones};
 use super::{Error, Exit, Outcome, note, progress, serve, switch};
 use signpost_api::v1alpha1::route::NameKind;
 use signpost_control::dns_client::{Query, Question, Record, Response, Transport};
@@ -189,9 +189,9 @@ struct Report {
     /// The server's identifier.
     nsid: Option<String>,
     extended_errors: Vec<ErrorFact>,
-    answer: Vec<RecordFact>,
-    authority: Vec<RecordFact>,
-    additional: Vec<RecordFact>,
+    answer: Vec<RecordLine>,
+    authority: Vec<RecordLine>,
+    additional: Vec<RecordLine>,
     why: Option<Why>,
 }
 
@@ -202,30 +202,11 @@ struct ErrorFact {
     text: String,
 }
 
-#[derive(Debug, Serialize)]
-struct RecordFact {
-    owner: String,
-    ttl: u32,
-    #[serde(rename = "type")]
-    rtype: String,
-    data: String,
-}
-
-impl RecordFact {
-    fn of(record: &Record) -> RecordFact {
-        RecordFact {
-            owner: record.owner.to_string(),
-            ttl: record.ttl,
-            rtype: record.rtype.to_string(),
-            data: rdata_text(record.rtype, &record.rdata),
-        }
-    }
-}
-
 impl Report {
     fn new(question: &Question, server: SocketAddr, response: &Response, why: Option<Why>) -> Report {
         let edns = response.edns.clone().unwrap_or_default();
-        let facts = |records: &[Record]| records.iter().map(RecordFact::of).collect();
+        let line = |record: &Record| RecordLine::new(&record.owner, record.ttl, record.rtype, &record.rdata);
+        let facts = |records: &[Record]| records.iter().map(line).collect();
         let error =
             |(code, text): &(u16, String)| ErrorFact { code: *code, name: error_name(*code), text: text.clone() };
         Report {
@@ -274,9 +255,7 @@ impl Report {
         {
             if !records.is_empty() {
                 text += &format!("\n{}\n", painter.paint(Style::Strong, name));
-                for RecordFact { owner, ttl, rtype, data } in records {
-                    text += &format!("{}\n", harmless(&format!("{owner} {ttl} IN {rtype} {data}")));
-                }
+                text.extend(records.iter().map(|record| harmless(&record.to_string()) + "\n"));
             }
         }
         if let Some(why) = &self.why {

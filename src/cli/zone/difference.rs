@@ -10,12 +10,13 @@ use serde::Serialize;
 
 use crate::cli::output::{self, Format};
 use crate::cli::style::{Painter, Style, harmless};
+use crate::cli::zones::RecordLine;
 use crate::cli::{Error, Outcome, success_if, switch};
 use signpost_control::compiler::apex;
-use signpost_dns::wire::{Name, RecordType};
+use signpost_dns::wire::Name;
 use signpost_dns::zone::{Contents, Rrset, diff};
 use signpost_dns::zonefile::include::{FolderIncludes, read_file};
-use signpost_dns::zonefile::{CheckLevel, Severity, rdata_out, read_zone_with};
+use signpost_dns::zonefile::{CheckLevel, Severity, read_zone_with};
 
 pub(super) fn command() -> Command {
     let files = Arg::new("files")
@@ -91,18 +92,8 @@ fn read(file: &Path, origin: Option<Name>) -> Result<Contents, String> {
 #[derive(Debug, Serialize)]
 struct Changes {
     zone: String,
-    removed: Vec<Line>,
-    added: Vec<Line>,
-}
-
-/// A record, as it is printed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(super) struct Line {
-    owner: String,
-    ttl: u32,
-    #[serde(rename = "type")]
-    rtype: String,
-    data: String,
+    removed: Vec<RecordLine>,
+    added: Vec<RecordLine>,
 }
 
 impl Changes {
@@ -122,36 +113,25 @@ impl Changes {
 
     /// By owner and type, what goes before what comes.
     fn text(&self, painter: Painter) -> String {
-        let mut all: Vec<(bool, &Line)> = self.removed.iter().map(|line| (false, line)).collect();
+        let mut all: Vec<(bool, &RecordLine)> = self.removed.iter().map(|line| (false, line)).collect();
         all.extend(self.added.iter().map(|line| (true, line)));
         // Both lists are in canonical order of their owners; the sort is stable and only merges them.
-        let place = |line: &Line| line.owner.parse::<Name>().unwrap_or_else(|_| Name::root());
+        let place = |line: &RecordLine| line.owner.parse::<Name>().unwrap_or_else(|_| Name::root());
         all.sort_by_cached_key(|(is_new, line)| (place(line), line.rtype.clone(), *is_new));
         let mut text = String::new();
-        for (is_new, Line { owner, ttl, rtype, data }) in all {
+        for (is_new, line) in all {
             let (sign, style) = if is_new { ("+", Style::Good) } else { ("-", Style::Bad) };
-            text.push_str(&painter.paint(style, &harmless(&format!("{sign} {owner} {ttl} IN {rtype} {data}"))));
+            text.push_str(&painter.paint(style, &harmless(&format!("{sign} {line}"))));
             text.push('\n');
         }
         text
     }
 }
 
-pub(super) fn lines(owner: &Name, rrset: Option<&Rrset>) -> Vec<Line> {
+pub(super) fn lines(owner: &Name, rrset: Option<&Rrset>) -> Vec<RecordLine> {
     let Some(rrset) = rrset else { return Vec::new() };
-    let line = |rdata: &[u8]| Line {
-        owner: owner.to_string(),
-        ttl: rrset.ttl.seconds(),
-        rtype: rrset.rtype.to_string(),
-        data: data(rrset.rtype, rdata),
-    };
-    rrset.rdata.iter().map(|rdata| line(rdata)).collect()
-}
-
-fn data(rtype: RecordType, rdata: &[u8]) -> String {
-    let mut text = Vec::new();
-    rdata_out::write(rtype, rdata, &mut text);
-    String::from_utf8_lossy(&text).into_owned()
+    let line = |rdata: &Box<[u8]>| RecordLine::new(owner, rrset.ttl.seconds(), rrset.rtype, rdata);
+    rrset.rdata.iter().map(line).collect()
 }
 
 #[cfg(test)]
