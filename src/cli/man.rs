@@ -44,9 +44,7 @@ fn write_all(command: &Command, name: &str, folder: &Path) -> Result<(), String>
     let path = folder.join(format!("{name}.1"));
     std::fs::write(&path, page(command, name)?).map_err(|error| format!("{}: {error}", path.display()))?;
     print(&format!("{}\n", path.display()));
-    // What shells ask is for them alone.
-    let shown = command.get_subcommands().filter(|command| command.get_name() != "help" && !command.is_hide_set());
-    for command in shown {
+    for command in command.get_subcommands().filter(|command| command.get_name() != "help") {
         write_all(command, &format!("{name}-{}", command.get_name()), folder)?;
     }
     Ok(())
