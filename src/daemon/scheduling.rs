@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::future::OptionFuture;
 use kube::Client;
@@ -15,6 +16,7 @@ use super::platform;
 use super::runtime_settings::RuntimeSettings;
 use super::tasks::Tasks;
 use crate::admin::Admin;
+use crate::admin::health::Check;
 use crate::config;
 use crate::config::value::Resolver;
 use signpost_api::v1alpha1::SCHEDULER_LEASE;
@@ -38,6 +40,9 @@ use signpost_control::scheduler::{Scheduler, Settings};
 use signpost_control::world::{RouterInfo, World};
 use signpost_dns::wire::Name;
 
+/// How often readiness is looked at.
+const READINESS_INTERVAL: Duration = Duration::from_millis(50);
+
 /// The clients of the loops, each of an identity of its own where the API is in this process.
 pub struct Clients<'a> {
     /// The scheduler's.
@@ -50,8 +55,6 @@ pub struct Clients<'a> {
 
 /// What is left in hand of the loops that were started.
 pub struct Started {
-    /// Their informers of the API's objects, each with its owner.
-    pub informers: Vec<(&'static str, HealthProbe)>,
     /// Changes what chooses Routers.
     pub switch: watch::Sender<StrategyConfig>,
     /// Changes what the API tells of the configuration.
@@ -66,156 +69,191 @@ pub struct Here<'a> {
     pub listened: &'a [SocketAddr],
     /// What the challenges of hosts are made with; `None`: hosts need no proof.
     pub host_key: Option<Key>,
+    /// The serial in the file of the platform's domain, which the ledger waits for.
+    pub base: watch::Receiver<Option<BaseSerial>>,
     /// Apexes of the zones that it serves from files.
     pub files: watch::Receiver<Arc<BTreeSet<Name>>>,
     /// Settings that a reload changes.
     pub runtime_settings: &'a RuntimeSettings,
 }
 
-/// Starts the loops in `tasks`. The ledger waits for `base`.
-pub fn start(
-    config: &config::Settings,
-    clients: Clients<'_>,
-    platform: Arc<compiler::Settings>,
-    base: watch::Receiver<Option<BaseSerial>>,
-    here: Here<'_>,
-    tasks: &mut Tasks,
-    admin: &Admin,
-) -> Started {
-    let Clients { scheduler, controller, world } = clients;
-    let Here { instance, listened, host_key, files, runtime_settings } = here;
-    let stop = tasks.stop_token();
-    let (lead, leadership) = watch::channel(Leadership::Follower { holder: None });
-    let domains = domains(config);
-    let objects = admin.health.add("scheduler", "domain", "the API has not said yet of which domain its objects are");
-    let (candidate, name, ends) = (scheduler.clone(), instance.to_owned(), stop.clone());
-    let lease = lease::Settings::lasting(config.scheduler.lease_duration);
-    tasks.spawn("leadership", async move {
-        let tell = |other: Option<&DomainMismatch>| match other {
-            None => objects.ready(),
-            Some(other) => objects.missing(other.to_string()),
+/// The role, before it starts.
+pub struct Role<'a> {
+    /// The settings of the process.
+    pub config: &'a config::Settings,
+    /// The clients of the loops.
+    pub clients: Clients<'a>,
+    /// The platform's settings.
+    pub platform: Arc<compiler::Settings>,
+    /// What the loops are to know of this process.
+    pub here: Here<'a>,
+    /// Where they tell how they fare.
+    pub admin: &'a Admin,
+}
+
+impl Role<'_> {
+    /// Starts the loops in `tasks`, and adds their informers of the API's objects, each with its owner.
+    pub fn start(self, tasks: &mut Tasks, informers: &mut Vec<(&'static str, HealthProbe)>) -> Started {
+        let leadership = self.run_for_leadership(tasks);
+        let scheduler = self.scheduler();
+        let placement = self.placement();
+        let (switch, routes) = (scheduler.switch(), placement.routes());
+        let of = |owner: &'static str, probes: Vec<HealthProbe>| probes.into_iter().map(move |probe| (owner, probe));
+        let own: Vec<_> =
+            of("scheduler", scheduler.informers()).chain(of("placement", placement.informers())).collect();
+        let check = self.admin.health.add("scheduler", "objects", "the objects have not been listed yet");
+        let stop = tasks.stop_token();
+        tasks.spawn("scheduler", scheduler.run(leadership.clone(), stop.clone()));
+        tasks.spawn("placement", placement.run(leadership.clone(), stop.clone()));
+        tasks.spawn("scheduler's readiness", ready_when_listed(own.clone(), check, stop));
+        informers.extend(own);
+        self.probe_addresses(tasks, leadership.clone());
+        let told = self.keep_serials_and_proofs(tasks, leadership, routes);
+        Started { switch, told }
+    }
+
+    /// Competes for the Lease, once the API's objects are known to be of this domain.
+    fn run_for_leadership(&self, tasks: &mut Tasks) -> watch::Receiver<Leadership> {
+        let (lead, leadership) = watch::channel(Leadership::Follower { holder: None });
+        let domains = domains(self.config);
+        let missing = "the API has not said yet of which domain its objects are";
+        let objects = self.admin.health.add("scheduler", "domain", missing);
+        let lease = lease::Settings::lasting(self.config.scheduler.lease_duration);
+        let (candidate, name, stop) =
+            (self.clients.scheduler.clone(), self.here.instance.to_owned(), tasks.stop_token());
+        tasks.spawn("leadership", async move {
+            let tell = |other: Option<&DomainMismatch>| match other {
+                None => objects.ready(),
+                Some(other) => objects.missing(other.to_string()),
+            };
+            if domain::agreed(&candidate, &domains, Duty::Lead, &stop, tell).await {
+                run_for_lease(candidate, &name, lease, lead, stop).await;
+            }
+        });
+        leadership
+    }
+
+    fn scheduler(&self) -> Scheduler {
+        let Role { config, platform, here, .. } = self;
+        let metrics = signpost_control::scheduler::metrics::Metrics::default();
+        self.admin.metrics.register(|registry| metrics.register(registry));
+        let mut settings = Settings::new(&platform.domain_text());
+        settings.name_servers = platform.name_servers().iter().map(|server| text_of(&server.name)).collect();
+        settings.instance = here.instance.to_owned();
+        settings.chooser = config.chooser();
+        settings.verify_hosts = here.host_key.is_some();
+        settings.drain_rate = config.scheduler.drain_rate;
+        settings.former_name_retention = config.former_name.retention;
+        settings.quarantined_max = config.name.quarantine_max;
+        settings.label_rules = config.label_rules();
+        settings.quiet =
+            FormerNameRetention { time: config.former_name_idle_timeout(), maximum: config.former_name.retention_max };
+        Scheduler::sharing(self.clients.scheduler.clone(), self.clients.world, settings, metrics)
+    }
+
+    fn placement(&self) -> Placement {
+        let counters = placement::Metrics::default();
+        self.admin.metrics.register(|registry| counters.register(registry));
+        let settings = placement::Settings {
+            quarantine: self.config.name.quarantine,
+            host_reservation: self.config.host.reservation,
+            platform: Some(self.platform.clone()),
+            verify_hosts: self.here.host_key.is_some(),
+            instance: self.here.instance.to_owned(),
+            ..placement::Settings::default()
         };
-        if domain::agreed(&candidate, &domains, Duty::Lead, &ends, tell).await {
-            run_for_lease(candidate, &name, lease, lead, ends).await;
-        }
-    });
-    let metrics = signpost_control::scheduler::metrics::Metrics::default();
-    admin.metrics.register(|registry| metrics.register(registry));
-    let mut settings = Settings::new(&platform.domain_text());
-    settings.name_servers = platform.name_servers().iter().map(|server| text_of(&server.name)).collect();
-    settings.instance = instance.to_owned();
-    settings.chooser = config.chooser();
-    settings.verify_hosts = host_key.is_some();
-    settings.drain_rate = config.scheduler.drain_rate;
-    settings.former_name_retention = config.former_name.retention;
-    settings.quarantined_max = config.name.quarantine_max;
-    settings.label_rules = config.label_rules();
-    settings.quiet =
-        FormerNameRetention { time: config.former_name_idle_timeout(), maximum: config.former_name.retention_max };
-    let loops = Scheduler::sharing(scheduler, world, settings, metrics);
-    let switch = loops.switch();
-    let counters = placement::Metrics::default();
-    admin.metrics.register(|registry| counters.register(registry));
-    let keeping = placement::Settings {
-        quarantine: config.name.quarantine,
-        host_reservation: config.host.reservation,
-        platform: Some(platform.clone()),
-        verify_hosts: host_key.is_some(),
-        instance: instance.to_owned(),
-        ..placement::Settings::default()
-    };
-    let placement = Placement::sharing(controller.clone(), world, keeping, counters);
-    let routes = placement.routes();
-    admin.metrics.collect(placement.router_metrics());
-    admin.metrics.collect(placement.route_states());
-    let of = |owner: &'static str, probes: Vec<HealthProbe>| probes.into_iter().map(move |probe| (owner, probe));
-    let informers: Vec<_> = of("scheduler", loops.informers()).chain(of("placement", placement.informers())).collect();
-    let watched = informers.clone();
-    let check = admin.health.add("scheduler", "objects", "the objects have not been listed yet");
-    tasks.spawn("scheduler", loops.run(leadership.clone(), stop.clone()));
-    tasks.spawn("placement", placement.run(leadership.clone(), stop.clone()));
-    let stopped = stop.clone();
-    tasks.spawn("scheduler's readiness", async move {
-        loop {
-            let missing: Vec<String> = watched
-                .iter()
-                .map(|(_, informer)| informer())
-                .filter(|health| !health.synced)
-                .map(|health| health.kind)
-                .collect();
-            if missing.is_empty() {
-                check.ready();
-                return stopped.cancelled().await;
-            }
-            check.missing(format!("not listed yet: {}", missing.join(", ")));
-            tokio::select! {
-                () = stopped.cancelled() => return,
-                () = tokio::time::sleep(std::time::Duration::from_millis(50)) => {}
-            }
-        }
-    });
-    let probes = health::metrics::Metrics::default();
-    admin.metrics.register(|registry| probes.register(registry));
-    let (domain, own_name) = (platform.domain_text(), instance.to_owned());
-    let probing = move |(probes_max, panic_percent): (usize, u32)| health::Settings {
-        domain: domain.clone(),
-        probes_max,
-        panic_percent,
-        instance: own_name.clone(),
-    };
-    let (prober, routers, dial) = (controller.clone(), world.routers.clone(), runtime_settings.health.subscribe());
-    tasks.spawn(
-        "health of addresses",
-        while_leading(leadership.clone(), stop.clone(), move |stop| {
-            probe((prober.clone(), routers.clone()), probing.clone(), dial.clone(), probes.clone(), stop)
-        }),
-    );
-    let servers = config.verify.names.then(|| servers_to_ask(config, &platform, listened));
-    let addresses: Vec<SocketAddr> = servers.iter().flatten().map(|server| server.address).collect();
-    let (tell, told) = watch::channel(Some(platform::told(config, &platform, &addresses)));
-    let proving = live::Settings {
-        servers,
-        timeout: config.verify.timeout,
-        interval: config.verify.interval,
-        instance: instance.to_owned(),
-        files,
-    };
-    let proofs = live::metrics::Metrics::default();
-    admin.metrics.register(|registry| proofs.register(registry));
-    let owners = host_key.map(|key| ownership::Settings {
-        domain: platform.domain_text().into(),
-        key,
-        authorities: authorities(config),
-        interval: config.verify.hosts_interval,
-        grace: config.verify.hosts_grace,
-    });
-    let pointing = hosts::Settings { resolvers: host_resolvers(config), patience: config.verify.timeout };
-    let pointed = hosts::Metrics::default();
-    admin.metrics.register(|registry| pointed.register(registry));
-    let (settings, former) = (platform.clone(), config.former_domain.clone());
-    let sources = ledger::Sources { world: world.clone(), settings, former, base, told };
-    let asked = ownership::Metrics::default();
-    admin.metrics.register(|registry| asked.register(registry));
-    let all_routes = world.routes.clone();
-    tasks.spawn(
-        "ledger of serials and proof of names",
-        while_leading(leadership, stop, move |stop| {
+        let placement = Placement::sharing(self.clients.controller.clone(), self.clients.world, settings, counters);
+        self.admin.metrics.collect(placement.router_metrics());
+        self.admin.metrics.collect(placement.route_states());
+        placement
+    }
+
+    /// Probes the addresses of Routers while this process leads.
+    fn probe_addresses(&self, tasks: &mut Tasks, leadership: watch::Receiver<Leadership>) {
+        let probes = health::metrics::Metrics::default();
+        self.admin.metrics.register(|registry| probes.register(registry));
+        let (domain, instance) = (self.platform.domain_text(), self.here.instance.to_owned());
+        let settings = move |(probes_max, panic_percent): (usize, u32)| health::Settings {
+            domain: domain.clone(),
+            probes_max,
+            panic_percent,
+            instance: instance.clone(),
+        };
+        let subject = (self.clients.controller.clone(), self.clients.world.routers.clone());
+        let dial = self.here.runtime_settings.health.subscribe();
+        let start = move |stop| probe(subject.clone(), settings.clone(), dial.clone(), probes.clone(), stop);
+        tasks.spawn("health of addresses", while_leading(leadership, tasks.stop_token(), start));
+    }
+
+    /// Gives out serials, and proves names and hosts, while this process leads.
+    fn keep_serials_and_proofs(
+        self,
+        tasks: &mut Tasks,
+        leadership: watch::Receiver<Leadership>,
+        routes: live::Routes,
+    ) -> watch::Sender<Option<ZonePlatform>> {
+        let Role { config, clients: Clients { controller, world, .. }, platform, here, admin } = self;
+        let servers = config.verify.names.then(|| servers_to_ask(config, &platform, here.listened));
+        let addresses: Vec<SocketAddr> = servers.iter().flatten().map(|server| server.address).collect();
+        let (tell, told) = watch::channel(Some(platform::told(config, &platform, &addresses)));
+        let proving = live::Settings {
+            servers,
+            timeout: config.verify.timeout,
+            interval: config.verify.interval,
+            instance: here.instance.to_owned(),
+            files: here.files,
+        };
+        let owners = here.host_key.map(|key| ownership::Settings {
+            domain: platform.domain_text().into(),
+            key,
+            authorities: authorities(config),
+            interval: config.verify.hosts_interval,
+            grace: config.verify.hosts_grace,
+        });
+        let pointing = hosts::Settings { resolvers: host_resolvers(config), patience: config.verify.timeout };
+        let (proofs, pointed, asked) =
+            (live::metrics::Metrics::default(), hosts::Metrics::default(), ownership::Metrics::default());
+        admin.metrics.register(|registry| {
+            proofs.register(registry);
+            pointed.register(registry);
+            asked.register(registry);
+        });
+        let (settings, former) = (platform.clone(), config.former_domain.clone());
+        let sources = ledger::Sources { world: world.clone(), settings, former, base: here.base, told };
+        let all_routes = world.routes.clone();
+        let start = move |stop: CancellationToken| {
+            let client = || controller.clone();
             let feed = Arc::new(ZoneFeed::default());
-            let ledger = ledger::run(controller.clone(), sources.clone(), Arc::clone(&feed), stop.clone());
+            let ledger = ledger::run(client(), sources.clone(), Arc::clone(&feed), stop.clone());
             let feeds = (routes.clone(), feed);
-            let proofs =
-                live::run(controller.clone(), platform.clone(), proving.clone(), feeds, proofs.clone(), stop.clone());
-            let points =
-                hosts::run(controller.clone(), all_routes.clone(), pointing.clone(), pointed.clone(), stop.clone());
-            let hosts = owners
-                .clone()
-                .map(|owners| ownership::run(controller.clone(), all_routes.clone(), owners, asked.clone(), stop));
+            let proofs = live::run(client(), platform.clone(), proving.clone(), feeds, proofs.clone(), stop.clone());
+            let points = hosts::run(client(), all_routes.clone(), pointing.clone(), pointed.clone(), stop.clone());
+            let owned = |owners| ownership::run(client(), all_routes.clone(), owners, asked.clone(), stop.clone());
+            let hosts = OptionFuture::from(owners.clone().map(owned));
             async {
-                tokio::join!(ledger, proofs, points, OptionFuture::from(hosts));
+                tokio::join!(ledger, proofs, points, hosts);
             }
-        }),
-    );
-    Started { informers, switch, told: tell }
+        };
+        tasks.spawn("ledger of serials and proof of names", while_leading(leadership, tasks.stop_token(), start));
+        tell
+    }
+}
+
+/// Has `check` say which informers were not listed yet, and when all were.
+async fn ready_when_listed(informers: Vec<(&'static str, HealthProbe)>, check: Check, stop: CancellationToken) {
+    loop {
+        let healths = informers.iter().map(|(_, informer)| informer()).filter(|health| !health.synced);
+        let missing: Vec<String> = healths.map(|health| health.kind).collect();
+        if missing.is_empty() {
+            check.ready();
+            return stop.cancelled().await;
+        }
+        check.missing(format!("not listed yet: {}", missing.join(", ")));
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(READINESS_INTERVAL) => {}
+        }
+    }
 }
 
 /// Runs for leadership until `stop`, and passes on how it stands.
