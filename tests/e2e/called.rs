@@ -129,7 +129,6 @@ fn a_platform_is_as_its_api_says() {
     eventually("a part of a Router's routes is no whole", || {
         let topology = told(&["topology", "-n", "other"]);
         let shards = topology["shards"].as_array().expect("a list");
-        assert_eq!(topology["routes"], 0);
         shards.iter().any(|shard| shard["routes"] == 0 && shard["of"] == 1).then_some(())
     });
 
