@@ -9,7 +9,6 @@
 //! not there nothing is known, and nothing is counted. Nor is what we ask ourselves to see what a wildcard answers.
 
 pub mod tally;
-pub mod top;
 
 use std::sync::Arc;
 use std::time::Duration;
