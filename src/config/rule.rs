@@ -226,7 +226,7 @@ pub fn duration(bounds: impl RangeBounds<u64> + 'static) -> Rule<Duration> {
 /// # Errors
 ///
 /// The expected form.
-pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let expected = || "must be a whole number and s, m, h or d, such as 5s or 30d".to_owned();
     let split = text.len().saturating_sub(1);
     let (number, unit) = text.split_at_checked(split).ok_or_else(expected)?;

@@ -18,7 +18,7 @@ use super::tasks::Tasks;
 use crate::admin::Admin;
 use crate::admin::health::Check;
 use crate::config;
-use crate::config::value::Resolver;
+use crate::config::value::{Resolver, system_resolvers};
 use signpost_api::v1alpha1::SCHEDULER_LEASE;
 use signpost_api::v1alpha1::zone::ZonePlatform;
 use signpost_control::client::lease::{self, Leadership, Lease};
@@ -334,9 +334,9 @@ fn host_resolvers(config: &config::Settings) -> Vec<SocketAddr> {
     let each = config.host.resolvers.iter().flat_map(|resolver| match resolver {
         Resolver::At(address) => vec![*address],
         Resolver::System => {
-            let found = resolvers_of(&std::fs::read_to_string(SYSTEM_RESOLVERS).unwrap_or_default());
+            let found = system_resolvers();
             if found.is_empty() {
-                tracing::warn!("host.resolvers has system, and {SYSTEM_RESOLVERS} names no resolver");
+                tracing::warn!("host.resolvers has system, and /etc/resolv.conf names no resolver");
             }
             found
         }
@@ -348,10 +348,9 @@ fn host_resolvers(config: &config::Settings) -> Vec<SocketAddr> {
 fn authorities(config: &config::Settings) -> Authorities {
     let mut resolvers = config.verify.resolver.clone();
     if resolvers.is_empty() {
-        let text = std::fs::read_to_string(SYSTEM_RESOLVERS).unwrap_or_default();
-        resolvers = resolvers_of(&text);
+        resolvers = system_resolvers();
         if resolvers.is_empty() {
-            tracing::warn!("verify.hosts is true, and {SYSTEM_RESOLVERS} names no resolver: set verify.resolver");
+            tracing::warn!("verify.hosts is true, and /etc/resolv.conf names no resolver: set verify.resolver");
         }
     }
     Authorities {
@@ -360,18 +359,6 @@ fn authorities(config: &config::Settings) -> Authorities {
         patience: config.verify.timeout,
         private: config.verify.hosts_private_addresses,
     }
-}
-
-/// Where the system lists its resolvers.
-const SYSTEM_RESOLVERS: &str = "/etc/resolv.conf";
-
-/// The addresses in a `resolv.conf`.
-fn resolvers_of(text: &str) -> Vec<SocketAddr> {
-    let servers = text.lines().filter_map(|line| {
-        let mut words = line.split_whitespace();
-        (words.next() == Some("nameserver")).then(|| words.next())?
-    });
-    servers.filter_map(|word| word.parse::<IpAddr>().ok()).map(|address| (address, config::DNS_PORT).into()).collect()
 }
 
 /// An address to ask, for one that is listened on.
@@ -434,12 +421,5 @@ mod tests {
         let panicking = while_leading(leadership, CancellationToken::new(), |_| async { panic!("a fault of its own") });
         let limit = std::time::Duration::from_secs(60);
         tokio::time::timeout(limit, panicking).await.expect("it returns");
-    }
-
-    #[test]
-    fn resolvers_of_the_system() {
-        let text = "# made by hand\nsearch example\nnameserver 192.0.2.53\n nameserver\t2001:db8::53 \nnameserver x\n";
-        let found: Vec<String> = resolvers_of(text).iter().map(SocketAddr::to_string).collect();
-        assert_eq!(found, ["192.0.2.53:53", "[2001:db8::53]:53"]);
     }
 }

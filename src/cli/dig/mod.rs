@@ -13,7 +13,7 @@ use std::time::Duration;
 use clap::{Arg, ArgMatches, Command};
 use serde::Serialize;
 
-use self::names::{error_name, flag_names};
+use self::names::error_name;
 use self::why::{Found, Step, Why};
 use super::access::{self, API_TIMEOUT, ApiLocation};
 use super::output::{self, Format};
@@ -21,13 +21,14 @@ use super::style::{Painter, Style, harmless};
 use super::table::{Cell, Properties};
 use super::zones::{self, RecordLine, Zones};
 use super::{Error, Exit, Outcome, note, progress, serve, switch};
+use crate::config::DNS_PORT;
+use crate::config::value::server_address;
+use crate::daemon::query_log::line::flags;
 use signpost_api::v1alpha1::route::NameKind;
 use signpost_control::dns_client::{Query, Question, Record, Response, Transport};
 use signpost_dns::wire::edns::option;
 use signpost_dns::wire::{Name, RecordType};
 
-/// The port of a server that is named without one.
-const DNS_PORT: u16 = 53;
 /// How long one try may take.
 const TIMEOUT: Duration = Duration::from_secs(2);
 /// The request for the server's identifier (RFC 5001 §2.1): the option, empty.
@@ -132,12 +133,8 @@ async fn server(given: Option<&str>, place: &ApiLocation) -> Result<SocketAddr, 
             .copied()
             .ok_or_else(|| "there is no address in --dns-listen: name a server as @ADDRESS".to_owned());
     };
-    if let Ok(address) = given.parse::<SocketAddr>() {
+    if let Ok(address) = server_address(given) {
         return Ok(address);
-    }
-    let bare = given.strip_prefix('[').and_then(|given| given.strip_suffix(']')).unwrap_or(given);
-    if let Ok(address) = bare.parse() {
-        return Ok(SocketAddr::new(address, DNS_PORT));
     }
     let with_port = if given.contains(':') { given.to_owned() } else { format!("{given}:{DNS_PORT}") };
     let found = tokio::net::lookup_host(&with_port).await;
@@ -220,7 +217,7 @@ impl Report {
             milliseconds: (response.took.as_secs_f64() * 100_000.0).round() / 100.0,
             octets: response.octets,
             status: response.rcode.to_string(),
-            flags: flag_names(response.flags),
+            flags: flags(response.flags),
             nsid: edns.nsid.map(|nsid| String::from_utf8_lossy(&nsid).into_owned()),
             extended_errors: edns.errors.iter().map(error).collect(),
             answer: facts(&response.answers),

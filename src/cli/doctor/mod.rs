@@ -25,6 +25,7 @@ use super::output::{self, Format};
 use super::platform::PlatformSettings;
 use super::{Error, Outcome, note, option, progress, serve, success_if, switch};
 use crate::config::NameServer;
+use crate::config::value::{server_address, system_resolvers};
 use signpost_api::names::{ALIAS_LABEL, check_domain};
 use signpost_api::v1alpha1::route::Route;
 use signpost_api::v1alpha1::router::Router;
@@ -52,13 +53,10 @@ const ROOTS: [&str; 13] = [
     "199.7.83.42",
     "202.12.27.33",
 ];
-/// Where the system says which resolver it asks.
-const RESOLV_CONF: &str = "/etc/resolv.conf";
-const DNS_PORT: u16 = 53;
 
 pub(super) fn command() -> Command {
     let server = |name: &'static str, help: &'static str| {
-        Arg::new(name).long(name).value_name("ADDR[:PORT]").value_parser(|text: &str| server(text)).help(help)
+        Arg::new(name).long(name).value_name("ADDR[:PORT]").value_parser(server_address).help(help)
     };
     let parent =
         server("parent", "A server of the zone above, asked in place of all on the way from the root (repeats)")
@@ -145,7 +143,8 @@ fn target(matches: &ArgMatches, place: &ApiLocation) -> Result<DoctorTarget, Str
         None => None,
         Some(name) => {
             let resolver = matches.get_one::<SocketAddr>("resolver").copied();
-            let resolver = resolver.map_or_else(|| system_resolver(Path::new(RESOLV_CONF)), Ok)?;
+            let resolver = resolver.or_else(|| system_resolvers().first().copied());
+            let resolver = resolver.ok_or("/etc/resolv.conf names no resolver; give --resolver ADDR")?;
             Some(HostTarget { name, target, proof, resolver })
         }
     };
@@ -219,13 +218,6 @@ fn host(text: &str) -> Result<Name, String> {
     name(&plain)
 }
 
-fn server(text: &str) -> Result<SocketAddr, String> {
-    let address = || text.trim_matches(['[', ']']).parse::<IpAddr>().map(|address| SocketAddr::new(address, DNS_PORT));
-    text.parse()
-        .or_else(|_| address())
-        .map_err(|_| "must be ADDR or ADDR:PORT, such as 192.0.2.1:53 or [2001:db8::1]:53".to_owned())
-}
-
 /// The addresses in a file of root hints: whatever stands in its A and AAAA records.
 fn hints(file: &Path, port: u16) -> Result<Vec<SocketAddr>, String> {
     let text = std::fs::read_to_string(file).map_err(|error| format!("{}: {error} (--root)", file.display()))?;
@@ -245,15 +237,6 @@ fn addresses_of_hints(text: &str) -> Vec<IpAddr> {
     text.lines().filter_map(of_line).collect()
 }
 
-fn system_resolver(file: &Path) -> Result<SocketAddr, String> {
-    let text = std::fs::read_to_string(file).unwrap_or_default();
-    let named = |line: &str| line.strip_prefix("nameserver")?.trim().parse::<IpAddr>().ok();
-    let address = text.lines().find_map(named);
-    address
-        .map(|address| SocketAddr::new(address, DNS_PORT))
-        .ok_or_else(|| format!("{} names no resolver; give --resolver ADDR", file.display()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -264,28 +247,5 @@ mod tests {
                     A.ROOT-SERVERS.NET.  3600000  A  192.0.2.4 ; a\nA.ROOT-SERVERS.NET. 3600000 IN AAAA 2001:db8::4\n";
         let addresses: Vec<String> = addresses_of_hints(text).iter().map(IpAddr::to_string).collect();
         assert_eq!(addresses, ["192.0.2.4", "2001:db8::4"]);
-    }
-
-    #[test]
-    fn servers_may_go_without_port() {
-        for (text, meant) in [
-            ("192.0.2.1", "192.0.2.1:53"),
-            ("192.0.2.1:5300", "192.0.2.1:5300"),
-            ("2001:db8::1", "[2001:db8::1]:53"),
-            ("[2001:db8::1]", "[2001:db8::1]:53"),
-            ("[2001:db8::1]:5300", "[2001:db8::1]:5300"),
-        ] {
-            assert_eq!(server(text).map(|address| address.to_string()).as_deref(), Ok(meant), "{text}");
-        }
-        assert!(server("ns1.example.org").is_err());
-    }
-
-    #[test]
-    fn the_system_s_resolver_is_the_first_that_it_names() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let file = folder.path().join("resolv.conf");
-        std::fs::write(&file, "search example.org\nnameserver 192.0.2.9\nnameserver 192.0.2.10\n").expect("written");
-        assert_eq!(system_resolver(&file).map(|address| address.to_string()).as_deref(), Ok("192.0.2.9:53"));
-        assert!(system_resolver(&folder.path().join("none")).expect_err("names none").contains("--resolver"));
     }
 }

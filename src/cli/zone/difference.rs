@@ -1,8 +1,6 @@
 //! `signpost zone diff`: what differs between two zone files, or a zone file and the zone as it is now.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::builder::ValueParser;
 use clap::{Arg, ArgMatches, Command, ValueHint};
@@ -11,12 +9,11 @@ use serde::Serialize;
 use crate::cli::output::{self, Format};
 use crate::cli::style::{Painter, Style, harmless};
 use crate::cli::zones::RecordLine;
-use crate::cli::{Error, Outcome, success_if, switch};
+use crate::cli::{Error, Outcome, folder, success_if, switch};
 use signpost_control::compiler::apex;
 use signpost_dns::wire::Name;
 use signpost_dns::zone::{Contents, Rrset, diff};
-use signpost_dns::zonefile::include::{FolderIncludes, read_file};
-use signpost_dns::zonefile::{CheckLevel, Severity, read_zone_with};
+use signpost_dns::zonefile::{CheckLevel, Severity};
 
 pub(super) fn command() -> Command {
     let files = Arg::new("files")
@@ -75,13 +72,8 @@ fn compare(matches: &ArgMatches) -> Outcome {
 
 /// Reads a zone file; every error of it in one text.
 fn read(file: &Path, origin: Option<Name>) -> Result<Contents, String> {
-    let mut text = Vec::new();
-    read_file(file, &mut text).map_err(|error| format!("{}: {error}", file.display()))?;
-    let by_name = || Name::parse(file.file_stem()?.as_encoded_bytes(), &Name::root()).ok();
-    let folder = file.parent().unwrap_or(Path::new(""));
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).ok().map(|since| since.as_secs());
-    let (mut includes, scrutiny) = (FolderIncludes::new(folder), CheckLevel::of_server(now));
-    let read = read_zone_with(&text, &Arc::from(file), origin.or_else(by_name), &mut includes, &scrutiny);
+    let read = folder::read(file, origin, |now, _| CheckLevel::of_server(now));
+    let read = read.map_err(|error| format!("{}: {error}", file.display()))?;
     read.contents.ok_or_else(|| {
         let errors = read.findings.iter().filter(|finding| finding.severity == Severity::Error);
         errors.map(ToString::to_string).collect::<Vec<_>>().join("\n")

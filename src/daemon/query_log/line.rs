@@ -165,7 +165,8 @@ fn client(record: &Record, clients: LogClients) -> (Option<String>, Option<u16>)
     }
 }
 
-fn flags(bits: u16) -> Vec<&'static str> {
+/// Returns the mnemonics of the flags that are set in a header.
+pub fn flags(bits: u16) -> Vec<&'static str> {
     FLAGS.iter().filter(|(bit, _)| bits & bit != 0).map(|(_, name)| *name).collect()
 }
 
