@@ -185,17 +185,15 @@ pub(super) fn verify_server(text: &str) -> Result<Server, String> {
 /// # Errors
 ///
 /// The expected form.
-pub fn server_address(text: &str) -> Result<SocketAddr, String> {
+pub fn server_address(text: &str) -> Result<SocketAddr, &'static str> {
     let plain = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);
     let parsed: Option<SocketAddr> =
         text.parse().ok().or_else(|| plain.parse::<IpAddr>().ok().map(|address| (address, DNS_PORT).into()));
     match parsed {
-        Some(address) if address.ip().is_unspecified() => {
-            Err(format!("{} is not an address of a server", address.ip()))
-        }
-        Some(address) if address.port() == 0 => Err("port 0 is not a port of a server".to_owned()),
+        Some(address) if address.ip().is_unspecified() => Err("the unspecified address is not an address of a server"),
+        Some(address) if address.port() == 0 => Err("port 0 is not a port of a server"),
         Some(address) => Ok(address),
-        None => Err("must be ADDR[:PORT] with an IP address, such as 192.0.2.53 or [2001:db8::53]:53".to_owned()),
+        None => Err("must be ADDR[:PORT] with an IP address, such as 192.0.2.53 or [2001:db8::53]:53"),
     }
 }
 
