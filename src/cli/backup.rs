@@ -9,8 +9,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::builder::ValueParser;
-use clap::{Arg, ArgMatches, Command, ValueHint};
+use clap::{Arg, ArgMatches, Command};
 use http_body_util::BodyExt as _;
 use kube::client::Body;
 use serde::Serialize;
@@ -67,11 +66,7 @@ pub(super) fn restore_command() -> Command {
 }
 
 fn file_argument() -> Arg {
-    Arg::new("file")
-        .value_name("FILE")
-        .required(true)
-        .value_parser(ValueParser::path_buf())
-        .value_hint(ValueHint::FilePath)
+    super::file(Arg::new("file").value_name("FILE").required(true))
 }
 
 pub(super) fn run(matches: &ArgMatches) -> Outcome {

@@ -2,12 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use clap::builder::ValueParser;
-use clap::{Arg, ArgMatches, Command, ValueHint};
+use clap::{Arg, ArgMatches, Command};
 use serde::Serialize;
 
 use super::output::{self, Format};
-use super::{Exit, Outcome, check_store, complain, folder, option, print, serve, success_if, switch};
+use super::{Exit, Outcome, check_store, complain, file, folder, option, print, serve, success_if, switch};
 use crate::config::{layers, reference};
 use crate::daemon::configuration;
 use signpost_dns::wire::Name;
@@ -20,13 +19,8 @@ pub(super) fn command() -> Command {
         .about("Check the configuration that `serve` would use with the same flags")
         .args([reference, output::argument()])
         .args(serve::arguments());
-    let files = Arg::new("files")
-        .value_name("FILE")
-        .required(true)
-        .num_args(1..)
-        .help("Master files; the first origin of each is its name without .zone")
-        .value_parser(ValueParser::path_buf())
-        .value_hint(ValueHint::FilePath);
+    let files = file(Arg::new("files").value_name("FILE").required(true).num_args(1..))
+        .help("Master files; the first origin of each is its name without .zone");
     let origin = option("origin", "NAME")
         .help("The first origin instead of the file's name")
         .value_parser(|text: &str| text.parse::<Name>().map_err(|error| error.to_string()));

@@ -3,13 +3,12 @@
 
 use std::path::{Path, PathBuf};
 
-use clap::builder::ValueParser;
-use clap::{ArgMatches, Command, ValueHint};
+use clap::{ArgMatches, Command};
 
-use super::{Exit, Outcome, option, print, reference, switch};
+use super::{Exit, Outcome, directory, option, print, reference, switch};
 
 pub(super) fn command() -> Command {
-    let dir = option("dir", "DIR").value_parser(ValueParser::path_buf()).value_hint(ValueHint::DirPath).help(
+    let dir = directory(option("dir", "DIR")).help(
         "Folder to write a page for each command into, made if it is not there; without it signpost(1) is printed",
     );
     let markdown = switch("markdown")

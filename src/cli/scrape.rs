@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::builder::ValueParser;
-use clap::{Arg, ArgAction, ArgMatches, value_parser};
+use clap::{Arg, ArgAction, ArgMatches};
 
 use super::access::cause;
-use super::{Error, option, serve};
+use super::{Error, file, option, serve};
 use crate::admin::exposition::{Sample, samples};
 use crate::admin::unrouted::Report;
 use crate::config::{self, AdminTls};
@@ -26,8 +26,7 @@ const KEYS: &[&str] = &["admin.listen", "admin.tls"];
 
 /// `--admin` and `--admin-ca`, and the flags of the keys that stand in for them. The command has `--config` and `--data-dir`, too.
 pub(super) fn arguments() -> impl Iterator<Item = Arg> {
-    let authorities = option("admin-ca", "FILE")
-        .value_parser(value_parser!(PathBuf))
+    let authorities = file(option("admin-ca", "FILE"))
         .help("Authorities in PEM to trust for an --admin over HTTPS, instead of those of the system");
     let admin = option("admin", "URL")
         .action(ArgAction::Append)

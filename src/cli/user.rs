@@ -47,10 +47,7 @@ pub(super) fn command() -> Command {
         .value_delimiter(',')
         .value_parser(roles)
         .help("What the user may do (repeats)");
-    let namespace = Arg::new("namespace")
-        .long("namespace")
-        .short('n')
-        .value_name("NAME")
+    let namespace = access::namespace_argument()
         .action(ArgAction::Append)
         .value_delimiter(',')
         .help("Namespace of a tenant (repeats)");

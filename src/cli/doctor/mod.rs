@@ -14,8 +14,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::builder::ValueParser;
-use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint, value_parser};
+use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
 use self::finding::Report;
 use self::survey::NameServers;
@@ -23,7 +22,7 @@ use self::walk::{DoctorTarget, HostTarget};
 use super::access::{self, ApiLocation};
 use super::output::{self, Format};
 use super::platform::PlatformSettings;
-use super::{Error, Outcome, note, option, progress, serve, success_if, switch};
+use super::{Error, Outcome, file, note, option, progress, serve, success_if, switch};
 use crate::config::NameServer;
 use crate::config::value::{server_address, system_resolvers};
 use signpost_api::names::{ALIAS_LABEL, check_domain};
@@ -61,9 +60,7 @@ pub(super) fn command() -> Command {
     let parent =
         server("parent", "A server of the zone above, asked in place of all on the way from the root (repeats)")
             .action(ArgAction::Append);
-    let root = option("root", "HINTS")
-        .value_parser(ValueParser::path_buf())
-        .value_hint(ValueHint::FilePath)
+    let root = file(option("root", "HINTS"))
         .conflicts_with("parent")
         .help("File of root hints, as of InterNIC, in place of the Internet's root");
     let port = option("port", "PORT")

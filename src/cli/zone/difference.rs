@@ -2,27 +2,21 @@
 
 use std::path::{Path, PathBuf};
 
-use clap::builder::ValueParser;
-use clap::{Arg, ArgMatches, Command, ValueHint};
+use clap::{Arg, ArgMatches, Command};
 use serde::Serialize;
 
 use crate::cli::output::{self, Format};
 use crate::cli::style::{Painter, Style, harmless};
 use crate::cli::zones::RecordLine;
-use crate::cli::{Error, Outcome, folder, success_if, switch};
+use crate::cli::{Error, Outcome, file, folder, success_if, switch};
 use signpost_control::compiler::apex;
 use signpost_dns::wire::Name;
 use signpost_dns::zone::{Contents, Rrset, diff};
 use signpost_dns::zonefile::{CheckLevel, Severity};
 
 pub(super) fn command() -> Command {
-    let files = Arg::new("files")
-        .value_names(["BEFORE", "AFTER"])
-        .required(true)
-        .num_args(1..=2)
-        .help("Zone files; with one alone, it is compared with the zone of its apex as it is now")
-        .value_parser(ValueParser::path_buf())
-        .value_hint(ValueHint::FilePath);
+    let files = file(Arg::new("files").value_names(["BEFORE", "AFTER"]).required(true).num_args(1..=2))
+        .help("Zone files; with one alone, it is compared with the zone of its apex as it is now");
     let origin = super::apex_argument()
         .long("origin")
         .value_name("NAME")
