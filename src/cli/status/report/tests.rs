@@ -97,7 +97,7 @@ ledger      1 zones
 warnings    3
 
 - the deletion hold keeps 2 of 5 objects of the kind Router: signpost hold approve b-1, or reject
-- Router shard2 is not ready: NoActiveAddress: none is
+- Router shard2: Ready is False, NoActiveAddress: none is
 - 1 route waiting, NoRouter: shop/vault
 ";
     assert_eq!(report.text(Painter::PLAIN), expected);
