@@ -30,6 +30,8 @@ mod hold;
 mod kubeconfig;
 mod man;
 mod moves;
+#[cfg(test)]
+mod objects;
 mod reference;
 mod serve;
 mod simulate;

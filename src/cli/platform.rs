@@ -154,6 +154,7 @@ fn own_strategy(settings: &config::Settings) -> (StrategyName, Option<&'static s
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::objects::object;
     use serde_json::{Value, json};
 
     fn place(arguments: &[&str]) -> ApiLocation {
@@ -165,9 +166,7 @@ mod tests {
     fn zone(name: &str, at: &str, platform: &Value) -> Zone {
         let versions = json!([{"serial": 1, "digest": "00", "at": at}]);
         let spec = json!({"type": "parent", "versions": versions, "platform": platform});
-        let object =
-            json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Zone", "metadata": {"name": name}, "spec": spec});
-        serde_json::from_value(object).expect("a Zone")
+        object("Zone", json!({"name": name}), spec, Value::Null)
     }
 
     fn told(strategy: &str) -> Value {

@@ -276,6 +276,7 @@ fn told_by(routes: &[Route]) -> Vec<Router> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::objects::object;
     use serde_json::Value;
 
     /// A route on a Router, or waiting.
@@ -289,15 +290,11 @@ mod tests {
                 "lastTransitionTime": "2025-01-01T00:00:00Z"}]})
             }
         };
-        let object = json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Route", "spec": {}, "status": status,
-            "metadata": {"namespace": namespace, "name": name}});
-        serde_json::from_value(object).expect("a Route")
+        object("Route", json!({"namespace": namespace, "name": name}), json!({}), status)
     }
 
     fn router(name: &str, spec: Value) -> Router {
-        let object =
-            json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Router", "metadata": {"name": name}, "spec": spec});
-        serde_json::from_value(object).expect("a Router")
+        object("Router", json!({"name": name}), spec, Value::Null)
     }
 
     #[test]

@@ -179,16 +179,6 @@ impl Sessions {
         self.lock().retain(|_, session| !session.is_over());
     }
 
-    /// How many there are.
-    pub fn len(&self) -> usize {
-        self.lock().len()
-    }
-
-    /// Whether nobody is signed in.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
     fn lock(&self) -> MutexGuard<'_, HashMap<Box<[u8]>, Arc<Session>>> {
         self.0.lock()
     }

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::*;
+use crate::cli::objects::object;
 use crate::cli::zones::{Source, ZoneEntry};
 use signpost_api::v1alpha1::route_binding::RouteBinding;
 use signpost_api::v1alpha1::router::Router;
@@ -15,11 +16,6 @@ fn name(text: &str) -> Name {
     text.parse().expect("a name of a test")
 }
 
-fn object<T: serde::de::DeserializeOwned>(kind: &str, metadata: Value, spec: Value) -> T {
-    let object = json!({"apiVersion": "signpost.dev/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec});
-    serde_json::from_value(object).expect("an object of a test")
-}
-
 /// A platform `v3.example` with two shards, a route that has moved from the second to the first, and one zone file.
 fn zones() -> Zones {
     let records = json!(["_acme-challenge.app TXT \"x\"", "@ CAA 0 issue \"ca.example\""]);
@@ -27,9 +23,11 @@ fn zones() -> Zones {
         "Router",
         json!({"name": "shard1"}),
         json!({"addresses": [{"ip": "192.0.2.1"}, {"ip": "192.0.2.2"}], "records": records}),
+        Value::Null,
     );
     let names = json!([{"name": "shop-front.shard1.v3.example", "type": "system"}, {"name": "shop-front.routes.v3.example", "type": "alias"}]);
-    let other: Router = object("Router", json!({"name": "shard2"}), json!({"addresses": [{"ip": "192.0.2.9"}]}));
+    let other: Router =
+        object("Router", json!({"name": "shard2"}), json!({"addresses": [{"ip": "192.0.2.9"}]}), Value::Null);
     let (since, until) = ("2026-01-01T00:00:00Z", "2027-01-01T00:00:00Z");
     let former_names =
         json!([{"name": "shop-front.shard2.v3.example", "router": "shard2", "since": since, "until": until}]);
@@ -38,6 +36,7 @@ fn zones() -> Zones {
         json!({"namespace": "shop", "name": "front"}),
         json!({"routeNamespace": "shop", "routeName": "front", "routeUID": "u", "router": "shard1", "dns": "shard1.v3.example",
             "label": "shop-front", "names": names, "strategy": "weighted", "formerNames": former_names}),
+        Value::Null,
     );
     let settings = compiler::Settings::new("v3.example", Vec::new(), &["192.0.2.53".parse().expect("an address")]);
     let settings = settings.expect("good settings");

@@ -253,14 +253,11 @@ fn others(explanation: &Explanation) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::objects::object;
     use serde_json::{Value, json};
 
     fn route(status: Value) -> Route {
-        let object = json!({
-            "apiVersion": "signpost.dev/v1alpha1", "kind": "Route",
-            "metadata": {"namespace": "shop", "name": "front", "uid": "u1"}, "spec": {}, "status": status,
-        });
-        serde_json::from_value(object).expect("a Route")
+        object("Route", json!({"namespace": "shop", "name": "front", "uid": "u1"}), json!({}), status)
     }
 
     fn placed() -> RouteExplanation {

@@ -186,6 +186,7 @@ fn judge_now(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::objects::object;
     use serde_json::{Value, json};
     use signpost_control::scheduler::filter::Rejection;
 
@@ -231,20 +232,17 @@ mod tests {
             (json!({}), json!({"records": ["shop-front NS ns.elsewhere.example."]}), json!({}), Rejection::NameTaken),
             (json!({}), json!({}), json!({}), Rejection::HostElsewhere),
         ] {
-            let mut object: Value = json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Router", "metadata": metadata,
-                "spec": {"addresses": [{"ip": "192.0.2.1"}]}, "status": status});
-            object["metadata"]["name"] = json!("shard2");
-            json_patch::merge(&mut object["spec"], &spec);
-            let router = RouterTarget::new(&serde_json::from_value(object).expect("a Router"), domain);
+            let (mut metadata, mut merged): (Value, Value) = (metadata, json!({"addresses": [{"ip": "192.0.2.1"}]}));
+            metadata["name"] = json!("shard2");
+            json_patch::merge(&mut merged, &spec);
+            let router = RouterTarget::new(&object("Router", metadata, merged, status), domain);
             let host = (rejection == Rejection::HostElsewhere).then(|| "shop-front.shard1.v3.example".into());
             let route = RouteInfo { host, ..RouteInfo::default() };
             let key = ObjectKey::namespaced("shop", "front");
             let placement = Placement { router: Some("shard1"), strategy: Some(StrategyName::Weighted) };
             let now = judge_now(&key, &route, placement, &NamespaceInfo::default(), &router, 5, domain);
             assert_eq!((now.eligible, now.reason.as_deref()), (false, Some(rejection.reason())));
-            let route: Route = serde_json::from_value(json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Route",
-                "metadata": {"namespace": "shop", "name": "front"}, "spec": {}}))
-            .expect("a Route");
+            let route: Route = object("Route", json!({"namespace": "shop", "name": "front"}), json!({}), Value::Null);
             let mut account = RouteExplanation::new(&route, None);
             account.answer_why_not("shard2", None, Some(now));
             let text = account.text(super::super::style::Painter::PLAIN);
@@ -256,9 +254,8 @@ mod tests {
         }
         assert!(left.is_empty(), "{left:?}");
         // What a strategy would refuse counts only for who is placed by it.
-        let router = json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Router", "metadata": {"name": "shard2"},
-            "spec": {"addresses": [{"ip": "192.0.2.1"}], "weight": 0}});
-        let router = RouterTarget::new(&serde_json::from_value(router).expect("a Router"), domain);
+        let spec = json!({"addresses": [{"ip": "192.0.2.1"}], "weight": 0});
+        let router = RouterTarget::new(&object("Router", json!({"name": "shard2"}), spec, Value::Null), domain);
         let key = ObjectKey::namespaced("shop", "front");
         for (router_of_now, strategy, eligible) in [
             (None, None, true),
@@ -275,9 +272,8 @@ mod tests {
     #[test]
     fn a_router_shows_the_domain() {
         for (dns, domain) in [("s1.v3.example", "v3.example"), ("apps.other.example", "apps.other.example")] {
-            let router = json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Router", "metadata": {"name": "s1"},
-                "spec": {"dns": dns}});
-            assert_eq!(domain_by(&serde_json::from_value(router).expect("a Router")), domain);
+            let router = object("Router", json!({"name": "s1"}), json!({"dns": dns}), Value::Null);
+            assert_eq!(domain_by(&router), domain);
         }
     }
 }

@@ -331,27 +331,22 @@ pub(super) fn span(seconds: u64) -> String {
 mod tests {
     use super::*;
 
+    use crate::cli::objects::object;
     use serde_json::{Value, json};
     use tokio::time::Instant;
 
     /// What is told of one route that leaves a Router which is gone, whose zone was `zone`, for s2.
     fn left_behind(zone: &str) -> MovePlan {
         let mut simulation = Simulation::new("v3.example", Instant::now());
-        let object = |kind: &str, metadata: Value, spec: Value| {
-            json!({"apiVersion": "signpost.dev/v1alpha1", "kind": kind,
-            "metadata": metadata, "spec": spec})
-        };
         for name in ["s2", "s3"] {
             let spec = json!({"dns": format!("{name}.v3.example"), "addresses": [{"ip": "192.0.2.1"}]});
-            simulation
-                .set_router(serde_json::from_value(object("Router", json!({"name": name}), spec)).expect("a Router"));
+            simulation.set_router(object("Router", json!({"name": name}), spec, Value::Null));
         }
         let metadata = json!({"namespace": "shop", "name": "web", "uid": "u"});
-        let route = object("Route", metadata.clone(), json!({"host": "www.shop.example"}));
-        simulation.set_route(serde_json::from_value(route).expect("a Route"));
+        simulation.set_route(object("Route", metadata.clone(), json!({"host": "www.shop.example"}), Value::Null));
         let spec = json!({"routeNamespace": "shop", "routeName": "web", "routeUID": "u", "router": "s1", "dns": zone,
             "label": "shop-web", "strategy": "weighted", "names": []});
-        simulation.set_binding(serde_json::from_value(object("RouteBinding", metadata, spec)).expect("a RouteBinding"));
+        simulation.set_binding(object("RouteBinding", metadata, spec, Value::Null));
         let key = ObjectKey::namespaced("shop", "web");
         let before = BTreeMap::from([(key.clone(), simulation.bound(&key).expect("it is bound").clone())]);
         let step = simulation.move_route(&key, "s2").expect("it is there");

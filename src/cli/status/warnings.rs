@@ -125,13 +125,8 @@ fn summed(trouble: &str, mut names: Vec<String>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::objects::object;
     use serde_json::{Value, json};
-
-    fn object<T: serde::de::DeserializeOwned>(kind: &str, metadata: Value, status: Value) -> T {
-        let object = json!({"apiVersion": "signpost.dev/v1alpha1", "kind": kind, "metadata": metadata, "spec": {},
-            "status": status});
-        serde_json::from_value(object).expect("an object")
-    }
 
     fn condition(kind: &str, status: &str, reason: &str) -> Value {
         json!({"type": kind, "status": status, "reason": reason, "message": format!("about {reason}"),
@@ -141,7 +136,7 @@ mod tests {
     #[test]
     fn routers_that_are_not_well() {
         let router = |name: &str, conditions: Value| -> Router {
-            object("Router", json!({"name": name}), json!({"conditions": conditions}))
+            object("Router", json!({"name": name}), json!({}), json!({"conditions": conditions}))
         };
         let mut routers = vec![
             router("s1", json!([condition("AddressesHealthy", "False", "Panic")])),
@@ -167,9 +162,7 @@ mod tests {
     #[test]
     fn routers_without_an_active_address() {
         let router = |name: &str, spec: Value, routes: u32| -> Router {
-            let object = json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Router", "metadata": {"name": name},
-                "spec": spec, "status": {"routes": routes}});
-            serde_json::from_value(object).expect("a Router")
+            object("Router", json!({"name": name}), spec, json!({"routes": routes}))
         };
         let drained = json!([{"ip": "192.0.2.1", "state": "drained"}]);
         let routers = [
@@ -193,7 +186,7 @@ mod tests {
     fn routes_whose_names_are_dead() {
         let route = |name: &str, router: &str, conditions: Value| -> Route {
             let status = json!({"phase": "scheduled", "router": router, "conditions": conditions});
-            object("Route", json!({"namespace": "shop", "name": name}), status)
+            object("Route", json!({"namespace": "shop", "name": name}), json!({}), status)
         };
         let dead = json!([condition("Published", "True", "P"), condition("Resolvable", "False", "WrongAnswer")]);
         let unknown = json!([condition("Resolvable", "Unknown", "NotAsked")]);
