@@ -56,18 +56,15 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
     let why_not = matches.get_one::<String>("why-not").map(String::as_str);
     let account = access::run(API_TIMEOUT, async {
         let access = place.connect().await?;
-        let ObjectKey { namespace, name } = route.key(&access);
-        Question { namespace: &namespace.unwrap_or_default(), name: &name, why_not, place: &place, access: &access }
-            .answer()
-            .await
+        let key = route.key(&access);
+        Question { key, why_not, place: &place, access: &access }.answer().await
     })?;
     Format::of(matches).show(&account, |painter| account.text(painter))
 }
 
 /// What is asked, and whom.
 struct Question<'a> {
-    namespace: &'a str,
-    name: &'a str,
+    key: ObjectKey,
     why_not: Option<&'a str>,
     place: &'a ApiLocation,
     access: &'a Access,
@@ -76,12 +73,14 @@ struct Question<'a> {
 impl Question<'_> {
     async fn answer(&self) -> Result<RouteExplanation, String> {
         let client = &self.access.client;
+        let ObjectKey { namespace, name } = &self.key;
+        let namespace = namespace.as_deref().unwrap_or_default();
         let told = |error: kube::Error| self.access.unanswered(error);
-        let routes: Api<Route> = Api::namespaced(client.clone(), self.namespace);
-        let route = routes.get_opt(self.name).await.map_err(told)?;
-        let route = route.ok_or_else(|| format!("NotFound: there is no Route {}/{}", self.namespace, self.name))?;
-        let bindings: Api<RouteBinding> = Api::namespaced(client.clone(), self.namespace);
-        let binding = bindings.get_opt(self.name).await.map_err(told)?;
+        let routes: Api<Route> = Api::namespaced(client.clone(), namespace);
+        let route = routes.get_opt(name).await.map_err(told)?;
+        let route = route.ok_or_else(|| format!("NotFound: there is no Route {}", self.key))?;
+        let bindings: Api<RouteBinding> = Api::namespaced(client.clone(), namespace);
+        let binding = bindings.get_opt(name).await.map_err(told)?;
         // An earlier Route's of the same name may not be cleared away yet.
         let binding = binding.filter(|binding| route.metadata.uid.as_deref() == Some(&binding.spec.route_uid));
         let mut account = RouteExplanation::new(&route, binding);
@@ -134,7 +133,7 @@ impl Question<'_> {
         let placement = Placement { router: placed.map(|(router, _)| router), strategy };
         let namespaces: Api<Namespace> = Api::all(self.access.client.clone());
         // Not everyone who may see a Route may see its Namespace; then a selector of namespaces is left out of account.
-        let namespace = namespaces.get_opt(self.namespace).await.ok().flatten();
+        let namespace = namespaces.get_opt(self.key.namespace.as_deref().unwrap_or_default()).await.ok().flatten();
         let sees_namespace = namespace.is_some();
         let namespace = namespace.map(NamespaceInfo::from).unwrap_or_default();
         let routes = router.status.as_ref().and_then(|status| status.routes).unwrap_or(0);
@@ -142,9 +141,7 @@ impl Question<'_> {
         if !sees_namespace {
             router.namespace_selector = Ok(kube::core::Selector::default());
         }
-        let key = ObjectKey::namespaced(self.namespace, self.name);
-        let facts = RouteInfo::new(&route);
-        judge_now(&key, &facts, placement, &namespace, &router, routes, &domain)
+        judge_now(&self.key, &RouteInfo::new(&route), placement, &namespace, &router, routes, &domain)
     }
 }
 
