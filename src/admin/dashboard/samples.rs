@@ -13,7 +13,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 
 use crate::admin::exposition::{self, Sample};
@@ -77,7 +77,7 @@ impl Samples {
     /// Takes a sample of a page in OpenMetrics or Prometheus text at `at`, in milliseconds since the epoch.
     pub fn take(&self, page: &str, at: u64) {
         let raw = read(page);
-        let mut ring = self.lock();
+        let mut ring = self.0.lock();
         let seconds = ring.at.back().map(|last| at.saturating_sub(*last) as f64 / 1_000.0).filter(|since| *since > 0.0);
         let row = row(&raw, &ring.before, seconds);
         ring.before = raw.into_iter().map(|(key, sum)| (key, sum.counted)).collect();
@@ -86,12 +86,12 @@ impl Samples {
 
     /// When the last sample was taken; 0 if none was.
     pub fn newest(&self) -> u64 {
-        self.lock().at.back().copied().unwrap_or(0)
+        self.0.lock().at.back().copied().unwrap_or(0)
     }
 
     /// All of them: times, and values by column.
     pub fn all(&self) -> Value {
-        let ring = self.lock();
+        let ring = self.0.lock();
         let columns: Map<String, Value> = ring
             .columns
             .iter()
@@ -102,15 +102,11 @@ impl Samples {
 
     /// The last one: its time, and the value of each column.
     pub fn last(&self) -> Option<Value> {
-        let ring = self.lock();
+        let ring = self.0.lock();
         let at = ring.at.back()?;
         let last = |(name, values): (&String, &VecDeque<f32>)| Some((name.clone(), number(*values.back()?)));
         let columns: Map<String, Value> = ring.columns.iter().filter_map(last).collect();
         Some(json!({"at": at, "columns": columns}))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Ring> {
-        self.0.lock()
     }
 }
 
