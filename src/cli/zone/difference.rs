@@ -116,8 +116,7 @@ impl Changes {
 
 pub(super) fn lines(owner: &Name, rrset: Option<&Rrset>) -> Vec<RecordLine> {
     let Some(rrset) = rrset else { return Vec::new() };
-    let line = |rdata: &Box<[u8]>| RecordLine::new(owner, rrset.ttl.seconds(), rrset.rtype, rdata);
-    rrset.rdata.iter().map(line).collect()
+    rrset.rdata.iter().map(|rdata| RecordLine::new(owner, rrset.ttl.seconds(), rrset.rtype, rdata)).collect()
 }
 
 #[cfg(test)]
