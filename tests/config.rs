@@ -147,7 +147,7 @@ fn faults_say_where_and_what() {
         ("", &[], &[("nameserver", "ns1.v3.rhcloud.com=ns2")], &["must be NAME=ADDR[,ADDR]"]),
         ("nameserver = [\"ns.example\", \"ns.example\"]", &[], &[], &["is \"ns.example\": given twice"]),
         ("", &[], &[("verify-server", "ns1.example")], &["must be ADDR[:PORT] with an IP address"]),
-        ("", &[], &[("verify-server", "ns1.example=0.0.0.0:53")], &["0.0.0.0 is not an address of a server"]),
+        ("", &[], &[("verify-server", "ns1.example=0.0.0.0:53")], &["is not an address of a server"]),
         ("", &[], &[("verify-server", "127.0.0.1:0")], &["port 0 is not a port of a server"]),
         ("", &[], &[("verify-server", "a..b=127.0.0.1")], &["\"verify.server\" is \"a..b=127.0.0.1\""]),
         ("", &[], &[("verify-resolver", "localhost")], &["must be ADDR[:PORT] with an IP address"]),

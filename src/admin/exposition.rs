@@ -5,6 +5,7 @@
 //! counter's family has the name of its samples, `_total` and all, and there are neither units, nor `info`, nor an end.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 /// A text format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,6 +41,63 @@ impl Format {
             Format::Prometheus => to_prometheus(&open_metrics),
         }
     }
+}
+
+/// One sample of a page of numbers.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sample {
+    /// Name of the series.
+    pub name: String,
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+    /// Its value.
+    pub value: f64,
+}
+
+/// Reads the samples of a page in either format. Lines that are no samples are passed over.
+pub fn samples(page: &str) -> impl Iterator<Item = Sample> {
+    page.lines().filter(|line| !line.starts_with('#')).filter_map(sample)
+}
+
+fn sample(line: &str) -> Option<Sample> {
+    let end = line.find(['{', ' '])?;
+    let name = line[..end].to_owned();
+    let mut labels = BTreeMap::new();
+    let mut rest = &line[end..];
+    if let Some(inside) = rest.strip_prefix('{') {
+        rest = inside;
+        // Each turn takes a label off the line.
+        loop {
+            rest = rest.trim_start_matches([',', ' ']);
+            if let Some(after) = rest.strip_prefix('}') {
+                rest = after;
+                break;
+            }
+            let (label, value) = rest.split_once("=\"")?;
+            let (value, after) = quoted(value)?;
+            labels.insert(label.to_owned(), value);
+            rest = after;
+        }
+    }
+    let value = rest.split_whitespace().next()?.parse().ok()?;
+    Some(Sample { name, labels, value })
+}
+
+/// The text up to the closing quote, and what follows it.
+fn quoted(text: &str) -> Option<(String, &str)> {
+    let mut value = String::new();
+    let mut characters = text.char_indices();
+    while let Some((at, character)) = characters.next() {
+        match character {
+            '"' => return Some((value, &text[at + 1..])),
+            '\\' => match characters.next()?.1 {
+                'n' => value.push('\n'),
+                other => value.push(other),
+            },
+            other => value.push(other),
+        }
+    }
+    None
 }
 
 /// The highest weight (RFC 9110 §12.4.2) of the media ranges that `wanted` takes; zero if there is none.

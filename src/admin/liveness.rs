@@ -5,7 +5,7 @@
 //! for anything that serves tenants.
 use std::time::{Duration, Instant};
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 /// Looks further apart than this prove nothing: the process stood still as a whole, or the machine did.
 const LOOKS_APART_MAX: Duration = Duration::from_secs(3);
@@ -45,12 +45,12 @@ impl Liveness {
         turns: impl Fn() -> Option<u64> + Send + Sync + 'static,
     ) {
         let (seen, still) = (turns().unwrap_or(0), Duration::ZERO);
-        self.state().parts.push(Part { name: name.into(), limit, turns: Box::new(turns), seen, still });
+        self.state.lock().parts.push(Part { name: name.into(), limit, turns: Box::new(turns), seen, still });
     }
 
     /// Looks at all counters.
     pub fn look(&self, now: Instant) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let since = state.looked.replace(now).map_or(Duration::ZERO, |looked| now.saturating_duration_since(looked));
         let since = if since > LOOKS_APART_MAX { Duration::ZERO } else { since };
         state.parts.retain_mut(|part| {
@@ -63,7 +63,7 @@ impl Liveness {
 
     /// The parts that were hung at the last look, a sentence for each.
     pub fn hung(&self, now: Instant) -> Vec<String> {
-        let state = self.state();
+        let state = self.state.lock();
         let hung = state.parts.iter().filter(|part| part.still >= part.limit && (part.turns)() == Some(part.seen));
         let mut hung: Vec<String> = hung
             .map(|part| format!("{} is hung: it has not moved for {} s", part.name, part.still.as_secs()))
@@ -72,11 +72,6 @@ impl Liveness {
             hung.push("the thread that watches the others is hung".to_owned());
         }
         hung
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        // A counter is read under it, which does not panic.
-        self.state.lock()
     }
 }
 

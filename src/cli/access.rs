@@ -212,17 +212,25 @@ fn server_of(kubeconfig: &Kubeconfig, context: Option<&str>) -> Option<String> {
 
 impl Access {
     /// What is said when the API does not do as it was asked: where it is, and why.
-    pub(super) fn unanswered(&self, error: impl Into<ApiFailure>) -> String {
+    pub(super) fn unanswered(&self, error: kube::Error) -> String {
+        match error {
+            kube::Error::Api(status) => self.refused(status.code, &status.message),
+            error => format!(
+                "the API at {} cannot be reached: {} (by the kubeconfig {})",
+                self.url,
+                cause(&error),
+                self.origin
+            ),
+        }
+    }
+
+    /// The same of an answer with this HTTP status.
+    pub(super) fn refused(&self, code: u16, why: &str) -> String {
         let Access { url, origin, .. } = self;
-        match error.into() {
-            ApiFailure::Unreached(why) => {
-                format!("the API at {url} cannot be reached: {why} (by the kubeconfig {origin})")
-            }
-            ApiFailure::Unauthorized(why) => {
-                format!("the API at {url} does not accept the credential in {origin}: unauthorized: {why}")
-            }
-            ApiFailure::Forbidden(why) => format!("the API at {url} does not allow it: forbidden: {why}"),
-            ApiFailure::Refused(why) => format!("the API at {url} refuses it: {why}"),
+        match code {
+            401 => format!("the API at {url} does not accept the credential in {origin}: unauthorized: {why}"),
+            403 => format!("the API at {url} does not allow it: forbidden: {why}"),
+            _ => format!("the API at {url} refuses it: {why}"),
         }
     }
 
@@ -280,44 +288,6 @@ where
             Some(token) => parameters = parameters.continue_token(&token),
             None => return Ok(()),
         }
-    }
-}
-
-/// What the API, or the way to it, says of a failure.
-pub(super) enum ApiFailure {
-    /// There was no answer.
-    Unreached(String),
-    /// The API does not know who asks.
-    Unauthorized(String),
-    /// Who asks may not do it.
-    Forbidden(String),
-    /// Any other answer.
-    Refused(String),
-}
-
-impl ApiFailure {
-    /// What the API answered with this HTTP status.
-    pub(super) fn answered(code: u16, message: String) -> Self {
-        match code {
-            401 => ApiFailure::Unauthorized(message),
-            403 => ApiFailure::Forbidden(message),
-            _ => ApiFailure::Refused(message),
-        }
-    }
-}
-
-impl From<kube::Error> for ApiFailure {
-    fn from(error: kube::Error) -> Self {
-        match error {
-            kube::Error::Api(status) => ApiFailure::answered(status.code, status.message),
-            error => ApiFailure::Unreached(cause(&error)),
-        }
-    }
-}
-
-impl From<&str> for ApiFailure {
-    fn from(text: &str) -> Self {
-        ApiFailure::Refused(text.to_owned())
     }
 }
 

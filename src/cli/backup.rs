@@ -9,13 +9,12 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::builder::ValueParser;
-use clap::{Arg, ArgMatches, Command, ValueHint};
+use clap::{Arg, ArgMatches, Command};
 use http_body_util::BodyExt as _;
 use kube::client::Body;
 use serde::Serialize;
 
-use super::access::{self, ApiFailure, ApiLocation};
+use super::access::{self, ApiLocation};
 use super::output::{self, Format};
 use super::style::Painter;
 use super::table::Properties;
@@ -67,11 +66,7 @@ pub(super) fn restore_command() -> Command {
 }
 
 fn file_argument() -> Arg {
-    Arg::new("file")
-        .value_name("FILE")
-        .required(true)
-        .value_parser(ValueParser::path_buf())
-        .value_hint(ValueHint::FilePath)
+    super::file(Arg::new("file").value_name("FILE").required(true))
 }
 
 pub(super) fn run(matches: &ArgMatches) -> Outcome {
@@ -185,17 +180,17 @@ async fn fetch(place: &ApiLocation, to: &mut impl io::Write) -> Result<(), Strin
     let access = place.connect().await?;
     let request =
         http::Request::get(signpost_apiserver::backup::PATH).body(Body::empty()).map_err(|error| error.to_string())?;
-    let response = access.client.send(request).await.map_err(|error| access.unanswered(ApiFailure::from(error)))?;
+    let response = access.client.send(request).await.map_err(|error| access.unanswered(error))?;
     let status = response.status();
     if !status.is_success() {
         let body = response.into_body().collect().await.map(|body| body.to_bytes()).unwrap_or_default();
         let told: Option<serde_json::Value> = serde_json::from_slice(&body).ok();
         let message = told.as_ref().and_then(|status| status["message"].as_str()).unwrap_or("it has no backups");
-        return Err(access.unanswered(ApiFailure::answered(status.as_u16(), format!("{message} ({status})"))));
+        return Err(access.refused(status.as_u16(), &format!("{message} ({status})")));
     }
     let mut body = response.into_body();
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| access.unanswered(error.to_string().as_str()))?;
+        let frame = frame.map_err(|error| access.refused(status.as_u16(), &error.to_string()))?;
         if let Some(octets) = frame.data_ref() {
             to.write_all(octets).map_err(|error| error.to_string())?;
         }

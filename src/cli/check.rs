@@ -1,21 +1,16 @@
 //! `signpost check`: says what is wrong with a file before anything serves it.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
-use clap::builder::ValueParser;
-use clap::{Arg, ArgMatches, Command, ValueHint};
+use clap::{Arg, ArgMatches, Command};
 use serde::Serialize;
 
 use super::output::{self, Format};
-use super::{Exit, Outcome, check_store, complain, option, print, serve, success_if, switch};
+use super::{Exit, Outcome, check_store, complain, file, folder, option, print, serve, success_if, switch};
 use crate::config::{layers, reference};
 use crate::daemon::configuration;
 use signpost_dns::wire::Name;
-use signpost_dns::zonefile::folder::origin_by_name;
-use signpost_dns::zonefile::include::{FolderIncludes, read_file};
-use signpost_dns::zonefile::{CheckLevel, Finding, Severity, read_zone_with};
+use signpost_dns::zonefile::{CheckLevel, Finding, Severity};
 
 pub(super) fn command() -> Command {
     let reference =
@@ -24,13 +19,8 @@ pub(super) fn command() -> Command {
         .about("Check the configuration that `serve` would use with the same flags")
         .args([reference, output::argument()])
         .args(serve::arguments());
-    let files = Arg::new("files")
-        .value_name("FILE")
-        .required(true)
-        .num_args(1..)
-        .help("Master files; the first origin of each is its name without .zone")
-        .value_parser(ValueParser::path_buf())
-        .value_hint(ValueHint::FilePath);
+    let files = file(Arg::new("files").value_name("FILE").required(true).num_args(1..))
+        .help("Master files; the first origin of each is its name without .zone");
     let origin = option("origin", "NAME")
         .help("The first origin instead of the file's name")
         .value_parser(|text: &str| text.parse::<Name>().map_err(|error| error.to_string()));
@@ -147,17 +137,13 @@ fn text(found: &File) -> String {
 /// What is found of one file, and how much of it is at least as bad as `counts`.
 fn zone_file(file: &Path, origin: Option<Name>, counts: Severity) -> (File, usize) {
     let mut found = File { file: file.display().to_string(), error: None, zone: None, findings: Vec::new() };
-    let mut text = Vec::new();
-    if let Err(error) = read_file(file, &mut text) {
-        found.error = Some(error.to_string());
-        return (found, 1);
-    }
-    let folder = file.parent().unwrap_or(Path::new(""));
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).ok().map(|since| since.as_secs());
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let (mut includes, scrutiny) = (FolderIncludes::new(folder), CheckLevel::of_check(now, threads));
-    let read =
-        read_zone_with(&text, &Arc::from(file), origin.or_else(|| origin_by_name(file)), &mut includes, &scrutiny);
+    let read = match folder::read(file, origin, CheckLevel::of_check) {
+        Ok(read) => read,
+        Err(error) => {
+            found.error = Some(error.to_string());
+            return (found, 1);
+        }
+    };
     found.findings = read.findings.iter().map(Found::new).collect();
     found.zone = read.contents.as_ref().map(|contents| Zone {
         apex: contents.apex().to_string(),

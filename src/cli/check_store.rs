@@ -4,14 +4,13 @@ use std::fs::File;
 use std::io::BufReader;
 use std::path::PathBuf;
 
-use clap::builder::ValueParser;
-use clap::{ArgAction, ArgMatches, Command, ValueHint};
+use clap::{ArgAction, ArgMatches, Command};
 use serde::Serialize;
 
 use super::output::{self, Format};
 use super::style::Painter;
 use super::table::Properties;
-use super::{Outcome, option, serve, success_if};
+use super::{Outcome, file, option, serve, success_if};
 use crate::config;
 use signpost_api::kinds::{PlatformConfig, kinds};
 use signpost_apiserver::store::repair::Offline;
@@ -25,10 +24,7 @@ pub(super) fn command() -> Command {
         .action(ArgAction::Append)
         .requires("from")
         .help("Replace the damaged value under this key with the one in the backup; may be repeated");
-    let from = option("from", "BACKUP")
-        .value_parser(ValueParser::path_buf())
-        .value_hint(ValueHint::FilePath)
-        .help("The backup that --restore reads");
+    let from = file(option("from", "BACKUP")).help("The backup that --restore reads");
     Command::new("store")
         .about("Verify the store of a stopped server, and restore or drop single damaged objects")
         .after_help(

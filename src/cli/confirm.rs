@@ -3,18 +3,16 @@
 use std::io::{BufRead as _, IsTerminal as _, Write as _, stderr, stdin};
 use std::time::Duration;
 
-use clap::{Arg, ArgAction, ArgMatches};
+use clap::{Arg, ArgMatches};
+
+use super::switch;
 
 /// How long someone may think about it, beyond what the command takes.
 const TO_THINK: Duration = Duration::from_secs(3_600);
 
 /// `--yes`.
 pub(super) fn argument() -> Arg {
-    Arg::new("yes")
-        .long("yes")
-        .short('y')
-        .action(ArgAction::SetTrue)
-        .help("Does it without asking on a terminal whether it is meant")
+    switch("yes").short('y').help("Does it without asking on a terminal whether it is meant")
 }
 
 /// Whether the user is asked.

@@ -1,12 +1,34 @@
-//! The zones folder for a command that looks at it once: all zones and all findings.
+//! Zone files for a command that looks at them once: one file, or all zones and all findings of a folder.
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use signpost_dns::wire::Name;
 use signpost_dns::zone::Contents;
-use signpost_dns::zonefile::folder::{FileChange, Folder};
-use signpost_dns::zonefile::{Finding, Severity};
+use signpost_dns::zonefile::folder::{FileChange, Folder, origin_by_name};
+use signpost_dns::zonefile::include::{FolderIncludes, read_file};
+use signpost_dns::zonefile::{CheckLevel, Finding, Severity, ZoneRead, read_zone_with};
+
+/// Reads a zone file, whose first origin is `origin` or its name; `level` makes of the time and the number of threads how much
+/// is checked.
+pub(super) fn read(
+    file: &Path,
+    origin: Option<Name>,
+    level: fn(Option<u64>, usize) -> CheckLevel,
+) -> io::Result<ZoneRead> {
+    let mut text = Vec::new();
+    read_file(file, &mut text)?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).ok().map(|since| since.as_secs());
+    let mut includes = FolderIncludes::new(file.parent().unwrap_or(Path::new("")));
+    let origin = origin.or_else(|| origin_by_name(file));
+    Ok(read_zone_with(&text, &Arc::from(file), origin, &mut includes, &level(now, threads())))
+}
+
+fn threads() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
 
 /// The zones of a folder, in the order of their files.
 #[derive(Debug, Default)]
@@ -18,10 +40,9 @@ pub(super) struct StaticZones {
 impl StaticZones {
     /// Reads all of `folder`.
     pub(super) fn read(folder: &Path) -> io::Result<Self> {
-        let threads = std::thread::available_parallelism().map_or(1, usize::from);
         let mut all = StaticZones::default();
         let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", folder.display()));
-        Folder::new(folder, threads)
+        Folder::new(folder, threads())
             .rescan(
                 |contents| contents,
                 |change| match change {

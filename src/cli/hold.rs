@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use clap::{Arg, ArgAction, ArgMatches, Command};
+use clap::{Arg, ArgMatches, Command};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::Api;
@@ -14,7 +14,7 @@ use super::access::{self, API_TIMEOUT, Access, ApiLocation};
 use super::output::{self, Format};
 use super::style::{Painter, Style};
 use super::table::{Cell, Table};
-use super::{Exit, Outcome, age, confirm, note};
+use super::{Exit, Outcome, age, confirm, note, switch};
 use signpost_api::v1alpha1::deletion_hold::{
     Decision, DeletionHold, DeletionHoldCause, DeletionHoldHolder, DeletionHoldKind, HEARD_EVERY, SILENCE_MAX,
 };
@@ -44,12 +44,7 @@ pub(super) fn command() -> Command {
              it is refused: what \"signpost hold list\" showed is no longer what is held.",
         )
         .arg(id())
-        .arg(
-            Arg::new("dry-run")
-                .long("dry-run")
-                .action(ArgAction::SetTrue)
-                .help("Says what would be let go, and decides nothing"),
-        )
+        .arg(switch("dry-run").help("Says what would be let go, and decides nothing"))
         .arg(confirm::argument())
         .args(access::arguments());
     let reject = Command::new("reject")

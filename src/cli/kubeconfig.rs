@@ -2,21 +2,16 @@
 
 use std::path::PathBuf;
 
-use clap::builder::ValueParser;
-use clap::{Arg, ArgMatches, Command, ValueHint};
+use clap::{ArgMatches, Command};
 
 use super::user::{self, Made};
-use super::{Exit, Outcome, note, option, print, serve};
+use super::{Exit, Outcome, access, file, note, option, print, serve};
 use signpost_runtime::tls::files;
 use signpost_runtime::tls::kubeconfig::{self, Contents, Secret};
 
 pub(super) fn command() -> Command {
     let user = option("user", "NAME").required(true).help("A user whom \"signpost user add\" has entered");
-    let namespace = Arg::new("namespace")
-        .long("namespace")
-        .short('n')
-        .value_name("NAME")
-        .help("Namespace of commands that name none");
+    let namespace = access::namespace_argument().help("Namespace of commands that name none");
     let server = option("server", "URL")
         .value_parser(|url: &str| {
             let good = url.strip_prefix("https://").is_some_and(|rest| !rest.is_empty());
@@ -24,10 +19,7 @@ pub(super) fn command() -> Command {
             if good { Ok(url.to_owned()) } else { Err("must be an https URL") }
         })
         .help("Where the API is reached [default: what the administrator's kubeconfig says]");
-    let out = option("out", "FILE")
-        .value_parser(ValueParser::path_buf())
-        .value_hint(ValueHint::FilePath)
-        .help("Writes a file with mode 0600 instead of printing");
+    let out = file(option("out", "FILE")).help("Writes a file with mode 0600 instead of printing");
     Command::new("kubeconfig")
         .about("Create a credential for a user and print a kubeconfig with it")
         .after_help(

@@ -3,13 +3,12 @@
 
 use std::path::{Path, PathBuf};
 
-use clap::builder::ValueParser;
-use clap::{ArgMatches, Command, ValueHint};
+use clap::{ArgMatches, Command};
 
-use super::{Exit, Outcome, option, print, reference, switch};
+use super::{Exit, Outcome, directory, option, print, reference, switch};
 
 pub(super) fn command() -> Command {
-    let dir = option("dir", "DIR").value_parser(ValueParser::path_buf()).value_hint(ValueHint::DirPath).help(
+    let dir = directory(option("dir", "DIR")).help(
         "Folder to write a page for each command into, made if it is not there; without it signpost(1) is printed",
     );
     let markdown = switch("markdown")
@@ -44,9 +43,7 @@ fn write_all(command: &Command, name: &str, folder: &Path) -> Result<(), String>
     let path = folder.join(format!("{name}.1"));
     std::fs::write(&path, page(command, name)?).map_err(|error| format!("{}: {error}", path.display()))?;
     print(&format!("{}\n", path.display()));
-    // What shells ask is for them alone.
-    let shown = command.get_subcommands().filter(|command| command.get_name() != "help" && !command.is_hide_set());
-    for command in shown {
+    for command in command.get_subcommands().filter(|command| command.get_name() != "help") {
         write_all(command, &format!("{name}-{}", command.get_name()), folder)?;
     }
     Ok(())

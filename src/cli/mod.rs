@@ -30,6 +30,8 @@ mod hold;
 mod kubeconfig;
 mod man;
 mod moves;
+#[cfg(test)]
+mod objects;
 mod reference;
 mod serve;
 mod simulate;
@@ -44,8 +46,9 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
+use clap::builder::ValueParser;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Arg, ArgAction, ArgMatches, Command};
+use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
 
 /// How a command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -206,6 +209,16 @@ fn switch(name: &'static str) -> Arg {
 /// A flag `--name` with a value.
 fn option(name: &'static str, value_name: &'static str) -> Arg {
     Arg::new(name).long(name).value_name(value_name)
+}
+
+/// The argument as the path of a file.
+fn file(argument: Arg) -> Arg {
+    argument.value_parser(ValueParser::path_buf()).value_hint(ValueHint::FilePath)
+}
+
+/// The argument as the path of a folder.
+fn directory(argument: Arg) -> Arg {
+    argument.value_parser(ValueParser::path_buf()).value_hint(ValueHint::DirPath)
 }
 
 /// Prints to standard output. A reader that has gone (`| head`) ends the program quietly, as other tools do; output that

@@ -104,38 +104,31 @@ impl PlatformSettings {
                 }
             }
         };
-        let seconds = told.map(|told| Duration::from_secs(told.former_name_retention_seconds.into()));
-        let quiet = told.map(|told| Duration::from_secs(told.former_name_idle_timeout_seconds.into()));
+        let seconds = |seconds: u32| Duration::from_secs(seconds.into());
+        let quiet = told.map(|told| seconds(told.former_name_idle_timeout_seconds));
+        let quiet = own(place, "former-name.idle-timeout", &settings.former_name.idle_timeout).or(quiet);
+        let retention = told.map(|told| seconds(told.former_name_retention_seconds));
         PlatformSettings {
             domain,
             name_servers,
             asked: told.map(|told| told.asked.clone()).unwrap_or_default(),
-            former_name_retention: if place.is_given("former-name.retention") {
-                Some(settings.former_name.retention)
-            } else {
-                seconds
-            },
-            former_name_idle_timeout: match place.is_given("former-name.idle-timeout") {
-                true => Some(settings.former_name.idle_timeout),
-                false => quiet,
-            }
-            .filter(|quiet| !quiet.is_zero()),
-            drain_rate: match place.is_given("scheduler.drain-rate") {
-                true => Some(settings.scheduler.drain_rate),
-                false => told.map(|told| told.drain_rate),
-            },
-            quarantined_max: match place.is_given(QUARANTINE_MAX) {
-                true => Some(settings.name.quarantine_max),
-                false => told.and_then(|told| told.name_quarantine_max),
-            },
-            reserved_labels: match place.is_given(RESERVED_LABELS) {
-                true => Some(settings.name.reserved_labels.clone()),
-                false => told.and_then(|told| told.reserved_labels.clone()),
-            },
+            former_name_retention: own(place, "former-name.retention", &settings.former_name.retention).or(retention),
+            former_name_idle_timeout: quiet.filter(|quiet| !quiet.is_zero()),
+            drain_rate: own(place, "scheduler.drain-rate", &settings.scheduler.drain_rate)
+                .or(told.map(|told| told.drain_rate)),
+            quarantined_max: own(place, QUARANTINE_MAX, &settings.name.quarantine_max)
+                .or(told.and_then(|told| told.name_quarantine_max)),
+            reserved_labels: own(place, RESERVED_LABELS, &settings.name.reserved_labels)
+                .or(told.and_then(|told| told.reserved_labels.clone())),
             strategy,
             caveat,
         }
     }
+}
+
+/// A setting, if the flags or the configuration set it.
+fn own<T: Clone>(place: &ApiLocation, key: &str, value: &T) -> Option<T> {
+    place.is_given(key).then(|| value.clone())
 }
 
 /// The parent's Zone: of several, as after another domain was configured, the one that was written last.
@@ -161,6 +154,7 @@ fn own_strategy(settings: &config::Settings) -> (StrategyName, Option<&'static s
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::objects::object;
     use serde_json::{Value, json};
 
     fn place(arguments: &[&str]) -> ApiLocation {
@@ -172,9 +166,7 @@ mod tests {
     fn zone(name: &str, at: &str, platform: &Value) -> Zone {
         let versions = json!([{"serial": 1, "digest": "00", "at": at}]);
         let spec = json!({"type": "parent", "versions": versions, "platform": platform});
-        let object =
-            json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Zone", "metadata": {"name": name}, "spec": spec});
-        serde_json::from_value(object).expect("a Zone")
+        object("Zone", json!({"name": name}), spec, Value::Null)
     }
 
     fn told(strategy: &str) -> Value {

@@ -31,116 +31,50 @@ get routers -o wide` load and addresses, `kubectl events --for route/NAME` what 
 **Settings.** Flags that are settings of the server mean what they mean there, and can be given in the file and by variables,
 too: see [Configuration](configuration.md).
 
-**Completion.** `signpost completion bash`, `zsh`, `fish`, `elvish` or `powershell` prints a script for the shell. Those
-for bash, zsh and fish also complete the names of Routers, Routes and namespaces, which they ask the API for.
+**Completion.** `signpost completion bash`, `zsh`, `fish`, `elvish` or `powershell` prints a script for the shell.
 ";
 
-/// The arguments of every command that asks the API.
+/// Columns of a help screen on the page.
+const WIDTH: usize = 100;
+/// The arguments of every command that asks the API, which the head describes.
 const OF_THE_API: [&str; 4] = ["config", "data-dir", "kubeconfig", "context"];
 
-/// The page.
+/// The page: the help of every command, without what the head or the page of the configuration describes.
 pub(super) fn page() -> String {
-    let mut all = super::command();
+    let mut all = super::command().term_width(WIDTH).disable_help_flag(true).disable_version_flag(true);
     all.build();
     let mut page = HEAD.to_owned();
     page.push_str("\n## Commands\n\n| command | does |\n|---|---|\n");
-    for command in all.get_subcommands().filter(|command| command.get_name() != "help") {
+    for command in shown(&all) {
+        let about = command.get_about().map(ToString::to_string).unwrap_or_default();
         // Writing to a String cannot fail, here and below.
-        let _ = writeln!(page, "| [`signpost {0}`](#signpost-{0}) | {1} |", command.get_name(), about(command));
+        let _ = writeln!(page, "| [`signpost {0}`](#signpost-{0}) | {about} |", command.get_name());
     }
-    for command in all.get_subcommands().filter(|command| command.get_name() != "help") {
-        section(&mut page, command, "signpost", 2);
-    }
+    shown(&all).for_each(|command| section(&mut page, command, "signpost", 2));
     page
 }
 
-fn about(command: &Command) -> String {
-    command.get_about().map(ToString::to_string).unwrap_or_default()
+fn shown(command: &Command) -> impl Iterator<Item = &Command> {
+    command.get_subcommands().filter(|command| command.get_name() != "help")
 }
 
 fn section(page: &mut String, command: &Command, above: &str, depth: usize) {
     let name = format!("{above} {}", command.get_name());
-    let _ = write!(page, "\n{} {name}\n\n{}.\n", "#".repeat(depth), about(command));
-    let is_told = |command: &&Command| command.get_name() != "help" && !command.is_hide_set();
-    let below: Vec<&Command> = command.get_subcommands().filter(is_told).collect();
-    if below.is_empty() {
-        let usage = command.clone().render_usage().to_string();
-        let usage = usage.trim_start_matches("Usage:").trim();
-        let _ = write!(page, "\n```text\n{usage}\n```\n");
-    }
-    if let Some(after) = command.get_after_help() {
-        let after = after.to_string();
-        let (text, examples): (Vec<&str>, Vec<&str>) = after.lines().partition(|line| !line.starts_with("signpost "));
-        for paragraph in text.into_iter().filter(|line| !line.is_empty()) {
-            let _ = write!(page, "\n{}\n", escaped(paragraph));
-        }
-        if !examples.is_empty() {
-            let _ = write!(page, "\n```sh\n{}\n```\n", examples.join("\n"));
-        }
-    }
     let asks_api = command.get_arguments().any(|argument| argument.get_id() == "context");
-    let told = |argument: &&Arg| {
-        let id = argument.get_id().as_str();
-        !(argument.is_hide_set() || ["help", "version"].contains(&id) || asks_api && OF_THE_API.contains(&id))
+    let is_elsewhere = |argument: &Arg| {
+        argument.get_help_heading().is_some() || asks_api && OF_THE_API.contains(&argument.get_id().as_str())
     };
-    // The page of the configuration describes each setting with its variable and its default.
-    let (settings, arguments): (Vec<&Arg>, Vec<&Arg>) =
-        command.get_arguments().filter(told).partition(|argument| argument.get_help_heading().is_some());
-    if !settings.is_empty() {
-        let _ =
-            write!(page, "\nThe flags include all settings of [Configuration](configuration.md), and `--config`.\n");
-    }
-    if !arguments.is_empty() {
-        page.push_str("\n| argument | meaning |\n|---|---|\n");
-        for argument in arguments {
-            let _ = writeln!(page, "| {} | {} |", spelling(argument), meaning(argument));
-        }
+    let hidden = |argument: Arg| if is_elsewhere(&argument) { argument.hide(true) } else { argument };
+    let help = command.clone().mut_args(hidden).render_help().to_string();
+    let lines: Vec<&str> = help.lines().map(str::trim_end).collect();
+    let _ = write!(page, "\n{} {name}\n\n```text\n{}\n```\n", "#".repeat(depth), lines.join("\n").trim());
+    if command.get_arguments().any(|argument| argument.get_help_heading().is_some()) {
+        page.push_str("\nThe flags include all settings of [Configuration](configuration.md).\n");
     }
     if asks_api {
-        let flags: Vec<String> = OF_THE_API.iter().map(|flag| format!("`--{flag}`")).collect();
-        let _ = write!(page, "\nAnd {}, which say [where the API is](#what-all-commands-share).\n", flags.join(", "));
+        page.push_str("\nThe flags include those that say [where the API is](#what-all-commands-share).\n");
     }
-    for command in below {
-        section(page, command, &name, depth + 1);
-    }
-}
-
-/// How an argument is written.
-fn spelling(argument: &Arg) -> String {
-    let values: Vec<String> =
-        argument.get_value_names().unwrap_or_default().iter().map(|name| name.to_string()).collect();
-    let value = match argument.get_action().takes_values() {
-        true => values.join(" "),
-        false => String::new(),
-    };
-    let code = |text: String| format!("`{}`", text.trim());
-    match (argument.get_short(), argument.get_long()) {
-        (Some(short), Some(long)) => code(format!("-{short}, --{long} {value}")),
-        (None, Some(long)) => code(format!("--{long} {value}")),
-        (Some(short), None) => code(format!("-{short} {value}")),
-        (None, None) if value.is_empty() => code(argument.get_id().to_string().to_ascii_uppercase()),
-        (None, None) => code(value),
-    }
-}
-
-fn meaning(argument: &Arg) -> String {
-    let mut text = escaped(&argument.get_help().map(ToString::to_string).unwrap_or_default());
-    let possible: Vec<String> =
-        argument.get_possible_values().iter().map(|value| format!("`{}`", value.get_name())).collect();
-    if !possible.is_empty() && argument.get_action().takes_values() {
-        let _ = write!(text, ": {}", possible.join(", "));
-    }
-    let defaults: Vec<String> =
-        argument.get_default_values().iter().map(|value| format!("`{}`", value.to_string_lossy())).collect();
-    if !defaults.is_empty() && argument.get_action().takes_values() {
-        let _ = write!(text, " [default: {}]", defaults.join(", "));
-    }
-    text
-}
-
-/// Text that means itself in a table of Markdown.
-fn escaped(text: &str) -> String {
-    text.replace('|', "\\|").replace('<', "&lt;").replace('>', "&gt;").replace('\n', " ")
+    shown(command).for_each(|command| section(page, command, &name, depth + 1));
 }
 
 #[cfg(test)]
@@ -164,8 +98,7 @@ mod tests {
             };
             let stated = stated || own(command.get_after_help());
             let path = format!("{path} {}", command.get_name());
-            // What is hidden is called by scripts of ours.
-            let mut below = command.get_subcommands().filter(|command| !command.is_hide_set()).peekable();
+            let mut below = command.get_subcommands().peekable();
             if below.peek().is_none() && !stated {
                 without.push(path.clone());
             }

@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::builder::ValueParser;
-use clap::{Arg, ArgAction, ArgMatches, value_parser};
+use clap::{Arg, ArgAction, ArgMatches};
 
 use super::access::cause;
-use super::{Error, option, serve};
+use super::{Error, file, option, serve};
+use crate::admin::exposition::{Sample, samples};
 use crate::admin::unrouted::Report;
 use crate::config::{self, AdminTls};
 use crate::daemon::scheduling::reachable;
@@ -25,8 +26,7 @@ const KEYS: &[&str] = &["admin.listen", "admin.tls"];
 
 /// `--admin` and `--admin-ca`, and the flags of the keys that stand in for them. The command has `--config` and `--data-dir`, too.
 pub(super) fn arguments() -> impl Iterator<Item = Arg> {
-    let authorities = option("admin-ca", "FILE")
-        .value_parser(value_parser!(PathBuf))
+    let authorities = file(option("admin-ca", "FILE"))
         .help("Authorities in PEM to trust for an --admin over HTTPS, instead of those of the system");
     let admin = option("admin", "URL")
         .action(ArgAction::Append)
@@ -98,7 +98,7 @@ impl Admin {
         if status != 200 {
             return Err(format!("{url}/metrics answers {status}"));
         }
-        Ok(Scrape { at: asked, samples: parse(&text) })
+        Ok(Scrape { at: asked, samples: samples(&text).collect() })
     }
 
     /// Whether the process at `url` is ready, and the line of each thing that it needs.
@@ -160,22 +160,11 @@ pub(super) struct Scrape {
     samples: Vec<Sample>,
 }
 
-/// One number.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct Sample {
-    /// Name of the series.
-    pub(super) name: String,
-    /// Its labels.
-    pub(super) labels: BTreeMap<String, String>,
-    /// Its value.
-    pub(super) value: f64,
-}
-
 impl Scrape {
     /// Numbers from their text, for tests.
     #[cfg(test)]
     pub(super) fn of_text(at: Instant, text: &str) -> Scrape {
-        Scrape { at, samples: parse(text) }
+        Scrape { at, samples: samples(text).collect() }
     }
 
     /// The samples of this name.
@@ -200,52 +189,6 @@ impl Scrape {
         }
         sums
     }
-}
-
-/// Reads the Prometheus text format 0.0.4. Lines that are no samples are passed over.
-fn parse(text: &str) -> Vec<Sample> {
-    text.lines().filter(|line| !line.starts_with('#')).filter_map(sample).collect()
-}
-
-fn sample(line: &str) -> Option<Sample> {
-    let end = line.find(['{', ' '])?;
-    let name = line[..end].to_owned();
-    let mut labels = BTreeMap::new();
-    let mut rest = &line[end..];
-    if let Some(inside) = rest.strip_prefix('{') {
-        rest = inside;
-        // Each turn takes a label off the line.
-        loop {
-            rest = rest.trim_start_matches([',', ' ']);
-            if let Some(after) = rest.strip_prefix('}') {
-                rest = after;
-                break;
-            }
-            let (label, value) = rest.split_once("=\"")?;
-            let (value, after) = quoted(value)?;
-            labels.insert(label.to_owned(), value);
-            rest = after;
-        }
-    }
-    let value = rest.split_whitespace().next()?.parse().ok()?;
-    Some(Sample { name, labels, value })
-}
-
-/// The text up to the closing quote, and what follows it.
-fn quoted(text: &str) -> Option<(String, &str)> {
-    let mut value = String::new();
-    let mut characters = text.char_indices();
-    while let Some((at, character)) = characters.next() {
-        match character {
-            '"' => return Some((value, &text[at + 1..])),
-            '\\' => match characters.next()?.1 {
-                'n' => value.push('\n'),
-                other => value.push(other),
-            },
-            other => value.push(other),
-        }
-    }
-    None
 }
 
 #[cfg(test)]

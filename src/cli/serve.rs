@@ -2,10 +2,9 @@
 
 use std::path::PathBuf;
 
-use clap::builder::ValueParser;
 use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
 
-use super::{Error, Exit, Outcome};
+use super::{Error, Exit, Outcome, file, option};
 use crate::config::key::Key;
 use crate::config::layers;
 use crate::config::reader::Layer;
@@ -47,12 +46,8 @@ pub(super) fn flags_of(paths: &'static [&'static str]) -> impl Iterator<Item = A
 }
 
 fn config() -> Arg {
-    Arg::new("config")
-        .long("config")
-        .value_name("FILE")
+    file(option("config", "FILE"))
         .help("The TOML file of settings; flags and variables override it [env: SIGNPOST_CONFIG]")
-        .value_parser(ValueParser::path_buf())
-        .value_hint(ValueHint::FilePath)
 }
 
 fn flag(key: &'static Key) -> Arg {

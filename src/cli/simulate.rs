@@ -6,19 +6,17 @@
 
 use std::path::PathBuf;
 
-use clap::builder::ValueParser;
-use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
-use jiff::Timestamp;
+use clap::{Arg, ArgAction, ArgMatches, Command};
 use kube::Api;
 use kube::api::{Patch, PatchParams, ValidationDirective};
 
 use super::access::{self, ApiLocation};
 use super::moves::KEYS;
-use super::moves::plan::{Capacity, Context, MovePlan};
+use super::moves::plan::{Capacity, MovePlan};
 use super::moves::reading::{API_TIMEOUT, MoveContext};
 use super::output::{self, Format};
 use super::platform::{QUARANTINE_MAX, RESERVED_LABELS};
-use super::{Error, Outcome, serve};
+use super::{Error, Outcome, file, serve};
 use crate::daemon::manifests;
 use signpost_api::v1alpha1::router::{Router, RouterState};
 
@@ -32,9 +30,7 @@ pub(super) fn command() -> Command {
         Arg::new(name).long(name).value_name(value).action(ArgAction::Append).help(help)
     };
     let add =
-        several("add", "FILE", "Adds the Routers of a YAML or JSON file, or changes those that are there (repeats)")
-            .value_parser(ValueParser::path_buf())
-            .value_hint(ValueHint::FilePath);
+        several("add", "FILE", "Adds the Routers of a YAML or JSON file, or changes those that are there (repeats)");
     let weight =
         several("set-weight", "ROUTER=N", "Gives a Router another weight, 0 to 1000 (repeats)").value_parser(weight);
     Command::new("simulate")
@@ -44,7 +40,7 @@ pub(super) fn command() -> Command {
              strategy, else it is the platform's. Routes that have a Router leave it only if that is drained or removed, as on the platform. Exit codes: 0 foretold, 1 something is refused or not there, or the API \
              does not answer, 2 invalid usage.",
         )
-        .arg(add)
+        .arg(file(add))
         .arg(weight)
         .arg(several("cordon", "ROUTER", "Keeps new routes from a Router (repeats)"))
         .arg(several("uncordon", "ROUTER", "Lets a Router have new routes (repeats)"))
@@ -83,7 +79,7 @@ async fn simulate(
     for document in documents {
         added.push(judge(&platform, document).await?);
     }
-    let (before, labels) = (Capacity::of(&platform.simulation), platform.labels());
+    let before = Capacity::of(&platform.simulation);
     let simulation = &mut platform.simulation;
     for router in added {
         simulation.set_router(router);
@@ -111,14 +107,8 @@ async fn simulate(
     steps.extend(simulation.place(strategy));
     let mut plan = MovePlan::new("simulate", true);
     plan.notes.extend(platform.known.caveat.map(str::to_owned));
-    let context = Context {
-        domain: &platform.known.domain,
-        former_name_retention: platform.known.former_name_retention,
-        former_name_idle_timeout: platform.known.former_name_idle_timeout,
-        records: &platform.records,
-        now: Timestamp::now(),
-    };
-    plan.tell(steps, &labels, simulation, &context);
+    plan.tell(steps, &platform.simulation, &platform.context());
+    let simulation = &mut platform.simulation;
     for name in names("remove") {
         match simulation.router(name).map_or(0, |(_, shard)| shard.routes) {
             0 => {

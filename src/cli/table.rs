@@ -8,6 +8,8 @@ use super::style::{Painter, Style, harmless};
 const GAP: u16 = 3;
 /// The width up to which a column does not wrap: a serial has ten digits.
 const SHORT: u16 = 12;
+/// Rows of a bounded table; the other formats have all.
+const ROWS_MAX: usize = 50;
 
 /// A cell: its text, and its meaning.
 #[derive(Debug, Clone)]
@@ -49,24 +51,46 @@ impl From<&str> for Cell {
 
 /// Rows of columns, under a heading. On a terminal that is too narrow, long cells continue below themselves.
 #[derive(Debug)]
-pub(super) struct Table(comfy_table::Table);
+pub(super) struct Table {
+    rows: comfy_table::Table,
+    rows_max: usize,
+    left_out: usize,
+}
 
 impl Table {
     /// Returns an empty table with these columns.
     pub(super) fn new<const N: usize>(heading: [&str; N]) -> Self {
-        let mut table = comfy_table::Table::new();
-        table.set_header(heading.map(|name| Cell::styled(Style::Strong, name).0));
-        Table(table)
+        let mut rows = comfy_table::Table::new();
+        rows.set_header(heading.map(|name| Cell::styled(Style::Strong, name).0));
+        Table { rows, rows_max: usize::MAX, left_out: 0 }
+    }
+
+    /// The same for a command that can list very many objects: the text has the first rows and says how many more there are.
+    pub(super) fn bounded<const N: usize>(heading: [&str; N]) -> Self {
+        Table { rows_max: ROWS_MAX, ..Table::new(heading) }
     }
 
     /// Adds a row.
     pub(super) fn row(&mut self, cells: impl IntoIterator<Item = Cell>) {
-        self.0.add_row(cells.into_iter().map(|Cell(cell)| cell));
+        if self.rows.row_count() < self.rows_max {
+            self.rows.add_row(cells.into_iter().map(|Cell(cell)| cell));
+        } else {
+            self.left_out += 1;
+        }
+    }
+
+    /// Whether there is no row.
+    pub(super) fn is_empty(&self) -> bool {
+        self.rows.row_count() == 0
     }
 
     /// Returns all lines, each with its end.
     pub(super) fn text(&self, painter: Painter) -> String {
-        laid_out(self.0.clone(), painter)
+        let text = laid_out(self.rows.clone(), painter);
+        match self.left_out {
+            0 => text,
+            more => format!("{text}and {more} more, which --output json lists\n"),
+        }
     }
 }
 

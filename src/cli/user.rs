@@ -19,7 +19,7 @@ use super::output::{self, Format};
 use super::style::{Painter, Style};
 use super::table::{Cell, Table};
 use super::{Error, Exit, Outcome, access, note, option, print, serve, switch};
-use crate::config;
+use crate::config::{self, rule::parse_duration};
 use crate::daemon::access::KUBECONFIGS;
 use crate::daemon::data_dir::DataDir;
 use signpost_api::access::ROLES;
@@ -47,10 +47,7 @@ pub(super) fn command() -> Command {
         .value_delimiter(',')
         .value_parser(roles)
         .help("What the user may do (repeats)");
-    let namespace = Arg::new("namespace")
-        .long("namespace")
-        .short('n')
-        .value_name("NAME")
+    let namespace = access::namespace_argument()
         .action(ArgAction::Append)
         .value_delimiter(',')
         .help("Namespace of a tenant (repeats)");
@@ -101,19 +98,10 @@ pub(super) fn credential_arguments() -> [Arg; 2] {
     [certificate, ttl]
 }
 
-fn duration(text: &str) -> Result<SignedDuration, String> {
-    let expected = || "must be a whole number and s, m, h or d, such as 30d, at least 1s and at most 3650d".to_owned();
-    let (number, unit) = text.split_at_checked(text.len().saturating_sub(1)).ok_or_else(expected)?;
-    let seconds = match unit {
-        "s" => 1,
-        "m" => 60,
-        "h" => 3_600,
-        "d" => 86_400,
-        _ => return Err(expected()),
-    };
-    let number: i64 = number.parse().map_err(|_| expected())?;
-    let ttl = number.checked_mul(seconds).map(SignedDuration::from_secs);
-    ttl.filter(|ttl| ttl.is_positive() && *ttl <= TTL_MAX).ok_or_else(expected)
+fn duration(text: &str) -> Result<SignedDuration, &'static str> {
+    let ttl = parse_duration(text).ok().and_then(|ttl| SignedDuration::try_from(ttl).ok());
+    ttl.filter(|ttl| ttl.is_positive() && *ttl <= TTL_MAX)
+        .ok_or("must be a whole number and s, m, h or d, such as 30d, at least 1s and at most 3650d")
 }
 
 pub(super) fn run(matches: &ArgMatches) -> Outcome {

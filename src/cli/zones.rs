@@ -1,8 +1,11 @@
 //! The zones of a platform for a command that looks at them once: made from the API's objects the way a name server
 //! makes them, under the serials that the Zone objects record, and read from zone files.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+
+use serde::Serialize;
 
 use super::access::{Access, ApiLocation};
 use super::folder::StaticZones;
@@ -16,11 +19,43 @@ use signpost_api::v1alpha1::router::Router;
 use signpost_api::v1alpha1::zone::ZoneKind;
 use signpost_control::compiler;
 use signpost_control::controller::export::{self, Export};
-use signpost_dns::wire::Name;
+use signpost_dns::wire::{Name, RecordType};
 use signpost_dns::zone::Contents;
+use signpost_dns::zonefile::rdata_out;
 
 /// The keys of the configuration that say what zones there are.
 pub(super) const KEYS: &[&str] = &["kubeconfig", "data-dir", "domain", "nameserver", "zones", "dns.listen"];
+
+/// A record, as it is printed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(super) struct RecordLine {
+    pub(super) owner: String,
+    ttl: u32,
+    #[serde(rename = "type")]
+    pub(super) rtype: String,
+    data: String,
+}
+
+impl RecordLine {
+    /// Returns the record with this data.
+    pub(super) fn new(owner: &Name, ttl: u32, rtype: RecordType, rdata: &[u8]) -> RecordLine {
+        RecordLine { owner: owner.to_string(), ttl, rtype: rtype.to_string(), data: rdata_text(rtype, rdata) }
+    }
+}
+
+impl fmt::Display for RecordLine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let RecordLine { owner, ttl, rtype, data } = self;
+        write!(f, "{owner} {ttl} IN {rtype} {data}")
+    }
+}
+
+/// Returns the data of a record as zone files have it.
+pub(super) fn rdata_text(rtype: RecordType, rdata: &[u8]) -> String {
+    let mut text = Vec::new();
+    rdata_out::write(rtype, rdata, &mut text);
+    String::from_utf8_lossy(&text).into_owned()
+}
 
 /// What a zone was made of.
 #[derive(Debug, Clone, PartialEq, Eq)]

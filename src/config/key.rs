@@ -218,29 +218,14 @@ pub(super) fn variable(flag: &str) -> String {
 
 /// The name that is most similar to `unknown`, if at most a third of its letters differ.
 pub fn nearest<'a>(unknown: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    // People confuse these characters.
+    let plain = |name: &str| name.replace(['_', '.'], "-").to_ascii_lowercase();
     known
         .into_iter()
-        .map(|name| (edit_distance(unknown, name), name))
+        .map(|name| (strsim::levenshtein(&plain(unknown), &plain(name)), name))
         .filter(|(distance, name)| *distance <= name.len().max(unknown.len()).div_ceil(3))
         .min()
         .map(|(_, name)| name)
-}
-
-/// The Levenshtein distance. Dashes, underscores, and dots count as the same letter, because people confuse them.
-fn edit_distance(a: &str, b: &str) -> usize {
-    let same = |octet: u8| if matches!(octet, b'_' | b'.') { b'-' } else { octet.to_ascii_lowercase() };
-    let b: Vec<u8> = b.bytes().map(same).collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.bytes().map(same).enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.iter().enumerate() {
-            let replaced = diagonal + usize::from(x != *y);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row[b.len()]
 }
 
 #[cfg(test)]

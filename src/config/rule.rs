@@ -226,12 +226,12 @@ pub fn duration(bounds: impl RangeBounds<u64> + 'static) -> Rule<Duration> {
 /// # Errors
 ///
 /// The expected form.
-pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {
-    let expected = || "must be a whole number and s, m, h or d, such as 5s or 30d".to_owned();
+pub fn parse_duration(text: &str) -> Result<Duration, &'static str> {
+    let expected = "must be a whole number and s, m, h or d, such as 5s or 30d";
     let split = text.len().saturating_sub(1);
-    let (number, unit) = text.split_at_checked(split).ok_or_else(expected)?;
-    let (_, seconds) = DURATION_UNITS.into_iter().find(|(name, _)| *name == unit).ok_or_else(expected)?;
-    let number: u32 = number.parse().map_err(|_| expected())?;
+    let (number, unit) = text.split_at_checked(split).ok_or(expected)?;
+    let (_, seconds) = DURATION_UNITS.into_iter().find(|(name, _)| *name == unit).ok_or(expected)?;
+    let number: u32 = number.parse().map_err(|_| expected)?;
     Ok(Duration::from_secs(u64::from(number) * seconds))
 }
 

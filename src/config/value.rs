@@ -180,19 +180,34 @@ pub(super) fn verify_server(text: &str) -> Result<Server, String> {
     Ok(Server { name, address: server_address(address)? })
 }
 
-/// `ADDR[:PORT]` of a server to query.
-pub(super) fn server_address(text: &str) -> Result<SocketAddr, String> {
+/// Reads `ADDR[:PORT]` of a server to query.
+///
+/// # Errors
+///
+/// The expected form.
+pub fn server_address(text: &str) -> Result<SocketAddr, &'static str> {
     let plain = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);
     let parsed: Option<SocketAddr> =
         text.parse().ok().or_else(|| plain.parse::<IpAddr>().ok().map(|address| (address, DNS_PORT).into()));
     match parsed {
-        Some(address) if address.ip().is_unspecified() => {
-            Err(format!("{} is not an address of a server", address.ip()))
-        }
-        Some(address) if address.port() == 0 => Err("port 0 is not a port of a server".to_owned()),
+        Some(address) if address.ip().is_unspecified() => Err("the unspecified address is not an address of a server"),
+        Some(address) if address.port() == 0 => Err("port 0 is not a port of a server"),
         Some(address) => Ok(address),
-        None => Err("must be ADDR[:PORT] with an IP address, such as 192.0.2.53 or [2001:db8::53]:53".to_owned()),
+        None => Err("must be ADDR[:PORT] with an IP address, such as 192.0.2.53 or [2001:db8::53]:53"),
     }
+}
+
+/// The resolvers that /etc/resolv.conf names.
+pub fn system_resolvers() -> Vec<SocketAddr> {
+    resolvers_of(&std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default())
+}
+
+fn resolvers_of(text: &str) -> Vec<SocketAddr> {
+    let servers = text.lines().filter_map(|line| {
+        let mut words = line.split_whitespace();
+        (words.next() == Some("nameserver")).then(|| words.next())?
+    });
+    servers.filter_map(|word| word.parse::<IpAddr>().ok()).map(|address| (address, DNS_PORT).into()).collect()
 }
 
 /// `system`, or `ADDR[:PORT]` of a resolver.
@@ -221,4 +236,30 @@ pub(super) fn secret_name(text: &str) -> Result<SecretName, &'static str> {
 /// An identity provider.
 pub(super) fn issuer(text: &str) -> Result<IssuerSettings, String> {
     issuer::parse(text, |text| parse_duration(text).ok()).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_may_go_without_port() {
+        for (text, meant) in [
+            ("192.0.2.1", "192.0.2.1:53"),
+            ("192.0.2.1:5300", "192.0.2.1:5300"),
+            ("2001:db8::1", "[2001:db8::1]:53"),
+            ("[2001:db8::1]", "[2001:db8::1]:53"),
+            ("[2001:db8::1]:5300", "[2001:db8::1]:5300"),
+        ] {
+            assert_eq!(server_address(text).map(|address| address.to_string()).as_deref(), Ok(meant), "{text}");
+        }
+        assert!(server_address("ns1.example.org").is_err());
+    }
+
+    #[test]
+    fn resolvers_of_the_system() {
+        let text = "# made by hand\nsearch example\nnameserver 192.0.2.53\n nameserver\t2001:db8::53 \nnameserver x\n";
+        let found: Vec<String> = resolvers_of(text).iter().map(SocketAddr::to_string).collect();
+        assert_eq!(found, ["192.0.2.53:53", "[2001:db8::53]:53"]);
+    }
 }

@@ -6,13 +6,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
-use prometheus_client::metrics::MetricType;
-use prometheus_client::metrics::gauge::ConstGauge;
-use prometheus_client::registry::Unit;
+use prometheus_client::encoding::DescriptorEncoder;
 
 use super::access::Access;
 use super::admin_tls::Source;
+use crate::admin::page::{Page, Rows};
 use signpost_control::client;
 use signpost_runtime::tls;
 
@@ -43,24 +41,15 @@ impl fmt::Debug for CertificateMetrics {
 }
 
 impl Collector for CertificateMetrics {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let mut page = Page::new(encoder);
         let periods: Vec<_> = self.periods().collect();
-        let start: fn(&Range<i64>) -> i64 = |period| period.start;
-        let end: fn(&Range<i64>) -> i64 = |period| period.end;
-        for (metric, help, time) in [
-            (
-                "certificate_start_time",
-                "When a certificate of this process becomes valid, in seconds since 1970.",
-                start,
-            ),
-            ("certificate_expiry_time", "When a certificate of this process ends, in seconds since 1970.", end),
-        ] {
-            let unit = Some(&Unit::Seconds);
-            let mut family = encoder.encode_descriptor(metric, help, unit, MetricType::Gauge)?;
-            for (name, period) in &periods {
-                ConstGauge::new(time(period)).encode(family.encode_family(&[("certificate", *name)])?)?;
-            }
-        }
-        Ok(())
+        let rows = |time: fn(&Range<i64>) -> i64| -> Rows<'_, i64> {
+            periods.iter().map(|(name, period)| (vec![("certificate", *name)], time(period))).collect()
+        };
+        let help = "When a certificate of this process becomes valid, in seconds since 1970";
+        page.gauge("certificate_start_time_seconds", help, &rows(|period| period.start))?;
+        let help = "When a certificate of this process ends, in seconds since 1970";
+        page.gauge("certificate_expiry_time_seconds", help, &rows(|period| period.end))
     }
 }

@@ -5,12 +5,12 @@ use std::sync::{Arc, Weak};
 
 use jiff::Timestamp;
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
-use prometheus_client::metrics::MetricType;
+use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::registry::Unit;
 
 use super::query_log;
 use super::unrouted::Unrouted;
+use crate::admin::page::{Histogram, Page, Rows};
 use signpost_api::v1alpha1::deletion_hold::DeletionHoldKind;
 use signpost_control::client::reflector::{Health, HealthProbe, Restart};
 use signpost_control::controller::static_zones;
@@ -62,7 +62,7 @@ impl fmt::Debug for DnsMetrics {
 
 impl Collector for DnsMetrics {
     fn encode(&self, encoder: DescriptorEncoder) -> Result<(), fmt::Error> {
-        let mut page = Page(encoder);
+        let mut page = Page::new(encoder);
         if let Some(running) = self.running.upgrade() {
             queries(&mut page, &running.counts())?;
             durations(&mut page, &running)?;
@@ -300,64 +300,7 @@ pub fn informers(status: &Arc<Status>) -> Vec<(&'static str, HealthProbe)> {
     ["Router", "RouteBinding", "Zone"].into_iter().enumerate().map(probe).collect()
 }
 
-type Labels<'a> = Vec<(&'a str, &'a str)>;
-type Rows<'a, T> = Vec<(Labels<'a>, T)>;
-
 /// A row for each label of a list of counts.
 fn by<'a>(label: &'a str, values: &[&'a str], counts: &[u64]) -> Rows<'a, u64> {
     values.iter().zip(counts).map(|(value, count)| (vec![(label, *value)], *count)).collect()
-}
-
-/// A histogram to be written.
-struct Histogram<'a> {
-    labels: Labels<'a>,
-    /// One more than there are bounds; not cumulated.
-    buckets: Vec<u64>,
-    sum: f64,
-}
-
-/// The page being written.
-struct Page<'a>(DescriptorEncoder<'a>);
-
-impl Page<'_> {
-    fn counter(&mut self, name: &str, help: &str, rows: &[(Labels<'_>, u64)]) -> Result<(), fmt::Error> {
-        let mut metric = self.0.encode_descriptor(name, &format!("{help}."), None, MetricType::Counter)?;
-        for (labels, value) in rows {
-            match labels.is_empty() {
-                true => metric.encode_counter::<NoLabelSet, u64, f64>(value, None)?,
-                false => metric.encode_family(labels)?.encode_counter::<NoLabelSet, u64, f64>(value, None)?,
-            }
-        }
-        Ok(())
-    }
-
-    fn gauge(&mut self, name: &str, help: &str, rows: &[(Labels<'_>, i64)]) -> Result<(), fmt::Error> {
-        let mut metric = self.0.encode_descriptor(name, &format!("{help}."), None, MetricType::Gauge)?;
-        for (labels, value) in rows {
-            match labels.is_empty() {
-                true => metric.encode_gauge(value)?,
-                false => metric.encode_family(labels)?.encode_gauge(value)?,
-            }
-        }
-        Ok(())
-    }
-
-    /// The unit becomes the end of the name.
-    fn histogram(
-        &mut self,
-        name: &str,
-        help: &str,
-        unit: Unit,
-        bounds: &[f64],
-        rows: &[Histogram<'_>],
-    ) -> Result<(), fmt::Error> {
-        let mut metric = self.0.encode_descriptor(name, &format!("{help}."), Some(&unit), MetricType::Histogram)?;
-        for row in rows {
-            let bounds = bounds.iter().copied().chain([f64::INFINITY]);
-            let buckets: Vec<(f64, u64)> = bounds.zip(row.buckets.iter().copied()).collect();
-            let count = row.buckets.iter().sum();
-            metric.encode_family(&row.labels)?.encode_histogram::<NoLabelSet>(row.sum, count, &buckets, None)?;
-        }
-        Ok(())
-    }
 }

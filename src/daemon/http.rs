@@ -4,11 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _, MetricEncoder};
-use prometheus_client::metrics::MetricType;
-use prometheus_client::metrics::counter::ConstCounter;
-use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::encoding::DescriptorEncoder;
 
+use crate::admin::page::Page;
 use crate::config::Settings;
 use signpost_runtime::httpd::{Limits, Places, Totals};
 
@@ -53,38 +51,26 @@ impl fmt::Debug for HttpMetrics {
 }
 
 impl Collector for HttpMetrics {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let totals: Vec<_> = self.0.iter().map(|(server, places)| (*server, places.totals())).collect();
-        let help = "Open HTTP connections.";
-        let mut metric = encoder.encode_descriptor("http_connections", help, None, MetricType::Gauge)?;
-        for (server, totals) in &totals {
-            let open = i64::try_from(totals.open).unwrap_or(i64::MAX);
-            ConstGauge::new(open).encode(metric.encode_family(&[("server", *server)])?)?;
-        }
-        let help = "HTTP connections refused because all or their client's places were taken.";
-        let metric = encoder.encode_descriptor("http_connections_refused", help, None, MetricType::Counter)?;
-        let reasons = |totals: &Totals| [("total", totals.refused_total), ("client", totals.refused_client)];
-        counters(metric, &totals, reasons)?;
-        let help = "HTTP connections closed by the server: in favour of another, idle, or not reading its responses.";
-        let metric = encoder.encode_descriptor("http_connections_closed", help, None, MetricType::Counter)?;
-        counters(metric, &totals, |totals| {
-            [("evicted", totals.closed_evicted), ("idle", totals.closed_idle), ("stalled", totals.closed_stalled)]
+        let mut page = Page::new(encoder);
+        let open = totals.iter().map(|(server, totals)| (vec![("server", *server)], totals.open as i64));
+        page.gauge("http_connections", "Open HTTP connections", &open.collect::<Vec<_>>())?;
+        let mut counter = |name: &str, help: &str, reasons: &dyn Fn(&Totals) -> Vec<(&'static str, u64)>| {
+            let row = |server, (reason, count)| (vec![("server", server), ("reason", reason)], count);
+            let rows =
+                totals.iter().flat_map(|(server, totals)| reasons(totals).into_iter().map(|one| row(*server, one)));
+            page.counter(name, help, &rows.collect::<Vec<_>>())
+        };
+        let help = "HTTP connections refused because all or their client's places were taken";
+        counter("http_connections_refused", help, &|totals| {
+            vec![("total", totals.refused_total), ("client", totals.refused_client)]
         })?;
-        let help = "HTTP responses refused because too many octets were in flight.";
-        let metric = encoder.encode_descriptor("http_responses_refused", help, None, MetricType::Counter)?;
-        counters(metric, &totals, |totals| [("octets", totals.refused_answers)])
+        let help = "HTTP connections closed by the server: in favour of another, idle, or not reading its responses";
+        counter("http_connections_closed", help, &|totals| {
+            vec![("evicted", totals.closed_evicted), ("idle", totals.closed_idle), ("stalled", totals.closed_stalled)]
+        })?;
+        let help = "HTTP responses refused because too many octets were in flight";
+        counter("http_responses_refused", help, &|totals| vec![("octets", totals.refused_answers)])
     }
-}
-
-fn counters<const N: usize>(
-    mut metric: MetricEncoder<'_>,
-    totals: &[(&'static str, Totals)],
-    reasons: impl Fn(&Totals) -> [(&'static str, u64); N],
-) -> fmt::Result {
-    for (server, totals) in totals {
-        for (reason, count) in reasons(totals) {
-            ConstCounter::new(count).encode(metric.encode_family(&[("server", *server), ("reason", reason)])?)?;
-        }
-    }
-    Ok(())
 }

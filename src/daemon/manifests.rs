@@ -51,38 +51,32 @@ impl fmt::Display for Place {
 /// A fault in the manifests.
 #[derive(Debug, thiserror::Error)]
 pub enum ManifestError {
-    /// A file or folder cannot be read.
-    #[error("{}: {source}", path.display())]
-    Unreadable {
+    /// A file or folder cannot be read, or there is nothing in it.
+    #[error("{}: {fault}", path.display())]
+    File {
         /// Its path.
         path: PathBuf,
-        /// What the system says.
-        source: std::io::Error,
-    },
-    /// A folder without manifests.
-    #[error("{}: no *.yaml, *.yml or *.json file in this folder", path.display())]
-    Empty {
-        /// Its path.
-        path: PathBuf,
-    },
-    /// A document that is no YAML, or no object.
-    #[error("{place}: {message}")]
-    Malformed {
-        /// Where.
-        place: Place,
         /// What is wrong.
-        message: String,
+        fault: String,
     },
-    /// The API would not take it.
-    #[error("{place}: {field}{message}")]
-    Refused {
+    /// A document is no YAML or no object, or the API would not take it.
+    #[error("{place}: {fault}")]
+    Document {
         /// Where.
         place: Place,
-        /// The field and a colon, if it is one field's fault.
-        field: String,
-        /// The API's words.
-        message: String,
+        /// What is wrong, after the field if it is one field's fault.
+        fault: String,
     },
+}
+
+impl ManifestError {
+    fn file(path: &Path, fault: impl ToString) -> Self {
+        ManifestError::File { path: path.to_owned(), fault: fault.to_string() }
+    }
+
+    fn document(place: &Place, fault: impl Into<String>) -> Self {
+        ManifestError::Document { place: place.clone(), fault: fault.into() }
+    }
 }
 
 /// What became of the manifests.
@@ -104,15 +98,13 @@ pub fn read(paths: &[PathBuf]) -> Result<Vec<Document>, Vec<ManifestError>> {
     let mut errors = Vec::new();
     let mut documents = Vec::new();
     for path in paths {
-        match files(path) {
-            Err(error) => errors.push(error),
-            Ok(files) => {
-                for file in files {
-                    match read_text(&file) {
-                        Err(source) => errors.push(ManifestError::Unreadable { path: file, source }),
-                        Ok(text) => split(&file, &text, &mut documents, &mut errors),
-                    }
-                }
+        for file in files(path).unwrap_or_else(|error| {
+            errors.push(error);
+            Vec::new()
+        }) {
+            match read_text(&file) {
+                Err(error) => errors.push(ManifestError::file(&file, error)),
+                Ok(text) => split(&file, &text, &mut documents, &mut errors),
             }
         }
     }
@@ -132,7 +124,7 @@ fn is_namespace(object: &Value) -> bool {
 }
 
 fn files(path: &Path) -> Result<Vec<PathBuf>, ManifestError> {
-    let unreadable = |source| ManifestError::Unreadable { path: path.to_owned(), source };
+    let unreadable = |error: std::io::Error| ManifestError::file(path, error);
     if !std::fs::metadata(path).map_err(unreadable)?.is_dir() {
         return Ok(vec![path.to_owned()]);
     }
@@ -145,7 +137,8 @@ fn files(path: &Path) -> Result<Vec<PathBuf>, ManifestError> {
         }
     }
     files.sort();
-    if files.is_empty() { Err(ManifestError::Empty { path: path.to_owned() }) } else { Ok(files) }
+    let none = || ManifestError::file(path, "no *.yaml, *.yml or *.json file in this folder");
+    if files.is_empty() { Err(none()) } else { Ok(files) }
 }
 
 /// Takes the documents of one file apart, at lines that begin with `---`.
@@ -172,8 +165,7 @@ fn split(path: &Path, text: &str, documents: &mut Vec<Document>, errors: &mut Ve
                     Some(location) => Place { line: line + location.line() as usize - 1, ..place },
                     None => place,
                 };
-                let message = error.to_string().lines().next().unwrap_or("is no YAML").to_owned();
-                errors.push(ManifestError::Malformed { place, message });
+                errors.push(ManifestError::document(&place, error.to_string().lines().next().unwrap_or("is no YAML")));
             }
         }
     }
@@ -197,8 +189,7 @@ fn take(mut place: Place, mut object: Value, documents: &mut Vec<Document>, erro
     match missing.first() {
         None => documents.push(Document { place, object }),
         Some((_, field)) => {
-            let message = format!("{field}: Required value: every object has one");
-            errors.push(ManifestError::Malformed { place, message });
+            errors.push(ManifestError::document(&place, format!("{field}: Required value: every object has one")));
         }
     }
 }
@@ -212,8 +203,8 @@ pub async fn apply(client: &Client, documents: &[Document]) -> Result<Report, Ve
     for document in documents {
         let target = Target::new(client, document, &kinds);
         match target.try_out(documents).await {
-            Ok(Verdict::Accepted) => accepted.push(target),
-            Ok(Verdict::SetByOthers(text)) => report.kept.push(format!("{}: {text}", document.place)),
+            Ok(None) => accepted.push(target),
+            Ok(Some(text)) => report.kept.push(format!("{}: {text}", document.place)),
             Err(status) => errors.extend(refused(&document.place, &status)),
         }
     }
@@ -255,17 +246,12 @@ async fn kinds(client: &Client, documents: &[Document]) -> Result<Kinds, Vec<Man
                 kinds.insert((api_version, kind), (resource, capabilities.scope));
             }
             Err(error) => {
-                let message = format!("the API serves no kind \"{kind}\" of \"{api_version}\" ({error})");
-                errors.push(ManifestError::Malformed { place: document.place.clone(), message });
+                let fault = format!("the API serves no kind \"{kind}\" of \"{api_version}\" ({error})");
+                errors.push(ManifestError::document(&document.place, fault));
             }
         }
     }
     if errors.is_empty() { Ok(kinds) } else { Err(errors) }
-}
-
-enum Verdict {
-    Accepted,
-    SetByOthers(String),
 }
 
 /// A document with where in the API it goes.
@@ -291,11 +277,11 @@ impl<'a> Target<'a> {
         Target { document, name, namespace, resource, client, api }
     }
 
-    /// Whether the API would take it.
-    async fn try_out(&self, documents: &[Document]) -> Result<Verdict, Status> {
+    /// Whether the API would take it; a text if it is to be left, since others have set fields that it has.
+    async fn try_out(&self, documents: &[Document]) -> Result<Option<String>, Status> {
         match self.patch(true).await {
-            Ok(_) => Ok(Verdict::Accepted),
-            Err(status) if is_set_by_others(&status) => Ok(Verdict::SetByOthers(status.message)),
+            Ok(_) => Ok(None),
+            Err(status) if is_set_by_others(&status) => Ok(Some(status.message)),
             Err(mut status) if status.reason == "Conflict" && self.has_version() => {
                 status.message = format!(
                     "metadata.resourceVersion: {}; a manifest has none: leave it away",
@@ -321,7 +307,7 @@ impl<'a> Target<'a> {
 
     /// A dry run where the object's namespace is not there yet: as a new object in `default`, which always is. What is
     /// checked of an object does not depend on its namespace, and an object of that name there does not matter.
-    async fn try_elsewhere(&self) -> Result<Verdict, Status> {
+    async fn try_elsewhere(&self) -> Result<Option<String>, Status> {
         let mut object = self.document.object.clone();
         object["metadata"]["namespace"] = Value::from("default");
         let object: DynamicObject =
@@ -329,7 +315,7 @@ impl<'a> Target<'a> {
         let parameters = PostParams { dry_run: true, field_manager: Some(MANAGER.to_owned()) };
         match api(self.client, Some("default"), self.resource).create(&parameters, &object).await.map_err(status) {
             Err(status) if status.reason != "AlreadyExists" => Err(status),
-            _ => Ok(Verdict::Accepted),
+            _ => Ok(None),
         }
     }
 
@@ -372,19 +358,14 @@ fn is_set_by_others(status: &Status) -> bool {
 /// A refusal as one error a cause, each with its field.
 fn refused(place: &Place, status: &Status) -> Vec<ManifestError> {
     let causes = status.details.as_ref().map(|details| details.causes.as_slice()).unwrap_or_default();
-    let one = |field: String, message: &str| ManifestError::Refused {
-        place: place.clone(),
-        field,
-        message: message.to_owned(),
+    let of_cause = |field: &str, message: &str| match field {
+        "" => ManifestError::document(place, message),
+        field => ManifestError::document(place, format!("{field}: {message}")),
     };
     let mut seen = BTreeSet::new();
-    let of_causes = causes.iter().filter(|cause| seen.insert((&cause.field, &cause.message)));
-    let errors: Vec<_> = of_causes
-        .map(|cause| {
-            one(if cause.field.is_empty() { String::new() } else { format!("{}: ", cause.field) }, &cause.message)
-        })
-        .collect();
-    if errors.is_empty() { vec![one(String::new(), &status.message)] } else { errors }
+    let each = causes.iter().filter(|cause| seen.insert((&cause.field, &cause.message)));
+    let errors: Vec<_> = each.map(|cause| of_cause(&cause.field, &cause.message)).collect();
+    if errors.is_empty() { vec![of_cause("", &status.message)] } else { errors }
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::future::OptionFuture;
 use kube::Client;
@@ -15,8 +16,9 @@ use super::platform;
 use super::runtime_settings::RuntimeSettings;
 use super::tasks::Tasks;
 use crate::admin::Admin;
+use crate::admin::health::Check;
 use crate::config;
-use crate::config::value::Resolver;
+use crate::config::value::{Resolver, system_resolvers};
 use signpost_api::v1alpha1::SCHEDULER_LEASE;
 use signpost_api::v1alpha1::zone::ZonePlatform;
 use signpost_control::client::lease::{self, Leadership, Lease};
@@ -38,6 +40,9 @@ use signpost_control::scheduler::{Scheduler, Settings};
 use signpost_control::world::World;
 use signpost_dns::wire::Name;
 
+/// How often readiness is looked at.
+const READINESS_INTERVAL: Duration = Duration::from_millis(50);
+
 /// The clients of the loops, each of an identity of its own where the API is in this process.
 pub struct Clients<'a> {
     /// The scheduler's.
@@ -50,8 +55,6 @@ pub struct Clients<'a> {
 
 /// What is left in hand of the loops that were started.
 pub struct Started {
-    /// Their informers of the API's objects, each with its owner.
-    pub informers: Vec<(&'static str, HealthProbe)>,
     /// Changes what chooses Routers.
     pub switch: watch::Sender<StrategyConfig>,
     /// Changes what the API tells of the configuration.
@@ -66,143 +69,184 @@ pub struct Here<'a> {
     pub listened: &'a [SocketAddr],
     /// What the challenges of hosts are made with; `None`: hosts need no proof.
     pub host_key: Option<Key>,
+    /// The serial in the file of the platform's domain, which the ledger waits for.
+    pub base: watch::Receiver<Option<BaseSerial>>,
     /// Apexes of the zones that it serves from files.
     pub files: watch::Receiver<Arc<BTreeSet<Name>>>,
     /// Settings that a reload changes.
     pub runtime_settings: &'a RuntimeSettings,
 }
 
-/// Starts the loops in `tasks`. The ledger waits for `base`.
-pub fn start(
-    config: &config::Settings,
-    clients: Clients<'_>,
-    platform: Arc<compiler::Settings>,
-    base: watch::Receiver<Option<BaseSerial>>,
-    here: Here<'_>,
-    tasks: &mut Tasks,
-    admin: &Admin,
-) -> Started {
-    let Clients { scheduler, controller, world } = clients;
-    let Here { instance, listened, host_key, files, runtime_settings } = here;
-    let stop = tasks.stop_token();
-    let (lead, leadership) = watch::channel(Leadership::Follower { holder: None });
-    let domains = domains(config);
-    let objects = admin.health.add("scheduler", "domain", "the API has not said yet of which domain its objects are");
-    let (candidate, name, ends) = (scheduler.clone(), instance.to_owned(), stop.clone());
-    let lease = lease::Settings::lasting(config.scheduler.lease_duration);
-    tasks.spawn("leadership", async move {
-        let tell = |other: Option<&DomainMismatch>| match other {
-            None => objects.ready(),
-            Some(other) => objects.missing(other.to_string()),
-        };
-        if domain::agreed(&candidate, &domains, Duty::Lead, &ends, tell).await {
-            run_for_lease(candidate, &name, lease, lead, ends).await;
-        }
-    });
-    let metrics = signpost_control::scheduler::metrics::Metrics::default();
-    admin.metrics.register(|registry| metrics.register(registry));
-    let mut settings = Settings::new(&platform.domain_text());
-    settings.name_servers = platform.name_servers().iter().map(|server| text_of(&server.name)).collect();
-    settings.instance = instance.to_owned();
-    settings.chooser = config.chooser();
-    settings.verify_hosts = host_key.is_some();
-    settings.drain_rate = config.scheduler.drain_rate;
-    settings.former_name_retention = config.former_name.retention;
-    settings.quarantined_max = config.name.quarantine_max;
-    settings.label_rules = config.label_rules();
-    let loops = Scheduler::new(scheduler, world, settings, metrics);
-    let switch = loops.switch();
-    let counters = reconcile::Metrics::default();
-    admin.metrics.register(|registry| counters.register(registry));
-    let keeping = reconcile::Settings {
-        quarantine: config.name.quarantine,
-        host_reservation: config.host.reservation,
-        platform: Some(platform.clone()),
-        verify_hosts: host_key.is_some(),
-        quiet: FormerNameRetention {
-            time: config.former_name_idle_timeout(),
-            maximum: config.former_name.retention_max,
-        },
-        instance: instance.to_owned(),
-        ..reconcile::Settings::default()
-    };
-    let reconciler = Reconciler::new(controller.clone(), world, keeping, counters).with_scheduler(&loops);
-    admin.metrics.collect(reconciler.router_metrics());
-    admin.metrics.collect(reconciler.route_states());
-    let of = |owner: &'static str, probes: Vec<HealthProbe>| probes.into_iter().map(move |probe| (owner, probe));
-    let informers: Vec<_> = of("scheduler", loops.informers()).chain(of("placement", reconciler.informers())).collect();
-    let watched = informers.clone();
-    let check = admin.health.add("scheduler", "objects", "the objects have not been listed yet");
-    tasks.spawn("scheduler", loops.run(leadership.clone(), stop.clone()));
-    tasks.spawn("placement", reconciler.run(leadership.clone(), stop.clone()));
-    let stopped = stop.clone();
-    tasks.spawn("scheduler's readiness", async move {
-        loop {
-            let missing: Vec<String> = watched
-                .iter()
-                .map(|(_, informer)| informer())
-                .filter(|health| !health.synced)
-                .map(|health| health.kind)
-                .collect();
-            if missing.is_empty() {
-                check.ready();
-                return stopped.cancelled().await;
-            }
-            check.missing(format!("not listed yet: {}", missing.join(", ")));
-            tokio::select! {
-                () = stopped.cancelled() => return,
-                () = tokio::time::sleep(std::time::Duration::from_millis(50)) => {}
-            }
-        }
-    });
-    let probes = health::metrics::Metrics::default();
-    admin.metrics.register(|registry| probes.register(registry));
-    let (probed, dial) = (world.clone(), runtime_settings.health.subscribe());
-    tasks.spawn(
-        "health of addresses",
-        while_leading(leadership.clone(), stop.clone(), move |stop| {
-            probe(probed.clone(), dial.clone(), probes.clone(), stop)
-        }),
-    );
+/// The role, before it starts.
+pub struct Role<'a> {
+    /// The settings of the process.
+    pub config: &'a config::Settings,
+    /// The clients of the loops.
+    pub clients: Clients<'a>,
+    /// The platform's settings.
+    pub platform: Arc<compiler::Settings>,
+    /// What the loops are to know of this process.
+    pub here: Here<'a>,
+    /// Where they tell how they fare.
+    pub admin: &'a Admin,
+}
 
-    let servers = config.verify.names.then(|| servers_to_ask(config, &platform, listened));
-    let addresses: Vec<SocketAddr> = servers.iter().flatten().map(|server| server.address).collect();
-    let (tell, told) = watch::channel(Some(platform::told(config, &platform, &addresses)));
-    let proving = live::Settings { servers, timeout: config.verify.timeout, interval: config.verify.interval, files };
-    let proofs = live::metrics::Metrics::default();
-    admin.metrics.register(|registry| proofs.register(registry));
-    let owners = host_key.map(|key| ownership::Settings {
-        domain: platform.domain_text().into(),
-        key,
-        authorities: authorities(config),
-        interval: config.verify.hosts_interval,
-        grace: config.verify.hosts_grace,
-    });
-    let pointing = hosts::Settings { resolvers: host_resolvers(config), patience: config.verify.timeout };
-    let pointed = hosts::Metrics::default();
-    admin.metrics.register(|registry| pointed.register(registry));
-    let (settings, former) = (platform.clone(), config.former_domain.clone());
-    let sources = ledger::Sources { world: world.clone(), settings, former, base, told };
-    let asked = ownership::Metrics::default();
-    admin.metrics.register(|registry| asked.register(registry));
-    let world = world.clone();
-    tasks.spawn(
-        "ledger of serials and verification of names",
-        while_leading(leadership, stop, move |stop| {
+impl Role<'_> {
+    /// Starts the loops in `tasks`, and adds their informers of the API's objects, each with its owner.
+    pub fn start(self, tasks: &mut Tasks, informers: &mut Vec<(&'static str, HealthProbe)>) -> Started {
+        let leadership = self.run_for_leadership(tasks);
+        let scheduler = self.scheduler();
+        let reconciler = self.reconciler(&scheduler);
+        let switch = scheduler.switch();
+        let of = |owner: &'static str, probes: Vec<HealthProbe>| probes.into_iter().map(move |probe| (owner, probe));
+        let own: Vec<_> =
+            of("scheduler", scheduler.informers()).chain(of("placement", reconciler.informers())).collect();
+        let check = self.admin.health.add("scheduler", "objects", "the objects have not been listed yet");
+        let stop = tasks.stop_token();
+        tasks.spawn("scheduler", scheduler.run(leadership.clone(), stop.clone()));
+        tasks.spawn("placement", reconciler.run(leadership.clone(), stop.clone()));
+        tasks.spawn("scheduler's readiness", ready_when_listed(own.clone(), check, stop));
+        informers.extend(own);
+        self.probe_addresses(tasks, leadership.clone());
+        let told = self.keep_serials_and_proofs(tasks, leadership);
+        Started { switch, told }
+    }
+
+    /// Competes for the Lease, once the API's objects are known to be of this domain.
+    fn run_for_leadership(&self, tasks: &mut Tasks) -> watch::Receiver<Leadership> {
+        let (lead, leadership) = watch::channel(Leadership::Follower { holder: None });
+        let domains = domains(self.config);
+        let missing = "the API has not said yet of which domain its objects are";
+        let objects = self.admin.health.add("scheduler", "domain", missing);
+        let lease = lease::Settings::lasting(self.config.scheduler.lease_duration);
+        let (candidate, name, stop) =
+            (self.clients.scheduler.clone(), self.here.instance.to_owned(), tasks.stop_token());
+        tasks.spawn("leadership", async move {
+            let tell = |other: Option<&DomainMismatch>| match other {
+                None => objects.ready(),
+                Some(other) => objects.missing(other.to_string()),
+            };
+            if domain::agreed(&candidate, &domains, Duty::Lead, &stop, tell).await {
+                run_for_lease(candidate, &name, lease, lead, stop).await;
+            }
+        });
+        leadership
+    }
+
+    fn scheduler(&self) -> Scheduler {
+        let Role { config, platform, here, .. } = self;
+        let metrics = signpost_control::scheduler::metrics::Metrics::default();
+        self.admin.metrics.register(|registry| metrics.register(registry));
+        let mut settings = Settings::new(&platform.domain_text());
+        settings.name_servers = platform.name_servers().iter().map(|server| text_of(&server.name)).collect();
+        settings.instance = here.instance.to_owned();
+        settings.chooser = config.chooser();
+        settings.verify_hosts = here.host_key.is_some();
+        settings.drain_rate = config.scheduler.drain_rate;
+        settings.former_name_retention = config.former_name.retention;
+        settings.quarantined_max = config.name.quarantine_max;
+        settings.label_rules = config.label_rules();
+        Scheduler::new(self.clients.scheduler.clone(), self.clients.world, settings, metrics)
+    }
+
+    fn reconciler(&self, scheduler: &Scheduler) -> Reconciler {
+        let counters = reconcile::Metrics::default();
+        self.admin.metrics.register(|registry| counters.register(registry));
+        let settings = reconcile::Settings {
+            quarantine: self.config.name.quarantine,
+            host_reservation: self.config.host.reservation,
+            platform: Some(self.platform.clone()),
+            verify_hosts: self.here.host_key.is_some(),
+            instance: self.here.instance.to_owned(),
+            quiet: FormerNameRetention {
+                time: self.config.former_name_idle_timeout(),
+                maximum: self.config.former_name.retention_max,
+            },
+            ..reconcile::Settings::default()
+        };
+        let reconciler = Reconciler::new(self.clients.controller.clone(), self.clients.world, settings, counters);
+        self.admin.metrics.collect(reconciler.router_metrics());
+        self.admin.metrics.collect(reconciler.route_states());
+        reconciler.with_scheduler(scheduler)
+    }
+
+    /// Probes the addresses of Routers while this process leads.
+    fn probe_addresses(&self, tasks: &mut Tasks, leadership: watch::Receiver<Leadership>) {
+        let probes = health::metrics::Metrics::default();
+        self.admin.metrics.register(|registry| probes.register(registry));
+        let (world, dial) = (self.clients.world.clone(), self.here.runtime_settings.health.subscribe());
+        let start = move |stop| probe(world.clone(), dial.clone(), probes.clone(), stop);
+        tasks.spawn("health of addresses", while_leading(leadership, tasks.stop_token(), start));
+    }
+
+    /// Gives out serials, and proves names and hosts, while this process leads.
+    fn keep_serials_and_proofs(
+        self,
+        tasks: &mut Tasks,
+        leadership: watch::Receiver<Leadership>,
+    ) -> watch::Sender<Option<ZonePlatform>> {
+        let Role { config, clients: Clients { controller, world, .. }, platform, here, admin } = self;
+        let servers = config.verify.names.then(|| servers_to_ask(config, &platform, here.listened));
+        let addresses: Vec<SocketAddr> = servers.iter().flatten().map(|server| server.address).collect();
+        let (tell, told) = watch::channel(Some(platform::told(config, &platform, &addresses)));
+        let proving = live::Settings {
+            servers,
+            timeout: config.verify.timeout,
+            interval: config.verify.interval,
+            files: here.files,
+        };
+        let owners = here.host_key.map(|key| ownership::Settings {
+            domain: platform.domain_text().into(),
+            key,
+            authorities: authorities(config),
+            interval: config.verify.hosts_interval,
+            grace: config.verify.hosts_grace,
+        });
+        let pointing = hosts::Settings { resolvers: host_resolvers(config), patience: config.verify.timeout };
+        let (proofs, pointed, asked) =
+            (live::metrics::Metrics::default(), hosts::Metrics::default(), ownership::Metrics::default());
+        admin.metrics.register(|registry| {
+            proofs.register(registry);
+            pointed.register(registry);
+            asked.register(registry);
+        });
+        let (settings, former) = (platform.clone(), config.former_domain.clone());
+        let sources = ledger::Sources { world: world.clone(), settings, former, base: here.base, told };
+        let world = world.clone();
+        let start = move |stop: CancellationToken| {
+            let client = || controller.clone();
             let feed = Arc::new(ZoneFeed::default());
-            let ledger = ledger::run(controller.clone(), sources.clone(), Arc::clone(&feed), stop.clone());
+            let ledger = ledger::run(client(), sources.clone(), Arc::clone(&feed), stop.clone());
             let proofs =
                 live::run(world.clone(), platform.clone(), proving.clone(), feed, proofs.clone(), stop.clone());
-            let points = hosts::run(controller.clone(), world.clone(), pointing.clone(), pointed.clone(), stop.clone());
-            let hosts = owners
-                .clone()
-                .map(|owners| ownership::run(controller.clone(), world.clone(), owners, asked.clone(), stop));
+            let points = hosts::run(client(), world.clone(), pointing.clone(), pointed.clone(), stop.clone());
+            let owned = |owners| ownership::run(client(), world.clone(), owners, asked.clone(), stop.clone());
+            let hosts = OptionFuture::from(owners.clone().map(owned));
             async {
-                tokio::join!(ledger, proofs, points, OptionFuture::from(hosts));
+                tokio::join!(ledger, proofs, points, hosts);
             }
-        }),
-    );
-    Started { informers, switch, told: tell }
+        };
+        tasks
+            .spawn("ledger of serials and verification of names", while_leading(leadership, tasks.stop_token(), start));
+        tell
+    }
+}
+
+/// Has `check` say which informers were not listed yet, and when all were.
+async fn ready_when_listed(informers: Vec<(&'static str, HealthProbe)>, check: Check, stop: CancellationToken) {
+    loop {
+        let healths = informers.iter().map(|(_, informer)| informer()).filter(|health| !health.synced);
+        let missing: Vec<String> = healths.map(|health| health.kind).collect();
+        if missing.is_empty() {
+            check.ready();
+            return stop.cancelled().await;
+        }
+        check.missing(format!("not listed yet: {}", missing.join(", ")));
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(READINESS_INTERVAL) => {}
+        }
+    }
 }
 
 /// Runs for leadership until `stop`, and passes on how it stands.
@@ -281,9 +325,9 @@ fn host_resolvers(config: &config::Settings) -> Vec<SocketAddr> {
     let each = config.host.resolvers.iter().flat_map(|resolver| match resolver {
         Resolver::At(address) => vec![*address],
         Resolver::System => {
-            let found = resolvers_of(&std::fs::read_to_string(SYSTEM_RESOLVERS).unwrap_or_default());
+            let found = system_resolvers();
             if found.is_empty() {
-                tracing::warn!("host.resolvers has system, and {SYSTEM_RESOLVERS} names no resolver");
+                tracing::warn!("host.resolvers has system, and /etc/resolv.conf names no resolver");
             }
             found
         }
@@ -295,10 +339,9 @@ fn host_resolvers(config: &config::Settings) -> Vec<SocketAddr> {
 fn authorities(config: &config::Settings) -> Authorities {
     let mut resolvers = config.verify.resolver.clone();
     if resolvers.is_empty() {
-        let text = std::fs::read_to_string(SYSTEM_RESOLVERS).unwrap_or_default();
-        resolvers = resolvers_of(&text);
+        resolvers = system_resolvers();
         if resolvers.is_empty() {
-            tracing::warn!("verify.hosts is true, and {SYSTEM_RESOLVERS} names no resolver: set verify.resolver");
+            tracing::warn!("verify.hosts is true, and /etc/resolv.conf names no resolver: set verify.resolver");
         }
     }
     Authorities {
@@ -307,18 +350,6 @@ fn authorities(config: &config::Settings) -> Authorities {
         patience: config.verify.timeout,
         private: config.verify.hosts_private_addresses,
     }
-}
-
-/// Where the system lists its resolvers.
-const SYSTEM_RESOLVERS: &str = "/etc/resolv.conf";
-
-/// The addresses in a `resolv.conf`.
-fn resolvers_of(text: &str) -> Vec<SocketAddr> {
-    let servers = text.lines().filter_map(|line| {
-        let mut words = line.split_whitespace();
-        (words.next() == Some("nameserver")).then(|| words.next())?
-    });
-    servers.filter_map(|word| word.parse::<IpAddr>().ok()).map(|address| (address, config::DNS_PORT).into()).collect()
 }
 
 /// An address to ask, for one that is listened on.
@@ -381,12 +412,5 @@ mod tests {
         let panicking = while_leading(leadership, CancellationToken::new(), |_| async { panic!("a fault of its own") });
         let limit = std::time::Duration::from_secs(60);
         tokio::time::timeout(limit, panicking).await.expect("it returns");
-    }
-
-    #[test]
-    fn resolvers_of_the_system() {
-        let text = "# made by hand\nsearch example\nnameserver 192.0.2.53\n nameserver\t2001:db8::53 \nnameserver x\n";
-        let found: Vec<String> = resolvers_of(text).iter().map(SocketAddr::to_string).collect();
-        assert_eq!(found, ["192.0.2.53:53", "[2001:db8::53]:53"]);
     }
 }

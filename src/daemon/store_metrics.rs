@@ -5,10 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
-use prometheus_client::metrics::MetricType;
-use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::encoding::DescriptorEncoder;
 
+use crate::admin::page::Page;
 use signpost_apiserver::store::Damage;
 
 /// Exposes whether the store takes writes, and what of it is damaged.
@@ -26,12 +25,15 @@ impl fmt::Debug for StoreMetrics {
 }
 
 impl Collector for StoreMetrics {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let help = "Whether the store takes writes (1), or its disk is full or fails (0).";
-        let metric = encoder.encode_descriptor("store_writable", help, None, MetricType::Gauge)?;
-        ConstGauge::new(i64::from(self.writable.load(Ordering::Relaxed))).encode(metric)?;
-        let help = "Stored values that are damaged: they are neither served nor taken for deleted.";
-        let metric = encoder.encode_descriptor("store_damaged_values", help, None, MetricType::Gauge)?;
-        ConstGauge::new(i64::try_from(self.damage.count()).unwrap_or(i64::MAX)).encode(metric)
+    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let mut page = Page::new(encoder);
+        let writable = [(vec![], i64::from(self.writable.load(Ordering::Relaxed)))];
+        page.gauge(
+            "store_writable",
+            "Whether the store takes writes (1), or its disk is full or fails (0)",
+            &writable,
+        )?;
+        let help = "Stored values that are damaged: they are neither served nor taken for deleted";
+        page.gauge("store_damaged_values", help, &[(vec![], self.damage.count() as i64)])
     }
 }

@@ -126,11 +126,11 @@ fn a_platform_is_as_its_api_says() {
     let placed = told(&["explain", "route", "web", "-n", "shop"])["placement"]["placedAt"].clone();
     assert_eq!(placed, binding["spec"]["explanation"]["movedAt"]);
     assert!(placed.as_str() >= binding["metadata"]["creationTimestamp"].as_str() && placed.is_string(), "{binding}");
-    let tree = ok(&[&["topology", "-n", "other"][..], &at].concat());
     eventually("a part of a Router's routes is no whole", || {
-        ok(&[&["topology", "-n", "other"][..], &at].concat()).contains("0 of 1 route").then_some(())
+        let topology = told(&["topology", "-n", "other"]);
+        let shards = topology["shards"].as_array().expect("a list");
+        shards.iter().any(|shard| shard["routes"] == 0 && shard["of"] == 1).then_some(())
     });
-    assert!(!tree.contains("shop"), "{tree}");
 
     // One without a Router is placed where it is moved to.
     ok(&[&["cordon", "sh1"][..], &at].concat());

@@ -77,31 +77,6 @@ fn commands_find_the_admin_endpoint_and_need_no_authorities_for_plain_http() {
 }
 
 #[test]
-fn a_connection_that_fails_says_where_and_why() {
-    let (data, ports) = (DataDir::new(), Ports::free());
-    let server = Server::start(ports, &["--data-dir", data.path()]);
-    let kubeconfig = std::fs::read_to_string(data.join("kubeconfig")).expect("it is there");
-    let stranger = data.join("stranger.kubeconfig");
-    let token = kubeconfig.lines().find(|line| line.contains("token:")).expect("a token");
-    std::fs::write(&stranger, kubeconfig.replace(token, "    token: \"signpost-nobody\"")).expect("written");
-    let url = format!("https://{}", ports.api);
-    let unknown = run(&["topology", "--kubeconfig", stranger.to_str().expect("UTF-8")]);
-    assert!(
-        unknown.code == Some(1) && unknown.err.contains(&url) && unknown.err.contains("unauthorized"),
-        "{}",
-        unknown.err
-    );
-    let name_server = data.join("name-server.kubeconfig");
-    let (file, name_server) = (data.join("backup"), name_server.to_str().expect("UTF-8"));
-    let forbidden = run(&["backup", file.to_str().expect("UTF-8"), "--kubeconfig", name_server]);
-    assert!(forbidden.code == Some(1) && forbidden.err.contains("forbidden"), "{}", forbidden.err);
-    assert!(server.terminate().success());
-    let refused = run(&["topology", "--data-dir", data.path()]);
-    let expected = format!("the API at {url} cannot be reached: connection refused");
-    assert!(refused.code == Some(1) && refused.err.contains(&expected), "{}", refused.err);
-}
-
-#[test]
 fn a_drain_is_asked_about_on_a_terminal_and_tables_fit_it() {
     let (data, ports) = (DataDir::new(), Ports::free());
     let _server = Server::start(ports, &["--data-dir", data.path()]);
@@ -133,29 +108,6 @@ fn a_drain_is_asked_about_on_a_terminal_and_tables_fit_it() {
             assert!(longest <= columns as usize, "{command:?} has {longest} of {columns} columns:\n{said}");
         }
     }
-}
-
-#[test]
-fn objects_that_are_not_there_are_not_found() {
-    let data = DataDir::new();
-    let _server = Server::start(Ports::free(), &["--data-dir", data.path()]);
-    for arguments in [
-        &["explain", "route", "shop/none"][..],
-        &["move", "route", "shop/none", "--to", "shard1"],
-        &["drain", "router", "none"],
-        &["cordon", "none"],
-        &["zone", "show", "none.example"],
-        &["zone", "status", "none.example"],
-        &["simulate", "--drain", "none"],
-        &["hold", "approve", "routers-0000000000000000"],
-    ] {
-        let ran = run(&[arguments, &["--data-dir", data.path()]].concat());
-        assert!(ran.code == Some(1) && ran.err.contains("NotFound"), "{arguments:?}: {:?} {}", ran.code, ran.err);
-    }
-    let ran = run(&["dig", "@127.0.0.1"]);
-    assert!(ran.code == Some(2) && ran.err.contains("NAME is missing"), "{}", ran.err);
-    let ran = run(&["dig"]);
-    assert!(ran.code == Some(2) && ran.err.contains("NAME is missing"), "{}", ran.err);
 }
 
 #[test]
@@ -267,13 +219,10 @@ fn a_tenant_digs_and_sees_its_topology() {
     let made = run(&[&["kubeconfig", "--user", "tina", "--namespace", "foo", "--out", tina][..], &at].concat());
     assert_eq!(made.code, Some(0), "{}", made.err);
     // At once: the command has waited.
-    let tree = run(&["topology", "--kubeconfig", tina]);
-    assert!(
-        tree.code == Some(0) && tree.out.contains("foo   2 routes") && tree.err.contains("namespaces"),
-        "{}{}",
-        tree.out,
-        tree.err
-    );
+    let seen = run(&["topology", "--kubeconfig", tina, "-o", "json"]);
+    let topology: serde_json::Value = serde_json::from_str(&seen.out).unwrap_or_default();
+    assert_eq!((seen.code, &topology["routes"]), (Some(0), &2.into()), "{}", seen.err);
+    assert!(seen.err.contains("namespaces"), "{}", seen.err);
     let dns = format!("@{}", ports.dns);
     let own = run(&["dig", &dns, "foo-cache.shard3.v3.rhcloud.com", "AAAA", "--kubeconfig", tina]);
     assert!(own.code == Some(0) && own.err.contains("a name of your route foo/cache"), "{}{}", own.out, own.err);

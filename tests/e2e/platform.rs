@@ -189,14 +189,11 @@ fn names_follow_the_rules(scheduled: &[Promise]) {
 fn the_unschedulable_route_says_why(kubectl: &Kubectl, new: &Promise) {
     assert_eq!((new.router.as_str(), new.dns.as_str()), ("", ""));
     let condition = eventually("the route says why it has no Router", || {
-        let route = kubectl.json(&["routes.signpost.dev", &new.route, "-n", &new.namespace]);
-        let conditions = route["status"]["conditions"].as_array()?.clone();
-        conditions.into_iter().find(|condition| condition["type"] == "Scheduled")
+        kubectl.condition(&["routes.signpost.dev", &new.route, "-n", &new.namespace], "Scheduled")
     });
-    assert_eq!(condition["status"], "False");
-    let message = condition["message"].as_str().expect("a message");
+    assert_eq!(condition.status, "False");
     for router in ["shard1", "shard2", "shard3"] {
-        assert!(message.contains(router), "each Router's reason is told: {message}");
+        assert!(condition.message.contains(router), "each Router's reason is told: {condition:?}");
     }
     let described = kubectl.ok(&["describe", "routes.signpost.dev", &new.route, "-n", &new.namespace]);
     assert!(described.contains("Scheduled"), "{described}");

@@ -96,12 +96,20 @@ fn a_webhook_chooses_until_it_is_gone_and_another_strategy_after_a_reload() {
     ] {
         assert!(found.contains(part), "{part:?} is not in\n{found}");
     }
-    let found = page(&data, &["shop/first", "--why-not", "east"]);
-    assert!(found.contains("why not east could have taken the route, but webhook chose north, whose score"), "{found}");
-    let found = page(&data, &["shop/first", "--why-not", "south"]);
-    assert!(found.contains("(Cordoned); as things are now, it is cordoned"), "{found}");
-    let account: Value = serde_json::from_str(&told(&data, &["shop/first", "--output", "json"])).expect("JSON");
-    assert_eq!(account["placement"]["strategy"], "webhook");
+    let why_not = |router: &str| -> Value {
+        let text = told(&data, &["shop/first", "--output", "json", "--why-not", router]);
+        serde_json::from_str(&text).expect("JSON")
+    };
+    let (east, south) = (why_not("east"), why_not("south"));
+    assert_eq!(east["placement"]["strategy"], "webhook");
+    assert_eq!(
+        (&east["whyNot"]["whenPlaced"]["eligible"], &east["whyNot"]["now"]["eligible"]),
+        (&true.into(), &true.into())
+    );
+    assert_eq!(
+        (&south["whyNot"]["whenPlaced"]["reason"], &south["whyNot"]["now"]["reason"]),
+        (&"Cordoned".into(), &"Cordoned".into())
+    );
     let yaml = told(&data, &["shop/first", "--output", "yaml", "--why-not", "east"]);
     assert!(yaml.contains("whyNot:") && yaml.contains("strategy: webhook"), "{yaml}");
 
@@ -157,16 +165,7 @@ fn a_webhook_chooses_until_it_is_gone_and_another_strategy_after_a_reload() {
     kubectl.ok(&["delete", "routes.signpost.dev", "-n", "shop", "first"]);
     eventually("it takes the room", || page(&data, &["shop/fourth"]).contains("strategy rendezvous").then_some(()));
 
-    for (arguments, code, complaint) in [
-        (&["shop/absent"][..], 1, "there is no Route shop/absent"),
-        (&["shop/second", "--why-not", "absent"], 1, "there is no Router absent"),
-        (&["second"], 1, "there is no Route default/second"),
-        (&["shop/second", "--output", "xml"], 2, "xml"),
-    ] {
-        let told = explain(&data, arguments).fails(code);
-        assert!(told.contains(complaint), "{arguments:?}: {told}");
-    }
+    let complaint = explain(&data, &["second"]).fails(1);
+    assert!(complaint.contains("default/second"), "{complaint}");
     assert!(server.terminate().success());
-    let told = explain(&data, &["shop/second"]).fails(1);
-    assert!(told.contains("cannot be reached: connection refused"), "{told}");
 }

@@ -6,6 +6,17 @@ use std::process::{Command, Output};
 use serde_json::Value;
 use tempfile::TempDir;
 
+/// A condition of an object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Condition {
+    /// `True`, `False` or `Unknown`.
+    pub status: String,
+    /// The word that tests compare.
+    pub reason: String,
+    /// What people read.
+    pub message: String,
+}
+
 /// `kubectl` with a kubeconfig of ours and a discovery cache of its own.
 pub struct Kubectl {
     kubeconfig: PathBuf,
@@ -48,6 +59,14 @@ impl Kubectl {
     /// Runs it with a manifest for `-f -`, expects success, and returns its output.
     pub fn ok_with(&self, arguments: &[&str], input: &str) -> String {
         success(&format!("kubectl {}", arguments.join(" ")), self.run_with(arguments, input))
+    }
+
+    /// Returns the condition of this type of the object that `kubectl get` gets with `arguments`, if it has one.
+    pub fn condition(&self, arguments: &[&str], kind: &str) -> Option<Condition> {
+        let object = self.json(arguments);
+        let found = object["status"]["conditions"].as_array()?.iter().find(|condition| condition["type"] == kind)?;
+        let text = |member: &str| found[member].as_str().unwrap_or_default().to_owned();
+        Some(Condition { status: text("status"), reason: text("reason"), message: text("message") })
     }
 
     /// Runs it, expects failure, and returns its standard error.

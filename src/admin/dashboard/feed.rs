@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use serde::Serialize;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -121,13 +121,13 @@ impl Feeds {
     }
 
     fn take(&self, scope: Option<String>, session: &Session, rights: &Rights) -> Arc<Feed> {
-        let mut feeds = self.lock();
+        let mut feeds = self.0.lock();
         if let Some(feed) = feeds.get(&scope).filter(|feed| !feed.is_dead()) {
             feed.touch();
             return feed.clone();
         }
         if feeds.len() >= FEEDS_MAX {
-            let oldest = feeds.iter().min_by_key(|(_, feed)| *feed.used()).map(|(scope, _)| scope.clone());
+            let oldest = feeds.iter().min_by_key(|(_, feed)| *feed.used.lock()).map(|(scope, _)| scope.clone());
             oldest.and_then(|scope| feeds.remove(&scope));
         }
         let feed = Arc::new(Feed::start(session.client.clone(), scope.clone(), rights));
@@ -137,11 +137,7 @@ impl Feeds {
 
     /// Lets informers go that nobody uses.
     pub fn sweep(&self) {
-        self.lock().retain(|_, feed| feed.used().elapsed() < KEPT_UNUSED);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<Option<String>, Arc<Feed>>> {
-        self.0.lock()
+        self.0.lock().retain(|_, feed| feed.used.lock().elapsed() < KEPT_UNUSED);
     }
 }
 
@@ -188,17 +184,13 @@ impl Feed {
 
     /// Keeps it for another while.
     pub fn touch(&self) {
-        *self.used() = Instant::now();
+        *self.used.lock() = Instant::now();
     }
 
     fn is_dead(&self) -> bool {
         let health = self.routes.health();
         let silent = health.age.map_or_else(|| self.born.elapsed(), |age| age.min(self.born.elapsed()));
         health.error.is_some() && !health.connected && silent > DEAD_AFTER
-    }
-
-    fn used(&self) -> MutexGuard<'_, Instant> {
-        self.used.lock()
     }
 }
 

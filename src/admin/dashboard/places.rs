@@ -8,7 +8,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 /// A number of places, and who has which.
@@ -42,7 +42,7 @@ impl Places {
 
     /// A place for `user`; `None` if this user has as many as anyone may have now.
     pub fn take(self: &Arc<Self>, user: &str) -> Option<Place> {
-        let mut taken = self.taken();
+        let mut taken = self.taken.lock();
         let own = taken.by_user.get(user).map_or(0, VecDeque::len);
         if own >= self.of_user {
             return None;
@@ -60,11 +60,6 @@ impl Places {
         taken.by_user.entry(user.clone()).or_default().push_back((number, lost.clone()));
         drop(taken);
         Some(Place { of: self.clone(), user, number, lost })
-    }
-
-    fn taken(&self) -> MutexGuard<'_, Taken> {
-        // Nothing panics while it is held.
-        self.taken.lock()
     }
 }
 
@@ -86,7 +81,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let mut taken = self.of.taken();
+        let mut taken = self.of.taken.lock();
         let Some(places) = taken.by_user.get_mut(&self.user) else { return };
         let before = places.len();
         places.retain(|(number, _)| *number != self.number);
@@ -121,9 +116,9 @@ mod tests {
         assert_eq!([&alice, &bob, &carol].map(|held| count(held)).into_iter().sum::<usize>(), 12);
         assert!(count(&carol) >= 4 && count(&alice) >= 4 && count(&bob) >= 4, "{}", count(&carol));
         assert!(alice[0].lost.is_cancelled(), "the oldest goes first");
-        assert_eq!(places.taken().all, 12);
+        assert_eq!(places.taken.lock().all, 12);
         drop((alice, bob, carol));
-        let left = places.taken();
+        let left = places.taken.lock();
         assert_eq!((left.all, left.by_user.len()), (0, 0), "what was dropped is free again");
     }
 

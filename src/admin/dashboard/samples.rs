@@ -13,8 +13,10 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
+
+use crate::admin::exposition::{self, Sample};
 
 /// Time between two samples. Shorter shows no more of a platform's life; longer, and a plot does not move.
 pub const INTERVAL: Duration = Duration::from_secs(2);
@@ -75,7 +77,7 @@ impl Samples {
     /// Takes a sample of a page in OpenMetrics or Prometheus text at `at`, in milliseconds since the epoch.
     pub fn take(&self, page: &str, at: u64) {
         let raw = read(page);
-        let mut ring = self.lock();
+        let mut ring = self.0.lock();
         let seconds = ring.at.back().map(|last| at.saturating_sub(*last) as f64 / 1_000.0).filter(|since| *since > 0.0);
         let row = row(&raw, &ring.before, seconds);
         ring.before = raw.into_iter().map(|(key, sum)| (key, sum.counted)).collect();
@@ -84,12 +86,12 @@ impl Samples {
 
     /// When the last sample was taken; 0 if none was.
     pub fn newest(&self) -> u64 {
-        self.lock().at.back().copied().unwrap_or(0)
+        self.0.lock().at.back().copied().unwrap_or(0)
     }
 
     /// All of them: times, and values by column.
     pub fn all(&self) -> Value {
-        let ring = self.lock();
+        let ring = self.0.lock();
         let columns: Map<String, Value> = ring
             .columns
             .iter()
@@ -100,15 +102,11 @@ impl Samples {
 
     /// The last one: its time, and the value of each column.
     pub fn last(&self) -> Option<Value> {
-        let ring = self.lock();
+        let ring = self.0.lock();
         let at = ring.at.back()?;
         let last = |(name, values): (&String, &VecDeque<f32>)| Some((name.clone(), number(*values.back()?)));
         let columns: Map<String, Value> = ring.columns.iter().filter_map(last).collect();
         Some(json!({"at": at, "columns": columns}))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Ring> {
-        self.0.lock()
     }
 }
 
@@ -159,17 +157,17 @@ struct Summed {
 /// Sums by column: `family`, `family{label="value"}`, or `family|bound` for a bucket of a histogram.
 fn read(page: &str) -> BTreeMap<String, Summed> {
     let mut sums: BTreeMap<String, Summed> = BTreeMap::new();
-    for line in page.lines().filter(|line| !line.starts_with('#')) {
-        let Some((name, labels, value)) = sample(line) else { continue };
+    for Sample { name, labels, value } in exposition::samples(page) {
         let bucket_of = name.strip_suffix("_bucket");
         let wanted = FAMILIES.iter().find(|(family, _, reading)| match bucket_of {
             Some(histogram) => *reading == Reading::Quantiles && *family == histogram,
             None => *reading != Reading::Quantiles && *family == name,
         });
         let Some((family, label, _)) = wanted else { continue };
+        let label_of = |label: &str| labels.get(label).map(String::as_str);
         let key = match (bucket_of, label) {
-            (Some(_), _) => format!("{family}|{}", label_of(labels, "le").unwrap_or("+Inf")),
-            (None, Some(label)) => format!("{family}{{{label}=\"{}\"}}", label_of(labels, label).unwrap_or_default()),
+            (Some(_), _) => format!("{family}|{}", label_of("le").unwrap_or("+Inf")),
+            (None, Some(label)) => format!("{family}{{{label}={:?}}}", label_of(label).unwrap_or_default()),
             (None, None) => (*family).to_owned(),
         };
         sums.entry(key)
@@ -181,34 +179,6 @@ fn read(page: &str) -> BTreeMap<String, Summed> {
             .or_insert(Summed { counted: value, largest: value, smallest: value });
     }
     sums
-}
-
-/// Name, labels and value of a line.
-fn sample(line: &str) -> Option<(&str, &str, f64)> {
-    let (series, value) = line.rsplit_once(' ')?;
-    let value = value.parse().ok()?;
-    Some(match series.split_once('{') {
-        Some((name, labels)) => (name, labels.strip_suffix('}')?, value),
-        None => (series, "", value),
-    })
-}
-
-/// The value of a label, escapes left as they are: it is a name here, not a text.
-fn label_of<'a>(labels: &'a str, wanted: &str) -> Option<&'a str> {
-    let mut rest = labels;
-    loop {
-        let (name, after) = rest.split_once("=\"")?;
-        let mut escaped = false;
-        let end = after.bytes().position(|octet| {
-            let ends = octet == b'"' && !escaped;
-            escaped = octet == b'\\' && !escaped;
-            ends
-        })?;
-        if name == wanted {
-            return Some(&after[..end]);
-        }
-        rest = after[end + 1..].trim_start_matches(',');
-    }
 }
 
 /// The columns of a sample, those that matter most first.

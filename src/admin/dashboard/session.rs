@@ -17,7 +17,7 @@ use aws_lc_rs::rand;
 use axum::http::{HeaderMap, StatusCode, header};
 use data_encoding::BASE64URL_NOPAD;
 use futures::future::join_all;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
@@ -116,7 +116,7 @@ impl Sessions {
             Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", "the system has no randomness")
         })?;
         let identifier = BASE64URL_NOPAD.encode(&octets);
-        let mut sessions = self.lock();
+        let mut sessions = self.0.lock();
         let own: Vec<_> = sessions.values().filter(|other| other.user == user).collect();
         let answers = own.first().map(|other| other.answers.clone());
         let is_full_for_user = own.len() >= SESSIONS_OF_USER_MAX;
@@ -136,7 +136,7 @@ impl Sessions {
             // Who signs in again and again ends sessions of their own.
             let may_end = |other: &Session| !is_full_for_user || other.user == session.user;
             let candidates = sessions.iter().filter(|(_, other)| may_end(other));
-            let oldest = candidates.min_by_key(|(_, other)| *other.used()).map(|(key, _)| key.clone());
+            let oldest = candidates.min_by_key(|(_, other)| *other.used.lock()).map(|(key, _)| key.clone());
             oldest.and_then(|key| sessions.remove(&key));
         }
         sessions.insert(key(&identifier), session.clone());
@@ -147,50 +147,36 @@ impl Sessions {
     pub fn of(&self, headers: &HeaderMap) -> Result<Arc<Session>, Failure> {
         let signed_out = || Failure::new(StatusCode::UNAUTHORIZED, "SignedOut", "you are not signed in, or no longer");
         let key = key(identifier(headers).ok_or_else(signed_out)?);
-        let mut sessions = self.lock();
+        let mut sessions = self.0.lock();
         let session = sessions.get(&key).ok_or_else(signed_out)?.clone();
         if session.is_over() {
             sessions.remove(&key);
             return Err(signed_out());
         }
-        *session.used() = Instant::now();
+        *session.used.lock() = Instant::now();
         Ok(session)
     }
 
     /// Ends the session of a request.
     pub fn close(&self, headers: &HeaderMap) {
         if let Some(identifier) = identifier(headers) {
-            self.lock().remove(&key(identifier));
+            self.0.lock().remove(&key(identifier));
         }
     }
 
     /// Ends this session, whose token the API refuses.
     pub fn forget(&self, session: &Arc<Session>) {
-        self.lock().retain(|_, other| !Arc::ptr_eq(other, session));
+        self.0.lock().retain(|_, other| !Arc::ptr_eq(other, session));
     }
 
     /// Whether this session still stands.
     pub fn holds(&self, session: &Arc<Session>) -> bool {
-        self.lock().values().any(|other| Arc::ptr_eq(other, session)) && !session.is_over()
+        self.0.lock().values().any(|other| Arc::ptr_eq(other, session)) && !session.is_over()
     }
 
     /// Ends sessions that are over.
     pub fn sweep(&self) {
-        self.lock().retain(|_, session| !session.is_over());
-    }
-
-    /// How many there are.
-    pub fn len(&self) -> usize {
-        self.lock().len()
-    }
-
-    /// Whether nobody is signed in.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<Box<[u8]>, Arc<Session>>> {
-        self.0.lock()
+        self.0.lock().retain(|_, session| !session.is_over());
     }
 }
 
@@ -233,13 +219,9 @@ impl Session {
         may(&self.client, verb, group, resource, namespace).await
     }
 
-    fn used(&self) -> MutexGuard<'_, Instant> {
-        self.used.lock()
-    }
-
     fn is_over(&self) -> bool {
         // An open stream is a use.
-        let idle = self.used().elapsed() > IDLE_LONGEST && self.streams.load(Ordering::Relaxed) == 0;
+        let idle = self.used.lock().elapsed() > IDLE_LONGEST && self.streams.load(Ordering::Relaxed) == 0;
         idle || self.began.elapsed() > AGE_LONGEST
     }
 }

@@ -13,21 +13,22 @@ use std::time::Duration;
 use clap::{Arg, ArgMatches, Command};
 use serde::Serialize;
 
-use self::names::{error_name, flag_names};
-use self::why::{Found, Step, Why, rdata_text};
+use self::names::error_name;
+use self::why::{Found, Step, Why};
 use super::access::{self, API_TIMEOUT, ApiLocation};
 use super::output::{self, Format};
 use super::style::{Painter, Style, harmless};
 use super::table::{Cell, Properties};
-use super::zones::{self, Zones};
+use super::zones::{self, RecordLine, Zones};
 use super::{Error, Exit, Outcome, note, progress, serve, switch};
+use crate::config::DNS_PORT;
+use crate::config::value::server_address;
+use crate::daemon::query_log::line::flags;
 use signpost_api::v1alpha1::route::NameKind;
 use signpost_control::dns_client::{Query, Question, Record, Response, Transport};
 use signpost_dns::wire::edns::option;
 use signpost_dns::wire::{Name, RecordType};
 
-/// The port of a server that is named without one.
-const DNS_PORT: u16 = 53;
 /// How long one try may take.
 const TIMEOUT: Duration = Duration::from_secs(2);
 /// The request for the server's identifier (RFC 5001 §2.1): the option, empty.
@@ -132,12 +133,8 @@ async fn server(given: Option<&str>, place: &ApiLocation) -> Result<SocketAddr, 
             .copied()
             .ok_or_else(|| "there is no address in --dns-listen: name a server as @ADDRESS".to_owned());
     };
-    if let Ok(address) = given.parse::<SocketAddr>() {
+    if let Ok(address) = server_address(given) {
         return Ok(address);
-    }
-    let bare = given.strip_prefix('[').and_then(|given| given.strip_suffix(']')).unwrap_or(given);
-    if let Ok(address) = bare.parse() {
-        return Ok(SocketAddr::new(address, DNS_PORT));
     }
     let with_port = if given.contains(':') { given.to_owned() } else { format!("{given}:{DNS_PORT}") };
     let found = tokio::net::lookup_host(&with_port).await;
@@ -189,9 +186,9 @@ struct Report {
     /// The server's identifier.
     nsid: Option<String>,
     extended_errors: Vec<ErrorFact>,
-    answer: Vec<RecordFact>,
-    authority: Vec<RecordFact>,
-    additional: Vec<RecordFact>,
+    answer: Vec<RecordLine>,
+    authority: Vec<RecordLine>,
+    additional: Vec<RecordLine>,
     why: Option<Why>,
 }
 
@@ -202,30 +199,11 @@ struct ErrorFact {
     text: String,
 }
 
-#[derive(Debug, Serialize)]
-struct RecordFact {
-    owner: String,
-    ttl: u32,
-    #[serde(rename = "type")]
-    rtype: String,
-    data: String,
-}
-
-impl RecordFact {
-    fn of(record: &Record) -> RecordFact {
-        RecordFact {
-            owner: record.owner.to_string(),
-            ttl: record.ttl,
-            rtype: record.rtype.to_string(),
-            data: rdata_text(record.rtype, &record.rdata),
-        }
-    }
-}
-
 impl Report {
     fn new(question: &Question, server: SocketAddr, response: &Response, why: Option<Why>) -> Report {
         let edns = response.edns.clone().unwrap_or_default();
-        let facts = |records: &[Record]| records.iter().map(RecordFact::of).collect();
+        let line = |record: &Record| RecordLine::new(&record.owner, record.ttl, record.rtype, &record.rdata);
+        let facts = |records: &[Record]| records.iter().map(line).collect();
         let error =
             |(code, text): &(u16, String)| ErrorFact { code: *code, name: error_name(*code), text: text.clone() };
         Report {
@@ -239,7 +217,7 @@ impl Report {
             milliseconds: (response.took.as_secs_f64() * 100_000.0).round() / 100.0,
             octets: response.octets,
             status: response.rcode.to_string(),
-            flags: flag_names(response.flags),
+            flags: flags(response.flags),
             nsid: edns.nsid.map(|nsid| String::from_utf8_lossy(&nsid).into_owned()),
             extended_errors: edns.errors.iter().map(error).collect(),
             answer: facts(&response.answers),
@@ -274,9 +252,7 @@ impl Report {
         {
             if !records.is_empty() {
                 text += &format!("\n{}\n", painter.paint(Style::Strong, name));
-                for RecordFact { owner, ttl, rtype, data } in records {
-                    text += &format!("{}\n", harmless(&format!("{owner} {ttl} IN {rtype} {data}")));
-                }
+                text.extend(records.iter().map(|record| harmless(&record.to_string()) + "\n"));
             }
         }
         if let Some(why) = &self.why {

@@ -1,22 +1,4 @@
-//! The mnemonics of header flags and of extended errors.
-
-use signpost_dns::wire::header::{FLAG_AA, FLAG_CD, FLAG_QR, FLAG_RD, FLAG_TC};
-
-/// The header's flags with the mnemonics of `dig`. RA and AD are flags of resolvers.
-const FLAGS: [(u16, &str); 7] = [
-    (FLAG_QR, "qr"),
-    (FLAG_AA, "aa"),
-    (FLAG_TC, "tc"),
-    (FLAG_RD, "rd"),
-    (FLAG_CD, "cd"),
-    (0x0080, "ra"),
-    (0x0020, "ad"),
-];
-
-/// Returns the mnemonics of the flags that are set.
-pub(super) fn flag_names(flags: u16) -> Vec<&'static str> {
-    FLAGS.iter().filter(|(flag, _)| flags & flag != 0).map(|(_, name)| *name).collect()
-}
+//! The names of extended errors.
 
 /// Returns the name of an extended error (RFC 8914 and the registry of IANA).
 pub(super) fn error_name(code: u16) -> &'static str {
@@ -63,6 +45,5 @@ mod tests {
     #[test]
     fn names_of_codes() {
         assert_eq!((error_name(14), error_name(20), error_name(999)), ("Not Ready", "Not Authoritative", "Unassigned"));
-        assert_eq!(flag_names(0x8480), ["qr", "aa", "ra"]);
     }
 }

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::*;
+use crate::cli::objects::object;
 use crate::cli::zones::{Source, ZoneEntry};
 use signpost_api::v1alpha1::route_binding::RouteBinding;
 use signpost_api::v1alpha1::router::Router;
@@ -15,11 +16,6 @@ fn name(text: &str) -> Name {
     text.parse().expect("a name of a test")
 }
 
-fn object<T: serde::de::DeserializeOwned>(kind: &str, metadata: Value, spec: Value) -> T {
-    let object = json!({"apiVersion": "signpost.dev/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec});
-    serde_json::from_value(object).expect("an object of a test")
-}
-
 /// A platform `v3.example` with two shards, a route that has moved from the second to the first, and one zone file.
 fn zones() -> Zones {
     let records = json!(["_acme-challenge.app TXT \"x\"", "@ CAA 0 issue \"ca.example\""]);
@@ -27,9 +23,11 @@ fn zones() -> Zones {
         "Router",
         json!({"name": "shard1"}),
         json!({"addresses": [{"ip": "192.0.2.1"}, {"ip": "192.0.2.2"}], "records": records}),
+        Value::Null,
     );
     let names = json!([{"name": "shop-front.shard1.v3.example", "type": "system"}, {"name": "shop-front.routes.v3.example", "type": "alias"}]);
-    let other: Router = object("Router", json!({"name": "shard2"}), json!({"addresses": [{"ip": "192.0.2.9"}]}));
+    let other: Router =
+        object("Router", json!({"name": "shard2"}), json!({"addresses": [{"ip": "192.0.2.9"}]}), Value::Null);
     let (since, until) = ("2026-01-01T00:00:00Z", "2027-01-01T00:00:00Z");
     let former_names =
         json!([{"name": "shop-front.shard2.v3.example", "router": "shard2", "since": since, "until": until}]);
@@ -38,6 +36,7 @@ fn zones() -> Zones {
         json!({"namespace": "shop", "name": "front"}),
         json!({"routeNamespace": "shop", "routeName": "front", "routeUID": "u", "router": "shard1", "dns": "shard1.v3.example",
             "label": "shop-front", "names": names, "strategy": "weighted", "formerNames": former_names}),
+        Value::Null,
     );
     let settings = compiler::Settings::new("v3.example", Vec::new(), &["192.0.2.53".parse().expect("an address")]);
     let settings = settings.expect("good settings");
@@ -96,64 +95,71 @@ fn told(asked: &str, rtype: RecordType) -> String {
     steps.join(" || ")
 }
 
+const SHARD: &str = "found the records of the wildcard *.shard1.v3.example. | from Router shard1, spec.addresses";
+const CLOSEST: &str = "found no such name: the closest one there is";
+
+fn system() -> String {
+    format!("{SHARD} | route Route shop/front on Router shard1 (its system name; RouteBinding shop/front)")
+}
+
+/// Checks what is told of names.
+fn check<const N: usize>(cases: [(&str, RecordType, String); N]) {
+    for (asked, rtype, expected) in cases {
+        assert_eq!(told(asked, rtype), expected, "{asked} {rtype}");
+    }
+}
+
 #[test]
-fn every_way_to_be_answered() {
+fn names_of_a_shard() {
     use RecordType as T;
-    let route = "route Route shop/front on Router shard1";
-    for (asked, rtype, expected) in [
-        (
-            "shop-front.shard1.v3.example.",
-            T::A,
-            format!(
-                "found the records of the wildcard *.shard1.v3.example. | from Router shard1, spec.addresses | \
-                 {route} (its system name; RouteBinding shop/front)"
-            ),
-        ),
+    check([
+        ("shop-front.shard1.v3.example.", T::A, system()),
         (
             "other.shard1.v3.example.",
             T::A,
-            "found the records of the wildcard *.shard1.v3.example. | from Router shard1, spec.addresses | route \
-             none has this name: the wildcard answers for every name"
-                .to_owned(),
+            format!("{SHARD} | route none has this name: the wildcard answers for every name"),
         ),
         (
             "a.b.shard1.v3.example.",
             T::AAAA,
-            "found no such type: the wildcard *.shard1.v3.example. is without it | from Router shard1 has no active IPv6 address"
-                .to_owned(),
+            "found no such type: the wildcard *.shard1.v3.example. is without it | from Router shard1 has no active IPv6 address".into(),
         ),
         (
             "app.shard1.v3.example.",
             T::A,
-            "found the records of app.shard1.v3.example. | from Router shard1, spec.addresses: copied from the \
-             wildcard, which this name blocks"
-                .to_owned(),
+            "found the records of app.shard1.v3.example. | from Router shard1, spec.addresses: copied from the wildcard, which \
+             this name blocks".into(),
         ),
         (
             "_acme-challenge.app.shard1.v3.example.",
             T::TXT,
             "found the records of _acme-challenge.app.shard1.v3.example. | from Router shard1, spec.records[0]: \
-             _acme-challenge.app TXT \"x\""
-                .to_owned(),
+             _acme-challenge.app TXT \"x\"".into(),
         ),
         (
             "shard1.v3.example.",
             T::CAA,
-            "found the records of shard1.v3.example. | from Router shard1, spec.records[1]: @ CAA 0 issue \"ca.example\"".to_owned(),
+            "found the records of shard1.v3.example. | from Router shard1, spec.records[1]: @ CAA 0 issue \"ca.example\"".into(),
         ),
         (
             "shard1.v3.example.",
             T::SOA,
-            "found the records of shard1.v3.example. | from the configuration; the serial is that of Zone shard1.v3.example"
-                .to_owned(),
+            "found the records of shard1.v3.example. | from the configuration; the serial is that of Zone shard1.v3.example".into(),
         ),
+    ]);
+}
+
+#[test]
+fn aliases_and_names_of_the_parent() {
+    use RecordType as T;
+    check([
         (
             "shop-front.routes.v3.example.",
             T::A,
             format!(
-                "found an alias at shop-front.routes.v3.example. | from RouteBinding shop/front | {route} (its \
-                 stable alias; RouteBinding shop/front) || found the records of the wildcard *.shard1.v3.example. | \
-                 from Router shard1, spec.addresses | {route} (its system name; RouteBinding shop/front)"
+                "found an alias at shop-front.routes.v3.example. | from RouteBinding shop/front | route Route shop/front on \
+                 Router shard1 (its stable alias; RouteBinding shop/front) || {}",
+                system()
             ),
         ),
         (
@@ -161,40 +167,40 @@ fn every_way_to_be_answered() {
             T::A,
             format!(
                 "found an alias at shop-front.shard2.v3.example. | from RouteBinding shop/front: its Route has moved to \
-                 shard1, and its former name leads on || found the records of the wildcard *.shard1.v3.example. | from \
-                 Router shard1, spec.addresses | {route} (its system name; RouteBinding shop/front)"
+                 shard1, and its former name leads on || {}",
+                system()
             ),
         ),
         (
             "gone.routes.v3.example.",
             T::A,
-            "found no such name: the closest one there is routes.v3.example., without a wildcard below it | from no \
-             route has this alias"
-                .to_owned(),
+            format!("{CLOSEST} routes.v3.example., without a wildcard below it | from no route has this alias"),
         ),
         (
             "ns1.v3.example.",
             T::A,
-            "found the records of ns1.v3.example. | from a name server of the configuration (--nameserver)".to_owned(),
+            "found the records of ns1.v3.example. | from a name server of the configuration (--nameserver)".into(),
         ),
         (
             "nothing.v3.example.",
             T::A,
-            "found no such name: the closest one there is v3.example., without a wildcard below it | from neither a \
-             Router, nor the configuration, nor a zone file has this name"
-                .to_owned(),
+            format!(
+                "{CLOSEST} v3.example., without a wildcard below it | from neither a Router, nor the configuration, nor a zone \
+                 file has this name"
+            ),
         ),
         (
             "shard1.v3.example.",
             T::DS,
-            "found no such type: shard1.v3.example. exists without it | from the delegation to the shard of Router shard1".to_owned(),
+            "found no such type: shard1.v3.example. exists without it | from the delegation to the shard of Router shard1".into(),
         ),
         ("www.example.org.", T::A, String::new()),
-    ] {
-        assert_eq!(told(asked, rtype), expected, "{asked} {rtype}");
-    }
-    // From a file into the zones of objects.
-    let through = told("x.w.own.example.", T::A);
+    ]);
+}
+
+#[test]
+fn an_alias_leads_from_a_file_into_the_zones_of_objects() {
+    let through = told("x.w.own.example.", RecordType::A);
     assert!(
         through.starts_with("found an alias by the wildcard *.w.own.example. | from the file own.example.zone || "),
         "{through}"

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use crate::cli::zones::{Source, ZoneEntry, Zones};
+use crate::cli::zones::{Source, ZoneEntry, Zones, rdata_text};
 use signpost_api::v1alpha1::route::NameKind;
 use signpost_api::v1alpha1::route_binding::{RouteBinding, RouteBindingSpec};
 use signpost_api::v1alpha1::router::Router;
@@ -19,7 +19,6 @@ use signpost_dns::zone::lookup::{Lookup, lookup};
 use signpost_dns::zone::qname::Qname;
 use signpost_dns::zone::rrset::Rdata;
 use signpost_dns::zone::{Rrset, Zone};
-use signpost_dns::zonefile::rdata_out;
 
 /// Aliases that are followed, as the server does at most.
 pub(super) const ALIASES_MAX: usize = 8;
@@ -154,13 +153,6 @@ impl Why {
             self.differences.push(format!("the answer has {} {text}, which the objects do not", rrset.rtype));
         }
     }
-}
-
-/// The data of a record as zone files have it.
-pub(super) fn rdata_text(rtype: RecordType, rdata: &[u8]) -> String {
-    let mut text = Vec::new();
-    rdata_out::write(rtype, rdata, &mut text);
-    String::from_utf8_lossy(&text).into_owned()
 }
 
 fn step(zones: &Zones, name: &Name, rtype: RecordType) -> Step {

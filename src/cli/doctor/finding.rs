@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 use crate::cli::style::{Painter, Style, harmless};
+use signpost_dns::wire::Name;
 
 /// How bad a finding is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -44,9 +45,9 @@ pub struct Finding {
 
 impl Finding {
     /// A finding without records.
-    pub fn new(severity: Severity, code: &'static str, subject: impl Into<String>, message: impl Into<String>) -> Self {
+    pub fn new(severity: Severity, code: &'static str, subject: impl ToString, message: impl Into<String>) -> Self {
         let (subjects, add, remove) = (Vec::new(), Vec::new(), Vec::new());
-        Finding { severity, code, subject: subject.into(), subjects, message: message.into(), add, remove }
+        Finding { severity, code, subject: subject.to_string(), subjects, message: message.into(), add, remove }
     }
 
     /// Whether the other says the same of something else.
@@ -92,10 +93,10 @@ pub struct Report {
 
 impl Report {
     /// Counts the findings.
-    pub fn new(domain: &str, findings: Vec<Finding>) -> Report {
+    pub fn new(domain: &Name, findings: Vec<Finding>) -> Report {
         let count = |severity| findings.iter().filter(|finding| finding.severity == severity).count();
         let (errors, warnings) = (count(Severity::Error), count(Severity::Warning));
-        Report { domain: domain.to_owned(), errors, warnings, findings }
+        Report { domain: domain.to_string(), errors, warnings, findings }
     }
 
     /// For people: a line a finding, below it the records.

@@ -5,7 +5,9 @@ use std::net::IpAddr;
 
 use super::finding::{Finding, Severity};
 use super::survey::{Delegation, Host, NameServers, Observations, Server, Start, Transfer, Zone};
-use super::walk::is_at_or_below;
+use signpost_control::dns_client::QueryError;
+use signpost_dns::wire::Name;
+use signpost_dns::wire::header::Rcode;
 
 use Severity::{Error, Good, Note, Warning};
 
@@ -65,7 +67,7 @@ impl<'a> Wanted<'a> {
     }
 
     /// Whether addresses of this name are known, and the parent can be given none of them.
-    fn has_no_public(&self, name: &str) -> bool {
+    fn has_no_public(&self, name: &Name) -> bool {
         let is_empty = |of: &NameServers| of.get(name).is_none_or(BTreeSet::is_empty);
         !is_empty(self.all) && is_empty(&self.public)
     }
@@ -90,18 +92,18 @@ fn intended(survey: &Observations) -> NameServers {
         .unwrap_or_default()
 }
 
-fn ns(domain: &str, name: &str) -> String {
+fn ns(domain: &Name, name: &Name) -> String {
     format!("{domain} {DELEGATION_TTL} IN NS {name}")
 }
 
-fn glue(name: &str, address: &IpAddr) -> String {
+fn glue(name: &Name, address: &IpAddr) -> String {
     let rtype = if address.is_ipv4() { "A" } else { "AAAA" };
     format!("{name} {DELEGATION_TTL} IN {rtype} {address}")
 }
 
 /// The records with which a parent delegates to these servers.
-fn whole_delegation(domain: &str, wanted: &Wanted<'_>) -> Vec<String> {
-    let is_inside = |name: &str| is_at_or_below(name, domain);
+fn whole_delegation(domain: &Name, wanted: &Wanted<'_>) -> Vec<String> {
+    let is_inside = |name: &Name| name.is_at_or_below(domain);
     let servers = || wanted.public.iter().filter(|(name, _)| !is_inside(name) || !wanted.has_no_public(name));
     let mut records: Vec<String> = servers().map(|(name, _)| ns(domain, name)).collect();
     for (name, addresses) in servers().filter(|(name, _)| is_inside(name)) {
@@ -112,7 +114,7 @@ fn whole_delegation(domain: &str, wanted: &Wanted<'_>) -> Vec<String> {
 
 fn delegation(survey: &Observations, intended: &Wanted<'_>, findings: &mut Vec<Finding>) {
     let domain = &survey.domain;
-    let zone = survey.parent_zone.as_deref().map_or("the parent zone".to_owned(), |zone| format!("the zone {zone}"));
+    let zone = survey.parent_zone.as_ref().map_or("the parent zone".to_owned(), |zone| format!("the zone {zone}"));
     if let Some(why) = &survey.lost {
         let message = format!(
             "the way from the root does not lead to {domain}: {why}; if this machine may not ask the root's servers, \
@@ -126,7 +128,7 @@ fn delegation(survey: &Observations, intended: &Wanted<'_>, findings: &mut Vec<F
         let subject = format!("parent {}", parent.address);
         match &parent.says {
             Err(fault) => findings.push(Finding::new(Error, "parent-silent", subject, fault.to_string())),
-            Ok(says) if says.servers.is_empty() && !matches!(says.rcode.as_str(), "NOERROR" | "NXDOMAIN") => {
+            Ok(says) if says.servers.is_empty() && !matches!(says.rcode, Rcode::NOERROR | Rcode::NXDOMAIN) => {
                 let message = format!("it answers {}: it does not serve the zone above {domain}", says.rcode);
                 findings.push(Finding::new(Error, "parent-not-authoritative", subject, message));
             }
@@ -138,8 +140,8 @@ fn delegation(survey: &Observations, intended: &Wanted<'_>, findings: &mut Vec<F
         let subject = format!("parent {address}");
         if says.servers.is_empty() {
             let records = whole_delegation(domain, intended);
-            let lacking: Vec<&str> =
-                intended.all.keys().map(String::as_str).filter(|name| intended.has_no_public(name)).collect();
+            let lacking: Vec<String> =
+                intended.all.keys().filter(|name| intended.has_no_public(name)).map(Name::to_string).collect();
             let mut message = format!("it does not delegate {domain} ({})", says.rcode);
             if !lacking.is_empty() {
                 message += &format!("; {} cannot be told to it, since {NO_PUBLIC}", lacking.join(", "));
@@ -158,7 +160,7 @@ fn delegation(survey: &Observations, intended: &Wanted<'_>, findings: &mut Vec<F
         let before = findings.len();
         compare(domain, &zone, &subject, &says.servers, intended, findings);
         if findings.len() == before {
-            let names = says.servers.keys().cloned().collect::<Vec<_>>().join(", ");
+            let names = list(says.servers.keys());
             findings.push(Finding::new(Good, "delegation", subject, format!("it delegates {domain} to {names}")));
         }
     }
@@ -166,7 +168,7 @@ fn delegation(survey: &Observations, intended: &Wanted<'_>, findings: &mut Vec<F
 
 /// A parent's delegation and the intended one.
 fn compare(
-    domain: &str,
+    domain: &Name,
     zone: &str,
     subject: &str,
     says: &NameServers,
@@ -175,7 +177,7 @@ fn compare(
 ) {
     let intended = wanted.all;
     for (name, addresses) in &wanted.public {
-        let inside = is_at_or_below(name, domain);
+        let inside = name.is_at_or_below(domain);
         if inside && wanted.has_no_public(name) {
             let lacks = match says.get(name) {
                 None => "does not name",
@@ -209,7 +211,7 @@ fn compare(
         }
     }
     if intended.is_empty() {
-        let lacking = says.iter().filter(|(name, there)| there.is_empty() && is_at_or_below(name, domain));
+        let lacking = says.iter().filter(|(name, there)| there.is_empty() && name.is_at_or_below(domain));
         for (name, _) in lacking {
             let message =
                 format!("it gives no address of {name}, which cannot be found without; add its A and AAAA to {zone}");
@@ -339,13 +341,11 @@ fn faults_of(survey: &Observations, server: &Server, udp: &Start) -> Vec<(Severi
             (_, None | Some(Ok(_))) => {}
         }
     }
-    let named: BTreeSet<&String> = server.child.keys().collect();
-    let expected: BTreeSet<&String> = survey.expected.keys().collect();
-    if !expected.is_empty() && named != expected {
+    if !survey.expected.is_empty() && !server.child.keys().eq(survey.expected.keys()) {
         let message = format!(
             "it says that {domain} is served by {}; \"nameserver\" here says {}; all processes need the same",
-            list(&named),
-            list(&expected)
+            list(server.child.keys()),
+            list(survey.expected.keys())
         );
         say(Error, "ns-differ", message);
     }
@@ -362,12 +362,12 @@ fn edns(udp: &Start, server: &Server) -> Vec<(&'static str, String)> {
         let message = format!("it takes datagrams of {payload} octets, which are fragmented on the way; 1232 is safe");
         faults.push(("edns-size", message));
     }
-    if server.unknown_option.as_deref() != Ok("NOERROR") {
+    if server.unknown_option != Ok(Rcode::NOERROR) {
         let found = word(&server.unknown_option);
         let message = format!("an unknown EDNS option makes it answer {found}; it should ignore it (RFC 6891 §6.1.2)");
         faults.push(("edns-option", message));
     }
-    if server.unknown_version.as_deref() != Ok("BADVERS") {
+    if server.unknown_version != Ok(Rcode::BADVERS) {
         let found = word(&server.unknown_version);
         let message = format!("an unknown EDNS version makes it answer {found}, not BADVERS (RFC 6891 §6.1.3)");
         faults.push(("edns-version", message));
@@ -376,38 +376,35 @@ fn edns(udp: &Start, server: &Server) -> Vec<(&'static str, String)> {
 }
 
 fn is_served(start: &Start) -> bool {
-    start.rcode == "NOERROR" && start.authoritative && start.serial.is_some()
+    start.rcode == Rcode::NOERROR && start.authoritative && start.serial.is_some()
 }
 
 fn how(start: &Start) -> String {
-    match start.rcode.as_str() {
-        "NOERROR" if !start.authoritative => "it answers without authority".to_owned(),
-        "NOERROR" => "it has no start of authority".to_owned(),
+    match start.rcode {
+        Rcode::NOERROR if !start.authoritative => "it answers without authority".to_owned(),
+        Rcode::NOERROR => "it has no start of authority".to_owned(),
         rcode => format!("it answers {rcode}"),
     }
 }
 
-fn word(answer: &Result<String, super::ask::Fault>) -> String {
+fn word(answer: &Result<Rcode, QueryError>) -> String {
     match answer {
-        Ok(rcode) => rcode.clone(),
+        Ok(rcode) => rcode.to_string(),
         Err(_) => "nothing".to_owned(),
     }
 }
 
-fn list(names: &BTreeSet<&String>) -> String {
-    if names.is_empty() {
-        "nobody".to_owned()
-    } else {
-        names.iter().map(|name| name.as_str()).collect::<Vec<_>>().join(", ")
-    }
+fn list<'a>(names: impl Iterator<Item = &'a Name>) -> String {
+    let names: Vec<String> = names.map(Name::to_string).collect();
+    if names.is_empty() { "nobody".to_owned() } else { names.join(", ") }
 }
 
 /// Whether all servers have each zone under one serial.
 fn serials(survey: &Observations, findings: &mut Vec<Finding>) {
-    let mut zones: BTreeMap<&str, BTreeMap<u32, Vec<String>>> = BTreeMap::new();
+    let mut zones: BTreeMap<&Name, BTreeMap<u32, Vec<String>>> = BTreeMap::new();
     for server in &survey.servers {
-        let own = std::iter::once((survey.domain.as_str(), &server.udp));
-        for (apex, start) in own.chain(server.zones.iter().map(|zone| (zone.apex.as_str(), &zone.start))) {
+        let own = std::iter::once((&survey.domain, &server.udp));
+        for (apex, start) in own.chain(server.zones.iter().map(|zone| (&zone.apex, &zone.start))) {
             if let Ok(Start { serial: Some(serial), authoritative: true, .. }) = start {
                 zones.entry(apex).or_default().entry(*serial).or_default().push(server.address.to_string());
             }
@@ -420,7 +417,7 @@ fn serials(survey: &Observations, findings: &mut Vec<Finding>) {
             "the servers have different serials: {}; one that stays behind does not hear the API",
             each.join("; ")
         );
-        findings.push(Finding::new(Warning, "serials-differ", *apex, message));
+        findings.push(Finding::new(Warning, "serials-differ", apex, message));
     }
 }
 
@@ -440,16 +437,15 @@ fn proof(host: &Host, findings: &mut Vec<Finding>) {
 
 fn custom_host(survey: &Observations, host: &Host, findings: &mut Vec<Finding>) {
     let name = &host.name;
-    let known = host.target.clone();
-    let record = |target: &str| format!("{name} {ALIAS_TTL} IN CNAME {target}");
-    let wanted = known.clone().unwrap_or_else(|| format!("<label>.routes.{}", survey.domain));
-    let ask_for = match known {
+    let record = |target: &dyn std::fmt::Display| format!("{name} {ALIAS_TTL} IN CNAME {target}");
+    let wanted = host.target.as_ref().map_or_else(|| format!("<label>.{}", survey.alias_zone), Name::to_string);
+    let ask_for = match host.target {
         Some(_) => "in the zone of the host:",
         None => "in the zone of the host (the Route's status.canonicalName says the label):",
     };
     let trail = match &host.seen {
         Ok(trail) => trail,
-        Err(why) => return findings.push(Finding::new(Error, "host-unseen", name, why.clone())),
+        Err(why) => return findings.push(Finding::new(Error, "host-unseen", name, why.as_str())),
     };
     let Some(first) = trail.aliases.first() else {
         let finding = match trail.addresses.is_empty() {
@@ -466,21 +462,20 @@ fn custom_host(survey: &Observations, host: &Host, findings: &mut Vec<Finding>) 
         };
         return findings.push(finding.add([record(&wanted)]));
     };
-    let through = |wanted: &String| trail.aliases.contains(wanted);
-    let alias_zone = format!("routes.{}", survey.domain);
+    let leads_into = |zone: &Name| trail.aliases.iter().any(|alias| alias.is_at_or_below(zone));
     let replace = |severity, code, message: String| {
         Finding::new(severity, code, name, message).remove([record(first)]).add([record(&wanted)])
     };
     match &host.target {
-        Some(target) if !through(target) => {
+        Some(target) if !trail.aliases.contains(target) => {
             let message = format!("its alias is {first}, and the route's is {target}; {ask_for}");
             return findings.push(replace(Error, "host-wrong-alias", message));
         }
-        None if !trail.aliases.iter().any(|alias| is_at_or_below(alias, &survey.domain)) => {
+        None if !leads_into(&survey.domain) => {
             let message = format!("its alias {first} does not lead to {}; {ask_for}", survey.domain);
             return findings.push(replace(Error, "host-elsewhere", message));
         }
-        None if !trail.aliases.iter().any(|alias| is_at_or_below(alias, &alias_zone)) => {
+        None if !leads_into(&survey.alias_zone) => {
             let message =
                 format!("its alias {first} is a name of one shard, which ends when the route moves; {ask_for}");
             findings.push(replace(Warning, "host-no-stable-alias", message));
@@ -494,7 +489,7 @@ fn custom_host(survey: &Observations, host: &Host, findings: &mut Vec<Finding>) 
         findings.push(Finding::new(Error, "host-dead-end", name, message));
     } else {
         let addresses: Vec<String> = trail.addresses.iter().map(IpAddr::to_string).collect();
-        let message = format!("leads by {} to {}", trail.aliases.join(", "), addresses.join(", "));
+        let message = format!("leads by {} to {}", list(trail.aliases.iter()), addresses.join(", "));
         findings.push(Finding::new(Good, "host", name, message));
     }
 }

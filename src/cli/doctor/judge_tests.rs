@@ -1,19 +1,21 @@
 //! Findings from surveys written by hand: one that is as it should be, and one fault after another put into it.
 
-use super::super::ask::Fault;
 use super::super::survey::{Parent, Proof, Trail};
 use super::*;
-use signpost_control::dns_client::QueryError;
 
 const DOMAIN: &str = "apps.example.";
 
-fn silent() -> Fault {
-    Fault::Query(QueryError::Silent(std::time::Duration::from_secs(2)))
+fn silent() -> QueryError {
+    QueryError::Silent(std::time::Duration::from_secs(2))
+}
+
+fn name(text: &str) -> Name {
+    text.parse().expect("a name")
 }
 
 fn name_servers(of: &[(&str, &[&str])]) -> NameServers {
     let addresses = |list: &[&str]| list.iter().map(|address| address.parse().expect("an address")).collect();
-    of.iter().map(|(name, list)| ((*name).to_owned(), addresses(list))).collect()
+    of.iter().map(|(server, list)| (name(server), addresses(list))).collect()
 }
 
 fn two() -> NameServers {
@@ -21,25 +23,25 @@ fn two() -> NameServers {
 }
 
 fn start(serial: u32) -> Start {
-    let (rcode, authoritative, recursion, edns) = ("NOERROR".to_owned(), true, false, Some(1_232));
+    let (rcode, authoritative, recursion, edns) = (Rcode::NOERROR, true, false, Some(1_232));
     Start { rcode, authoritative, recursion, edns, serial: Some(serial) }
 }
 
-fn server(name: &str, address: &str) -> Server {
+fn server(called: &str, address: &str) -> Server {
     let wildcard = ["203.0.113.7".parse().expect("an address")];
     Server {
-        name: name.to_owned(),
+        name: called.to_owned(),
         address: format!("{address}:53").parse().expect("an address"),
         udp: Ok(start(7)),
         tcp: Ok(start(7)),
         child: two(),
-        unknown_option: Ok("NOERROR".to_owned()),
-        unknown_version: Ok("BADVERS".to_owned()),
+        unknown_option: Ok(Rcode::NOERROR),
+        unknown_version: Ok(Rcode::BADVERS),
         transfer: Transfer::Refused,
         zones: vec![
-            Zone { apex: "routes.apps.example.".to_owned(), start: Ok(start(3)), wildcard: None },
+            Zone { apex: name("routes.apps.example."), start: Ok(start(3)), wildcard: None },
             Zone {
-                apex: "shard1.apps.example.".to_owned(),
+                apex: name("shard1.apps.example."),
                 start: Ok(start(4)),
                 wildcard: Some(Ok(wildcard.into_iter().collect())),
             },
@@ -49,19 +51,23 @@ fn server(name: &str, address: &str) -> Server {
 
 fn parent(servers: NameServers) -> Parent {
     let address = "203.0.113.53:53".parse().expect("an address");
-    Parent { address, says: Ok(Delegation { rcode: "NOERROR".to_owned(), servers }) }
+    Parent { address, says: Ok(Delegation { rcode: Rcode::NOERROR, servers }) }
 }
 
 /// A platform as it should be.
 fn healthy() -> Observations {
     Observations {
-        domain: DOMAIN.to_owned(),
+        domain: name(DOMAIN),
+        alias_zone: name("routes.apps.example."),
         expected: two(),
-        parent_zone: Some("example.".to_owned()),
+        private: false,
+        lost: None,
+        without_address: Vec::new(),
+        host: None,
+        parent_zone: Some(name("example.")),
         parents: vec![parent(two())],
         servers: vec![server("ns1.apps.example.", "192.0.2.1"), server("ns2.apps.example.", "198.51.100.2")],
         knows_shards: true,
-        ..Observations::default()
     }
 }
 
@@ -133,7 +139,7 @@ fn parents_that_differ_or_fail_are_told() {
     let only = name_servers(&[("ns1.apps.example.", &["192.0.2.1"])]);
     survey.parents.push(parent(only));
     survey.parents.push(Parent { says: Err(silent()), ..parent(two()) });
-    let refusing = Delegation { rcode: "REFUSED".to_owned(), servers: NameServers::new() };
+    let refusing = Delegation { rcode: Rcode::REFUSED, servers: NameServers::new() };
     survey.parents.push(Parent { says: Ok(refusing), ..parent(two()) });
     let codes = [
         (Error, "parent-silent"),
@@ -173,7 +179,7 @@ fn addresses_that_nobody_can_reach_are_errors_unless_they_are_meant() {
     survey.parents = vec![parent(survey.expected.clone())];
     survey.servers.truncate(1);
     survey.servers[0].child = survey.expected.clone();
-    survey.without_address = vec!["ns7.example.net.".to_owned()];
+    survey.without_address = vec![name("ns7.example.net.")];
     check(&survey, &[(Error, "ns-without-address"), (Warning, "one-server")]);
 }
 
@@ -183,25 +189,25 @@ fn each_fault_of_a_server_is_told_by_itself() {
     let cases: [(&[(Severity, &str)], Break); 15] = [
         (&[(Error, "udp-silent"), (Note, "tcp")], |server| server.udp = Err(silent())),
         (&[(Error, "tcp-silent")], |server| {
-            server.tcp = Err(Fault::Query(QueryError::Unreachable(std::io::ErrorKind::ConnectionRefused)))
+            server.tcp = Err(QueryError::Unreachable(std::io::ErrorKind::ConnectionRefused))
         }),
         (&[(Error, "not-authoritative")], |server| server.udp = Ok(Start { authoritative: false, ..start(7) })),
         (&[(Error, "not-authoritative")], |server| {
-            server.udp = Ok(Start { rcode: "REFUSED".to_owned(), serial: None, ..start(7) });
+            server.udp = Ok(Start { rcode: Rcode::REFUSED, serial: None, ..start(7) });
         }),
         (&[(Warning, "recursion")], |server| server.udp = Ok(Start { recursion: true, ..start(7) })),
         (&[(Warning, "edns-missing")], |server| server.udp = Ok(Start { edns: None, ..start(7) })),
         (&[(Warning, "edns-size")], |server| server.udp = Ok(Start { edns: Some(4_096), ..start(7) })),
-        (&[(Warning, "edns-option")], |server| server.unknown_option = Ok("FORMERR".to_owned())),
-        (&[(Warning, "edns-version")], |server| server.unknown_version = Ok("NOERROR".to_owned())),
+        (&[(Warning, "edns-option")], |server| server.unknown_option = Ok(Rcode::FORMERR)),
+        (&[(Warning, "edns-version")], |server| server.unknown_version = Ok(Rcode::NOERROR)),
         (&[(Warning, "edns-version")], |server| server.unknown_version = Err(silent())),
         (&[(Warning, "transfer-open")], |server| server.transfer = Transfer::Given),
         (&[(Error, "zone-missing")], |server| {
-            server.zones[1].start = Ok(Start { rcode: "REFUSED".to_owned(), serial: None, ..start(4) });
+            server.zones[1].start = Ok(Start { rcode: Rcode::REFUSED, serial: None, ..start(4) });
         }),
         (&[(Error, "wildcard-empty")], |server| server.zones[1].wildcard = Some(Ok(BTreeSet::new()))),
         (&[(Error, "wildcard-missing")], |server| server.zones[1].wildcard = Some(Err("NXDOMAIN".to_owned()))),
-        (&[(Error, "ns-differ")], |server| drop(server.child.remove("ns2.apps.example."))),
+        (&[(Error, "ns-differ")], |server| drop(server.child.remove(&name("ns2.apps.example.")))),
     ];
     for (codes, break_it) in cases {
         let mut survey = healthy();
@@ -231,8 +237,8 @@ fn shards_that_are_not_known_are_noted() {
 fn a_custom_host_leads_to_its_alias_or_the_record_is_told() {
     let target = "shop-web.routes.apps.example.";
     let trail = |aliases: &[&str], addresses: &[&str]| Trail {
-        rcode: "NOERROR".to_owned(),
-        aliases: aliases.iter().map(|alias| (*alias).to_owned()).collect(),
+        rcode: Rcode::NOERROR,
+        aliases: aliases.iter().map(|alias| name(alias)).collect(),
         addresses: addresses.iter().map(|address| address.parse().expect("an address")).collect(),
     };
     let wanted = "www.shop.example. 300 IN CNAME shop-web.routes.apps.example.";
@@ -252,8 +258,8 @@ fn a_custom_host_leads_to_its_alias_or_the_record_is_told() {
     ];
     for (seen, knows, codes, add) in cases {
         let mut survey = healthy();
-        let name = "www.shop.example.".to_owned();
-        survey.host = Some(Host { name, target: knows.then(|| target.to_owned()), seen: Ok(seen), proof: None });
+        let (name, target) = (name("www.shop.example."), knows.then(|| name(target)));
+        survey.host = Some(Host { name, target, seen: Ok(seen), proof: None });
         let findings = check(&survey, codes);
         let told: Vec<&str> = findings.iter().flat_map(|finding| &finding.add).map(String::as_str).collect();
         assert_eq!(told, add, "{findings:#?}");
@@ -263,8 +269,8 @@ fn a_custom_host_leads_to_its_alias_or_the_record_is_told() {
 #[test]
 fn a_host_that_must_be_verified_is_or_the_record_is_told() {
     let alias = Trail {
-        rcode: "NOERROR".to_owned(),
-        aliases: vec!["shop-web.routes.apps.example.".to_owned()],
+        rcode: Rcode::NOERROR,
+        aliases: vec![name("shop-web.routes.apps.example.")],
         addresses: ["203.0.113.7".parse().expect("an address")].into(),
     };
     for (seen, codes, add) in [
@@ -276,9 +282,9 @@ fn a_host_that_must_be_verified_is_or_the_record_is_told() {
         ),
         (Err("the resolver does not help".to_owned()), &[(Error, "host-unseen")], &[]),
     ] {
-        let owner = "_signpost-challenge.www.shop.example.".to_owned();
+        let owner = name("_signpost-challenge.www.shop.example.");
         let proof = Some(Proof { owner, text: "signpost=abc".to_owned(), seen });
-        let name = "www.shop.example.".to_owned();
+        let name = name("www.shop.example.");
         let host = Some(Host { name, target: None, seen: Ok(alias.clone()), proof });
         let findings = check(&Observations { host, ..healthy() }, codes);
         let told: Vec<&str> = findings.iter().flat_map(|finding| &finding.add).map(String::as_str).collect();
@@ -320,13 +326,13 @@ fn no_record_is_recommended_that_is_wrong_elsewhere() {
 #[test]
 fn a_finding_of_many_servers_is_told_once() {
     let mut survey = healthy();
-    let says = Ok(Delegation { rcode: "REFUSED".to_owned(), servers: NameServers::new() });
+    let says = Ok(Delegation { rcode: Rcode::REFUSED, servers: NameServers::new() });
     survey.parents = (1..=13)
         .map(|last| Parent { address: format!("203.0.113.{last}:53").parse().expect("an address"), says: says.clone() })
         .collect();
     let findings = check(&survey, &[(Error, "parent-not-authoritative")]);
     assert_eq!((findings[0].subject.as_str(), findings[0].subjects.len()), ("parent 203.0.113.1:53", 13));
-    let report = super::super::finding::Report::new(DOMAIN, findings);
+    let report = super::super::finding::Report::new(&name(DOMAIN), findings);
     let text = report.table(crate::cli::style::Painter::PLAIN);
     assert!(text.contains("parent 203.0.113.1:53 and 12 more: it answers REFUSED"), "{text}");
     assert!(text.contains("parent 203.0.113.13:53") && text.ends_with("1 errors, 0 warnings\n"), "{text}");

@@ -1,10 +1,9 @@
 //! `signpost doctor`: goes the way of a resolver, from the root or a given parent to the name servers of the domain, and
 //! says what is wrong on it, with the exact records to add.
 //!
-//! [`walk`] looks, [`survey`] is what was seen, [`judge`] makes [`finding`]s of it. It asks with [`ask`], from this
-//! machine: what it finds is what a resolver here would.
+//! [`walk`] looks, [`survey`] is what was seen, [`judge`] makes [`finding`]s of it. It asks from this machine: what it finds
+//! is what a resolver here would.
 
-mod ask;
 mod finding;
 mod judge;
 mod survey;
@@ -15,26 +14,28 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::builder::ValueParser;
-use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint, value_parser};
+use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
-use self::ask::Client;
 use self::finding::Report;
 use self::survey::NameServers;
 use self::walk::{DoctorTarget, HostTarget};
 use super::access::{self, ApiLocation};
 use super::output::{self, Format};
 use super::platform::PlatformSettings;
-use super::{Error, Outcome, note, option, serve, success_if, switch};
+use super::{Error, Outcome, file, note, option, progress, serve, success_if, switch};
 use crate::config::NameServer;
+use crate::config::value::{server_address, system_resolvers};
 use signpost_api::names::{ALIAS_LABEL, check_domain};
 use signpost_api::v1alpha1::route::Route;
 use signpost_api::v1alpha1::router::Router;
+use signpost_dns::wire::Name;
 
 /// The keys of the configuration that say what should be there, and where the API is.
 const KEYS: &[&str] = &["domain", "nameserver", "kubeconfig", "data-dir"];
 /// How long the API may take, all in all.
 const API_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long all questions may take: a thousand zones at a server that is silent.
+const LIMIT: Duration = Duration::from_secs(3_600);
 /// The root's servers, a to m (https://www.iana.org/domains/root/servers). A walk needs one that answers.
 const ROOTS: [&str; 13] = [
     "198.41.0.4",
@@ -51,20 +52,15 @@ const ROOTS: [&str; 13] = [
     "199.7.83.42",
     "202.12.27.33",
 ];
-/// Where the system says which resolver it asks.
-const RESOLV_CONF: &str = "/etc/resolv.conf";
-const DNS_PORT: u16 = 53;
 
 pub(super) fn command() -> Command {
     let server = |name: &'static str, help: &'static str| {
-        Arg::new(name).long(name).value_name("ADDR[:PORT]").value_parser(|text: &str| server(text)).help(help)
+        Arg::new(name).long(name).value_name("ADDR[:PORT]").value_parser(server_address).help(help)
     };
     let parent =
         server("parent", "A server of the zone above, asked in place of all on the way from the root (repeats)")
             .action(ArgAction::Append);
-    let root = option("root", "HINTS")
-        .value_parser(ValueParser::path_buf())
-        .value_hint(ValueHint::FilePath)
+    let root = file(option("root", "HINTS"))
         .conflicts_with("parent")
         .help("File of root hints, as of InterNIC, in place of the Internet's root");
     let port = option("port", "PORT")
@@ -106,15 +102,16 @@ pub(super) fn command() -> Command {
 
 pub(super) fn run(matches: &ArgMatches) -> Outcome {
     let place = ApiLocation::of(matches)?;
-    let visit = visit(matches, &place).map_err(Error::Usage)?;
-    let report = Report::new(&visit.domain, judge::judge(&visit.survey()));
+    let target = target(matches, &place).map_err(Error::Usage)?;
+    let survey = access::run(LIMIT, async { Ok(progress::during("asking name servers", target.survey()).await) })?;
+    let report = Report::new(&target.domain, judge::judge(&survey));
     Format::of(matches).show(&report, |painter| report.table(painter))?;
     let faults = if matches.get_flag("strict") { report.errors + report.warnings } else { report.errors };
     Ok(success_if(faults == 0))
 }
 
 /// What to look at, from flags, configuration and API.
-fn visit(matches: &ArgMatches, place: &ApiLocation) -> Result<DoctorTarget, String> {
+fn target(matches: &ArgMatches, place: &ApiLocation) -> Result<DoctorTarget, String> {
     let settings = &place.settings;
     let seconds = *matches.get_one::<u64>("timeout").expect("it has a default");
     let port = *matches.get_one::<u16>("port").expect("it has a default");
@@ -122,36 +119,35 @@ fn visit(matches: &ArgMatches, place: &ApiLocation) -> Result<DoctorTarget, Stri
         None => ROOTS.iter().map(|root| SocketAddr::new(root.parse().expect("an address"), port)).collect(),
         Some(file) => hints(file, port)?,
     };
-    let host = matches.get_one::<String>("name").cloned();
-    let api = ask_api(place, host.as_deref());
+    let host = matches.get_one::<Name>("name").cloned();
+    let api = ask_api(place, host.as_ref());
     let domain = match &api {
-        Some(api) if !place.is_given("domain") => absolute(&api.domain),
+        Some(api) if !place.is_given("domain") => name(&api.domain)?,
         None if !place.is_given("domain") => return Err("which domain? give --domain, or a kubeconfig".to_owned()),
-        _ => absolute(&settings.domain),
+        _ => name(&settings.domain)?,
     };
     let told = api.as_ref().and_then(|api| api.name_servers.as_ref());
-    let expected: NameServers = told
-        .unwrap_or(&settings.nameserver)
-        .iter()
-        .map(|server| (absolute(&server.name), server.addresses.iter().copied().collect()))
-        .collect();
-    let shards: Option<Vec<String>> = match matches.get_many::<String>("shard") {
+    let expected = told.unwrap_or(&settings.nameserver).iter();
+    let expected = expected.map(|server| Ok((name(&server.name)?, server.addresses.iter().copied().collect())));
+    let expected = expected.collect::<Result<NameServers, String>>()?;
+    let shards: Option<Vec<Name>> = match matches.get_many::<Name>("shard") {
         Some(given) => Some(given.cloned().collect()),
         None => api.as_ref().map(|api| api.shards.clone()),
     };
     let (known, proof) = api.map_or((None, None), |api| (api.target, api.proof));
-    let target = matches.get_one::<String>("target").cloned().or(known);
+    let target = matches.get_one::<Name>("target").cloned().or(known);
     let host = match host {
         None => None,
         Some(name) => {
             let resolver = matches.get_one::<SocketAddr>("resolver").copied();
-            let resolver = resolver.map_or_else(|| system_resolver(Path::new(RESOLV_CONF)), Ok)?;
+            let resolver = resolver.or_else(|| system_resolvers().first().copied());
+            let resolver = resolver.ok_or("/etc/resolv.conf names no resolver; give --resolver ADDR")?;
             Some(HostTarget { name, target, proof, resolver })
         }
     };
     Ok(DoctorTarget {
-        client: Client::new(Duration::from_secs(seconds)).map_err(|error| format!("nothing can be asked: {error}"))?,
-        alias_zone: format!("{ALIAS_LABEL}.{domain}"),
+        timeout: Duration::from_secs(seconds),
+        alias_zone: domain.prepend(ALIAS_LABEL.as_bytes()).map_err(|error| error.to_string())?,
         domain,
         expected,
         private: matches.get_flag("private"),
@@ -170,68 +166,53 @@ struct ApiInfo {
     /// Its name servers, if those are known.
     name_servers: Option<Vec<NameServer>>,
     /// The zones of all Routers.
-    shards: Vec<String>,
+    shards: Vec<Name>,
     /// What the host's alias should be.
-    target: Option<String>,
+    target: Option<Name>,
     /// Owner and text of the record that should prove the host.
-    proof: Option<(String, String)>,
+    proof: Option<(Name, String)>,
 }
 
 /// Asks the API, if there is one to ask: without, fewer things can be looked at.
-fn ask_api(place: &ApiLocation, host: Option<&str>) -> Option<ApiInfo> {
+fn ask_api(place: &ApiLocation, host: Option<&Name>) -> Option<ApiInfo> {
     if !place.is_there() {
         return None;
     }
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
-    let asked = runtime.block_on(async { tokio::time::timeout(API_TIMEOUT, told(place, host)).await });
-    match asked.unwrap_or_else(|_| Err("it takes too long".to_owned())) {
-        Ok(told) => Some(told),
-        Err(why) => {
-            note(format_args!("note: the API is left out: {why}"));
-            None
-        }
-    }
+    let told = access::run(API_TIMEOUT, told(place, host));
+    told.inspect_err(|why| note(format_args!("note: the API is left out: {why}"))).ok()
 }
 
-async fn told(place: &ApiLocation, host: Option<&str>) -> Result<ApiInfo, String> {
+async fn told(place: &ApiLocation, host: Option<&Name>) -> Result<ApiInfo, String> {
     let access = place.connect().await?;
     let PlatformSettings { domain, name_servers, .. } = PlatformSettings::find(place, &access).await?;
     let zone = |router: Router| {
         let name = router.metadata.name.unwrap_or_default();
         let dns = router.spec.dns.filter(|dns| !dns.is_empty());
-        absolute(&dns.unwrap_or_else(|| format!("{name}.{domain}")))
+        self::name(&dns.unwrap_or_else(|| format!("{name}.{domain}")))
     };
     let routers: Vec<Router> = access.all().await?;
-    let shards = routers.into_iter().map(zone).collect::<BTreeSet<_>>().into_iter().collect();
+    let shards = routers.into_iter().filter_map(|router| zone(router).ok()).collect::<BTreeSet<_>>();
     let (mut target, mut proof) = (None, None);
     if let Some(host) = host {
         // Whoever may not list all routes can give --target.
         let routes: Vec<Route> = access.all_permitted().await?.unwrap_or_default();
-        let has = |route: &&Route| route.spec.host.as_deref().is_some_and(|given| absolute(given) == host);
+        let has = |route: &&Route| route.spec.host.as_deref().is_some_and(|given| name(given).as_ref() == Ok(host));
         let status = routes.iter().find(has).and_then(|route| route.status.as_ref());
-        target = status.and_then(|status| status.canonical_name.as_deref()).map(absolute);
+        target = status.and_then(|status| name(status.canonical_name.as_deref()?).ok());
         let challenge = status.and_then(|status| status.challenge.as_ref());
-        proof = challenge.map(|challenge| (absolute(&challenge.name), challenge.value.clone()));
+        proof = challenge.and_then(|challenge| Some((name(&challenge.name).ok()?, challenge.value.clone())));
     }
-    Ok(ApiInfo { domain, name_servers, shards, target, proof })
+    Ok(ApiInfo { domain, name_servers, shards: shards.into_iter().collect(), target, proof })
 }
 
-/// In lower case, with a dot at the end.
-fn absolute(name: &str) -> String {
-    name.trim_end_matches('.').to_ascii_lowercase() + "."
+fn name(text: &str) -> Result<Name, String> {
+    text.parse().map_err(|error| format!("{text} is not a domain name: {error}"))
 }
 
-fn host(text: &str) -> Result<String, String> {
-    let plain = text.trim_end_matches('.');
-    check_domain(plain).map_err(|error| error.to_string())?;
-    Ok(absolute(plain))
-}
-
-fn server(text: &str) -> Result<SocketAddr, String> {
-    let address = || text.trim_matches(['[', ']']).parse::<IpAddr>().map(|address| SocketAddr::new(address, DNS_PORT));
-    text.parse()
-        .or_else(|_| address())
-        .map_err(|_| "must be ADDR or ADDR:PORT, such as 192.0.2.1:53 or [2001:db8::1]:53".to_owned())
+fn host(text: &str) -> Result<Name, String> {
+    let plain = text.trim_end_matches('.').to_ascii_lowercase();
+    check_domain(&plain).map_err(|error| error.to_string())?;
+    name(&plain)
 }
 
 /// The addresses in a file of root hints: whatever stands in its A and AAAA records.
@@ -253,15 +234,6 @@ fn addresses_of_hints(text: &str) -> Vec<IpAddr> {
     text.lines().filter_map(of_line).collect()
 }
 
-fn system_resolver(file: &Path) -> Result<SocketAddr, String> {
-    let text = std::fs::read_to_string(file).unwrap_or_default();
-    let named = |line: &str| line.strip_prefix("nameserver")?.trim().parse::<IpAddr>().ok();
-    let address = text.lines().find_map(named);
-    address
-        .map(|address| SocketAddr::new(address, DNS_PORT))
-        .ok_or_else(|| format!("{} names no resolver; give --resolver ADDR", file.display()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -272,28 +244,5 @@ mod tests {
                     A.ROOT-SERVERS.NET.  3600000  A  192.0.2.4 ; a\nA.ROOT-SERVERS.NET. 3600000 IN AAAA 2001:db8::4\n";
         let addresses: Vec<String> = addresses_of_hints(text).iter().map(IpAddr::to_string).collect();
         assert_eq!(addresses, ["192.0.2.4", "2001:db8::4"]);
-    }
-
-    #[test]
-    fn servers_may_go_without_port() {
-        for (text, meant) in [
-            ("192.0.2.1", "192.0.2.1:53"),
-            ("192.0.2.1:5300", "192.0.2.1:5300"),
-            ("2001:db8::1", "[2001:db8::1]:53"),
-            ("[2001:db8::1]", "[2001:db8::1]:53"),
-            ("[2001:db8::1]:5300", "[2001:db8::1]:5300"),
-        ] {
-            assert_eq!(server(text).map(|address| address.to_string()).as_deref(), Ok(meant), "{text}");
-        }
-        assert!(server("ns1.example.org").is_err());
-    }
-
-    #[test]
-    fn the_system_s_resolver_is_the_first_that_it_names() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let file = folder.path().join("resolv.conf");
-        std::fs::write(&file, "search example.org\nnameserver 192.0.2.9\nnameserver 192.0.2.10\n").expect("written");
-        assert_eq!(system_resolver(&file).map(|address| address.to_string()).as_deref(), Ok("192.0.2.9:53"));
-        assert!(system_resolver(&folder.path().join("none")).expect_err("names none").contains("--resolver"));
     }
 }

@@ -5,22 +5,26 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
-use super::ask::Fault;
+use signpost_control::dns_client::QueryError;
+use signpost_dns::wire::Name;
+use signpost_dns::wire::header::Rcode;
 
 /// Names of name servers and their addresses.
-pub type NameServers = BTreeMap<String, BTreeSet<IpAddr>>;
+pub type NameServers = BTreeMap<Name, BTreeSet<IpAddr>>;
 
 /// All that was seen.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Observations {
     /// The platform's domain.
-    pub domain: String,
+    pub domain: Name,
+    /// The zone of its aliases.
+    pub alias_zone: Name,
     /// The name servers that the configuration names; empty if it names none.
     pub expected: NameServers,
     /// Whether loopback and private addresses are meant.
     pub private: bool,
     /// The parent's zone, if the walk found it.
-    pub parent_zone: Option<String>,
+    pub parent_zone: Option<Name>,
     /// Why the walk did not come to a parent.
     pub lost: Option<String>,
     /// What each server of the parent says.
@@ -28,7 +32,7 @@ pub struct Observations {
     /// What each name server of the domain says.
     pub servers: Vec<Server>,
     /// Name servers whose addresses could not be found out.
-    pub without_address: Vec<String>,
+    pub without_address: Vec<Name>,
     /// Whether shards were known, so that their wildcards were asked for.
     pub knows_shards: bool,
     /// The custom host, if one was asked for.
@@ -41,14 +45,14 @@ pub struct Parent {
     /// Where it was asked.
     pub address: SocketAddr,
     /// What it says.
-    pub says: Result<Delegation, Fault>,
+    pub says: Result<Delegation, QueryError>,
 }
 
 /// A parent's answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Delegation {
     /// The response code.
-    pub rcode: String,
+    pub rcode: Rcode,
     /// The name servers, and their glue.
     pub servers: NameServers,
 }
@@ -61,15 +65,15 @@ pub struct Server {
     /// Where it was asked.
     pub address: SocketAddr,
     /// Over UDP, the domain's start of authority.
-    pub udp: Result<Start, Fault>,
+    pub udp: Result<Start, QueryError>,
     /// The same over TCP.
-    pub tcp: Result<Start, Fault>,
+    pub tcp: Result<Start, QueryError>,
     /// The domain's name servers as it knows them, and their addresses if they are inside the domain.
     pub child: NameServers,
     /// Response code to an EDNS option that nobody knows.
-    pub unknown_option: Result<String, Fault>,
+    pub unknown_option: Result<Rcode, QueryError>,
     /// Response code to a version of EDNS that there is not.
-    pub unknown_version: Result<String, Fault>,
+    pub unknown_version: Result<Rcode, QueryError>,
     /// What it did about a transfer of the whole zone.
     pub transfer: Transfer,
     /// The other zones of the platform: the alias zone and the shards.
@@ -80,7 +84,7 @@ pub struct Server {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Start {
     /// The response code.
-    pub rcode: String,
+    pub rcode: Rcode,
     /// Whether it answers with authority.
     pub authoritative: bool,
     /// Whether it offers recursion to the one who asks for it.
@@ -106,9 +110,9 @@ pub enum Transfer {
 #[derive(Debug, Clone)]
 pub struct Zone {
     /// Its apex.
-    pub apex: String,
+    pub apex: Name,
     /// Its start of authority.
-    pub start: Result<Start, Fault>,
+    pub start: Result<Start, QueryError>,
     /// The addresses of a name that only a wildcard gives; `None` where there need be no wildcard.
     pub wildcard: Option<Result<BTreeSet<IpAddr>, String>>,
 }
@@ -117,9 +121,9 @@ pub struct Zone {
 #[derive(Debug, Clone)]
 pub struct Host {
     /// The host.
-    pub name: String,
+    pub name: Name,
     /// What its CNAME should name, if that is known.
-    pub target: Option<String>,
+    pub target: Option<Name>,
     /// What a resolver says, and which one was asked.
     pub seen: Result<Trail, String>,
     /// The record that the platform wants to see before it admits the host, if it wants one.
@@ -130,7 +134,7 @@ pub struct Host {
 #[derive(Debug, Clone)]
 pub struct Proof {
     /// Its owner.
-    pub owner: String,
+    pub owner: Name,
     /// Its text.
     pub text: String,
     /// Whether the resolver has it.
@@ -138,12 +142,12 @@ pub struct Proof {
 }
 
 /// What a resolver says of a host.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trail {
     /// The response code.
-    pub rcode: String,
+    pub rcode: Rcode,
     /// The targets of CNAMEs, in order.
-    pub aliases: Vec<String>,
+    pub aliases: Vec<Name>,
     /// The addresses at the end.
     pub addresses: BTreeSet<IpAddr>,
 }

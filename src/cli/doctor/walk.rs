@@ -3,13 +3,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
-use std::thread;
+use std::time::Duration;
 
-use super::ask::{Client, Fault, QueryOptions, text};
+use futures::future::{BoxFuture, FutureExt as _, join_all};
+
 use super::survey::{Delegation, Host, NameServers, Observations, Parent, Proof, Server, Start, Trail, Transfer, Zone};
-use signpost_control::dns_client::{Data, QueryError, Record, Response};
-use signpost_dns::wire::RecordType;
-use signpost_dns::wire::header::Rcode;
+use signpost_control::dns_client::{Data, Query, QueryError, Record, Response};
+use signpost_dns::wire::header::{FLAG_RD, Rcode};
+use signpost_dns::wire::{Name, RecordType};
 
 /// Most referrals on the way from the root.
 const REFERRALS_MAX: usize = 16;
@@ -20,14 +21,18 @@ const SERVERS_MAX: usize = 32;
 /// How often a name server's name may need another one's to be found.
 const DEPTH_MAX: usize = 4;
 /// A label that no route has been given: only a wildcard answers for it.
-const GHOST: &str = "signpost-doctor--asks";
+const GHOST: &[u8] = b"signpost-doctor--asks";
+/// An option of the range for experiments (RFC 6891 §9), 65,001, which no server knows, with one octet.
+const OPTION_UNKNOWN: [u8; 5] = [0xfd, 0xe9, 0, 1, 0];
+/// The types of addresses.
+const ADDRESSES: [RecordType; 2] = [RecordType::A, RecordType::AAAA];
 
 /// What to look at.
 pub struct DoctorTarget {
-    /// Who asks.
-    pub client: Client,
-    /// The domain, with its dot.
-    pub domain: String,
+    /// How long one try of a query may take.
+    pub timeout: Duration,
+    /// The domain.
+    pub domain: Name,
     /// What the configuration says of its name servers.
     pub expected: NameServers,
     /// Whether loopback and private addresses are meant.
@@ -39,9 +44,9 @@ pub struct DoctorTarget {
     /// The port of all servers that are found by the way.
     pub port: u16,
     /// Zones whose wildcards should answer, if the shards are known.
-    pub shards: Option<Vec<String>>,
+    pub shards: Option<Vec<Name>>,
     /// The alias zone.
-    pub alias_zone: String,
+    pub alias_zone: Name,
     /// A custom host.
     pub host: Option<HostTarget>,
 }
@@ -49,75 +54,79 @@ pub struct DoctorTarget {
 /// What to look at of a custom host.
 pub struct HostTarget {
     /// Its name.
-    pub name: String,
+    pub name: Name,
     /// What its alias should be, if that is known.
-    pub target: Option<String>,
+    pub target: Option<Name>,
     /// Owner and text of the record that should prove it, if one should.
-    pub proof: Option<(String, String)>,
+    pub proof: Option<(Name, String)>,
     /// The resolver to ask.
     pub resolver: SocketAddr,
 }
 
 impl DoctorTarget {
-    /// Looks at everything.
-    pub fn survey(&self) -> Observations {
+    /// Looks at everything; at many servers at once, so that the slowest alone is waited for.
+    pub async fn survey(&self) -> Observations {
         let mut survey = Observations {
             domain: self.domain.clone(),
+            alias_zone: self.alias_zone.clone(),
             expected: self.expected.clone(),
             private: self.private,
+            parent_zone: None,
+            lost: None,
+            parents: Vec::new(),
+            servers: Vec::new(),
+            without_address: Vec::new(),
             knows_shards: self.shards.is_some(),
-            ..Observations::default()
+            host: None,
         };
         let servers = match self.parents.is_empty() {
             false => Ok((None, self.parents.clone())),
-            true => self.find_parent().map(|(zone, servers)| (Some(zone), servers)),
+            true => self.find_parent().await.map(|(zone, servers)| (Some(zone), servers)),
         };
         match servers {
             Ok((zone, servers)) => {
                 survey.parent_zone = zone;
-                survey.parents = self.each(&servers, |address| Parent { address, says: self.delegation(address) });
+                let ask = |address| async move { Parent { address, says: self.delegation(address).await } };
+                survey.parents = join_all(servers.into_iter().take(SERVERS_MAX).map(ask)).await;
             }
             Err(why) => survey.lost = Some(why),
         }
-        let (servers, without_address) = self.servers(&survey);
+        let (servers, without_address) = self.servers(&survey).await;
         survey.without_address = without_address;
-        survey.servers = self.each(&servers, |(name, address)| self.look(name, address));
-        survey.host = self.host.as_ref().map(|wish| Host {
-            name: wish.name.clone(),
-            target: wish.target.clone(),
-            seen: self.trail(&wish.name, wish.resolver),
-            proof: wish.proof.as_ref().map(|(owner, text)| Proof {
-                owner: owner.clone(),
-                text: text.clone(),
-                seen: self.has_text(owner, text, wish.resolver),
-            }),
-        });
+        let look = |(name, address)| self.look(name, address);
+        survey.servers = join_all(servers.into_iter().take(SERVERS_MAX).map(look)).await;
+        if let Some(wish) = &self.host {
+            let proof = match &wish.proof {
+                None => None,
+                Some((owner, text)) => {
+                    let seen = self.has_text(owner, text, wish.resolver).await;
+                    Some(Proof { owner: owner.clone(), text: text.clone(), seen })
+                }
+            };
+            let seen = self.trail(&wish.name, wish.resolver).await;
+            survey.host = Some(Host { name: wish.name.clone(), target: wish.target.clone(), seen, proof });
+        }
         survey
     }
 
-    /// Does the same for many at once, in threads: the slowest alone is waited for.
-    fn each<T: Clone + Send + Sync, R: Send>(&self, of: &[T], look: impl Fn(T) -> R + Sync) -> Vec<R> {
-        let look = &look;
-        thread::scope(|scope| {
-            let all: Vec<_> = of.iter().take(SERVERS_MAX).cloned().map(|one| scope.spawn(move || look(one))).collect();
-            all.into_iter().map(|one| one.join().expect("looking does not panic")).collect()
-        })
+    async fn ask(&self, server: SocketAddr, name: &Name, rtype: RecordType) -> Result<Response, QueryError> {
+        Query::new(name, rtype).send(server, self.timeout).await
     }
 
     /// The zone above the domain, and its servers.
-    fn find_parent(&self) -> Result<(String, Vec<SocketAddr>), String> {
-        let (mut zone, mut servers) = (".".to_owned(), self.roots.clone());
+    async fn find_parent(&self) -> Result<(Name, Vec<SocketAddr>), String> {
+        let (mut zone, mut servers) = (Name::root(), self.roots.clone());
         for _ in 0..REFERRALS_MAX {
-            let reply = self.first_answer(&servers, &self.domain).map_err(|why| format!("at {zone}: {why}"))?;
-            let Some((cut, names)) = referral(&reply, &self.domain).filter(|(cut, _)| is_below(cut, &zone)) else {
+            let reply = self.first_answer(&servers, &self.domain).await.map_err(|why| format!("at {zone}: {why}"))?;
+            let Some((cut, names)) = referral(&reply, &self.domain).filter(|(cut, _)| cut.is_below(&zone)) else {
                 return Ok((zone, servers));
             };
             if cut == self.domain {
                 return Ok((zone, servers));
             }
-            servers = self.addresses_of(&names, 0);
+            servers = self.addresses_of(&names, 0).await;
             if servers.is_empty() {
-                let names: Vec<&String> = names.keys().collect();
+                let names: Vec<&Name> = names.keys().collect();
                 return Err(format!("the servers of {cut} have no addresses: {names:?}"));
             }
             zone = cut;
@@ -125,67 +134,63 @@ impl DoctorTarget {
         Err(format!("more than {REFERRALS_MAX} referrals from the root"))
     }
 
-    fn first_answer(&self, servers: &[SocketAddr], name: &str) -> Result<Response, String> {
+    async fn first_answer(&self, servers: &[SocketAddr], name: &Name) -> Result<Response, String> {
         let mut last = "no server is known".to_owned();
         for server in servers.iter().take(TRIED_MAX) {
-            match self.client.ask(*server, name, RecordType::NS, QueryOptions::Udp) {
+            match self.ask(*server, name, RecordType::NS).await {
                 Ok(reply) if matches!(reply.rcode, Rcode::NOERROR | Rcode::NXDOMAIN) => return Ok(reply),
                 Ok(reply) => last = format!("{server} answers {}", reply.rcode),
-                Err(fault) => last = format!("{server}: {fault}"),
+                Err(error) => last = format!("{server}: {error}"),
             }
         }
         Err(last)
     }
 
     /// The addresses of these servers, from their glue or found by the way from the root.
-    fn addresses_of(&self, names: &NameServers, depth: usize) -> Vec<SocketAddr> {
-        let mut found = BTreeSet::new();
-        for (name, glue) in names {
-            match glue.is_empty() {
-                false => found.extend(glue.iter().copied()),
-                // One that has to be looked for is enough.
-                true if found.is_empty() => found.extend(self.resolve(name, depth + 1)),
-                true => {}
+    async fn addresses_of(&self, names: &NameServers, depth: usize) -> Vec<SocketAddr> {
+        let mut found: BTreeSet<IpAddr> = names.values().flatten().copied().collect();
+        for name in names.keys() {
+            // One that has to be looked for is enough.
+            if found.is_empty() {
+                found.extend(self.resolve(name, depth + 1).await);
             }
         }
         found.into_iter().map(|address| SocketAddr::new(address, self.port)).collect()
     }
 
     /// The addresses of a name server outside the domain, by the way from the root.
-    fn resolve(&self, name: &str, depth: usize) -> Vec<IpAddr> {
-        if depth > DEPTH_MAX {
-            return Vec::new();
-        }
-        let (mut zone, mut servers) = (".".to_owned(), self.roots.clone());
-        for _ in 0..REFERRALS_MAX {
-            let Ok(reply) = self.first_answer(&servers, name) else { return Vec::new() };
-            match referral(&reply, name).filter(|(cut, _)| is_below(cut, &zone)) {
-                Some((cut, names)) => (servers, zone) = (self.addresses_of(&names, depth), cut),
-                None => {
-                    let ask = |rtype| {
-                        let asked = |server: &SocketAddr| self.client.ask(*server, name, rtype, QueryOptions::Udp).ok();
-                        servers
-                            .iter()
-                            .take(TRIED_MAX)
-                            .find_map(asked)
-                            .map_or(Vec::new(), |reply| addresses(&reply, name))
-                    };
-                    return [ask(RecordType::A), ask(RecordType::AAAA)].concat();
+    fn resolve<'a>(&'a self, name: &'a Name, depth: usize) -> BoxFuture<'a, Vec<IpAddr>> {
+        async move {
+            let (mut zone, mut servers) = (Name::root(), self.roots.clone());
+            for _ in 0..REFERRALS_MAX {
+                let Ok(reply) = self.first_answer(&servers, name).await else { return Vec::new() };
+                match referral(&reply, name).filter(|(cut, _)| cut.is_below(&zone) && depth <= DEPTH_MAX) {
+                    Some((cut, names)) => (servers, zone) = (self.addresses_of(&names, depth).await, cut),
+                    None => break,
                 }
             }
+            let mut found = Vec::new();
+            for rtype in ADDRESSES {
+                for server in servers.iter().take(TRIED_MAX) {
+                    if let Ok(reply) = self.ask(*server, name, rtype).await {
+                        found.extend(addresses(&reply, name));
+                        break;
+                    }
+                }
+            }
+            found
         }
-        Vec::new()
+        .boxed()
     }
 
     /// What one server of the parent says of the domain.
-    fn delegation(&self, parent: SocketAddr) -> Result<Delegation, Fault> {
-        let reply = self.client.ask(parent, &self.domain, RecordType::NS, QueryOptions::Udp)?;
-        let servers = name_servers(&reply, &self.domain);
-        Ok(Delegation { rcode: reply.rcode.to_string(), servers })
+    async fn delegation(&self, parent: SocketAddr) -> Result<Delegation, QueryError> {
+        let reply = self.ask(parent, &self.domain, RecordType::NS).await?;
+        Ok(Delegation { rcode: reply.rcode, servers: name_servers(&reply, &self.domain) })
     }
 
     /// All name servers that somebody names, at all addresses that somebody knows; and those without any.
-    fn servers(&self, survey: &Observations) -> (Vec<(String, SocketAddr)>, Vec<String>) {
+    async fn servers(&self, survey: &Observations) -> (Vec<(String, SocketAddr)>, Vec<Name>) {
         let mut known: NameServers = self.expected.clone();
         for delegation in survey.parents.iter().filter_map(|parent| parent.says.as_ref().ok()) {
             for (name, glue) in &delegation.servers {
@@ -193,19 +198,15 @@ impl DoctorTarget {
             }
         }
         let mut without = Vec::new();
-        for (name, addresses) in &mut known {
-            if addresses.is_empty() && !is_at_or_below(name, &self.domain) {
-                addresses.extend(self.resolve(name, 0));
-            }
-            if addresses.is_empty() {
-                without.push(name.clone());
-            }
-        }
         // An address that has several names is asked once.
         let mut names: BTreeMap<IpAddr, Vec<String>> = BTreeMap::new();
-        for (name, addresses) in known {
-            for address in addresses {
-                names.entry(address).or_default().push(name.clone());
+        for (name, mut addresses) in known {
+            if addresses.is_empty() && !name.is_at_or_below(&self.domain) {
+                addresses.extend(self.resolve(&name, 0).await);
+            }
+            addresses.iter().for_each(|address| names.entry(*address).or_default().push(name.to_string()));
+            if addresses.is_empty() {
+                without.push(name);
             }
         }
         let all = names.into_iter().map(|(address, names)| (names.join(", "), SocketAddr::new(address, self.port)));
@@ -213,77 +214,76 @@ impl DoctorTarget {
     }
 
     /// Asks one name server everything.
-    fn look(&self, name: String, address: SocketAddr) -> Server {
-        let ask = |of: &str, rtype, manner| self.client.ask(address, of, rtype, manner);
-        let domain = self.domain.as_str();
-        let udp = ask(domain, RecordType::SOA, QueryOptions::Recursive).map(|reply| start(&reply));
-        if let Err(fault) = &udp {
+    async fn look(&self, name: String, address: SocketAddr) -> Server {
+        let domain = &self.domain;
+        let soa = Query::new(domain, RecordType::SOA);
+        let udp = Query { flags: FLAG_RD, ..soa }.send(address, self.timeout).await.map(|reply| start(&reply));
+        let tcp = soa.send_over_tcp(address, self.timeout).await.map(|reply| start(&reply));
+        if let Err(error) = &udp {
             // Whoever does not answer at all is not asked twenty times more.
-            let tcp = ask(domain, RecordType::SOA, QueryOptions::Tcp).map(|reply| start(&reply));
-            let (unknown_option, unknown_version) = (Err(fault.clone()), Err(fault.clone()));
+            let (unknown_option, unknown_version) = (Err(error.clone()), Err(error.clone()));
             let (child, transfer, zones) = (BTreeMap::new(), Transfer::Unknown, Vec::new());
             return Server { name, address, udp, tcp, child, unknown_option, unknown_version, transfer, zones };
         }
-        let tcp = ask(domain, RecordType::SOA, QueryOptions::Tcp).map(|reply| start(&reply));
         let mut child = NameServers::new();
-        if let Ok(reply) = ask(domain, RecordType::NS, QueryOptions::Udp) {
+        if let Ok(reply) = self.ask(address, domain, RecordType::NS).await {
             child = name_servers(&reply, domain);
-            for (server, known) in child.iter_mut().filter(|(server, _)| is_at_or_below(server, domain)) {
-                for rtype in [RecordType::A, RecordType::AAAA] {
-                    let replies = ask(server, rtype, QueryOptions::Udp);
+            for (server, known) in child.iter_mut().filter(|(server, _)| server.is_at_or_below(domain)) {
+                for rtype in ADDRESSES {
+                    let replies = self.ask(address, server, rtype).await;
                     known.extend(replies.iter().flat_map(|reply| addresses(reply, server)));
                 }
             }
         }
-        let transfer = match self.client.ask(address, domain, RecordType::AXFR, QueryOptions::Tcp) {
+        let transfer = match Query::new(domain, RecordType::AXFR).send_over_tcp(address, self.timeout).await {
             Ok(reply) if reply.rcode == Rcode::NOERROR && !reply.answers.is_empty() => Transfer::Given,
-            Ok(_) | Err(Fault::Query(QueryError::Unreachable(_))) if tcp.is_ok() => Transfer::Refused,
+            Ok(_) | Err(QueryError::Unreachable(_)) if tcp.is_ok() => Transfer::Refused,
             _ => Transfer::Unknown,
         };
-        let mut zones = vec![self.zone(address, &self.alias_zone, false)];
-        zones.extend(self.shards.iter().flatten().map(|shard| self.zone(address, shard, true)));
-        Server {
-            name,
-            udp,
-            tcp,
-            child,
-            unknown_option: ask(domain, RecordType::SOA, QueryOptions::UnknownOption)
-                .map(|reply| reply.rcode.to_string()),
-            unknown_version: ask(domain, RecordType::SOA, QueryOptions::UnknownVersion)
-                .map(|reply| reply.rcode.to_string()),
-            transfer,
-            zones,
-            address,
+        let mut zones = vec![self.zone(address, &self.alias_zone, false).await];
+        for shard in self.shards.iter().flatten() {
+            zones.push(self.zone(address, shard, true).await);
         }
+        let unknown_option = Query { options: &OPTION_UNKNOWN, ..soa }.send(address, self.timeout).await;
+        let unknown_version = Query { edns_version: 1, ..soa }.send(address, self.timeout).await;
+        let (unknown_option, unknown_version) =
+            (unknown_option.map(|reply| reply.rcode), unknown_version.map(|reply| reply.rcode));
+        Server { name, address, udp, tcp, child, unknown_option, unknown_version, transfer, zones }
     }
 
-    fn zone(&self, server: SocketAddr, apex: &str, has_wildcard: bool) -> Zone {
-        let start = self.client.ask(server, apex, RecordType::SOA, QueryOptions::Udp).map(|reply| start(&reply));
-        let wildcard = (has_wildcard && start.is_ok()).then(|| {
-            let ghost = format!("{GHOST}.{apex}");
-            let mut found = BTreeSet::new();
-            for rtype in [RecordType::A, RecordType::AAAA] {
-                match self.client.ask(server, &ghost, rtype, QueryOptions::Udp) {
-                    Ok(reply) if reply.rcode == Rcode::NOERROR => found.extend(addresses(&reply, &ghost)),
-                    Ok(reply) => return Err(reply.rcode.to_string()),
-                    Err(fault) => return Err(fault.to_string()),
-                }
+    async fn zone(&self, server: SocketAddr, apex: &Name, has_wildcard: bool) -> Zone {
+        let start = self.ask(server, apex, RecordType::SOA).await.map(|reply| start(&reply));
+        let ghost = apex.prepend(GHOST).ok().filter(|_| has_wildcard && start.is_ok());
+        let wildcard = match ghost {
+            None => None,
+            Some(ghost) => Some(self.wildcard(server, &ghost).await),
+        };
+        Zone { apex: apex.clone(), start, wildcard }
+    }
+
+    /// The addresses of a name that only a wildcard gives.
+    async fn wildcard(&self, server: SocketAddr, ghost: &Name) -> Result<BTreeSet<IpAddr>, String> {
+        let mut found = BTreeSet::new();
+        for rtype in ADDRESSES {
+            match self.ask(server, ghost, rtype).await {
+                Ok(reply) if reply.rcode == Rcode::NOERROR => found.extend(addresses(&reply, ghost)),
+                Ok(reply) => return Err(reply.rcode.to_string()),
+                Err(error) => return Err(error.to_string()),
             }
-            Ok(found)
-        });
-        Zone { apex: apex.to_owned(), start, wildcard }
+        }
+        Ok(found)
     }
 
     /// Whether the resolver finds this text.
-    fn has_text(&self, owner: &str, wanted: &str, resolver: SocketAddr) -> Result<bool, String> {
-        let reply = self.ask_resolver(resolver, owner, RecordType::TXT)?;
+    async fn has_text(&self, owner: &Name, wanted: &str, resolver: SocketAddr) -> Result<bool, String> {
+        let reply = self.ask_resolver(resolver, owner, RecordType::TXT).await?;
         let wanted = Data::Text(wanted.as_bytes().to_vec());
-        Ok(reply.answers.iter().any(|record| record.data == wanted && text(&record.owner) == owner))
+        Ok(reply.answers.iter().any(|record| record.data == wanted && record.owner == *owner))
     }
 
-    fn ask_resolver(&self, resolver: SocketAddr, name: &str, rtype: RecordType) -> Result<Response, String> {
-        let reply = self.client.ask(resolver, name, rtype, QueryOptions::Recursive);
-        let reply = reply.map_err(|fault| format!("the resolver {resolver} does not help: {fault}"))?;
+    async fn ask_resolver(&self, resolver: SocketAddr, name: &Name, rtype: RecordType) -> Result<Response, String> {
+        let reply = Query { flags: FLAG_RD, ..Query::new(name, rtype) }.send(resolver, self.timeout).await;
+        let reply = reply.map_err(|error| format!("the resolver {resolver} does not help: {error}"))?;
         match reply.rcode {
             Rcode::NOERROR | Rcode::NXDOMAIN => Ok(reply),
             rcode => Err(format!("the resolver {resolver} answers {rcode} for {name}")),
@@ -291,11 +291,11 @@ impl DoctorTarget {
     }
 
     /// What the resolver says of a host.
-    fn trail(&self, host: &str, resolver: SocketAddr) -> Result<Trail, String> {
-        let mut trail = Trail::default();
-        for rtype in [RecordType::A, RecordType::AAAA] {
-            let reply = self.ask_resolver(resolver, host, rtype)?;
-            let mut at = host.to_owned();
+    async fn trail(&self, host: &Name, resolver: SocketAddr) -> Result<Trail, String> {
+        let mut trail = Trail { rcode: Rcode::NOERROR, aliases: Vec::new(), addresses: BTreeSet::new() };
+        for rtype in ADDRESSES {
+            let reply = self.ask_resolver(resolver, host, rtype).await?;
+            let mut at = host.clone();
             let mut aliases = Vec::new();
             while let Some(target) = alias(&reply.answers, &at).filter(|_| aliases.len() <= reply.answers.len()) {
                 aliases.push(target.clone());
@@ -305,24 +305,24 @@ impl DoctorTarget {
             if trail.aliases.len() < aliases.len() {
                 trail.aliases = aliases;
             }
-            trail.rcode = reply.rcode.to_string();
+            trail.rcode = reply.rcode;
         }
         Ok(trail)
     }
 }
 
-fn alias(records: &[Record], owner: &str) -> Option<String> {
+fn alias(records: &[Record], owner: &Name) -> Option<Name> {
     records.iter().find_map(|record| match &record.data {
-        Data::Cname(target) if text(&record.owner) == owner => Some(text(target)),
+        Data::Cname(target) if record.owner == *owner => Some(target.clone()),
         _ => None,
     })
 }
 
 /// The addresses of `owner` in the answer and additional sections.
-fn addresses(reply: &Response, owner: &str) -> Vec<IpAddr> {
+fn addresses(reply: &Response, owner: &Name) -> Vec<IpAddr> {
     let records = reply.answers.iter().chain(&reply.additionals);
     let address = |record: &Record| match record.data {
-        Data::Address(address) if text(&record.owner) == owner => Some(address),
+        Data::Address(address) if record.owner == *owner => Some(address),
         _ => None,
     };
     records.filter_map(address).collect()
@@ -330,7 +330,7 @@ fn addresses(reply: &Response, owner: &str) -> Vec<IpAddr> {
 
 fn start(reply: &Response) -> Start {
     Start {
-        rcode: reply.rcode.to_string(),
+        rcode: reply.rcode,
         authoritative: reply.is_authoritative(),
         recursion: reply.offers_recursion(),
         edns: reply.edns.as_ref().map(|edns| edns.payload_octets_max),
@@ -339,54 +339,22 @@ fn start(reply: &Response) -> Start {
 }
 
 /// The cut that a reply refers to on the way to `name`, and the servers below it with their glue.
-fn referral(reply: &Response, name: &str) -> Option<(String, NameServers)> {
+fn referral(reply: &Response, name: &Name) -> Option<(Name, NameServers)> {
     if reply.is_authoritative() || reply.rcode != Rcode::NOERROR {
         return None;
     }
-    let is_ns =
-        |record: &&Record| matches!(record.data, Data::NameServer(_)) && is_at_or_below(name, &text(&record.owner));
-    let cut = text(&reply.authorities.iter().find(is_ns)?.owner);
+    let is_ns = |record: &&Record| matches!(record.data, Data::NameServer(_)) && name.is_at_or_below(&record.owner);
+    let cut = reply.authorities.iter().find(is_ns)?.owner.clone();
     let servers = name_servers(reply, &cut);
     Some((cut, servers))
 }
 
 /// The name servers of `zone` in any section, with what addresses the reply has of them.
-fn name_servers(reply: &Response, zone: &str) -> NameServers {
-    let mut servers = NameServers::new();
-    for record in reply.answers.iter().chain(&reply.authorities) {
-        if let (Data::NameServer(name), true) = (&record.data, text(&record.owner) == zone) {
-            let name = text(name);
-            let glue = addresses(reply, &name).into_iter().collect();
-            servers.insert(name, glue);
-        }
-    }
-    servers
-}
-
-/// Whether `name` is `zone` or below it.
-pub fn is_at_or_below(name: &str, zone: &str) -> bool {
-    name == zone || is_below(name, zone)
-}
-
-fn is_below(name: &str, zone: &str) -> bool {
-    zone == "." && name != "." || name.strip_suffix(zone).is_some_and(|front| front.ends_with('.'))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn zones_are_compared_by_whole_labels() {
-        for (name, zone, below) in [
-            ("a.example.", "example.", true),
-            ("example.", "example.", false),
-            ("badexample.", "example.", false),
-            ("example.", ".", true),
-            (".", ".", false),
-        ] {
-            assert_eq!(is_below(name, zone), below, "{name} {zone}");
-        }
-        assert!(is_at_or_below("example.", "example."));
-    }
+fn name_servers(reply: &Response, zone: &Name) -> NameServers {
+    let records = reply.answers.iter().chain(&reply.authorities).filter(|record| record.owner == *zone);
+    let server = |record: &Record| match &record.data {
+        Data::NameServer(name) => Some((name.clone(), addresses(reply, name).into_iter().collect())),
+        _ => None,
+    };
+    records.filter_map(server).collect()
 }

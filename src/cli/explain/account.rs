@@ -5,11 +5,9 @@ use std::fmt::Write as _;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use serde::Serialize;
 
-use super::others::Others;
 use crate::cli::style::{Painter, Style};
 use crate::cli::table::{Cell, Properties, Table};
-use signpost_api::names::{alias_zone, domain_of_alias};
-use signpost_api::v1alpha1::route::{AssignedName, FormerName, MOVE, MOVE_ANNOTATION, NameKind, Phase, Route};
+use signpost_api::v1alpha1::route::{AssignedName, FormerName, Phase, Route};
 use signpost_api::v1alpha1::route_binding::{Explanation, FormerNameUse, RouteBinding, RouterVerdict};
 use signpost_control::scheduler::explain::enumerate;
 
@@ -23,19 +21,7 @@ pub(super) struct RouteExplanation {
     phase: Phase,
     placement: Option<Placement>,
     conditions: Vec<Condition>,
-    /// Names of the route at which something else is.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    hidden: Vec<Hidden>,
     why_not: Option<WhyNot>,
-}
-
-/// A name of the route at which something else is.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Hidden {
-    name: String,
-    /// In words that follow the name.
-    by: String,
 }
 
 /// Where the route is, as its binding says.
@@ -68,16 +54,6 @@ struct WhyNot {
     now: Option<RouterVerdict>,
 }
 
-impl Placement {
-    /// Who made it, and how, in words that follow "but".
-    fn choice(&self) -> String {
-        match self.strategy.as_str() {
-            MOVE => format!("{MOVE_ANNOTATION} named {}", self.router),
-            strategy => format!("{strategy} chose {}", self.router),
-        }
-    }
-}
-
 impl RouteExplanation {
     /// What is told of a Route with this binding.
     pub(super) fn new(route: &Route, binding: Option<RouteBinding>) -> RouteExplanation {
@@ -100,23 +76,8 @@ impl RouteExplanation {
             phase: status.phase,
             placement,
             conditions: status.conditions,
-            hidden: Vec::new(),
             why_not: None,
         }
-    }
-
-    /// Adds which names of the route are something else's.
-    pub(super) fn tell_others(&mut self, others: &Others) {
-        let Some(placement) = &self.placement else { return };
-        let hidden = placement.names.iter().filter_map(|name| {
-            let zone = match name.kind {
-                NameKind::System => placement.dns.clone(),
-                NameKind::Alias => alias_zone(domain_of_alias(&name.name)?),
-                NameKind::Custom => return None,
-            };
-            Some(Hidden { by: others.at(&name.name, &zone)?, name: name.name.clone() })
-        });
-        self.hidden = hidden.collect();
     }
 
     /// The Router that the route is on, and the strategy that chose it.
@@ -148,19 +109,13 @@ impl RouteExplanation {
             (Some(placement), _) if placement.router == router => format!("the route is on {router}"),
             (Some(placement), message) => {
                 let then = self.when_placed(placement, router, created);
-                let is_stored = self.verdict(router).is_some();
-                match message {
-                    None => format!("{then}; by now it is gone"),
-                    Some(message) => {
-                        let now = if is_stored {
-                            "as things are now, it"
-                        } else {
-                            "evaluated now, not at the time of the decision: it"
-                        };
-                        let stays = if eligible { ", but a placed route is not moved" } else { "" };
-                        format!("{then}; {now} {message}{stays}")
-                    }
-                }
+                let now = match message {
+                    None => "by now it is gone".to_owned(),
+                    Some(message) if self.verdict(router).is_some() => format!("now it {message}"),
+                    Some(message) => format!("evaluated now, not at the time of the decision: it {message}"),
+                };
+                let stays = if eligible { ", but a placed route is not moved" } else { "" };
+                format!("{router} when the route was placed: {then}; {now}{stays}")
             }
         };
         let when_placed = self.verdict(router).cloned();
@@ -169,38 +124,23 @@ impl RouteExplanation {
 
     /// What there was to say of the Router when the route was placed.
     fn when_placed(&self, placement: &Placement, router: &str, created: Option<Time>) -> String {
-        let Some(explanation) = &placement.explanation else {
-            return "whoever placed the route kept no explanation".to_owned();
-        };
-        let score_of = |name: &str| self.verdict(name).and_then(|verdict| verdict.score);
+        let Some(explanation) = &placement.explanation else { return "no explanation was kept".to_owned() };
+        let is_younger = created.is_some_and(|made| placement.placed_at.as_ref().is_some_and(|at| made.0 > at.0));
         match self.verdict(router) {
-            Some(RouterVerdict { eligible: true, message: Some(message), .. }) => {
-                format!("{router} could have taken the route, but {message}")
-            }
-            Some(verdict) if verdict.eligible => match (verdict.score, score_of(&placement.router)) {
-                (Some(own), Some(best)) if own == best => format!(
-                    "{router} was as good as {}, by the score {own}; a tie goes to the first by name",
-                    placement.router
-                ),
-                (Some(own), Some(best)) if own < best => format!(
-                    "{router} could have taken the route, but {} chose {}, whose score {best} was above {own}",
-                    placement.strategy, placement.router
-                ),
-                _ => format!("{router} could have taken the route, but {}", placement.choice()),
-            },
             Some(verdict) => {
-                let reason = verdict.reason.as_deref().unwrap_or("it was filtered out");
-                format!("{router} could not take the route when it was placed ({reason})")
+                let best = self.verdict(&placement.router).and_then(|chosen| chosen.score);
+                let score = verdict.score.zip(best).map(|(own, best)| {
+                    let tie = if own == best { ", and a tie goes to the first by name" } else { "" };
+                    format!(", score {own}, where {} had {best}{tie}", placement.router)
+                });
+                let message = verdict.message.as_ref().map(|message| format!(", it {message}"));
+                format!("{}{}{}", word(verdict), score.unwrap_or_default(), message.unwrap_or_default())
             }
-            None if created.is_some_and(|made| placement.placed_at.as_ref().is_some_and(|at| made.0 > at.0)) => {
-                format!("{router} was not there yet when the route was placed")
-            }
+            None if is_younger => "it was not there yet".to_owned(),
             None => {
                 let (listed, considered) = (explanation.routers.len(), explanation.considered);
-                format!(
-                    "{router} is not among the {listed} of {considered} Routers that the explanation lists{}",
-                    others(explanation)
-                )
+                let others = others(explanation);
+                format!("not among the {listed} of {considered} Routers that the explanation lists{others}")
             }
         }
     }
@@ -243,9 +183,6 @@ impl RouteExplanation {
             let Condition { type_, status, reason, message, .. } = condition;
             fact(type_, format!("{status}, {reason}: {message}"));
         }
-        for Hidden { name, by } in &self.hidden {
-            fact("hidden", format!("{name} {by}"));
-        }
         if self.placement.is_none() && self.conditions.is_empty() {
             fact("why", "no scheduler has looked at the route yet".to_owned());
         }
@@ -274,12 +211,7 @@ fn placed_at(binding: &RouteBinding) -> Option<Time> {
 fn table(explanation: &Explanation, painter: Painter) -> String {
     let mut table = Table::new(["ROUTER", "VERDICT", "SCORE", "ROUTES", "WHY"]);
     for (at, verdict) in explanation.routers.iter().enumerate() {
-        let word = match (&verdict.reason, verdict.eligible) {
-            _ if at == 0 => "Chosen",
-            (Some(reason), _) => reason,
-            (None, true) => "Eligible",
-            (None, false) => "FilteredOut",
-        };
+        let word = if at == 0 { "Chosen" } else { word(verdict) };
         let style = match verdict.eligible {
             _ if at == 0 => Style::Good,
             true => Style::Dim,
@@ -301,6 +233,14 @@ fn table(explanation: &Explanation, painter: Painter) -> String {
     text
 }
 
+fn word(verdict: &RouterVerdict) -> &str {
+    match (&verdict.reason, verdict.eligible) {
+        (Some(reason), _) => reason,
+        (None, true) => "Eligible",
+        (None, false) => "FilteredOut",
+    }
+}
+
 /// Returns the reasons of the Routers that the explanation does not list, in parentheses; nothing if it does not count them,
 /// as those of earlier versions.
 fn others(explanation: &Explanation) -> String {
@@ -313,14 +253,11 @@ fn others(explanation: &Explanation) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::objects::object;
     use serde_json::{Value, json};
 
     fn route(status: Value) -> Route {
-        let object = json!({
-            "apiVersion": "signpost.dev/v1alpha1", "kind": "Route",
-            "metadata": {"namespace": "shop", "name": "front", "uid": "u1"}, "spec": {}, "status": status,
-        });
-        serde_json::from_value(object).expect("a Route")
+        object("Route", json!({"namespace": "shop", "name": "front", "uid": "u1"}), json!({}), status)
     }
 
     fn placed() -> RouteExplanation {
@@ -384,86 +321,80 @@ and 15 more (15 Cordoned)
         let at = |text: &str| Some(Time(text.parse().expect("a time")));
         let cordoned = || verdict(false, Some("Cordoned"), "is cordoned");
         let fine = || verdict(true, None, "could take the route");
+        let could = "could take the route, but a placed route is not moved";
+        let moment = "evaluated now, not at the time of the decision: it";
         for (router, created, now, answer) in [
-            ("shard1", None, Some(fine()), "the route is on shard1"),
+            ("shard1", None, Some(fine()), "the route is on shard1".to_owned()),
             (
                 "shard2",
                 None,
                 Some(fine()),
-                "shard2 was as good as shard1, by the score -3; a tie goes to the first by name; as things are \
-                 now, it could take the route, but a placed route is not moved",
+                format!(
+                    "shard2 when the route was placed: Eligible, score -3, where shard1 had -3, and a tie goes to the first by \
+                     name; now it {could}"
+                ),
             ),
             (
                 "shard3",
                 None,
                 Some(cordoned()),
-                "shard3 could have taken the route, but least-routes chose shard1, whose score -3 was above -12; as \
-                 things are now, it is cordoned",
+                "shard3 when the route was placed: Eligible, score -12, where shard1 had -3; now it is cordoned".to_owned(),
             ),
             (
                 "shard4",
                 None,
                 None,
-                "shard4 could have taken the route, but has reached its soft capacity, and others have not; by now it is gone",
+                "shard4 when the route was placed: AboveSoftCapacity, it has reached its soft capacity, and others have not; by \
+                 now it is gone"
+                    .to_owned(),
             ),
             (
                 "shard5",
                 None,
                 Some(cordoned()),
-                "shard5 could not take the route when it was placed (Cordoned); as things are now, it is cordoned",
+                "shard5 when the route was placed: Cordoned, it is cordoned; now it is cordoned".to_owned(),
             ),
             (
                 "shard6",
                 at("2024-01-01T00:00:00Z"),
                 Some(cordoned()),
-                "shard6 is not among the 5 of 20 Routers that the explanation lists (15 Cordoned); evaluated now, not at the \
-                 time of the decision: it is cordoned",
+                format!(
+                    "shard6 when the route was placed: not among the 5 of 20 Routers that the explanation lists (15 Cordoned); \
+                     {moment} is cordoned"
+                ),
             ),
             (
                 "shard7",
                 at("2026-01-01T00:00:00Z"),
                 Some(fine()),
-                "shard7 was not there yet when the route was placed; evaluated now, not at the time of the decision: it could \
-                 take the route, but a placed route is not moved",
+                format!("shard7 when the route was placed: it was not there yet; {moment} {could}"),
             ),
         ] {
             let mut account = placed();
             account.answer_why_not(router, created, now);
-            assert_eq!(account.why_not.as_ref().map(|why| why.answer.as_str()), Some(answer));
+            assert_eq!(account.why_not.as_ref().map(|why| &why.answer), Some(&answer));
             assert!(account.text(Painter::PLAIN).contains(&format!("why not     {answer}\n")));
         }
         assert!(placed().tells_of("shard5") && !placed().tells_of("shard6"));
     }
 
     #[test]
-    fn why_not_by_a_move_or_an_explanation_of_an_earlier_version() {
-        for (strategy, router, answer) in [
-            ("weighted", "shard3", "shard3 could have taken the route, but weighted chose shard1; by now it is gone"),
-            (
-                "move",
-                "shard3",
-                "shard3 could have taken the route, but signpost.dev/move-to named shard1; by now it is gone",
-            ),
-            ("move", "shard6", "shard6 is not among the 5 of 20 Routers that the explanation lists; by now it is gone"),
-        ] {
-            let mut account = placed();
-            let placement = account.placement.as_mut().expect("it is placed");
-            strategy.clone_into(&mut placement.strategy);
-            let explanation = placement.explanation.as_mut().expect("it is explained");
-            explanation.routers.iter_mut().for_each(|verdict| verdict.score = None);
-            // Fields of an earlier version are ignored.
-            let mut stored = serde_json::to_value(&*explanation).expect("JSON");
-            let classes = json!([{"reason": "Cordoned", "count": 16, "routers": ["shard10..shard19"], "untold": 6}]);
-            for (field, value) in
-                [("classes", classes), ("classMap", json!("AAAA")), ("snapshot", json!("42")), ("tieBreak", json!("x"))]
-            {
-                stored[field] = value;
-            }
-            stored.as_object_mut().map(|stored| stored.remove("omitted"));
-            *explanation = serde_json::from_value(stored).expect("it is read");
-            account.answer_why_not(router, None, None);
-            assert_eq!(account.why_not.map(|why| why.answer).as_deref(), Some(answer));
+    fn an_explanation_of_an_earlier_version() {
+        let mut account = placed();
+        let placement = account.placement.as_mut().expect("it is placed");
+        let explanation = placement.explanation.as_mut().expect("it is explained");
+        let mut stored = serde_json::to_value(&*explanation).expect("JSON");
+        let classes = json!([{"reason": "Cordoned", "count": 16, "routers": ["shard10..shard19"], "untold": 6}]);
+        for (field, value) in
+            [("classes", classes), ("classMap", json!("AAAA")), ("snapshot", json!("42")), ("tieBreak", json!("x"))]
+        {
+            stored[field] = value;
         }
+        stored.as_object_mut().map(|stored| stored.remove("omitted"));
+        *explanation = serde_json::from_value(stored).expect("its fields are ignored");
+        account.answer_why_not("shard6", None, None);
+        let answer = "shard6 when the route was placed: not among the 5 of 20 Routers that the explanation lists; by now it is gone";
+        assert_eq!(account.why_not.map(|why| why.answer).as_deref(), Some(answer));
     }
 
     #[test]

@@ -5,14 +5,12 @@
 //! explanation lists the first Routers only, and objects change.
 
 mod account;
-mod others;
 
 use clap::{ArgMatches, Command};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
 
 use self::account::RouteExplanation;
-use self::others::Others;
 use super::access::{self, API_TIMEOUT, Access, ApiLocation};
 use super::output::{self, Format};
 use super::platform::PlatformSettings;
@@ -30,16 +28,15 @@ use signpost_control::scheduler::strategy::StrategyName;
 use signpost_control::world::router::RouterTarget;
 use signpost_control::world::{NamespaceInfo, RouteInfo};
 
-/// The keys of the configuration that say where the API is, which names are the platform's, and which zone files it serves.
-const KEYS: &[&str] = &["kubeconfig", "data-dir", "domain", "nameserver", "zones"];
+/// The keys of the configuration that say where the API is, and which names are the platform's.
+const KEYS: &[&str] = &["kubeconfig", "data-dir", "domain", "nameserver"];
 
 pub(super) fn command() -> Command {
     let why_not = option("why-not", "ROUTER").help("Says why the route is not on this Router, too");
     let route = Command::new("route")
         .about("Explain why a Route is on its Router, not on another one, or on none")
         .after_help(
-            "Names of the route at which a name server is, or which a zone file hides, are told of: give the same --zones as the \
-             name servers have. Exit codes: 0 explained, 1 there is no such Route or Router or the API does not answer, 2 invalid usage.",
+            "Exit codes: 0 explained, 1 there is no such Route or Router or the API does not answer, 2 invalid usage.",
         )
         .arg(access::route_argument())
         .args([why_not, access::namespace_argument(), output::argument()])
@@ -59,18 +56,15 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
     let why_not = matches.get_one::<String>("why-not").map(String::as_str);
     let account = access::run(API_TIMEOUT, async {
         let access = place.connect().await?;
-        let ObjectKey { namespace, name } = route.key(&access);
-        Question { namespace: &namespace.unwrap_or_default(), name: &name, why_not, place: &place, access: &access }
-            .answer()
-            .await
+        let key = route.key(&access);
+        Question { key, why_not, place: &place, access: &access }.answer().await
     })?;
     Format::of(matches).show(&account, |painter| account.text(painter))
 }
 
 /// What is asked, and whom.
 struct Question<'a> {
-    namespace: &'a str,
-    name: &'a str,
+    key: ObjectKey,
     why_not: Option<&'a str>,
     place: &'a ApiLocation,
     access: &'a Access,
@@ -79,25 +73,25 @@ struct Question<'a> {
 impl Question<'_> {
     async fn answer(&self) -> Result<RouteExplanation, String> {
         let client = &self.access.client;
+        let ObjectKey { namespace, name } = &self.key;
+        let namespace = namespace.as_deref().unwrap_or_default();
         let told = |error: kube::Error| self.access.unanswered(error);
-        let routes: Api<Route> = Api::namespaced(client.clone(), self.namespace);
-        let route = routes.get_opt(self.name).await.map_err(told)?;
-        let route = route.ok_or_else(|| format!("NotFound: there is no Route {}/{}", self.namespace, self.name))?;
-        let bindings: Api<RouteBinding> = Api::namespaced(client.clone(), self.namespace);
-        let binding = bindings.get_opt(self.name).await.map_err(told)?;
+        let routes: Api<Route> = Api::namespaced(client.clone(), namespace);
+        let route = routes.get_opt(name).await.map_err(told)?;
+        let route = route.ok_or_else(|| format!("NotFound: there is no Route {}", self.key))?;
+        let bindings: Api<RouteBinding> = Api::namespaced(client.clone(), namespace);
+        let binding = bindings.get_opt(name).await.map_err(told)?;
         // An earlier Route's of the same name may not be cleared away yet.
         let binding = binding.filter(|binding| route.metadata.uid.as_deref() == Some(&binding.spec.route_uid));
         let mut account = RouteExplanation::new(&route, binding);
         // Whoever may not read Zones is told what the flags tell.
         let platform = PlatformSettings::find(self.place, self.access).await.ok();
-        let others = Others::find(self.place, platform.as_ref())?;
-        account.tell_others(&others);
         if let Some(name) = self.why_not {
             let routers: Api<Router> = Api::all(client.clone());
             let router = routers.get_opt(name).await.map_err(told)?;
             let created = router.as_ref().and_then(|router| router.metadata.creation_timestamp.clone());
             let now = match router {
-                Some(router) => Some(self.judge(route, account.placed(), router, platform, &others).await?),
+                Some(router) => Some(self.judge(route, account.placed(), router, platform).await),
                 None => None,
             };
             if now.is_none() && !account.tells_of(name) {
@@ -115,8 +109,7 @@ impl Question<'_> {
         placed: Option<(&str, &str)>,
         router: Router,
         platform: Option<PlatformSettings>,
-        others: &Others,
-    ) -> Result<RouterVerdict, String> {
+    ) -> RouterVerdict {
         // A tenant may not read Zones, and is told the domain by the Route's own alias.
         let of_alias =
             route.status.as_ref().and_then(|status| names::domain_of_alias(status.canonical_name.as_deref()?));
@@ -127,6 +120,11 @@ impl Question<'_> {
                 None => domain_by(&router),
             },
         };
+        let servers = match &platform {
+            Some(platform) => platform.name_servers.as_deref().unwrap_or_default(),
+            None => &self.place.settings.nameserver,
+        };
+        let servers: Vec<String> = servers.iter().map(|server| server.name.trim_end_matches('.').to_owned()).collect();
         let strategy = match placed {
             Some((_, strategy)) => strategy.parse().ok(),
             // What the platform chooses by now, if that is known and one of ours.
@@ -135,20 +133,15 @@ impl Question<'_> {
         let placement = Placement { router: placed.map(|(router, _)| router), strategy };
         let namespaces: Api<Namespace> = Api::all(self.access.client.clone());
         // Not everyone who may see a Route may see its Namespace; then a selector of namespaces is left out of account.
-        let namespace = namespaces.get_opt(self.namespace).await.ok().flatten();
+        let namespace = namespaces.get_opt(self.key.namespace.as_deref().unwrap_or_default()).await.ok().flatten();
         let sees_namespace = namespace.is_some();
         let namespace = namespace.map(NamespaceInfo::from).unwrap_or_default();
         let routes = router.status.as_ref().and_then(|status| status.routes).unwrap_or(0);
-        let mut router = RouterTarget::new(&router, &domain).with_name_servers(&others.name_servers);
+        let mut router = RouterTarget::new(&router, &domain).with_name_servers(&servers);
         if !sees_namespace {
             router.namespace_selector = Ok(kube::core::Selector::default());
         }
-        let key = ObjectKey::namespaced(self.namespace, self.name);
-        let facts = RouteInfo::new(&route);
-        let now = judge_now(&key, &facts, placement, &namespace, &router, routes, &domain);
-        let label = names::wanted_label(self.namespace, self.name, facts.subdomain.as_deref());
-        let name = names::system_name(&label, &router.dns).unwrap_or_default();
-        Ok(others.amend(now, &name, &router.dns))
+        judge_now(&self.key, &RouteInfo::new(&route), placement, &namespace, &router, routes, &domain)
     }
 }
 
@@ -190,6 +183,7 @@ fn judge_now(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::objects::object;
     use serde_json::{Value, json};
     use signpost_control::scheduler::filter::Rejection;
 
@@ -235,20 +229,17 @@ mod tests {
             (json!({}), json!({"records": ["shop-front NS ns.elsewhere.example."]}), json!({}), Rejection::NameTaken),
             (json!({}), json!({}), json!({}), Rejection::HostElsewhere),
         ] {
-            let mut object: Value = json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Router", "metadata": metadata,
-                "spec": {"addresses": [{"ip": "192.0.2.1"}]}, "status": status});
-            object["metadata"]["name"] = json!("shard2");
-            json_patch::merge(&mut object["spec"], &spec);
-            let router = RouterTarget::new(&serde_json::from_value(object).expect("a Router"), domain);
+            let (mut metadata, mut merged): (Value, Value) = (metadata, json!({"addresses": [{"ip": "192.0.2.1"}]}));
+            metadata["name"] = json!("shard2");
+            json_patch::merge(&mut merged, &spec);
+            let router = RouterTarget::new(&object("Router", metadata, merged, status), domain);
             let host = (rejection == Rejection::HostElsewhere).then(|| "shop-front.shard1.v3.example".into());
             let route = RouteInfo { host, ..RouteInfo::default() };
             let key = ObjectKey::namespaced("shop", "front");
             let placement = Placement { router: Some("shard1"), strategy: Some(StrategyName::Weighted) };
             let now = judge_now(&key, &route, placement, &NamespaceInfo::default(), &router, 5, domain);
             assert_eq!((now.eligible, now.reason.as_deref()), (false, Some(rejection.reason())));
-            let route: Route = serde_json::from_value(json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Route",
-                "metadata": {"namespace": "shop", "name": "front"}, "spec": {}}))
-            .expect("a Route");
+            let route: Route = object("Route", json!({"namespace": "shop", "name": "front"}), json!({}), Value::Null);
             let mut account = RouteExplanation::new(&route, None);
             account.answer_why_not("shard2", None, Some(now));
             let text = account.text(super::super::style::Painter::PLAIN);
@@ -260,9 +251,8 @@ mod tests {
         }
         assert!(left.is_empty(), "{left:?}");
         // What a strategy would refuse counts only for who is placed by it.
-        let router = json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Router", "metadata": {"name": "shard2"},
-            "spec": {"addresses": [{"ip": "192.0.2.1"}], "weight": 0}});
-        let router = RouterTarget::new(&serde_json::from_value(router).expect("a Router"), domain);
+        let spec = json!({"addresses": [{"ip": "192.0.2.1"}], "weight": 0});
+        let router = RouterTarget::new(&object("Router", json!({"name": "shard2"}), spec, Value::Null), domain);
         let key = ObjectKey::namespaced("shop", "front");
         for (router_of_now, strategy, eligible) in [
             (None, None, true),
@@ -279,9 +269,8 @@ mod tests {
     #[test]
     fn a_router_shows_the_domain() {
         for (dns, domain) in [("s1.v3.example", "v3.example"), ("apps.other.example", "apps.other.example")] {
-            let router = json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Router", "metadata": {"name": "s1"},
-                "spec": {"dns": dns}});
-            assert_eq!(domain_by(&serde_json::from_value(router).expect("a Router")), domain);
+            let router = object("Router", json!({"name": "s1"}), json!({"dns": dns}), Value::Null);
+            assert_eq!(domain_by(&router), domain);
         }
     }
 }

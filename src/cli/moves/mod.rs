@@ -10,12 +10,11 @@ pub(super) mod reading;
 use std::time::Duration;
 
 use clap::{Arg, ArgMatches, Command};
-use jiff::Timestamp;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
-use self::plan::{Capacity, Context, MovePlan};
+use self::plan::{Capacity, MovePlan};
 use self::reading::{API_TIMEOUT, MoveContext};
 use super::access::{self, Access, ApiLocation};
 use super::output::{self, Format};
@@ -141,17 +140,6 @@ struct Call {
 }
 
 impl Call {
-    fn context(&self) -> Context<'_> {
-        let MoveContext { known, records, .. } = &self.platform;
-        Context {
-            domain: &known.domain,
-            former_name_retention: known.former_name_retention,
-            former_name_idle_timeout: known.former_name_idle_timeout,
-            records,
-            now: Timestamp::now(),
-        }
-    }
-
     fn show(&self, plan: &MovePlan) {
         print(&self.format.render(plan, || plan.table(Painter::of_stdout())));
     }
@@ -188,12 +176,10 @@ async fn move_route(mut call: Call, key: &ObjectKey, to: &str, wait: Duration) -
     }
     let (on, zone) = (on.map(|(router, _)| router.to_owned()), zone.unwrap_or_default().to_owned());
     let before = Capacity::of(simulation);
-    let labels = call.platform.labels();
-    let simulation = &mut call.platform.simulation;
     let step = simulation.move_route(key, to).expect("it was found above");
     let refused = step.outcome.as_ref().err().map(|nowhere| nowhere.message.clone());
     let mut plan = MovePlan::new("move", call.dry_run);
-    plan.tell(vec![step], &labels, &call.platform.simulation, &call.context());
+    plan.tell(vec![step], &call.platform.simulation, &call.platform.context());
     plan.capacity = Capacity::compare(&before, &call.platform.simulation);
     plan.capacity.retain(|capacity| capacity.router == to);
     if call.dry_run {
@@ -276,8 +262,6 @@ async fn set_state(mut call: Call, name: &str, state: RouterState) -> Result<(),
         plan.notes.push(format!("{name} is {} already", state.word()));
     }
     let before = Capacity::of(simulation);
-    let labels = call.platform.labels();
-    let simulation = &mut call.platform.simulation;
     simulation.edit_router(name, |router| router.state = state);
     if state == RouterState::Draining {
         // Of several that drain, only this one is spoken of.
@@ -292,7 +276,7 @@ async fn set_state(mut call: Call, name: &str, state: RouterState) -> Result<(),
             }
             _ => {}
         }
-        plan.tell(steps, &labels, &call.platform.simulation, &call.context());
+        plan.tell(steps, &call.platform.simulation, &call.platform.context());
     } else {
         let routes = simulation.router(name).map_or(0, |(_, shard)| shard.routes);
         plan.notes.push(match state {

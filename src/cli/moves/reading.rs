@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
 use kube::api::ListParams;
 use tokio::time::Instant;
 
+use super::plan::Context;
 use crate::cli::access::{Access, ApiLocation, each};
 use crate::cli::platform::PlatformSettings;
 use crate::cli::progress;
@@ -86,9 +88,16 @@ impl MoveContext {
         Ok(MoveContext { access, known, simulation, records, bound })
     }
 
-    /// What each route is bound to, as it was read.
-    pub(crate) fn labels(&self) -> BTreeMap<ObjectKey, Bound> {
-        self.bound.clone()
+    /// What is known beside the forecast.
+    pub(crate) fn context(&self) -> Context<'_> {
+        Context {
+            domain: &self.known.domain,
+            former_name_retention: self.known.former_name_retention,
+            former_name_idle_timeout: self.known.former_name_idle_timeout,
+            records: &self.records,
+            bound: &self.bound,
+            now: Timestamp::now(),
+        }
     }
 }
 

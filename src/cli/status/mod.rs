@@ -12,7 +12,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 
 use self::report::{ApiSnapshot, Asked, Objects, Process, Report};
-use super::access::{self, API_TIMEOUT, Access, ApiFailure, ApiLocation};
+use super::access::{self, API_TIMEOUT, Access, ApiLocation};
 use super::output::{self, Format};
 use super::rates::Rates;
 use super::scrape::{self, Admin, Target};
@@ -85,7 +85,7 @@ async fn lease(access: &Access) -> Result<Option<Lease>, String> {
     match leases.get_opt(SCHEDULER_LEASE).await {
         Ok(lease) => Ok(lease),
         Err(kube::Error::Api(status)) if status.code == 403 => Ok(None),
-        Err(error) => Err(access.unanswered(ApiFailure::from(error))),
+        Err(error) => Err(access.unanswered(error)),
     }
 }
 

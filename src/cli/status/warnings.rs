@@ -2,8 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-
 use signpost_api::route_state::RouteState;
 use signpost_api::v1alpha1::route::{ADMITTED, MOVE_PENDING, PUBLISHED, Phase, RESOLVABLE, Route};
 use signpost_api::v1alpha1::router::{
@@ -13,34 +11,18 @@ use signpost_api::v1alpha1::router::{
 /// How many objects a warning names, and how many Routers have a warning of their own for one thing.
 const NAMED: usize = 3;
 
-/// What to say of a Router by its name and a condition that is not met.
-type Say = fn(&str, &Condition) -> Option<String>;
-
 /// Returns the warnings that the conditions of Routers give. `dead`: the Routers that are reported as outages.
 pub(super) fn of_routers(routers: &[Router], dead: &BTreeMap<String, String>) -> Vec<String> {
     let mut warnings = Vec::new();
-    let kinds: [(&str, Say); 4] = [
-        (READY, |name, said| Some(format!("Router {name} is not ready: {}: {}", said.reason, said.message))),
-        (ACCEPTED, |name, said| {
-            Some(format!("Router {name} is not used as it stands, {}: {}", said.reason, said.message))
-        }),
-        (ADDRESSES_HEALTHY, |name, said| match said.reason.as_str() {
-            "Panic" => Some(format!("Router {name} is in panic: {}", said.message)),
-            // The second is what `Ready` says.
-            "NoVerdictYet" | "NoActiveAddress" => None,
-            _ => Some(format!("Router {name} has unhealthy addresses: {}", said.message)),
-        }),
-        (ZONE_PUBLISHED, |name, said| {
-            Some(format!("the zone of Router {name} is not served as it should be, {}: {}", said.reason, said.message))
-        }),
-    ];
-    for (kind, tell) in kinds {
+    for kind in [READY, ACCEPTED, ADDRESSES_HEALTHY, ZONE_PUBLISHED] {
         let told = routers.iter().filter_map(|router| {
             let conditions = &router.status.as_ref()?.conditions;
             let said = conditions.iter().find(|said| said.type_ == kind && said.status == "False")?;
             let name = router.metadata.name.as_deref().unwrap_or_default();
-            let is_told = kind == READY && dead.contains_key(name);
-            if is_told { None } else { tell(name, said) }
+            let is_told = kind == READY && dead.contains_key(name)
+                // The second is what `Ready` says.
+                || kind == ADDRESSES_HEALTHY && ["NoVerdictYet", "NoActiveAddress"].contains(&said.reason.as_str());
+            (!is_told).then(|| format!("Router {name}: {kind} is False, {}: {}", said.reason, said.message))
         });
         let mut told: Vec<String> = told.collect();
         let more = told.len().saturating_sub(NAMED);
@@ -143,13 +125,8 @@ fn summed(trouble: &str, mut names: Vec<String>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::objects::object;
     use serde_json::{Value, json};
-
-    fn object<T: serde::de::DeserializeOwned>(kind: &str, metadata: Value, status: Value) -> T {
-        let object = json!({"apiVersion": "signpost.dev/v1alpha1", "kind": kind, "metadata": metadata, "spec": {},
-            "status": status});
-        serde_json::from_value(object).expect("an object")
-    }
 
     fn condition(kind: &str, status: &str, reason: &str) -> Value {
         json!({"type": kind, "status": status, "reason": reason, "message": format!("about {reason}"),
@@ -159,7 +136,7 @@ mod tests {
     #[test]
     fn routers_that_are_not_well() {
         let router = |name: &str, conditions: Value| -> Router {
-            object("Router", json!({"name": name}), json!({"conditions": conditions}))
+            object("Router", json!({"name": name}), json!({}), json!({"conditions": conditions}))
         };
         let mut routers = vec![
             router("s1", json!([condition("AddressesHealthy", "False", "Panic")])),
@@ -171,12 +148,12 @@ mod tests {
             routers.push(router(&format!("s{number}"), json!([condition("ZonePublished", "False", "ErrorAnswer")])));
         }
         let expected = [
-            "Router s4 is not used as it stands, InvalidFields: about InvalidFields",
-            "Router s1 is in panic: about Panic",
-            "Router s2 has unhealthy addresses: about SomeUnhealthy",
-            "the zone of Router s5 is not served as it should be, ErrorAnswer: about ErrorAnswer",
-            "the zone of Router s6 is not served as it should be, ErrorAnswer: about ErrorAnswer",
-            "the zone of Router s7 is not served as it should be, ErrorAnswer: about ErrorAnswer",
+            "Router s4: Accepted is False, InvalidFields: about InvalidFields",
+            "Router s1: AddressesHealthy is False, Panic: about Panic",
+            "Router s2: AddressesHealthy is False, SomeUnhealthy: about SomeUnhealthy",
+            "Router s5: ZonePublished is False, ErrorAnswer: about ErrorAnswer",
+            "Router s6: ZonePublished is False, ErrorAnswer: about ErrorAnswer",
+            "Router s7: ZonePublished is False, ErrorAnswer: about ErrorAnswer",
             "and 2 more Routers whose condition ZonePublished is False: kubectl get routers",
         ];
         assert_eq!(of_routers(&routers, &BTreeMap::new()), expected);
@@ -185,9 +162,7 @@ mod tests {
     #[test]
     fn routers_without_an_active_address() {
         let router = |name: &str, spec: Value, routes: u32| -> Router {
-            let object = json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Router", "metadata": {"name": name},
-                "spec": spec, "status": {"routes": routes}});
-            serde_json::from_value(object).expect("a Router")
+            object("Router", json!({"name": name}), spec, json!({"routes": routes}))
         };
         let drained = json!([{"ip": "192.0.2.1", "state": "drained"}]);
         let routers = [
@@ -211,7 +186,7 @@ mod tests {
     fn routes_whose_names_are_dead() {
         let route = |name: &str, router: &str, conditions: Value| -> Route {
             let status = json!({"phase": "scheduled", "router": router, "conditions": conditions});
-            object("Route", json!({"namespace": "shop", "name": name}), status)
+            object("Route", json!({"namespace": "shop", "name": name}), json!({}), status)
         };
         let dead = json!([condition("Published", "True", "P"), condition("Resolvable", "False", "WrongAnswer")]);
         let unknown = json!([condition("Resolvable", "Unknown", "NotAsked")]);

@@ -1,30 +1,22 @@
 //! `signpost zone diff`: what differs between two zone files, or a zone file and the zone as it is now.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
-use clap::builder::ValueParser;
-use clap::{Arg, ArgMatches, Command, ValueHint};
+use clap::{Arg, ArgMatches, Command};
 use serde::Serialize;
 
 use crate::cli::output::{self, Format};
 use crate::cli::style::{Painter, Style, harmless};
-use crate::cli::{Error, Outcome, success_if, switch};
+use crate::cli::zones::RecordLine;
+use crate::cli::{Error, Outcome, file, folder, success_if, switch};
 use signpost_control::compiler::apex;
-use signpost_dns::wire::{Name, RecordType};
+use signpost_dns::wire::Name;
 use signpost_dns::zone::{Contents, Rrset, diff};
-use signpost_dns::zonefile::include::{FolderIncludes, read_file};
-use signpost_dns::zonefile::{CheckLevel, Severity, rdata_out, read_zone_with};
+use signpost_dns::zonefile::{CheckLevel, Severity};
 
 pub(super) fn command() -> Command {
-    let files = Arg::new("files")
-        .value_names(["BEFORE", "AFTER"])
-        .required(true)
-        .num_args(1..=2)
-        .help("Zone files; with one alone, it is compared with the zone of its apex as it is now")
-        .value_parser(ValueParser::path_buf())
-        .value_hint(ValueHint::FilePath);
+    let files = file(Arg::new("files").value_names(["BEFORE", "AFTER"]).required(true).num_args(1..=2))
+        .help("Zone files; with one alone, it is compared with the zone of its apex as it is now");
     let origin = super::apex_argument()
         .long("origin")
         .value_name("NAME")
@@ -74,13 +66,8 @@ fn compare(matches: &ArgMatches) -> Outcome {
 
 /// Reads a zone file; every error of it in one text.
 fn read(file: &Path, origin: Option<Name>) -> Result<Contents, String> {
-    let mut text = Vec::new();
-    read_file(file, &mut text).map_err(|error| format!("{}: {error}", file.display()))?;
-    let by_name = || Name::parse(file.file_stem()?.as_encoded_bytes(), &Name::root()).ok();
-    let folder = file.parent().unwrap_or(Path::new(""));
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).ok().map(|since| since.as_secs());
-    let (mut includes, scrutiny) = (FolderIncludes::new(folder), CheckLevel::of_server(now));
-    let read = read_zone_with(&text, &Arc::from(file), origin.or_else(by_name), &mut includes, &scrutiny);
+    let read = folder::read(file, origin, |now, _| CheckLevel::of_server(now));
+    let read = read.map_err(|error| format!("{}: {error}", file.display()))?;
     read.contents.ok_or_else(|| {
         let errors = read.findings.iter().filter(|finding| finding.severity == Severity::Error);
         errors.map(ToString::to_string).collect::<Vec<_>>().join("\n")
@@ -91,18 +78,8 @@ fn read(file: &Path, origin: Option<Name>) -> Result<Contents, String> {
 #[derive(Debug, Serialize)]
 struct Changes {
     zone: String,
-    removed: Vec<Line>,
-    added: Vec<Line>,
-}
-
-/// A record, as it is printed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(super) struct Line {
-    owner: String,
-    ttl: u32,
-    #[serde(rename = "type")]
-    rtype: String,
-    data: String,
+    removed: Vec<RecordLine>,
+    added: Vec<RecordLine>,
 }
 
 impl Changes {
@@ -122,36 +99,24 @@ impl Changes {
 
     /// By owner and type, what goes before what comes.
     fn text(&self, painter: Painter) -> String {
-        let mut all: Vec<(bool, &Line)> = self.removed.iter().map(|line| (false, line)).collect();
+        let mut all: Vec<(bool, &RecordLine)> = self.removed.iter().map(|line| (false, line)).collect();
         all.extend(self.added.iter().map(|line| (true, line)));
         // Both lists are in canonical order of their owners; the sort is stable and only merges them.
-        let place = |line: &Line| line.owner.parse::<Name>().unwrap_or_else(|_| Name::root());
+        let place = |line: &RecordLine| line.owner.parse::<Name>().unwrap_or_else(|_| Name::root());
         all.sort_by_cached_key(|(is_new, line)| (place(line), line.rtype.clone(), *is_new));
         let mut text = String::new();
-        for (is_new, Line { owner, ttl, rtype, data }) in all {
+        for (is_new, line) in all {
             let (sign, style) = if is_new { ("+", Style::Good) } else { ("-", Style::Bad) };
-            text.push_str(&painter.paint(style, &harmless(&format!("{sign} {owner} {ttl} IN {rtype} {data}"))));
+            text.push_str(&painter.paint(style, &harmless(&format!("{sign} {line}"))));
             text.push('\n');
         }
         text
     }
 }
 
-pub(super) fn lines(owner: &Name, rrset: Option<&Rrset>) -> Vec<Line> {
+pub(super) fn lines(owner: &Name, rrset: Option<&Rrset>) -> Vec<RecordLine> {
     let Some(rrset) = rrset else { return Vec::new() };
-    let line = |rdata: &[u8]| Line {
-        owner: owner.to_string(),
-        ttl: rrset.ttl.seconds(),
-        rtype: rrset.rtype.to_string(),
-        data: data(rrset.rtype, rdata),
-    };
-    rrset.rdata.iter().map(|rdata| line(rdata)).collect()
-}
-
-fn data(rtype: RecordType, rdata: &[u8]) -> String {
-    let mut text = Vec::new();
-    rdata_out::write(rtype, rdata, &mut text);
-    String::from_utf8_lossy(&text).into_owned()
+    rrset.rdata.iter().map(|rdata| RecordLine::new(owner, rrset.ttl.seconds(), rrset.rtype, rdata)).collect()
 }
 
 #[cfg(test)]

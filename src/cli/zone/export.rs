@@ -6,18 +6,15 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use clap::builder::ValueParser;
-use clap::{ArgMatches, Command, ValueHint};
+use clap::{ArgMatches, Command};
 
 use crate::cli::zones::Zones;
-use crate::cli::{Exit, Outcome, option, print};
+use crate::cli::{Exit, Outcome, directory, option, print};
 use signpost_dns::zonefile;
 
 pub(super) fn command() -> Command {
-    let out = option("out", "DIR")
-        .help("Folder to write <apex>.zone files into, made if it is not there; without it all go to standard output")
-        .value_parser(ValueParser::path_buf())
-        .value_hint(ValueHint::DirPath);
+    let out = directory(option("out", "DIR"))
+        .help("Folder to write <apex>.zone files into, made if it is not there; without it all go to standard output");
     Command::new("export")
         .about("Write zones as zone files: those compiled from the API's objects, and those of --zones")
         .after_help(

@@ -3,10 +3,10 @@
 use clap::{ArgMatches, Command};
 use serde::Serialize;
 
-use super::difference::{Line, lines};
+use super::difference::lines;
 use crate::cli::Outcome;
 use crate::cli::output::{self, Format};
-use crate::cli::zones::ZoneEntry;
+use crate::cli::zones::{RecordLine, ZoneEntry};
 use signpost_control::compiler::apex;
 use signpost_dns::wire::Name;
 use signpost_dns::zonefile;
@@ -39,7 +39,7 @@ struct Shown {
     /// Whether the serial is given out.
     published: bool,
     /// In canonical order of their owners.
-    records: Vec<Line>,
+    records: Vec<RecordLine>,
 }
 
 impl Shown {

@@ -1,6 +1,6 @@
 //! `signpost zone status`: which serial each name server has of each zone, by asking them.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use clap::{ArgAction, ArgMatches, Command, value_parser};
@@ -13,14 +13,14 @@ use crate::cli::style::{Painter, Style};
 use crate::cli::table::Table;
 use crate::cli::zones::Zones;
 use crate::cli::{Error, Outcome, option, progress, success_if, table::Cell};
+use crate::config::DNS_PORT;
+use crate::config::value::server_address;
 use signpost_control::compiler::apex;
 use signpost_control::dns_client::{QueryError, Question, Response};
 use signpost_dns::wire::header::Rcode;
 use signpost_dns::wire::{Name, RecordType};
 use signpost_dns::zone::Serial;
 
-/// The port of name servers.
-const DNS_PORT: u16 = 53;
 /// Questions under way at a time.
 const ASKED_AT_A_TIME: usize = 32;
 /// How long asking may take: a thousand zones at a server that is silent.
@@ -31,13 +31,7 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 pub(super) fn command() -> Command {
     let server = option("server", "ADDR[:PORT]")
         .action(ArgAction::Append)
-        .value_parser(|text: &str| {
-            let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
-            let with_port = || bare.parse::<IpAddr>().map(|address| SocketAddr::new(address, DNS_PORT));
-            text.parse::<SocketAddr>()
-                .or_else(|_| with_port())
-                .map_err(|_| "must be an address, with or without a port")
-        })
+        .value_parser(server_address)
         .help("A name server to ask (repeats) [default: those of --nameserver or --dns-listen, else those that the platform itself asks]");
     let port = option("port", "PORT")
         .value_parser(value_parser!(u16))

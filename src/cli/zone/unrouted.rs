@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Arg, ArgMatches, Command, value_parser};
+use clap::{ArgMatches, Command, value_parser};
 use jiff::Timestamp;
 
 use crate::admin::unrouted::{Asked, Report, Zone};
@@ -14,7 +14,7 @@ use crate::cli::scrape::{self, Admin, Target};
 use crate::cli::serve;
 use crate::cli::style::{Painter, Style};
 use crate::cli::table::{Cell, Table};
-use crate::cli::{Exit, Outcome, access, age, complain, progress};
+use crate::cli::{Exit, Outcome, access, age, complain, file, option, progress};
 use signpost_runtime::trust;
 
 /// How long asking all processes may take.
@@ -22,16 +22,11 @@ const LIMIT: Duration = Duration::from_secs(30);
 
 pub(super) fn command() -> Command {
     let zone = super::apex_argument().help("Only this zone");
-    let names = Arg::new("names")
-        .long("names")
-        .value_name("N")
+    let names = option("names", "N")
         .value_parser(value_parser!(u16).range(1..))
         .default_value("10")
         .help("How many names of each zone are listed");
-    let token = Arg::new("token-file")
-        .long("token-file")
-        .value_name("FILE")
-        .value_parser(value_parser!(PathBuf))
+    let token = file(option("token-file", "FILE"))
         .help("File of the API token of a user who may list Zones, which processes on other machines require");
     Command::new("unrouted")
         .about("Lists names without a Route that are asked at shards all the same, by the counts of running processes")

@@ -36,6 +36,15 @@ pub fn write(text: &mut Vec<u8>, record: &Record, format: LogFormat, clients: Lo
 /// What a line says. The order of the fields is that of the columns.
 #[derive(Serialize)]
 struct Line {
+    #[serde(flatten)]
+    request: Request,
+    #[serde(flatten)]
+    response: Response,
+    zone: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Request {
     time: String,
     transport: &'static str,
     /// Address, or network.
@@ -49,13 +58,16 @@ struct Line {
     flags: Vec<&'static str>,
     edns: Option<Edns>,
     request_bytes: u16,
+}
+
+#[derive(Serialize)]
+struct Response {
     rcode: Option<String>,
     response_flags: Vec<&'static str>,
     answers: u16,
     authorities: u16,
     additionals: u16,
     response_bytes: u16,
-    zone: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -75,7 +87,7 @@ impl Line {
         let (client, port) = client(record, clients);
         let reply = record.reply.unwrap_or(Reply { rcode: Rcode::NOERROR, flags: 0, counts: [0; 3], octets: 0 });
         let [answers, authorities, additionals] = reply.counts;
-        Line {
+        let request = Request {
             time: time(record),
             transport: TRANSPORTS[record.transport as usize],
             client,
@@ -91,35 +103,39 @@ impl Line {
                 dnssec_ok: edns.dnssec_ok,
             }),
             request_bytes: record.octets,
+        };
+        let response = Response {
             rcode: record.reply.map(|reply| reply.rcode.to_string()),
             response_flags: flags(reply.flags),
             answers,
             authorities,
             additionals,
             response_bytes: reply.octets,
-            zone: record.zone().map(|zone| zone.to_string().to_ascii_lowercase()),
-        }
+        };
+        Line { request, response, zone: record.zone().map(|zone| zone.to_string().to_ascii_lowercase()) }
     }
 }
 
 impl Display for Line {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Line { request, response, zone } = self;
         let or_dash = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
         let list = |flags: &[&str]| if flags.is_empty() { "-".to_owned() } else { flags.join(",") };
-        let client = match (&self.client, self.port) {
+        let client = match (&request.client, request.port) {
             (Some(address), Some(port)) => format!("{address}#{port}"),
             (client, _) => or_dash(client),
         };
-        let edns = self
+        let edns = request
             .edns
             .as_ref()
             .map(|edns| format!("{}/{}{}", edns.version, edns.udp_payload, if edns.dnssec_ok { "/do" } else { "" }));
-        write!(f, "{} {} {client}", self.time, self.transport)?;
-        write!(f, " {} {} {} {}", or_dash(&self.name), or_dash(&self.class), or_dash(&self.qtype), self.opcode)?;
-        write!(f, " {} {} {}", list(&self.flags), or_dash(&edns), self.request_bytes)?;
-        write!(f, " {} {}", or_dash(&self.rcode), list(&self.response_flags))?;
-        write!(f, " {}/{}/{} {}", self.answers, self.authorities, self.additionals, self.response_bytes)?;
-        write!(f, " {}", or_dash(&self.zone))
+        write!(f, "{} {} {client}", request.time, request.transport)?;
+        write!(f, " {} {}", or_dash(&request.name), or_dash(&request.class))?;
+        write!(f, " {} {}", or_dash(&request.qtype), request.opcode)?;
+        write!(f, " {} {} {}", list(&request.flags), or_dash(&edns), request.request_bytes)?;
+        write!(f, " {} {}", or_dash(&response.rcode), list(&response.response_flags))?;
+        write!(f, " {}/{}/{}", response.answers, response.authorities, response.additionals)?;
+        write!(f, " {} {}", response.response_bytes, or_dash(zone))
     }
 }
 
@@ -149,7 +165,8 @@ fn client(record: &Record, clients: LogClients) -> (Option<String>, Option<u16>)
     }
 }
 
-fn flags(bits: u16) -> Vec<&'static str> {
+/// Returns the mnemonics of the flags that are set in a header.
+pub fn flags(bits: u16) -> Vec<&'static str> {
     FLAGS.iter().filter(|(bit, _)| bits & bit != 0).map(|(_, name)| *name).collect()
 }
 
@@ -167,7 +184,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use signpost_dns::nameserver::{Context, Peer, Response, Settings, Stats, Transport, respond};
+    use signpost_dns::nameserver::{self, Context, Peer, Settings, Stats, Transport, respond};
     use signpost_dns::wire::Name;
     use signpost_dns::zone::image::Unavailable;
     use signpost_dns::zone::{Zone, ZoneDb};
@@ -181,7 +198,7 @@ mod tests {
         let address = client.parse().expect("an address");
         let peer = Peer { address, transport: Transport::Udp, now: 0, random: 0, keepalive: None };
         let mut buffer = [0; 1232];
-        let mut response = Response::new(&mut buffer);
+        let mut response = nameserver::Response::new(&mut buffer);
         let context = Context { snapshot: &snapshot, settings: &settings, stats: &stats, limiter: None };
         let outcome = respond(&context, query, &peer, &mut response);
         let time = Duration::from_micros(1_800_000_000_000_070);

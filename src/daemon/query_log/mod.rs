@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use crate::config::parts::QueryLog as Settings;
 use signpost_dns::transport::query_log::{RING_RECORDS, Tap};
@@ -134,10 +134,10 @@ impl QueryLog {
     /// [`OpenError`] if the file cannot be opened: then the log goes on as it was.
     pub async fn configure(&self, settings: &Settings) -> Result<(), OpenError> {
         let sink = Sink::open(settings)?;
-        *self.shared.next() = Some((settings.clone(), sink));
+        *self.shared.next.lock() = Some((settings.clone(), sink));
         self.thread.thread().unpark();
         let deadline = Instant::now() + END;
-        while self.shared.next().is_some() && Instant::now() < deadline {
+        while self.shared.next.lock().is_some() && Instant::now() < deadline {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         Ok(())
@@ -158,12 +158,6 @@ impl QueryLog {
     }
 }
 
-impl Shared {
-    fn next(&self) -> MutexGuard<'_, Option<(Settings, Sink)>> {
-        self.next.lock()
-    }
-}
-
 /// The thread's own.
 struct Writer {
     shared: Arc<Shared>,
@@ -175,7 +169,7 @@ struct Writer {
 
 impl Writer {
     fn run(mut self) {
-        let first = self.shared.next().take();
+        let first = self.shared.next.lock().take();
         let Some((mut settings, mut sink)) = first else { return };
         loop {
             let is_last = self.shared.stop.load(Ordering::Acquire);
@@ -184,7 +178,7 @@ impl Writer {
                 return;
             }
             // The next settings are left where they are until what was recorded before has gone where it would have gone.
-            let mut next = self.shared.next();
+            let mut next = self.shared.next.lock();
             if let Some(next) = next.take() {
                 (settings, sink) = next;
                 continue;

@@ -9,13 +9,12 @@
 //! not there nothing is known, and nothing is counted. Nor is what we ask ourselves to see what a wildcard answers.
 
 pub mod tally;
-pub mod top;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use self::tally::{Seen, Tally};
@@ -74,8 +73,8 @@ impl Unrouted {
             }
             let now = Timestamp::now();
             let lost = rings.iter().map(WildcardHitReceiver::lost).sum();
-            self.told().lost = lost;
-            self.told().tally.turn(now);
+            self.told.lock().lost = lost;
+            self.told.lock().tally.turn(now);
             for ring in &mut rings {
                 self.take(ring, now);
             }
@@ -101,7 +100,7 @@ impl Unrouted {
             if let Some((apex, number)) = self.unrouted(&sighting, &snapshot, &aliases) {
                 let seen = Seen { label: sighting.label().into(), is_below: sighting.is_below };
                 let number = Some(number).filter(|number| *number < numbers);
-                self.told().tally.add(&apex, number, seen, u64::from(sighting.weight), now);
+                self.told.lock().tally.add(&apex, number, seen, u64::from(sighting.weight), now);
             }
         }
     }
@@ -127,7 +126,7 @@ impl Unrouted {
     /// What was counted.
     pub fn counts(&self) -> Counts {
         let apexes = self.db.numbered();
-        let told = self.told();
+        let told = self.told.lock();
         let (requests, others) = told.tally.requests();
         let requests = requests.iter().copied().chain(std::iter::repeat(0));
         let zones = apexes
@@ -139,10 +138,6 @@ impl Unrouted {
 
     /// The names asked most.
     pub fn report(&self) -> Report {
-        self.told().tally.report()
-    }
-
-    fn told(&self) -> MutexGuard<'_, Told> {
-        self.told.lock()
+        self.told.lock().tally.report()
     }
 }

@@ -1,10 +1,14 @@
 //! What was seen of names without a Route: a count for each zone, and for zones of late the names asked most.
+//!
+//! Names are counted in bounded memory by Space-Saving (Metwally, Agrawal, El Abbadi: Efficient Computation of Frequent and
+//! Top-k Elements in Data Streams, 2005): a name that comes without having a count takes the place, and the count, of the one
+//! counted least. So a count is never too small; by how much it may be too large is kept with it; and whatever has more than
+//! its share of everything counted, one part in as many as there are places, has a place.
 
 use std::collections::HashMap;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::top::{Entry, Top};
 use crate::admin::unrouted::{Asked, Report, Zone};
 use signpost_dns::wire::Name;
 
@@ -38,11 +42,46 @@ pub struct Tally {
 
 /// The names of one zone.
 struct Names {
-    before: Option<Top<Seen>>,
-    now: Top<Seen>,
-    /// When names that have a place were asked last.
-    asked: HashMap<Seen, Timestamp>,
+    before: Span,
+    now: Span,
     last: Timestamp,
+}
+
+/// The names asked most in one span.
+#[derive(Default)]
+struct Span {
+    names: HashMap<Seen, Count>,
+    total: u64,
+}
+
+/// What was counted of a name.
+struct Count {
+    requests: u64,
+    /// How many of these may have been another name's.
+    over: u64,
+    last: Timestamp,
+}
+
+impl Span {
+    /// Counts requests for a name, where there are so many `places`, at least one.
+    fn add(&mut self, seen: Seen, weight: u64, places: usize, now: Timestamp) {
+        self.total += weight;
+        if let Some(count) = self.names.get_mut(&seen) {
+            count.requests += weight;
+            count.last = now;
+            return;
+        }
+        let mut over = 0;
+        if self.names.len() >= places {
+            // Looked for among all, so that some hundred is what this is for.
+            let least = self.names.iter().min_by_key(|(_, count)| count.requests);
+            let (least, requests) =
+                least.map(|(seen, count)| (seen.clone(), count.requests)).expect("there is a place");
+            self.names.remove(&least);
+            over = requests;
+        }
+        self.names.insert(seen, Count { requests: over + weight, over, last: now });
+    }
 }
 
 impl Tally {
@@ -68,16 +107,11 @@ impl Tally {
                 let oldest = self.zones.iter().min_by_key(|(_, names)| names.last).map(|(apex, _)| apex.clone());
                 oldest.map(|apex| self.zones.remove(&apex));
             }
-            let names = Names { before: None, now: Top::new(places), asked: HashMap::new(), last: now };
-            self.zones.insert(apex.clone(), names);
+            self.zones.insert(apex.clone(), Names { before: Span::default(), now: Span::default(), last: now });
         }
         let names = self.zones.get_mut(apex).expect("it was just put there");
         names.last = now;
-        names.now.add(seen.clone(), weight);
-        names.asked.insert(seen, now);
-        if names.asked.len() > 4 * places {
-            names.forget_others();
-        }
+        names.now.add(seen, weight, places, now);
     }
 
     /// Begins another span when the time has come.
@@ -87,11 +121,9 @@ impl Tally {
             return;
         }
         (self.before_since, self.now_since) = (self.now_since, now);
-        let places = self.names_told * PLACES_PER_NAME;
         self.zones.retain(|_, names| {
-            names.before = Some(std::mem::replace(&mut names.now, Top::new(places)));
-            names.forget_others();
-            names.before.as_ref().is_some_and(|before| before.total() > 0)
+            names.before = std::mem::take(&mut names.now);
+            names.before.total > 0
         });
     }
 
@@ -110,31 +142,23 @@ impl Tally {
 
 impl Names {
     fn told(&self, apex: &Name, names_told: usize) -> Zone {
-        let mut sums: HashMap<&Seen, (u64, u64)> = HashMap::new();
-        for top in self.before.iter().chain([&self.now]) {
-            for Entry { key, count, over } in top.entries() {
-                let sum = sums.entry(&**key).or_default();
-                *sum = (sum.0 + count, sum.1 + count - over);
-            }
+        let mut sums: HashMap<&Seen, Asked> = HashMap::new();
+        for (seen, count) in self.before.names.iter().chain(&self.now.names) {
+            let sum = sums.entry(seen).or_insert_with(|| Asked {
+                name: name_of(apex, seen),
+                requests: 0,
+                at_least: 0,
+                last_queried_time: count.last,
+            });
+            sum.requests += count.requests;
+            sum.at_least += count.requests - count.over;
+            sum.last_queried_time = sum.last_queried_time.max(count.last);
         }
-        let requests = self.now.total() + self.before.as_ref().map_or(0, Top::total);
-        let mut names: Vec<Asked> = sums
-            .into_iter()
-            .map(|(seen, (requests, at_least))| {
-                let last_queried_time = self.asked.get(seen).copied().unwrap_or(self.last);
-                Asked { name: name_of(apex, seen), requests, at_least, last_queried_time }
-            })
-            .collect();
+        let requests = self.before.total + self.now.total;
+        let mut names: Vec<Asked> = sums.into_values().collect();
         names.sort_by(|a, b| (b.requests, b.at_least).cmp(&(a.requests, a.at_least)).then_with(|| a.name.cmp(&b.name)));
         names.truncate(names_told);
         Zone { zone: apex.to_string().to_ascii_lowercase(), requests, names }
-    }
-
-    /// Forgets when names were asked that have no place any more.
-    fn forget_others(&mut self) {
-        let tops = self.before.iter().chain([&self.now]);
-        let kept: std::collections::HashSet<&Seen> = tops.flat_map(Top::entries).map(|entry| &*entry.key).collect();
-        self.asked.retain(|seen, _| kept.contains(seen));
     }
 }
 
@@ -148,6 +172,7 @@ fn name_of(apex: &Name, seen: &Seen) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn at(second: i64) -> Timestamp {
         Timestamp::from_second(second).expect("in range")
@@ -212,7 +237,34 @@ mod tests {
         }
         assert_eq!(tally.zones.len(), ZONES_MAX);
         assert!(!tally.zones.contains_key(&apex(0)) && tally.zones.contains_key(&apex(ZONES_MAX + 49)));
-        assert!(tally.zones.values().all(|names| names.asked.len() <= 4 * 3 * PLACES_PER_NAME));
+        assert!(tally.zones.values().all(|names| names.now.names.len() <= 3 * PLACES_PER_NAME));
         assert!(tally.report().zones.iter().all(|zone| zone.names.len() == 3 && zone.requests == 200));
+    }
+
+    proptest! {
+        /// Whatever is counted: a count is never too small, and too large by no more than it says; what has more than its
+        /// share has a place; and there are never more places than allowed.
+        #[test]
+        fn what_a_count_promises(
+            places in 1_usize..12,
+            stream in proptest::collection::vec((0_u8..40, 1_u64..9), 0..400),
+        ) {
+            let mut span = Span::default();
+            let mut exact: HashMap<Seen, u64> = HashMap::new();
+            for (label, weight) in stream {
+                let seen = Seen { label: [label].into(), is_below: false };
+                span.add(seen.clone(), weight, places, at(0));
+                *exact.entry(seen).or_default() += weight;
+            }
+            let total: u64 = exact.values().sum();
+            prop_assert_eq!((span.total, span.names.values().map(|count| count.requests).sum::<u64>()), (total, total));
+            prop_assert!(span.names.len() <= places);
+            for (seen, count) in &span.names {
+                prop_assert!(count.requests >= exact[seen] && count.requests - count.over <= exact[seen]);
+            }
+            for (seen, count) in exact.iter().filter(|(_, count)| **count > total / places as u64) {
+                prop_assert!(span.names.contains_key(seen), "{} of {}", count, total);
+            }
+        }
     }
 }

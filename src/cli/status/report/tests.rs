@@ -1,6 +1,7 @@
 //! What `signpost status` tells, from fixed objects and numbers.
 
 use super::*;
+use crate::cli::objects::object;
 use serde_json::{Value, json};
 use std::time::Instant;
 
@@ -9,11 +10,6 @@ const METRICS: &str = "signpost_build_info{version=\"0.1.0\"} 1\nsignpost_start_
         signpost_informer_connected{owner=\"dns\",kind=\"Router\"} 1\nsignpost_informer_age_seconds{owner=\"dns\",kind=\"Router\"} 0.4\n\
         signpost_informer_age_seconds{owner=\"dns\",kind=\"Zone\"} 12.5\nsignpost_deletion_hold_objects{kind=\"Router\"} 0\n\
         signpost_scheduler_leading 1\nsignpost_dns_requests_total{transport=\"udp\"} 10\nsignpost_zone_input_errors 0\n";
-
-fn object<T: serde::de::DeserializeOwned>(kind: &str, metadata: Value, spec: Value, status: Value) -> T {
-    let object = json!({"apiVersion": "signpost.dev/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec, "status": status});
-    serde_json::from_value(object).expect("an object")
-}
 
 fn now() -> Timestamp {
     "2025-01-01T00:00:00Z".parse().expect("a time")
@@ -92,12 +88,12 @@ process     http://127.0.0.1:9453 ready: api, scheduler (leading), dns; version 
   queries   120.0/s: NOERROR 75%, NXDOMAIN 25%
   hold      nothing is held
 routers     2: 1 active, 1 cordoned
-routes      3: 1 pending, 2 scheduled
+routes      3: 2 placed, 1 waiting
 ledger      1 zones
 warnings    3
 
 - the deletion hold keeps 2 of 5 objects of the kind Router: signpost hold approve b-1, or reject
-- Router shard2 is not ready: NoActiveAddress: none is
+- Router shard2: Ready is False, NoActiveAddress: none is
 - 1 route pending, NoRouter: shop/vault
 ";
     assert_eq!(report.text(Painter::PLAIN), expected);

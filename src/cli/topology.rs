@@ -1,0 +1,350 @@
+//! `signpost topology`: the Routes of each namespace by shard, and the shards with their addresses.
+
+use std::collections::BTreeMap;
+
+use clap::{ArgMatches, Command};
+use kube::Api;
+use kube::api::ListParams;
+use serde::Serialize;
+use serde_json::json;
+
+use super::access::{self, API_TIMEOUT, Access, ApiLocation};
+use super::output::{self, Format};
+use super::style::{Painter, Style};
+use super::table::{Cell, Table};
+use super::{Outcome, note, option, progress};
+use signpost_api::route_state::RouteState;
+use signpost_api::v1alpha1::route::{NameKind, Route};
+use signpost_api::v1alpha1::router::{AddressHealthState, AddressState, Router, RouterState};
+
+/// The Routes of a row that have their names in it.
+const NAMES_SHOWN: usize = 5;
+
+pub(super) fn command() -> Command {
+    let filter = option("filter", "TEXT")
+        .action(clap::ArgAction::Append)
+        .help("Only routes with this text in namespace, name, host or Router (repeats: all must be there)");
+    Command::new("topology")
+        .about("List the Routes of each namespace by shard, and the shards with their addresses")
+        .after_help(
+            "Of all namespaces, unless one is named. -o json and -o yaml list all Routes with their hosts. Exit codes: 0 \
+             listed, 1 the API does not answer, 2 invalid usage.",
+        )
+        .arg(filter)
+        .arg(access::namespace_argument().help("Only routes of this namespace"))
+        .arg(output::argument())
+        .args(access::arguments())
+}
+
+pub(super) fn run(matches: &ArgMatches) -> Outcome {
+    let place = ApiLocation::of(matches)?;
+    let namespace = matches.get_one::<String>("namespace");
+    let filters: Vec<String> = matches.get_many("filter").unwrap_or_default().cloned().collect();
+    let (routers, routes) = access::run(API_TIMEOUT, async {
+        let access = place.connect().await?;
+        progress::during("listing Routers and routes", list(&access, namespace.map(String::as_str))).await
+    })?;
+    let topology = Topology::new(&routers, &routes, &filters);
+    Format::of(matches).show(&topology, |painter| topology.text(painter))
+}
+
+/// All there is. Its JSON is an interface: fields are added, and none is renamed.
+#[derive(Debug, Serialize)]
+struct Topology {
+    /// By name.
+    namespaces: Vec<Namespace>,
+    /// By name; with a filter only those that have a route which it lets through.
+    shards: Vec<Shard>,
+    /// How many routes there are that the filter lets through.
+    routes: usize,
+}
+
+/// A namespace.
+#[derive(Debug, Serialize)]
+struct Namespace {
+    name: String,
+    routes: usize,
+    /// By Router; those without one last.
+    groups: Vec<Group>,
+}
+
+/// The routes of a namespace that are on one shard, or on none.
+#[derive(Debug, Serialize)]
+struct Group {
+    router: Option<String>,
+    /// By name.
+    routes: Vec<Leaf>,
+}
+
+/// A route.
+#[derive(Debug, Serialize)]
+struct Leaf {
+    name: String,
+    /// The name by which it is reached.
+    host: Option<String>,
+    /// Why it has no Router.
+    reason: Option<String>,
+}
+
+/// A shard.
+#[derive(Debug, Serialize)]
+struct Shard {
+    name: String,
+    state: RouterState,
+    /// How many of the routes here are on it.
+    routes: usize,
+    /// How many it has in all, where only some are looked at.
+    of: Option<u32>,
+    addresses: Vec<Address>,
+}
+
+/// An address of a shard.
+#[derive(Debug, Serialize)]
+struct Address {
+    ip: String,
+    state: AddressState,
+    /// Whether probes found it unhealthy.
+    unhealthy: bool,
+}
+
+impl Topology {
+    /// Returns the topology of these objects, with the routes that have every one of `filters` in their namespace, name, host
+    /// or Router.
+    fn new(routers: &[Router], routes: &[Route], filters: &[String]) -> Topology {
+        let filters: Vec<String> = filters.iter().map(|filter| filter.to_ascii_lowercase()).collect();
+        // The last place for routes without a Router: no name sorts after it.
+        let mut by_namespace: BTreeMap<String, BTreeMap<(bool, String), Vec<Leaf>>> = BTreeMap::new();
+        let mut on: BTreeMap<String, usize> = BTreeMap::new();
+        let mut count = 0;
+        for route in routes {
+            let status = route.status.clone().unwrap_or_default();
+            let reason = match status.router {
+                Some(_) => None,
+                None => RouteState::of(&status).1.map(|condition| condition.reason.clone()),
+            };
+            let namespace = route.metadata.namespace.clone().unwrap_or_default();
+            let name = route.metadata.name.clone().unwrap_or_default();
+            let host = status.dns.or_else(|| route.spec.host.clone());
+            let fields = [Some(&namespace), Some(&name), host.as_ref(), status.router.as_ref()];
+            let fields = fields.map(|field| field.map(|field| field.to_ascii_lowercase()).unwrap_or_default());
+            if !filters.iter().all(|filter| fields.iter().any(|field| field.contains(filter.as_str()))) {
+                continue;
+            }
+            count += 1;
+            if let Some(router) = &status.router {
+                *on.entry(router.clone()).or_default() += 1;
+            }
+            let group = (status.router.is_none(), status.router.unwrap_or_default());
+            let leaf = Leaf { name, host, reason };
+            by_namespace.entry(namespace).or_default().entry(group).or_default().push(leaf);
+        }
+        let namespaces = by_namespace.into_iter().map(|(name, groups)| Namespace {
+            name,
+            routes: groups.values().map(Vec::len).sum(),
+            groups: groups
+                .into_iter()
+                .map(|((waits, router), mut routes)| {
+                    routes.sort_by(|a, b| a.name.cmp(&b.name));
+                    Group { router: (!waits).then_some(router), routes }
+                })
+                .collect(),
+        });
+        let namespaces = namespaces.collect();
+        let mut shards: Vec<Shard> = routers
+            .iter()
+            .map(|router| {
+                let name = router.metadata.name.clone().unwrap_or_default();
+                let verdicts = router.status.as_ref().map(|status| &*status.addresses).unwrap_or_default();
+                let is_unhealthy = |ip: &str| {
+                    verdicts.iter().any(|verdict| verdict.ip == ip && verdict.health == AddressHealthState::Unhealthy)
+                };
+                let address = |address: &signpost_api::v1alpha1::router::Address| Address {
+                    ip: address.ip.clone(),
+                    state: address.state,
+                    unhealthy: is_unhealthy(&address.ip),
+                };
+                let routes = on.remove(&name).unwrap_or(0);
+                let has = router.status.as_ref().and_then(|status| status.routes);
+                Shard {
+                    of: has.filter(|has| *has as usize > routes),
+                    routes,
+                    state: router.spec.state,
+                    addresses: router.spec.addresses.iter().map(address).collect(),
+                    name,
+                }
+            })
+            .filter(|shard| filters.is_empty() || shard.routes > 0)
+            .collect();
+        shards.sort_by(|a, b| a.name.cmp(&b.name));
+        Topology { namespaces, shards, routes: count }
+    }
+
+    /// Two tables: Routes by namespace and shard, and shards.
+    fn text(&self, painter: Painter) -> String {
+        let mut groups = Table::bounded(["NAMESPACE", "SHARD", "ROUTES", "NAMES"]);
+        for namespace in &self.namespaces {
+            for Group { router, routes } in &namespace.groups {
+                let shard = match router {
+                    Some(router) => Cell::from(router.as_str()),
+                    None => Cell::styled(Style::Warning, "waiting"),
+                };
+                let name = |leaf: &Leaf| match &leaf.reason {
+                    Some(reason) => format!("{} ({reason})", leaf.name),
+                    None => leaf.name.clone(),
+                };
+                let more = routes.len().saturating_sub(NAMES_SHOWN);
+                let more = (more > 0).then(|| format!("and {more} more"));
+                let names: Vec<String> = routes.iter().take(NAMES_SHOWN).map(name).chain(more).collect();
+                groups.row([
+                    namespace.name.as_str().into(),
+                    shard,
+                    routes.len().to_string().into(),
+                    names.join(", ").into(),
+                ]);
+            }
+        }
+        let mut shards = Table::bounded(["SHARD", "STATE", "ROUTES", "ADDRESSES"]);
+        for shard in &self.shards {
+            let state = match shard.state {
+                RouterState::Active => Cell::from(shard.state.word()),
+                state => Cell::styled(Style::Warning, state.word()),
+            };
+            let routes = match shard.of {
+                Some(all) => format!("{} of {all}", shard.routes),
+                None => shard.routes.to_string(),
+            };
+            let address = |address: &Address| match address.state {
+                AddressState::Active if address.unhealthy => format!("{} (unhealthy)", address.ip),
+                AddressState::Active => address.ip.clone(),
+                AddressState::Drained => format!("{} (drained)", address.ip),
+            };
+            let addresses: Vec<String> = shard.addresses.iter().map(address).collect();
+            let addresses = match addresses.is_empty() {
+                true => Cell::styled(Style::Bad, "none"),
+                false => Cell::from(addresses.join(", ")),
+            };
+            shards.row([shard.name.as_str().into(), state, routes.into(), addresses]);
+        }
+        format!("{}\n{}", groups.text(painter), shards.text(painter))
+    }
+}
+
+/// The Routers and routes that the user may see. A tenant sees the routes of its namespace, and of Routers what these tell.
+async fn list(access: &Access, namespace: Option<&str>) -> Result<(Vec<Router>, Vec<Route>), String> {
+    let of = |namespace: &str| Api::<Route>::namespaced(access.client.clone(), namespace);
+    let (routers, all) = match namespace {
+        Some(namespace) => {
+            let routes = of(namespace);
+            let listed = access.list(&routes, ListParams::default());
+            let (routers, routes) = tokio::try_join!(access.all_permitted::<Router>(), listed)?;
+            (routers, Some(routes))
+        }
+        None => tokio::try_join!(access.all_permitted::<Router>(), access.all_permitted::<Route>())?,
+    };
+    let routes = match all {
+        Some(routes) => routes,
+        None => {
+            note(format_args!(
+                "you may not list the routes of all namespaces: these are those of {}",
+                access.namespace
+            ));
+            access.list(&of(&access.namespace), ListParams::default()).await?
+        }
+    };
+    let routers = routers.unwrap_or_else(|| {
+        note("you may not list Routers: they are shown as far as these routes tell");
+        told_by(&routes)
+    });
+    Ok((routers, routes))
+}
+
+/// The Routers that routes are on, with the zones that their names are in.
+fn told_by(routes: &[Route]) -> Vec<Router> {
+    let on = routes.iter().filter_map(|route| {
+        let status = route.status.as_ref()?;
+        let system = status.names.iter().find(|name| name.kind == NameKind::System)?;
+        Some((status.router.clone()?, system.name.split_once('.')?.1.to_owned()))
+    });
+    let zones: BTreeMap<String, String> = on.collect();
+    let router = |(name, dns): (String, String)| {
+        let spec = serde_json::from_value(json!({"dns": dns})).expect("a Router needs no field");
+        Router::new(&name, spec)
+    };
+    zones.into_iter().map(router).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::objects::object;
+    use serde_json::Value;
+
+    /// A route on a Router, or waiting.
+    fn route(namespace: &str, name: &str, router: Option<&str>) -> Route {
+        let status = match router {
+            Some(router) => {
+                json!({"phase": "scheduled", "router": router, "dns": format!("{namespace}-{name}.{router}.example")})
+            }
+            None => {
+                json!({"conditions": [{"type": "Scheduled", "status": "False", "reason": "NoRouter", "message": "none",
+                "lastTransitionTime": "2025-01-01T00:00:00Z"}]})
+            }
+        };
+        object("Route", json!({"namespace": namespace, "name": name}), json!({}), status)
+    }
+
+    fn router(name: &str, spec: Value) -> Router {
+        object("Router", json!({"name": name}), spec, Value::Null)
+    }
+
+    #[test]
+    fn two_tables() {
+        let routers = [
+            router("shard2", json!({"state": "cordoned"})),
+            router("shard1", json!({"addresses": [{"ip": "192.0.2.1"}, {"ip": "192.0.2.2", "state": "drained"}]})),
+        ];
+        let mut routes = vec![
+            route("shop", "front", Some("shard1")),
+            route("shop", "cart", Some("shard1")),
+            route("shop", "vault", None),
+        ];
+        routes.extend((0..7).map(|number| route("blog", &format!("p{number}"), Some("shard2"))));
+        let expected = "\
+NAMESPACE   SHARD     ROUTES   NAMES
+blog        shard2    7        p0, p1, p2, p3, p4, and 2 more
+shop        shard1    2        cart, front
+shop        waiting   1        vault (NoRouter)
+
+SHARD    STATE      ROUTES   ADDRESSES
+shard1   active     2        192.0.2.1, 192.0.2.2 (drained)
+shard2   cordoned   7        none
+";
+        assert_eq!(Topology::new(&routers, &routes, &[]).text(Painter::PLAIN), expected);
+    }
+
+    #[test]
+    fn filters_look_everywhere_and_all_must_pass() {
+        let routers = [router("shard1", json!({})), router("shard2", json!({}))];
+        let routes = [
+            route("shop", "front", Some("shard1")),
+            route("shop", "cart", Some("shard2")),
+            route("blog", "front", Some("shard2")),
+        ];
+        for (filters, routes_left, shards) in [
+            (&[][..], 3, &["shard1", "shard2"][..]),
+            (&["FRONT"], 2, &["shard1", "shard2"]),
+            (&["front", "shop"], 1, &["shard1"]),
+            (&["cart.shard2.ex"], 1, &["shard2"]),
+            (&["nothing"], 0, &[]),
+        ] {
+            let filters: Vec<String> = filters.iter().map(|filter| (*filter).to_owned()).collect();
+            let topology = Topology::new(&routers, &routes, &filters);
+            assert_eq!(topology.routes, routes_left, "{filters:?}");
+            assert_eq!(
+                topology.shards.iter().map(|shard| shard.name.as_str()).collect::<Vec<_>>(),
+                shards,
+                "{filters:?}"
+            );
+        }
+    }
+}

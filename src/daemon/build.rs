@@ -1,0 +1,417 @@
+//! Builds a process: all roles, in the order in which they need one another.
+//!
+//! Sockets come first, so that an address in use costs nothing; then the data directory; then the API, the loops that are its
+//! clients, and the name server; and last the manifests, which go in through the API like anyone's.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::sync::{Arc, OnceLock};
+
+use tokio::net::TcpListener;
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use tokio_rustls::rustls::ServerConfig;
+
+use super::access::{self, Access};
+use super::admin_tls::{self, Source};
+use super::api::Api;
+use super::certificate_metrics::CertificateMetrics;
+use super::data_dir::DataDir;
+use super::dns::{self, Dns, Follow};
+use super::http::{self, HttpMetrics};
+use super::runtime_settings::RuntimeSettings;
+use super::scheduling::{self, Started};
+use super::store_metrics::StoreMetrics;
+use super::tasks::Tasks;
+use super::{Error, Process, client_as, domains, inherited, maintenance, manifests, platform, room, sockets, traces};
+use crate::admin::dashboard::Dashboard;
+use crate::admin::health::{Check, Warning};
+use crate::admin::host::Hosts;
+use crate::admin::{self, Admin};
+use crate::config::{AdminTls, Role, Settings};
+use signpost_api::identity::{
+    GROUP_AUTHENTICATED, GROUP_MASTERS, Identity, USER_ADMIN, USER_CONTROLLER, USER_NAME_SERVER, USER_SCHEDULER,
+};
+use signpost_apiserver::audit::metrics::AuditMetrics;
+use signpost_apiserver::limits::LimitMetrics;
+use signpost_apiserver::store;
+use signpost_control::client;
+use signpost_control::client::metrics::InformerMetrics;
+use signpost_control::client::reflector::HealthProbe;
+use signpost_control::controller::domain;
+use signpost_control::controller::ledger::BaseSerial;
+use signpost_control::world::{self, World};
+use signpost_dns::sys::files;
+use signpost_dns::transport::Bound;
+use signpost_dns::transport::inherited_sockets::InheritedSockets;
+use signpost_dns::wire::Name;
+use signpost_runtime::httpd::{self, Places};
+
+/// How many files may be open where the system does not say: what it is nearly everywhere.
+const FILES_MAX_ASSUMED: u64 = 1_024;
+/// How many damaged keys are named where the process tells how it fares.
+const DAMAGED_TOLD_MAX: usize = 5;
+
+/// Builds all roles, or none, on sockets that are `given` where there are any.
+pub async fn process(
+    settings: &Settings,
+    given: InheritedSockets,
+    admin: Admin,
+    admin_runtime: Handle,
+) -> Result<Process, Error> {
+    let documents = manifests::read(&settings.manifests).map_err(Error::Manifests)?;
+    let sockets = Sockets::bind(settings, given)?;
+    let applied = (!documents.is_empty()).then(|| admin.health.add("api", "manifests", "they are not applied yet"));
+    let mut build = Build::new(settings, admin, sockets.files_max, sockets.listened());
+    let mut endpoints = Endpoints::new(&build, sockets.admin, admin_runtime);
+    if settings.admin_tls() == AdminTls::Off {
+        // It needs no certificate, so it can say what the rest waits for.
+        endpoints.serve(&mut build.edge, None);
+    }
+    build.open_data_dir().await?;
+    traces::start(&settings.trace, build.data_dir.as_ref(), &mut build.edge, &build.admin)?;
+    let access = build.access(&endpoints.addresses, &sockets.api).await?;
+    let admin_tls = build.admin_tls(&endpoints, access.as_ref()).await?;
+    endpoints.serve(&mut build.edge, admin_tls.as_ref().map(|tls| tls.server_config()).transpose()?);
+    let api = build.api(access, sockets.api).await?;
+    build.open_dashboard(&endpoints.dashboard, api.as_ref()).await?;
+    let world = build.world(api.as_ref()).await?;
+    let (base_serial, base) = watch::channel(None);
+    let (told_files, files) = watch::channel(Arc::default());
+    let started = build.scheduler(api.as_ref(), world.as_ref(), base, files).await?;
+    let dns = build.dns(api.as_ref(), world, sockets.dns).await?;
+    // The zone files were read: the ledger may begin.
+    base_serial.send_replace(Some(dns.as_ref().map_or(BaseSerial::Unknown, Dns::base_serial)));
+    if let Some(dns) = &dns {
+        build.control.spawn("apexes of zone files", dns.tell_files(told_files, build.control.stop_token()));
+    }
+    let Build { admin, starting, data_dir, runtime_settings, informers, control, serving, edge, .. } = build;
+    if !informers.is_empty() {
+        admin.metrics.collect(InformerMetrics::new(informers));
+    }
+    let (switch, told) = started.map(|Started { switch, told }| (switch, told)).unzip();
+    let mut process = Process {
+        admin_addresses: endpoints.addresses,
+        admin_tls,
+        health: admin.health.clone(),
+        api,
+        dns,
+        switch,
+        told,
+        runtime_settings,
+        applied: None,
+        control,
+        serving,
+        edge,
+        _data_dir: data_dir,
+    };
+    if let (Some(api), Some(check)) = (&process.api, applied) {
+        let groups = vec![GROUP_MASTERS.to_owned(), GROUP_AUTHENTICATED.to_owned()];
+        let client = api.client(Identity { user: USER_ADMIN.to_owned(), groups });
+        match manifests::apply(&client, &documents).await {
+            Ok(report) => {
+                check.ready();
+                process.applied = Some(report);
+            }
+            Err(errors) => {
+                process.drain().await;
+                return Err(Error::Manifests(errors));
+            }
+        }
+    }
+    starting.ready();
+    Ok(process)
+}
+
+/// The sockets of all roles that the process has.
+struct Sockets {
+    admin: Vec<TcpListener>,
+    api: Vec<TcpListener>,
+    dns: Option<Bound>,
+    /// How many files may be open at once.
+    files_max: u64,
+}
+
+impl Sockets {
+    fn bind(settings: &Settings, mut given: InheritedSockets) -> Result<Sockets, Error> {
+        let mut listen = |role, addresses: &[SocketAddr], flag| match settings.has(role) {
+            true => sockets::listen(addresses, flag, &mut given),
+            false => Ok(Vec::new()),
+        };
+        let admin = listen(Role::Admin, &settings.admin.listen, "--admin-listen")?;
+        let api = listen(Role::Api, &settings.api.listen, "--api-listen")?;
+        files::outlive_file_size_max();
+        // The usual soft limit of 1,024 files is for programs that use `select`.
+        let files_max = files::raise_open_files_max().unwrap_or_else(|error| {
+            tracing::warn!(%error, "the limit of open files could not be raised");
+            FILES_MAX_ASSUMED
+        });
+        let dns = settings.has(Role::Dns).then(|| dns::bind(settings, files_max, &mut given)).transpose()?;
+        inherited::all_taken(&given)?;
+        Ok(Sockets { admin, api, dns, files_max })
+    }
+
+    /// Where the name server listens.
+    fn listened(&self) -> Option<Vec<SocketAddr>> {
+        self.dns.as_ref().map(Bound::addresses)
+    }
+}
+
+/// The admin endpoints, which answer before anything else is there.
+struct Endpoints {
+    addresses: Vec<SocketAddr>,
+    dashboard: Dashboard,
+    admin: Admin,
+    hosts: Arc<Hosts>,
+    /// What they show, once it is there; the names in it are accepted.
+    certificate: Arc<OnceLock<Arc<Source>>>,
+    places: Arc<Places>,
+    runtime: Handle,
+    /// Those that do not serve yet.
+    listeners: Vec<TcpListener>,
+}
+
+impl Endpoints {
+    fn new(build: &Build<'_>, listeners: Vec<TcpListener>, runtime: Handle) -> Self {
+        let admin = build.admin.clone();
+        let addresses = sockets::addresses(&listeners);
+        let certificate = Arc::new(OnceLock::<Arc<Source>>::new());
+        let certified = certificate.clone();
+        let hosts = Hosts::new(access::names(&addresses, &build.settings.admin.name), move |name| {
+            certified.get().is_some_and(|certificate| certificate.is_for(name))
+        });
+        if !addresses.is_empty() {
+            let help = "Requests to the admin endpoints refused for the name in their Host header";
+            admin.metrics.register(|registry| registry.register("admin_hosts_refused", help, hosts.refused()));
+        }
+        let dashboard = Dashboard::new(admin.health.clone(), admin.metrics.clone());
+        let places = build.admin_places.clone();
+        Endpoints { addresses, dashboard, admin, hosts, certificate, places, runtime, listeners }
+    }
+
+    /// Serves on the listeners that do not serve yet; `shown`: over HTTPS.
+    fn serve(&mut self, edge: &mut Tasks, shown: Option<Arc<ServerConfig>>) {
+        for listener in std::mem::take(&mut self.listeners) {
+            let router = self.hosts.checked(admin::router(self.admin.clone(), self.dashboard.clone()));
+            let (shown, places, stop) = (shown.clone(), self.places.clone(), edge.stop_token());
+            edge.spawn_on("admin listener", &self.runtime, async move {
+                match listener.into_std().and_then(TcpListener::from_std) {
+                    Ok(listener) => httpd::serve(listener, shown, router, places, stop).await,
+                    Err(error) => tracing::error!(%error, "the admin endpoint cannot listen"),
+                }
+            });
+        }
+    }
+}
+
+/// A process that is being built.
+struct Build<'a> {
+    settings: &'a Settings,
+    admin: Admin,
+    /// Without this check nothing would be missing yet.
+    starting: Check,
+    data_dir: Option<DataDir>,
+    runtime_settings: RuntimeSettings,
+    /// Where the name server listens, or would.
+    listened: Vec<SocketAddr>,
+    api_places: Arc<Places>,
+    admin_places: Arc<Places>,
+    informers: Vec<(&'static str, HealthProbe)>,
+    control: Tasks,
+    serving: Tasks,
+    edge: Tasks,
+}
+
+impl<'a> Build<'a> {
+    fn new(settings: &'a Settings, admin: Admin, files_max: u64, listened: Option<Vec<SocketAddr>>) -> Self {
+        let starting = admin.health.add("process", "start", "it is starting");
+        let (api_places, admin_places) =
+            (http::api_places(settings, files_max), http::admin_places(settings, files_max));
+        let servers = [(Role::Api, "api", &api_places), (Role::Admin, "admin", &admin_places)];
+        let servers = servers.into_iter().filter(|(role, ..)| settings.has(*role));
+        admin.metrics.collect(HttpMetrics(servers.map(|(_, name, places)| (name, places.clone())).collect()));
+        Build {
+            settings,
+            admin,
+            starting,
+            data_dir: None,
+            runtime_settings: RuntimeSettings::new(settings),
+            listened: listened.unwrap_or_else(|| settings.dns.listen.clone()),
+            api_places,
+            admin_places,
+            informers: Vec::new(),
+            control: Tasks::new(),
+            serving: Tasks::new(),
+            edge: Tasks::new(),
+        }
+    }
+
+    async fn open_data_dir(&mut self) -> Result<(), Error> {
+        if self.settings.needs_data_dir() {
+            let open = async || DataDir::open(&self.settings.data_dir);
+            self.data_dir = Some(room::when_there_is_room(&self.starting, open).await?);
+        }
+        Ok(())
+    }
+
+    /// What lets clients into the API, in the process that serves it.
+    async fn access(
+        &self,
+        admin_addresses: &[SocketAddr],
+        listeners: &[TcpListener],
+    ) -> Result<Option<Arc<Access>>, Error> {
+        let Some(data_dir) = self.data_dir.as_ref().filter(|_| self.settings.has(Role::Api)) else { return Ok(None) };
+        let further = || match self.settings.admin_tls() {
+            AdminTls::On => access::names(admin_addresses, &self.settings.admin.name).collect(),
+            AdminTls::Off | AdminTls::Files { .. } => Vec::new(),
+        };
+        let listened = sockets::addresses(listeners);
+        let open = async || Access::open(data_dir, self.settings, &listened, further());
+        Ok(Some(Arc::new(room::when_there_is_room(&self.starting, open).await?)))
+    }
+
+    /// What the admin endpoints show; `None`: they speak plain HTTP.
+    async fn admin_tls(
+        &mut self,
+        endpoints: &Endpoints,
+        access: Option<&Arc<Access>>,
+    ) -> Result<Option<Arc<Source>>, Error> {
+        let open = async || Source::open(self.settings, self.data_dir.as_ref(), access, &endpoints.addresses);
+        let source = room::when_there_is_room(&self.starting, open).await?;
+        self.admin.metrics.collect(CertificateMetrics {
+            api: access.cloned(),
+            admin: source.clone(),
+            kubeconfig: self.settings.kubeconfig.clone(),
+        });
+        let stop = self.edge.stop_token();
+        if !endpoints.addresses.is_empty() {
+            self.edge.spawn("dashboard", endpoints.dashboard.clone().run(stop.clone()));
+        }
+        match &source {
+            Some(source) => {
+                // It is set once.
+                let _ = endpoints.certificate.set(source.clone());
+                self.edge.spawn("admin certificate", maintenance::keep(source.clone(), stop));
+            }
+            None => admin_tls::warn_of_plain(&endpoints.addresses),
+        }
+        Ok(source)
+    }
+
+    async fn api(&mut self, access: Option<Arc<Access>>, listeners: Vec<TcpListener>) -> Result<Option<Api>, Error> {
+        let (Some(data_dir), Some(access)) = (&self.data_dir, access) else { return Ok(None) };
+        let check = self.admin.health.add("api", "store", "it is being opened");
+        let places = self.api_places.clone();
+        let api = Api::start(self.settings, data_dir, access, (listeners, places), &mut self.serving, &check).await?;
+        // Before anything is made of the objects.
+        let client = api.client(Identity::user(USER_CONTROLLER));
+        let found = domain::disagreement_after_taking_over(&client, &domains(self.settings)).await;
+        if let Some(other) = found.map_err(|error| Error::Failed(format!("the store: {error}")))? {
+            return Err(Error::DomainMismatch(other));
+        }
+        self.admin.metrics.collect(LimitMetrics(api.refusals().clone()));
+        if let Some(audit) = api.audit() {
+            self.admin.metrics.collect(AuditMetrics(audit.clone()));
+        }
+        if let Some(writable) = api.store_writable() {
+            let damage = api.damage().clone();
+            self.admin.health.warn("api", "stored values", damaged_values(&damage));
+            self.admin.metrics.collect(StoreMetrics { writable: writable.clone(), damage });
+        }
+        Ok(Some(api))
+    }
+
+    /// Lets users into the dashboard, by the API of this process or of the kubeconfig.
+    async fn open_dashboard(&self, dashboard: &Dashboard, api: Option<&Api>) -> Result<(), Error> {
+        dashboard.open(match (api, &self.settings.kubeconfig) {
+            (Some(api), _) => Some(api.unproven_client()),
+            (None, Some(path)) => Some(client::unproven_from_kubeconfig(path, self.settings.api.read_timeout).await?),
+            (None, None) => None,
+        });
+        Ok(())
+    }
+
+    /// The objects that all loops of this process read, with the rights of one of them.
+    async fn world(&self, api: Option<&Api>) -> Result<Option<World>, Error> {
+        let schedules = self.settings.has(Role::Scheduler);
+        let user = match schedules {
+            true => USER_SCHEDULER,
+            false if self.settings.dns_follows_api() => USER_NAME_SERVER,
+            false => return Ok(None),
+        };
+        let mut reading = world::Settings::of(dns::platform_settings(self.settings, &self.listened)?);
+        // Nothing but the status of Routers depends on an examination of their fields.
+        reading.platform = reading.platform.filter(|_| schedules);
+        Ok(Some(World::new(&client_as(self.settings, api, user).await?, reading)))
+    }
+
+    /// The loops of the role `scheduler`.
+    async fn scheduler(
+        &mut self,
+        api: Option<&Api>,
+        world: Option<&World>,
+        base: watch::Receiver<Option<BaseSerial>>,
+        files: watch::Receiver<Arc<BTreeSet<Name>>>,
+    ) -> Result<Option<Started>, Error> {
+        let settings = self.settings;
+        let (true, Some(data_dir), Some(world)) = (settings.has(Role::Scheduler), &self.data_dir, world) else {
+            return Ok(None);
+        };
+        let clients = scheduling::Clients {
+            scheduler: client_as(settings, api, USER_SCHEDULER).await?,
+            controller: client_as(settings, api, USER_CONTROLLER).await?,
+            world,
+        };
+        let instance = room::when_there_is_room(&self.starting, async || data_dir.instance()).await?;
+        let host_key = async || settings.verify.hosts.then(|| data_dir.host_key()).transpose();
+        let host_key = room::when_there_is_room(&self.starting, host_key).await?;
+        let listened = &self.listened;
+        let here = scheduling::Here {
+            instance: &instance,
+            listened,
+            host_key,
+            base,
+            files,
+            runtime_settings: &self.runtime_settings,
+        };
+        platform::check_chooser(&settings.chooser()).await;
+        let platform = dns::platform_settings(settings, listened)?;
+        let role = scheduling::Role { config: settings, clients, platform, here, admin: &self.admin };
+        Ok(Some(role.start(&mut self.control, &mut self.informers)))
+    }
+
+    /// The name server.
+    async fn dns(
+        &mut self,
+        api: Option<&Api>,
+        world: Option<World>,
+        bound: Option<Bound>,
+    ) -> Result<Option<Dns>, Error> {
+        let settings = self.settings;
+        let Some(bound) = bound else { return Ok(None) };
+        let follow = match (&self.data_dir, world) {
+            (Some(data_dir), Some(world)) if settings.dns_follows_api() => Some(Follow {
+                client: client_as(settings, api, USER_NAME_SERVER).await?,
+                world,
+                platform: dns::platform_settings(settings, &self.listened)?,
+                state: api.is_none().then(|| data_dir.join("state")),
+                instance: room::when_there_is_room(&self.starting, async || data_dir.instance()).await?,
+            }),
+            _ => None,
+        };
+        let (control, informers) = (&mut self.control, &mut self.informers);
+        Ok(Some(Dns::start(settings, &self.runtime_settings, bound, follow, control, &self.admin, informers).await?))
+    }
+}
+
+/// Tells of damaged values in the store.
+fn damaged_values(damage: &Arc<store::Damage>) -> Warning {
+    let damage = damage.clone();
+    Box::new(move || {
+        let count = damage.count();
+        let keys: Vec<String> =
+            damage.first(DAMAGED_TOLD_MAX).iter().map(|damaged| damaged.key.0.to_string()).collect();
+        let more = if count > keys.len() { ", …" } else { "" };
+        (count > 0).then(|| format!("{count} damaged: {}{more}; see \"signpost check store\"", keys.join(", ")))
+    })
+}
