@@ -1,6 +1,6 @@
 //! A Kubernetes-style API server as a library, over a [`crate::store::Store`].
 //!
-//! To serve a kind of your own, derive [`kube::CustomResource`], describe it with [`registry::Kind::of`], give it behavior with
+//! To serve a kind of your own, derive [`kube::CustomResource`], describe it with [`kind::Kind::of`], give it behavior with
 //! [`registry::Hooks`], and pass both to [`ApiServer::new`] in [`registry::kinds::Kinds`]. Namespace, Lease and Event are
 //! always served. `tests/own_kind.rs` is a complete example.
 //!
@@ -18,38 +18,51 @@
 
 pub mod store;
 
-pub mod apply;
-pub mod audit;
-pub mod auth;
-pub mod backup;
-pub mod continue_token;
-pub mod damaged;
-pub mod discovery;
-pub mod engine;
-pub mod error;
-pub mod garbage;
-pub mod handlers;
-pub mod health;
-pub mod in_flight;
+pub mod cause;
 pub mod json_scan;
+pub mod schema;
+
+pub mod kind;
 pub mod limits;
-pub mod namespaces;
+
+pub mod continue_token;
+pub mod error;
 pub mod negotiate;
 pub mod object;
-pub mod openapi;
-pub mod patch;
 pub mod protobuf;
+pub mod representation;
+
+pub mod apply;
+pub mod patch;
+pub mod strategic_merge;
+
+pub mod auth;
+pub mod review;
+
+pub mod damaged;
 pub mod registry;
+
 pub mod request;
 pub mod respond;
-pub mod review;
-pub mod schema;
 pub mod selector;
-pub mod strategic_merge;
 pub mod table;
+
+pub mod engine;
 pub mod trees;
 pub mod watch_cache;
 pub(crate) mod work;
+
+pub mod audit;
+pub mod handlers;
+pub mod in_flight;
+
+pub mod backup;
+pub mod discovery;
+pub mod health;
+pub mod openapi;
+
+pub mod garbage;
+pub mod namespaces;
 
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, OnceLock};
@@ -171,7 +184,7 @@ impl ApiServer {
         let shared = Shared {
             store,
             cache: WatchCache::new(&settings.kinds),
-            refusals: Arc::new(Refusals::new(&settings.kinds)),
+            refusals: Arc::new(Refusals::new(settings.kinds.quotas())),
             kinds: settings.kinds,
             authorizer: settings.authorizer,
             authenticator: settings.authenticator,

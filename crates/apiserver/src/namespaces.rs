@@ -17,8 +17,9 @@ use super::error::ApiError;
 use super::handlers::create::create_object;
 use super::handlers::delete::{Deletion, Propagation, delete_object};
 use super::handlers::update::change;
-use super::handlers::write::{Part, Writer, whole_seconds};
-use super::registry::Kind;
+use super::handlers::writer::{Part, Writer};
+use super::kind::Kind;
+use super::registry::metadata::whole_seconds;
 use super::registry::namespace::NAMESPACE;
 
 /// The namespaces that are always there.

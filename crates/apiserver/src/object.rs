@@ -20,7 +20,7 @@ use serde_json::{Map, Value};
 use self::facts::Facts;
 use self::sample::{Compressed, Dictionary};
 use super::json_scan;
-use super::registry::Kind;
+use super::kind::Kind;
 
 pub(super) mod facts;
 pub mod sample;

@@ -2,8 +2,9 @@
 
 use http::{HeaderMap, Method, Uri, header};
 
-use super::error::{ApiError, Cause};
-use super::registry::Kind;
+use super::cause::Cause;
+use super::error::ApiError;
+use super::kind::Kind;
 use super::registry::kinds::Kinds;
 use super::review::Review;
 
@@ -176,7 +177,7 @@ impl Target {
             [] => (None, None),
             [name] => (Some(*name), None),
             [name, "status"] if kind.has_status => (Some(*name), Some(Subresource::Status)),
-            [name, "finalize"] if is_namespace(kind) => (Some(*name), Some(Subresource::Finalize)),
+            [name, "finalize"] if kind.is_namespace() => (Some(*name), Some(Subresource::Finalize)),
             _ => return None,
         };
         // A namespaced kind without a namespace can be listed over all of them, and no more.
@@ -208,26 +209,10 @@ impl Resource {
             ("PUT", true, _) => Verb::Update,
             ("PATCH", true, None | Some(Subresource::Status)) => Verb::Patch,
             ("DELETE", true, None) => Verb::Delete,
-            ("DELETE", false, None) if collection && !is_namespace(self.kind) => Verb::DeleteCollection,
+            ("DELETE", false, None) if collection && !self.kind.is_namespace() => Verb::DeleteCollection,
             _ => return Err(ApiError::method_not_allowed()),
         })
     }
-}
-
-/// Whether this is the kind Namespace, which the server itself deals with.
-pub fn is_namespace(kind: &Kind) -> bool {
-    kind.group.is_empty() && kind.plural == "namespaces"
-}
-
-/// Whether a kind is one of Kubernetes' own rather than of a custom API group. Those take strategic merge patches (as merge
-/// patches, which is the same for what they hold), have no `generation`, and decode protobuf.
-pub fn is_built_in(kind: &Kind) -> bool {
-    is_built_in_group(kind.group)
-}
-
-/// Whether a group is one of Kubernetes' own.
-pub fn is_built_in_group(group: &str) -> bool {
-    group.is_empty() || group.ends_with(".k8s.io")
 }
 
 /// The query's parameters.

@@ -26,9 +26,9 @@ use self::history::History;
 use self::usage::Usage;
 use super::damaged::{DamageMarks, Lost};
 use super::engine::{Engine, relative};
+use super::kind::Kind;
 use super::object::Object;
 use super::object::sample::DictionaryPool;
-use super::registry::Kind;
 use super::registry::kinds::Kinds;
 use super::trees::DecodedObjects;
 use crate::store::{Damaged, Error, Event, EventKind, Key};
@@ -46,6 +46,8 @@ const PAGE_OBJECTS: usize = 1_000;
 const REVISIONS_AT_ONCE: usize = 64;
 /// How long to wait before the store is asked again after it failed.
 const RETRY: Duration = Duration::from_millis(250);
+/// How long a write waits for the cache to show it. Past that it is answered all the same: it is durable.
+pub const SHOWN_WAIT: Duration = Duration::from_secs(5);
 /// How long a list waits for the cache to show what the store has already.
 const CATCH_UP: Duration = Duration::from_millis(500);
 

@@ -6,13 +6,14 @@
 use bytes::Bytes;
 use serde_json::Value;
 
-use super::write::{Live, Part, Writer, name_of, releases};
+use super::writer::{Live, Part, Writer, name_of};
+use crate::engine;
 use crate::error::ApiError;
 use crate::limits::{Amount, Bound, CLUSTER_OBJECT_BYTES, Limit, Quota};
+use crate::object::{self, Object};
 use crate::registry::namespace::NAMESPACE;
 use crate::request::object_key;
 use crate::watch_cache::usage::{Reservation, exceeds};
-use crate::{engine, object};
 
 /// An object that may be committed.
 pub(crate) struct Admitted {
@@ -66,6 +67,11 @@ impl Writer<'_> {
             true => Ok(()),
             false => Err(ApiError::object_too_large(self.kind, name, found, limit)),
         }
+    }
+
+    /// An object that is not committed, of a dry run.
+    pub(crate) fn shown_admitted(&self, admitted: &Admitted, revision: u64) -> Result<Object, ApiError> {
+        self.object(&object_key(self.namespace, &admitted.name), &admitted.value, revision)
     }
 
     fn is_beyond_limits(&self) -> bool {
@@ -125,4 +131,14 @@ fn content_bytes(stored: &Value) -> usize {
     let mut content = stored.clone();
     content["metadata"].as_object_mut().map(|metadata| metadata.remove("managedFields"));
     object::encode(&content).len()
+}
+
+/// Whether an update is part of a deletion: it begins one, or takes away what holds the object.
+fn releases(old: &Value, new: &Value) -> bool {
+    let began = |object: &Value| !object["metadata"]["deletionTimestamp"].is_null();
+    let holders = |object: &Value| {
+        let count = |list: &Value| list.as_array().map_or(0, Vec::len);
+        count(&object["metadata"]["finalizers"]) + count(&object["spec"]["finalizers"])
+    };
+    began(new) && (!began(old) || holders(new) < holders(old))
 }

@@ -7,17 +7,22 @@ use bytes::Bytes;
 use http::StatusCode;
 use serde_json::{Value, json};
 
+use super::commit::{ATTEMPTS, Lost};
 use super::get::FUTURE_WAIT;
 use super::list;
-use super::write::{ATTEMPTS, Lost, Writer, next_generation, whole_seconds};
+use super::prepare::next_generation;
+use super::writer::Writer;
 use super::{Call, body};
 use crate::auth::rules::Access;
+use crate::cause::Cause;
 use crate::engine;
-use crate::error::{ApiError, Cause};
+use crate::error::ApiError;
+use crate::kind::Kind;
 use crate::negotiate::{self, Format, Offer, Text};
 use crate::object::Object;
-use crate::registry::{Kind, Operation, RelatedWrite};
-use crate::request::{Query, WriteOptions, is_built_in, is_namespace};
+use crate::registry::metadata::whole_seconds;
+use crate::registry::{Operation, RelatedWrite};
+use crate::request::{Query, WriteOptions};
 use crate::respond;
 use crate::selector::Selector;
 use crate::store::{self, Outcome, Txn, Write};
@@ -301,11 +306,11 @@ fn marked(writer: &Writer<'_>, live: &Value, deletion: &Deletion) -> Option<Valu
     if live["metadata"].get("deletionTimestamp").is_none_or(Value::is_null) {
         meta["deletionTimestamp"] = whole_seconds(writer.now).into();
         meta["deletionGracePeriodSeconds"] = 0.into();
-        if !is_built_in(writer.kind) {
+        if !writer.kind.is_built_in() {
             meta["generation"] = next_generation(live);
         }
     }
-    if is_namespace(writer.kind) {
+    if writer.kind.is_namespace() {
         new["status"]["phase"] = "Terminating".into();
     }
     Some(new)

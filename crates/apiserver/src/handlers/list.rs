@@ -14,18 +14,20 @@ use serde_json::{Value, json};
 
 use super::Call;
 use super::get::{resource_version, wait_for};
+use crate::cause::Cause;
 use crate::continue_token::ContinueToken;
 use crate::damaged::Lost;
 use crate::engine;
-use crate::error::{ApiError, Cause};
+use crate::error::ApiError;
+use crate::kind::Kind;
 use crate::negotiate::{self, Format, MetaVersion, Offer, Text};
 use crate::object::Object;
-use crate::registry::Kind;
 use crate::selector::Selector;
 use crate::store::{self, Revision};
 use crate::table::{self, Include, Rows};
+use crate::watch_cache::Snapshot;
 use crate::work::{self, OBJECTS_LARGE};
-use crate::{respond, watch_cache::Snapshot};
+use crate::{representation, respond};
 
 /// How many objects are read from the store at once.
 const STORE_PAGE_OBJECTS: usize = 1_000;
@@ -321,7 +323,7 @@ pub(crate) fn write(
         Format::Objects(Text::Json) => list_head(&list_kind, &kind.api_version(), &metadata),
         Format::Objects(Text::Yaml) => {
             return work::beside(objects.len() >= OBJECTS_LARGE, || {
-                let items: Vec<Value> = objects.iter().map(|object| respond::as_tree(kind, object)).collect();
+                let items: Vec<Value> = objects.iter().map(|object| representation::tree(kind, object)).collect();
                 let list =
                     json!({"kind": list_kind, "apiVersion": kind.api_version(), "metadata": metadata, "items": items});
                 respond::yaml(StatusCode::OK, &list)
@@ -370,8 +372,8 @@ impl Writer {
             }
             match self.format {
                 Format::Table(_) => self.rows.write(&mut chunk, &object, now),
-                Format::Metadata(version) => chunk.extend_from_slice(&respond::metadata(&object, version)),
-                Format::Objects(_) => respond::write_json(&mut chunk, self.kind, &object),
+                Format::Metadata(version) => chunk.extend_from_slice(&representation::metadata(&object, version)),
+                Format::Objects(_) => representation::write_json(&mut chunk, self.kind, &object),
             }
         }
         self.chunk = Vec::with_capacity(if self.done { 0 } else { CHUNK_OCTETS + 4096 });

@@ -5,15 +5,17 @@ use bytes::Bytes;
 use http::StatusCode;
 use serde_json::Value;
 
+use super::commit::Written;
 use super::create::create_object;
 use super::update::{change, fit_namespace, part};
-use super::write::{Live, Part, Writer, Written};
+use super::writer::{Live, Part, Writer};
 use super::{Call, body};
 use crate::auth::rules::Access;
-use crate::error::{ApiError, Cause};
+use crate::cause::Cause;
+use crate::error::ApiError;
+use crate::kind::Kind;
 use crate::negotiate::{self, Offer, content_type};
-use crate::registry::Kind;
-use crate::request::{WriteOptions, is_built_in};
+use crate::request::WriteOptions;
 use crate::strategic_merge::strategic_merge;
 use crate::table::Include;
 use crate::{apply, patch, schema};
@@ -34,7 +36,7 @@ impl Type {
             "application/merge-patch+json" => Type::Merge,
             "application/apply-patch+yaml" => Type::Apply,
             // As in Kubernetes: custom kinds do not say how their lists merge.
-            "application/strategic-merge-patch+json" if is_built_in(kind) => Type::Strategic,
+            "application/strategic-merge-patch+json" if kind.is_built_in() => Type::Strategic,
             _ => {
                 return Err(ApiError::unsupported_media_type(
                     "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",

@@ -5,14 +5,15 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
-use super::write::SHOWN_WAIT;
 use crate::error::ApiError;
+use crate::kind::{HookReads, Kind};
 use crate::object::Object;
 use crate::registry::conflict_key::{self, ConflictKey};
 use crate::registry::kinds::Kinds;
-use crate::registry::{HookReads, Kind, Reader, RelatedWrite, SideEffect};
+use crate::registry::{Reader, RelatedWrite, SideEffect};
 use crate::request::object_key;
 use crate::store::{Key, Precondition, Revision, Txn, Write};
+use crate::watch_cache::SHOWN_WAIT;
 use crate::{Shared, engine, object};
 
 /// Reads of hooks: from the cache, which has shown every write that was answered. What a hook then writes is committed

@@ -185,7 +185,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::registry::Kind;
+    use crate::kind::Kind;
     use crate::registry::event::EVENT;
     use crate::registry::namespace::NAMESPACE;
 

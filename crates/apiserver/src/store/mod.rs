@@ -62,6 +62,14 @@ pub struct KeyValue {
     pub modified: Revision,
 }
 
+impl KeyValue {
+    /// A value of `key`, with the revisions that made it.
+    pub(crate) fn of(key: &str, modified: u64, created: u64, value: &[u8]) -> KeyValue {
+        let value = Bytes::copy_from_slice(value);
+        KeyValue { key: Key(key.into()), value, created: Revision(created), modified: Revision(modified) }
+    }
+}
+
 /// What a transaction demands of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Precondition {

@@ -26,7 +26,7 @@ use redb::{Database, ReadableDatabase};
 
 use super::files;
 use super::tables::{META, Reader, WriteTables, unavailable};
-use super::{FILE_NAME, OpenError, Shared, prepare};
+use super::{FILE_NAME, OpenError, Shared, prepare, seal};
 use crate::store::backup::REVISION_JUMP;
 use crate::store::{Error, Key, KeyValue, Revision};
 
@@ -121,7 +121,7 @@ pub(super) fn settle(
         );
     }
     tables.meta.insert("opening", next).map_err(redb::Error::from)?;
-    prepare::seal(&mut tables.meta)?;
+    seal::seal_meta(&mut tables.meta)?;
     drop(tables);
     transaction.commit().map_err(redb::Error::from)?;
     // If that fails, the pair of before still matches.

@@ -13,9 +13,6 @@ use super::tables::{FIRST, LOG, META, VERSIONS, WriteTables, number};
 use super::{FORMAT, OpenError, seal};
 use crate::store::Revision;
 
-/// The numbers of `meta` that one checksum covers.
-const SEALED: [&str; 6] = ["format", "revision", "compacted", "store-id-high", "store-id-low", "opening"];
-
 /// Why [`prepare`] failed.
 #[derive(Debug)]
 pub(in crate::store) enum PrepareError {
@@ -64,7 +61,7 @@ pub(in crate::store) fn prepare(database: &Database) -> std::result::Result<Revi
         ] {
             meta.insert(name, value)?;
         }
-        seal(&mut meta)?;
+        seal::seal_meta(&mut meta)?;
     }
     drop(WriteTables::open(&transaction)?);
     transaction.commit()?;
@@ -96,26 +93,11 @@ fn written(database: &Database) -> std::result::Result<Option<(u64, u64)>, redb:
         Ok(meta.get(name)?.ok_or_else(missing)?.value())
     };
     let format = number("format")?;
-    if format == FORMAT && number("seal")? != checksum(&meta)? {
+    if format == FORMAT && number("seal")? != seal::of_meta(&meta)? {
         return Err(redb::Error::Corrupted("its revision and identity do not match their checksum".to_owned()));
     }
     // What the other numbers are called in a newer format is not ours to say.
     Ok(Some((format, if format > FORMAT { 0 } else { number("revision")? })))
-}
-
-fn checksum(meta: &impl ReadableTable<&'static str, u64>) -> std::result::Result<u64, redb::Error> {
-    let mut numbers = Vec::with_capacity(SEALED.len());
-    for name in SEALED {
-        numbers.push(meta.get(name)?.map_or(0, |number| number.value()));
-    }
-    Ok(seal::numbers(&numbers))
-}
-
-/// Writes the checksum of the numbers of `meta`: to be called after each change of them.
-pub(super) fn seal(meta: &mut redb::Table<'_, &'static str, u64>) -> std::result::Result<(), redb::Error> {
-    let seal = checksum(meta)?;
-    meta.insert("seal", seal)?;
-    Ok(())
 }
 
 /// Gives every entry of a file of format 1 its checksum.
@@ -147,7 +129,7 @@ fn upgrade(database: &Database) -> std::result::Result<(), redb::Error> {
         tables.log.insert(revision.value(), &*changes)?;
     }
     tables.meta.insert("format", FORMAT)?;
-    seal(&mut tables.meta)?;
+    seal::seal_meta(&mut tables.meta)?;
     drop(tables);
     transaction.commit()?;
     let seconds = begun.elapsed().as_secs_f64();
