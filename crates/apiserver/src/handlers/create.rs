@@ -50,8 +50,11 @@ pub(crate) async fn create(call: &Call<'_>, sent: &Bytes) -> Result<Response, Ap
     writer.prune(&mut object, &duplicates, 400, &mut warnings)?;
     let mut written = create_object(&writer, object, false).await?;
     written.warnings.splice(0..0, warnings);
-    let made =
-        Made { name: written.object.name().to_owned(), uid: written.object.uid(), revision: written.object.revision };
+    let made = Made {
+        name: written.object.name().to_owned(),
+        uid: written.object.uid().to_owned(),
+        revision: written.object.revision,
+    };
     let mut response = written.respond(kind, format, include);
     response.extensions_mut().insert(made);
     Ok(response)
@@ -108,7 +111,7 @@ async fn create_generated(writer: &Writer<'_>, base: &str, object: &Value, manag
 /// The first span of an object's trace: from the request that creates it until that is on the disk.
 fn trace(writer: &Writer<'_>, written: &Written, began: Instant) {
     let Some([key, revision]) = writer.hooks().trace_attributes().filter(|_| !writer.options.dry_run) else { return };
-    let Some(trace) = Trace::of(&written.object.uid()) else { return };
+    let Some(trace) = Trace::of(written.object.uid()) else { return };
     let name = format!("{}/{}", writer.namespace.unwrap_or_default(), written.object.name());
     trace.first("api.write", began).with(key, name).with(revision, written.object.revision.to_string()).end();
 }
@@ -149,7 +152,7 @@ async fn home(writer: &Writer<'_>, name: &str) -> Result<Option<(Key, Revision)>
     let namespaces = &*NAMESPACE;
     let shelf = writer.server.cache.shelf(namespaces);
     let (revision, deleting) = match shelf.get(namespace) {
-        Some(found) => (found.revision, found.deleting),
+        Some(found) => (found.revision, found.is_deleting()),
         None => {
             // Another server may have made it just now.
             let (_, found) = writer.server.store.get(&engine::key(namespaces.key_prefix, namespace)).await?;
