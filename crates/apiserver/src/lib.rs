@@ -172,10 +172,15 @@ pub(crate) struct Shared {
     refusals: Arc<Refusals>,
     /// Fires when the server stops; ends watches.
     pub(crate) stopping: CancellationToken,
+    in_flight: InFlight,
+    pub(crate) turns: work::Turns,
+}
+
+/// What bounds the requests and watches in flight.
+struct InFlight {
     requests: Arc<InFlightLimiter>,
     watches: Arc<InFlightLimiter>,
     worked_on: Semaphore,
-    pub(crate) turns: work::Turns,
 }
 
 impl ApiServer {
@@ -194,9 +199,11 @@ impl ApiServer {
             audit: OnceLock::new(),
             backup: backup::Place::default(),
             stopping: CancellationToken::new(),
-            requests: InFlightLimiter::new(REQUESTS_MAX),
-            watches: InFlightLimiter::new(WATCHES_MAX),
-            worked_on: Semaphore::new(WORKED_ON_MAX),
+            in_flight: InFlight {
+                requests: InFlightLimiter::new(REQUESTS_MAX),
+                watches: InFlightLimiter::new(WATCHES_MAX),
+                worked_on: Semaphore::new(WORKED_ON_MAX),
+            },
             turns: work::Turns::new(),
         };
         ApiServer { shared: Arc::new(shared) }
@@ -328,8 +335,8 @@ impl Shared {
         let in_flight = match verb {
             None => return Ok(None),
             Some(_) if *proof == AuthMethod::InProcess => return Ok(None),
-            Some(Verb::Watch) => &self.watches,
-            Some(_) => &self.requests,
+            Some(Verb::Watch) => &self.in_flight.watches,
+            Some(_) => &self.in_flight.requests,
         };
         let has_reserve = self.authorizer.is_reserved_for(&identity.user);
         in_flight.take(&identity.user, has_reserve).map(Some).ok_or_else(ApiError::too_many_requests)
@@ -390,7 +397,7 @@ impl Shared {
         let answer = async {
             let _permit = match parts.extensions.get::<Identity>() {
                 Some(_) => None,
-                None => Some(self.worked_on.acquire().await.expect("the semaphore is never closed")),
+                None => Some(self.in_flight.worked_on.acquire().await.expect("the semaphore is never closed")),
             };
             let is_large = body.len() >= work::BODY_LARGE && matches!(verb, Verb::Create | Verb::Update | Verb::Patch);
             let _turn = self.turns.take(is_large).await;

@@ -151,7 +151,8 @@ fn check_identity(
     Ok(())
 }
 
-async fn apply_patch(writer: &Writer<'_>, name: &str, part: Part, sent: &Bytes) -> Result<Written, ApiError> {
+/// The configuration that an apply sends, which is judged without the live object.
+fn applied_config(writer: &Writer<'_>, name: &str, sent: &Bytes) -> Result<Value, ApiError> {
     let kind = writer.kind;
     let (mut config, duplicates) =
         schema::parse_yaml(sent).map_err(|error| ApiError::bad_request(format!("error decoding YAML: {error}")))?;
@@ -184,6 +185,12 @@ async fn apply_patch(writer: &Writer<'_>, name: &str, part: Part, sent: &Bytes) 
     if config["metadata"]["namespace"].is_null() {
         config["metadata"].as_object_mut().map(|meta| meta.remove("namespace"));
     }
+    Ok(config)
+}
+
+async fn apply_patch(writer: &Writer<'_>, name: &str, part: Part, sent: &Bytes) -> Result<Written, ApiError> {
+    let kind = writer.kind;
+    let config = applied_config(writer, name, sent)?;
     let manager = writer.options.manager.as_str();
     let force = writer.options.force.unwrap_or(false);
     let subresource = if part == Part::Status { Some("status") } else { None };

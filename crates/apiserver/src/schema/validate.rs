@@ -53,7 +53,7 @@ fn object(schema: &Node, fields: &Map<String, Value>, path: &Path<'_>, causes: &
     for name in schema.required.iter().filter(|name| !fields.contains_key(&***name)) {
         causes.push(Cause::required(&Path::Field(path, name).to_string(), ""));
     }
-    if let Some(maximum) = schema.properties_max
+    if let Some(maximum) = schema.bounds.properties_max
         && fields.len() as u64 > maximum
     {
         causes.push(Cause::too_many(&path.to_string(), fields.len(), maximum));
@@ -66,7 +66,7 @@ fn object(schema: &Node, fields: &Map<String, Value>, path: &Path<'_>, causes: &
 }
 
 fn array(schema: &Node, items: &[Value], path: &Path<'_>, causes: &mut Vec<Cause>) {
-    let (minimum, maximum) = schema.counts;
+    let (minimum, maximum) = schema.bounds.items;
     if let Some(maximum) = maximum
         && items.len() as u64 > maximum
     {
@@ -191,7 +191,7 @@ fn string(schema: &Node, value: &Value, text: &str, path: &Path<'_>, causes: &mu
         causes.push(Cause::not_supported(&path.to_string(), value, &allowed));
         return;
     }
-    let (minimum, maximum) = schema.lengths;
+    let (minimum, maximum) = schema.bounds.lengths;
     // OpenAPI counts characters, of which there are no more than octets.
     let length = || text.chars().count() as u64;
     if let Some(maximum) = maximum
@@ -219,7 +219,7 @@ fn string(schema: &Node, value: &Value, text: &str, path: &Path<'_>, causes: &mu
 }
 
 fn integer(schema: &Node, value: &Value, path: &Path<'_>, causes: &mut Vec<Cause>) {
-    let (minimum, maximum) = schema.numbers;
+    let (minimum, maximum) = schema.bounds.numbers;
     let found = value.as_f64().unwrap_or(f64::NAN);
     let mut invalid = |what: &dyn Fn(&str) -> String| {
         let path = path.to_string();

@@ -262,9 +262,10 @@ impl Embedded {
         let (queue, jobs) = mpsc::channel();
         let writer = Writer::new(shared.clone(), options, newest, reserve);
         let io = |source| OpenError::Io { path: path.clone(), source };
-        let damage = Arc::clone(&shared.damage);
+        let (damage, ending) = (Arc::clone(&shared.damage), shared.ending.clone());
         let work = move || match std::panic::catch_unwind(AssertUnwindSafe(|| writer.run(&jobs))) {
-            Ok(ended) => ended,
+            Ok(Ok(())) => {}
+            Ok(Err(why)) => ending.tell(why),
             Err(panic) => {
                 damage.break_off("its writer panicked");
                 std::panic::resume_unwind(panic)
@@ -273,10 +274,7 @@ impl Embedded {
         let writer = shared.ending.spawn("store-writer", work).map_err(io)?;
         let (stop, stopped) = mpsc::channel();
         let (weak, directory) = (Arc::downgrade(&shared), data_dir.to_owned());
-        let keep = move || {
-            origin::keep(&directory, &weak, &stopped);
-            Ok(())
-        };
+        let keep = move || origin::keep(&directory, &weak, &stopped);
         let keeper = shared.ending.spawn("store-identity", keep).map_err(io)?;
         let mut verifier = None;
         if !is_verified {
