@@ -297,59 +297,6 @@ async fn a_value_under_another_key_is_found() {
     assert_eq!((names, &*page.damaged[0].key.0), (vec!["/a-key"], "/b-key"));
 }
 
-#[tokio::test]
-async fn a_store_without_checksums_is_upgraded_and_an_older_program_is_told() {
-    let directory = tempfile::tempdir().unwrap();
-    drop(Embedded::open(directory.path(), Options::default()).unwrap());
-    as_format_1(&directory.path().join(STORE), &[("/a", 2, "first"), ("/b", 3, "second")]);
-    std::fs::remove_file(directory.path().join(IDENTITY)).unwrap();
-    assert!(matches!(Offline::open(directory.path()), Err(OpenError::OlderFormat { found: 1, .. })));
-
-    let store = Embedded::open(directory.path(), Options::default()).unwrap();
-    let items = store.list(&key("/"), None, None, None).await.unwrap().items;
-    let found: Vec<_> = items.iter().map(|item| (&*item.key.0, item.modified.0, &*item.value)).collect();
-    assert_eq!(found, [("/a", 2, &b"first"[..]), ("/b", 3, b"second")]);
-    let mut watch = Box::pin(store.watch(&key("/"), Revision(2)));
-    assert_eq!(watch.next().await.unwrap().unwrap()[0].now.value, "second", "history comes along");
-    drop((watch, store));
-    damage(directory.path(), "second");
-    let store = Embedded::open(directory.path(), Options::default()).unwrap();
-    assert_eq!(store.damage().first(9).len(), 1, "from now on it has checksums");
-    drop(store);
-    // What an older program looks at first.
-    let database = redb::Database::open(directory.path().join(STORE)).unwrap();
-    let meta: redb::TableDefinition<&str, u64> = redb::TableDefinition::new("meta");
-    let transaction = redb::ReadableDatabase::begin_read(&database).unwrap();
-    assert_eq!(transaction.open_table(meta).unwrap().get("format").unwrap().unwrap().value(), 2);
-}
-
-/// Writes a file as versions before checksums did.
-fn as_format_1(file: &Path, values: &[(&str, u64, &str)]) {
-    std::fs::remove_file(file).unwrap();
-    let database = redb::Database::create(file).unwrap();
-    let transaction = database.begin_write().unwrap();
-    {
-        let mut meta = transaction.open_table(redb::TableDefinition::<&str, u64>::new("meta")).unwrap();
-        let newest = values.iter().map(|(_, revision, _)| *revision).max().unwrap();
-        let numbers =
-            [("format", 1), ("revision", newest), ("compacted", 1), ("store-id-high", 7), ("store-id-low", 8)];
-        numbers.iter().for_each(|(name, number)| drop(meta.insert(*name, *number).unwrap()));
-        let mut versions =
-            transaction.open_table(redb::TableDefinition::<(&str, u64), &[u8]>::new("versions")).unwrap();
-        let mut heads = transaction.open_table(redb::TableDefinition::<&str, (u64, u64)>::new("heads")).unwrap();
-        let mut log = transaction.open_table(redb::TableDefinition::<u64, &[u8]>::new("log")).unwrap();
-        transaction.open_table(redb::TableDefinition::<(u64, &str), u64>::new("expiry")).unwrap();
-        for (name, revision, value) in values {
-            let stored = [&[1][..], &revision.to_le_bytes(), value.as_bytes()].concat();
-            versions.insert((*name, *revision), &*stored).unwrap();
-            heads.insert(*name, (*revision, *revision)).unwrap();
-            let entry = [&(name.len() as u16).to_le_bytes()[..], name.as_bytes(), &0_u64.to_le_bytes()].concat();
-            log.insert(*revision, &*entry).unwrap();
-        }
-    }
-    transaction.commit().unwrap();
-}
-
 #[test]
 fn a_large_store_is_verified_while_it_is_used() {
     let directory = tempfile::tempdir().unwrap();

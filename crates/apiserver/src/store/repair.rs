@@ -1,6 +1,6 @@
 //! An embedded store that no process uses, looked at and mended: what `signpost check store` does.
 //!
-//! Nothing is changed by looking: neither is an older file taken for a history that went back, nor a format upgraded. What is
+//! Nothing is changed by looking: an older file is not taken for a history that went back. What is
 //! mended is written as a further revision, so that clients which come back see it.
 
 use std::fs::File;
@@ -39,14 +39,10 @@ impl Offline {
         let lock = lock(data_dir)?;
         guarded(&path, || {
             let database = open_plain(&path)?;
-            match prepare::format(&database).map_err(|error| error.at(&path))? {
+            match prepare::written(&database).map_err(|error| error.at(&path))? {
                 None => Err(empty()),
-                Some(found) => Ok((database, found)),
+                Some(_) => Ok(Offline { database, path: path.clone(), _lock: lock }),
             }
-        })
-        .and_then(|(database, found)| match found {
-            super::embedded::FORMAT => Ok(Offline { database, path: path.clone(), _lock: lock }),
-            found => Err(OpenError::OlderFormat { path: path.clone(), found }),
         })
     }
 

@@ -143,16 +143,6 @@ pub enum OpenError {
         /// What was found.
         reason: String,
     },
-    /// It was written before values had checksums.
-    #[error(
-        "{}: the store has format {found}, without checksums; \"signpost serve\" upgrades it at its next start", path.display()
-    )]
-    OlderFormat {
-        /// The file.
-        path: PathBuf,
-        /// The format it has.
-        found: u64,
-    },
     /// It is empty or gone, and the directory is not new.
     #[error(
         "{}: the store {what}, but the directory is not new: {} is here; put the store back, or restore a backup with \"signpost \

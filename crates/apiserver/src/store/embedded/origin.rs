@@ -69,8 +69,7 @@ pub(super) fn check_present(data_dir: &Path) -> Result<bool, OpenError> {
 /// Refuses a file that has none of our tables where a platform was before.
 pub(super) fn check_tables(data_dir: &Path, database: &Database) -> Result<(), OpenError> {
     let path = data_dir.join(FILE_NAME);
-    let is_store = prepare::is_store(database)
-        .map_err(|error| OpenError::Corrupt { path: path.clone(), reason: error.to_string() })?;
+    let is_store = prepare::written(database).map_err(|error| error.at(&path))?.is_some();
     match SIGNS.iter().map(|sign| data_dir.join(sign)).find(|sign| sign.exists()) {
         Some(sign) if !is_store => Err(OpenError::Gone { path, what: "has no tables of signpost", sign }),
         _ => Ok(()),

@@ -1,15 +1,11 @@
-//! The first look into the file: makes its tables, checks its format, and upgrades an older one.
-//!
-//! Format 2 has checksums (`seal`). A file of format 1 is upgraded when it is opened, in one transaction: each value gets the
-//! checksum of what it is at that moment, so damage from before is not found by it. An older program refuses the file then, and
-//! says that a newer one wrote it; the way back is a backup, whose format has not changed.
+//! The first look into the file: makes its tables, or checks its format. Format 1, of before the checksums (`seal`), was never
+//! released, and is refused.
 
 use std::path::Path;
-use std::time::Instant;
 
-use redb::{Database, ReadableDatabase, ReadableTable};
+use redb::{Database, ReadableDatabase};
 
-use super::tables::{FIRST, LOG, META, VERSIONS, WriteTables, number};
+use super::tables::{FIRST, META, WriteTables};
 use super::{FORMAT, OpenError, seal};
 use crate::store::Revision;
 
@@ -38,15 +34,8 @@ impl PrepareError {
 
 /// Makes the tables of a new file, checks the format of another, and returns the newest revision.
 pub(in crate::store) fn prepare(database: &Database) -> std::result::Result<Revision, PrepareError> {
-    match written(database)? {
-        Some((format, _)) if format > FORMAT => return Err(PrepareError::NewerFormat(format)),
-        Some((1, newest)) => {
-            upgrade(database)?;
-            return Ok(Revision(newest));
-        }
-        Some((FORMAT, newest)) => return Ok(Revision(newest)),
-        Some((format, _)) => return Err(redb::Error::Corrupted(format!("it has format {format}")).into()),
-        None => {}
+    if let Some(newest) = written(database)? {
+        return Ok(newest);
     }
     let transaction = database.begin_write()?;
     let id = uuid::Uuid::new_v4().as_u64_pair();
@@ -68,21 +57,8 @@ pub(in crate::store) fn prepare(database: &Database) -> std::result::Result<Revi
     Ok(Revision(FIRST))
 }
 
-/// The format of the file; `None` if it has no tables of a store.
-pub(in crate::store) fn format(database: &Database) -> std::result::Result<Option<u64>, PrepareError> {
-    match written(database)? {
-        Some((format, _)) if format > FORMAT => Err(PrepareError::NewerFormat(format)),
-        found => Ok(found.map(|(format, _)| format)),
-    }
-}
-
-/// Whether the file has the tables of a store.
-pub(super) fn is_store(database: &Database) -> std::result::Result<bool, redb::Error> {
-    Ok(written(database)?.is_some())
-}
-
-/// The format and the newest revision of a file that is not new.
-fn written(database: &Database) -> std::result::Result<Option<(u64, u64)>, redb::Error> {
+/// The newest revision of a file that is not new; `None` if it has no tables of a store.
+pub(in crate::store) fn written(database: &Database) -> std::result::Result<Option<Revision>, PrepareError> {
     let meta = match database.begin_read()?.open_table(META) {
         Ok(meta) => meta,
         Err(redb::TableError::TableDoesNotExist(_)) => return Ok(None),
@@ -92,47 +68,14 @@ fn written(database: &Database) -> std::result::Result<Option<(u64, u64)>, redb:
         let missing = || redb::Error::Corrupted(format!("meta has no {name}"));
         Ok(meta.get(name)?.ok_or_else(missing)?.value())
     };
-    let format = number("format")?;
-    if format == FORMAT && number("seal")? != seal::of_meta(&meta)? {
-        return Err(redb::Error::Corrupted("its revision and identity do not match their checksum".to_owned()));
+    match number("format")? {
+        // What the other numbers are called in a newer format is not ours to say.
+        newer if newer > FORMAT => Err(PrepareError::NewerFormat(newer)),
+        FORMAT if number("seal")? == seal::of_meta(&meta)? => Ok(Some(Revision(number("revision")?))),
+        FORMAT => {
+            let what = "its revision and identity do not match their checksum";
+            Err(redb::Error::Corrupted(what.to_owned()).into())
+        }
+        older => Err(redb::Error::Corrupted(format!("it has format {older}")).into()),
     }
-    // What the other numbers are called in a newer format is not ours to say.
-    Ok(Some((format, if format > FORMAT { 0 } else { number("revision")? })))
-}
-
-/// Gives every entry of a file of format 1 its checksum.
-fn upgrade(database: &Database) -> std::result::Result<(), redb::Error> {
-    let begun = Instant::now();
-    let before = database.begin_read()?;
-    let transaction = database.begin_write()?;
-    let mut tables = WriteTables::open(&transaction)?;
-    let mut values = 0_u64;
-    for entry in before.open_table(VERSIONS)?.iter()? {
-        let (place, stored) = entry?;
-        let (key, revision) = place.value();
-        let sealed = match stored.value() {
-            [0] => seal::deletion(key, revision),
-            [1, rest @ ..] if rest.len() >= 8 => {
-                let (created, value) = rest.split_at(8);
-                seal::value(key, revision, number(created), value)
-            }
-            // It was damaged before; it is reported as such from now on.
-            _ => continue,
-        };
-        tables.versions.insert((key, revision), &*sealed)?;
-        values += 1;
-    }
-    for entry in before.open_table(LOG)?.iter()? {
-        let (revision, changes) = entry?;
-        let mut changes = changes.value().to_vec();
-        seal::close_log_entry(revision.value(), &mut changes);
-        tables.log.insert(revision.value(), &*changes)?;
-    }
-    tables.meta.insert("format", FORMAT)?;
-    seal::seal_meta(&mut tables.meta)?;
-    drop(tables);
-    transaction.commit()?;
-    let seconds = begun.elapsed().as_secs_f64();
-    tracing::info!(values, seconds, "the store was upgraded to format {FORMAT}: its values have checksums now");
-    Ok(())
 }

@@ -581,8 +581,3 @@ fn changes(mut entry: &[u8]) -> impl Iterator<Item = std::result::Result<(&str, 
         Some(change)
     })
 }
-
-/// A little-endian number of up to eight octets.
-pub(in crate::store) fn number(octets: &[u8]) -> u64 {
-    octets.iter().rev().fold(0, |number, octet| number << 8 | u64::from(*octet))
-}
