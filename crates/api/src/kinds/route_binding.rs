@@ -261,29 +261,7 @@ async fn bind(
     let spec: RouteBindingSpec = serde_json::from_value(binding["spec"].clone())
         .map_err(|error| ApiError::bad_request(format!("spec cannot be understood: {error}")))?;
 
-    let route = reader.get("Route", context.namespace, &spec.route_name).await?;
-    let route = route.ok_or_else(|| ApiError::not_found(&super::route::ROUTE, &spec.route_name))?;
-    let metadata = &route["metadata"];
-    if metadata["uid"] != spec.route_uid.as_str() {
-        let what = format!(
-            "the Route's uid is {}, not {:?}: it was deleted and made anew; schedule the new one",
-            metadata["uid"], spec.route_uid
-        );
-        return Err(conflict(&what));
-    }
-    if let Some(version) = &spec.route_resource_version
-        && metadata["resourceVersion"] != version.as_str()
-    {
-        let what = format!(
-            "the Route has changed since it was looked at (resourceVersion {}, not {version:?}); look again",
-            metadata["resourceVersion"]
-        );
-        return Err(conflict(&what));
-    }
-    if !metadata["deletionTimestamp"].is_null() {
-        return Err(conflict("the Route is being deleted"));
-    }
-
+    let route = route_of(context, &spec, object_name, reader).await?;
     let Some(router) = reader.get("Router", None, &spec.router).await? else {
         return Err(invalid(Cause::not_found("spec.router", &binding["spec"]["router"])));
     };
@@ -338,6 +316,39 @@ async fn bind(
     ];
     writes.extend(leadership(binding, reader).await?);
     Ok(writes)
+}
+
+/// The Route that a binding is for, if it is still what the binding says.
+async fn route_of(
+    context: &Context<'_>,
+    spec: &RouteBindingSpec,
+    object_name: &str,
+    reader: &dyn Reader,
+) -> Result<Arc<Value>, ApiError> {
+    let conflict = |what: &str| ApiError::conflict(&ROUTE_BINDING, object_name, what);
+    let route = reader.get("Route", context.namespace, &spec.route_name).await?;
+    let route = route.ok_or_else(|| ApiError::not_found(&super::route::ROUTE, &spec.route_name))?;
+    let metadata = &route["metadata"];
+    if metadata["uid"] != spec.route_uid.as_str() {
+        let what = format!(
+            "the Route's uid is {}, not {:?}: it was deleted and made anew; schedule the new one",
+            metadata["uid"], spec.route_uid
+        );
+        return Err(conflict(&what));
+    }
+    if let Some(version) = &spec.route_resource_version
+        && metadata["resourceVersion"] != version.as_str()
+    {
+        let what = format!(
+            "the Route has changed since it was looked at (resourceVersion {}, not {version:?}); look again",
+            metadata["resourceVersion"]
+        );
+        return Err(conflict(&what));
+    }
+    if !metadata["deletionTimestamp"].is_null() {
+        return Err(conflict("the Route is being deleted"));
+    }
+    Ok(route)
 }
 
 /// A binding that carries the fencing number of a leader is refused if the Lease has another one: a greater one is a later
