@@ -397,10 +397,10 @@ impl Process {
         if let Some(audit) = api.as_ref().and_then(Api::audit) {
             admin.metrics.collect(AuditMetrics(audit.clone()));
         }
-        if let Some((api, writable)) = api.as_ref().and_then(|api| Some((api, api.store_writable()?))) {
+        if let Some(api) = &api {
             let damage = api.damage().clone();
             admin.health.warn("api", "stored values", damaged_values(&damage));
-            admin.metrics.collect(StoreMetrics { writable: writable.clone(), damage });
+            admin.metrics.collect(StoreMetrics { writable: api.store_writable().clone(), damage });
         }
         let mut informers = Vec::new();
         let (mut switch, mut told) = (None, None);

@@ -16,7 +16,7 @@ use signpost_apiserver::ApiServer;
 use signpost_apiserver::auth::Authenticator;
 use signpost_apiserver::auth::tokens::Tokens;
 use signpost_apiserver::registry::Context;
-use signpost_apiserver::store::Engine;
+use signpost_apiserver::store::embedded::Embedded;
 use tower::ServiceExt;
 
 const DOMAIN: &str = "v3.example";
@@ -55,7 +55,7 @@ fn compiled(kind: &str) -> CompiledSchema {
 /// Creates Routes through the whole server, over a store on disk.
 async fn create() -> Duration {
     let folder = tempfile::tempdir().expect("a directory");
-    let store = Arc::new(Engine::open(folder.path(), Default::default()).expect("a store"));
+    let store = Arc::new(Embedded::open(folder.path(), Default::default()).expect("a store"));
     let authenticator = Arc::new(Authenticator::new(Tokens::parse("").expect("no tokens")));
     let api = ApiServer::new(store, server_settings(PlatformConfig::new(DOMAIN), authenticator));
     let running = api.clone();

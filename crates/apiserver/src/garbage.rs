@@ -12,6 +12,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
+use super::Shared;
 use super::auth::identity::Identity;
 use super::error::ApiError;
 use super::handlers::delete::{Deletion, FINALIZER_FOREGROUND, FINALIZER_ORPHAN, Propagation, delete_object};
@@ -20,8 +21,8 @@ use super::handlers::writer::{Part, Writer};
 use super::kind::Kind;
 use super::object::{Object, Owner};
 use super::request::object_key;
+use super::store::Key;
 use super::watch_cache::{Cursor, TooOld};
-use super::{Shared, engine};
 
 /// How long to let changes gather: dependents usually come and go together.
 const GATHER: Duration = Duration::from_millis(20);
@@ -227,7 +228,7 @@ impl<'a> Collector<'a> {
         }
         // Nothing is deleted on the word of a cache that another server may be ahead of.
         let kind = self.server.cache.shelves()[id.0].kind;
-        let (_, found) = self.server.store.get(&engine::key(kind.key_prefix, &id.1)).await?;
+        let (_, found) = self.server.store.get(&Key::below(kind.key_prefix, &id.1), None).await?;
         let Some(found) = found else { return Ok(true) };
         let found = Object::from_stored(kind, &id.1, &found.value, found.modified.0);
         Ok(found.is_ok_and(|found| found.uid() != &*owner.uid))

@@ -47,7 +47,6 @@ pub mod respond;
 pub mod selector;
 pub mod table;
 
-pub mod engine;
 pub mod trees;
 pub mod watch_cache;
 pub(crate) mod work;
@@ -85,7 +84,6 @@ use self::auth::identity::Identity;
 use self::auth::impersonate::Subject;
 use self::auth::rules::{Access, Authorizer};
 use self::auth::{AuthMethod, Authenticator};
-use self::engine::Engine;
 use self::error::ApiError;
 use self::handlers::Call;
 use self::in_flight::{InFlightLimiter, InFlightPermit};
@@ -159,7 +157,7 @@ pub struct ApiServer {
 
 /// What handlers share.
 pub(crate) struct Shared {
-    pub(crate) store: Arc<dyn Engine>,
+    pub(crate) store: Arc<dyn Store>,
     pub(crate) cache: WatchCache,
     pub(crate) kinds: Kinds,
     pub(crate) authorizer: Arc<dyn Authorizer>,
@@ -185,7 +183,7 @@ struct InFlight {
 
 impl ApiServer {
     /// A server over `store`. It answers 503 until [`Self::run`] has filled its cache.
-    pub fn new(store: Arc<impl Store>, settings: Settings) -> Self {
+    pub fn new(store: Arc<dyn Store>, settings: Settings) -> Self {
         let shared = Shared {
             store,
             cache: WatchCache::new(&settings.kinds),

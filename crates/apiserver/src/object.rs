@@ -244,6 +244,11 @@ pub fn encode(object: &Value) -> Vec<u8> {
     out
 }
 
+/// The same in as many octets as it has, as the store takes it.
+pub fn stored(object: &Value) -> Bytes {
+    encode(object).into_boxed_slice().into()
+}
+
 fn members<'a>(out: &mut Vec<u8>, members: impl Iterator<Item = (&'a String, &'a Value)>) {
     for (index, (key, value)) in members.enumerate() {
         if index > 0 {

@@ -9,8 +9,8 @@ use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use signpost_api::kinds::quotas::Limits;
 use signpost_apiserver::limits::Amount;
-use signpost_apiserver::store::embedded::Options;
-use signpost_apiserver::store::{Engine, Key, Outcome, Store, Txn, Write};
+use signpost_apiserver::store::embedded::{Embedded, Options};
+use signpost_apiserver::store::{Key, Outcome, Txn, Write};
 use signpost_runtime::httpd;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -291,7 +291,7 @@ async fn events_are_gone_after_an_hour() {
     let now = || SystemTime::now() + Duration::from_secs(TURNED.load(Ordering::Relaxed));
     let folder = tempfile::tempdir().expect("a folder");
     let options = Options { now, ..Options::default() };
-    let server = Server::over(Arc::new(Engine::open(folder.path(), options).expect("a store"))).await;
+    let server = Server::over(Arc::new(Embedded::open(folder.path(), options).expect("a store"))).await;
     let event = |name: &str| {
         json!({"apiVersion": "v1", "kind": "Event", "metadata": {"name": name}, "reason": "Tested", "message": "m",
             "type": "Normal", "involvedObject": {"kind": "Route", "name": "r", "namespace": "default"}})

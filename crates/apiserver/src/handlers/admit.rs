@@ -7,7 +7,6 @@ use bytes::Bytes;
 use serde_json::Value;
 
 use super::writer::{Live, Part, Writer, name_of};
-use crate::engine;
 use crate::error::ApiError;
 use crate::limits::{Amount, Bound, CLUSTER_OBJECT_BYTES, Limit, Quota};
 use crate::object::{self, Object};
@@ -32,7 +31,7 @@ impl Writer<'_> {
         let name = name_of(&tree).to_owned();
         let frees = old.is_some_and(|old| releases(&old.tree, &tree));
         let stored = self.to_stored(tree);
-        let value = engine::value(object::encode(&stored));
+        let value = object::stored(&stored);
         self.check_size(&name, value.len(), &stored, old, part)?;
         let reservation = self.reserve(&name, value.len(), old)?;
         Ok(Admitted { name, value, reservation, frees })
@@ -41,7 +40,7 @@ impl Writer<'_> {
     /// Admits an object that is marked for deletion, which is never refused.
     pub(crate) fn admit_marked(&self, tree: Value) -> Admitted {
         let name = name_of(&tree).to_owned();
-        Admitted { name, value: engine::value(object::encode(&self.to_stored(tree))), reservation: None, frees: true }
+        Admitted { name, value: object::stored(&self.to_stored(tree)), reservation: None, frees: true }
     }
 
     /// An object may have so many bytes; twice as many for a status or for those who write beyond the limits, so that an object

@@ -140,7 +140,7 @@ impl Writer<'_> {
             Err(Error::OutcomeUnknown) => {
                 // A store that cannot be read leaves it as unknown as before.
                 let (_, found) =
-                    self.server.store.get(&key).await.map_err(|_| ApiError::from(Error::OutcomeUnknown))?;
+                    self.server.store.get(&key, None).await.map_err(|_| ApiError::from(Error::OutcomeUnknown))?;
                 match (found, &encoded) {
                     (Some(found), Some(value)) if found.value == *value => found.modified.0,
                     _ => return Err(Lost::Failed(Error::OutcomeUnknown.into())),

@@ -14,7 +14,6 @@ use super::writer::{Part, Writer, metadata_of, name_of};
 use super::{Call, body};
 use crate::audit::Made;
 use crate::cause::Cause;
-use crate::engine;
 use crate::error::ApiError;
 use crate::kind::Kind;
 use crate::negotiate::{self, Offer};
@@ -155,7 +154,7 @@ async fn home(writer: &Writer<'_>, name: &str) -> Result<Option<(Key, Revision)>
         Some(found) => (found.revision, found.is_deleting()),
         None => {
             // Another server may have made it just now.
-            let (_, found) = writer.server.store.get(&engine::key(namespaces.key_prefix, namespace)).await?;
+            let (_, found) = writer.server.store.get(&Key::below(namespaces.key_prefix, namespace), None).await?;
             (found.ok_or_else(|| ApiError::not_found(namespaces, namespace))?.modified.0, false)
         }
     };
@@ -166,7 +165,7 @@ async fn home(writer: &Writer<'_>, name: &str) -> Result<Option<(Key, Revision)>
         error.causes.push(Cause::new("NamespaceTerminating", "metadata.namespace", message));
         return Err(error);
     }
-    Ok(Some((engine::key(namespaces.key_prefix, namespace), Revision(revision))))
+    Ok(Some((Key::below(namespaces.key_prefix, namespace), Revision(revision))))
 }
 
 fn generated(base: &str) -> String {

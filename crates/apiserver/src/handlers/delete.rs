@@ -15,7 +15,6 @@ use super::writer::Writer;
 use super::{Call, body};
 use crate::auth::rules::Access;
 use crate::cause::Cause;
-use crate::engine;
 use crate::error::ApiError;
 use crate::kind::Kind;
 use crate::negotiate::{self, Format, Offer, Text};
@@ -25,7 +24,7 @@ use crate::registry::{Operation, RelatedWrite};
 use crate::request::{Query, WriteOptions};
 use crate::respond;
 use crate::selector::Selector;
-use crate::store::{self, Outcome, Txn, Write};
+use crate::store::{self, Key, Outcome, Txn, Write};
 use crate::table::Include;
 use crate::work::{self, OBJECTS_LARGE};
 
@@ -97,8 +96,8 @@ async fn delete_damaged(call: &Call<'_>, writer: &Writer<'_>) -> Result<Option<R
     let access = Access::resource(UNSAFE_DELETE, kind.group, kind.plural, namespace, resource.name.as_deref());
     call.server.authorizer.authorize(call.identity, &access)?;
     let stored = call.server.cache.shelf(kind).kind;
-    let key = engine::key(stored.key_prefix, &resource.key());
-    match call.server.store.get(&key).await {
+    let key = Key::below(stored.key_prefix, &resource.key());
+    match call.server.store.get(&key, None).await {
         Err(store::Error::Damaged { .. }) => {}
         Ok((_, Some(found)))
             if Object::from_stored(stored, &resource.key(), &found.value, found.modified.0).is_err() => {}

@@ -15,7 +15,7 @@ use crate::object::Object;
 use crate::registry::{Context, Hooks};
 use crate::request::{FieldValidation, Resource, WriteOptions, object_key};
 use crate::store::Key;
-use crate::{Shared, engine, object, representation};
+use crate::{Shared, object, representation};
 
 /// A write under way: by whom, to what, how.
 pub(crate) struct Writer<'a> {
@@ -103,7 +103,7 @@ impl<'a> Writer<'a> {
     }
 
     pub(super) fn store_key(&self, name: &str) -> Key {
-        engine::key(self.kind.key_prefix, &object_key(self.namespace, name))
+        Key::below(self.kind.key_prefix, &object_key(self.namespace, name))
     }
 
     /// The object as the cache has it, or, with `fresh` or if it is not there, as the store has it.
@@ -113,7 +113,7 @@ impl<'a> Writer<'a> {
         if let Some(object) = cached {
             return Ok(Some(Live::new(self.kind, &object)));
         }
-        let (_, found) = self.server.store.get(&self.store_key(name)).await?;
+        let (_, found) = self.server.store.get(&self.store_key(name), None).await?;
         let Some(found) = found else { return Ok(None) };
         let object = self.object(&key, &found.value, found.modified.0)?;
         Ok(Some(Live::new(self.kind, &object)))

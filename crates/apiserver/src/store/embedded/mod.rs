@@ -29,8 +29,9 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
+use async_trait::async_trait;
 use bytes::Bytes;
-use futures::Stream;
+use futures::stream::{BoxStream, StreamExt};
 use parking_lot::RwLock;
 use redb::{Database, ReadableDatabase};
 use tokio::sync::{Semaphore, oneshot};
@@ -341,6 +342,7 @@ impl Drop for Handle {
     }
 }
 
+#[async_trait]
 impl Store for Embedded {
     async fn revision(&self) -> Result<Revision> {
         Ok(self.handle.shared.feed.newest())
@@ -370,8 +372,8 @@ impl Store for Embedded {
         Some(self.handle.shared.full.load(Ordering::Relaxed)).filter(|needed| *needed > 0)
     }
 
-    fn watch(&self, prefix: &Key, after: Revision) -> impl Stream<Item = Result<Vec<Event>>> + Send + 'static {
-        feed::watch(&self.handle.shared, prefix, after)
+    fn watch(&self, prefix: &Key, after: Revision) -> BoxStream<'static, Result<Vec<Event>>> {
+        feed::watch(&self.handle.shared, prefix, after).boxed()
     }
 
     async fn compact(&self, upto: Revision) -> Result<()> {
