@@ -13,7 +13,7 @@ use http::Request;
 use serde_json::{Value, json};
 use signpost_apiserver::auth::jwks::{Pace, Source};
 use signpost_apiserver::auth::jwt::{ALGORITHMS, Issuer, IssuerSettings};
-use signpost_apiserver::auth::{Authenticator, AuthMethod, Sender};
+use signpost_apiserver::auth::{AuthMethod, Authenticator, Sender};
 use signpost_runtime::httpd::{self, Limits};
 use signpost_runtime::tls::{self, Authority};
 use tokio_util::sync::CancellationToken;
