@@ -25,8 +25,9 @@ pub mod schema;
 pub mod kind;
 pub mod limits;
 
-pub mod continue_token;
 pub mod error;
+
+pub mod continue_token;
 pub mod negotiate;
 pub mod object;
 pub mod protobuf;
@@ -43,9 +44,10 @@ pub mod damaged;
 pub mod registry;
 
 pub mod request;
-pub mod respond;
 pub mod selector;
 pub mod table;
+
+pub mod respond;
 
 pub mod trees;
 pub mod watch_cache;
@@ -56,9 +58,10 @@ pub mod handlers;
 pub mod in_flight;
 
 pub mod backup;
-pub mod discovery;
 pub mod health;
 pub mod openapi;
+
+pub mod discovery;
 
 pub mod garbage;
 pub mod namespaces;

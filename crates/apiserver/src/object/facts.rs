@@ -1,16 +1,7 @@
 //! What lists, selectors and the garbage collector ask of an object, so that they need not look into its JSON.
 
 use super::Owner;
-use crate::json_scan::{Json, Paths};
-
-/// Where in the metadata facts lie; that the object is being deleted is told by the last, and kept apart.
-const METADATA: [&str; 4] =
-    ["metadata.uid", "metadata.labels", "metadata.ownerReferences", "metadata.deletionTimestamp"];
-
-/// Where the facts lie of objects that can be selected by `fields`.
-pub fn paths(fields: impl Iterator<Item = &'static str>) -> Paths {
-    Paths::new(METADATA.into_iter().chain(fields))
-}
+use crate::json_scan::Json;
 
 /// The facts of one object. A hundred thousand Routes have three hundred thousand of these, so nothing has room to grow.
 #[derive(Clone)]
@@ -26,7 +17,9 @@ pub(super) struct Facts {
 }
 
 impl Facts {
-    /// Of an object's key and what lies at the paths of its kind's facts.
+    /// Of an object's key and what lies where its kind's facts are ([`Selectable::facts`]).
+    ///
+    /// [`Selectable::facts`]: crate::kind::selectable::Selectable
     pub fn of(key: &str, found: &[Json<'_>]) -> Facts {
         let ([uid, labels, owners, deleted], fields) = found.split_first_chunk().expect("the paths begin with these");
         let owner = |owner: Json<'_>| {
