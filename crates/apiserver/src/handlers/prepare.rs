@@ -55,7 +55,9 @@ impl Writer<'_> {
             }
             Some(mut patched) => {
                 patched["metadata"].as_object_mut().map(|metadata| metadata.remove("managedFields"));
-                let cause = Cause::invalid("patch", &Value::from(patched.to_string()), &told);
+                // Whole, however long: that is what kube-apiserver shows.
+                let shown = Value::from(patched.to_string());
+                let cause = Cause::new("FieldValueInvalid", "patch", format!("Invalid value: {shown}: {told}"));
                 ApiError::invalid_of("", "", "", vec![cause])
             }
         }
