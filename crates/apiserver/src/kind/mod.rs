@@ -61,7 +61,7 @@ pub struct Aliases {
     pub categories: &'static [&'static str],
 }
 
-/// How [`Reader::get`] reads an object of a kind.
+/// How [`Reader::get`](crate::registry::Reader::get) reads an object of a kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum HookReads {
     /// Without its field sets, which are its larger half.
@@ -69,7 +69,7 @@ pub enum HookReads {
     Content,
     /// The same, and the tree is kept: hooks read the same few objects again and again.
     OftenTheSame,
-    /// Whole, because a hook of another kind changes it ([`SideEffect::Put`]).
+    /// Whole, because a hook of another kind changes it ([`SideEffect::Put`](crate::registry::SideEffect::Put)).
     Whole,
 }
 
