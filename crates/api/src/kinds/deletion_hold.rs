@@ -77,7 +77,7 @@ impl Hooks for DeletionHolds {
         let mut causes = Vec::new();
         for name in ["decision", "decidedAt"].into_iter().filter(|name| !object["spec"][*name].is_null()) {
             let what = "may not be set at creation: an administrator decides later, by an update";
-            causes.push(Cause::forbidden(&format!("spec.{name}"), what));
+            causes.push(Cause::forbidden(format!("spec.{name}"), what));
         }
         // With one, a DeletionHold would outlive its hold and block the next DeletionHold of that name.
         if !object["metadata"]["finalizers"].is_null() && !may_decide(context) {
@@ -93,7 +93,7 @@ impl Hooks for DeletionHolds {
         let changed = FIXED.iter().filter(|name| old["spec"][**name] != new["spec"][**name]);
         let what = "field is immutable: only decision and decidedAt may change";
         let mut causes: Vec<Cause> =
-            changed.map(|name| Cause::invalid(&format!("spec.{name}"), &new["spec"][*name], what)).collect();
+            changed.map(|name| Cause::invalid(format!("spec.{name}"), &new["spec"][*name], what)).collect();
         if old["spec"]["decision"] != new["spec"]["decision"] && !old["metadata"]["deletionTimestamp"].is_null() {
             causes.push(Cause::forbidden("spec.decision", "the DeletionHold is being deleted"));
         }

@@ -98,7 +98,7 @@ impl Hooks for NameClaims {
         for name in ["type", "value"] {
             if before[name] != after[name] {
                 let what = "field is immutable: create another NameClaim";
-                causes.push(Cause::invalid(&format!("spec.{name}"), &after[name], what));
+                causes.push(Cause::invalid(format!("spec.{name}"), &after[name], what));
             }
         }
         causes.extend(takeover_fault(context.now, before, after));
@@ -212,7 +212,7 @@ fn faults(object: &Value) -> Vec<Cause> {
     let mut causes = Vec::new();
     for name in ["namespace", "name", "uid"] {
         if spec["holder"][name].as_str() == Some("") {
-            causes.push(Cause::required(&format!("spec.holder.{name}"), ""));
+            causes.push(Cause::required(format!("spec.holder.{name}"), ""));
         }
     }
     if !spec["quarantineUntil"].is_null() && spec["releasedAt"].is_null() {

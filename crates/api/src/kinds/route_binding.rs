@@ -71,7 +71,7 @@ impl Hooks for RouteBindings {
         }
         for name in ["routeUID", "router", "strategy"] {
             if spec[name] == "" {
-                causes.push(Cause::required(&format!("spec.{name}"), ""));
+                causes.push(Cause::required(format!("spec.{name}"), ""));
             }
         }
         causes.extend(name_faults(&self.0.domain, spec));
@@ -84,7 +84,7 @@ impl Hooks for RouteBindings {
         for name in ["routeUID", "label"] {
             if old["spec"][name] != new["spec"][name] {
                 let what = "field is immutable: a Route keeps its binding and its label as long as it is there";
-                causes.push(Cause::invalid(&format!("spec.{name}"), &new["spec"][name], what));
+                causes.push(Cause::invalid(format!("spec.{name}"), &new["spec"][name], what));
             }
         }
         causes
@@ -170,13 +170,13 @@ fn former_name_faults(spec: &Value) -> Vec<Cause> {
             Some(zone) if zone == dns => "must not be the Route's name of now".to_owned(),
             Some(_) => continue,
         };
-        causes.push(Cause::invalid(&format!("spec.formerNames[{index}].name"), &former["name"], &what));
+        causes.push(Cause::invalid(format!("spec.formerNames[{index}].name"), &former["name"], &what));
     }
     let former_names = spec["formerNames"].as_array().into_iter().flatten().enumerate();
     let mut pending = former_names.filter(|(_, former)| !former["from"].is_null());
     if let Some((index, former)) = pending.nth(1) {
         let what = "only one former name can be yet to begin: the others lead to its name until then";
-        causes.push(Cause::invalid(&format!("spec.formerNames[{index}].from"), &former["from"], what));
+        causes.push(Cause::invalid(format!("spec.formerNames[{index}].from"), &former["from"], what));
     }
     causes
 }

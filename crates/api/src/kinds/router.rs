@@ -246,7 +246,7 @@ fn faults(spec: &Value) -> Vec<Cause> {
 fn check_faults(check: &Value) -> Vec<Cause> {
     let mut causes = Vec::new();
     let mut fault = |name: &str, what: Option<String>| {
-        causes.extend(what.map(|what| Cause::invalid(&format!("spec.healthCheck.{name}"), &check[name], &what)));
+        causes.extend(what.map(|what| Cause::invalid(format!("spec.healthCheck.{name}"), &check[name], &what)));
     };
     let is_path = |path: &str| path.starts_with('/') && path.bytes().all(|octet| octet.is_ascii_graphic());
     let path = check["path"].as_str().filter(|path| !is_path(path));

@@ -93,7 +93,7 @@ pub fn check_selector(path: &str, selector: Option<&Value>) -> Vec<Cause> {
         if let Some(key) = expression.get("key").filter(|key| key.is_string())
             && let Some(what) = key.as_str().and_then(check_key)
         {
-            causes.push(Cause::invalid(&format!("{path}.key"), key, &what));
+            causes.push(Cause::invalid(format!("{path}.key"), key, &what));
         }
         let values = expression.get("values").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
         let values_path = format!("{path}.values");
@@ -107,14 +107,14 @@ pub fn check_selector(path: &str, selector: Option<&Value>) -> Vec<Cause> {
             )),
             Some("In" | "NotIn" | "Exists" | "DoesNotExist") | None => {}
             Some(other) => causes.push(Cause::not_supported(
-                &format!("{path}.operator"),
+                format!("{path}.operator"),
                 &Value::from(other),
                 &["In", "NotIn", "Exists", "DoesNotExist"],
             )),
         }
         for (index, value) in values.iter().enumerate() {
             if let Some(what) = value.as_str().and_then(check_value) {
-                causes.push(Cause::invalid(&format!("{values_path}[{index}]"), value, &what));
+                causes.push(Cause::invalid(format!("{values_path}[{index}]"), value, &what));
             }
         }
     }

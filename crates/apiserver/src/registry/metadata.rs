@@ -55,7 +55,7 @@ pub fn validate(kind: &Kind, old: Option<&Value>, new: &Value) -> Vec<Cause> {
     causes.extend(annotations(&metadata["annotations"]));
     for (index, finalizer) in metadata["finalizers"].as_array().into_iter().flatten().enumerate() {
         if let Some(what) = finalizer.as_str().and_then(check_key) {
-            causes.push(Cause::invalid(&format!("metadata.finalizers[{index}]"), finalizer, &what));
+            causes.push(Cause::invalid(format!("metadata.finalizers[{index}]"), finalizer, &what));
         }
     }
     causes.extend(owners(&metadata["ownerReferences"]));
@@ -90,9 +90,9 @@ fn owners(owners: &Value) -> Vec<Cause> {
         for name in ["apiVersion", "kind", "name", "uid"] {
             let path = || format!("metadata.ownerReferences[{index}].{name}");
             match owner[name].as_str() {
-                Some("") => causes.push(Cause::invalid(&path(), &owner[name], "must not be empty")),
+                Some("") => causes.push(Cause::invalid(path(), &owner[name], "must not be empty")),
                 Some(text) if text.len() > OWNER_TEXT_OCTETS_MAX => {
-                    causes.push(Cause::too_long(&path(), OWNER_TEXT_OCTETS_MAX as u64));
+                    causes.push(Cause::too_long(path(), OWNER_TEXT_OCTETS_MAX as u64));
                 }
                 _ => {}
             }
@@ -119,7 +119,7 @@ fn changes(old: &Value, new: &Value) -> Vec<Cause> {
     let mut causes = Vec::new();
     for name in ["name", "namespace", "uid", "creationTimestamp"] {
         if old.get(name) != new.get(name) && new.get(name).is_some_and(|value| value != "") {
-            causes.push(Cause::invalid(&format!("metadata.{name}"), &new[name], "field is immutable"));
+            causes.push(Cause::invalid(format!("metadata.{name}"), &new[name], "field is immutable"));
         }
     }
     if !old["deletionTimestamp"].is_null() {

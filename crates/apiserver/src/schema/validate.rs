@@ -51,12 +51,12 @@ fn walk(schema: &Node, value: &Value, path: &Path<'_>, causes: &mut Vec<Cause>) 
 
 fn object(schema: &Node, fields: &Map<String, Value>, path: &Path<'_>, causes: &mut Vec<Cause>) {
     for name in schema.required.iter().filter(|name| !fields.contains_key(&***name)) {
-        causes.push(Cause::required(&Path::Field(path, name).to_string(), ""));
+        causes.push(Cause::required(Path::Field(path, name).to_string(), ""));
     }
     if let Some(maximum) = schema.bounds.properties_max
         && fields.len() as u64 > maximum
     {
-        causes.push(Cause::too_many(&path.to_string(), fields.len(), maximum));
+        causes.push(Cause::too_many(path.to_string(), fields.len(), maximum));
     }
     for (name, value) in fields {
         if let Some(inner) = schema.field(name) {
@@ -71,7 +71,7 @@ fn array(schema: &Node, items: &[Value], path: &Path<'_>, causes: &mut Vec<Cause
         && items.len() as u64 > maximum
     {
         // Then neither each item nor the uniqueness of all is worth the work.
-        causes.push(Cause::too_many(&path.to_string(), items.len(), maximum));
+        causes.push(Cause::too_many(path.to_string(), items.len(), maximum));
         return;
     }
     if let Some(minimum) = minimum
@@ -103,7 +103,7 @@ fn unique_items(schema: &Node, items: &[Value], path: &Path<'_>, causes: &mut Ve
             List::Atomic => return,
         };
         if !seen.insert(key.to_string()) && causes.len() < CAUSES_MAX {
-            causes.push(Cause::duplicate(&Path::Item(path, index).to_string(), &key));
+            causes.push(Cause::duplicate(Path::Item(path, index).to_string(), &key));
         }
     }
 }
@@ -155,7 +155,7 @@ pub fn item_faults(schema: &Node, object: &Value) -> Vec<Cause> {
                             true => causes.extend(
                                 keys.iter()
                                     .filter(|name| item.get(&***name).is_none())
-                                    .map(|name| Cause::required(&Path::Field(&path, name).to_string(), "")),
+                                    .map(|name| Cause::required(Path::Field(&path, name).to_string(), "")),
                             ),
                             false => causes.push(Cause::type_invalid(&path.to_string(), item, "object")),
                         }
@@ -188,7 +188,7 @@ fn string(schema: &Node, value: &Value, text: &str, path: &Path<'_>, causes: &mu
         && !allowed.contains(value)
     {
         let allowed: Vec<&str> = allowed.iter().filter_map(Value::as_str).collect();
-        causes.push(Cause::not_supported(&path.to_string(), value, &allowed));
+        causes.push(Cause::not_supported(path.to_string(), value, &allowed));
         return;
     }
     let (minimum, maximum) = schema.bounds.lengths;
@@ -198,7 +198,7 @@ fn string(schema: &Node, value: &Value, text: &str, path: &Path<'_>, causes: &mu
         && text.len() as u64 > maximum
         && length() > maximum
     {
-        causes.push(Cause::too_long(&path.to_string(), maximum));
+        causes.push(Cause::too_long(path.to_string(), maximum));
         return;
     }
     if let Some(minimum) = minimum
