@@ -20,8 +20,8 @@ use signpost_apiserver::ApiServer;
 use signpost_apiserver::auth::Authenticator;
 use signpost_apiserver::auth::tokens::Tokens;
 use signpost_apiserver::limits::Amount;
-use signpost_apiserver::store::Engine;
-use signpost_apiserver::store::embedded::Options;
+
+use signpost_apiserver::store::embedded::{Embedded, Options};
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
@@ -51,7 +51,7 @@ fn main() {
 
 async fn run() {
     let folder = tempfile::tempdir().expect("a temporary directory");
-    let store = Arc::new(Engine::open(folder.path(), Options::default()).expect("a new store"));
+    let store = Arc::new(Embedded::open(folder.path(), Options::default()).expect("a new store"));
     let authenticator = Arc::new(Authenticator::new(Tokens::parse("").expect("no tokens")));
     let routes = Amount { objects: 1_000_000, bytes: 16 << 30 };
     let limits = Limits { routes, ..Limits::default() };

@@ -1,7 +1,7 @@
 //! Spans of time as `kubectl` prints ages: `12s`, `5m30s`, `3h`, `4d`.
 
 use jiff::Timestamp;
-use signpost_apiserver::registry::columns::human_duration;
+use signpost_apiserver::kind::columns::human_duration;
 
 /// Returns how long ago `then` was.
 pub(super) fn since(then: Timestamp, now: Timestamp) -> String {

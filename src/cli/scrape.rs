@@ -75,20 +75,8 @@ pub(super) struct Admin(reqwest::Client);
 impl Admin {
     /// A client, which over HTTPS trusts the `authorities` of a file, or those of the system. Nothing is sent yet.
     pub(super) fn new(authorities: Option<&Path>) -> Result<Admin, String> {
-        let at = |error: String| match authorities {
-            Some(path) => format!("{}: {error} (--admin-ca)", path.display()),
-            None => error,
-        };
-        let pem = authorities.map(std::fs::read).transpose().map_err(|error| at(error.to_string()))?;
-        reqwest::Client::builder()
-            .redirect(reqwest::redirect::Policy::none())
-            .no_proxy()
-            .timeout(TIMEOUT)
-            .user_agent(concat!("signpost/", env!("CARGO_PKG_VERSION")))
-            .tls_backend_preconfigured(trust::of(pem.as_deref()).map_err(at)?)
-            .build()
-            .map(Admin)
-            .map_err(|error| error.to_string())
+        let client = trust::client(authorities).map_err(|error| format!("{error} (--admin-ca)"))?;
+        client.timeout(TIMEOUT).build().map(Admin).map_err(|error| error.to_string())
     }
 
     /// The numbers of the process at `url`, with the moment at which they were asked for.

@@ -26,8 +26,8 @@ use signpost_apiserver::ApiServer;
 use signpost_apiserver::audit::Audit;
 use signpost_apiserver::audit::log::Log;
 use signpost_apiserver::limits::Refusals;
-use signpost_apiserver::store::embedded::Options;
-use signpost_apiserver::store::{self, Damage, Engine, Store as _};
+use signpost_apiserver::store::embedded::{Embedded, Options};
+use signpost_apiserver::store::{self, Damage, Store as _};
 use signpost_control::client;
 use signpost_control::compiler;
 use signpost_control::controller::zone::zones;
@@ -45,7 +45,7 @@ pub struct Api {
     server: ApiServer,
     access: Arc<Access>,
     audit: Option<Arc<Audit>>,
-    store_writable: Option<Arc<AtomicBool>>,
+    store_writable: Arc<AtomicBool>,
     damage: Arc<Damage>,
     addresses: Vec<SocketAddr>,
 }
@@ -65,25 +65,22 @@ impl Api {
         let path = data_dir.join("");
         let open = async || {
             let path = path.clone();
-            let opened = tokio::task::spawn_blocking(move || Engine::open(&path, store_options())).await;
+            let opened = tokio::task::spawn_blocking(move || Embedded::open(&path, store_options())).await;
             opened.expect("opening a store does not panic")
         };
         let store = room::when_there_is_room(check, open).await?;
         let authenticator = access.authenticator();
         tasks.watch("the store", store.ended());
         let server = ApiServer::new(Arc::new(store.clone()), server_settings(platform_config(settings), authenticator));
-        let damage = store::Store::damage(&store);
+        let damage = store.damage();
         let told = damage.clone();
         tasks.watch("the store's file", async move { told.broken().await });
-        let mut store_writable = None;
-        if let Engine::Embedded(store) = &store {
-            store_writable = Some(store.writable());
-            let store = store.clone();
-            let write = move |mut to: &mut dyn std::io::Write| {
-                store::backup::backup(&store, &mut to).map(|_| ()).map_err(|error| error.to_string())
-            };
-            server.back_up_with(Arc::new(write));
-        }
+        let store_writable = store.writable();
+        let backed_up = store.clone();
+        let write = move |mut to: &mut dyn std::io::Write| {
+            store::backup::backup(&backed_up, &mut to).map(|_| ()).map_err(|error| error.to_string())
+        };
+        server.back_up_with(Arc::new(write));
         if let Some(audit) = &audit {
             server.audit_to(audit.clone());
         }
@@ -150,9 +147,9 @@ impl Api {
         self.audit.as_ref()
     }
 
-    /// Whether its store takes writes, if that is a file of this process.
-    pub fn store_writable(&self) -> Option<&Arc<AtomicBool>> {
-        self.store_writable.as_ref()
+    /// Whether its store takes writes.
+    pub fn store_writable(&self) -> &Arc<AtomicBool> {
+        &self.store_writable
     }
 
     /// What is damaged in its store.

@@ -313,11 +313,9 @@ impl<'a> Build<'a> {
         if let Some(audit) = api.audit() {
             self.admin.metrics.collect(AuditMetrics(audit.clone()));
         }
-        if let Some(writable) = api.store_writable() {
-            let damage = api.damage().clone();
-            self.admin.health.warn("api", "stored values", damaged_values(&damage));
-            self.admin.metrics.collect(StoreMetrics { writable: writable.clone(), damage });
-        }
+        let damage = api.damage().clone();
+        self.admin.health.warn("api", "stored values", damaged_values(&damage));
+        self.admin.metrics.collect(StoreMetrics { writable: api.store_writable().clone(), damage });
         Ok(Some(api))
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use crate::admin::health::Check;
-use signpost_apiserver::store::{Engine, Store as _};
+use signpost_apiserver::store::Store;
 
 /// How often room is looked for.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -60,7 +60,7 @@ pub fn words(needed: u64) -> String {
 }
 
 /// Has `check` say whether the disk of the store is full, until `stop`.
-pub async fn tell(store: Engine, check: Check, stop: CancellationToken) {
+pub async fn tell(store: impl Store, check: Check, stop: CancellationToken) {
     let mut told = None;
     while stop.run_until_cancelled(tokio::time::sleep(INTERVAL / 4)).await.is_some() {
         let full = store.full();

@@ -4,8 +4,8 @@ mod cel;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt;
-use signpost_apiserver::registry::Kind;
-use signpost_apiserver::registry::crd::{self, AGE, PrinterColumn};
+use signpost_apiserver::kind::Kind;
+use signpost_apiserver::kind::crd::{self, AGE, PrinterColumn};
 
 use crate::{kinds, v1alpha1};
 
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
     use crate::kinds::fixture::known;
     use serde_json::Value;
-    use signpost_apiserver::registry::crd::declared_schema;
+    use signpost_apiserver::kind::schemas::declared_schema;
 
     /// The paths of what `declared` says beyond `served`; panics where they disagree.
     fn added_beyond(served: &Value, declared: &Value, path: &str) -> Vec<String> {

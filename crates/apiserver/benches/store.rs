@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures::StreamExt;
-use signpost_apiserver::store::embedded::Options;
-use signpost_apiserver::store::{Engine, Key, Precondition, Store, Txn, Write};
+use signpost_apiserver::store::embedded::{Embedded, Options};
+use signpost_apiserver::store::{Key, Precondition, Store, Txn, Write};
 
 const RUN: Duration = Duration::from_secs(1);
 
@@ -25,14 +25,14 @@ fn main() {
         println!("embedded  {name:<42} {rate:>10.0}");
     }
     let directory = tempfile::tempdir().expect("a temporary directory");
-    let store = Engine::open(directory.path(), Options::default()).expect("a new store");
+    let store = Embedded::open(directory.path(), Options::default()).expect("a new store");
     runtime.block_on(reads(&store));
 }
 
 /// How many objects a second are created durably.
 async fn creates(writers: usize, watchers: usize) -> f64 {
     let directory = tempfile::tempdir().expect("a temporary directory");
-    let store = Engine::open(directory.path(), Options::default()).expect("a new store");
+    let store = Embedded::open(directory.path(), Options::default()).expect("a new store");
     let start = store.revision().await.expect("it is open");
     let watching: Vec<_> = (0..watchers)
         .map(|_| {
@@ -70,7 +70,7 @@ fn create(name: &str) -> Txn {
 }
 
 /// What reading costs with 10,000 objects there.
-async fn reads(store: &Engine) {
+async fn reads(store: &Embedded) {
     const OBJECTS: usize = 10_000;
     let filling: Vec<_> = (0..64)
         .map(|part| {

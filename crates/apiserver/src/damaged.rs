@@ -10,8 +10,8 @@ use std::sync::Arc;
 use http::HeaderMap;
 use serde_json::json;
 
+use super::kind::Kind;
 use super::object::{self, Object};
-use super::registry::Kind;
 
 /// The names by which a server and its clients speak of damaged objects.
 #[derive(Debug, Clone, Copy)]

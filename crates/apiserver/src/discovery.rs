@@ -8,10 +8,10 @@ use http::{HeaderMap, HeaderValue, StatusCode, header};
 use serde_json::{Value, json};
 
 use super::error::ApiError;
+use super::kind::Kind;
+use super::kind::is_built_in_group;
 use super::negotiate::accepted;
-use super::registry::Kind;
 use super::registry::kinds::Kinds;
-use super::request::{is_built_in_group, is_namespace};
 use super::respond;
 use super::review::REVIEWS;
 
@@ -207,9 +207,9 @@ impl From<&'static Kind> for Served {
             namespaced: kind.namespaced,
             short_names: kind.aliases.short_names,
             categories: kind.aliases.categories,
-            verbs: if is_namespace(kind) { NAMESPACE_VERBS } else { ALL_VERBS },
+            verbs: if kind.is_namespace() { NAMESPACE_VERBS } else { ALL_VERBS },
             subresources: match kind.has_status {
-                _ if is_namespace(kind) => NAMESPACE_SUBRESOURCES,
+                _ if kind.is_namespace() => NAMESPACE_SUBRESOURCES,
                 true => STATUS,
                 false => &[],
             },

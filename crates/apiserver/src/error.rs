@@ -7,26 +7,15 @@ use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
 use serde_json::{Map, Value, json};
 
+use super::cause::Cause;
+use super::kind::Kind;
 use super::limits::Limit;
-use super::registry::{Kind, field};
 use crate::store;
 
 /// The reason of an object that cannot be read from the store, as kube-apiserver gives it.
 const DAMAGED: &str = "StoreReadError";
 /// How many damaged keys one answer names.
 const DAMAGED_NAMED_MAX: usize = 10;
-
-/// One fault in an object, at one field.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Cause {
-    /// `FieldValueRequired`, `FieldValueInvalid`, `FieldValueNotSupported`, `FieldValueDuplicate`, `FieldValueForbidden`,
-    /// `FieldValueTooLong`, `FieldValueTypeInvalid`, `FieldManagerConflict`.
-    pub reason: &'static str,
-    /// Path of the field, such as `spec.addresses[0].ip`.
-    pub field: String,
-    /// What is wrong and what to do, as kubectl prints it after the path, such as `Invalid value: "x": must be …`.
-    pub message: String,
-}
 
 /// A failed request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -150,7 +139,7 @@ impl ApiError {
         error.kind = Some(kind.to_owned());
         error.group = Some(group.to_owned());
         error.name = Some(name.to_owned());
-        if causes.iter().any(|cause| matches!(cause.reason, field::TOO_LONG | field::TOO_MANY)) {
+        if causes.iter().any(|cause| matches!(cause.reason, Cause::TOO_LONG | Cause::TOO_MANY)) {
             error.limit = Some(Limit::ObjectFields);
         }
         error.causes = causes;
@@ -281,46 +270,6 @@ impl ApiError {
             status["details"] = Value::Object(details);
         }
         status
-    }
-}
-
-impl Cause {
-    /// A fault at `field`.
-    pub fn new(reason: &'static str, field: impl Into<String>, message: impl Into<String>) -> Self {
-        Cause { reason, field: field.into(), message: message.into() }
-    }
-
-    /// The value at `field` is not one that is taken; `value` is printed as JSON.
-    pub fn invalid(field: impl Into<String>, value: &Value, why: &str) -> Self {
-        Self::new("FieldValueInvalid", field, format!("Invalid value: {value}: {why}"))
-    }
-
-    /// `field` must be there.
-    pub fn required(field: impl Into<String>, why: &str) -> Self {
-        let message = if why.is_empty() { "Required value".to_owned() } else { format!("Required value: {why}") };
-        Self::new("FieldValueRequired", field, message)
-    }
-
-    /// `field` may not be set or changed.
-    pub fn forbidden(field: impl Into<String>, why: &str) -> Self {
-        Self::new("FieldValueForbidden", field, format!("Forbidden: {why}"))
-    }
-
-    fn to_value(&self) -> Value {
-        let mut cause = json!({"reason": self.reason, "message": self.message});
-        if !self.field.is_empty() {
-            cause["field"] = Value::from(self.field.as_str());
-        }
-        cause
-    }
-}
-
-impl std::fmt::Display for Cause {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.field.as_str() {
-            "" => formatter.write_str(&self.message),
-            field => write!(formatter, "{field}: {}", self.message),
-        }
     }
 }
 

@@ -12,16 +12,17 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
+use super::Shared;
 use super::auth::identity::Identity;
 use super::error::ApiError;
 use super::handlers::delete::{Deletion, FINALIZER_FOREGROUND, FINALIZER_ORPHAN, Propagation, delete_object};
 use super::handlers::update::change;
-use super::handlers::write::{Part, Writer};
+use super::handlers::writer::{Part, Writer};
+use super::kind::Kind;
 use super::object::{Object, Owner};
-use super::registry::Kind;
 use super::request::object_key;
+use super::store::Key;
 use super::watch_cache::{Cursor, TooOld};
-use super::{Shared, engine};
 
 /// How long to let changes gather: dependents usually come and go together.
 const GATHER: Duration = Duration::from_millis(20);
@@ -102,7 +103,9 @@ impl<'a> Collector<'a> {
     }
 
     fn saw(&mut self, place: usize, before: Option<&Arc<Object>>, now: Option<&Arc<Object>>) {
-        let owners = |object: Option<&Arc<Object>>| object.map(|object| object.owners()).unwrap_or_default();
+        fn owners(object: Option<&Arc<Object>>) -> &[Owner] {
+            object.map_or(&[], |object| object.owners())
+        }
         let (had, has) = (owners(before), owners(now));
         let Some(object) = now.or(before) else { return };
         let id = || -> Id { (place, object.key().into()) };
@@ -116,14 +119,14 @@ impl<'a> Collector<'a> {
             // An owner that waits for its dependents may have waited for this one.
             self.pending.extend(self.find(owner, object.namespace()).filter(|owner| self.is_held(owner)));
         }
-        for owner in &has {
+        for owner in has {
             self.dependents.entry(owner.uid.clone()).or_default().insert(id());
         }
-        if had != has && !has.is_empty() || now.is_some_and(|now| now.deleting) {
+        if had != has && !has.is_empty() || now.is_some_and(|now| now.is_deleting()) {
             self.pending.insert(id());
         }
         if now.is_none()
-            && let Some(dependents) = self.dependents.get(&*object.uid())
+            && let Some(dependents) = self.dependents.get(object.uid())
         {
             self.pending.extend(dependents.iter().cloned());
         }
@@ -134,7 +137,7 @@ impl<'a> Collector<'a> {
     }
 
     fn is_held(&self, id: &Id) -> bool {
-        self.get(id).is_some_and(|object| object.deleting)
+        self.get(id).is_some_and(|object| object.is_deleting())
     }
 
     /// Where an owner would be: in the dependent's namespace, or in none. `None` if no such kind is served.
@@ -148,7 +151,7 @@ impl<'a> Collector<'a> {
 
     async fn process(&self, id: &Id) -> Result<(), ApiError> {
         let Some(object) = self.get(id) else { return Ok(()) };
-        if object.deleting {
+        if object.is_deleting() {
             self.release(id, &object).await?;
         }
         if !object.owners().is_empty() {
@@ -162,7 +165,7 @@ impl<'a> Collector<'a> {
         let tree = object.tree_without_managed_fields();
         let finalizers: Vec<&str> =
             tree["metadata"]["finalizers"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-        let dependents = self.dependents.get(&*object.uid()).cloned().unwrap_or_default();
+        let dependents = self.dependents.get(object.uid()).cloned().unwrap_or_default();
         if finalizers.contains(&FINALIZER_ORPHAN) {
             for dependent in &dependents {
                 self.strip(dependent, &[object.uid().into()]).await?;
@@ -177,9 +180,9 @@ impl<'a> Collector<'a> {
         for dependent in &dependents {
             let Some(found) = self.get(dependent) else { continue };
             let blocks = found.owners().iter().any(|owner| *owner.uid == *object.uid() && owner.blocks);
-            if !found.deleting {
+            if !found.is_deleting() {
                 // Those that have dependents of their own are deleted in the foreground, too.
-                let propagation = match self.dependents.contains_key(&*found.uid()) {
+                let propagation = match self.dependents.contains_key(found.uid()) {
                     true => Propagation::Foreground,
                     false => Propagation::Background,
                 };
@@ -199,7 +202,7 @@ impl<'a> Collector<'a> {
     async fn judge(&self, id: &Id, object: &Object) -> Result<(), ApiError> {
         let mut gone = Vec::new();
         let owners = object.owners();
-        for owner in &owners {
+        for owner in owners {
             if self.is_gone(owner, object.namespace()).await? {
                 gone.push(owner.uid.clone());
             }
@@ -207,7 +210,7 @@ impl<'a> Collector<'a> {
         match gone.len() {
             0 => Ok(()),
             all if all == owners.len() => {
-                if object.deleting {
+                if object.is_deleting() {
                     Ok(())
                 } else {
                     self.delete(id, object, Propagation::Background).await
@@ -220,22 +223,23 @@ impl<'a> Collector<'a> {
     /// Whether an owner does not exist. Of kinds that are not served here nothing is known, so they count as there.
     async fn is_gone(&self, owner: &Owner, namespace: Option<&str>) -> Result<bool, ApiError> {
         let Some(id) = self.find(owner, namespace) else { return Ok(false) };
-        if self.get(&id).is_some_and(|found| *found.uid() == *owner.uid) {
+        if self.get(&id).is_some_and(|found| found.uid() == &*owner.uid) {
             return Ok(false);
         }
         // Nothing is deleted on the word of a cache that another server may be ahead of.
         let kind = self.server.cache.shelves()[id.0].kind;
-        let (_, found) = self.server.store.get(&engine::key(kind.key_prefix, &id.1)).await?;
+        let (_, found) = self.server.store.get(&Key::below(kind.key_prefix, &id.1), None).await?;
         let Some(found) = found else { return Ok(true) };
         let found = Object::from_stored(kind, &id.1, &found.value, found.modified.0);
-        Ok(found.is_ok_and(|found| *found.uid() != *owner.uid))
+        Ok(found.is_ok_and(|found| found.uid() != &*owner.uid))
     }
 
     async fn delete(&self, id: &Id, object: &Object, propagation: Propagation) -> Result<(), ApiError> {
         let identity = Identity::server();
         let kind = self.server.cache.shelves()[id.0].kind;
         let writer = Writer::internal(self.server, kind, object.namespace(), &identity);
-        let deletion = Deletion { uid: Some(object.uid()), propagation: Some(propagation), ..Deletion::default() };
+        let deletion =
+            Deletion { uid: Some(object.uid().to_owned()), propagation: Some(propagation), ..Deletion::default() };
         match delete_object(&writer, object.name(), &deletion).await {
             Err(error) if error.code == 404 => Ok(()),
             // Another object of that name, which is no garbage of ours. If it is still this one, its kind does not let it go

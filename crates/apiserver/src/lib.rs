@@ -1,6 +1,6 @@
 //! A Kubernetes-style API server as a library, over a [`crate::store::Store`].
 //!
-//! To serve a kind of your own, derive [`kube::CustomResource`], describe it with [`registry::Kind::of`], give it behavior with
+//! To serve a kind of your own, derive [`kube::CustomResource`], describe it with [`kind::Kind::of`], give it behavior with
 //! [`registry::Hooks`], and pass both to [`ApiServer::new`] in [`registry::kinds::Kinds`]. Namespace, Lease and Event are
 //! always served. `tests/own_kind.rs` is a complete example.
 //!
@@ -18,38 +18,53 @@
 
 pub mod store;
 
-pub mod apply;
-pub mod audit;
-pub mod auth;
-pub mod backup;
-pub mod continue_token;
-pub mod damaged;
-pub mod discovery;
-pub mod engine;
-pub mod error;
-pub mod garbage;
-pub mod handlers;
-pub mod health;
-pub mod in_flight;
+pub mod cause;
 pub mod json_scan;
+pub mod schema;
+
+pub mod kind;
 pub mod limits;
-pub mod namespaces;
+
+pub mod error;
+
+pub mod continue_token;
 pub mod negotiate;
 pub mod object;
-pub mod openapi;
-pub mod patch;
 pub mod protobuf;
-pub mod registry;
-pub mod request;
-pub mod respond;
-pub mod review;
-pub mod schema;
-pub mod selector;
+pub mod representation;
+
+pub mod apply;
+pub mod patch;
 pub mod strategic_merge;
+
+pub mod auth;
+pub mod review;
+
+pub mod damaged;
+pub mod registry;
+
+pub mod request;
+pub mod selector;
 pub mod table;
+
+pub mod respond;
+
 pub mod trees;
 pub mod watch_cache;
 pub(crate) mod work;
+
+pub mod audit;
+pub mod handlers;
+pub mod in_flight;
+
+pub mod backup;
+pub mod health;
+pub mod openapi;
+
+pub mod discovery;
+
+pub mod garbage;
+pub mod namespaces;
 
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, OnceLock};
@@ -72,7 +87,6 @@ use self::auth::identity::Identity;
 use self::auth::impersonate::Subject;
 use self::auth::rules::{Access, Authorizer};
 use self::auth::{AuthMethod, Authenticator};
-use self::engine::Engine;
 use self::error::ApiError;
 use self::handlers::Call;
 use self::in_flight::{InFlightLimiter, InFlightPermit};
@@ -146,7 +160,7 @@ pub struct ApiServer {
 
 /// What handlers share.
 pub(crate) struct Shared {
-    pub(crate) store: Arc<dyn Engine>,
+    pub(crate) store: Arc<dyn Store>,
     pub(crate) cache: WatchCache,
     pub(crate) kinds: Kinds,
     pub(crate) authorizer: Arc<dyn Authorizer>,
@@ -159,19 +173,24 @@ pub(crate) struct Shared {
     refusals: Arc<Refusals>,
     /// Fires when the server stops; ends watches.
     pub(crate) stopping: CancellationToken,
+    in_flight: InFlight,
+    pub(crate) turns: work::Turns,
+}
+
+/// What bounds the requests and watches in flight.
+struct InFlight {
     requests: Arc<InFlightLimiter>,
     watches: Arc<InFlightLimiter>,
     worked_on: Semaphore,
-    pub(crate) turns: work::Turns,
 }
 
 impl ApiServer {
     /// A server over `store`. It answers 503 until [`Self::run`] has filled its cache.
-    pub fn new(store: Arc<impl Store>, settings: Settings) -> Self {
+    pub fn new(store: Arc<dyn Store>, settings: Settings) -> Self {
         let shared = Shared {
             store,
             cache: WatchCache::new(&settings.kinds),
-            refusals: Arc::new(Refusals::new(&settings.kinds)),
+            refusals: Arc::new(Refusals::new(settings.kinds.quotas())),
             kinds: settings.kinds,
             authorizer: settings.authorizer,
             authenticator: settings.authenticator,
@@ -181,9 +200,11 @@ impl ApiServer {
             audit: OnceLock::new(),
             backup: backup::Place::default(),
             stopping: CancellationToken::new(),
-            requests: InFlightLimiter::new(REQUESTS_MAX),
-            watches: InFlightLimiter::new(WATCHES_MAX),
-            worked_on: Semaphore::new(WORKED_ON_MAX),
+            in_flight: InFlight {
+                requests: InFlightLimiter::new(REQUESTS_MAX),
+                watches: InFlightLimiter::new(WATCHES_MAX),
+                worked_on: Semaphore::new(WORKED_ON_MAX),
+            },
             turns: work::Turns::new(),
         };
         ApiServer { shared: Arc::new(shared) }
@@ -315,8 +336,8 @@ impl Shared {
         let in_flight = match verb {
             None => return Ok(None),
             Some(_) if *proof == AuthMethod::InProcess => return Ok(None),
-            Some(Verb::Watch) => &self.watches,
-            Some(_) => &self.requests,
+            Some(Verb::Watch) => &self.in_flight.watches,
+            Some(_) => &self.in_flight.requests,
         };
         let has_reserve = self.authorizer.is_reserved_for(&identity.user);
         in_flight.take(&identity.user, has_reserve).map(Some).ok_or_else(ApiError::too_many_requests)
@@ -377,7 +398,7 @@ impl Shared {
         let answer = async {
             let _permit = match parts.extensions.get::<Identity>() {
                 Some(_) => None,
-                None => Some(self.worked_on.acquire().await.expect("the semaphore is never closed")),
+                None => Some(self.in_flight.worked_on.acquire().await.expect("the semaphore is never closed")),
             };
             let is_large = body.len() >= work::BODY_LARGE && matches!(verb, Verb::Create | Verb::Update | Verb::Patch);
             let _turn = self.turns.take(is_large).await;

@@ -13,9 +13,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use serde_json::Value;
 
-use super::error::Cause;
-use super::registry::field;
-use super::registry::kinds::Kinds;
+use super::cause::Cause;
 
 /// The largest size of an object of a kind without namespaces. Tenants write none of these, and they
 /// have lists of hundreds of items.
@@ -84,15 +82,15 @@ impl Quota {
 }
 
 /// The faults of the annotations of a Namespace that set quotas.
-pub fn annotation_faults(kinds: &Kinds, namespace: &Value) -> Vec<Cause> {
+pub fn annotation_faults<'a>(quotas: impl Iterator<Item = &'a Quota>, namespace: &Value) -> Vec<Cause> {
     let annotations = &namespace["metadata"]["annotations"];
-    let bounds = kinds.quotas().flat_map(|quota| [&quota.objects, &quota.bytes]);
+    let bounds = quotas.flat_map(|quota| [&quota.objects, &quota.bytes]);
     let faulty =
         bounds.filter(|bound| annotations[bound.annotation].as_str().is_some_and(|text| parse_size(text).is_none()));
     faulty
         .map(|bound| {
             let path = format!("metadata.annotations[{}]", bound.annotation);
-            field::invalid(&path, &annotations[bound.annotation], "must be a whole number, such as 500, 64Ki or 32Mi")
+            Cause::invalid(&path, &annotations[bound.annotation], "must be a whole number, such as 500, 64Ki or 32Mi")
         })
         .collect()
 }
@@ -153,10 +151,9 @@ impl Limit {
 pub struct Refusals(Vec<(Limit, AtomicU64)>);
 
 impl Refusals {
-    /// Of a server with these kinds, whose quotas are limits.
-    pub fn new(kinds: &Kinds) -> Refusals {
-        let quotas =
-            kinds.quotas().flat_map(|quota| [Limit::Quota(quota.objects.limit), Limit::Quota(quota.bytes.limit)]);
+    /// Of a server with these quotas, each of which is two limits.
+    pub fn new<'a>(quotas: impl Iterator<Item = &'a Quota>) -> Refusals {
+        let quotas = quotas.flat_map(|quota| [Limit::Quota(quota.objects.limit), Limit::Quota(quota.bytes.limit)]);
         Refusals(Limit::OF_EVERY_SERVER.into_iter().chain(quotas).map(|limit| (limit, AtomicU64::new(0))).collect())
     }
 
@@ -192,7 +189,6 @@ impl Collector for LimitMetrics {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::registry::lease::LEASE;
     use serde_json::json;
 
     #[test]
@@ -221,16 +217,16 @@ mod tests {
         let default = Amount { objects: 10, bytes: 1_000 };
         let objects = bound("leases", "example.org/max-leases");
         let quota = Quota { objects, bytes: bound("bytes", "example.org/max-bytes"), default, beyond_limits: None };
-        let kinds = Kinds::default().with_quota(&LEASE, quota.clone());
         let namespace = |annotations: Value| json!({"metadata": {"annotations": annotations}});
         let set = namespace(json!({"example.org/max-leases": "3", "example.org/max-bytes": "x"}));
         assert_eq!(quota.amount(Some(&set)), Amount { objects: 3, ..default });
-        let fields: Vec<String> = annotation_faults(&kinds, &set).into_iter().map(|fault| fault.field).collect();
+        let fields: Vec<String> =
+            annotation_faults([&quota].into_iter(), &set).into_iter().map(|fault| fault.field).collect();
         assert_eq!(fields, ["metadata.annotations[example.org/max-bytes]"]);
         let set = namespace(json!({"example.org/max-bytes": "1Mi"}));
         assert_eq!(quota.amount(Some(&set)), Amount { bytes: 1 << 20, ..default });
         assert_eq!(quota.amount(None), default);
-        let refusals = Refusals::new(&kinds);
+        let refusals = Refusals::new([&quota].into_iter());
         refusals.count(Limit::Quota("bytes"));
         assert_eq!(refusals.0.last().map(|(_, count)| count.load(Ordering::Relaxed)), Some(1));
     }

@@ -17,8 +17,9 @@ use super::error::ApiError;
 use super::handlers::create::create_object;
 use super::handlers::delete::{Deletion, Propagation, delete_object};
 use super::handlers::update::change;
-use super::handlers::write::{Part, Writer, whole_seconds};
-use super::registry::Kind;
+use super::handlers::writer::{Part, Writer};
+use super::kind::Kind;
+use super::registry::metadata::whole_seconds;
 use super::registry::namespace::NAMESPACE;
 
 /// The namespaces that are always there.
@@ -65,7 +66,7 @@ pub(crate) async fn run(server: &Arc<Shared>, cancel: &CancellationToken) {
                 .snapshot(&NAMESPACE, "")
                 .objects
                 .into_iter()
-                .filter(|namespace| namespace.deleting)
+                .filter(|namespace| namespace.is_deleting())
                 .collect();
             let mut wait = Duration::from_secs(60);
             for namespace in &terminating {
@@ -105,7 +106,7 @@ async fn end(server: &Arc<Shared>, namespace: &str) -> Result<(), ApiError> {
     for kind in server.kinds.iter().filter(|kind| kind.namespaced && kind.view.is_none()) {
         let writer = Writer::internal(server, kind, Some(namespace), &identity);
         for object in server.cache.snapshot(kind, &prefix).objects {
-            if object.deleting {
+            if object.is_deleting() {
                 continue;
             }
             match delete_object(&writer, object.name(), &deletion).await {

@@ -20,7 +20,7 @@ use serde_json::{Map, Value};
 use self::facts::Facts;
 use self::sample::{Compressed, Dictionary};
 use super::json_scan;
-use super::registry::Kind;
+use super::kind::Kind;
 
 pub(super) mod facts;
 pub mod sample;
@@ -34,8 +34,6 @@ const REVISION: &[u8] = b"\"resourceVersion\":\"";
 pub struct Object {
     /// The revision that wrote it (of a deleted object: that deleted it).
     pub revision: u64,
-    /// Whether `metadata.deletionTimestamp` is set.
-    pub deleting: bool,
     /// Where in the JSON the value of `metadata` lies, braces included.
     metadata: (u32, u32),
     text: RwLock<Text>,
@@ -80,8 +78,8 @@ impl Object {
         let json = with_revision(value, revision).ok_or_else(|| not("it has no metadata in front"))?;
         let metadata = metadata_range(&json).ok_or_else(|| not("its metadata do not end"))?;
         let found = kind.selectable_fields.facts().find(&json, 0..0).ok_or_else(|| not("its JSON does not end"))?;
-        let (deleting, facts) = (Facts::is_deleting(&found), Facts::of(key, &found));
-        Ok(Object { revision, deleting, metadata, text: RwLock::new(Text::Plain(Box::new(json))), facts })
+        let facts = Facts::of(key, &found);
+        Ok(Object { revision, metadata, text: RwLock::new(Text::Plain(Box::new(json))), facts })
     }
 
     #[cfg(test)]
@@ -94,7 +92,7 @@ impl Object {
 
     /// Its key behind the kind's prefix: `namespace/name` or `name`.
     pub fn key(&self) -> &str {
-        self.facts.key()
+        &self.facts.key
     }
 
     /// `metadata.name`.
@@ -108,23 +106,28 @@ impl Object {
     }
 
     /// `metadata.uid`.
-    pub fn uid(&self) -> String {
-        self.facts.uid()
+    pub fn uid(&self) -> &str {
+        &self.facts.uid
+    }
+
+    /// Whether `metadata.deletionTimestamp` is set.
+    pub fn is_deleting(&self) -> bool {
+        self.facts.deleting
     }
 
     /// `metadata.labels`, each with its value.
     pub fn labels(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.facts.labels()
+        self.facts.labels.iter().map(|(key, value)| (&**key, &**value))
     }
 
     /// The value of the kind's selectable field at `place`.
     pub fn field(&self, place: usize) -> Option<&str> {
-        self.facts.field(place)
+        self.facts.fields.get(place).map(|field| &**field)
     }
 
     /// Its owners.
-    pub fn owners(&self) -> Vec<Owner> {
-        self.facts.owners()
+    pub fn owners(&self) -> &[Owner] {
+        &self.facts.owners
     }
 
     /// Its JSON as served, with `metadata.resourceVersion`.
@@ -207,7 +210,6 @@ impl Object {
     fn with_json(&self, json: Vec<u8>, revision: u64) -> Object {
         Object {
             revision,
-            deleting: self.deleting,
             metadata: metadata_range(&json).unwrap_or(self.metadata),
             text: RwLock::new(Text::Plain(Box::new(json.into()))),
             facts: self.facts.clone(),
@@ -240,6 +242,11 @@ pub fn encode(object: &Value) -> Vec<u8> {
     members(&mut out, rest);
     out.push(b'}');
     out
+}
+
+/// The same in as many octets as it has, as the store takes it.
+pub fn stored(object: &Value) -> Bytes {
+    encode(object).into_boxed_slice().into()
 }
 
 fn members<'a>(out: &mut Vec<u8>, members: impl Iterator<Item = (&'a String, &'a Value)>) {

@@ -18,10 +18,10 @@ use prost::Message;
 use serde_json::{Map, Value, json};
 
 use super::error::ApiError;
+use super::kind::Kind;
 use super::negotiate::accepted;
-use super::registry::Kind;
 use super::registry::kinds::Kinds;
-use super::request::{Query, is_built_in, is_namespace};
+use super::request::Query;
 use super::{Product, Shared, respond};
 
 struct Document {
@@ -228,7 +228,7 @@ fn add_paths(paths: &mut Map<String, Value>, kind: &Kind) {
             &[("200", &schema), ("201", &schema), ("202", &schema)],
         ),
     });
-    if !is_namespace(kind) {
+    if !kind.is_namespace() {
         let delete = body(DELETE_OPTIONS);
         collection_item["delete"] = operation(
             kind,
@@ -333,7 +333,7 @@ fn body(schema: &str) -> Value {
 /// The patch types that the kind takes. kubectl sends a strategic merge patch wherever one is named here.
 fn patch_body(kind: &Kind) -> Value {
     let mut types = vec!["application/apply-patch+yaml", "application/json-patch+json", "application/merge-patch+json"];
-    if is_built_in(kind) {
+    if kind.is_built_in() {
         types.push("application/strategic-merge-patch+json");
     }
     let content: Map<String, Value> =

@@ -1,9 +1,13 @@
 //! What a request asks for, from its method, path and query: the first thing that happens to it.
 
-use http::{HeaderMap, Method, Uri, header};
+use std::borrow::Cow;
 
-use super::error::{ApiError, Cause};
-use super::registry::Kind;
+use http::{HeaderMap, Method, Uri, header};
+use percent_encoding::percent_decode_str;
+
+use super::cause::Cause;
+use super::error::ApiError;
+use super::kind::Kind;
 use super::registry::kinds::Kinds;
 use super::review::Review;
 
@@ -133,8 +137,9 @@ impl Target {
         if path.len() > URI_OCTETS_MAX || uri.query().is_some_and(|query| query.len() > URI_OCTETS_MAX) {
             return Err(ApiError::new(414, "RequestURITooLong", "the path or the query is too long"));
         }
-        let segments: Vec<String> = path.trim_matches('/').split('/').map(percent_decode).collect();
-        let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
+        let decoded = |segment| percent_decode_str(segment).decode_utf8_lossy();
+        let segments: Vec<Cow<'_, str>> = path.trim_matches('/').split('/').map(decoded).collect();
+        let segments: Vec<&str> = segments.iter().map(|segment| &**segment).collect();
         let found = match segments.as_slice() {
             ["api", version, rest @ ..] => Self::in_group(kinds, "", version, rest),
             ["apis", group, version, rest @ ..] if !group.is_empty() => Self::in_group(kinds, group, version, rest),
@@ -176,7 +181,7 @@ impl Target {
             [] => (None, None),
             [name] => (Some(*name), None),
             [name, "status"] if kind.has_status => (Some(*name), Some(Subresource::Status)),
-            [name, "finalize"] if is_namespace(kind) => (Some(*name), Some(Subresource::Finalize)),
+            [name, "finalize"] if kind.is_namespace() => (Some(*name), Some(Subresource::Finalize)),
             _ => return None,
         };
         // A namespaced kind without a namespace can be listed over all of them, and no more.
@@ -208,26 +213,10 @@ impl Resource {
             ("PUT", true, _) => Verb::Update,
             ("PATCH", true, None | Some(Subresource::Status)) => Verb::Patch,
             ("DELETE", true, None) => Verb::Delete,
-            ("DELETE", false, None) if collection && !is_namespace(self.kind) => Verb::DeleteCollection,
+            ("DELETE", false, None) if collection && !self.kind.is_namespace() => Verb::DeleteCollection,
             _ => return Err(ApiError::method_not_allowed()),
         })
     }
-}
-
-/// Whether this is the kind Namespace, which the server itself deals with.
-pub fn is_namespace(kind: &Kind) -> bool {
-    kind.group.is_empty() && kind.plural == "namespaces"
-}
-
-/// Whether a kind is one of Kubernetes' own rather than of a custom API group. Those take strategic merge patches (as merge
-/// patches, which is the same for what they hold), have no `generation`, and decode protobuf.
-pub fn is_built_in(kind: &Kind) -> bool {
-    is_built_in_group(kind.group)
-}
-
-/// Whether a group is one of Kubernetes' own.
-pub fn is_built_in_group(group: &str) -> bool {
-    group.is_empty() || group.ends_with(".k8s.io")
 }
 
 /// The query's parameters.
@@ -237,16 +226,8 @@ pub struct Query(Vec<(String, String)>);
 impl Query {
     /// Reads the query; empty pairs, as in `?&limit=500`, are passed over.
     pub fn parse(uri: &Uri) -> Query {
-        let pairs = uri.query().unwrap_or_default().split('&').filter(|pair| !pair.is_empty());
-        let decoded = |text: &str| percent_decode(text.replace('+', " "));
-        Query(
-            pairs
-                .map(|pair| {
-                    let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-                    (decoded(key), decoded(value))
-                })
-                .collect(),
-        )
+        let query = uri.query().unwrap_or_default().as_bytes();
+        Query(form_urlencoded::parse(query).into_owned().collect())
     }
 
     /// The first value of a parameter; `None` if it is absent or empty.
@@ -356,30 +337,6 @@ impl WriteOptions {
             force: query.get("force").map(|_| query.flag("force")),
         })
     }
-}
-
-fn percent_decode(text: impl AsRef<str>) -> String {
-    let text = text.as_ref();
-    if !text.contains('%') {
-        return text.to_owned();
-    }
-    let bytes = text.as_bytes();
-    let mut out = Vec::with_capacity(bytes.len());
-    let digit = |octet: Option<&u8>| octet.and_then(|octet| char::from(*octet).to_digit(16));
-    let mut at = 0;
-    while at < bytes.len() {
-        match (bytes[at], digit(bytes.get(at + 1)), digit(bytes.get(at + 2))) {
-            (b'%', Some(high), Some(low)) => {
-                out.push(u8::try_from(high * 16 + low).unwrap_or(b'?'));
-                at += 3;
-            }
-            (octet, ..) => {
-                out.push(octet);
-                at += 1;
-            }
-        }
-    }
-    String::from_utf8_lossy(&out).into_owned()
 }
 
 #[cfg(test)]

@@ -8,10 +8,10 @@ use http::{HeaderValue, StatusCode, header};
 use serde_json::Value;
 
 use super::error::ApiError;
-use super::negotiate::{Format, MetaVersion, Text};
+use super::kind::Kind;
+use super::negotiate::{Format, Text};
 use super::object::Object;
-use super::registry::Kind;
-use super::table;
+use super::{representation, table};
 
 /// How many warnings an answer carries at most.
 const WARNINGS_MAX: usize = 16;
@@ -56,9 +56,9 @@ pub fn object(
     object: &Object,
 ) -> Response {
     match format {
-        Format::Objects(Text::Json) => json(status, as_json(kind, object)),
-        Format::Objects(Text::Yaml) => yaml(status, &as_tree(kind, object)),
-        Format::Metadata(version) => json(status, metadata(object, version)),
+        Format::Objects(Text::Json) => json(status, representation::json(kind, object)),
+        Format::Objects(Text::Yaml) => yaml(status, &representation::tree(kind, object)),
+        Format::Metadata(version) => json(status, representation::metadata(object, version)),
         Format::Table(version) => json(status, table::of_one(kind, include, object, true, version)),
     }
 }
@@ -69,47 +69,6 @@ pub fn yaml(status: StatusCode, tree: &Value) -> Response {
         Ok(text) => typed(status, "application/yaml", text),
         Err(error) => axum::response::IntoResponse::into_response(ApiError::internal(error.to_string())),
     }
-}
-
-/// The JSON of an object as `kind` (a view perhaps) shows it.
-pub fn as_json(kind: &Kind, object: &Object) -> Bytes {
-    match kind.view {
-        None => object.json(),
-        Some(_) => as_tree(kind, object).to_string().into(),
-    }
-}
-
-/// Appends the same.
-pub fn write_json(out: &mut Vec<u8>, kind: &Kind, object: &Object) {
-    match kind.view {
-        None => object.write_json(out),
-        Some(_) => out.extend_from_slice(&as_json(kind, object)),
-    }
-}
-
-/// The tree of an object as `kind` shows it.
-pub fn as_tree(kind: &Kind, object: &Object) -> Value {
-    match kind.view {
-        None => object.tree(),
-        Some(view) => (view.from_stored)(object.tree()),
-    }
-}
-
-/// The object's metadata as `PartialObjectMetadata`.
-pub fn metadata(object: &Object, version: MetaVersion) -> Bytes {
-    let mut out = Vec::new();
-    write_metadata(&mut out, &object.json()[object.metadata()], version);
-    out.into()
-}
-
-/// Appends a `PartialObjectMetadata` of the JSON of some metadata.
-pub fn write_metadata(out: &mut Vec<u8>, metadata: &[u8], version: MetaVersion) {
-    out.reserve(metadata.len() + 80);
-    out.extend_from_slice(br#"{"kind":"PartialObjectMetadata","apiVersion":""#);
-    out.extend_from_slice(version.api_version().as_bytes());
-    out.extend_from_slice(br#"","metadata":"#);
-    out.extend_from_slice(metadata);
-    out.push(b'}');
 }
 
 /// Adds `Warning` headers, which kubectl prints.

@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 use super::auth::identity::Identity;
 use super::auth::impersonate::Subject;
 use super::auth::rules::{Access, Authorizer, Decision};
-use super::error::{ApiError, Cause};
+use super::cause::Cause;
+use super::error::ApiError;
 
 /// A kind of review.
 pub struct Review {

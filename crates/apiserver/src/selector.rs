@@ -6,9 +6,9 @@ use std::fmt;
 use serde_json::Value;
 
 use super::error::ApiError;
+use super::kind::Kind;
 use super::limits::Limit;
 use super::object::Object;
-use super::registry::Kind;
 use super::registry::labels::check_subdomain;
 
 /// Longest selector in octets. Longer ones are no selectors but attempts at something else.

@@ -3,13 +3,14 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::error::{ApiError, Cause};
+use super::cause::Cause;
+use super::error::ApiError;
+use super::kind::Kind;
+use super::kind::columns::Column;
 use super::negotiate::MetaVersion;
 use super::object::Object;
-use super::registry::Kind;
-use super::registry::columns::Column;
+use super::representation;
 use super::request::Query;
-use super::respond;
 
 /// What each row carries beside its cells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,13 +76,13 @@ impl Rows {
             Include::None => {}
             Include::Metadata => {
                 out.extend_from_slice(b",\"object\":");
-                respond::write_metadata(out, &self.json[object.metadata()], self.version);
+                representation::write_metadata(out, &self.json[object.metadata()], self.version);
             }
             Include::Object => {
                 out.extend_from_slice(b",\"object\":");
                 match self.kind.view {
                     None => out.extend_from_slice(&self.json),
-                    Some(_) => respond::write_json(out, self.kind, object),
+                    Some(_) => representation::write_json(out, self.kind, object),
                 }
             }
         }

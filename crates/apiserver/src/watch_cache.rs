@@ -25,13 +25,12 @@ use tokio_util::sync::CancellationToken;
 use self::history::History;
 use self::usage::Usage;
 use super::damaged::{DamageMarks, Lost};
-use super::engine::{Engine, relative};
+use super::kind::Kind;
 use super::object::Object;
 use super::object::sample::DictionaryPool;
-use super::registry::Kind;
 use super::registry::kinds::Kinds;
 use super::trees::DecodedObjects;
-use crate::store::{Damaged, Error, Event, EventKind, Key};
+use crate::store::{Damaged, Error, Event, EventKind, Key, Store};
 
 mod history;
 pub mod usage;
@@ -46,6 +45,8 @@ const PAGE_OBJECTS: usize = 1_000;
 const REVISIONS_AT_ONCE: usize = 64;
 /// How long to wait before the store is asked again after it failed.
 const RETRY: Duration = Duration::from_millis(250);
+/// How long a write waits for the cache to show it. Past that it is answered all the same: it is durable.
+pub const SHOWN_WAIT: Duration = Duration::from_secs(5);
 /// How long a list waits for the cache to show what the store has already.
 const CATCH_UP: Duration = Duration::from_millis(500);
 
@@ -130,7 +131,7 @@ impl WatchCache {
     }
 
     /// Fills the cache and keeps it up to date until `cancel` fires.
-    pub async fn run(&self, store: &dyn Engine, cancel: &CancellationToken) {
+    pub async fn run(&self, store: &dyn Store, cancel: &CancellationToken) {
         cancel
             .run_until_cancelled(async {
                 loop {
@@ -142,7 +143,7 @@ impl WatchCache {
             .await;
     }
 
-    async fn follow(&self, store: &dyn Engine) -> Result<std::convert::Infallible, Error> {
+    async fn follow(&self, store: &dyn Store) -> Result<std::convert::Infallible, Error> {
         let start = store.revision().await?;
         for shelf in &self.shelves {
             let prefix = Key(shelf.kind.key_prefix.into());
@@ -151,7 +152,7 @@ impl WatchCache {
             loop {
                 let page = store.list(&prefix, from.as_ref(), Some(start), Some(PAGE_OBJECTS)).await?;
                 for item in &page.items {
-                    let key = relative(shelf.kind.key_prefix, &item.key);
+                    let key = item.key.relative(shelf.kind.key_prefix);
                     match understood(shelf.kind, key, &item.value, item.modified.0) {
                         Some(object) => {
                             shelf.pack(&object);
@@ -227,7 +228,7 @@ impl WatchCache {
     }
 
     /// Waits until the cache shows the store's newest revision; whether it does.
-    pub async fn is_current(&self, store: &dyn Engine) -> Result<bool, Error> {
+    pub async fn is_current(&self, store: &dyn Store) -> Result<bool, Error> {
         let newest = store.revision().await?;
         Ok(self.reaches(newest.0, CATCH_UP).await)
     }
@@ -337,7 +338,7 @@ impl KindCache {
     fn fill(&self, mut objects: BTreeSet<ByKey>, lost: Vec<Damaged>, revision: u64) {
         let mut damaged = BTreeMap::new();
         for Damaged { key, modified } in lost {
-            let key = relative(self.kind.key_prefix, &key);
+            let key = key.relative(self.kind.key_prefix);
             // What was read while it was whole is still what it was.
             match self.get(key).filter(|known| known.revision == modified.0) {
                 Some(known) => drop(objects.insert(ByKey(known))),
@@ -357,7 +358,7 @@ impl KindCache {
     fn apply<'a>(&self, events: impl Iterator<Item = &'a Event>) {
         let understood: Vec<_> = events
             .filter_map(|event| {
-                let key = relative(self.kind.key_prefix, &event.now.key);
+                let key = event.now.key.relative(self.kind.key_prefix);
                 Some((event, self.shown(key, event)?))
             })
             .collect();
@@ -500,7 +501,7 @@ impl Change {
     /// A change as the store tells it, for watches that begin before the ring.
     pub fn from_event(shelf: &KindCache, event: &Event) -> Option<Change> {
         let kind = shelf.kind;
-        let key = relative(kind.key_prefix, &event.now.key);
+        let key = event.now.key.relative(kind.key_prefix);
         let before = event.before.as_ref();
         let is_unread = event.kind == EventKind::Delete && event.now.value.is_empty();
         Some(Change {

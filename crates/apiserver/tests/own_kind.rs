@@ -10,9 +10,10 @@ use serde_json::Value;
 use signpost_apiserver::auth::Authenticator;
 use signpost_apiserver::auth::identity::{GROUP_MASTERS, Identity};
 use signpost_apiserver::auth::rules::MastersOnly;
-use signpost_apiserver::error::Cause;
+use signpost_apiserver::cause::Cause;
+use signpost_apiserver::kind::Kind;
 use signpost_apiserver::registry::kinds::Kinds;
-use signpost_apiserver::registry::{Context, Hooks, Kind, field};
+use signpost_apiserver::registry::{Context, Hooks};
 use signpost_apiserver::store::memory::Memory;
 use signpost_apiserver::{ApiServer, Settings};
 use tokio_util::sync::CancellationToken;
@@ -34,7 +35,7 @@ struct Books;
 impl Hooks for Books {
     fn validate_create(&self, _context: &Context<'_>, book: &Value) -> Vec<Cause> {
         let pages = &book["spec"]["pages"];
-        let fault = (*pages == 0).then(|| field::invalid("spec.pages", pages, "a book has pages"));
+        let fault = (*pages == 0).then(|| Cause::invalid("spec.pages", pages, "a book has pages"));
         fault.into_iter().collect()
     }
 }

@@ -3,27 +3,34 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
+use std::path::Path;
 use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures::StreamExt;
-use signpost_apiserver::store::embedded::{FORMAT, OpenError, Options};
+use signpost_apiserver::store::embedded::{Embedded, FORMAT, OpenError, Options};
+use signpost_apiserver::store::memory::Memory;
 use signpost_apiserver::store::repair::Offline;
 use signpost_apiserver::store::{
-    Engine, Error, Event, EventKind, Key, KeyValue, Outcome, Precondition, Revision, Store, TXN_OCTETS_MAX,
-    TXN_OPERATIONS_MAX, Txn, Write,
+    Error, Event, EventKind, Key, KeyValue, Outcome, Precondition, Revision, Store, TXN_OCTETS_MAX, TXN_OPERATIONS_MAX,
+    Txn, Write,
 };
 
 /// No wait in this suite is longer, so that a lost event is a failure and not a hang.
 const PATIENCE: Duration = Duration::from_secs(120);
 
+fn open(directory: &Path, options: Options) -> Arc<dyn Store> {
+    Arc::new(Embedded::open(directory, options).unwrap())
+}
+
 /// Runs `test` on an empty store of each engine.
-fn on_each_engine<F: Future<Output = ()>>(test: impl Fn(Engine) -> F) {
+fn on_each_engine<F: Future<Output = ()>>(test: impl Fn(Arc<dyn Store>) -> F) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let directory = tempfile::tempdir().unwrap();
-    for engine in [Engine::memory(), Engine::open(directory.path(), Options::default()).unwrap()] {
+    for engine in [Arc::new(Memory::new()) as Arc<dyn Store>, open(directory.path(), Options::default())] {
         runtime.block_on(async { tokio::time::timeout(PATIENCE, test(engine)).await.expect("in time") });
     }
 }
@@ -45,14 +52,14 @@ fn txn(expect: &[(&str, Precondition)], writes: Vec<Write>) -> Txn {
 }
 
 /// Commits without conditions.
-async fn commit(store: &Engine, writes: Vec<Write>) -> Revision {
+async fn commit(store: &Arc<dyn Store>, writes: Vec<Write>) -> Revision {
     match store.commit(txn(&[], writes)).await.unwrap() {
         Outcome::Committed(revision) => revision,
         refused => panic!("{refused:?}"),
     }
 }
 
-async fn value(store: &Engine, name: &str, at: Option<Revision>) -> Option<String> {
+async fn value(store: &Arc<dyn Store>, name: &str, at: Option<Revision>) -> Option<String> {
     let (_, found) = store.get(&key(name), at).await.unwrap();
     found.map(|found| text(&found))
 }
@@ -62,7 +69,7 @@ fn text(value: &KeyValue) -> String {
 }
 
 /// The next `count` items of a watch.
-async fn events(store: &Engine, prefix: &str, after: Revision, count: usize) -> Vec<Vec<Event>> {
+async fn events(store: &Arc<dyn Store>, prefix: &str, after: Revision, count: usize) -> Vec<Vec<Event>> {
     let watch = store.watch(&key(prefix), after);
     watch.take(count).map(|item| item.unwrap()).collect().await
 }
@@ -423,7 +430,7 @@ fn in_directory<F: Future<Output = ()>>(test: impl FnOnce(std::path::PathBuf) ->
 #[test]
 fn a_second_start_finds_everything() {
     in_directory(|directory| async move {
-        let open = || Engine::open(&directory, Options::default()).unwrap();
+        let open = || open(&directory, Options::default());
         let store = open();
         let start = store.revision().await.unwrap();
         commit(&store, vec![put("/a", "1")]).await;
@@ -444,7 +451,7 @@ fn history_is_forgotten_by_itself_but_never_the_newest_revisions() {
     in_directory(|directory| async move {
         let options =
             Options { history: Some(Duration::from_millis(20)), history_revisions_min: 5, ..Options::default() };
-        let store = Engine::open(&directory, options).unwrap();
+        let store = open(&directory, options);
         let start = store.revision().await.unwrap();
         let mut newest = start;
         for number in 0..20 {
@@ -468,14 +475,14 @@ fn history_is_forgotten_by_itself_but_never_the_newest_revisions() {
 fn history_is_bounded_in_bytes_and_its_space_is_used_again() {
     in_directory(|directory| async move {
         let options = || Options { history_bytes_max: 4 << 20, ..Options::default() };
-        let store = Engine::open(&directory, options()).unwrap();
+        let store = open(&directory, options());
         let start = commit(&store, vec![put("/small", "x")]).await;
         let large = "x".repeat(500_000);
         let mut newest = start;
         for number in 0..200 {
             newest = commit(&store, vec![put("/a", &format!("{number}{large}"))]).await;
         }
-        let forgotten = async |store: &Engine, at: Revision| {
+        let forgotten = async |store: &Arc<dyn Store>, at: Revision| {
             let deadline = tokio::time::Instant::now() + PATIENCE / 2;
             while !matches!(store.get(&key("/small"), Some(at)).await, Err(Error::Compacted { .. })) {
                 assert!(tokio::time::Instant::now() < deadline, "history stays");
@@ -491,7 +498,7 @@ fn history_is_bounded_in_bytes_and_its_space_is_used_again() {
         drop(store);
 
         // The history in the file counts after a restart.
-        let store = Engine::open(&directory, options()).unwrap();
+        let store = open(&directory, options());
         let before = newest;
         for number in 0..4 {
             newest = commit(&store, vec![put("/a", &format!("{number}{large}"))]).await;
@@ -504,7 +511,7 @@ fn history_is_bounded_in_bytes_and_its_space_is_used_again() {
 #[test]
 fn of_too_many_keys_with_a_time_to_live_the_first_to_end_go() {
     in_directory(|directory| async move {
-        let store = Engine::open(&directory, Options { expiring_max: 10, ..Options::default() }).unwrap();
+        let store = open(&directory, Options { expiring_max: 10, ..Options::default() });
         commit(&store, vec![put("/e/stays", "x")]).await;
         let brief = |number: usize| Write::Put {
             key: key(&format!("/e/{number:03}")),
@@ -531,11 +538,11 @@ fn full() -> Options {
 #[test]
 fn without_room_the_store_does_not_grow_and_all_can_be_read() {
     in_directory(|directory| async move {
-        let store = Engine::open(&directory, Options::default()).unwrap();
+        let store = open(&directory, Options::default());
         let written = commit(&store, vec![put("/a", "1"), put("/held", "held by someone")]).await;
         assert_eq!(store.full(), None);
         drop(store);
-        let store = Engine::open(&directory, full()).unwrap();
+        let store = open(&directory, full());
         for writes in [vec![put("/a", "22")], vec![put("/b", "1")], vec![put("/b", "1"), delete("/a")]] {
             let refused = store.commit(Txn { expect: vec![], writes }).await;
             assert!(matches!(refused, Err(Error::Full { needed: u64::MAX })), "{refused:?}");
@@ -544,7 +551,7 @@ fn without_room_the_store_does_not_grow_and_all_can_be_read() {
         assert_eq!(store.revision().await.unwrap(), written);
         assert_eq!(value(&store, "/a", None).await.as_deref(), Some("1"));
         drop(store);
-        let store = Engine::open(&directory, Options::default()).unwrap();
+        let store = open(&directory, Options::default());
         assert!(commit(&store, vec![put("/a", "22")]).await > written);
     });
 }
@@ -557,7 +564,7 @@ fn without_room_deletions_expiry_and_compaction_go_on() {
         std::time::SystemTime::now() + later
     };
     in_directory(|directory| async move {
-        let store = Engine::open(&directory, Options { now, ..Options::default() }).unwrap();
+        let store = open(&directory, Options { now, ..Options::default() });
         let hour = Some(Duration::from_secs(3600));
         let brief = Write::Put { key: key("/brief"), value: Bytes::from_static(b"x"), ttl: hour };
         let first = commit(&store, vec![put("/a", "1"), put("/b", "22"), put("/held", "held"), brief]).await;
@@ -565,7 +572,7 @@ fn without_room_deletions_expiry_and_compaction_go_on() {
             commit(&store, vec![put("/churn", &format!("{number:0>600}"))]).await;
         }
         drop(store);
-        let store = Engine::open(&directory, Options { now, ..full() }).unwrap();
+        let store = open(&directory, Options { now, ..full() });
         // What does not grow, what only deletes, and what is part of a deletion even where it grows.
         commit(&store, vec![put("/b", "33")]).await;
         commit(&store, vec![delete("/a")]).await;
@@ -601,9 +608,10 @@ fn after_a_failed_sync_the_store_ends_and_the_next_one_reads_the_disk() {
         false => Ok(()),
     };
     in_directory(|directory| async move {
-        let store = Engine::open(&directory, Options { before_sync, ..Options::default() }).unwrap();
-        let acknowledged = commit(&store, vec![put("/a", "1")]).await;
+        let store = Embedded::open(&directory, Options { before_sync, ..Options::default() }).unwrap();
         let ended = store.ended();
+        let store: Arc<dyn Store> = Arc::new(store);
+        let acknowledged = commit(&store, vec![put("/a", "1")]).await;
         FAILS.store(true, Ordering::Relaxed);
         let failed = store.commit(Txn { expect: vec![], writes: vec![put("/a", "2")] }).await;
         assert!(matches!(failed, Err(Error::OutcomeUnknown)), "{failed:?}");
@@ -613,7 +621,7 @@ fn after_a_failed_sync_the_store_ends_and_the_next_one_reads_the_disk() {
         let refused = store.commit(Txn { expect: vec![], writes: vec![put("/b", "1")] }).await;
         assert!(matches!(refused, Err(Error::Unavailable | Error::OutcomeUnknown)), "{refused:?}");
         drop(store);
-        let store = Engine::open(&directory, Options::default()).unwrap();
+        let store = open(&directory, Options::default());
         assert!(store.revision().await.unwrap() >= acknowledged);
         assert!(value(&store, "/a", None).await.is_some());
         commit(&store, vec![put("/b", "1")]).await;
@@ -628,12 +636,14 @@ fn a_panic_of_the_writer_ends_the_store() {
         std::time::SystemTime::now()
     };
     in_directory(|directory| async move {
-        let store = Engine::open(&directory, Options { now, ..Options::default() }).unwrap();
+        let store = Embedded::open(&directory, Options { now, ..Options::default() }).unwrap();
+        let ended = store.ended();
+        let store: Arc<dyn Store> = Arc::new(store);
         commit(&store, vec![put("/a", "1")]).await;
         PANICS.store(true, Ordering::Relaxed);
         let failed = store.commit(Txn { expect: vec![], writes: vec![put("/a", "2")] }).await;
         assert!(matches!(failed, Err(Error::OutcomeUnknown)), "{failed:?}");
-        let why = tokio::time::timeout(Duration::from_secs(60), store.ended()).await.expect("it ends");
+        let why = tokio::time::timeout(Duration::from_secs(60), ended).await.expect("it ends");
         assert_eq!(why, "the thread store-writer panicked: a fault of its own");
     });
 }
@@ -641,19 +651,19 @@ fn a_panic_of_the_writer_ends_the_store() {
 #[test]
 fn a_directory_in_use_is_told_so() {
     in_directory(|directory| async move {
-        let store = Engine::open(&directory, Options::default()).unwrap();
-        let Err(error) = Engine::open(&directory, Options::default()) else { panic!("opened twice") };
+        let store = open(&directory, Options::default());
+        let Err(error) = Embedded::open(&directory, Options::default()) else { panic!("opened twice") };
         assert!(matches!(error, OpenError::InUse { .. }));
         assert!(error.to_string().contains("lock: another process uses this data directory"), "{error}");
         drop(store);
-        Engine::open(&directory, Options::default()).expect("free again");
+        Embedded::open(&directory, Options::default()).expect("free again");
     });
 }
 
 #[test]
 fn another_format_is_told_so() {
     in_directory(|directory| async move {
-        drop(Engine::open(&directory, Options::default()).unwrap());
+        drop(open(&directory, Options::default()));
         for format in [1, FORMAT - 1, FORMAT + 1] {
             let database = redb::Database::open(directory.join("store.redb")).unwrap();
             let meta: redb::TableDefinition<&str, u64> = redb::TableDefinition::new("meta");
@@ -661,13 +671,13 @@ fn another_format_is_told_so() {
             transaction.open_table(meta).unwrap().insert("format", format).unwrap();
             transaction.commit().unwrap();
             drop(database);
-            let error = Engine::open(&directory, Options::default()).err().expect("it is refused");
+            let error = Embedded::open(&directory, Options::default()).err().expect("it is refused");
             match &error {
                 OpenError::NewerFormat { found, supported, .. } => assert_eq!((*found, *supported), (format, FORMAT)),
                 OpenError::OlderFormat { found, .. } => assert!(*found == format && format < FORMAT, "{found}"),
                 error => panic!("{error}"),
             }
-            let again = Engine::open(&directory, Options::default()).err().unwrap();
+            let again = Embedded::open(&directory, Options::default()).err().unwrap();
             assert_eq!(error.to_string(), again.to_string());
             let offline = Offline::open(&directory).err().expect("it is refused");
             assert_eq!(error.to_string(), offline.to_string());
@@ -680,18 +690,18 @@ fn what_is_no_store_is_told_so() {
     in_directory(|directory| async move {
         let file = directory.join("store.redb");
         std::fs::write(&file, "apiVersion: v1\n".repeat(1000)).unwrap();
-        let error = Engine::open(&directory, Options::default()).err().unwrap();
+        let error = Embedded::open(&directory, Options::default()).err().unwrap();
         assert!(matches!(error, OpenError::Corrupt { .. }), "{error:?}");
         assert!(error.to_string().contains("store.redb: not a readable store"), "{error}");
-        let error = Engine::open(&file, Options::default()).err().unwrap();
+        let error = Embedded::open(&file, Options::default()).err().unwrap();
         assert!(matches!(error, OpenError::Io { .. }), "{error:?}");
 
         // A store that was cut off.
         std::fs::remove_file(&file).unwrap();
-        drop(Engine::open(&directory, Options::default()).unwrap());
+        drop(open(&directory, Options::default()));
         let whole = std::fs::read(&file).unwrap();
         std::fs::write(&file, &whole[..whole.len() / 3]).unwrap();
-        let error = Engine::open(&directory, Options::default()).err().unwrap();
+        let error = Embedded::open(&directory, Options::default()).err().unwrap();
         assert!(matches!(error, OpenError::Corrupt { .. }), "{error:?}");
     });
 }

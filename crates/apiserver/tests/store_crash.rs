@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures::StreamExt;
-use signpost_apiserver::store::embedded::Options;
-use signpost_apiserver::store::{Engine, Key, Outcome, Revision, Store, Txn, Write};
+use signpost_apiserver::store::embedded::{Embedded, Options};
+use signpost_apiserver::store::{Key, Outcome, Revision, Store, Txn, Write};
 
 /// Set in the process to be killed: its data directory.
 const DIRECTORY: &str = "SIGNPOST_CRASH_DIRECTORY";
@@ -55,7 +55,7 @@ fn runtime() -> tokio::runtime::Runtime {
 /// The process to be killed: writes as fast as it can, and prints each acknowledgement.
 fn write_until_killed(directory: &Path) -> ! {
     let runtime = runtime();
-    let store = Engine::open(directory, Options::default()).unwrap();
+    let store = Embedded::open(directory, Options::default()).unwrap();
     runtime.block_on(async {
         let tasks: Vec<_> = (0..TASKS)
             .map(|task| {
@@ -120,7 +120,7 @@ fn run_and_kill(directory: &Path, after: Duration) -> Vec<(usize, u64, u64)> {
 /// Opens what the killed process left after revision `after` and compares it with what it had acknowledged; returns the
 /// newest revision.
 fn check(directory: &Path, after: Revision, acknowledged: &BTreeMap<u64, (usize, u64)>) -> Revision {
-    let store = Engine::open(directory, Options::default()).unwrap();
+    let store = Embedded::open(directory, Options::default()).unwrap();
     runtime().block_on(async {
         let newest = store.revision().await.unwrap();
         assert!(acknowledged.last_key_value().is_none_or(|(revision, _)| *revision <= newest.0));

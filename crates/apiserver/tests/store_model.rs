@@ -2,13 +2,15 @@
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures::StreamExt;
 use proptest::prelude::*;
-use signpost_apiserver::store::embedded::Options;
-use signpost_apiserver::store::{Engine, Error, EventKind, Key, Outcome, Precondition, Revision, Store, Txn, Write};
+use signpost_apiserver::store::embedded::{Embedded, Options};
+use signpost_apiserver::store::memory::Memory;
+use signpost_apiserver::store::{Error, EventKind, Key, Outcome, Precondition, Revision, Store, Txn, Write};
 
 /// What a key holds: value, created, modified.
 type Held = (u8, u64, u64);
@@ -85,7 +87,7 @@ impl Model {
     }
 }
 
-async fn run(mut store: Engine, reopen: Option<&std::path::Path>, steps: &[Step]) {
+async fn run(mut store: Arc<dyn Store>, reopen: Option<&std::path::Path>, steps: &[Step]) {
     let first = store.revision().await.unwrap().0;
     let mut model = Model { states: BTreeMap::from([(first, BTreeMap::new())]), oldest: first };
     for step in steps {
@@ -117,7 +119,7 @@ async fn run(mut store: Engine, reopen: Option<&std::path::Path>, steps: &[Step]
             Step::Reopen => {
                 if let Some(directory) = reopen {
                     drop(store);
-                    store = Engine::open(directory, Options::default()).unwrap();
+                    store = Arc::new(Embedded::open(directory, Options::default()).unwrap());
                 }
             }
         }
@@ -126,7 +128,7 @@ async fn run(mut store: Engine, reopen: Option<&std::path::Path>, steps: &[Step]
 }
 
 /// Everything that can be asked of the store, against the model.
-async fn check(store: &Engine, model: &Model) {
+async fn check(store: &Arc<dyn Store>, model: &Model) {
     assert_eq!(store.revision().await.unwrap().0, model.newest().0);
     for (revision, state) in &model.states {
         let at = Some(Revision(*revision));
@@ -181,9 +183,9 @@ proptest! {
     #[test]
     fn every_engine_does_what_the_model_does(steps in prop::collection::vec(step(), 1..40)) {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-        runtime.block_on(run(Engine::memory(), None, &steps));
+        runtime.block_on(run(Arc::new(Memory::new()), None, &steps));
         let directory = tempfile::tempdir().unwrap();
-        let store = Engine::open(directory.path(), Options::default()).unwrap();
+        let store = Arc::new(Embedded::open(directory.path(), Options::default()).unwrap());
         runtime.block_on(run(store, Some(directory.path()), &steps));
     }
 }

@@ -50,23 +50,17 @@ impl Ending {
         }
     }
 
-    /// Starts a thread. Its panic, and the error that it returns, are reported.
+    /// Starts a thread, whose panic is reported.
     ///
     /// # Errors
     ///
     /// What the system says if it refuses a thread.
-    pub fn spawn(
-        &self,
-        name: &str,
-        work: impl FnOnce() -> Result<(), String> + Send + 'static,
-    ) -> io::Result<JoinHandle<()>> {
+    pub fn spawn(&self, name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
         let (ending, thread) = (self.clone(), name.to_owned());
         std::thread::Builder::new().name(name.to_owned()).spawn(move || {
             // What the work shares with others it leaves as it is; the process ends.
-            match catch_unwind(AssertUnwindSafe(work)) {
-                Ok(Ok(())) => {}
-                Ok(Err(why)) => ending.tell(why),
-                Err(panic) => ending.tell(format!("the thread {thread} panicked: {}", message(&*panic))),
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(work)) {
+                ending.tell(format!("the thread {thread} panicked: {}", message(&*panic)));
             }
         })
     }
@@ -103,22 +97,17 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn panics_and_errors_are_reported_and_regular_ends_are_not() {
+    async fn panics_are_reported_and_regular_ends_are_not() {
         let ending = Ending::new();
-        ending.spawn("good", || Ok(())).expect("a thread").join().expect("it ended");
+        ending.spawn("good", || {}).expect("a thread").join().expect("it ended");
         ending.watch("good".to_owned(), async {}).await;
         assert!(!ending.is_told());
         assert!(ending.told().now_or_never().is_none());
         ending.spawn("bad", || panic!("number {}", 7)).expect("a thread").join().expect("its panic is caught");
-        ending.spawn("late", || Err("the second".to_owned())).expect("a thread").join().expect("it ended");
+        ending.tell("the second");
         assert_eq!(ending.told().await, "the thread bad panicked: number 7");
-        for (ending, expected) in [(Ending::new(), "the file failed"), (Ending::new(), "the listener panicked: now")] {
-            let work = ending.clone();
-            match expected.strip_prefix("the listener") {
-                None => drop(work.spawn("worse", || Err("the file failed".to_owned()))),
-                Some(_) => work.watch("the listener".to_owned(), async { panic!("now") }).await,
-            }
-            assert_eq!(ending.told().await, expected);
-        }
+        let ending = Ending::new();
+        ending.watch("the listener".to_owned(), async { panic!("now") }).await;
+        assert_eq!(ending.told().await, "the listener panicked: now");
     }
 }

@@ -6,6 +6,7 @@ pub mod trace;
 
 use std::io::IsTerminal;
 
+use tracing_subscriber::filter::ParseError;
 use tracing_subscriber::fmt::format::FmtSpan;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
@@ -20,6 +21,17 @@ pub enum Format {
     Json,
 }
 
+/// A level was not changed.
+#[derive(Debug, thiserror::Error)]
+pub enum LevelError {
+    /// It is no level and no directives.
+    #[error(transparent)]
+    Form(ParseError),
+    /// The log takes no other.
+    #[error(transparent)]
+    Log(reload::Error),
+}
+
 /// The running log; by it the level is changed.
 #[derive(Clone)]
 pub struct Log {
@@ -29,9 +41,9 @@ pub struct Log {
 impl Log {
     /// Changes the level. `level` is a level or directives of `tracing_subscriber::EnvFilter`; others change nothing and
     /// are returned.
-    pub fn set_level(&self, level: &str) -> Result<(), String> {
-        let filter = parse(level)?;
-        self.filter.reload(filter).map_err(|error| error.to_string())
+    pub fn set_level(&self, level: &str) -> Result<(), LevelError> {
+        let filter = parse(level).map_err(LevelError::Form)?;
+        self.filter.reload(filter).map_err(LevelError::Log)
     }
 }
 
@@ -64,6 +76,6 @@ pub fn level(text: &str) -> Result<String, &'static str> {
 /// directive of the operator's own for it wins, since it stands later.
 const QUIET: &str = "kube_client=off";
 
-fn parse(level: &str) -> Result<EnvFilter, String> {
-    format!("{QUIET},{level}").parse().map_err(|error| format!("{level}: {error}"))
+fn parse(level: &str) -> Result<EnvFilter, ParseError> {
+    format!("{QUIET},{level}").parse()
 }

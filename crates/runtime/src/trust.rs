@@ -9,6 +9,7 @@
 //! one that is listed itself, octet by octet, is taken for its own names and its own time.
 
 use std::net::IpAddr;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use rustls_platform_verifier::Verifier;
@@ -22,9 +23,35 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use tokio_rustls::rustls::server::ParsedCertificate;
 use tokio_rustls::rustls::{CertificateError, DigitallySignedStruct, SignatureScheme};
 
-/// The settings of a TLS client that trusts the certificates of `listed` and no others, or the system's if that is not given.
-pub fn of(listed: Option<&[u8]>) -> Result<rustls::ClientConfig, String> {
-    listed.map_or_else(|| Ok(of_system()), only)
+/// A text holds no certificates to trust, or a wrong one.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct PemError(String);
+
+/// A file of certificates to trust cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {reason}", path.display())]
+pub struct AuthoritiesError {
+    /// The file.
+    pub path: PathBuf,
+    /// What is wrong with it.
+    pub reason: String,
+}
+
+/// An HTTP client that goes where it is sent and nowhere else: no redirects, no proxies of the environment. Over TLS it trusts
+/// the certificates of the file `authorities` and no others, or the system's if that is not given.
+pub fn client(authorities: Option<&Path>) -> Result<reqwest::ClientBuilder, AuthoritiesError> {
+    let trusted = match authorities {
+        None => of_system(),
+        Some(path) => {
+            let pem = std::fs::read(path).map_err(|error| error.to_string());
+            let trusted = pem.and_then(|pem| only(&pem).map_err(|error| error.to_string()));
+            trusted.map_err(|reason| AuthoritiesError { path: path.to_owned(), reason })?
+        }
+    };
+    let builder = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).no_proxy();
+    let builder = builder.user_agent(concat!("signpost/", env!("CARGO_PKG_VERSION")));
+    Ok(builder.tls_backend_preconfigured(trusted))
 }
 
 /// The settings of a TLS client that trusts the system's certificate authorities, which nothing looks for yet.
@@ -41,12 +68,12 @@ pub fn of_system() -> rustls::ClientConfig {
 
 /// The settings of a TLS client that trusts the certificates of this PEM text and no others. The error says what is wrong
 /// with the text, of which certificate if there are several; without a certificate there is nothing to trust.
-pub fn only(pem: &[u8]) -> Result<rustls::ClientConfig, String> {
+pub fn only(pem: &[u8]) -> Result<rustls::ClientConfig, PemError> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let listed = Listed::read(pem, Arc::clone(&provider))?;
+    let listed = Listed::read(pem, Arc::clone(&provider)).map_err(PemError)?;
     let builder = rustls::ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
-        .map_err(|error| error.to_string())?;
+        .map_err(|error| PemError(error.to_string()))?;
     // The library's name for any verifier that is not its own.
     Ok(builder.dangerous().with_custom_certificate_verifier(Arc::new(listed)).with_no_client_auth())
 }
@@ -296,7 +323,7 @@ mod tests {
         let broken = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
         for (pem, said) in [(String::new(), "holds no certificate"), (good.pem() + broken, "certificate 2: ")] {
             let error = only(pem.as_bytes()).expect_err("nothing to trust");
-            assert!(error.starts_with(said), "{error}");
+            assert!(error.0.starts_with(said), "{error}");
         }
         assert!(only(good.pem().as_bytes()).is_ok());
     }

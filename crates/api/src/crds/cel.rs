@@ -1,7 +1,7 @@
 //! The rules of our kinds once more, as CEL (`x-kubernetes-validations`), for a cluster that serves them as custom resources.
 //!
 //! Each rule says what a line of the kind's own file says in Rust; a test puts the same objects to both and compares the
-//! verdicts (`verdicts`). What CEL cannot see is left to our server, and to the controllers in a cluster: other objects, the
+//! verdicts and the fields (`verdicts`). Why there are both: `README.md` of this crate. What CEL cannot see is left to our server, and to the controllers in a cluster: other objects, the
 //! namespace of the object itself, the clock, a hash, what an A-label encodes. A cluster estimates
 //! the cost of a rule from `maxLength`, `maxItems` and `maxProperties`, which every text, list and map of our schemas has, and
 //! refuses a definition with too high a one. Only the operators of selectors are listed here alone: the Rust rule words that fault.
@@ -30,7 +30,7 @@ pub(super) fn add(kind: &str, schema: &mut Value, domain: Option<&str>) {
         }
     }
     for Rule { place, rule, message, field } in rules(kind, domain) {
-        let Some(Value::Object(node)) = at(schema, place) else { continue };
+        let Some(Value::Object(node)) = at(schema, &place) else { continue };
         let mut validation = json!({"rule": rule, "message": message});
         if let Some(field) = field {
             validation["fieldPath"] = field.into();
@@ -60,19 +60,19 @@ fn at<'a>(schema: &'a mut Value, place: &str) -> Option<&'a mut Value> {
 }
 
 struct Rule {
-    place: &'static str,
+    place: String,
     rule: String,
     message: String,
     /// Which field below `place` the fault is at.
     field: Option<&'static str>,
 }
 
-fn rule(place: &'static str, rule: impl Into<String>, message: impl Into<String>) -> Rule {
-    Rule { place, rule: rule.into(), message: message.into(), field: None }
+fn rule(place: impl Into<String>, rule: impl Into<String>, message: impl Into<String>) -> Rule {
+    Rule { place: place.into(), rule: rule.into(), message: message.into(), field: None }
 }
 
 /// A rule that looks at more than the field it is about.
-fn about(place: &'static str, field: &'static str, text: impl Into<String>, message: impl Into<String>) -> Rule {
+fn about(place: impl Into<String>, field: &'static str, text: impl Into<String>, message: impl Into<String>) -> Rule {
     Rule { field: Some(field), ..rule(place, text, message) }
 }
 
@@ -108,6 +108,15 @@ fn domain_pattern(prefix: &str, repeat: char) -> String {
 }
 
 fn router(domain: Option<&str>) -> Vec<Rule> {
+    let mut rules = router_dns(domain);
+    rules.extend(router_addresses());
+    rules.extend(router_records());
+    rules.extend(selector("spec.routeSelector"));
+    rules.extend(selector("spec.namespaceSelector"));
+    rules
+}
+
+fn router_dns(domain: Option<&str>) -> Vec<Rule> {
     // Without underscores: see `names::check_zone`.
     let lower = format!(r"^{LABEL}(\.{LABEL})*$").replace("A-Za-z", "a-z");
     let mut rules = vec![
@@ -127,6 +136,25 @@ fn router(domain: Option<&str>) -> Vec<Rule> {
             "!has(oldSelf.dns) || has(self.dns) && self.dns == oldSelf.dns",
             "field is immutable: make a new Router with this zone and move the routes to it",
         ),
+    ];
+    if let Some(domain) = domain {
+        let alias = names::alias_zone(domain);
+        rules.push(rule(
+            "spec.dns",
+            format!("self != '{domain}' && !'{domain}'.endsWith('.' + self)"),
+            format!("must not hold the platform's own domain {domain}; use a name below it, such as shard1.{domain}"),
+        ));
+        rules.push(rule(
+            "spec.dns",
+            format!("self != '{alias}' && !self.endsWith('.{alias}')"),
+            format!("must not overlap {alias}, where the aliases of all routes are; use another name"),
+        ));
+    }
+    rules
+}
+
+fn router_addresses() -> Vec<Rule> {
+    vec![
         rule(
             "spec.addresses[].ip",
             "isIP(self) && (ip(self).isGlobalUnicast() || ip(self).isLoopback() || ip(self).family() == 4 && \
@@ -165,6 +193,11 @@ fn router(domain: Option<&str>) -> Vec<Rule> {
             "!has(self.soft) || !has(self.hard) || self.soft <= self.hard",
             "must not be greater than hard",
         ),
+    ]
+}
+
+fn router_records() -> Vec<Rule> {
+    vec![
         rule(
             "spec.records[]",
             r"self.matches(r'[^\p{Z}\p{Cc}]')",
@@ -181,44 +214,23 @@ fn router(domain: Option<&str>) -> Vec<Rule> {
             r"!self.matches(r'[^\t\P{Cc}]')",
             "must be one record on one line; add one item for each record",
         ),
-    ];
-    rules.extend(selector([
-        "spec.routeSelector.matchLabels",
-        "spec.routeSelector.matchExpressions[].key",
-        "spec.routeSelector.matchExpressions[].values[]",
-        "spec.routeSelector.matchExpressions[]",
-    ]));
-    rules.extend(selector([
-        "spec.namespaceSelector.matchLabels",
-        "spec.namespaceSelector.matchExpressions[].key",
-        "spec.namespaceSelector.matchExpressions[].values[]",
-        "spec.namespaceSelector.matchExpressions[]",
-    ]));
-    if let Some(domain) = domain {
-        let alias = names::alias_zone(domain);
-        rules.push(rule(
-            "spec.dns",
-            format!("self != '{domain}' && !'{domain}'.endsWith('.' + self)"),
-            format!("must not hold the platform's own domain {domain}; use a name below it, such as shard1.{domain}"),
-        ));
-        rules.push(rule(
-            "spec.dns",
-            format!("self != '{alias}' && !self.endsWith('.{alias}')"),
-            format!("must not overlap {alias}, where the aliases of all routes are; use another name"),
-        ));
-    }
-    rules
+    ]
 }
 
-fn selector([labels, key, value, expression]: [&'static str; 4]) -> Vec<Rule> {
+fn selector(place: &str) -> Vec<Rule> {
+    let expression = format!("{place}.matchExpressions[]");
     vec![
         rule(
-            labels,
+            format!("{place}.matchLabels"),
             format!("self.all(key, key.matches(r'{KEY}') && key.indexOf('/') <= 253 && self[key].matches(r'{VALUE}'))"),
             "keys and values must be those of labels",
         ),
-        rule(key, format!("self.matches(r'{KEY}') && self.indexOf('/') <= 253"), "must be the key of a label"),
-        rule(value, format!("self.matches(r'{VALUE}')"), "must be the value of a label"),
+        rule(
+            format!("{expression}.key"),
+            format!("self.matches(r'{KEY}') && self.indexOf('/') <= 253"),
+            "must be the key of a label",
+        ),
+        rule(format!("{expression}.values[]"), format!("self.matches(r'{VALUE}')"), "must be the value of a label"),
         about(
             expression,
             ".values",
@@ -237,8 +249,6 @@ fn host_rule(value: &str) -> String {
 
 fn route(domain: Option<&str>) -> Vec<Rule> {
     const SCHEDULED: &str = "has(oldSelf.status) && has(oldSelf.status.phase) && oldSelf.status.phase == 'scheduled'";
-    // Empty and absent mean the same.
-    let text = |object: &str, field: &str| format!("(has({object}.spec.{field}) ? {object}.spec.{field} : '')");
     let (old_host, new_host) = (text("oldSelf", "host"), text("self", "host"));
     let is_own = |host: &str| {
         format!(
@@ -292,29 +302,37 @@ fn route(domain: Option<&str>) -> Vec<Rule> {
              least one letter",
         ),
     ];
-    if let Some(domain) = domain {
-        let host = format!("{new_host}.lowerAscii()");
-        let subdomain = text("self", "subdomain");
-        // A definition does not see the namespace, with which the label of its own name begins, nor whether a Router has the
-        // zone: the scheduler does, and admits no other host below the domain.
-        let is_own_wish = format!(
-            "({subdomain} != '' ? {host}.startsWith({subdomain}.lowerAscii() + '.') : {host}.indexOf('.') > 0 && \
-             {host}.substring(0, {host}.indexOf('.')).endsWith('-' + self.metadata.name.replace('.', '-')))"
-        );
-        rules.push(about(
-            "",
-            ".spec.host",
-            format!(
-                "!({host} == '{domain}' || {host}.endsWith('.{domain}')) || {is_own_wish} || has(self.status) && \
-                 has(self.status.names) && self.status.names.exists(n, n.type == 'system' && n.name.lowerAscii() == {host})"
-            ),
-            format!(
-                "names below {domain} are given by the platform; leave host empty to get one, and set subdomain to choose \
-                 its first label"
-            ),
-        ));
-    }
+    rules.extend(domain.map(platform_host));
     rules
+}
+
+/// A text of the spec, in which empty and absent mean the same.
+fn text(object: &str, field: &str) -> String {
+    format!("(has({object}.spec.{field}) ? {object}.spec.{field} : '')")
+}
+
+/// The hosts below the platform's domain that a Route may ask for.
+fn platform_host(domain: &str) -> Rule {
+    let host = format!("{}.lowerAscii()", text("self", "host"));
+    let subdomain = text("self", "subdomain");
+    // A definition does not see the namespace, with which the label of its own name begins, nor whether a Router has the
+    // zone: the scheduler does, and admits no other host below the domain.
+    let is_own_wish = format!(
+        "({subdomain} != '' ? {host}.startsWith({subdomain}.lowerAscii() + '.') : {host}.indexOf('.') > 0 && \
+         {host}.substring(0, {host}.indexOf('.')).endsWith('-' + self.metadata.name.replace('.', '-')))"
+    );
+    about(
+        "",
+        ".spec.host",
+        format!(
+            "!({host} == '{domain}' || {host}.endsWith('.{domain}')) || {is_own_wish} || has(self.status) && \
+             has(self.status.names) && self.status.names.exists(n, n.type == 'system' && n.name.lowerAscii() == {host})"
+        ),
+        format!(
+            "names below {domain} are given by the platform; leave host empty to get one, and set subdomain to choose \
+             its first label"
+        ),
+    )
 }
 
 fn route_binding(domain: Option<&str>) -> Vec<Rule> {
@@ -447,9 +465,8 @@ fn zone() -> Vec<Rule> {
 }
 
 fn deletion_hold() -> Vec<Rule> {
-    vec![about(
+    vec![rule(
         "spec",
-        ".type",
         "self.type == oldSelf.type && self.objects == oldSelf.objects && self.known == oldSelf.known && self.cause == \
          oldSelf.cause && self.names == oldSelf.names",
         "what a DeletionHold stands for is immutable; only decision and decidedAt may change",

@@ -15,10 +15,12 @@ use crate::access;
 use crate::v1alpha1::GROUP;
 use crate::v1alpha1::deletion_hold::{DELETION_HOLDS_MAX, DeletionHold, DeletionHoldHolder, SILENCE_MAX};
 use signpost_apiserver::auth::rules::{Access, Decision};
-use signpost_apiserver::error::{ApiError, Cause};
+use signpost_apiserver::cause::Cause;
+use signpost_apiserver::error::ApiError;
 use signpost_apiserver::json_scan::Json;
-use signpost_apiserver::registry::columns::{self, AGE, Cell, Column};
-use signpost_apiserver::registry::{Context, Hooks, Kind, Operation, Reader, RelatedWrite, field};
+use signpost_apiserver::kind::Kind;
+use signpost_apiserver::kind::columns::{self, AGE, Cell, Column};
+use signpost_apiserver::registry::{Context, Hooks, Operation, Reader, RelatedWrite};
 
 /// How a DeletionHold began. What has become of it is told in its status by name servers, who may not decide.
 const FIXED: [&str; 5] = ["type", "objects", "known", "cause", "names"];
@@ -75,11 +77,11 @@ impl Hooks for DeletionHolds {
         let mut causes = Vec::new();
         for name in ["decision", "decidedAt"].into_iter().filter(|name| !object["spec"][*name].is_null()) {
             let what = "may not be set at creation: an administrator decides later, by an update";
-            causes.push(field::forbidden(&format!("spec.{name}"), what));
+            causes.push(Cause::forbidden(format!("spec.{name}"), what));
         }
         // With one, a DeletionHold would outlive its hold and block the next DeletionHold of that name.
         if !object["metadata"]["finalizers"].is_null() && !may_decide(context) {
-            causes.push(field::forbidden(
+            causes.push(Cause::forbidden(
                 "metadata.finalizers",
                 "only administrators may set finalizers on a DeletionHold",
             ));
@@ -91,9 +93,9 @@ impl Hooks for DeletionHolds {
         let changed = FIXED.iter().filter(|name| old["spec"][**name] != new["spec"][**name]);
         let what = "field is immutable: only decision and decidedAt may change";
         let mut causes: Vec<Cause> =
-            changed.map(|name| field::invalid(&format!("spec.{name}"), &new["spec"][*name], what)).collect();
+            changed.map(|name| Cause::invalid(format!("spec.{name}"), &new["spec"][*name], what)).collect();
         if old["spec"]["decision"] != new["spec"]["decision"] && !old["metadata"]["deletionTimestamp"].is_null() {
-            causes.push(field::forbidden("spec.decision", "the DeletionHold is being deleted"));
+            causes.push(Cause::forbidden("spec.decision", "the DeletionHold is being deleted"));
         }
         causes
     }
@@ -101,7 +103,7 @@ impl Hooks for DeletionHolds {
     fn validate_status_update(&self, context: &Context<'_>, old: &Value, new: &Value) -> Vec<Cause> {
         let changed = |entry: &&Value| find(new, &entry["server"]) != Some(*entry);
         let refused = entries(old).filter(changed).filter(|entry| !may_change(context, entry));
-        refused.map(|entry| field::forbidden("status.holders", &not_yours(entry))).collect()
+        refused.map(|entry| Cause::forbidden("status.holders", &not_yours(entry))).collect()
     }
 
     fn before_commit<'a>(

@@ -7,9 +7,10 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use signpost_apiserver::error::ApiError;
+use signpost_apiserver::kind::Kind;
 use signpost_apiserver::registry::conflict_key::ConflictKey;
 use signpost_apiserver::registry::kinds::Kinds;
-use signpost_apiserver::registry::{Context, Kind, Reader, metadata};
+use signpost_apiserver::registry::{Context, Reader, metadata};
 use signpost_apiserver::schema;
 
 use super::{PlatformConfig, kinds};

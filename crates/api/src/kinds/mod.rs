@@ -19,9 +19,10 @@ use std::sync::Arc;
 
 use signpost_apiserver::auth::Authenticator;
 use signpost_apiserver::damaged::DamageMarks;
+use signpost_apiserver::kind::Kind;
+use signpost_apiserver::registry::Hooks;
 use signpost_apiserver::registry::event::EVENT;
 use signpost_apiserver::registry::kinds::Kinds;
-use signpost_apiserver::registry::{Hooks, Kind};
 use signpost_apiserver::{Product, Settings};
 
 use self::quotas::Limits;

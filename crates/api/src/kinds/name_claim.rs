@@ -19,10 +19,12 @@ use crate::identity::is_of_the_platform;
 use crate::kinds::conflict_keys;
 use crate::names;
 use crate::v1alpha1::name_claim::{CLAIM_LABEL, CLAIM_LABEL_LABEL, Holder, NameClaim};
-use signpost_apiserver::error::{ApiError, Cause};
-use signpost_apiserver::registry::columns::{self, AGE, Cell, Column};
+use signpost_apiserver::cause::Cause;
+use signpost_apiserver::error::ApiError;
+use signpost_apiserver::kind::Kind;
+use signpost_apiserver::kind::columns::{self, AGE, Cell, Column};
 use signpost_apiserver::registry::made;
-use signpost_apiserver::registry::{Context, Hooks, Kind, Operation, Reader, RelatedWrite, SideEffect, field};
+use signpost_apiserver::registry::{Context, Hooks, Operation, Reader, RelatedWrite, SideEffect};
 
 /// The kind.
 pub static NAME_CLAIM: LazyLock<Kind> = LazyLock::new(|| {
@@ -80,9 +82,9 @@ impl Hooks for NameClaims {
             _ => return Vec::new(),
         };
         match wrong {
-            Some(what) => causes.push(field::invalid("spec.value", value, &what)),
+            Some(what) => causes.push(Cause::invalid("spec.value", value, &what)),
             None if name != &claim => {
-                causes.push(field::invalid("metadata.name", name, &format!("must be {claim:?} for this value")));
+                causes.push(Cause::invalid("metadata.name", name, &format!("must be {claim:?} for this value")));
             }
             None => {}
         }
@@ -96,7 +98,7 @@ impl Hooks for NameClaims {
         for name in ["type", "value"] {
             if before[name] != after[name] {
                 let what = "field is immutable: create another NameClaim";
-                causes.push(field::invalid(&format!("spec.{name}"), &after[name], what));
+                causes.push(Cause::invalid(format!("spec.{name}"), &after[name], what));
             }
         }
         causes.extend(takeover_fault(context.now, before, after));
@@ -174,7 +176,7 @@ async fn guard_overlap(now: Timestamp, claim: &Value, reader: &dyn Reader) -> Re
     let is_of_another = |found: &Value| keeps_host(now, found) && namespace_of(found) != namespace_of(claim);
     let refused = |what: String| {
         let name = claim["metadata"]["name"].as_str().unwrap_or_default();
-        ApiError::invalid(&NAME_CLAIM, name, vec![field::forbidden("spec.value", &what)])
+        ApiError::invalid(&NAME_CLAIM, name, vec![Cause::forbidden("spec.value", &what)])
     };
     let mut writes = Vec::new();
     for wildcard in names::wildcards_above(host) {
@@ -210,11 +212,11 @@ fn faults(object: &Value) -> Vec<Cause> {
     let mut causes = Vec::new();
     for name in ["namespace", "name", "uid"] {
         if spec["holder"][name].as_str() == Some("") {
-            causes.push(field::required(&format!("spec.holder.{name}"), ""));
+            causes.push(Cause::required(format!("spec.holder.{name}"), ""));
         }
     }
     if !spec["quarantineUntil"].is_null() && spec["releasedAt"].is_null() {
-        causes.push(field::forbidden(
+        causes.push(Cause::forbidden(
             "spec.quarantineUntil",
             "a name that is held is in no quarantine; set spec.releasedAt too",
         ));
@@ -231,7 +233,7 @@ fn takeover_fault(now: Timestamp, before: &Value, after: &Value) -> Option<Cause
     }
     // A refusal of the scheduler's write goes into the condition of a Route of another namespace: it names no holder.
     if before["releasedAt"].is_null() {
-        return Some(field::forbidden(
+        return Some(Cause::forbidden(
             "spec.holder",
             "the name is held by another Route, the one in spec.holder; it must be released first",
         ));
@@ -239,7 +241,7 @@ fn takeover_fault(now: Timestamp, before: &Value, after: &Value) -> Option<Cause
     let until = before["quarantineUntil"].as_str()?;
     let passed = until.parse::<Timestamp>().is_ok_and(|until| until <= now);
     (!passed).then(|| {
-        field::forbidden(
+        Cause::forbidden(
             "spec.holder",
             &format!("until {until} the name is kept for the Route that held it last, the one in spec.holder"),
         )

@@ -15,12 +15,12 @@ use crate::v1alpha1::route::{
     ADMITTED, HOST_POINTS_HERE, MOVE_ANNOTATION, PUBLISHED, RESOLVABLE, ROUTER_GONE, Route, SCHEDULED,
 };
 use signpost_apiserver::auth::rules::Access;
-use signpost_apiserver::error::{ApiError, Cause};
+use signpost_apiserver::cause::Cause;
+use signpost_apiserver::error::ApiError;
 use signpost_apiserver::json_scan::Json;
-use signpost_apiserver::registry::columns::{self, AGE, Cell, Column};
-use signpost_apiserver::registry::{
-    Context, HookReads, Hooks, Kind, Operation, Reader, RelatedWrite, SideEffect, field,
-};
+use signpost_apiserver::kind::columns::{self, AGE, Cell, Column};
+use signpost_apiserver::kind::{HookReads, Kind};
+use signpost_apiserver::registry::{Context, Hooks, Operation, Reader, RelatedWrite, SideEffect};
 
 /// The members of `status` that only a RouteBinding sets.
 pub(super) const BOUND_FIELDS: [&str; 6] = ["phase", "dns", "router", "canonicalName", "names", "formerNames"];
@@ -129,7 +129,7 @@ impl Hooks for Routes {
         }
         if text(&before["subdomain"]) != text(&after["subdomain"]) {
             causes.extend(match is_scheduled(old) {
-                true => Some(field::invalid("spec.subdomain", &after["subdomain"], IMMUTABLE)),
+                true => Some(Cause::invalid("spec.subdomain", &after["subdomain"], IMMUTABLE)),
                 false => subdomain_fault(&self.0, &after["subdomain"]),
             });
         }
@@ -147,7 +147,7 @@ impl Hooks for Routes {
 
     fn validate_status_update(&self, _context: &Context<'_>, old: &Value, new: &Value) -> Vec<Cause> {
         let changed = BOUND_FIELDS.iter().filter(|name| old["status"][**name] != new["status"][**name]);
-        changed.map(|name| field::forbidden(&format!("status.{name}"), "only a RouteBinding sets it")).collect()
+        changed.map(|name| Cause::forbidden(format!("status.{name}"), "only a RouteBinding sets it")).collect()
     }
 
     fn before_commit<'a>(
@@ -226,7 +226,7 @@ async fn guard_move(
         return Ok(());
     }
     let path = format!("metadata.annotations[{MOVE_ANNOTATION}]");
-    let causes = vec![field::not_found(&path, &Value::from(router))];
+    let causes = vec![Cause::not_found(&path, &Value::from(router))];
     Err(ApiError::invalid(&ROUTE, name.unwrap_or_default(), causes))
 }
 
@@ -256,14 +256,14 @@ fn host_fault(domain: &str, value: &Value) -> Option<Cause> {
         if error == HostError::TooLong {
             return None;
         }
-        return Some(field::invalid("spec.host", value, &error.to_string()));
+        return Some(Cause::invalid("spec.host", value, &error.to_string()));
     }
     takes_names_of(host, domain).then(|| {
         let what = format!(
             "names below {domain} are given by the platform; leave host empty to get one, and set subdomain to choose its \
              first label"
         );
-        field::forbidden("spec.host", &what)
+        Cause::forbidden("spec.host", &what)
     })
 }
 
@@ -290,7 +290,7 @@ fn host_change_fault(old: &Value, after: &Value) -> Option<Cause> {
         (None, Some(_)) => false,
     };
     let allowed = is_own(text(&old["spec"]["host"])) && is_own(text(&after["host"]));
-    (!allowed).then(|| field::invalid("spec.host", &after["host"], IMMUTABLE))
+    (!allowed).then(|| Cause::invalid("spec.host", &after["host"], IMMUTABLE))
 }
 
 /// The zone of the Router whose system name for this very Route its host is, if it looks like one: the label that the Route
@@ -334,14 +334,14 @@ fn subdomain_fault(platform: &PlatformConfig, value: &Value) -> Option<Cause> {
     let subdomain = text(value)?;
     if !names::is_host_label(subdomain) {
         let what = "must be one label of a host name: at most 63 letters, digits and inner dashes, no dots";
-        return Some(field::invalid("spec.subdomain", value, what));
+        return Some(Cause::invalid("spec.subdomain", value, what));
     }
     if !names::is_valid_if_a_label(subdomain) {
-        return Some(field::invalid("spec.subdomain", value, &names::HostError::BadALabel.to_string()));
+        return Some(Cause::invalid("spec.subdomain", value, &names::HostError::BadALabel.to_string()));
     }
     platform.label_rules.is_reserved(subdomain).then(|| {
         let what = format!("the label {subdomain:?} is reserved; choose another one");
-        field::forbidden("spec.subdomain", &what)
+        Cause::forbidden("spec.subdomain", &what)
     })
 }
 
@@ -383,7 +383,7 @@ async fn guard_subdomain(
     let what = format!(
         "the label {subdomain:?} is reserved for another namespace, whose name it begins with; choose another label"
     );
-    let causes = vec![field::forbidden("spec.subdomain", &what)];
+    let causes = vec![Cause::forbidden("spec.subdomain", &what)];
     Err(ApiError::invalid(&ROUTE, name, causes))
 }
 
@@ -399,10 +399,10 @@ fn faults(spec: &Value) -> Vec<Cause> {
         } else {
             None
         };
-        causes.extend(what.map(|what| field::invalid("spec.path", &spec["path"], what)));
+        causes.extend(what.map(|what| Cause::invalid("spec.path", &spec["path"], what)));
     }
     if let Some("") = spec["to"]["kind"].as_str() {
-        causes.push(field::required("spec.to.kind", "such as Service"));
+        causes.push(Cause::required("spec.to.kind", "such as Service"));
     }
     let port = &spec["port"]["targetPort"];
     let port_fault = match port {
@@ -414,7 +414,7 @@ fn faults(spec: &Value) -> Vec<Cause> {
         ),
         _ => None,
     };
-    causes.extend(port_fault.map(|what| field::invalid("spec.port.targetPort", port, what)));
+    causes.extend(port_fault.map(|what| Cause::invalid("spec.port.targetPort", port, what)));
     causes
 }
 
@@ -439,7 +439,7 @@ async fn host_in_zone(host: &Value, route: &Value, reader: &dyn Reader) -> Resul
         if reader.get("Zone", None, ancestor).await?.is_some() {
             let what = format!("names below {ancestor} are given by the platform; leave host empty to get one");
             let name = route["metadata"]["name"].as_str().unwrap_or_default();
-            let causes = vec![field::forbidden("spec.host", &what)];
+            let causes = vec![Cause::forbidden("spec.host", &what)];
             return Err(ApiError::invalid(&ROUTE, name, causes));
         }
         match ancestor.split_once('.') {

@@ -29,9 +29,11 @@ use crate::v1alpha1::route::{ADMITTED, MOVE_PENDING, NameKind, PUBLISHED, RESOLV
 use crate::v1alpha1::route_binding::{FENCING_ANNOTATION, FENCING_FIELD, RouteBinding, RouteBindingSpec};
 use crate::v1alpha1::{SCHEDULER_LEASE, SCHEDULER_LEASE_NAMESPACE};
 use signpost_apiserver::apply;
-use signpost_apiserver::error::{ApiError, Cause};
-use signpost_apiserver::registry::columns::{self, AGE, Column};
-use signpost_apiserver::registry::{Context, Hooks, Kind, Operation, Reader, RelatedWrite, SideEffect, field};
+use signpost_apiserver::cause::Cause;
+use signpost_apiserver::error::ApiError;
+use signpost_apiserver::kind::Kind;
+use signpost_apiserver::kind::columns::{self, AGE, Column};
+use signpost_apiserver::registry::{Context, Hooks, Operation, Reader, RelatedWrite, SideEffect};
 
 /// The kind.
 pub static ROUTE_BINDING: LazyLock<Kind> = LazyLock::new(|| {
@@ -64,12 +66,12 @@ impl Hooks for RouteBindings {
         for (name, own) in [("routeName", "name"), ("routeNamespace", "namespace")] {
             if spec[name].is_string() && spec[name] != metadata[own] {
                 let path = format!("spec.{name}");
-                causes.push(field::invalid(&path, &spec[name], &format!("must be the binding's own metadata.{own}")));
+                causes.push(Cause::invalid(&path, &spec[name], &format!("must be the binding's own metadata.{own}")));
             }
         }
         for name in ["routeUID", "router", "strategy"] {
             if spec[name] == "" {
-                causes.push(field::required(&format!("spec.{name}"), ""));
+                causes.push(Cause::required(format!("spec.{name}"), ""));
             }
         }
         causes.extend(name_faults(&self.0.domain, spec));
@@ -82,7 +84,7 @@ impl Hooks for RouteBindings {
         for name in ["routeUID", "label"] {
             if old["spec"][name] != new["spec"][name] {
                 let what = "field is immutable: a Route keeps its binding and its label as long as it is there";
-                causes.push(field::invalid(&format!("spec.{name}"), &new["spec"][name], what));
+                causes.push(Cause::invalid(format!("spec.{name}"), &new["spec"][name], what));
             }
         }
         causes
@@ -124,12 +126,12 @@ fn name_faults(domain: &str, spec: &Value) -> Vec<Cause> {
     let Some(assigned) = spec["names"].as_array() else { return Vec::new() };
     let mut causes = Vec::new();
     if !names::is_host_label(label) {
-        causes.push(field::invalid("spec.label", &spec["label"], "must be one label of a host name"));
+        causes.push(Cause::invalid("spec.label", &spec["label"], "must be one label of a host name"));
         return causes;
     }
     let Some(system) = names::system_name(label, dns) else {
         let what = format!("with the label {label:?} in front the name is over {} octets", names::NAME_OCTETS_MAX);
-        causes.push(field::invalid("spec.dns", &spec["dns"], &what));
+        causes.push(Cause::invalid("spec.dns", &spec["dns"], &what));
         return causes;
     };
     let alias = names::alias_name(label, domain);
@@ -137,20 +139,20 @@ fn name_faults(domain: &str, spec: &Value) -> Vec<Cause> {
         let mut found = assigned.iter().enumerate().filter(|(_, name)| name["type"] == kind);
         match (found.next(), expected) {
             (None, Some(expected)) => {
-                causes.push(field::required(
+                causes.push(Cause::required(
                     "spec.names",
                     &format!("the {kind} name {expected} must be among the names"),
                 ));
             }
             (Some((index, name)), Some(expected)) if name["name"] != expected.as_str() => {
                 let path = format!("spec.names[{index}].name");
-                causes.push(field::invalid(&path, &name["name"], &format!("the {kind} name must be {expected}")));
+                causes.push(Cause::invalid(&path, &name["name"], &format!("the {kind} name must be {expected}")));
             }
             _ => {}
         }
         if let Some((index, name)) = found.next() {
             let path = format!("spec.names[{index}].type");
-            causes.push(field::duplicate(&path, &name["type"]));
+            causes.push(Cause::duplicate(&path, &name["type"]));
         }
     }
     causes
@@ -168,13 +170,13 @@ fn former_name_faults(spec: &Value) -> Vec<Cause> {
             Some(zone) if zone == dns => "must not be the Route's name of now".to_owned(),
             Some(_) => continue,
         };
-        causes.push(field::invalid(&format!("spec.formerNames[{index}].name"), &former["name"], &what));
+        causes.push(Cause::invalid(format!("spec.formerNames[{index}].name"), &former["name"], &what));
     }
     let former_names = spec["formerNames"].as_array().into_iter().flatten().enumerate();
     let mut pending = former_names.filter(|(_, former)| !former["from"].is_null());
     if let Some((index, former)) = pending.nth(1) {
         let what = "only one former name can be yet to begin: the others lead to its name until then";
-        causes.push(field::invalid(&format!("spec.formerNames[{index}].from"), &former["from"], what));
+        causes.push(Cause::invalid(format!("spec.formerNames[{index}].from"), &former["from"], what));
     }
     causes
 }
@@ -259,35 +261,13 @@ async fn bind(
     let spec: RouteBindingSpec = serde_json::from_value(binding["spec"].clone())
         .map_err(|error| ApiError::bad_request(format!("spec cannot be understood: {error}")))?;
 
-    let route = reader.get("Route", context.namespace, &spec.route_name).await?;
-    let route = route.ok_or_else(|| ApiError::not_found(&super::route::ROUTE, &spec.route_name))?;
-    let metadata = &route["metadata"];
-    if metadata["uid"] != spec.route_uid.as_str() {
-        let what = format!(
-            "the Route's uid is {}, not {:?}: it was deleted and made anew; schedule the new one",
-            metadata["uid"], spec.route_uid
-        );
-        return Err(conflict(&what));
-    }
-    if let Some(version) = &spec.route_resource_version
-        && metadata["resourceVersion"] != version.as_str()
-    {
-        let what = format!(
-            "the Route has changed since it was looked at (resourceVersion {}, not {version:?}); look again",
-            metadata["resourceVersion"]
-        );
-        return Err(conflict(&what));
-    }
-    if !metadata["deletionTimestamp"].is_null() {
-        return Err(conflict("the Route is being deleted"));
-    }
-
+    let route = route_of(context, &spec, object_name, reader).await?;
     let Some(router) = reader.get("Router", None, &spec.router).await? else {
-        return Err(invalid(field::not_found("spec.router", &binding["spec"]["router"])));
+        return Err(invalid(Cause::not_found("spec.router", &binding["spec"]["router"])));
     };
     if router["spec"]["dns"] != spec.dns.as_str() {
         let what = format!("must be the zone of Router {:?}, {}", spec.router, router["spec"]["dns"]);
-        return Err(invalid(field::invalid("spec.dns", &binding["spec"]["dns"], &what)));
+        return Err(invalid(Cause::invalid("spec.dns", &binding["spec"]["dns"], &what)));
     }
     if !router["metadata"]["deletionTimestamp"].is_null() {
         return Err(conflict(&format!("the Router {:?} is being deleted; choose another", spec.router)));
@@ -303,7 +283,7 @@ async fn bind(
             None => "the Route has no spec.host, so it has no custom name".to_owned(),
         };
         let path = format!("spec.names[{index}].name");
-        return Err(invalid(field::invalid(&path, &binding["spec"]["names"][index]["name"], &what)));
+        return Err(invalid(Cause::invalid(&path, &binding["spec"]["names"][index]["name"], &what)));
     }
 
     let holder = || Holder {
@@ -338,6 +318,39 @@ async fn bind(
     Ok(writes)
 }
 
+/// The Route that a binding is for, if it is still what the binding says.
+async fn route_of(
+    context: &Context<'_>,
+    spec: &RouteBindingSpec,
+    object_name: &str,
+    reader: &dyn Reader,
+) -> Result<Arc<Value>, ApiError> {
+    let conflict = |what: &str| ApiError::conflict(&ROUTE_BINDING, object_name, what);
+    let route = reader.get("Route", context.namespace, &spec.route_name).await?;
+    let route = route.ok_or_else(|| ApiError::not_found(&super::route::ROUTE, &spec.route_name))?;
+    let metadata = &route["metadata"];
+    if metadata["uid"] != spec.route_uid.as_str() {
+        let what = format!(
+            "the Route's uid is {}, not {:?}: it was deleted and made anew; schedule the new one",
+            metadata["uid"], spec.route_uid
+        );
+        return Err(conflict(&what));
+    }
+    if let Some(version) = &spec.route_resource_version
+        && metadata["resourceVersion"] != version.as_str()
+    {
+        let what = format!(
+            "the Route has changed since it was looked at (resourceVersion {}, not {version:?}); look again",
+            metadata["resourceVersion"]
+        );
+        return Err(conflict(&what));
+    }
+    if !metadata["deletionTimestamp"].is_null() {
+        return Err(conflict("the Route is being deleted"));
+    }
+    Ok(route)
+}
+
 /// A binding that carries the fencing number of a leader is refused if the Lease has another one: a greater one is a later
 /// leader's, and a smaller one that of a Lease made anew, by whose holder the bearer was deposed as well. So it is if there is no
 /// Lease: nobody can tell then whether the bearer led when that went, and whoever leads makes it anew with its next renewal. A
@@ -348,7 +361,7 @@ async fn leadership(binding: &Value, reader: &dyn Reader) -> Result<Option<Relat
     let kind = &ROUTE_BINDING;
     let name = metadata["name"].as_str().unwrap_or_default();
     let Ok(fencing) = fencing.parse::<i64>() else {
-        let cause = field::invalid(FENCING_FIELD, &Value::from(fencing), "must be the fencing number of a leader");
+        let cause = Cause::invalid(FENCING_FIELD, &Value::from(fencing), "must be the fencing number of a leader");
         return Err(ApiError::invalid(kind, name, vec![cause]));
     };
     // 0 is the number of a scheduler that shares its work with no one and takes no Lease.
@@ -357,7 +370,7 @@ async fn leadership(binding: &Value, reader: &dyn Reader) -> Result<Option<Relat
     }
     let refused = |why: String, what: &str| {
         let mut error = ApiError::conflict(kind, name, &why);
-        error.causes = vec![field::invalid(FENCING_FIELD, &Value::from(fencing), what)];
+        error.causes = vec![Cause::invalid(FENCING_FIELD, &Value::from(fencing), what)];
         error
     };
     let Some(lease) = reader.get("Lease", Some(SCHEDULER_LEASE_NAMESPACE), SCHEDULER_LEASE).await? else {

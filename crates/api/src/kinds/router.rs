@@ -13,11 +13,13 @@ use crate::names::{self, LABEL_OCTETS_MAX, NAME_OCTETS_MAX, is_at_or_below};
 use crate::statuses::Statuses;
 use crate::v1alpha1::deletion_hold::DeletionHold;
 use crate::v1alpha1::router::{ADDRESSES_HEALTHY, READY, Router};
-use signpost_apiserver::error::{ApiError, Cause};
+use signpost_apiserver::cause::Cause;
+use signpost_apiserver::error::ApiError;
 use signpost_apiserver::json_scan::Json;
-use signpost_apiserver::registry::columns::{self, AGE, Cell, Column};
+use signpost_apiserver::kind::columns::{self, AGE, Cell, Column};
+use signpost_apiserver::kind::{HookReads, Kind};
 use signpost_apiserver::registry::labels::check_selector;
-use signpost_apiserver::registry::{Context, HookReads, Hooks, Kind, Operation, Reader, RelatedWrite, field};
+use signpost_apiserver::registry::{Context, Hooks, Operation, Reader, RelatedWrite};
 
 /// How to delete a Router that has routes: this annotation on it with exactly the number of routes bound to it. A DELETE
 /// whose query or body says `forceDeleteRoutes=<number>` does the same.
@@ -107,7 +109,7 @@ impl Hooks for Routers {
     fn validate_update(&self, _context: &Context<'_>, old: &Value, new: &Value) -> Vec<Cause> {
         let mut causes = Vec::new();
         if old["spec"]["dns"] != new["spec"]["dns"] {
-            causes.push(field::invalid(
+            causes.push(Cause::invalid(
                 "spec.dns",
                 &new["spec"]["dns"],
                 "field is immutable: make a new Router with this zone and move the routes to it",
@@ -218,7 +220,7 @@ fn dns_fault(platform: &PlatformConfig, value: &Value) -> Option<Cause> {
     } else {
         return None;
     };
-    Some(field::invalid("spec.dns", value, &what))
+    Some(Cause::invalid("spec.dns", value, &what))
 }
 
 /// The faults of a spec that do not depend on other objects.
@@ -232,7 +234,7 @@ fn faults(spec: &Value) -> Vec<Cause> {
         && soft_limit > hard_limit
     {
         let what = format!("must not be greater than spec.capacity.hard, which is {hard_limit}");
-        causes.push(field::invalid("spec.capacity.soft", soft, &what));
+        causes.push(Cause::invalid("spec.capacity.soft", soft, &what));
     }
     for (index, record) in spec["records"].as_array().into_iter().flatten().enumerate() {
         causes.extend(record_fault(&format!("spec.records[{index}]"), record));
@@ -244,7 +246,7 @@ fn faults(spec: &Value) -> Vec<Cause> {
 fn check_faults(check: &Value) -> Vec<Cause> {
     let mut causes = Vec::new();
     let mut fault = |name: &str, what: Option<String>| {
-        causes.extend(what.map(|what| field::invalid(&format!("spec.healthCheck.{name}"), &check[name], &what)));
+        causes.extend(what.map(|what| Cause::invalid(format!("spec.healthCheck.{name}"), &check[name], &what)));
     };
     let is_path = |path: &str| path.starts_with('/') && path.bytes().all(|octet| octet.is_ascii_graphic());
     let path = check["path"].as_str().filter(|path| !is_path(path));
@@ -292,17 +294,17 @@ fn address_faults(addresses: &Value) -> Vec<Cause> {
         let Some(text) = address["ip"].as_str() else { continue };
         let Ok(ip) = text.parse::<IpAddr>() else {
             let what = "must be an IPv4 or IPv6 address, such as 192.0.2.1 or 2001:db8::1";
-            causes.push(field::invalid(&path, &address["ip"], what));
+            causes.push(Cause::invalid(&path, &address["ip"], what));
             continue;
         };
         if let Some(what) = unusable(ip) {
-            causes.push(field::invalid(&path, &address["ip"], what));
+            causes.push(Cause::invalid(&path, &address["ip"], what));
         }
         // The schema compares the texts; `2001:db8::1` and `2001:DB8:0::1` are one address.
         if let Some(first) = seen.insert(ip, index)
             && addresses[first]["ip"] != address["ip"]
         {
-            causes.push(field::duplicate(&path, &address["ip"]));
+            causes.push(Cause::duplicate(&path, &address["ip"]));
         }
     }
     causes
@@ -329,14 +331,14 @@ fn unusable(ip: IpAddr) -> Option<&'static str> {
 fn record_fault(path: &str, record: &Value) -> Option<Cause> {
     let text = record.as_str()?;
     if text.trim().is_empty() {
-        Some(field::required(path, "a record in zone-file syntax, such as @ CAA 0 issue \"ca.example\""))
+        Some(Cause::required(path, "a record in zone-file syntax, such as @ CAA 0 issue \"ca.example\""))
     } else if text.len() > RECORD_OCTETS_MAX {
-        Some(field::too_long(path, RECORD_OCTETS_MAX as u64))
+        Some(Cause::too_long(path, RECORD_OCTETS_MAX as u64))
     } else if text.trim_start().starts_with('$') {
         // Above all $INCLUDE, which would read files of the name server.
-        Some(field::invalid(path, record, "must be a record, not a directive such as $INCLUDE"))
+        Some(Cause::invalid(path, record, "must be a record, not a directive such as $INCLUDE"))
     } else if text.chars().any(|character| character.is_control() && character != '\t') {
-        Some(field::invalid(path, record, "must be one record on one line; add one item for each record"))
+        Some(Cause::invalid(path, record, "must be one record on one line; add one item for each record"))
     } else {
         None
     }
@@ -354,7 +356,7 @@ async fn overlap(object: &Value, reader: &dyn Reader) -> Result<(), ApiError> {
         } else {
             continue;
         };
-        let cause = field::invalid("spec.dns", &object["spec"]["dns"], &cause);
+        let cause = Cause::invalid("spec.dns", &object["spec"]["dns"], &cause);
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
         return Err(ApiError::invalid(&ROUTER, name, vec![cause]));
     }

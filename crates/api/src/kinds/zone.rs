@@ -6,10 +6,11 @@ use serde_json::Value;
 
 use crate::names;
 use crate::v1alpha1::zone::Zone;
-use signpost_apiserver::error::Cause;
+use signpost_apiserver::cause::Cause;
 use signpost_apiserver::json_scan::Json;
-use signpost_apiserver::registry::columns::{AGE, Cell, Column};
-use signpost_apiserver::registry::{Context, Hooks, Kind, field};
+use signpost_apiserver::kind::Kind;
+use signpost_apiserver::kind::columns::{AGE, Cell, Column};
+use signpost_apiserver::registry::{Context, Hooks};
 
 /// The kind.
 pub static ZONE: LazyLock<Kind> =
@@ -39,7 +40,7 @@ impl Hooks for Zones {
         let name = &object["metadata"]["name"];
         let wrong = name.as_str().and_then(|name| names::check_domain(name).err());
         let mut causes: Vec<Cause> = wrong
-            .map(|error| field::invalid("metadata.name", name, &format!("must be the zone's apex: {error}")))
+            .map(|error| Cause::invalid("metadata.name", name, &format!("must be the zone's apex: {error}")))
             .into_iter()
             .collect();
         causes.extend(faults(object));
@@ -50,7 +51,7 @@ impl Hooks for Zones {
         let mut causes = faults(new);
         if old["spec"]["type"] != new["spec"]["type"] {
             let what = "field is immutable: delete the Zone and create it anew";
-            causes.push(field::invalid("spec.type", &new["spec"]["type"], what));
+            causes.push(Cause::invalid("spec.type", &new["spec"]["type"], what));
         }
         causes
     }
@@ -62,10 +63,10 @@ fn faults(object: &Value) -> Vec<Cause> {
     let router = spec["router"].as_str().filter(|router| !router.is_empty());
     match (spec["type"].as_str(), router) {
         (Some("shard"), None) => {
-            causes.push(field::required("spec.router", "a zone of type shard belongs to a Router"))
+            causes.push(Cause::required("spec.router", "a zone of type shard belongs to a Router"))
         }
         (Some("parent" | "alias"), Some(_)) => {
-            causes.push(field::forbidden("spec.router", "only a zone of type shard belongs to a Router"));
+            causes.push(Cause::forbidden("spec.router", "only a zone of type shard belongs to a Router"));
         }
         _ => {}
     }
@@ -76,7 +77,7 @@ fn faults(object: &Value) -> Vec<Cause> {
             .is_some_and(|digest| digest.is_empty() || !digest.bytes().all(|octet| octet.is_ascii_hexdigit()))
         {
             let path = format!("spec.versions[{index}].digest");
-            causes.push(field::invalid(&path, digest, "must be hexadecimal"));
+            causes.push(Cause::invalid(&path, digest, "must be hexadecimal"));
         }
     }
     causes

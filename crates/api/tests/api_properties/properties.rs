@@ -9,7 +9,7 @@ use signpost_api::kinds::router::ROUTER as ROUTER_KIND;
 use signpost_api::kinds::{PlatformConfig, kinds};
 use signpost_apiserver::apply::server_side_apply;
 use signpost_apiserver::continue_token::ContinueToken;
-use signpost_apiserver::registry::Kind;
+use signpost_apiserver::kind::Kind;
 use signpost_apiserver::selector::Selector;
 use signpost_apiserver::{patch, protobuf, schema};
 

@@ -299,9 +299,8 @@ async fn server_side_apply(server: &Reached) {
     assert_eq!(entry.and_then(|entry| entry.subresource.as_deref()), Some("status"));
 }
 
-/// Criterion 11: what is told as expired inside a 200 makes kube-rs list anew, at once.
+/// What is told as expired inside a 200 makes kube-rs list anew, at once.
 async fn an_expired_watch_is_listed_anew(server: &Reached) {
-    use signpost_apiserver::store::Store;
     let api: Api<Route> = Api::default_namespaced(server.client());
     api.create(&PostParams::default(), &typed(route("a"))).await.expect("creates");
     let old = api.list_metadata(&ListParams::default()).await.expect("lists").metadata.resource_version;

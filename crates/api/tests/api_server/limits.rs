@@ -7,7 +7,8 @@ use signpost_api::identity::{GROUP_AUTHENTICATED, Identity, USER_SCHEDULER};
 use signpost_api::kinds::quotas::Limits;
 use signpost_apiserver::limits::Amount;
 use signpost_apiserver::object;
-use signpost_apiserver::store::{Engine, Key, Store, Txn, Write};
+use signpost_apiserver::store::memory::Memory;
+use signpost_apiserver::store::{Key, Store, Txn, Write};
 
 use crate::support::{GROUP, ROUTES, Reply, Server, route, router};
 
@@ -101,7 +102,7 @@ async fn a_router_with_all_that_it_may_have_fits() {
 
 #[tokio::test]
 async fn an_object_that_is_stored_larger_can_be_made_smaller_and_released() {
-    let store = Arc::new(Engine::memory());
+    let store = Arc::new(Memory::new());
     let names = ["shrinks", "released", "deleted", "stays"];
     // As an earlier version has stored it: larger than objects may be, with a text and a list beyond their maxima.
     for name in names {

@@ -1,7 +1,7 @@
 //! Get and list: formats, selectors, pages that are one snapshot, and what `resourceVersion` means.
 
 use serde_json::{Value, json};
-use signpost_apiserver::store::{Revision, Store};
+use signpost_apiserver::store::Revision;
 
 use crate::support::{GROUP, ROUTES, Server, labelled, route, router, version};
 

@@ -3,7 +3,7 @@
 //! Each file is one part of the contract. `support` starts a server over a store in memory.
 
 mod audit;
-mod criteria;
+mod bounds;
 mod errors;
 mod jwt;
 mod kube_client;

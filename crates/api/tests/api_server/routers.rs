@@ -3,7 +3,7 @@
 
 use futures::future::join_all;
 use serde_json::{Value, json};
-use signpost_apiserver::store::{Key, Store};
+use signpost_apiserver::store::Key;
 
 use crate::support::{GROUP, ROUTES, Reply, Server, route, router};
 

@@ -14,7 +14,9 @@ use signpost_api::kinds::{PlatformConfig, server_settings};
 use signpost_apiserver::ApiServer;
 use signpost_apiserver::auth::Authenticator;
 use signpost_apiserver::auth::tokens::{self, Tokens};
-use signpost_apiserver::store::Engine;
+use signpost_apiserver::store::Store;
+use signpost_apiserver::store::embedded::Embedded;
+use signpost_apiserver::store::memory::Memory;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
@@ -31,7 +33,7 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 
 pub struct Server {
     pub api: ApiServer,
-    pub store: Arc<Engine>,
+    pub store: Arc<dyn Store>,
     stop: CancellationToken,
     /// Deleted with the server.
     folder: Option<tempfile::TempDir>,
@@ -73,20 +75,20 @@ impl Server {
 
     pub async fn start_with(limits: Limits) -> Server {
         if std::env::var("SIGNPOST_TEST_STORE").as_deref() != Ok("embedded") {
-            return Self::over_with(Arc::new(Engine::memory()), limits).await;
+            return Self::over_with(Arc::new(Memory::new()), limits).await;
         }
         let folder = tempfile::tempdir().expect("a folder");
-        let store = Engine::open(folder.path(), Default::default()).expect("a store");
+        let store = Embedded::open(folder.path(), Default::default()).expect("a store");
         let mut server = Self::over_with(Arc::new(store), limits).await;
         server.folder = Some(folder);
         server
     }
 
-    pub async fn over(store: Arc<Engine>) -> Server {
+    pub async fn over(store: Arc<dyn Store>) -> Server {
         Self::over_with(store, Limits::default()).await
     }
 
-    pub async fn over_with(store: Arc<Engine>, limits: Limits) -> Server {
+    pub async fn over_with(store: Arc<dyn Store>, limits: Limits) -> Server {
         let line = tokens::line(TOKEN, "tina", &["signpost:tenant:default".into()]);
         let line = format!("{line}\n{}\n", tokens::line(ADMIN_TOKEN, "admin", &[GROUP_MASTERS.into()]));
         let authenticator = Arc::new(Authenticator::new(Tokens::parse(&line).expect("a token line")));

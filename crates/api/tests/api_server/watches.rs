@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use signpost_apiserver::store::{Engine, Revision, Store};
+use signpost_apiserver::store::memory::Memory;
+use signpost_apiserver::store::{Revision, Store};
 
 use crate::support::{GROUP, ROUTES, Server, labelled, route, version};
 
@@ -99,7 +100,7 @@ async fn objects_enter_and_leave_a_selector() {
 
 #[tokio::test]
 async fn an_expired_version_is_an_error_inside_a_200() {
-    let store = Arc::new(Engine::memory());
+    let store = Arc::new(Memory::new());
     {
         let server = Server::over(store.clone()).await;
         for name in ["a", "b"] {

@@ -30,8 +30,9 @@ use serde_json::{Map, Value, json};
 
 use self::field_set::FieldSet;
 use self::managers::{Manager, Managers, Owned};
-use super::error::{ApiError, Cause};
-use super::registry::Kind;
+use super::cause::Cause;
+use super::error::ApiError;
+use super::kind::Kind;
 use super::schema::{self, Node};
 
 pub use update::track_update;

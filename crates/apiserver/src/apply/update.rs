@@ -13,8 +13,7 @@ use super::field_set::FieldSet;
 use super::managers::{Manager, Managers, Owned, UPDATERS_MAX, seconds_text};
 use super::structure::{Shape, field, identity, items, shape};
 use super::{SERVERS_METADATA, tracked, without_managed_fields};
-use crate::registry::Kind;
-use crate::request::is_built_in;
+use crate::kind::Kind;
 use crate::schema::{self, Node};
 
 /// Sets `new.metadata.managedFields` for a write that is no apply (`old` is `None`: a create): `manager` owns what it changed.
@@ -90,7 +89,7 @@ impl Update<'_> {
                 _ => encode_field(Some(schema), name, value, &mut set)?,
             }
         }
-        if is_built_in(self.kind) {
+        if self.kind.is_built_in() {
             for name in STRUCTS.map(|name| format!("f:{name}")) {
                 if let Some(Value::Object(inner)) = set.get_mut(&name) {
                     inner.remove(".");
@@ -183,7 +182,7 @@ impl Update<'_> {
 
     /// What the manager owns now.
     fn taken(&self, Changed { mut written, .. }: Changed) -> FieldSet {
-        if is_built_in(self.kind) {
+        if self.kind.is_built_in() {
             written.subtract(&FieldSet::of_fields(&STRUCTS.each_ref().map(std::slice::from_ref)));
         }
         tracked(self.kind, written, self.subresource)

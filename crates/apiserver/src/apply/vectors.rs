@@ -8,16 +8,17 @@ use serde_json::{Value, json};
 use super::update::track_anew;
 use super::{server_side_apply, track_update};
 use crate::error::ApiError;
+use crate::kind::columns::Columns;
+use crate::kind::schemas;
+use crate::kind::selectable::Selectable;
+use crate::kind::{Aliases, HookReads, Kind};
 use crate::patch::merge_patch;
-use crate::registry::columns::Columns;
 use crate::registry::lease::LEASE;
-use crate::registry::selectable::Selectable;
-use crate::registry::{Aliases, HookReads, Kind, metadata};
 use crate::schema::{self, Schema};
 
 pub(crate) fn kind() -> Kind {
     let text = json!({"type": "string"});
-    let metadata = metadata::schema();
+    let metadata = schemas::metadata();
     let schema = json!({"type": "object", "properties": {
         "apiVersion": text, "kind": text, "metadata": metadata,
         "spec": {"type": "object", "properties": {

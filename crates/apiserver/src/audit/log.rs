@@ -11,7 +11,7 @@
 //! Nobody waits for the writer: a line that finds the queue full is lost, counted, and complained of. Lines are handed to
 //! the system within some milliseconds, and are not synced: a power cut can take the last ones.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -221,7 +221,7 @@ struct Files {
 
 impl Files {
     fn open(path: &Path, bounds: Bounds) -> io::Result<Files> {
-        let file = BufWriter::with_capacity(1 << 16, open(path)?);
+        let file = BufWriter::with_capacity(1 << 16, share::open(path)?);
         let octets = file.get_ref().metadata()?.len();
         let mut files = Files { path: path.to_owned(), bounds, file, octets, archiving: None };
         if files.beside(LEAVING).exists() {
@@ -300,22 +300,13 @@ impl Files {
 
     fn reopen(&mut self) -> io::Result<()> {
         let flushed = self.file.flush();
-        let file = open(&self.path)?;
+        let file = share::open(&self.path)?;
         self.octets = file.metadata()?.len();
         // What could not be flushed stays behind with the old file.
         let (_old, _unwritten) =
             std::mem::replace(&mut self.file, BufWriter::with_capacity(1 << 16, file)).into_parts();
         flushed
     }
-}
-
-/// Opens a file of the log for writing, made with mode 0600 if it is not there.
-pub(super) fn open(path: &Path) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    options.append(true).create(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    options.open(path)
 }
 
 #[cfg(test)]

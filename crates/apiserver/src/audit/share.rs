@@ -7,7 +7,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
@@ -45,7 +45,7 @@ pub(super) fn keep(files: &[&Path], archive: &Path, octets: u64) -> io::Result<(
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    let mut kept = BufWriter::with_capacity(1 << 16, super::log::open(&beside)?);
+    let mut kept = BufWriter::with_capacity(1 << 16, open(&beside)?);
     each_line(files, |user, line| match of_users.get_mut(user) {
         Some(excess @ 1..) => {
             *excess = excess.saturating_sub(line.len() as u64);
@@ -55,6 +55,15 @@ pub(super) fn keep(files: &[&Path], archive: &Path, octets: u64) -> io::Result<(
     })?;
     kept.flush()?;
     std::fs::rename(&beside, archive)
+}
+
+/// Opens a file of the log for writing, made with mode 0600 if it is not there.
+pub(super) fn open(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.append(true).create(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(path)
 }
 
 fn beside(archive: &Path) -> PathBuf {

@@ -169,7 +169,7 @@ impl KeySet {
                     let at_url = |reason: String| FetchError::Url { url: url.clone(), reason };
                     let client = match &fetcher.client {
                         Some(client) => client.clone(),
-                        None => client(authorities.as_ref()).await.map_err(at_url)?,
+                        None => client(authorities.as_ref()).map_err(at_url)?,
                     };
                     fetcher.client = Some(client.clone());
                     get(&client, url).await.map_err(at_url)
@@ -213,20 +213,9 @@ fn matching(loaded: &Loaded, id: Option<&str>, algorithm: Algorithm) -> Vec<Deco
     loaded.keys.iter().filter(fits).map(|key| key.key.clone()).collect()
 }
 
-/// A client that goes where it is sent and nowhere else: no redirects, no proxies of the environment.
-async fn client(authorities: Option<&PathBuf>) -> Result<reqwest::Client, String> {
-    let at = |error: String| authorities.map(|path| format!("{}: {error}", path.display())).unwrap_or(error);
-    let pem = match authorities {
-        Some(path) => Some(tokio::fs::read(path).await.map_err(|error| at(error.to_string()))?),
-        None => None,
-    };
-    let builder = reqwest::Client::builder()
-        .redirect(reqwest::redirect::Policy::none())
-        .no_proxy()
-        .connect_timeout(FETCH_TIME_MAX)
-        .user_agent(concat!("signpost/", env!("CARGO_PKG_VERSION")))
-        .tls_backend_preconfigured(trust::of(pem.as_deref()).map_err(at)?);
-    builder.build().map_err(|error| error.to_string())
+fn client(authorities: Option<&PathBuf>) -> Result<reqwest::Client, String> {
+    let builder = trust::client(authorities.map(PathBuf::as_path)).map_err(|error| error.to_string())?;
+    builder.connect_timeout(FETCH_TIME_MAX).build().map_err(|error| error.to_string())
 }
 
 async fn get(client: &reqwest::Client, url: &str) -> Result<Vec<u8>, String> {

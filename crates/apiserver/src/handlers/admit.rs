@@ -6,13 +6,13 @@
 use bytes::Bytes;
 use serde_json::Value;
 
-use super::write::{Live, Part, Writer, name_of, releases};
+use super::writer::{Live, Part, Writer, name_of};
 use crate::error::ApiError;
 use crate::limits::{Amount, Bound, CLUSTER_OBJECT_BYTES, Limit, Quota};
+use crate::object::{self, Object};
 use crate::registry::namespace::NAMESPACE;
 use crate::request::object_key;
 use crate::watch_cache::usage::{Reservation, exceeds};
-use crate::{engine, object};
 
 /// An object that may be committed.
 pub(crate) struct Admitted {
@@ -31,7 +31,7 @@ impl Writer<'_> {
         let name = name_of(&tree).to_owned();
         let frees = old.is_some_and(|old| releases(&old.tree, &tree));
         let stored = self.to_stored(tree);
-        let value = engine::value(object::encode(&stored));
+        let value = object::stored(&stored);
         self.check_size(&name, value.len(), &stored, old, part)?;
         let reservation = self.reserve(&name, value.len(), old)?;
         Ok(Admitted { name, value, reservation, frees })
@@ -40,7 +40,7 @@ impl Writer<'_> {
     /// Admits an object that is marked for deletion, which is never refused.
     pub(crate) fn admit_marked(&self, tree: Value) -> Admitted {
         let name = name_of(&tree).to_owned();
-        Admitted { name, value: engine::value(object::encode(&self.to_stored(tree))), reservation: None, frees: true }
+        Admitted { name, value: object::stored(&self.to_stored(tree)), reservation: None, frees: true }
     }
 
     /// An object may have so many bytes; twice as many for a status or for those who write beyond the limits, so that an object
@@ -66,6 +66,11 @@ impl Writer<'_> {
             true => Ok(()),
             false => Err(ApiError::object_too_large(self.kind, name, found, limit)),
         }
+    }
+
+    /// An object that is not committed, of a dry run.
+    pub(crate) fn shown_admitted(&self, admitted: &Admitted, revision: u64) -> Result<Object, ApiError> {
+        self.object(&object_key(self.namespace, &admitted.name), &admitted.value, revision)
     }
 
     fn is_beyond_limits(&self) -> bool {
@@ -125,4 +130,14 @@ fn content_bytes(stored: &Value) -> usize {
     let mut content = stored.clone();
     content["metadata"].as_object_mut().map(|metadata| metadata.remove("managedFields"));
     object::encode(&content).len()
+}
+
+/// Whether an update is part of a deletion: it begins one, or takes away what holds the object.
+fn releases(old: &Value, new: &Value) -> bool {
+    let began = |object: &Value| !object["metadata"]["deletionTimestamp"].is_null();
+    let holders = |object: &Value| {
+        let count = |list: &Value| list.as_array().map_or(0, Vec::len);
+        count(&object["metadata"]["finalizers"]) + count(&object["spec"]["finalizers"])
+    };
+    began(new) && (!began(old) || holders(new) < holders(old))
 }

@@ -4,9 +4,8 @@ use http::HeaderMap;
 use serde_json::Value;
 
 use crate::error::ApiError;
+use crate::kind::Kind;
 use crate::negotiate::content_type;
-use crate::registry::Kind;
-use crate::request::is_built_in;
 use crate::{protobuf, schema};
 
 const TYPES: &str = "application/json, application/yaml";
@@ -22,7 +21,7 @@ pub struct Sent {
 
 /// Reads an object of `kind`.
 pub fn read(kind: &Kind, headers: &HeaderMap, body: &[u8]) -> Result<Sent, ApiError> {
-    let mut sent = parse(headers, body, is_built_in(kind))?;
+    let mut sent = parse(headers, body, kind.is_built_in())?;
     check_type(kind, &mut sent.object)?;
     Ok(sent)
 }
@@ -70,10 +69,10 @@ pub fn check_type(kind: &Kind, object: &mut Value) -> Result<(), ApiError> {
     let api_version = kind.api_version();
     let given = |object: &Value, key: &str| object[key].as_str().unwrap_or_default().to_owned();
     let (found_version, found_kind) = (given(object, "apiVersion"), given(object, "kind"));
-    if found_kind.is_empty() && !is_built_in(kind) {
+    if found_kind.is_empty() && !kind.is_built_in() {
         return Err(ApiError::bad_request("Object 'Kind' is missing: the body must say apiVersion and kind"));
     }
-    if found_version.is_empty() && !is_built_in(kind) {
+    if found_version.is_empty() && !kind.is_built_in() {
         return Err(ApiError::bad_request("Object 'apiVersion' is missing: the body must say apiVersion and kind"));
     }
     if !found_version.is_empty() && found_version != api_version {
@@ -82,7 +81,7 @@ pub fn check_type(kind: &Kind, object: &mut Value) -> Result<(), ApiError> {
         )));
     }
     if !found_kind.is_empty() && found_kind != kind.kind {
-        let cause = crate::error::Cause::invalid("kind", &Value::from(found_kind), &format!("must be {}", kind.kind));
+        let cause = crate::cause::Cause::invalid("kind", &Value::from(found_kind), &format!("must be {}", kind.kind));
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
         return Err(ApiError::invalid(kind, name, vec![cause]));
     }

@@ -8,14 +8,17 @@ use bytes::Bytes;
 use http::StatusCode;
 use serde_json::Value;
 
-use super::write::{Lost, Part, Writer, Written, is_empty_status, metadata_of, name_of};
+use super::commit::{Lost, Written};
+use super::prepare::is_empty_status;
+use super::writer::{Part, Writer, metadata_of, name_of};
 use super::{Call, body};
 use crate::audit::Made;
-use crate::engine;
-use crate::error::{ApiError, Cause};
+use crate::cause::Cause;
+use crate::error::ApiError;
+use crate::kind::Kind;
 use crate::negotiate::{self, Offer};
+use crate::registry::Operation;
 use crate::registry::namespace::NAMESPACE;
-use crate::registry::{Kind, Operation};
 use crate::request::WriteOptions;
 use crate::store::{Key, Revision};
 use crate::table::Include;
@@ -46,8 +49,11 @@ pub(crate) async fn create(call: &Call<'_>, sent: &Bytes) -> Result<Response, Ap
     writer.prune(&mut object, &duplicates, 400, &mut warnings)?;
     let mut written = create_object(&writer, object, false).await?;
     written.warnings.splice(0..0, warnings);
-    let made =
-        Made { name: written.object.name().to_owned(), uid: written.object.uid(), revision: written.object.revision };
+    let made = Made {
+        name: written.object.name().to_owned(),
+        uid: written.object.uid().to_owned(),
+        revision: written.object.revision,
+    };
     let mut response = written.respond(kind, format, include);
     response.extensions_mut().insert(made);
     Ok(response)
@@ -104,7 +110,7 @@ async fn create_generated(writer: &Writer<'_>, base: &str, object: &Value, manag
 /// The first span of an object's trace: from the request that creates it until that is on the disk.
 fn trace(writer: &Writer<'_>, written: &Written, began: Instant) {
     let Some([key, revision]) = writer.hooks().trace_attributes().filter(|_| !writer.options.dry_run) else { return };
-    let Some(trace) = Trace::of(&written.object.uid()) else { return };
+    let Some(trace) = Trace::of(written.object.uid()) else { return };
     let name = format!("{}/{}", writer.namespace.unwrap_or_default(), written.object.name());
     trace.first("api.write", began).with(key, name).with(revision, written.object.revision.to_string()).end();
 }
@@ -145,10 +151,10 @@ async fn home(writer: &Writer<'_>, name: &str) -> Result<Option<(Key, Revision)>
     let namespaces = &*NAMESPACE;
     let shelf = writer.server.cache.shelf(namespaces);
     let (revision, deleting) = match shelf.get(namespace) {
-        Some(found) => (found.revision, found.deleting),
+        Some(found) => (found.revision, found.is_deleting()),
         None => {
             // Another server may have made it just now.
-            let (_, found) = writer.server.store.get(&engine::key(namespaces.key_prefix, namespace)).await?;
+            let (_, found) = writer.server.store.get(&Key::below(namespaces.key_prefix, namespace), None).await?;
             (found.ok_or_else(|| ApiError::not_found(namespaces, namespace))?.modified.0, false)
         }
     };
@@ -159,7 +165,7 @@ async fn home(writer: &Writer<'_>, name: &str) -> Result<Option<(Key, Revision)>
         error.causes.push(Cause::new("NamespaceTerminating", "metadata.namespace", message));
         return Err(error);
     }
-    Ok(Some((engine::key(namespaces.key_prefix, namespace), Revision(revision))))
+    Ok(Some((Key::below(namespaces.key_prefix, namespace), Revision(revision))))
 }
 
 fn generated(base: &str) -> String {

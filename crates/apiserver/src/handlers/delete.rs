@@ -7,20 +7,24 @@ use bytes::Bytes;
 use http::StatusCode;
 use serde_json::{Value, json};
 
+use super::commit::{ATTEMPTS, Lost};
 use super::get::FUTURE_WAIT;
 use super::list;
-use super::write::{ATTEMPTS, Lost, Writer, next_generation, whole_seconds};
+use super::prepare::next_generation;
+use super::writer::Writer;
 use super::{Call, body};
 use crate::auth::rules::Access;
-use crate::engine;
-use crate::error::{ApiError, Cause};
+use crate::cause::Cause;
+use crate::error::ApiError;
+use crate::kind::Kind;
 use crate::negotiate::{self, Format, Offer, Text};
 use crate::object::Object;
-use crate::registry::{Kind, Operation, RelatedWrite};
-use crate::request::{Query, WriteOptions, is_built_in, is_namespace};
+use crate::registry::metadata::whole_seconds;
+use crate::registry::{Operation, RelatedWrite};
+use crate::request::{Query, WriteOptions};
 use crate::respond;
 use crate::selector::Selector;
-use crate::store::{self, Outcome, Txn, Write};
+use crate::store::{self, Key, Outcome, Txn, Write};
 use crate::table::Include;
 use crate::work::{self, OBJECTS_LARGE};
 
@@ -92,8 +96,8 @@ async fn delete_damaged(call: &Call<'_>, writer: &Writer<'_>) -> Result<Option<R
     let access = Access::resource(UNSAFE_DELETE, kind.group, kind.plural, namespace, resource.name.as_deref());
     call.server.authorizer.authorize(call.identity, &access)?;
     let stored = call.server.cache.shelf(kind).kind;
-    let key = engine::key(stored.key_prefix, &resource.key());
-    match call.server.store.get(&key).await {
+    let key = Key::below(stored.key_prefix, &resource.key());
+    match call.server.store.get(&key, None).await {
         Err(store::Error::Damaged { .. }) => {}
         Ok((_, Some(found)))
             if Object::from_stored(stored, &resource.key(), &found.value, found.modified.0).is_err() => {}
@@ -301,11 +305,11 @@ fn marked(writer: &Writer<'_>, live: &Value, deletion: &Deletion) -> Option<Valu
     if live["metadata"].get("deletionTimestamp").is_none_or(Value::is_null) {
         meta["deletionTimestamp"] = whole_seconds(writer.now).into();
         meta["deletionGracePeriodSeconds"] = 0.into();
-        if !is_built_in(writer.kind) {
+        if !writer.kind.is_built_in() {
             meta["generation"] = next_generation(live);
         }
     }
-    if is_namespace(writer.kind) {
+    if writer.kind.is_namespace() {
         new["status"]["phase"] = "Terminating".into();
     }
     Some(new)

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::registry::Kind;
+use crate::kind::Kind;
 
 /// `old` with one member, and the field sets, of `wanted`.
 pub(super) fn with_member(old: &Value, mut wanted: Value, member: &str) -> Value {

@@ -10,8 +10,9 @@ use super::Call;
 use crate::error::ApiError;
 use crate::negotiate::{self, Offer};
 use crate::object::Object;
+use crate::respond;
+use crate::store::Key;
 use crate::table::Include;
-use crate::{engine, respond};
 
 /// How long a read waits for a revision that has not happened yet.
 pub const FUTURE_WAIT: Duration = Duration::from_secs(3);
@@ -63,7 +64,7 @@ pub(crate) async fn wait_for(call: &Call<'_>, wanted: u64) -> Result<(), ApiErro
 async fn read(call: &Call<'_>) -> Result<Arc<Object>, ApiError> {
     let kind = call.server.cache.shelf(call.resource.kind).kind;
     let key = call.resource.key();
-    let (_, found) = call.server.store.get(&engine::key(kind.key_prefix, &key)).await?;
+    let (_, found) = call.server.store.get(&Key::below(kind.key_prefix, &key), None).await?;
     let name = call.resource.name.as_deref().unwrap_or_default();
     let found = found.ok_or_else(|| ApiError::not_found(call.resource.kind, name))?;
     let object = Object::from_stored(kind, &key, &found.value, found.modified.0);

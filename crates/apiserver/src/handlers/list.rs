@@ -14,18 +14,19 @@ use serde_json::{Value, json};
 
 use super::Call;
 use super::get::{resource_version, wait_for};
+use crate::cause::Cause;
 use crate::continue_token::ContinueToken;
 use crate::damaged::Lost;
-use crate::engine;
-use crate::error::{ApiError, Cause};
+use crate::error::ApiError;
+use crate::kind::Kind;
 use crate::negotiate::{self, Format, MetaVersion, Offer, Text};
 use crate::object::Object;
-use crate::registry::Kind;
 use crate::selector::Selector;
-use crate::store::{self, Revision};
+use crate::store::{self, Key, Revision};
 use crate::table::{self, Include, Rows};
+use crate::watch_cache::Snapshot;
 use crate::work::{self, OBJECTS_LARGE};
-use crate::{respond, watch_cache::Snapshot};
+use crate::{representation, respond};
 
 /// How many objects are read from the store at once.
 const STORE_PAGE_OBJECTS: usize = 1_000;
@@ -229,15 +230,15 @@ fn token(revision: u64, after: &str) -> ContinueToken {
 
 /// How many objects follow the key `after` in the snapshot of `revision`.
 async fn count(call: &Call<'_>, revision: u64, after: &str) -> Result<u64, ApiError> {
-    let prefix = engine::key(call.resource.kind.key_prefix, &call.resource.prefix());
-    let mut from = engine::key(&prefix.0, &format!("{after}\0"));
+    let prefix = Key::below(call.resource.kind.key_prefix, &call.resource.prefix());
+    let mut from = Key::below(&prefix.0, &format!("{after}\0"));
     let mut count = 0;
     loop {
         let page =
             call.server.store.list(&prefix, Some(&from), Some(Revision(revision)), Some(STORE_PAGE_OBJECTS)).await?;
         count += page.items.len() as u64;
         match page.items.last() {
-            Some(last) if page.more => from = engine::key(&last.key.0, "\0"),
+            Some(last) if page.more => from = Key::below(&last.key.0, "\0"),
             _ => return Ok(count),
         }
     }
@@ -253,9 +254,9 @@ async fn from_store(
 ) -> Result<Page, ApiError> {
     let kind = call.server.cache.shelf(call.resource.kind).kind;
     let within = call.resource.prefix();
-    let prefix = engine::key(kind.key_prefix, &within);
+    let prefix = Key::below(kind.key_prefix, &within);
     let limit = limit.unwrap_or(usize::MAX);
-    let mut from = after.map(|after| engine::key(&prefix.0, &format!("{after}\0")));
+    let mut from = after.map(|after| Key::below(&prefix.0, &format!("{after}\0")));
     let mut at = at.map(Revision);
     let (mut objects, mut damaged): (Vec<Arc<Object>>, Vec<Lost>) = Default::default();
     loop {
@@ -272,15 +273,14 @@ async fn from_store(
             Err(error) => return Err(error.into()),
         };
         at = Some(page.at);
-        let lost =
-            |damaged: &store::Damaged| (engine::relative(kind.key_prefix, &damaged.key).into(), damaged.modified.0);
+        let lost = |damaged: &store::Damaged| (damaged.key.relative(kind.key_prefix).into(), damaged.modified.0);
         damaged.extend(page.damaged.iter().map(lost));
         let count = page.items.len();
         let is_large = count >= OBJECTS_LARGE;
         let _turn = call.server.turns.take(is_large).await;
         let last = work::beside(is_large, || {
             for (index, item) in page.items.iter().enumerate() {
-                let key = engine::relative(kind.key_prefix, &item.key);
+                let key = item.key.relative(kind.key_prefix);
                 let Ok(object) = Object::from_stored(kind, key, &item.value, item.modified.0) else {
                     damaged.push((key.into(), item.modified.0));
                     continue;
@@ -300,7 +300,7 @@ async fn from_store(
             return Ok(Page { revision: page.at.0, objects, damaged, next, remaining: page.remaining });
         }
         match page.items.last() {
-            Some(last) if page.more => from = Some(engine::key(&last.key.0, "\0")),
+            Some(last) if page.more => from = Some(Key::below(&last.key.0, "\0")),
             _ => return Ok(Page { revision: page.at.0, objects, damaged, next: None, remaining: None }),
         }
     }
@@ -321,7 +321,7 @@ pub(crate) fn write(
         Format::Objects(Text::Json) => list_head(&list_kind, &kind.api_version(), &metadata),
         Format::Objects(Text::Yaml) => {
             return work::beside(objects.len() >= OBJECTS_LARGE, || {
-                let items: Vec<Value> = objects.iter().map(|object| respond::as_tree(kind, object)).collect();
+                let items: Vec<Value> = objects.iter().map(|object| representation::tree(kind, object)).collect();
                 let list =
                     json!({"kind": list_kind, "apiVersion": kind.api_version(), "metadata": metadata, "items": items});
                 respond::yaml(StatusCode::OK, &list)
@@ -370,8 +370,8 @@ impl Writer {
             }
             match self.format {
                 Format::Table(_) => self.rows.write(&mut chunk, &object, now),
-                Format::Metadata(version) => chunk.extend_from_slice(&respond::metadata(&object, version)),
-                Format::Objects(_) => respond::write_json(&mut chunk, self.kind, &object),
+                Format::Metadata(version) => chunk.extend_from_slice(&representation::metadata(&object, version)),
+                Format::Objects(_) => representation::write_json(&mut chunk, self.kind, &object),
             }
         }
         self.chunk = Vec::with_capacity(if self.done { 0 } else { CHUNK_OCTETS + 4096 });

@@ -1,18 +1,24 @@
-//! What is done to objects, a file a verb. [`mod@write`] holds what all writes share, `related` what they do to
-//! other objects, and `admit` what limits them.
+//! What is done to objects, a file a verb. Every write passes `writer` (what it is about), `prepare` (the object that will be
+//! written), `admit` (what limits it) and `commit` (with what it does to other objects, `related`).
+
+pub mod body;
+mod difference;
+pub(crate) mod related;
+pub(crate) mod writer;
 
 pub(crate) mod admit;
-pub mod body;
-pub mod create;
-pub mod delete;
-mod difference;
+pub(crate) mod commit;
+pub(crate) mod prepare;
+
 pub mod get;
 pub mod list;
-pub mod patch;
-pub(crate) mod related;
-pub mod update;
 pub mod watch;
-pub mod write;
+
+pub mod create;
+pub mod update;
+
+pub mod delete;
+pub mod patch;
 
 use std::sync::Arc;
 

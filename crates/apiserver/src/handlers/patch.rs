@@ -5,15 +5,17 @@ use bytes::Bytes;
 use http::StatusCode;
 use serde_json::Value;
 
+use super::commit::Written;
 use super::create::create_object;
 use super::update::{change, fit_namespace, part};
-use super::write::{Live, Part, Writer, Written};
+use super::writer::{Live, Part, Writer};
 use super::{Call, body};
 use crate::auth::rules::Access;
-use crate::error::{ApiError, Cause};
+use crate::cause::Cause;
+use crate::error::ApiError;
+use crate::kind::Kind;
 use crate::negotiate::{self, Offer, content_type};
-use crate::registry::Kind;
-use crate::request::{WriteOptions, is_built_in};
+use crate::request::WriteOptions;
 use crate::strategic_merge::strategic_merge;
 use crate::table::Include;
 use crate::{apply, patch, schema};
@@ -34,7 +36,7 @@ impl Type {
             "application/merge-patch+json" => Type::Merge,
             "application/apply-patch+yaml" => Type::Apply,
             // As in Kubernetes: custom kinds do not say how their lists merge.
-            "application/strategic-merge-patch+json" if is_built_in(kind) => Type::Strategic,
+            "application/strategic-merge-patch+json" if kind.is_built_in() => Type::Strategic,
             _ => {
                 return Err(ApiError::unsupported_media_type(
                     "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
@@ -149,7 +151,8 @@ fn check_identity(
     Ok(())
 }
 
-async fn apply_patch(writer: &Writer<'_>, name: &str, part: Part, sent: &Bytes) -> Result<Written, ApiError> {
+/// The configuration that an apply sends, which is judged without the live object.
+fn applied_config(writer: &Writer<'_>, name: &str, sent: &Bytes) -> Result<Value, ApiError> {
     let kind = writer.kind;
     let (mut config, duplicates) =
         schema::parse_yaml(sent).map_err(|error| ApiError::bad_request(format!("error decoding YAML: {error}")))?;
@@ -182,6 +185,12 @@ async fn apply_patch(writer: &Writer<'_>, name: &str, part: Part, sent: &Bytes) 
     if config["metadata"]["namespace"].is_null() {
         config["metadata"].as_object_mut().map(|meta| meta.remove("namespace"));
     }
+    Ok(config)
+}
+
+async fn apply_patch(writer: &Writer<'_>, name: &str, part: Part, sent: &Bytes) -> Result<Written, ApiError> {
+    let kind = writer.kind;
+    let config = applied_config(writer, name, sent)?;
     let manager = writer.options.manager.as_str();
     let force = writer.options.force.unwrap_or(false);
     let subresource = if part == Part::Status { Some("status") } else { None };

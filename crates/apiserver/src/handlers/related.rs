@@ -5,15 +5,16 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
-use super::write::SHOWN_WAIT;
 use crate::error::ApiError;
+use crate::kind::{HookReads, Kind};
 use crate::object::Object;
 use crate::registry::conflict_key::{self, ConflictKey};
 use crate::registry::kinds::Kinds;
-use crate::registry::{HookReads, Kind, Reader, RelatedWrite, SideEffect};
+use crate::registry::{Reader, RelatedWrite, SideEffect};
 use crate::request::object_key;
 use crate::store::{Key, Precondition, Revision, Txn, Write};
-use crate::{Shared, engine, object};
+use crate::watch_cache::SHOWN_WAIT;
+use crate::{Shared, object};
 
 /// Reads of hooks: from the cache, which has shown every write that was answered. What a hook then writes is committed
 /// only if what it read is still so.
@@ -74,7 +75,7 @@ impl Reader for CacheReader<'_> {
 
     fn touched<'a>(&'a self, key: &'a ConflictKey) -> BoxFuture<'a, Result<Option<String>, ApiError>> {
         Box::pin(async move {
-            let (at, found) = self.server.store.get(&key.key()).await?;
+            let (at, found) = self.server.store.get(&key.key(), None).await?;
             if !self.server.cache.reaches(at.0, SHOWN_WAIT).await {
                 return Err(ApiError::unavailable("the server is behind its store, please try again"));
             }
@@ -104,7 +105,7 @@ pub(super) fn add(kinds: &Kinds, txn: &mut Txn, write: RelatedWrite) -> Result<(
         if changes && kind.hook_reads != HookReads::Whole {
             return Err(ApiError::internal(format!("a hook changes a {}, which it has not read whole", write.kind)));
         }
-        (engine::key(kind.key_prefix, &object_key(write.namespace.as_deref(), &write.name)), kind.time_to_live)
+        (Key::below(kind.key_prefix, &object_key(write.namespace.as_deref(), &write.name)), kind.time_to_live)
     };
     let expect = match &write.expect {
         None => Precondition::Absent,
@@ -120,11 +121,11 @@ pub(super) fn add(kinds: &Kinds, txn: &mut Txn, write: RelatedWrite) -> Result<(
     }
     match write.effect {
         SideEffect::Put(object) => {
-            let value = engine::value(object::encode(&object));
+            let value = object::stored(&object);
             txn.writes.push(Write::Put { key, value, ttl });
         }
         SideEffect::Touch => {
-            let value = engine::value(object::encode(&json!({})));
+            let value = object::stored(&json!({}));
             txn.writes.push(Write::Put { key, value, ttl });
         }
         SideEffect::Delete => txn.writes.push(Write::Delete { key }),

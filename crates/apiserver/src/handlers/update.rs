@@ -7,13 +7,16 @@ use bytes::Bytes;
 use http::StatusCode;
 use serde_json::Value;
 
-use super::write::{ATTEMPTS, Change, Live, Lost, Part, Writer, Written, metadata_of};
+use super::commit::{ATTEMPTS, Lost, Written};
+use super::prepare::Change;
+use super::writer::{Live, Part, Writer, metadata_of};
 use super::{Call, body};
-use crate::error::{ApiError, Cause};
+use crate::cause::Cause;
+use crate::error::ApiError;
 use crate::negotiate::{self, Offer};
 use crate::object::Object;
 use crate::registry::Operation;
-use crate::request::{Subresource, WriteOptions, is_built_in};
+use crate::request::{Subresource, WriteOptions};
 use crate::table::Include;
 
 /// Answers a replacement.
@@ -69,8 +72,8 @@ pub(crate) fn part(subresource: Option<Subresource>) -> Part {
 }
 
 /// Kubernetes lets these be replaced whatever they are.
-fn may_leave_out_version(kind: &crate::registry::Kind) -> bool {
-    is_built_in(kind) && kind.plural != "leases"
+fn may_leave_out_version(kind: &crate::kind::Kind) -> bool {
+    kind.is_built_in() && kind.plural != "leases"
 }
 
 /// The namespace in an object must be that of the URL, or absent.

@@ -19,15 +19,16 @@ use super::Call;
 use super::get::{resource_version, wait_for};
 use super::list::{self, invalid_options};
 use crate::Shared;
-use crate::error::{ApiError, Cause};
+use crate::cause::Cause;
+use crate::error::ApiError;
+use crate::kind::Kind;
 use crate::negotiate::{self, Format, Offer};
 use crate::object::Object;
-use crate::registry::Kind;
-use crate::respond;
 use crate::selector::Selector;
 use crate::store::{self, Event, Key, Revision};
 use crate::table::{self, Include};
 use crate::watch_cache::{Change, Cursor, event_line};
+use crate::{representation, respond};
 
 /// A watch without `timeoutSeconds` ends after this long and up to as much again, at random, so that watchers that came
 /// together do not come back together.
@@ -353,8 +354,8 @@ impl Watcher {
     /// An object in the format of this watch.
     fn shown(&mut self, object: &Object) -> Bytes {
         match self.format {
-            Format::Objects(_) => respond::as_json(self.kind, object),
-            Format::Metadata(version) => respond::metadata(object, version),
+            Format::Objects(_) => representation::json(self.kind, object),
+            Format::Metadata(version) => representation::metadata(object, version),
             Format::Table(version) => {
                 let columns = !std::mem::replace(&mut self.columns_sent, true);
                 table::of_one(self.kind, self.include, object, columns, version).into()

@@ -5,8 +5,7 @@
 
 use serde_json::Value;
 
-use super::field;
-use crate::error::Cause;
+use crate::cause::Cause;
 
 /// The fields of `metadata` with the most items that each may have. Kubernetes bounds only the size of the object. Real objects
 /// have a handful of each; selectors and the garbage collector walk them for every object.
@@ -18,7 +17,7 @@ pub fn check(old: Option<&Value>, new: &Value) -> Vec<Cause> {
     let too_many = |(name, maximum): &(&str, usize)| {
         let found = count(&new["metadata"][*name]);
         let kept = old.map_or(0, |old| count(&old["metadata"][*name]));
-        (found > *maximum.max(&kept)).then(|| field::too_many(&format!("metadata.{name}"), found, *maximum as u64))
+        (found > *maximum.max(&kept)).then(|| Cause::too_many(format!("metadata.{name}"), found, *maximum as u64))
     };
     ITEMS_MAX.iter().filter_map(too_many).collect()
 }

@@ -9,12 +9,13 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use super::columns::{self, Cell, Column, Columns};
 use super::labels::check_key;
-use super::selectable::Selectable;
-use super::{Aliases, Context, HookReads, Hooks, Kind, View, field, metadata};
-use crate::error::Cause;
+use super::{Context, Hooks};
+use crate::cause::Cause;
 use crate::json_scan::Json;
+use crate::kind::columns::{self, Cell, Column, Columns};
+use crate::kind::selectable::Selectable;
+use crate::kind::{Aliases, HookReads, Kind, View, schemas};
 use crate::schema::Schema;
 
 /// How long an event lives after its last write, as in Kubernetes.
@@ -40,7 +41,7 @@ const NEW_API: &str = "events.k8s.io/v1";
 
 /// The stored representation, core `v1`.
 pub static EVENT: LazyLock<Kind> = LazyLock::new(|| {
-    let mut schema = metadata::of_built_in::<k8s_openapi::api::core::v1::Event>();
+    let mut schema = schemas::of_built_in::<k8s_openapi::api::core::v1::Event>();
     schema["properties"]["message"]["maxLength"] = json!(MESSAGE_CHARACTERS_MAX);
     atomic(&mut schema, &["involvedObject", "related"]);
     Kind {
@@ -66,7 +67,7 @@ pub static EVENT: LazyLock<Kind> = LazyLock::new(|| {
 
 /// The view `events.k8s.io/v1`.
 pub static NEW_EVENT: LazyLock<Kind> = LazyLock::new(|| {
-    let mut schema = metadata::of_built_in::<k8s_openapi::api::events::v1::Event>();
+    let mut schema = schemas::of_built_in::<k8s_openapi::api::events::v1::Event>();
     schema["properties"]["note"]["maxLength"] = json!(MESSAGE_CHARACTERS_MAX);
     atomic(&mut schema, &["regarding", "related"]);
     Kind {
@@ -185,11 +186,11 @@ impl Hooks for NewEvents {
         let mut causes = validate(&event, "reportingController");
         causes.extend(series(&event));
         if is_unset(&event["eventTime"]) {
-            causes.push(field::required("eventTime", ""));
+            causes.push(Cause::required("eventTime", ""));
         }
         let kind = event["type"].as_str().unwrap_or_default();
         if !matches!(kind, "Normal" | "Warning") {
-            causes.push(field::invalid("type", &json!(""), &format!("has invalid value: {kind}")));
+            causes.push(Cause::invalid("type", &json!(""), &format!("has invalid value: {kind}")));
         }
         let source = &event["source"];
         for (name, is_unset) in [
@@ -199,7 +200,7 @@ impl Hooks for NewEvents {
             ("source", is_unset(&source["component"]) && is_unset(&source["host"])),
         ] {
             if !is_unset {
-                causes.push(field::invalid(name, &json!(""), "needs to be unset"));
+                causes.push(Cause::invalid(name, &json!(""), "needs to be unset"));
             }
         }
         causes
@@ -215,7 +216,7 @@ impl Hooks for NewEvents {
             let (was, is) = (&old[name], &new[name]);
             if was != is && !(is_unset(was) && is_unset(is)) {
                 let path = if name == "reportingComponent" { "reportingController" } else { name };
-                causes.push(field::invalid(path, is, "field is immutable"));
+                causes.push(Cause::invalid(path, is, "field is immutable"));
             }
         }
         causes
@@ -255,7 +256,7 @@ fn validate(event: &Value, controller: &str) -> Vec<Cause> {
     let namespace = event["metadata"]["namespace"].as_str().unwrap_or_default();
     let of_object = event["involvedObject"]["namespace"].as_str().unwrap_or_default();
     let wrong_namespace =
-        || field::invalid("involvedObject.namespace", &Value::from(of_object), "does not match event.namespace");
+        || Cause::invalid("involvedObject.namespace", &Value::from(of_object), "does not match event.namespace");
     let mut causes = Vec::new();
     if is_unset(&event["eventTime"]) {
         if namespace != of_object && !(of_object.is_empty() && namespace == "default") {
@@ -267,8 +268,8 @@ fn validate(event: &Value, controller: &str) -> Vec<Cause> {
         causes.push(wrong_namespace());
     }
     match text("reportingComponent") {
-        "" => causes.push(field::required(controller, "")),
-        name => causes.extend(check_key(name).map(|what| field::invalid(controller, &Value::from(name), &what))),
+        "" => causes.push(Cause::required(controller, "")),
+        name => causes.extend(check_key(name).map(|what| Cause::invalid(controller, &Value::from(name), &what))),
     }
     for (name, octets_max) in [
         ("reportingInstance", TEXT_OCTETS_MAX),
@@ -277,11 +278,11 @@ fn validate(event: &Value, controller: &str) -> Vec<Cause> {
         ("message", NOTE_OCTETS_MAX),
     ] {
         if text(name).is_empty() && name != "message" {
-            causes.push(field::required(name, ""));
+            causes.push(Cause::required(name, ""));
         }
         if text(name).len() > octets_max {
             let why = format!("can have at most {octets_max} characters");
-            causes.push(field::invalid(name, &json!(""), &why));
+            causes.push(Cause::invalid(name, &json!(""), &why));
         }
     }
     causes
@@ -292,10 +293,10 @@ fn series(event: &Value) -> Vec<Cause> {
     let Some(series) = event["series"].as_object() else { return Vec::new() };
     let mut causes = Vec::new();
     if series.get("count").and_then(Value::as_i64).unwrap_or_default() < 2 {
-        causes.push(field::invalid("series.count", &json!(""), "should be at least 2"));
+        causes.push(Cause::invalid("series.count", &json!(""), "should be at least 2"));
     }
     if series.get("lastObservedTime").is_none_or(is_unset) {
-        causes.push(field::required("series.lastObservedTime", ""));
+        causes.push(Cause::required("series.lastObservedTime", ""));
     }
     causes
 }

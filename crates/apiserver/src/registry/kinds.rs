@@ -2,8 +2,9 @@
 
 use std::sync::{Arc, LazyLock};
 
-use super::{Hooks, Kind, event, lease, namespace};
+use super::{Hooks, event, lease, namespace};
 use crate::damaged::DamageMarks;
+use crate::kind::Kind;
 use crate::limits::Quota;
 
 /// The kinds of a server: its own, and those of Kubernetes that every server has (Namespace, Lease, Event). A clone shares

@@ -2,8 +2,7 @@
 
 use serde_json::Value;
 
-use super::field;
-use crate::error::Cause;
+use crate::cause::Cause;
 
 /// Longest name part of a qualified name, and longest label value, in octets.
 const PART_OCTETS_MAX: usize = 63;
@@ -74,10 +73,10 @@ pub fn check_labels(path: &str, labels: Option<&Value>) -> Vec<Cause> {
     let mut causes = Vec::new();
     for (key, value) in labels.and_then(Value::as_object).into_iter().flatten() {
         if let Some(what) = check_key(key) {
-            causes.push(field::invalid(path, &Value::from(key.as_str()), &what));
+            causes.push(Cause::invalid(path, &Value::from(key.as_str()), &what));
         }
         if let Some(what) = value.as_str().and_then(check_value) {
-            causes.push(field::invalid(path, value, &what));
+            causes.push(Cause::invalid(path, value, &what));
         }
     }
     causes
@@ -94,28 +93,28 @@ pub fn check_selector(path: &str, selector: Option<&Value>) -> Vec<Cause> {
         if let Some(key) = expression.get("key").filter(|key| key.is_string())
             && let Some(what) = key.as_str().and_then(check_key)
         {
-            causes.push(field::invalid(&format!("{path}.key"), key, &what));
+            causes.push(Cause::invalid(format!("{path}.key"), key, &what));
         }
         let values = expression.get("values").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
         let values_path = format!("{path}.values");
         match expression.get("operator").and_then(Value::as_str) {
             Some("In" | "NotIn") if values.is_empty() => {
-                causes.push(field::required(&values_path, "must be specified when `operator` is 'In' or 'NotIn'"))
+                causes.push(Cause::required(&values_path, "must be specified when `operator` is 'In' or 'NotIn'"))
             }
-            Some("Exists" | "DoesNotExist") if !values.is_empty() => causes.push(field::forbidden(
+            Some("Exists" | "DoesNotExist") if !values.is_empty() => causes.push(Cause::forbidden(
                 &values_path,
                 "may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
             )),
             Some("In" | "NotIn" | "Exists" | "DoesNotExist") | None => {}
-            Some(other) => causes.push(field::not_supported(
-                &format!("{path}.operator"),
+            Some(other) => causes.push(Cause::not_supported(
+                format!("{path}.operator"),
                 &Value::from(other),
                 &["In", "NotIn", "Exists", "DoesNotExist"],
             )),
         }
         for (index, value) in values.iter().enumerate() {
             if let Some(what) = value.as_str().and_then(check_value) {
-                causes.push(field::invalid(&format!("{values_path}[{index}]"), value, &what));
+                causes.push(Cause::invalid(format!("{values_path}[{index}]"), value, &what));
             }
         }
     }

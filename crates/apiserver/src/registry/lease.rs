@@ -4,10 +4,11 @@ use std::sync::LazyLock;
 
 use serde_json::Value;
 
-use super::columns::{BUILT_IN_AGE, Column, Columns};
-use super::selectable::Selectable;
-use super::{Aliases, Context, HookReads, Hooks, Kind, event, field, metadata};
-use crate::error::Cause;
+use super::{Context, Hooks, event};
+use crate::cause::Cause;
+use crate::kind::columns::{BUILT_IN_AGE, Column, Columns};
+use crate::kind::selectable::Selectable;
+use crate::kind::{Aliases, HookReads, Kind, schemas};
 use crate::schema::Schema;
 
 /// The kind.
@@ -20,7 +21,7 @@ pub static LEASE: LazyLock<Kind> = LazyLock::new(|| Kind {
     namespaced: true,
     has_status: false,
     key_prefix: "/coordination.k8s.io/leases/",
-    schema: Schema::new(metadata::of_built_in::<k8s_openapi::api::coordination::v1::Lease>()),
+    schema: Schema::new(schemas::of_built_in::<k8s_openapi::api::coordination::v1::Lease>()),
     columns: Columns::new(COLUMNS),
     selectable_fields: Selectable::new(&[]),
     time_to_live: None,
@@ -59,11 +60,11 @@ fn faults(object: &Value) -> Vec<Cause> {
     let mut causes = Vec::new();
     if spec["leaseDurationSeconds"].as_i64().is_some_and(|seconds| seconds <= 0) {
         let value = &spec["leaseDurationSeconds"];
-        causes.push(field::invalid("spec.leaseDurationSeconds", value, "must be greater than 0"));
+        causes.push(Cause::invalid("spec.leaseDurationSeconds", value, "must be greater than 0"));
     }
     if spec["leaseTransitions"].as_i64().is_some_and(|transitions| transitions < 0) {
         let value = &spec["leaseTransitions"];
-        causes.push(field::invalid("spec.leaseTransitions", value, "must be greater than or equal to 0"));
+        causes.push(Cause::invalid("spec.leaseTransitions", value, "must be greater than or equal to 0"));
     }
     causes
 }

@@ -1,15 +1,13 @@
 //! What holds for the `metadata` of every kind.
 
 use std::collections::HashSet;
-use std::sync::LazyLock;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use serde_json::{Value, json};
+use jiff::Timestamp;
+use serde_json::Value;
 
 use super::labels::{check_key, check_label, check_labels, check_subdomain};
-use super::{Kind, field};
-use crate::error::Cause;
-use crate::schema::structural;
+use crate::cause::Cause;
+use crate::kind::Kind;
 
 /// Most octets that the keys and values of an object's annotations have together, as in Kubernetes.
 const ANNOTATIONS_OCTETS_MAX: usize = 256 * 1024;
@@ -18,43 +16,9 @@ const OWNER_TEXT_OCTETS_MAX: usize = 253;
 /// The longest base of generated names, in octets: that of a name.
 const GENERATE_NAME_OCTETS_MAX: usize = 253;
 
-/// The schema of `metadata`, with a description for each field.
-pub fn schema() -> Value {
-    static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
-        let mut schema = of_type::<ObjectMeta>();
-        schema["description"] = json!("Standard metadata of the object: its name, namespace, labels and annotations.");
-        schema
-    });
-    SCHEMA.clone()
-}
-
-/// The structural schema of a Rust type.
-fn of_type<T: schemars::JsonSchema>() -> Value {
-    let settings = schemars::generate::SchemaSettings::openapi3().with(|settings| settings.inline_subschemas = true);
-    let mut schema = Value::from(settings.into_generator().into_root_schema_for::<T>());
-    structural::make_structural(&mut schema);
-    schema
-}
-
-/// The schema of a whole object of a built-in kind: that of its Rust type, the metadata being that of all kinds.
-pub(super) fn of_built_in<T: schemars::JsonSchema>() -> Value {
-    let mut schema = of_type::<T>();
-    if let Some(properties) = schema["properties"].as_object_mut() {
-        properties.iter_mut().filter(|(name, _)| *name != "metadata").for_each(|(_, field)| structural::bound(field));
-    }
-    complete(schema)
-}
-
-/// A kind's schema with `apiVersion`, `kind` and `metadata`.
-pub(super) fn complete(mut schema: Value) -> Value {
-    schema["properties"]["apiVersion"] = json!({"type": "string", "maxLength": 317, "description":
-        "Version of this representation of the object, such as `coordination.k8s.io/v1`: API group and version."});
-    schema["properties"]["kind"] = json!({"type": "string", "maxLength": 63, "description": "The kind of the object, in CamelCase, such as `Lease`."});
-    schema["properties"]["metadata"] = self::schema();
-    if let Some(required) = schema.get_mut("required").and_then(Value::as_array_mut) {
-        required.retain(|name| name != "metadata");
-    }
-    schema
+/// A time as metadata hold it: whole seconds, `Z`.
+pub(crate) fn whole_seconds(time: Timestamp) -> String {
+    Timestamp::from_second(time.as_second()).unwrap_or(time).to_string()
 }
 
 /// The faults of an object's metadata beyond its schema: name and namespace, keys and values of labels, keys and size of
@@ -64,34 +28,34 @@ pub fn validate(kind: &Kind, old: Option<&Value>, new: &Value) -> Vec<Cause> {
     let metadata = &new["metadata"];
     let mut causes = Vec::new();
     if metadata["generateName"].as_str().is_some_and(|base| base.len() > GENERATE_NAME_OCTETS_MAX) {
-        causes.push(field::too_long("metadata.generateName", GENERATE_NAME_OCTETS_MAX as u64));
+        causes.push(Cause::too_long("metadata.generateName", GENERATE_NAME_OCTETS_MAX as u64));
     }
     match metadata["name"].as_str() {
-        None | Some("") => causes.push(field::required("metadata.name", "name or generateName is required")),
+        None | Some("") => causes.push(Cause::required("metadata.name", "name or generateName is required")),
         // Names of stored objects stay what they are.
         Some(name) if old.is_none() => {
             let wrong = if kind.kind == "Namespace" { check_label(name) } else { check_subdomain(name) };
-            causes.extend(wrong.map(|what| field::invalid("metadata.name", &metadata["name"], &what)));
+            causes.extend(wrong.map(|what| Cause::invalid("metadata.name", &metadata["name"], &what)));
         }
         Some(_) => {}
     }
     if kind.namespaced {
         match metadata["namespace"].as_str() {
-            None | Some("") => causes.push(field::required("metadata.namespace", "")),
+            None | Some("") => causes.push(Cause::required("metadata.namespace", "")),
             Some(namespace) if old.is_none() => {
                 let wrong = check_label(namespace);
-                causes.extend(wrong.map(|what| field::invalid("metadata.namespace", &metadata["namespace"], &what)));
+                causes.extend(wrong.map(|what| Cause::invalid("metadata.namespace", &metadata["namespace"], &what)));
             }
             Some(_) => {}
         }
     } else if metadata["namespace"].as_str().is_some_and(|namespace| !namespace.is_empty()) {
-        causes.push(field::forbidden("metadata.namespace", "not allowed on this type"));
+        causes.push(Cause::forbidden("metadata.namespace", "not allowed on this type"));
     }
     causes.extend(check_labels("metadata.labels", metadata.get("labels")));
     causes.extend(annotations(&metadata["annotations"]));
     for (index, finalizer) in metadata["finalizers"].as_array().into_iter().flatten().enumerate() {
         if let Some(what) = finalizer.as_str().and_then(check_key) {
-            causes.push(field::invalid(&format!("metadata.finalizers[{index}]"), finalizer, &what));
+            causes.push(Cause::invalid(format!("metadata.finalizers[{index}]"), finalizer, &what));
         }
     }
     causes.extend(owners(&metadata["ownerReferences"]));
@@ -110,11 +74,11 @@ fn annotations(annotations: &Value) -> Vec<Cause> {
         octets += key.len() + value.as_str().map_or(0, str::len);
         // Kubernetes takes upper case in the keys of annotations.
         if let Some(what) = check_key(&key.to_ascii_lowercase()) {
-            causes.push(field::invalid("metadata.annotations", &Value::from(key.as_str()), &what));
+            causes.push(Cause::invalid("metadata.annotations", &Value::from(key.as_str()), &what));
         }
     }
     if octets > ANNOTATIONS_OCTETS_MAX {
-        causes.push(field::too_long("metadata.annotations", ANNOTATIONS_OCTETS_MAX as u64));
+        causes.push(Cause::too_long("metadata.annotations", ANNOTATIONS_OCTETS_MAX as u64));
     }
     causes
 }
@@ -126,9 +90,9 @@ fn owners(owners: &Value) -> Vec<Cause> {
         for name in ["apiVersion", "kind", "name", "uid"] {
             let path = || format!("metadata.ownerReferences[{index}].{name}");
             match owner[name].as_str() {
-                Some("") => causes.push(field::invalid(&path(), &owner[name], "must not be empty")),
+                Some("") => causes.push(Cause::invalid(path(), &owner[name], "must not be empty")),
                 Some(text) if text.len() > OWNER_TEXT_OCTETS_MAX => {
-                    causes.push(field::too_long(&path(), OWNER_TEXT_OCTETS_MAX as u64));
+                    causes.push(Cause::too_long(path(), OWNER_TEXT_OCTETS_MAX as u64));
                 }
                 _ => {}
             }
@@ -137,7 +101,7 @@ fn owners(owners: &Value) -> Vec<Cause> {
             let name = owner["name"].as_str().unwrap_or_default();
             match controller {
                 None => controller = Some(name),
-                Some(first) => causes.push(field::invalid(
+                Some(first) => causes.push(Cause::invalid(
                     "metadata.ownerReferences",
                     owners,
                     &format!(
@@ -155,7 +119,7 @@ fn changes(old: &Value, new: &Value) -> Vec<Cause> {
     let mut causes = Vec::new();
     for name in ["name", "namespace", "uid", "creationTimestamp"] {
         if old.get(name) != new.get(name) && new.get(name).is_some_and(|value| value != "") {
-            causes.push(field::invalid(&format!("metadata.{name}"), &new[name], "field is immutable"));
+            causes.push(Cause::invalid(format!("metadata.{name}"), &new[name], "field is immutable"));
         }
     }
     if !old["deletionTimestamp"].is_null() {
@@ -168,7 +132,7 @@ fn changes(old: &Value, new: &Value) -> Vec<Cause> {
                 "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
                 added.join(", ")
             );
-            causes.push(field::forbidden("metadata.finalizers", &what));
+            causes.push(Cause::forbidden("metadata.finalizers", &what));
         }
     }
     causes
@@ -176,6 +140,8 @@ fn changes(old: &Value, new: &Value) -> Vec<Cause> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
     use crate::apply::vectors;
     use crate::registry::namespace::NAMESPACE;

@@ -5,10 +5,12 @@ use std::sync::LazyLock;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
-use super::columns::{BUILT_IN_AGE, Column, Columns};
-use super::selectable::Selectable;
-use super::{Aliases, Context, HookReads, Hooks, Kind, Operation, Reader, RelatedWrite, field, metadata};
-use crate::error::{ApiError, Cause};
+use super::{Context, Hooks, Operation, Reader, RelatedWrite};
+use crate::cause::Cause;
+use crate::error::ApiError;
+use crate::kind::columns::{BUILT_IN_AGE, Column, Columns};
+use crate::kind::selectable::Selectable;
+use crate::kind::{Aliases, HookReads, Kind, schemas};
 use crate::limits;
 use crate::schema::Schema;
 
@@ -19,7 +21,7 @@ const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
 /// The kind.
 pub static NAMESPACE: LazyLock<Kind> = LazyLock::new(|| {
-    let mut schema = metadata::of_built_in::<k8s_openapi::api::core::v1::Namespace>();
+    let mut schema = schemas::of_built_in::<k8s_openapi::api::core::v1::Namespace>();
     let conditions = &mut schema["properties"]["status"]["properties"]["conditions"];
     conditions["x-kubernetes-list-type"] = json!("map");
     conditions["x-kubernetes-list-map-keys"] = json!(["type"]);
@@ -64,13 +66,16 @@ impl Hooks for Namespaces {
     }
 
     fn validate_create(&self, context: &Context<'_>, object: &Value) -> Vec<Cause> {
-        limits::annotation_faults(context.kinds, object)
+        limits::annotation_faults(context.kinds.quotas(), object)
     }
 
     fn validate_update(&self, context: &Context<'_>, old: &Value, new: &Value) -> Vec<Cause> {
         // What was stored before the annotations had a meaning stays what it is.
-        let known = limits::annotation_faults(context.kinds, old);
-        limits::annotation_faults(context.kinds, new).into_iter().filter(|fault| !known.contains(fault)).collect()
+        let known = limits::annotation_faults(context.kinds.quotas(), old);
+        limits::annotation_faults(context.kinds.quotas(), new)
+            .into_iter()
+            .filter(|fault| !known.contains(fault))
+            .collect()
     }
 
     fn validate_status_update(&self, _context: &Context<'_>, old: &Value, new: &Value) -> Vec<Cause> {
@@ -78,14 +83,14 @@ impl Hooks for Namespaces {
         match (phase.as_str(), old["metadata"]["deletionTimestamp"].is_null()) {
             (Some("Active"), true) | (Some("Terminating"), false) => Vec::new(),
             (_, true) => {
-                vec![field::invalid(
+                vec![Cause::invalid(
                     "status.phase",
                     phase,
                     "may only be 'Active' if the namespace is not being deleted",
                 )]
             }
             (_, false) => {
-                vec![field::invalid(
+                vec![Cause::invalid(
                     "status.phase",
                     phase,
                     "may only be 'Terminating' if the namespace is being deleted",

@@ -45,8 +45,6 @@ pub struct Node {
     pub(crate) int_or_string: bool,
     /// `properties`, by name; `None` if the document has none at all.
     properties: Option<Named<Node>>,
-    /// The [`tag`]s of their names.
-    tags: Box<[u32]>,
     /// `additionalProperties` that is a schema.
     additional: Option<Box<Node>>,
     /// Whether fields that the schema does not name are kept.
@@ -65,12 +63,19 @@ pub struct Node {
     pub(super) allowed: Option<Vec<Value>>,
     /// `format`.
     pub(super) format: Option<Box<str>>,
+    /// The bounds of its values.
+    pub(super) bounds: Bounds,
+}
+
+/// What bounds numbers, texts, lists and objects.
+#[derive(Debug, Default)]
+pub(super) struct Bounds {
     /// `minimum` and `maximum`.
     pub(super) numbers: (Option<f64>, Option<f64>),
     /// `minLength` and `maxLength`.
     pub(super) lengths: (Option<u64>, Option<u64>),
     /// `minItems` and `maxItems`.
-    pub(super) counts: (Option<u64>, Option<u64>),
+    pub(super) items: (Option<u64>, Option<u64>),
     /// `maxProperties`.
     pub(super) properties_max: Option<u64>,
 }
@@ -137,7 +142,6 @@ impl Node {
             properties: properties.map(|properties| {
                 properties.iter().map(|(name, inner)| (name.as_str().into(), Node::of(inner))).collect()
             }),
-            tags: properties.into_iter().flatten().map(|(name, _)| tag(name)).collect(),
             additional: document
                 .get("additionalProperties")
                 .filter(|inner| inner.is_object())
@@ -154,18 +158,18 @@ impl Node {
             is_atomic_map: text("x-kubernetes-map-type") == Some("atomic"),
             allowed: document.get("enum").and_then(Value::as_array).cloned(),
             format: text("format").map(Into::into),
-            numbers: (number("minimum"), number("maximum")),
-            lengths: (count("minLength"), count("maxLength")),
-            counts: (count("minItems"), count("maxItems")),
-            properties_max: count("maxProperties"),
+            bounds: Bounds {
+                numbers: (number("minimum"), number("maximum")),
+                lengths: (count("minLength"), count("maxLength")),
+                items: (count("minItems"), count("maxItems")),
+                properties_max: count("maxProperties"),
+            },
         }
     }
 
     /// The schema of a field that is declared by name.
     pub(crate) fn property(&self, name: &str) -> Option<&Node> {
-        let (properties, wanted) = (self.properties.as_deref()?, tag(name));
-        let alike = self.tags.iter().zip(properties).filter(|(tag, _)| **tag == wanted);
-        alike.map(|(_, property)| property).find(|(found, _)| **found == *name).map(|(_, node)| node)
+        self.properties.as_deref()?.iter().find(|(found, _)| **found == *name).map(|(_, node)| node)
     }
 
     /// The schema of the field `name`, declared by name or by `additionalProperties`.
@@ -182,14 +186,6 @@ impl Node {
     pub(crate) fn default_of(&self, name: &str) -> Option<&Value> {
         self.defaults.iter().find(|(found, _)| **found == *name).map(|(_, default)| default)
     }
-}
-
-/// What tells most names of one object's fields apart: their length and three of their octets. Walks look up a name at each step,
-/// and comparing it with others takes longer than anything else there.
-fn tag(name: &str) -> u32 {
-    let name = name.as_bytes();
-    let at = |index: usize| name.get(index).copied().unwrap_or_default();
-    u32::from_le_bytes([name.len() as u8, at(0), at(name.len() / 2), at(name.len().wrapping_sub(1))])
 }
 
 fn texts(list: Option<&Value>) -> Box<[Box<str>]> {

@@ -11,8 +11,7 @@ use serde_json::{Map, Value};
 
 use super::node::{List, Node, Type};
 use super::path::Path;
-use crate::error::Cause;
-use crate::registry::field;
+use crate::cause::Cause;
 
 /// More faults than this are not looked for: an answer with thousands helps nobody, and costs much.
 const CAUSES_MAX: usize = 64;
@@ -34,7 +33,7 @@ fn walk(schema: &Node, value: &Value, path: &Path<'_>, causes: &mut Vec<Cause>) 
         match value {
             Value::String(text) => string(schema, value, text, path, causes),
             Value::Number(number) if !number.is_f64() => {}
-            _ => causes.push(field::type_invalid(&path.to_string(), value, "integer,string")),
+            _ => causes.push(Cause::type_invalid(&path.to_string(), value, "integer,string")),
         }
         return;
     }
@@ -46,18 +45,18 @@ fn walk(schema: &Node, value: &Value, path: &Path<'_>, causes: &mut Vec<Cause>) 
         (Type::Integer, Value::Number(number)) if !number.is_f64() => integer(schema, value, path, causes),
         (Type::Number, Value::Number(_)) => integer(schema, value, path, causes),
         (Type::Boolean, Value::Bool(_)) => {}
-        _ => causes.push(field::type_invalid(&path.to_string(), value, kind.as_str())),
+        _ => causes.push(Cause::type_invalid(&path.to_string(), value, kind.as_str())),
     }
 }
 
 fn object(schema: &Node, fields: &Map<String, Value>, path: &Path<'_>, causes: &mut Vec<Cause>) {
     for name in schema.required.iter().filter(|name| !fields.contains_key(&***name)) {
-        causes.push(field::required(&Path::Field(path, name).to_string(), ""));
+        causes.push(Cause::required(Path::Field(path, name).to_string(), ""));
     }
-    if let Some(maximum) = schema.properties_max
+    if let Some(maximum) = schema.bounds.properties_max
         && fields.len() as u64 > maximum
     {
-        causes.push(field::too_many(&path.to_string(), fields.len(), maximum));
+        causes.push(Cause::too_many(path.to_string(), fields.len(), maximum));
     }
     for (name, value) in fields {
         if let Some(inner) = schema.field(name) {
@@ -67,19 +66,19 @@ fn object(schema: &Node, fields: &Map<String, Value>, path: &Path<'_>, causes: &
 }
 
 fn array(schema: &Node, items: &[Value], path: &Path<'_>, causes: &mut Vec<Cause>) {
-    let (minimum, maximum) = schema.counts;
+    let (minimum, maximum) = schema.bounds.items;
     if let Some(maximum) = maximum
         && items.len() as u64 > maximum
     {
         // Then neither each item nor the uniqueness of all is worth the work.
-        causes.push(field::too_many(&path.to_string(), items.len(), maximum));
+        causes.push(Cause::too_many(path.to_string(), items.len(), maximum));
         return;
     }
     if let Some(minimum) = minimum
         && (items.len() as u64) < minimum
     {
         let (path, value) = (path.to_string(), Value::Array(items.to_vec()));
-        causes.push(field::invalid(&path, &value, &format!("{path} in body should have at least {minimum} items")));
+        causes.push(Cause::invalid(&path, &value, &format!("{path} in body should have at least {minimum} items")));
     }
     if let Some(inner) = &schema.items {
         for (index, item) in items.iter().enumerate() {
@@ -104,7 +103,7 @@ fn unique_items(schema: &Node, items: &[Value], path: &Path<'_>, causes: &mut Ve
             List::Atomic => return,
         };
         if !seen.insert(key.to_string()) && causes.len() < CAUSES_MAX {
-            causes.push(field::duplicate(&Path::Item(path, index).to_string(), &key));
+            causes.push(Cause::duplicate(Path::Item(path, index).to_string(), &key));
         }
     }
 }
@@ -125,7 +124,7 @@ fn are_unique(schema: &Node, items: &[Value]) -> bool {
 /// The values of `object` that have the wrong type. The object may lack required fields.
 pub fn type_faults(schema: &Node, object: &Value) -> Vec<Cause> {
     let mut causes = validate(schema, object);
-    causes.retain(|cause| cause.reason == field::TYPE_INVALID);
+    causes.retain(|cause| cause.reason == Cause::TYPE_INVALID);
     causes
 }
 
@@ -156,9 +155,9 @@ pub fn item_faults(schema: &Node, object: &Value) -> Vec<Cause> {
                             true => causes.extend(
                                 keys.iter()
                                     .filter(|name| item.get(&***name).is_none())
-                                    .map(|name| field::required(&Path::Field(&path, name).to_string(), "")),
+                                    .map(|name| Cause::required(Path::Field(&path, name).to_string(), "")),
                             ),
-                            false => causes.push(field::type_invalid(&path.to_string(), item, "object")),
+                            false => causes.push(Cause::type_invalid(&path.to_string(), item, "object")),
                         }
                     }
                     walk(inner, item, &path, causes);
@@ -189,17 +188,17 @@ fn string(schema: &Node, value: &Value, text: &str, path: &Path<'_>, causes: &mu
         && !allowed.contains(value)
     {
         let allowed: Vec<&str> = allowed.iter().filter_map(Value::as_str).collect();
-        causes.push(field::not_supported(&path.to_string(), value, &allowed));
+        causes.push(Cause::not_supported(path.to_string(), value, &allowed));
         return;
     }
-    let (minimum, maximum) = schema.lengths;
+    let (minimum, maximum) = schema.bounds.lengths;
     // OpenAPI counts characters, of which there are no more than octets.
     let length = || text.chars().count() as u64;
     if let Some(maximum) = maximum
         && text.len() as u64 > maximum
         && length() > maximum
     {
-        causes.push(field::too_long(&path.to_string(), maximum));
+        causes.push(Cause::too_long(path.to_string(), maximum));
         return;
     }
     if let Some(minimum) = minimum
@@ -207,11 +206,11 @@ fn string(schema: &Node, value: &Value, text: &str, path: &Path<'_>, causes: &mu
     {
         let path = path.to_string();
         let what = format!("{path} in body should be at least {minimum} chars long");
-        causes.push(field::invalid(&path, value, &what));
+        causes.push(Cause::invalid(&path, value, &what));
     }
     if schema.format.as_deref() == Some("date-time") && text.parse::<Timestamp>().is_err() {
         let path = path.to_string();
-        causes.push(field::invalid(
+        causes.push(Cause::invalid(
             &path,
             value,
             &format!("{path} in body must be of type date-time, such as \"2026-01-31T12:00:00Z\": {value}"),
@@ -220,11 +219,11 @@ fn string(schema: &Node, value: &Value, text: &str, path: &Path<'_>, causes: &mu
 }
 
 fn integer(schema: &Node, value: &Value, path: &Path<'_>, causes: &mut Vec<Cause>) {
-    let (minimum, maximum) = schema.numbers;
+    let (minimum, maximum) = schema.bounds.numbers;
     let found = value.as_f64().unwrap_or(f64::NAN);
     let mut invalid = |what: &dyn Fn(&str) -> String| {
         let path = path.to_string();
-        causes.push(field::invalid(&path, value, &what(&path)));
+        causes.push(Cause::invalid(&path, value, &what(&path)));
     };
     if let Some(minimum) = minimum
         && found < minimum

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use aws_lc_rs::digest::{Context, SHA256};
 use bytes::Bytes;
 
-use super::embedded::tables::{self, Reader, WriteTables};
+use super::embedded::tables::{Reader, WriteTables};
 use super::embedded::{Embedded, FILE_NAME, LOCK_NAME, OpenError, create, lock, open_plain};
 use super::embedded::{origin, prepare};
 use super::{Damaged, Error, KEY_OCTETS_MAX, Key, KeyValue, Revision, Store as _, TXN_OCTETS_MAX};
@@ -260,14 +260,14 @@ impl<'a, T: Read> Contents<'a, T> {
         if from.take(MAGIC.len())? != MAGIC {
             return Err(RestoreError::Damaged("it does not begin as one"));
         }
-        let format = from.number()?;
+        let format = from.number(8)?;
         if format > FORMAT {
             return Err(RestoreError::NewerFormat { found: format, supported: FORMAT });
         }
         if format < FORMAT {
             return Err(RestoreError::OlderFormat { found: format });
         }
-        let revision = Revision(from.number()?);
+        let revision = Revision(from.number(8)?);
         if revision.0.checked_add(REVISION_JUMP).is_none() {
             return Err(RestoreError::Damaged("its revision is out of range"));
         }
@@ -301,7 +301,7 @@ impl<'a, T: Read> Contents<'a, T> {
             _ => return Err(RestoreError::Damaged("a record of unknown kind")),
         }
         let key = from.key()?;
-        let (created, modified, deadline) = (from.number()?, from.number()?, from.number()?);
+        let (created, modified, deadline) = (from.number(8)?, from.number(8)?, from.number(8)?);
         let value = from.counted(TXN_OCTETS_MAX)?;
         if modified > self.revision.0 || created > modified {
             return Err(RestoreError::Damaged("a value newer than the backup"));
@@ -335,8 +335,9 @@ impl<T: Read> Hashing<'_, T> {
         Ok(octets)
     }
 
-    fn number(&mut self) -> Result<u64, RestoreError> {
-        Ok(tables::number(&self.take(8)?))
+    /// A little-endian number of so many octets, at most eight.
+    fn number(&mut self, octets: usize) -> Result<u64, RestoreError> {
+        Ok(self.take(octets)?.iter().rev().fold(0, |number, octet| number << 8 | u64::from(*octet)))
     }
 
     fn key(&mut self) -> Result<Key, RestoreError> {
@@ -345,7 +346,7 @@ impl<T: Read> Hashing<'_, T> {
     }
 
     fn counted(&mut self, max: usize) -> Result<Vec<u8>, RestoreError> {
-        let count = tables::number(&self.take(4)?);
+        let count = self.number(4)?;
         match usize::try_from(count) {
             Ok(count) if count <= max => self.take(count),
             _ => Err(RestoreError::Damaged("a key or value beyond the bound")),

@@ -8,8 +8,9 @@ use std::ops::Bound;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
 
+use async_trait::async_trait;
 use bytes::Bytes;
-use futures::Stream;
+use futures::stream::{BoxStream, StreamExt};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::feed::{self, Committed, Feed, History, TAKE_REVISIONS_MAX};
@@ -74,6 +75,7 @@ impl Default for Memory {
     }
 }
 
+#[async_trait]
 impl Store for Memory {
     async fn revision(&self) -> Result<Revision> {
         Ok(Revision(self.shared.lock().revision))
@@ -122,8 +124,8 @@ impl Store for Memory {
         }
     }
 
-    fn watch(&self, prefix: &Key, after: Revision) -> impl Stream<Item = Result<Vec<Event>>> + Send + 'static {
-        feed::watch(&self.shared, prefix, after)
+    fn watch(&self, prefix: &Key, after: Revision) -> BoxStream<'static, Result<Vec<Event>>> {
+        feed::watch(&self.shared, prefix, after).boxed()
     }
 
     async fn compact(&self, upto: Revision) -> Result<()> {

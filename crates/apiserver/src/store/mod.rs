@@ -4,25 +4,23 @@
 //! once, lists a prefix as it was at a revision, and hands out a gapless stream of what happened since one. Nothing above
 //! this module knows which engine is below.
 //!
-//! [`Engine`] is the one type that callers hold: [`Engine::memory`] keeps objects as long as the process lives,
-//! [`Engine::open`] keeps them in a data directory. `tests/store.rs` is the suite that every engine passes.
+//! [`memory::Memory`] keeps objects as long as the process lives, [`embedded::Embedded`] keeps them in a data directory.
+//! `tests/store.rs` is the suite that every engine passes.
 
 pub mod backup;
 pub mod embedded;
-mod engine;
 mod feed;
 pub mod memory;
 pub mod repair;
 
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use bytes::Bytes;
-use futures::Stream;
+use futures::stream::BoxStream;
 
 pub use embedded::damage::{Damage, Damaged};
-pub use engine::Engine;
 
 /// How many octets the keys and values of one transaction may have together: what etcd takes in one request by default,
 /// so that an object that fits one engine fits all.
@@ -49,6 +47,18 @@ pub struct Revision(pub u64);
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key(pub Box<str>);
 
+impl Key {
+    /// The key of `relative` under `prefix`.
+    pub fn below(prefix: &str, relative: &str) -> Key {
+        Key(format!("{prefix}{relative}").into_boxed_str())
+    }
+
+    /// It without `prefix`, under which it is.
+    pub fn relative(&self, prefix: &str) -> &str {
+        self.0.strip_prefix(prefix).unwrap_or(&self.0)
+    }
+}
+
 /// A stored value with the revisions that made it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyValue {
@@ -60,6 +70,14 @@ pub struct KeyValue {
     pub created: Revision,
     /// The revision that wrote this value.
     pub modified: Revision,
+}
+
+impl KeyValue {
+    /// A value of `key`, with the revisions that made it.
+    pub(crate) fn of(key: &str, modified: u64, created: u64, value: &[u8]) -> KeyValue {
+        let value = Bytes::copy_from_slice(value);
+        KeyValue { key: Key(key.into()), value, created: Revision(created), modified: Revision(modified) }
+    }
 }
 
 /// What a transaction demands of a key.
@@ -244,29 +262,23 @@ pub enum Error {
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// An engine that keeps objects. Its methods are called within a Tokio runtime.
+#[async_trait]
 pub trait Store: Send + Sync + 'static {
     /// The newest revision (linearizable).
-    fn revision(&self) -> impl Future<Output = Result<Revision>> + Send;
+    async fn revision(&self) -> Result<Revision>;
 
     /// The value of `key`, newest or as of `at`, with the revision that was looked at.
-    fn get(&self, key: &Key, at: Option<Revision>)
-    -> impl Future<Output = Result<(Revision, Option<KeyValue>)>> + Send;
+    async fn get(&self, key: &Key, at: Option<Revision>) -> Result<(Revision, Option<KeyValue>)>;
 
     /// Values under `prefix` from `from` on (inclusive), as of `at` or newest, at most `limit`.
-    fn list(
-        &self,
-        prefix: &Key,
-        from: Option<&Key>,
-        at: Option<Revision>,
-        limit: Option<usize>,
-    ) -> impl Future<Output = Result<Page>> + Send;
+    async fn list(&self, prefix: &Key, from: Option<&Key>, at: Option<Revision>, limit: Option<usize>) -> Result<Page>;
 
     /// Commits `txn`; when this returns `Committed`, it is durable.
-    fn commit(&self, txn: Txn) -> impl Future<Output = Result<Outcome>> + Send;
+    async fn commit(&self, txn: Txn) -> Result<Outcome>;
 
     /// The same for a transaction that frees room in the end, such as a deletion: it goes on while the disk is full.
-    fn commit_freeing(&self, txn: Txn) -> impl Future<Output = Result<Outcome>> + Send {
-        self.commit(txn)
+    async fn commit_freeing(&self, txn: Txn) -> Result<Outcome> {
+        self.commit(txn).await
     }
 
     /// Whether the disk is full: then how much room it must have, in octets, for all writes to be taken.
@@ -279,10 +291,10 @@ pub trait Store: Send + Sync + 'static {
     /// A watcher that reads slowly holds up nobody and costs no memory: it reads from history until it has caught up. If
     /// what it still needs was compacted meanwhile, it gets [`Error::Compacted`] and the stream ends. An `after` that has
     /// not happened yet is waited for. When the engine goes away the stream gives [`Error::Unavailable`] and ends.
-    fn watch(&self, prefix: &Key, after: Revision) -> impl Stream<Item = Result<Vec<Event>>> + Send + 'static;
+    fn watch(&self, prefix: &Key, after: Revision) -> BoxStream<'static, Result<Vec<Event>>>;
 
     /// Forgets history before `upto`: what was then is still readable as of `upto`, and watches may start after it.
-    fn compact(&self, upto: Revision) -> impl Future<Output = Result<()>> + Send;
+    async fn compact(&self, upto: Revision) -> Result<()>;
 
     /// What is known to be damaged. An engine in memory has nothing to damage.
     fn damage(&self) -> Arc<Damage> {

@@ -39,8 +39,10 @@ impl Offline {
         let lock = lock(data_dir)?;
         guarded(&path, || {
             let database = open_plain(&path)?;
-            prepare::newest(&database).map_err(|error| error.at(&path))?.ok_or_else(empty)?;
-            Ok(Offline { database, path: path.clone(), _lock: lock })
+            match prepare::written(&database).map_err(|error| error.at(&path))? {
+                None => Err(empty()),
+                Some(_) => Ok(Offline { database, path: path.clone(), _lock: lock }),
+            }
         })
     }
 

@@ -84,6 +84,9 @@ pub enum SetupError {
         /// What is wrong.
         reason: String,
     },
+    /// The authorities cannot be used.
+    #[error(transparent)]
+    Authorities(#[from] trust::AuthoritiesError),
     /// There can be no client.
     #[error("spans cannot be sent: {0}")]
     Client(String),
@@ -101,7 +104,8 @@ impl Sender {
     /// Reads the files and makes a client. Nothing is sent yet.
     pub fn new(settings: &Settings, counters: Counters) -> Result<Sender, SetupError> {
         let headers = settings.headers.as_deref().map(headers).transpose()?.unwrap_or_default();
-        let client = Client(client(settings.authorities.as_deref())?);
+        let client = trust::client(settings.authorities.as_deref())?.timeout(TIMEOUT).build();
+        let client = Client(client.map_err(|error| SetupError::Client(error.to_string()))?);
         let mut exporter = SpanExporter::builder()
             .with_http()
             .with_http_client(client)
@@ -220,23 +224,6 @@ impl HttpClient for Client {
         *answer.headers_mut() = std::mem::take(response.headers_mut());
         Ok(answer)
     }
-}
-
-/// A client that goes where it is sent and nowhere else.
-fn client(authorities: Option<&Path>) -> Result<reqwest::Client, SetupError> {
-    let at = |path: &Path, reason: String| SetupError::File { path: path.to_owned(), reason };
-    let pem = match authorities {
-        Some(path) => Some(std::fs::read(path).map_err(|error| at(path, error.to_string()))?),
-        None => None,
-    };
-    let trust = trust::of(pem.as_deref()).map_err(|reason| at(authorities.unwrap_or(Path::new("")), reason))?;
-    let builder = reqwest::Client::builder()
-        .redirect(reqwest::redirect::Policy::none())
-        .no_proxy()
-        .timeout(TIMEOUT)
-        .user_agent(concat!("signpost/", env!("CARGO_PKG_VERSION")))
-        .tls_backend_preconfigured(trust);
-    builder.build().map_err(|error| SetupError::Client(error.to_string()))
 }
 
 /// Reads headers, `Name: value` a line; empty lines and those that begin with `#` say nothing.

@@ -5,7 +5,7 @@ use crate::access::GROUP_ADMINS;
 use crate::identity::Identity;
 use crate::kinds::fixture::{Objects, check_create, check_update, context};
 use crate::names::LabelRules;
-use signpost_apiserver::registry::columns::Columns;
+use signpost_apiserver::kind::columns::Columns;
 
 fn hooks() -> Routes {
     Routes(Arc::new(PlatformConfig::new("v3.example")))

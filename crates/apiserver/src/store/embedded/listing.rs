@@ -5,8 +5,7 @@ use std::iter::Peekable;
 
 use super::damage::Damaged;
 use super::seal::{self, Version as Stored};
-use super::tables::key_value;
-use crate::store::{Error, Key, Page, Result, Revision};
+use crate::store::{Error, Key, KeyValue, Page, Result, Revision};
 
 /// A page in the making.
 pub(super) struct Listing<'a> {
@@ -42,7 +41,7 @@ impl Listing<'_> {
                 self.page.damaged.retain(|damaged| last.as_ref().is_some_and(|last| damaged.key < *last));
                 return Ok(false);
             }
-            Stored::Value { created, value } => self.page.items.push(key_value(key, revision, created, value)),
+            Stored::Value { created, value } => self.page.items.push(KeyValue::of(key, revision, created, value)),
         }
         Ok(true)
     }

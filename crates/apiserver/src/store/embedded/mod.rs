@@ -29,8 +29,9 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
+use async_trait::async_trait;
 use bytes::Bytes;
-use futures::Stream;
+use futures::stream::{BoxStream, StreamExt};
 use parking_lot::RwLock;
 use redb::{Database, ReadableDatabase};
 use tokio::sync::{Semaphore, oneshot};
@@ -264,9 +265,10 @@ impl Embedded {
         let (queue, jobs) = mpsc::channel();
         let writer = Writer::new(shared.clone(), options, newest, reserve);
         let io = |source| OpenError::Io { path: path.clone(), source };
-        let damage = Arc::clone(&shared.damage);
+        let (damage, ending) = (Arc::clone(&shared.damage), shared.ending.clone());
         let work = move || match std::panic::catch_unwind(AssertUnwindSafe(|| writer.run(&jobs))) {
-            Ok(ended) => ended,
+            Ok(Ok(())) => {}
+            Ok(Err(why)) => ending.tell(why),
             Err(panic) => {
                 damage.break_off("its writer panicked");
                 std::panic::resume_unwind(panic)
@@ -275,10 +277,7 @@ impl Embedded {
         let writer = shared.ending.spawn("store-writer", work).map_err(io)?;
         let (stop, stopped) = mpsc::channel();
         let (weak, directory) = (Arc::downgrade(&shared), data_dir.to_owned());
-        let keep = move || {
-            origin::keep(&directory, &weak, &stopped);
-            Ok(())
-        };
+        let keep = move || origin::keep(&directory, &weak, &stopped);
         let keeper = shared.ending.spawn("store-identity", keep).map_err(io)?;
         let mut verifier = None;
         if !is_verified {
@@ -355,6 +354,7 @@ impl Drop for Handle {
     }
 }
 
+#[async_trait]
 impl Store for Embedded {
     async fn revision(&self) -> Result<Revision> {
         Ok(self.handle.shared.feed.newest())
@@ -384,8 +384,8 @@ impl Store for Embedded {
         Some(self.handle.shared.full.load(Ordering::Relaxed)).filter(|needed| *needed > 0)
     }
 
-    fn watch(&self, prefix: &Key, after: Revision) -> impl Stream<Item = Result<Vec<Event>>> + Send + 'static {
-        feed::watch(&self.handle.shared, prefix, after)
+    fn watch(&self, prefix: &Key, after: Revision) -> BoxStream<'static, Result<Vec<Event>>> {
+        feed::watch(&self.handle.shared, prefix, after).boxed()
     }
 
     async fn compact(&self, upto: Revision) -> Result<()> {

@@ -26,7 +26,7 @@ use redb::{Database, ReadableDatabase};
 
 use super::files;
 use super::tables::{META, Reader, WriteTables, unavailable};
-use super::{FILE_NAME, OpenError, Shared, prepare};
+use super::{FILE_NAME, OpenError, Shared, prepare, seal};
 use crate::store::backup::REVISION_JUMP;
 use crate::store::{Error, Key, KeyValue, Revision};
 
@@ -69,8 +69,7 @@ pub(super) fn check_present(data_dir: &Path) -> Result<bool, OpenError> {
 /// Refuses a file that has none of our tables where a platform was before.
 pub(super) fn check_tables(data_dir: &Path, database: &Database) -> Result<(), OpenError> {
     let path = data_dir.join(FILE_NAME);
-    let is_store = prepare::is_store(database)
-        .map_err(|error| OpenError::Corrupt { path: path.clone(), reason: error.to_string() })?;
+    let is_store = prepare::written(database).map_err(|error| error.at(&path))?.is_some();
     match SIGNS.iter().map(|sign| data_dir.join(sign)).find(|sign| sign.exists()) {
         Some(sign) if !is_store => Err(OpenError::Gone { path, what: "has no tables of signpost", sign }),
         _ => Ok(()),
@@ -121,7 +120,7 @@ pub(super) fn settle(
         );
     }
     tables.meta.insert("opening", next).map_err(redb::Error::from)?;
-    prepare::seal(&mut tables.meta)?;
+    seal::seal_meta(&mut tables.meta)?;
     drop(tables);
     transaction.commit().map_err(redb::Error::from)?;
     // If that fails, the pair of before still matches.

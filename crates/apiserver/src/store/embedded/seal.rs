@@ -1,4 +1,4 @@
-//! The checksums of what the file holds, and the forms of its entries. Pure.
+//! The checksums of what the file holds, and the forms of its entries.
 //!
 //! ```text
 //! a version    3 checksum(8) created(8) value      4 checksum(8)               4 = a deletion
@@ -14,6 +14,7 @@
 
 use std::hash::Hasher as _;
 
+use redb::ReadableTable;
 use siphasher::sip::SipHasher13;
 
 /// The length of a checksum.
@@ -81,6 +82,25 @@ pub fn close_log_entry(revision: u64, entry: &mut Vec<u8>) {
 pub fn log_entry(revision: u64, stored: &[u8]) -> Option<&[u8]> {
     let (entry, seal) = stored.split_last_chunk::<SEAL>()?;
     (checksum(0, "", revision, &[entry]) == *seal).then_some(entry)
+}
+
+/// The numbers of the table `meta` that one checksum covers.
+const SEALED: [&str; 6] = ["format", "revision", "compacted", "store-id-high", "store-id-low", "opening"];
+
+/// Writes the checksum of the numbers of `meta`: to be called after each change of them.
+pub(super) fn seal_meta(meta: &mut redb::Table<'_, &'static str, u64>) -> Result<(), redb::Error> {
+    let seal = of_meta(meta)?;
+    meta.insert("seal", seal)?;
+    Ok(())
+}
+
+/// The checksum of the numbers of `meta`.
+pub(super) fn of_meta(meta: &impl ReadableTable<&'static str, u64>) -> Result<u64, redb::Error> {
+    let mut found = Vec::with_capacity(SEALED.len());
+    for name in SEALED {
+        found.push(meta.get(name)?.map_or(0, |number| number.value()));
+    }
+    Ok(numbers(&found))
 }
 
 /// The checksum of numbers that belong together.

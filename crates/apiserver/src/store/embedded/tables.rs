@@ -19,7 +19,6 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use bytes::Bytes;
 use redb::{
     AccessGuard, ReadOnlyTable, ReadTransaction, ReadableTable, ReadableTableMetadata as _, TableDefinition,
     WriteTransaction,
@@ -27,8 +26,8 @@ use redb::{
 
 use super::damage::Damaged;
 use super::listing::{Listing, Order};
+use super::retention;
 use super::seal::{self, Version as Stored};
-use super::{prepare, retention};
 use crate::store::feed::{Committed, TAKE_REVISIONS_MAX};
 use crate::store::memory::deleted;
 use crate::store::{Error, Event, EventKind, Key, KeyValue, Page, Precondition, Result, Revision, Txn, Write};
@@ -312,7 +311,7 @@ impl<'t> WriteTables<'t> {
                     if let Some(ttl) = ttl {
                         self.expiry.insert((milliseconds(now, *ttl), &*key.0), revision)?;
                     }
-                    let now = key_value(&key.0, revision, created, value);
+                    let now = KeyValue::of(&key.0, revision, created, value);
                     Event { at, kind: EventKind::Put, now: KeyValue { value: value.clone(), ..now }, before }
                 }
                 (Write::Delete { .. }, None) if unread.last().is_none_or(|(last, _)| *last != key) => continue,
@@ -406,7 +405,7 @@ impl<'t> WriteTables<'t> {
     /// Notes the newest revision.
     pub(in crate::store) fn set_newest(&mut self, revision: u64) -> std::result::Result<(), redb::Error> {
         self.meta.insert("revision", revision)?;
-        prepare::seal(&mut self.meta)
+        seal::seal_meta(&mut self.meta)
     }
 
     pub(in crate::store) fn compacted(&self) -> std::result::Result<u64, redb::Error> {
@@ -521,20 +520,15 @@ pub(super) fn version_at(
         return Err(redb::Error::Corrupted(format!("{found} is in the place of {key}")));
     }
     Ok(match seal::version(key, revision, value.value()) {
-        Stored::Value { created, value } => Found::Value(key_value(key, revision, created, value)),
+        Stored::Value { created, value } => Found::Value(KeyValue::of(key, revision, created, value)),
         Stored::Deletion => Found::Nothing,
         Stored::Damaged => Found::Damaged(revision),
     })
 }
 
-pub(super) fn key_value(key: &str, revision: u64, created: u64, value: &[u8]) -> KeyValue {
-    let value = Bytes::copy_from_slice(value);
-    KeyValue { key: Key(key.into()), value, created: Revision(created), modified: Revision(revision) }
-}
-
 /// A deletion as watchers see it; without a value if the last one could not be read.
 fn deleted_of(key: &str, before: Option<&KeyValue>, revision: u64) -> KeyValue {
-    before.map_or_else(|| key_value(key, revision, revision, &[]), |before| deleted(before, revision))
+    before.map_or_else(|| KeyValue::of(key, revision, revision, &[]), |before| deleted(before, revision))
 }
 
 /// The events of a revision whose log entry is `stored`, in key order; `None` if something of it is damaged.
@@ -557,7 +551,7 @@ fn events(
         };
         let Some(version) = versions.get((key, revision))? else { return Ok(None) };
         let (kind, now) = match seal::version(key, revision, version.value()) {
-            Stored::Value { created, value } => (EventKind::Put, key_value(key, revision, created, value)),
+            Stored::Value { created, value } => (EventKind::Put, KeyValue::of(key, revision, created, value)),
             Stored::Deletion => (EventKind::Delete, deleted_of(key, before.as_ref(), revision)),
             Stored::Damaged => return Ok(None),
         };
@@ -586,9 +580,4 @@ fn changes(mut entry: &[u8]) -> impl Iterator<Item = std::result::Result<(&str, 
         }
         Some(change)
     })
-}
-
-/// A little-endian number of up to eight octets.
-pub(in crate::store) fn number(octets: &[u8]) -> u64 {
-    octets.iter().rev().fold(0, |number, octet| number << 8 | u64::from(*octet))
 }

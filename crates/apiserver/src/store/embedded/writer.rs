@@ -101,17 +101,22 @@ pub(super) struct Writer {
     failed: bool,
     /// When it was opened anew last, or failed.
     tried: Instant,
+    room: Room,
+    /// How many jobs the last group held.
+    gathered: usize,
+}
+
+/// The room on the disk.
+struct Room {
     reserve: Reserve,
-    /// Whether the disk had too little room when it was last looked at.
+    /// Whether there was too little when it was last looked at.
     full: bool,
     /// When the log last said so.
     full_told: Option<Instant>,
-    /// Whether not even the reserve has room for a commit.
+    /// Whether not even the reserve has enough for a commit.
     stuck: bool,
     /// How many octets within the file are not used, as far as is known; counted while the disk is full.
     unused: u64,
-    /// How many jobs the last group held.
-    gathered: usize,
 }
 
 /// A transaction of a group, and whether it goes on while the disk is full.
@@ -132,11 +137,7 @@ impl Writer {
             marked: (Instant::now(), newest.0),
             failed: false,
             tried: Instant::now(),
-            reserve,
-            full: false,
-            full_told: None,
-            stuck: false,
-            unused: 0,
+            room: Room { reserve, full: false, full_told: None, stuck: false, unused: 0 },
             gathered: 0,
         }
     }
@@ -198,7 +199,7 @@ impl Writer {
 
     /// Puts what waits into a group; and, as long as that is less than the group before held, what comes within [`LINGER`].
     fn gather(&mut self, group: &mut Vec<Job>, jobs: &Receiver<Job>) {
-        let most = if self.full { GROUP_FULL_MAX } else { GROUP_MAX };
+        let most = if self.room.full { GROUP_FULL_MAX } else { GROUP_MAX };
         take(group, jobs, most);
         for _ in 0..LINGERS_MAX.min(1 + self.gathered / LINGER_MORE_AT) {
             if group.len() >= self.gathered {
@@ -213,13 +214,13 @@ impl Writer {
 
     /// How long there is nothing to do if nobody asks.
     fn idle(&self) -> Duration {
-        if self.failed || self.stuck {
+        if self.failed || self.room.stuck {
             return RETRY_EVERY;
         }
         if self.forget > 0 || !self.compactions.is_empty() {
             return Duration::ZERO;
         }
-        if self.full {
+        if self.room.full {
             return RETRY_EVERY;
         }
         let mut idle = self.options.history.unwrap_or(Duration::from_secs(3600));
@@ -260,8 +261,8 @@ impl Writer {
         if !self.failed {
             self.look_for_room();
         }
-        self.shared.writable.store(!self.failed && !self.full, Ordering::Relaxed);
-        if self.failed || self.stuck {
+        self.shared.writable.store(!self.failed && !self.room.full, Ordering::Relaxed);
+        if self.failed || self.room.stuck {
             let (failed, needed) = (self.failed, self.options.room_octets);
             let refusal = || if failed { Error::Unavailable } else { Error::Full { needed } };
             answers.into_iter().for_each(|answer| drop(answer.send(Err(refusal()))));
@@ -289,31 +290,31 @@ impl Writer {
         let needed = self.options.room_octets;
         // Where the system does not tell, the write will.
         let free = files::free_octets(&self.shared.lock).unwrap_or(u64::MAX);
-        let full = match self.full {
+        let full = match self.room.full {
             // The reserve comes first, so that the disk is not full again at once.
-            true => free < needed.saturating_add(self.reserve.missing()) || !self.reserve.fill(),
-            false if self.reserve.missing() > 0 && free >= self.reserve.missing() => {
-                self.reserve.fill();
+            true => free < needed.saturating_add(self.room.reserve.missing()) || !self.room.reserve.fill(),
+            false if self.room.reserve.missing() > 0 && free >= self.room.reserve.missing() => {
+                self.room.reserve.fill();
                 files::free_octets(&self.shared.lock).unwrap_or(u64::MAX) < needed
             }
             false => free < needed,
         };
         self.tell_of_room(full, free);
-        if full && !self.full {
-            self.unused = self.shared.unused().unwrap_or(0);
+        if full && !self.room.full {
+            self.room.unused = self.shared.unused().unwrap_or(0);
         }
-        self.full = full;
+        self.room.full = full;
         self.shared.full.store(if full { needed } else { 0 }, Ordering::Relaxed);
-        self.stuck = full && !self.reserve.make_room(&self.shared.lock);
-        if !full || self.stuck {
+        self.room.stuck = full && !self.room.reserve.make_room(&self.shared.lock);
+        if !full || self.room.stuck {
             return;
         }
         // What is superseded or deleted serves nobody now who could not read the whole list again.
         let compacted = self.shared.reader().map_or(self.newest, |reader| reader.compacted().0);
         self.forget = if compacted < self.newest { self.newest } else { 0 };
-        if self.forget == 0 && self.unused > 0 && free.saturating_add(self.unused) >= needed {
+        if self.forget == 0 && self.room.unused > 0 && free.saturating_add(self.room.unused) >= needed {
             match self.shared.shrink() {
-                Ok(true) => self.unused = 0,
+                Ok(true) => self.room.unused = 0,
                 Ok(false) => {}
                 Err(error) => self.fail(&error),
             }
@@ -323,17 +324,17 @@ impl Writer {
     /// Tells the log that the disk is full, and rarely that it still is; and that it is not any more.
     fn tell_of_room(&mut self, full: bool, free: u64) {
         let (path, needed) = (self.shared.path.display(), self.options.room_octets);
-        match (full, self.full_told) {
+        match (full, self.room.full_told) {
             (true, told) if told.is_none_or(|told| told.elapsed() >= FULL_TOLD_AGAIN) => {
                 tracing::error!(
                     %path, free, needed,
                     "the disk is full: objects can be deleted, but not created or made larger, until there is room"
                 );
-                self.full_told = Some(Instant::now());
+                self.room.full_told = Some(Instant::now());
             }
-            (false, Some(_)) if self.full => {
+            (false, Some(_)) if self.room.full => {
                 tracing::warn!(%path, free, "the disk has room again: the store takes all writes");
-                self.full_told = None;
+                self.room.full_told = None;
             }
             _ => {}
         }
@@ -404,7 +405,7 @@ impl Writer {
         transaction.set_durability(Durability::Immediate).map_err(Fault::before)?;
         let mut tables = WriteTables::open(&transaction).map_err(Fault::before)?;
 
-        let full = self.full.then_some(self.options.room_octets);
+        let full = self.room.full.then_some(self.options.room_octets);
         let mut group = Group { newest: self.newest, committed: Vec::new(), full };
         let outcomes = group.apply(&mut tables, txns, now).map_err(Fault::before)?;
         let mut dirty = !group.committed.is_empty();
@@ -421,7 +422,7 @@ impl Writer {
             compacted = tables.compacted().map_err(Fault::before)?;
             if compacted < forget {
                 compacted = tables
-                    .compact(forget, if self.full { COMPACT_FULL_MAX } else { COMPACT_REVISIONS_MAX })
+                    .compact(forget, if self.room.full { COMPACT_FULL_MAX } else { COMPACT_REVISIONS_MAX })
                     .map_err(Fault::before)?;
                 dirty = true;
             }
@@ -445,8 +446,8 @@ impl Writer {
         self.shared.feed.publish(group.committed);
         let before = self.retention.bytes();
         self.retention.forget(compacted);
-        if self.full {
-            self.unused += before - self.retention.bytes();
+        if self.room.full {
+            self.room.unused += before - self.retention.bytes();
         }
         self.limit_history();
         if compacted >= self.forget {

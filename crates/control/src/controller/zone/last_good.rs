@@ -135,10 +135,7 @@ impl LastKnownGood {
         let stored = Arc::new(AtomicU64::new(0));
         let told = (Arc::clone(&failing), Arc::clone(&stored));
         let ending = Ending::new();
-        let work = move || {
-            run(writer, &receiver, &told.0, &told.1);
-            Ok(())
-        };
+        let work = move || run(writer, &receiver, &told.0, &told.1);
         let thread = Some(ending.spawn("last-good", work).map_err(fault)?);
         let sent = AtomicU64::new(0);
         Ok((LastKnownGood { sender: Some(sender), thread, ending, failing, sent, stored }, opened))

@@ -135,7 +135,7 @@ impl Webhook {
             self.metrics.webhook_call(error.label(), None);
             error
         };
-        let client = self.client.get_or_try_init(|| client(self.settings.authorities.as_ref()));
+        let client = self.client.get_or_try_init(|| async { client(self.settings.authorities.as_ref()) });
         let client = client.await.map_err(unusable)?;
         let authorization = authorization(self.settings.token.as_deref()).await.map_err(unusable)?;
         let body = serde_json::to_vec(question).map_err(|error| unusable(error.to_string()))?;
@@ -169,7 +169,7 @@ impl Webhook {
 
 /// Whether questions can be asked at all: why not, if a file that the settings name is not as it must be.
 pub async fn check(settings: &Settings) -> Result<(), String> {
-    client(settings.authorities.as_ref()).await.map_err(|error| format!("webhook.ca: {error}"))?;
+    client(settings.authorities.as_ref()).map_err(|error| format!("webhook.ca: {error}"))?;
     authorization(settings.token.as_deref()).await.map(drop)
 }
 
@@ -195,20 +195,9 @@ async fn authorization(token: Option<&Path>) -> Result<Option<HeaderValue>, Stri
     Ok(Some(value))
 }
 
-/// A client that goes where it is sent and nowhere else: no redirects, no proxies of the environment.
-async fn client(authorities: Option<&PathBuf>) -> Result<reqwest::Client, String> {
-    let at = |error: String| authorities.map(|path| format!("{}: {error}", path.display())).unwrap_or(error);
-    let pem = match authorities {
-        Some(path) => Some(tokio::fs::read(path).await.map_err(|error| at(error.to_string()))?),
-        None => None,
-    };
-    let builder = reqwest::Client::builder()
-        .redirect(reqwest::redirect::Policy::none())
-        .no_proxy()
-        .pool_max_idle_per_host(ASKED_AT_A_TIME)
-        .user_agent(concat!("signpost/", env!("CARGO_PKG_VERSION")))
-        .tls_backend_preconfigured(trust::of(pem.as_deref()).map_err(at)?);
-    builder.build().map_err(|error| error.to_string())
+fn client(authorities: Option<&PathBuf>) -> Result<reqwest::Client, String> {
+    let builder = trust::client(authorities.map(PathBuf::as_path)).map_err(|error| error.to_string())?;
+    builder.pool_max_idle_per_host(ASKED_AT_A_TIME).build().map_err(|error| error.to_string())
 }
 
 async fn post(

@@ -1,4 +1,4 @@
-//! Kinds that derive [`kube::CustomResource`]: their schemas, and their CustomResourceDefinitions for a real cluster.
+//! CustomResourceDefinitions of kinds, for a real cluster.
 //!
 //! The same schema serves the server's validation, the OpenAPI documents, and the definitions, so the three cannot disagree.
 
@@ -8,29 +8,14 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 use kube::CustomResourceExt;
 use serde_json::Value;
 
-use super::{Kind, metadata};
-use crate::schema::structural;
+use super::Kind;
+use super::schemas::declared_schema;
 
 /// A printer column of a definition: name, type, JSON path, priority.
 pub type PrinterColumn = (&'static str, &'static str, &'static str, i32);
 
 /// The printer column AGE.
 pub const AGE: PrinterColumn = ("Age", "date", ".metadata.creationTimestamp", 0);
-
-/// The schema of a whole object of the kind `T`, metadata included.
-pub(super) fn schema_of<T: CustomResourceExt>() -> Value {
-    metadata::complete(declared_schema(&T::crd()))
-}
-
-/// The schema that a definition holds, made structural.
-pub fn declared_schema(definition: &CustomResourceDefinition) -> Value {
-    let schema =
-        definition.spec.versions.first().and_then(|version| version.schema.as_ref()?.open_api_v3_schema.as_ref());
-    let schema = schema.expect("kube derives one version with a schema");
-    let mut schema = serde_json::to_value(schema).expect("a schema is JSON");
-    structural::make_structural(&mut schema);
-    schema
-}
 
 /// The definition of the kind `T`, served here as `kind`, with its selectable fields and these printer columns. `add` may add
 /// to the schema, such as rules in CEL.

@@ -3,7 +3,10 @@
 use std::ops::Deref;
 
 use crate::json_scan::Paths;
-use crate::object::facts;
+
+/// What is kept of the metadata of every object, in front of the fields of its kind.
+const METADATA: [&str; 4] =
+    ["metadata.uid", "metadata.labels", "metadata.ownerReferences", "metadata.deletionTimestamp"];
 
 /// Dotted paths, beside `metadata.name` and `metadata.namespace`, and where in a stored object they and all else lie that the
 /// cache keeps beside its JSON.
@@ -15,7 +18,7 @@ pub struct Selectable {
 impl Selectable {
     /// By these fields, none of which is below `metadata`.
     pub fn new(fields: &'static [&'static str]) -> Selectable {
-        Selectable { fields, facts: facts::paths(fields.iter().map(|field| path_of(field))) }
+        Selectable { fields, facts: Paths::new(METADATA.into_iter().chain(fields.iter().map(|field| path_of(field)))) }
     }
 
     /// Where the facts of an object lie.

@@ -1,4 +1,4 @@
-//! The acceptance criteria of the API: which tests show each, and those that are shown nowhere else.
+//! The API at its bounds: many objects, many watches, old events, requests that are too large.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,174 +9,13 @@ use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use signpost_api::kinds::quotas::Limits;
 use signpost_apiserver::limits::Amount;
-use signpost_apiserver::store::embedded::Options;
-use signpost_apiserver::store::{Engine, Key, Outcome, Store, Txn, Write};
+use signpost_apiserver::store::embedded::{Embedded, Options};
+use signpost_apiserver::store::{Key, Outcome, Txn, Write};
 use signpost_runtime::httpd;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::support::{PATIENCE, ROUTES, Server, admin, route, version};
 
-/// Files, and what in them shows a criterion.
-type ShownBy = &'static [(&'static str, &'static str)];
-
-/// Number, what it demands, and what shows it.
-const CRITERIA: &[(u8, &str, ShownBy)] = &[
-    (
-        1,
-        "the first start makes certificates, token and kubeconfig; TLS works at once",
-        &[("tests/e2e/platform.rs", "fn from_apply_to_dig"), ("tests/kubectl/main.rs", "fn start")],
-    ),
-    (
-        2,
-        "kubectl, row by row",
-        &[("tests/kubectl/main.rs", "fn play"), ("crates/api/tests/api_server/recorded.rs", "fn play")],
-    ),
-    (3, "a description for every field", &[("crates/api/tests/api_server/criteria.rs", "fn every_field_is_described")]),
-    (
-        4,
-        "unknown and duplicate fields",
-        &[
-            ("crates/api/tests/api_server/errors.rs", "fn unknown_and_duplicate_fields_are_told"),
-            ("tests/kubectl/transcripts/refused.txt", "## unknown fields"),
-        ],
-    ),
-    (5, "one cause for each fault", &[("crates/api/tests/api_server/errors.rs", "fn one_cause_for_each_fault")]),
-    (6, "apply: created, configured, unchanged", &[("tests/kubectl/transcripts/apply.txt", "## apply -f")]),
-    (
-        7,
-        "server-side apply and the way to it",
-        &[
-            ("crates/apiserver/src/apply/vectors.rs", "fn two_managers_share_lists"),
-            ("tests/kubectl/transcripts/server_side_apply.txt", "moves over without a conflict"),
-        ],
-    ),
-    (
-        8,
-        "writes that change nothing; no lost updates",
-        &[
-            ("crates/api/tests/api_server/lifecycle.rs", "fn writes_that_change_nothing"),
-            ("crates/api/tests/api_server/lifecycle.rs", "fn concurrent_changes_lose_nothing"),
-        ],
-    ),
-    (
-        9,
-        "status and spec apart; wait",
-        &[
-            ("crates/api/tests/api_server/lifecycle.rs", "fn status_and_spec_are_apart"),
-            ("tests/kubectl/transcripts/watch.txt", "## wait"),
-        ],
-    ),
-    (
-        10,
-        "pages are one snapshot",
-        &[
-            ("crates/api/tests/api_server/criteria.rs", "fn ten_thousand_objects_in_pages_of_37_under_writes"),
-            ("crates/api/tests/api_server/lists.rs", "fn an_expired_token_gives_one_to_go_on_with"),
-        ],
-    ),
-    (
-        11,
-        "watches",
-        &[
-            ("crates/api/tests/api_server/watches.rs", "fn where_a_watch_begins"),
-            ("crates/api/tests/api_server/watches.rs", "fn objects_enter_and_leave_a_selector"),
-            ("crates/api/tests/api_server/watches.rs", "fn a_watch_ends_in_time_with_a_bookmark"),
-            ("crates/api/tests/api_server/kube_client.rs", "fn an_expired_watch_is_listed_anew"),
-        ],
-    ),
-    (
-        12,
-        "5,000 watches, one of them stalled",
-        &[("crates/api/tests/api_server/criteria.rs", "fn a_stalled_watch_among_5_000")],
-    ),
-    (
-        13,
-        "finalizers, propagation, namespaces",
-        &[
-            ("crates/api/tests/api_server/lifecycle.rs", "fn dependents_follow_their_owner"),
-            ("crates/api/tests/api_server/lifecycle.rs", "fn a_foreground_deletion_waits"),
-            ("tests/kubectl/transcripts/delete.txt", "## delete --cascade"),
-            ("tests/kubectl/transcripts/delete.txt", "NamespaceFinalizersRemaining"),
-        ],
-    ),
-    (
-        14,
-        "can-i, whoami, impersonation",
-        &[
-            ("crates/api/tests/api_server/rights.rs", "fn reviews"),
-            ("tests/kubectl/transcripts/rights.txt", "## auth can-i --list"),
-        ],
-    ),
-    (
-        15,
-        "protobuf bodies",
-        &[
-            ("crates/api/tests/api_server/rights.rs", "fn bodies_in_protobuf"),
-            ("crates/api/tests/api_server/errors.rs", "fn broken_bodies"),
-        ],
-    ),
-    (
-        16,
-        "events: both views, repeats, expiry",
-        &[
-            ("crates/api/tests/api_server/criteria.rs", "fn events_are_gone_after_an_hour"),
-            ("crates/api/tests/api_server/kube_client.rs", "fn finalizers_and_recorder"),
-            ("tests/kubectl/transcripts/events.txt", "## describe"),
-        ],
-    ),
-    (17, "kube-rs in process and over TLS", &[("crates/api/tests/api_server/kube_client.rs", "mod over_tls")]),
-    (
-        18,
-        "the definitions are structural, and give the same verdicts there and here",
-        &[
-            ("crates/api/src/crds/cel/verdicts.rs", "fn both_give_the_same_verdicts"),
-            ("crates/api/src/crds/cel/verdicts.rs", "fn every_rule_compiles_at_its_place_and_is_cheap"),
-            ("crates/api/src/crds/cel/verdicts.rs", "fn the_definitions_are_structural"),
-        ],
-    ),
-    (
-        19,
-        "kill -9 in the middle of a commit",
-        &[("crates/apiserver/tests/store_crash.rs", "fn kill_9_loses_nothing_that_was_acknowledged")],
-    ),
-    (
-        20,
-        "restore of an older backup",
-        &[("crates/apiserver/tests/store_backup.rs", "fn a_restored_store_holds_one_revision_and_moves_on")],
-    ),
-    (
-        21,
-        "bounds",
-        &[
-            ("crates/api/tests/api_server/criteria.rs", "fn what_is_too_much_is_refused"),
-            ("crates/api/tests/api_server/criteria.rs", "fn heads_without_end_are_refused"),
-            ("crates/api/tests/api_server/errors.rs", "fn broken_bodies"),
-        ],
-    ),
-    (
-        22,
-        "speed: measured, not asserted",
-        &[
-            ("benches/api.rs", "async fn lists"),
-            ("benches/api.rs", "async fn fan_out"),
-            ("crates/apiserver/benches/store.rs", "async fn creates"),
-        ],
-    ),
-];
-
-#[test]
-fn each_criterion_names_tests_that_are_there() {
-    for (number, what, shown_by) in CRITERIA {
-        assert!(!shown_by.is_empty(), "{number}: {what}");
-        for (file, name) in *shown_by {
-            let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(file);
-            let text = std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{number}: {file}: {error}"));
-            assert!(text.contains(name), "{number}, {what}: {file} has no {name:?}");
-        }
-    }
-}
-
-/// Criterion 3.
 #[tokio::test]
 async fn every_field_is_described() {
     fn look(schema: &Value, at: &str, missing: &mut Vec<String>) {
@@ -221,7 +60,6 @@ async fn copy_seed(server: &Server, names: &[String]) {
     }
 }
 
-/// Criterion 10.
 #[tokio::test]
 async fn ten_thousand_objects_in_pages_of_37_under_writes() {
     let routes = Amount { objects: 20_000, bytes: 64 << 20 };
@@ -254,7 +92,7 @@ async fn ten_thousand_objects_in_pages_of_37_under_writes() {
     assert_eq!(seen, names);
 }
 
-/// Criterion 12: all but one read what they are told; the one that does not is cut off, and nobody hears of it.
+/// All but one read what they are told; the one that does not is cut off, and nobody hears of it.
 #[tokio::test]
 async fn a_stalled_watch_among_5_000() {
     const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/default/leases";
@@ -285,13 +123,12 @@ async fn a_stalled_watch_among_5_000() {
 
 static TURNED: AtomicU64 = AtomicU64::new(0);
 
-/// Criterion 16.
 #[tokio::test]
 async fn events_are_gone_after_an_hour() {
     let now = || SystemTime::now() + Duration::from_secs(TURNED.load(Ordering::Relaxed));
     let folder = tempfile::tempdir().expect("a folder");
     let options = Options { now, ..Options::default() };
-    let server = Server::over(Arc::new(Engine::open(folder.path(), options).expect("a store"))).await;
+    let server = Server::over(Arc::new(Embedded::open(folder.path(), options).expect("a store"))).await;
     let event = |name: &str| {
         json!({"apiVersion": "v1", "kind": "Event", "metadata": {"name": name}, "reason": "Tested", "message": "m",
             "type": "Normal", "involvedObject": {"kind": "Route", "name": "r", "namespace": "default"}})
@@ -327,7 +164,7 @@ async fn events_are_gone_after_an_hour() {
     assert_eq!(server.get(new).await.expect(200)["items"], json!([]));
 }
 
-/// Criterion 21, within a request.
+/// Too much within a request.
 #[tokio::test]
 async fn what_is_too_much_is_refused() {
     let server = Server::start().await;
@@ -361,7 +198,7 @@ async fn what_is_too_much_is_refused() {
     assert_eq!(server.get("/readyz").await.status, 200);
 }
 
-/// Criterion 21, before there is a request: a header of 10 MB, and a selector of a million names.
+/// Too much before there is a request: a header of 10 MB, and a selector of a million names.
 #[tokio::test]
 async fn heads_without_end_are_refused() {
     let server = Server::start().await;

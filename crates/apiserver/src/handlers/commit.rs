@@ -1,0 +1,181 @@
+//! The commit of a write with all that it entails, and the answer.
+
+use std::sync::Arc;
+
+use axum::response::Response;
+use http::StatusCode;
+use serde_json::json;
+
+use super::admit::Admitted;
+use super::related::{self, CacheReader};
+use super::writer::{Live, Writer, name_of};
+use crate::error::ApiError;
+use crate::kind::Kind;
+use crate::negotiate::Format;
+use crate::object::{self, Object};
+use crate::registry::{Operation, RelatedWrite};
+use crate::request::object_key;
+use crate::store::{Error, Key, KeyValue, Outcome, Precondition, Revision, Txn, Write};
+use crate::table::Include;
+use crate::watch_cache::SHOWN_WAIT;
+use crate::{representation, respond};
+
+/// How often a write that lost a race begins anew before it is a conflict.
+pub(crate) const ATTEMPTS: usize = 6;
+
+/// A commit that lost.
+pub(crate) enum Lost {
+    /// Someone else wrote one of the objects first; `main` is what the written key holds.
+    Race {
+        /// What the written key holds now.
+        main: Option<KeyValue>,
+    },
+    /// It failed.
+    Failed(ApiError),
+}
+
+impl From<ApiError> for Lost {
+    fn from(error: ApiError) -> Self {
+        Lost::Failed(error)
+    }
+}
+
+/// How a write ended.
+pub(crate) struct Written {
+    pub(crate) status: StatusCode,
+    /// The object as it is now.
+    pub(crate) object: Arc<Object>,
+    /// What the client should hear.
+    pub(crate) warnings: Vec<String>,
+}
+
+impl Writer<'_> {
+    /// Asks the kind what a write entails.
+    pub(crate) async fn before_commit(&self, operation: Operation<'_>) -> Result<Vec<RelatedWrite>, ApiError> {
+        let reader = CacheReader { server: self.server };
+        self.hooks().before_commit(&self.context(), operation, &reader).await
+    }
+
+    /// Commits a new object.
+    pub(crate) async fn commit_create(
+        &self,
+        admitted: Admitted,
+        side: Vec<RelatedWrite>,
+        namespace: Option<(Key, Revision)>,
+    ) -> Result<Arc<Object>, Lost> {
+        let expect = namespace.map(|(key, at)| (key, Precondition::At(at)));
+        self.commit(admitted.name.clone(), Precondition::Absent, Some(admitted), side, expect, false).await
+    }
+
+    /// Commits a changed object over `live`.
+    pub(crate) async fn commit_update(
+        &self,
+        live: &Live,
+        admitted: Admitted,
+        side: Vec<RelatedWrite>,
+    ) -> Result<Arc<Object>, Lost> {
+        let (expect, frees) = (Precondition::At(Revision(live.revision)), admitted.frees);
+        self.commit(admitted.name.clone(), expect, Some(admitted), side, None, frees).await
+    }
+
+    /// Commits a deletion.
+    pub(crate) async fn commit_delete(&self, live: &Live, side: Vec<RelatedWrite>) -> Result<u64, Lost> {
+        let expect = Precondition::At(Revision(live.revision));
+        let name = name_of(&live.tree).to_owned();
+        self.commit(name, expect, None, side, None, true).await.map(|object| object.revision)
+    }
+
+    async fn commit(
+        &self,
+        name: String,
+        expect: Precondition,
+        admitted: Option<Admitted>,
+        side: Vec<RelatedWrite>,
+        also: Option<(Key, Precondition)>,
+        frees: bool,
+    ) -> Result<Arc<Object>, Lost> {
+        let key = self.store_key(&name);
+        let (encoded, reservation) = match admitted {
+            Some(Admitted { value, reservation, .. }) => (Some(value), reservation),
+            None => (None, None),
+        };
+        let mut txn = Txn { expect: vec![(key.clone(), expect)], writes: Vec::new() };
+        txn.expect.extend(also);
+        txn.writes.push(match &encoded {
+            Some(value) => Write::Put { key: key.clone(), value: value.clone(), ttl: self.kind.time_to_live },
+            None => Write::Delete { key: key.clone() },
+        });
+        for write in side {
+            related::add(&self.server.kinds, &mut txn, write)?;
+        }
+        let server = self.server.clone();
+        let committing = async move {
+            let store = &server.store;
+            if frees { store.commit_freeing(txn).await } else { store.commit(txn).await }
+        };
+        let committed = match reservation {
+            None => committing.await,
+            Some(reservation) => {
+                // A client that goes away ends the request, but not the commit, which the reservation must outlast.
+                let server = self.server.clone();
+                let reserved = async move {
+                    let committed = committing.await;
+                    if let Ok(Outcome::Committed(revision)) = &committed {
+                        server.cache.reaches(revision.0, SHOWN_WAIT).await;
+                    }
+                    drop(reservation);
+                    committed
+                };
+                let reserved = tokio::spawn(reserved).await;
+                reserved.map_err(|_| ApiError::internal("the commit met a fault of the server's own"))?
+            }
+        };
+        let revision = match committed {
+            Ok(Outcome::Committed(revision)) => revision.0,
+            Ok(Outcome::Refused { at, found }) => {
+                // Whoever tries again reads the cache, which must show why this was refused.
+                self.server.cache.reaches(at.0, SHOWN_WAIT).await;
+                return Err(Lost::Race { main: found.into_iter().next().flatten() });
+            }
+            Err(Error::OutcomeUnknown) => {
+                // A store that cannot be read leaves it as unknown as before.
+                let (_, found) =
+                    self.server.store.get(&key, None).await.map_err(|_| ApiError::from(Error::OutcomeUnknown))?;
+                match (found, &encoded) {
+                    (Some(found), Some(value)) if found.value == *value => found.modified.0,
+                    _ => return Err(Lost::Failed(Error::OutcomeUnknown.into())),
+                }
+            }
+            Err(error) => return Err(Lost::Failed(error.into())),
+        };
+        if !self.server.cache.reaches(revision, SHOWN_WAIT).await {
+            tracing::warn!(revision, "a write was answered before the watch cache showed it");
+        }
+        let relative = object_key(self.namespace, &name);
+        // As a rule the cache has made it already.
+        if let Some(shown) = self.server.cache.shelf(self.kind).get(&relative).filter(|it| it.revision == revision) {
+            return Ok(shown);
+        }
+        // A deletion has no object to show but its revision.
+        let value = encoded.unwrap_or_else(|| object::encode(&json!({})).into());
+        Ok(Arc::new(self.object(&relative, &value, revision)?))
+    }
+
+    /// What the sender of an object should know.
+    pub(crate) async fn warnings(&self, is_new: bool, object: &Object) -> Vec<String> {
+        if !self.hooks().has_warnings() {
+            return Vec::new();
+        }
+        let (tree, reader) = (representation::tree(self.kind, object), CacheReader { server: self.server });
+        self.hooks().warnings(is_new, &tree, &reader).await
+    }
+}
+
+impl Written {
+    /// The answer to the client.
+    pub(crate) fn respond(self, kind: &'static Kind, format: Format, include: Include) -> Response {
+        let mut response = respond::object(self.status, kind, format, include, &self.object);
+        respond::warn(&mut response, &self.warnings);
+        response
+    }
+}

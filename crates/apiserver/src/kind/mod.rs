@@ -1,0 +1,173 @@
+//! What a kind is: its names, its schema, and how its objects are shown and selected. How it behaves stands in
+//! [`crate::registry`].
+
+pub mod columns;
+pub mod schemas;
+pub mod selectable;
+
+pub mod crd;
+
+use std::sync::Arc;
+
+use kube::CustomResourceExt;
+use serde_json::Value;
+
+use self::columns::{Column, Columns};
+use self::selectable::Selectable;
+use crate::schema::Schema;
+
+/// The description of a kind: its names, its schema, and how its objects are shown and selected. A process has one of each, in
+/// a `static`.
+pub struct Kind {
+    /// API group; empty for the core group.
+    pub group: &'static str,
+    /// API version.
+    pub version: &'static str,
+    /// Kind, such as `Lease`.
+    pub kind: &'static str,
+    /// Lower-case plural, such as `leases`.
+    pub plural: &'static str,
+    /// Its other names.
+    pub aliases: Aliases,
+    /// Whether objects live in a namespace.
+    pub namespaced: bool,
+    /// Whether it has the subresource `status`.
+    pub has_status: bool,
+    /// The first segment of its keys and the plural, e.g. `/coordination.k8s.io/leases/`. Two views of one kind (events) share
+    /// it.
+    pub key_prefix: &'static str,
+    /// Structural OpenAPI v3 schema of the whole object, with defaults and descriptions.
+    pub schema: Arc<Schema>,
+    /// Table columns after `Name`. Where one of them is itself called `Name` (events, as in Kubernetes), none is put first.
+    pub columns: Columns,
+    /// Field selectors beside `metadata.name` and `metadata.namespace`, as dotted paths.
+    pub selectable_fields: Selectable,
+    /// How long objects live (events).
+    pub time_to_live: Option<std::time::Duration>,
+    /// For a kind that is another view of a stored kind (events): how the two are made from each other.
+    pub view: Option<View>,
+    /// How hooks read its objects.
+    pub hook_reads: HookReads,
+}
+
+/// The names of a kind that people type.
+#[derive(Clone, Copy, Default)]
+pub struct Aliases {
+    /// Lower-case singular.
+    pub singular: &'static str,
+    /// Short names.
+    pub short_names: &'static [&'static str],
+    /// Categories.
+    pub categories: &'static [&'static str],
+}
+
+/// How [`Reader::get`](crate::registry::Reader::get) reads an object of a kind.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum HookReads {
+    /// Without its field sets, which are its larger half.
+    #[default]
+    Content,
+    /// The same, and the tree is kept: hooks read the same few objects again and again.
+    OftenTheSame,
+    /// Whole, because a hook of another kind changes it ([`SideEffect::Put`](crate::registry::SideEffect::Put)).
+    Whole,
+}
+
+/// A second representation of objects that are stored as another kind. Rules, schema and selectors of the view speak of the
+/// view's representation, columns of the stored one.
+#[derive(Clone, Copy)]
+pub struct View {
+    /// From the stored representation to this one.
+    pub from_stored: fn(Value) -> Value,
+    /// From this representation to the stored one.
+    pub to_stored: fn(Value) -> Value,
+}
+
+impl Kind {
+    /// The kind of a type that derives [`kube::CustomResource`], with one column, the age. Its names live as long as the process.
+    pub fn of<T: CustomResourceExt>() -> Kind {
+        let definition = T::crd();
+        let names = definition.spec.names;
+        let leak = |text: String| -> &'static str { text.leak() };
+        let leak_all = |texts: Option<Vec<String>>| -> &'static [&'static str] {
+            texts.unwrap_or_default().into_iter().map(leak).collect::<Vec<_>>().leak()
+        };
+        let version = definition.spec.versions.into_iter().next().expect("kube derives one version");
+        Kind {
+            key_prefix: leak(format!("/{}/{}/", definition.spec.group, names.plural)),
+            group: leak(definition.spec.group),
+            version: leak(version.name),
+            kind: leak(names.kind),
+            plural: leak(names.plural),
+            aliases: Aliases {
+                singular: leak(names.singular.unwrap_or_default()),
+                short_names: leak_all(names.short_names),
+                categories: leak_all(names.categories),
+            },
+            namespaced: definition.spec.scope == "Namespaced",
+            has_status: version.subresources.is_some_and(|subresources| subresources.status.is_some()),
+            schema: Schema::new(schemas::of_custom::<T>()),
+            columns: Columns::new(&[columns::AGE]),
+            selectable_fields: Selectable::new(&[]),
+            time_to_live: None,
+            view: None,
+            hook_reads: HookReads::default(),
+        }
+    }
+
+    /// Whether this is Namespace, which the server itself deals with.
+    pub fn is_namespace(&self) -> bool {
+        self.group.is_empty() && self.plural == "namespaces"
+    }
+
+    /// Whether it is one of Kubernetes' own rather than of a custom API group. Those take strategic merge patches (as merge
+    /// patches, which is the same for what they hold), have no `generation`, and decode protobuf.
+    pub fn is_built_in(&self) -> bool {
+        is_built_in_group(self.group)
+    }
+
+    /// With these columns.
+    pub fn with_columns(self, columns: &'static [Column]) -> Kind {
+        Kind { columns: Columns::new(columns), ..self }
+    }
+
+    /// With these fields to select objects by.
+    pub fn selectable_by(self, fields: &'static [&'static str]) -> Kind {
+        Kind { selectable_fields: Selectable::new(fields), ..self }
+    }
+
+    /// With this way in which hooks read its objects.
+    pub fn read_by_hooks(self, hook_reads: HookReads) -> Kind {
+        Kind { hook_reads, ..self }
+    }
+
+    /// `apiVersion` of its objects: `coordination.k8s.io/v1`, or `v1` in the core group.
+    pub fn api_version(&self) -> String {
+        match self.group {
+            "" => self.version.to_owned(),
+            group => format!("{group}/{}", self.version),
+        }
+    }
+
+    /// The value of a field that can be selected by, `""` where it is absent; `None` if `path` cannot be selected by. All
+    /// kinds can be selected by `metadata.name` and, in a namespace, `metadata.namespace`.
+    pub fn field(&self, object: &Value, path: &str) -> Option<String> {
+        let declared = path == "metadata.name"
+            || path == "metadata.namespace" && self.namespaced
+            || self.selectable_fields.contains(&path);
+        if !declared {
+            return None;
+        }
+        let found = selectable::path_of(path).split('.').try_fold(object, |value, segment| value.get(segment));
+        Some(match found {
+            None | Some(Value::Null) => String::new(),
+            Some(Value::String(text)) => text.clone(),
+            Some(other) => other.to_string(),
+        })
+    }
+}
+
+/// Whether a group is one of Kubernetes' own.
+pub fn is_built_in_group(group: &str) -> bool {
+    group.is_empty() || group.ends_with(".k8s.io")
+}
