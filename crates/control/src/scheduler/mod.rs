@@ -749,7 +749,12 @@ impl Scheduler {
         let missed = u64::from(!self.watched.routes.is_behind());
         for (key, route) in self.routes.all() {
             let is_asked = || route.move_to.is_some() && self.is_to_move(&key, &route);
-            let waits = !route.deleting && (!route.bound || is_asked());
+            // Where a binding sets no status, whoever was to do it after a move may be gone.
+            let is_elsewhere = |binding: Arc<BindingInfo>| {
+                binding.route_uid == route.uid && route.router.as_ref() != Some(&binding.router)
+            };
+            let is_moved = || self.bindings.get(&key).is_some_and(is_elsewhere);
+            let waits = !route.deleting && (!route.bound || is_asked() || is_moved());
             if waits && !self.queue.holds(&key) && !settling.contains(&key) {
                 self.metrics.missed.inc_by(missed);
                 self.queue.push(key);

@@ -290,7 +290,11 @@ impl Line {
         }
         let what = format!("{} {} {}", self.of, request.method(), request.uri().path());
         let (server, gone) = self.api.serving.lock().clone();
-        let response = server.oneshot(request).await.unwrap_or_else(|never| match never {});
+        let response = tokio::select! {
+            biased;
+            response = server.oneshot(request) => response.unwrap_or_else(|never| match never {}),
+            () = gone.cancelled() => return Err("the connection was reset".into()),
+        };
         if writes {
             self.api.truth.lock().note(format!("{what}: {}", response.status().as_u16()));
         }

@@ -36,12 +36,12 @@ use super::{PLANES, SERVERS, address_of, control_plane, name_server, system};
 /// How often it storms, and calms down again.
 const ROUNDS: u32 = 2;
 /// How long a storm lasts.
-const STORM: Duration = Duration::from_secs(15 * 60);
+const STORM: Duration = Duration::from_secs(10 * 60);
 /// How long after it all must be as it is to be.
 const RECOVERY: Duration = Duration::from_secs(15 * 60);
 /// How long after that nothing happens, and how long before its end nothing is written any more: former names and quarantines
 /// have ended by then.
-const CALM: Duration = Duration::from_secs(90 * 60);
+const CALM: Duration = Duration::from_secs(140 * 60);
 const STILL: Duration = Duration::from_secs(15 * 60);
 const NAMESPACES: [&str; 3] = ["shop", "blog", "blog-eu"];
 

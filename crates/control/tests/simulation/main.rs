@@ -32,7 +32,7 @@ const SERVERS: [&str; 3] = ["ns1", "ns2", "ns3"];
 /// The processes that may lead.
 const PLANES: [&str; 3] = ["plane1", "plane2", "plane3"];
 /// How many seeds are run.
-const SEEDS: u64 = 300;
+const SEEDS: u64 = 200;
 /// How many at a time: each is a process of one thread.
 const AT_A_TIME: usize = 2;
 

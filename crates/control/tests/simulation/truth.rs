@@ -431,7 +431,7 @@ impl Truth {
 
 fn parse(value: &[u8]) -> Value {
     let mut object: Value = serde_json::from_slice(value).unwrap_or(Value::Null);
-    if let Some(metadata) = object["metadata"].as_object_mut() {
+    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.remove("managedFields");
     }
     object
