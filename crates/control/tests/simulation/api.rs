@@ -23,7 +23,7 @@ use signpost_apiserver::auth::tokens::Tokens;
 use signpost_apiserver::registry::kinds::Kinds;
 use signpost_apiserver::registry::{Hooks, Kind, NoHooks};
 use signpost_apiserver::store::memory::Memory;
-use signpost_apiserver::store::{Event, Key, KeyValue, Outcome, Page, Result, Revision, Store, Txn, Write};
+use signpost_apiserver::store::{Error, Event, Key, KeyValue, Outcome, Page, Result, Revision, Store, Txn, Write};
 use signpost_apiserver::{ApiServer, Product, object};
 use signpost_control::controller::ledger;
 use tokio::time::sleep;
@@ -69,24 +69,27 @@ pub struct Witness {
     truth: Arc<Mutex<Truth>>,
     /// All that was committed.
     log: Arc<Mutex<Vec<Vec<Write>>>>,
+    /// Fires when another store takes its place.
+    over: CancellationToken,
 }
 
 impl Witness {
     fn new(truth: Arc<Mutex<Truth>>) -> Witness {
-        Witness { memory: Memory::new(), truth, log: Arc::default() }
+        Witness { memory: Memory::new(), truth, log: Arc::default(), over: CancellationToken::new() }
     }
 
     /// What it was `commits` commits ago. `restored`: its revisions and the serials of zones are moved on, as a restore does it.
     async fn earlier(&self, commits: usize, restored: bool) -> Witness {
         let mut log = self.log.lock().clone();
         log.truncate(log.len().saturating_sub(commits));
-        let earlier = Witness { log: Arc::default(), memory: Memory::new(), truth: self.truth.clone() };
+        self.over.cancel();
+        let earlier = Witness::new(self.truth.clone());
         for writes in &log {
             earlier.memory.commit(Txn { expect: Vec::new(), writes: writes.clone() }).await.expect("it was committed");
         }
         *earlier.log.lock() = log;
         let all = earlier.memory.list(&Key("/".into()), None, None, None).await.expect("listed");
-        self.truth.lock().went_back(all.items);
+        self.truth.lock().went_back(all.items, restored);
         if restored {
             let zones =
                 earlier.memory.list(&Key(zone::ZONE.key_prefix.into()), None, None, None).await.expect("listed");
@@ -122,6 +125,9 @@ impl Store for Witness {
     }
 
     async fn commit(&self, txn: Txn) -> Result<Outcome> {
+        if self.over.is_cancelled() {
+            return Err(Error::Unavailable);
+        }
         let writes = txn.writes.clone();
         let outcome = self.memory.commit(txn).await?;
         if let Outcome::Committed(revision) = outcome {

@@ -36,12 +36,12 @@ use super::{PLANES, SERVERS, address_of, control_plane, name_server, system};
 /// How often it storms, and calms down again.
 const ROUNDS: u32 = 2;
 /// How long a storm lasts.
-const STORM: Duration = Duration::from_secs(10 * 60);
+const STORM: Duration = Duration::from_secs(8 * 60);
 /// How long after it all must be as it is to be.
 const RECOVERY: Duration = Duration::from_secs(15 * 60);
 /// How long after that nothing happens, and how long before its end nothing is written any more: former names and quarantines
 /// have ended by then.
-const CALM: Duration = Duration::from_secs(140 * 60);
+const CALM: Duration = Duration::from_secs(300 * 60);
 const STILL: Duration = Duration::from_secs(15 * 60);
 const NAMESPACES: [&str; 3] = ["shop", "blog", "blog-eu"];
 
@@ -57,6 +57,8 @@ struct Life {
     /// The names of all processes, and how many of them, at the front, are name servers.
     names: Vec<&'static str>,
     made: u32,
+    /// How often it came to rest only when the control planes were started anew.
+    stuck: u32,
 }
 
 /// A name server as the network sees it.
@@ -105,7 +107,7 @@ pub async fn live(seed: u64) {
     let (servers, planes) = (2 + chance.below(2), 2 + chance.below(2));
     let names = SERVERS.into_iter().take(servers as usize).chain(PLANES.into_iter().take(planes as usize)).collect();
     let (processes, answering) = (BTreeMap::new(), Arc::default());
-    let mut life = Life { api, truth, chance, processes, answering, disks, names, made: 0 };
+    let mut life = Life { api, truth, chance, processes, answering, disks, names, made: 0, stuck: 0 };
     life.network();
     life.prepare().await;
     for round in 0..ROUNDS {
@@ -114,7 +116,8 @@ pub async fn live(seed: u64) {
     }
     let mut out = std::io::stderr().lock();
     let hours = system::elapsed().as_secs_f64() / 3600.0;
-    let _ = writeln!(out, "simulated {hours:.3} hours, history {:016x}", life.truth.lock().sum());
+    let (stuck, sum) = (life.stuck, life.truth.lock().sum());
+    let _ = writeln!(out, "simulated {hours:.3} hours, {stuck} stuck, history {sum:016x}");
     // What still runs ends with the process.
     drop(out);
     drop(life);
@@ -452,13 +455,18 @@ impl Life {
                 self.start(name);
             }
         }
-        let (began, mut unrest) = (system::elapsed(), vec![String::new()]);
-        while !unrest.is_empty() && system::elapsed() < began + RECOVERY {
-            sleep(Duration::from_secs(30)).await;
-            self.approve().await;
-            unrest = self.truth.lock().unrest();
+        let began = system::elapsed();
+        if let Some(unrest) = self.unrest().await {
+            self.stuck += 1;
+            self.truth.lock().note(format!("it is stuck, the control planes are started anew: {unrest}"));
+            let planes: Vec<_> = self.names.iter().copied().filter(|name| PLANES.contains(name)).collect();
+            for name in planes {
+                self.crash(name).await;
+                self.start(name);
+            }
+            self.unrest().await;
         }
-        sleep((began + RECOVERY).saturating_sub(system::elapsed()) + CALM).await;
+        sleep((began + 2 * RECOVERY + CALM).saturating_sub(system::elapsed())).await;
         let mut truth = self.truth.lock();
         let unrest = truth.unrest();
         if !unrest.is_empty() {
@@ -469,6 +477,19 @@ impl Life {
             truth.fail(&format!("in calm {round} {what} was still written at {:.3}", at.as_secs_f64()));
         }
         truth.all_is_live();
+    }
+
+    /// What is not as it is to be after [`RECOVERY`].
+    async fn unrest(&self) -> Option<String> {
+        let until = system::elapsed() + RECOVERY;
+        loop {
+            sleep(Duration::from_secs(30)).await;
+            self.approve().await;
+            let unrest = self.truth.lock().unrest();
+            if unrest.is_empty() || system::elapsed() >= until {
+                return (!unrest.is_empty()).then(|| unrest.join("; "));
+            }
+        }
     }
 
     /// An administrator agrees with all deletions.

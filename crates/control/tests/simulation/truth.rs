@@ -46,6 +46,8 @@ pub struct Truth {
     /// Names that are not to be compiled away: they were said to be live.
     live: BTreeMap<Name, Live>,
     fenced: bool,
+    /// Whether the store went back without its serials moved on: who was ahead may stay so until the zone's next change.
+    forgot_serials: bool,
     /// The key in the store that the administrator writes at the moment.
     pub admin_writes: Option<String>,
     published: Published,
@@ -82,6 +84,7 @@ impl Truth {
     pub fn new(seed: u64, fenced: bool) -> Truth {
         Truth {
             fenced,
+            forgot_serials: false,
             seed,
             objects: BTreeMap::new(),
             history: VecDeque::new(),
@@ -146,7 +149,8 @@ impl Truth {
     }
 
     /// The store goes back in time, and these are all objects. What was live may be so no more.
-    pub fn went_back(&mut self, all: Vec<KeyValue>) {
+    pub fn went_back(&mut self, all: Vec<KeyValue>, restored: bool) {
+        self.forgot_serials |= !restored;
         self.note("the store goes back in time");
         (self.live, self.ledger, self.published.contents) = Default::default();
         self.objects = all.into_iter().map(|item| (item.key.0.to_string(), parse(&item.value))).collect();
@@ -392,7 +396,7 @@ impl Truth {
             server.zones.iter().map(serial).collect()
         };
         let serials: BTreeSet<_> = running.map(|server| format!("{:?}", serials_of(server))).collect();
-        if serials.len() > 1 {
+        if serials.len() > 1 && !self.forgot_serials {
             unrest.push(format!("name servers do not agree: {serials:?}"));
         }
         unrest
