@@ -12,10 +12,12 @@ mod response;
 
 pub use response::{Data, Edns, Record, Response};
 
+use std::cell::RefCell;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
+use futures::future::BoxFuture;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpStream, UdpSocket};
 use tokio::time::timeout;
@@ -32,6 +34,18 @@ pub const PAYLOAD_OCTETS_MAX: u16 = 1232;
 pub const MISMATCHED_RESPONSES_MAX: usize = 32;
 /// Largest datagram that is read whole. Servers that heed the advertised size send less.
 const DATAGRAM_OCTETS_MAX: usize = 4096;
+
+type Network = dyn Fn(SocketAddr, Vec<u8>) -> BoxFuture<'static, Vec<u8>>;
+
+thread_local! {
+    static SIMULATED: RefCell<Option<Box<Network>>> = const { RefCell::new(None) };
+}
+
+/// Has `network` carry all later queries of this thread instead of the system's: for simulations. It is given the address
+/// of the server and the octets of the query.
+pub fn simulate(network: impl Fn(SocketAddr, Vec<u8>) -> BoxFuture<'static, Vec<u8>> + 'static) {
+    SIMULATED.set(Some(Box::new(network)));
+}
 
 /// A name and a type, in class IN.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -210,6 +224,11 @@ impl QueryMessage {
 
 /// Sends a query and waits for its response; `None` if that is malformed, or after too many messages that do not match.
 async fn over_udp(server: SocketAddr, query: &QueryMessage, is_mismatched: &mut bool) -> io::Result<Option<Response>> {
+    let simulated =
+        SIMULATED.with_borrow(|network| network.as_ref().map(|network| network(server, query.octets.clone())));
+    if let Some(response) = simulated {
+        return Ok(Response::parse(&response.await, Transport::Udp, Duration::ZERO));
+    }
     let any: IpAddr = if server.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     let socket = UdpSocket::bind((any, 0)).await?;
     // From then on the system lets nothing in that another address sends.

@@ -407,11 +407,14 @@ impl Ledger {
                     None => drop(self.platform.remove_binding(&key.to_string(), &mut changes)),
                 });
             }
-            Event::Zone(change) => each_object(change, |key, zone| {
-                if let Ok(apex) = key.name.parse() {
-                    self.learn(apex, zone.map(|zone| (**zone).clone()));
-                }
-            }),
+            Event::Zone(change) => {
+                let is_list = matches!(change, Change::Relisted(_));
+                each_object(change, |key, zone| {
+                    if let Ok(apex) = key.name.parse() {
+                        self.learn(apex, zone.map(|zone| (**zone).clone()), is_list);
+                    }
+                });
+            }
             Event::Written(apex, outcome) => {
                 let known = self.known.entry(apex.clone()).or_default();
                 known.under_way = false;
@@ -424,7 +427,7 @@ impl Ledger {
                         if failures > 0 {
                             self.feed.tell(|news| drop(news.refused.insert(apex.clone(), None)));
                         }
-                        self.learn(apex, zone.map(|zone| *zone));
+                        self.learn(apex, zone.map(|zone| *zone), true);
                     }
                     Outcome::Failed { error, is_refused } => {
                         let refusals = if is_refused { failures } else { 0 };
@@ -474,16 +477,21 @@ impl Ledger {
         }
     }
 
-    /// Notes what an object is, unless it is older than what is known, as the echo of an earlier write is.
-    fn learn(&mut self, apex: Name, zone: Option<Zone>) {
+    /// Notes what an object is. If a watch told it, that may be the echo of an earlier write, older than what is known. What was
+    /// read or listed (`is_current`) is so, even if it is older: then the store has gone back in time.
+    fn learn(&mut self, apex: Name, zone: Option<Zone>, is_current: bool) {
         let known = self.known.entry(apex.clone()).or_default();
         if let (Some(old), Some(new)) = (&known.zone, &zone)
+            && !is_current
             && old.metadata.uid == new.metadata.uid
             && newest(old).is_some_and(|old| newest(new).is_none_or(|new| old.0.is_after(new.0)))
         {
             return;
         }
-        known.last = zone.as_ref().and_then(newest).map(|(serial, _)| serial).or(known.last);
+        let serial = zone.as_ref().and_then(newest).map(|(serial, _)| serial);
+        if let Some(serial) = serial.filter(|serial| known.last.is_none_or(|last| serial.is_after(last))) {
+            known.last = Some(serial);
+        }
         known.zone = zone;
         self.dirty.insert(apex);
     }
@@ -613,9 +621,8 @@ impl Ledger {
         if known.zone.as_ref().is_some_and(has_state) {
             return Some(Write::Replace(Box::new(zone)));
         }
-        let previous = zone.spec.versions.first().map(|version| Serial(version.serial)).or(known.last);
         // Before the first version nothing was published under a serial of the ledger.
-        let serial = match previous {
+        let serial = match known.last {
             Some(previous) => Serial::next(with_room(previous), unix_now),
             None if kind == ZoneKind::Parent => self.base.first_serial(unix_now),
             None => Serial(unix_now as u32),

@@ -21,6 +21,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use futures::FutureExt as _;
 use jiff::Timestamp;
+use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -105,9 +106,12 @@ pub async fn run(
     let domains = Domains { domain: options.settings.borrow().domain_text(), former: options.former_domain.clone() };
     let status = options.status.clone();
     let known = domains.clone();
-    // It may take a second of a processor, which is not the runtime's to give.
-    let starting = tokio::task::spawn_blocking(move || Run::start(db, options, &known));
-    let started = starting.await.expect("taking up the last-good state does not panic");
+    let start = move || Run::start(db, options, &known);
+    let started = match Handle::current().runtime_flavor() {
+        RuntimeFlavor::CurrentThread => start(),
+        // It may take a second of a processor, which is not the runtime's to give.
+        _ => tokio::task::spawn_blocking(start).await.expect("taking up the last-good state does not panic"),
+    };
     let mut run = started.inspect_err(|error| status.set_hindrance(Some(error.to_string())))?;
     let (routers, bindings) = (sources.routers.0.clone(), sources.bindings.0.clone());
     run.unknown = Box::new(move || [routers.unknown(), bindings.unknown()]);

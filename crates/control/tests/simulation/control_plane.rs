@@ -1,0 +1,74 @@
+//! A simulated control plane: the loops of the role `scheduler`, as the program starts them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use signpost_api::identity::{USER_CONTROLLER, USER_SCHEDULER};
+use signpost_api::v1alpha1::SCHEDULER_LEASE;
+use signpost_control::client::lease::{self, Leadership, Lease};
+use signpost_control::controller::ledger::{self, BaseSerial};
+use signpost_control::controller::live;
+use signpost_control::controller::live::feed::ZoneFeed;
+use signpost_control::controller::live::proofs::Server;
+use signpost_control::controller::placement::{self, Placement};
+use signpost_control::scheduler::quiet::Quiet;
+use signpost_control::scheduler::{Scheduler, Settings};
+use signpost_control::world::{self, World};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::api::Line;
+use super::{DOMAIN, FORMER_NAME, QUIET, settings};
+
+/// Its loops.
+pub fn loops(line: &Line, name: &str, servers: Vec<Server>) -> Vec<BoxFuture<'static, ()>> {
+    let (scheduler, controller) = (line.client(USER_SCHEDULER), line.client(USER_CONTROLLER));
+    let (platform, stop) = (settings(), CancellationToken::new());
+    let world = World::new(&controller, world::Settings::of(platform.clone()));
+    let lease = lease::Settings::lasting(Duration::from_secs(60));
+    let leadership = Lease::run(scheduler.clone(), SCHEDULER_LEASE, name, lease, stop.clone());
+    let mut scheduling = Settings::new(DOMAIN);
+    scheduling.instance = name.to_owned();
+    scheduling.former_name_retention = FORMER_NAME;
+    scheduling.quiet = Quiet { time: Some(QUIET), maximum: 2 * FORMER_NAME };
+    let loops = Scheduler::sharing(scheduler, &world, scheduling, Default::default());
+    let keeping = placement::Settings {
+        quarantine: Duration::from_secs(1800),
+        platform: Some(platform.clone()),
+        instance: name.to_owned(),
+        ..placement::Settings::default()
+    };
+    let keeper = Placement::sharing(controller.clone(), &world, keeping, placement::Metrics::default());
+    let routes = keeper.routes();
+    let (told, base) = (watch::Sender::new(None).subscribe(), watch::Sender::new(Some(BaseSerial::None)).subscribe());
+    let sources = ledger::Sources { world, settings: platform.clone(), former: None, base, told };
+    let proving = live::Settings {
+        servers: Some(servers),
+        timeout: Duration::from_secs(1),
+        interval: Duration::from_secs(120),
+        instance: name.to_owned(),
+        files: watch::Sender::default().subscribe(),
+    };
+    let leading = while_leading(leadership.clone(), move || {
+        let (feed, stop) = (Arc::new(ZoneFeed::default()), CancellationToken::new());
+        let ledger = ledger::run(controller.clone(), sources.clone(), feed.clone(), stop.clone());
+        let feeds = (routes.clone(), feed);
+        let proofs = live::run(controller.clone(), platform.clone(), proving.clone(), feeds, Default::default(), stop);
+        async {
+            tokio::join!(ledger, proofs);
+        }
+    });
+    vec![loops.run(leadership.clone(), stop.clone()).boxed(), keeper.run(leadership, stop).boxed(), leading.boxed()]
+}
+
+/// Runs what `start` makes whenever this process leads.
+async fn while_leading<F: Future<Output = ()>>(mut leadership: watch::Receiver<Leadership>, start: impl Fn() -> F) {
+    while leadership.wait_for(|now| now.term().is_some()).await.is_ok() {
+        tokio::select! {
+            () = start() => {}
+            _ = leadership.wait_for(|now| now.term().is_none()) => {}
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! A simulated name server: the loops of the role `dns` over a map of zones that is asked directly.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use signpost_api::identity::USER_NAME_SERVER;
+use signpost_control::compiler::Settings;
+use signpost_control::controller::apexes::ApexOwners;
+use signpost_control::controller::asked::{self, register::Register};
+use signpost_control::controller::deletion_hold::Reporter;
+use signpost_control::controller::zone::{self, status::Status};
+use signpost_control::world::{self, World};
+use signpost_dns::nameserver::{self, Context, Outcome, Peer, Response, Stats, Transport, respond};
+pub use signpost_dns::wire::header::Rcode;
+use signpost_dns::wire::header::{FLAG_RD, Header};
+use signpost_dns::wire::{Class, Name, RecordType};
+use signpost_dns::zone::ZoneDb;
+use tokio::sync::{oneshot, watch};
+use tokio_util::sync::CancellationToken;
+
+use super::api::Line;
+use super::{QUIET, settings};
+
+/// Its loops.
+pub fn loops(line: &Line, name: &str, db: Arc<ZoneDb>, state: PathBuf) -> Vec<BoxFuture<'static, ()>> {
+    let client = line.client(USER_NAME_SERVER);
+    let platform: Arc<Settings> = settings();
+    let world = World::new(&client, world::Settings::of(platform.clone()));
+    let apexes = Arc::new(ApexOwners::of_platform(&platform));
+    apexes.hold_platform(&db);
+    db.open();
+    let (status, asked, stop) = (Arc::<Status>::default(), Arc::<Register>::default(), CancellationToken::new());
+    let reporter = Reporter::new(client.clone(), &world.holds, name.to_owned(), None, status.clone());
+    let options = zone::Options {
+        settings: watch::Sender::new(platform).subscribe(),
+        state: Some(state),
+        world,
+        former_domain: None,
+        apexes,
+        deletion_hold_threshold: watch::Sender::new(25).subscribe(),
+        status,
+        asked: asked.clone(),
+        publishing: zone::metrics::Publishing::default(),
+        loading: oneshot::channel().0,
+    };
+    let (zones, until) = (zone::run(client.clone(), db, options, stop.clone()), stop.clone());
+    let zones = async { zones.await.expect("its state is usable") };
+    vec![zones.boxed(), reporter.run(until).boxed(), asked::run(client, asked, QUIET, stop).boxed()]
+}
+
+/// The response of a name server that has these zones.
+pub fn answer(db: &ZoneDb, query: &[u8]) -> Option<Vec<u8>> {
+    let (settings, stats, mut buffer) = (nameserver::Settings::default(), Stats::new(), vec![0; 65_535]);
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 1024));
+    let peer = Peer { address, transport: Transport::Tcp, now: 0, random: 0, keepalive: None };
+    let snapshot = db.snapshot();
+    let context = Context { snapshot: &snapshot, settings: &settings, stats: &stats, limiter: None };
+    let mut response = Response::new(&mut buffer);
+    (respond(&context, query, &peer, &mut response) == Outcome::Reply).then(|| response.octets().to_vec())
+}
+
+/// What such a name server says of an address of `name`.
+pub fn ask(db: &ZoneDb, name: &Name) -> Rcode {
+    let header = Header { flags: FLAG_RD, questions: 1, ..Header::default() };
+    let mut query = header.to_octets().to_vec();
+    query.extend_from_slice(name.as_wire());
+    query.extend_from_slice(&RecordType::A.0.to_be_bytes());
+    query.extend_from_slice(&Class::IN.0.to_be_bytes());
+    let response = answer(db, &query).expect("a query is answered");
+    Rcode(Header::read(&response).expect("a header").flags & 0x0f)
+}
