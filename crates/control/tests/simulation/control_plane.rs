@@ -12,8 +12,8 @@ use signpost_control::controller::ledger::{self, BaseSerial};
 use signpost_control::controller::live;
 use signpost_control::controller::live::feed::ZoneFeed;
 use signpost_control::controller::live::proofs::Server;
-use signpost_control::controller::placement::{self, Placement};
-use signpost_control::scheduler::quiet::Quiet;
+use signpost_control::reconcile::former_names::FormerNameRetention;
+use signpost_control::reconcile::{self, Reconciler};
 use signpost_control::scheduler::{Scheduler, Settings};
 use signpost_control::world::{self, World};
 use tokio::sync::watch;
@@ -32,35 +32,33 @@ pub fn loops(line: &Line, name: &str, servers: Vec<Server>) -> Vec<BoxFuture<'st
     let mut scheduling = Settings::new(DOMAIN);
     scheduling.instance = name.to_owned();
     scheduling.former_name_retention = FORMER_NAME;
-    scheduling.quiet = Quiet { time: Some(QUIET), maximum: 2 * FORMER_NAME };
-    let loops = Scheduler::sharing(scheduler, &world, scheduling, Default::default());
-    let keeping = placement::Settings {
+    let loops = Scheduler::new(scheduler, &world, scheduling, Default::default());
+    let settings = reconcile::Settings {
         quarantine: Duration::from_secs(1800),
         platform: Some(platform.clone()),
         instance: name.to_owned(),
-        ..placement::Settings::default()
+        quiet: FormerNameRetention { time: Some(QUIET), maximum: 2 * FORMER_NAME },
+        ..reconcile::Settings::default()
     };
-    let keeper = Placement::sharing(controller.clone(), &world, keeping, placement::Metrics::default());
-    let routes = keeper.routes();
+    let reconciler = Reconciler::new(controller.clone(), &world, settings, reconcile::Metrics::default());
+    let reconciler = reconciler.with_scheduler(&loops);
     let (told, base) = (watch::Sender::new(None).subscribe(), watch::Sender::new(Some(BaseSerial::None)).subscribe());
-    let sources = ledger::Sources { world, settings: platform.clone(), former: None, base, told };
+    let sources = ledger::Sources { world: world.clone(), settings: platform.clone(), former: None, base, told };
     let proving = live::Settings {
         servers: Some(servers),
         timeout: Duration::from_secs(1),
         interval: Duration::from_secs(120),
-        instance: name.to_owned(),
         files: watch::Sender::default().subscribe(),
     };
     let leading = while_leading(leadership.clone(), move || {
         let (feed, stop) = (Arc::new(ZoneFeed::default()), CancellationToken::new());
         let ledger = ledger::run(controller.clone(), sources.clone(), feed.clone(), stop.clone());
-        let feeds = (routes.clone(), feed);
-        let proofs = live::run(controller.clone(), platform.clone(), proving.clone(), feeds, Default::default(), stop);
+        let proofs = live::run(world.clone(), platform.clone(), proving.clone(), feed, Default::default(), stop);
         async {
             tokio::join!(ledger, proofs);
         }
     });
-    vec![loops.run(leadership.clone(), stop.clone()).boxed(), keeper.run(leadership, stop).boxed(), leading.boxed()]
+    vec![loops.run(leadership.clone(), stop.clone()).boxed(), reconciler.run(leadership, stop).boxed(), leading.boxed()]
 }
 
 /// Runs what `start` makes whenever this process leads.
