@@ -23,7 +23,7 @@ use signpost_apiserver::kind::{HookReads, Kind};
 use signpost_apiserver::registry::{Context, Hooks, Operation, Reader, RelatedWrite, SideEffect};
 
 /// The members of `status` that only a RouteBinding sets.
-pub(super) const BOUND_FIELDS: [&str; 6] = ["phase", "dns", "router", "canonicalName", "names", "formerNames"];
+pub const BOUND_FIELDS: [&str; 6] = ["phase", "dns", "router", "canonicalName", "names", "formerNames"];
 
 /// The kind.
 pub static ROUTE: LazyLock<Kind> = LazyLock::new(|| {

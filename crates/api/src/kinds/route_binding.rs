@@ -19,6 +19,7 @@
 use std::sync::{Arc, LazyLock};
 
 use futures::future::BoxFuture;
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{name_claim, route};
@@ -98,12 +99,12 @@ impl Hooks for RouteBindings {
     ) -> BoxFuture<'a, Result<Vec<RelatedWrite>, ApiError>> {
         Box::pin(async move {
             Ok(match operation {
-                Operation::Create(binding) => bind(&self.0, context, binding, Unclaimed::IsClaimed, reader).await?,
+                Operation::Create(binding) => bind(context, binding, Unclaimed::IsClaimed, reader).await?,
                 Operation::Update { old, new } if only_former_names_age(old, new) => {
                     age_former_names(context, new, reader).await?
                 }
                 Operation::Update { old, new } if old["spec"] != new["spec"] => {
-                    let mut writes = bind(&self.0, context, new, Unclaimed::IsRefused, reader).await?;
+                    let mut writes = bind(context, new, Unclaimed::IsRefused, reader).await?;
                     // It leaves a former name in the zone of the Router that it was on, which may be about to be deleted.
                     writes.extend(left(old, new).map(|router| conflict_keys::router(router).touch()));
                     writes
@@ -214,20 +215,18 @@ async fn age_former_names(
     let name = binding["spec"]["routeName"].as_str().unwrap_or_default();
     let route = reader.get("Route", context.namespace, name).await?;
     let route = route.filter(|route| route["metadata"]["uid"] == binding["spec"]["routeUID"]);
-    let write = route.map(|route| status_write(context, &route, |status| set_former_names(status, binding)));
+    let write = route
+        .map(|route| status_write(context, &route, |status| set_former_names(status, &binding["spec"]["formerNames"])));
     let mut writes: Vec<RelatedWrite> = write.into_iter().collect();
     writes.extend(leadership(binding, reader).await?);
     Ok(writes)
 }
 
-fn set_former_names(status: &mut Value, binding: &Value) {
+fn set_former_names(status: &mut Value, former_names: &Value) {
     let Some(status) = status.as_object_mut() else { return };
-    match binding["spec"]
-        .get("formerNames")
-        .filter(|former_names| former_names.as_array().is_some_and(|former_names| !former_names.is_empty()))
-    {
-        Some(former_names) => drop(status.insert("formerNames".to_owned(), former_names.clone())),
-        None => drop(status.remove("formerNames")),
+    match former_names.as_array().is_some_and(|former_names| !former_names.is_empty()) {
+        true => drop(status.insert("formerNames".to_owned(), former_names.clone())),
+        false => drop(status.remove("formerNames")),
     }
 }
 
@@ -248,7 +247,6 @@ enum Unclaimed {
 
 /// Checks the binding against its Route, Router and label, and makes the Route's new status.
 async fn bind(
-    platform: &PlatformConfig,
     context: &Context<'_>,
     binding: &Value,
     unclaimed: Unclaimed,
@@ -305,7 +303,7 @@ async fn bind(
 
     let mut writes = vec![
         route_write(context, &route, |changed| {
-            bound(platform, context, &spec, binding, &route, &mut changed["status"]);
+            assign(&mut changed["status"], &route, &spec, context.now);
             if route::move_to(&route) == Some(&spec.router) {
                 route::forget_move(changed);
             }
@@ -391,28 +389,22 @@ async fn leadership(binding: &Value, reader: &dyn Reader) -> Result<Option<Relat
     Ok(Some(RelatedWrite::keep("Lease", &lease)))
 }
 
-/// The status of a bound Route.
-fn bound(
-    platform: &PlatformConfig,
-    context: &Context<'_>,
-    spec: &RouteBindingSpec,
-    binding: &Value,
-    route: &Value,
-    status: &mut Value,
-) {
+/// Gives a Route the status that its binding makes: phase, names, and the conditions of its placement. Our own server does so in the
+/// transaction that writes the binding; where a server has no such transactions, the control plane does.
+pub fn assign(status: &mut Value, route: &Value, spec: &RouteBindingSpec, now: Timestamp) {
     let generation = &route["metadata"]["generation"];
     let host = route["spec"]["host"].as_str().filter(|host| !host.is_empty());
-    let system = names::system_name(&spec.label, &spec.dns).unwrap_or_default();
+    let of_kind = |kind: NameKind| spec.names.iter().find(|name| name.kind == kind).map(|name| name.name.as_str());
     let before = status.clone();
     status["phase"] = json!("scheduled");
-    status["dns"] = Value::from(host.unwrap_or(&system));
+    status["dns"] = json!(host.or_else(|| of_kind(NameKind::System)));
     status["router"] = Value::from(spec.router.as_str());
-    status["canonicalName"] = Value::from(names::alias_name(&spec.label, &platform.domain));
-    status["names"] = binding["spec"]["names"].clone();
+    status["canonicalName"] = json!(of_kind(NameKind::Alias));
+    status["names"] = json!(spec.names);
     if generation.is_number() {
         status["observedGeneration"] = generation.clone();
     }
-    set_former_names(status, binding);
+    set_former_names(status, &json!(spec.former_names));
     // What leads to its names from elsewhere changes none of them.
     if route::BOUND_FIELDS.iter().any(|name| *name != "formerNames" && before[*name] != status[*name]) {
         forget_publication(status);
@@ -420,16 +412,16 @@ fn bound(
     // Only a Route that holds its names is bound. One that has lost its host since has not got it back by a move.
     let has_lost_host = before["phase"] == "scheduled" && condition(route, ADMITTED, "status") == "False";
     if !has_lost_host {
-        let namespace = context.namespace.unwrap_or_default();
+        let namespace = route["metadata"]["namespace"].as_str().unwrap_or(&spec.route_namespace);
         let subdomain = route["spec"]["subdomain"].as_str().filter(|subdomain| !subdomain.is_empty());
         let other = names::other_label(namespace, &spec.route_name, subdomain, &spec.label);
         let (reason, message) = other.unwrap_or(("Admitted", "the route holds its names".to_owned()));
-        route::set_condition(status, ADMITTED, true, (reason, &message), generation, context.now);
+        route::set_condition(status, ADMITTED, true, (reason, &message), generation, now);
     }
-    route::set_condition(status, SCHEDULED, true, ("Scheduled", &spec.summary()), generation, context.now);
+    route::set_condition(status, SCHEDULED, true, ("Scheduled", &spec.summary()), generation, now);
     if condition(route, MOVE_PENDING, "status") == "True" {
         let moved = ("Moved", format!("moved to {}", spec.router));
-        route::set_condition(status, MOVE_PENDING, false, (moved.0, &moved.1), generation, context.now);
+        route::set_condition(status, MOVE_PENDING, false, (moved.0, &moved.1), generation, now);
     }
 }
 

@@ -33,10 +33,12 @@ use crate::reconcile::claim::Hold;
 use crate::reconcile::observations::{Part, RouteFindings};
 use crate::world::route::{HOST_TAKEN, Mark, SELECTOR_MISMATCH};
 use crate::world::{BindingInfo, RouteInfo, RouterInfo};
+use signpost_api::kinds::route::BOUND_FIELDS;
+use signpost_api::kinds::route_binding;
 use signpost_api::names::{challenge_name, other_label};
 use signpost_api::v1alpha1::route::{
-    ADMITTED, Challenge, FORMER_NAME_BLOCKED, HOST_POINTS_HERE, HOST_VERIFIED, MOVE_PENDING, NameKind, PUBLISHED,
-    Phase, RESOLVABLE, ROUTER_GONE, Route, RouteStatus, SCHEDULED,
+    ADMITTED, Challenge, FORMER_NAME_BLOCKED, HOST_POINTS_HERE, HOST_VERIFIED, MOVE_PENDING, NameKind, Phase,
+    ROUTER_GONE, Route, RouteStatus, SCHEDULED,
 };
 use signpost_api::v1alpha1::route_binding::RouteBindingSpec;
 
@@ -417,39 +419,10 @@ pub fn assigned(route: &Route, binding: &RouteBindingSpec, now: Timestamp) -> Op
     if route.metadata.uid.as_deref() != Some(&binding.route_uid) || says_so {
         return None;
     }
-    let of_kind = |kind: NameKind| binding.names.iter().find(|name| name.kind == kind).map(|name| name.name.clone());
-    let dns = route.spec.host.clone().filter(|host| !host.is_empty()).or_else(|| of_kind(NameKind::System));
-    let scheduled =
-        ConditionUpdate { kind: SCHEDULED, status: Status::True, reason: "Scheduled", message: binding.summary() };
-    let generation = route.metadata.generation;
-    let mut conditions = status.conditions;
-    if status.router.as_ref() != Some(&binding.router) || status.names != binding.names {
-        // What was verified of other names says nothing of these.
-        conditions.retain(|condition| condition.type_ != PUBLISHED && condition.type_ != RESOLVABLE);
-    }
-    let moved = conditions.iter().any(|condition| condition.type_ == MOVE_PENDING).then(|| {
-        let message = format!("moved to {}", binding.router);
-        ConditionUpdate { kind: MOVE_PENDING, status: Status::False, reason: "Moved", message }
-    });
-    let namespace = route.metadata.namespace.as_deref().unwrap_or(&binding.route_namespace);
-    let subdomain = route.spec.subdomain.as_deref().filter(|subdomain| !subdomain.is_empty());
-    let mut admitted = admitted("the route may have its name");
-    if let Some((reason, message)) = other_label(namespace, &binding.route_name, subdomain, &binding.label) {
-        admitted = ConditionUpdate { reason, message, ..admitted };
-    }
-    for statement in [scheduled, admitted].into_iter().chain(moved) {
-        state(&mut conditions, &statement, generation, now);
-    }
-    Some(json!({
-        "phase": Phase::Scheduled,
-        "dns": dns,
-        "router": binding.router,
-        "canonicalName": of_kind(NameKind::Alias),
-        "names": binding.names,
-        "formerNames": binding.former_names,
-        "observedGeneration": generation,
-        "conditions": conditions,
-    }))
+    let (route, mut status) = (json!(route), json!(status));
+    route_binding::assign(&mut status, &route, binding, now);
+    let fields = BOUND_FIELDS.into_iter().chain(["observedGeneration", "conditions"]);
+    Some(fields.map(|field| (field.to_owned(), status[field].take())).collect())
 }
 
 /// A Route that has its names has another label than it would like, perhaps: then that is the reason, as it was when it

@@ -8,9 +8,10 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use axum::body::Body;
 use bytes::Bytes;
-use futures::{Stream, StreamExt as _};
+use futures::stream::{BoxStream, Stream, StreamExt as _};
 use http::{Method, Request, Response, StatusCode};
 use parking_lot::Mutex;
 use serde_json::json;
@@ -20,8 +21,9 @@ use signpost_api::kinds::{
 };
 use signpost_apiserver::auth::Authenticator;
 use signpost_apiserver::auth::tokens::Tokens;
+use signpost_apiserver::kind::Kind;
 use signpost_apiserver::registry::kinds::Kinds;
-use signpost_apiserver::registry::{Hooks, Kind, NoHooks};
+use signpost_apiserver::registry::{Hooks, NoHooks};
 use signpost_apiserver::store::memory::Memory;
 use signpost_apiserver::store::{Error, Event, Key, KeyValue, Outcome, Page, Result, Revision, Store, Txn, Write};
 use signpost_apiserver::{ApiServer, Product, object};
@@ -111,6 +113,7 @@ impl Witness {
     }
 }
 
+#[async_trait]
 impl Store for Witness {
     async fn revision(&self) -> Result<Revision> {
         self.memory.revision().await
@@ -137,7 +140,7 @@ impl Store for Witness {
         Ok(outcome)
     }
 
-    fn watch(&self, prefix: &Key, after: Revision) -> impl Stream<Item = Result<Vec<Event>>> + Send + 'static {
+    fn watch(&self, prefix: &Key, after: Revision) -> BoxStream<'static, Result<Vec<Event>>> {
         self.memory.watch(prefix, after)
     }
 

@@ -88,7 +88,7 @@ process     http://127.0.0.1:9453 ready: api, scheduler (leading), dns; version 
   queries   120.0/s: NOERROR 75%, NXDOMAIN 25%
   hold      nothing is held
 routers     2: 1 active, 1 cordoned
-routes      3: 2 placed, 1 waiting
+routes      3: 1 pending, 2 scheduled
 ledger      1 zones
 warnings    3
 
