@@ -325,8 +325,8 @@ pub struct Ledger {
     /// The domain of before.
     former: Option<Name>,
     feed: Arc<ZoneFeed>,
-    /// Changed aliases that no version is known to hold yet, oldest first, each with the zone's digest after it.
-    aliases: VecDeque<(Digest, Box<str>, Option<Arc<BindingInput>>)>,
+    /// Changed aliases that no version is known to hold yet, oldest first.
+    aliases: VecDeque<ChangedAlias>,
     /// From this many on, several changes of one alias count as one.
     aliases_max: usize,
 }
@@ -338,6 +338,23 @@ struct ShardState {
     own: Digest,
     /// That of the zone, former names included.
     digest: Digest,
+}
+
+/// An alias that has come, changed, or gone.
+struct ChangedAlias {
+    label: Box<str>,
+    binding: Option<Arc<BindingInput>>,
+    /// The zone's digest after that.
+    after: Digest,
+    /// The zone's newest version then. One before it may have had the same contents, and does not count: who deletes a Route and makes
+    /// it again brings the zone back to a state that it was in, but not back to that version.
+    since: Option<Serial>,
+}
+
+impl ChangedAlias {
+    fn is_held_by(&self, serial: Serial, digest: Digest) -> bool {
+        self.after == digest && self.since.is_none_or(|since| serial == since || serial.is_after(since))
+    }
 }
 
 #[derive(Default)]
@@ -470,7 +487,9 @@ impl Ledger {
                 }
                 platform::Change::Delegation { .. } => drop(self.dirty.insert(self.domain.clone())),
                 platform::Change::Alias { label, binding, digest } => {
-                    self.aliases.push_back((digest, label, binding));
+                    let zone = self.known.get(&self.alias_apex).and_then(|known| known.zone.as_ref());
+                    let since = zone.and_then(newest).map(|(serial, _)| serial);
+                    self.aliases.push_back(ChangedAlias { label, binding, after: digest, since });
                     self.dirty.insert(self.alias_apex.clone());
                 }
             }
@@ -644,13 +663,13 @@ impl Ledger {
             let newest = versions.clone().next().map(|(serial, _)| serial);
             // A version holds what was changed before its state was reached.
             let held = versions.find_map(|(serial, digest)| {
-                self.aliases.iter().rposition(|(after, ..)| *after == digest).map(|last| (serial, last))
+                self.aliases.iter().rposition(|alias| alias.is_held_by(serial, digest)).map(|last| (serial, last))
             });
             if let Some((serial, last)) = held {
                 let changes = self.aliases.drain(..=last);
                 self.feed.tell(|news| {
                     news.alias_serial = newest;
-                    for (_, label, binding) in changes {
+                    for ChangedAlias { label, binding, .. } in changes {
                         news.aliases.insert(label, binding.map(|binding| AliasNews { binding, serial }));
                     }
                 });
@@ -676,10 +695,11 @@ impl Ledger {
         if self.aliases.len() < self.aliases_max {
             return;
         }
-        let Some((digest, ..)) = self.aliases.back() else { return };
-        let digest = *digest;
-        let changes: HashMap<_, _> = self.aliases.drain(..).map(|(_, label, binding)| (label, binding)).collect();
-        self.aliases = changes.into_iter().map(|(label, binding)| (digest, label, binding)).collect();
+        let Some(ChangedAlias { after, since, .. }) = self.aliases.back() else { return };
+        let (after, since) = (*after, *since);
+        let changes: HashMap<_, _> = self.aliases.drain(..).map(|alias| (alias.label, alias.binding)).collect();
+        let merged = |(label, binding)| ChangedAlias { label, binding, after, since };
+        self.aliases = changes.into_iter().map(merged).collect();
         self.aliases_max = self.aliases.len() + ALIASES_MAX;
     }
 
@@ -751,6 +771,50 @@ mod tests {
         );
         ledger.take(Event::Written(apex.clone(), Outcome::Is(None)), now);
         assert!(feed.take().refused[&apex].is_none());
+    }
+
+    /// The zone then has the contents of a former version again, but is not back at that version.
+    #[test]
+    fn an_alias_that_goes_and_comes_back_is_told_with_its_new_version() {
+        let settings = Settings::new("v3.example", Vec::new(), &["192.0.2.53".parse().expect("an address")]);
+        let feed: Arc<ZoneFeed> = Arc::default();
+        let mut ledger = Ledger::new(&settings.expect("good settings"), BaseSerial::None, Arc::clone(&feed));
+        let binding = serde_json::json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "RouteBinding",
+            "metadata": {"namespace": "ns", "name": "app"},
+            "spec": {"routeNamespace": "ns", "routeName": "app", "routeUID": "u", "router": "s", "dns": "s.v3.example",
+                "label": "ns-app", "strategy": "round-robin", "names": [
+                    {"name": "ns-app.s.v3.example", "type": "system"},
+                    {"name": "ns-app.routes.v3.example", "type": "alias"}]}});
+        let binding = serde_json::from_value(binding).expect("a RouteBinding");
+        let (key, last) = (reflector::ObjectKey::namespaced("ns", "app"), Arc::new(BindingInfo::new(&binding)));
+        let comes = || {
+            let (key, now) = (key.clone(), Arc::clone(&last));
+            Event::Binding(Change::Applied(reflector::Applied { key, now, before: None, recreated: false }))
+        };
+        let goes = || Event::Binding(Change::Deleted { key: key.clone(), last: Arc::clone(&last) });
+        let apex: Name = "routes.v3.example.".parse().expect("a name");
+        let mut now = Instant::now();
+        // Writes what is due, and says what is told of the alias.
+        let told = |ledger: &mut Ledger, now: Instant| {
+            for write in ledger.due(now, 1_795_262_400, 16) {
+                let (Write::Create(zone) | Write::Replace(zone)) = write else { panic!("nothing is deleted") };
+                let apex = apex_of(&zone).expect("made from an apex");
+                ledger.take(Event::Written(apex, Outcome::Is(Some(zone))), now);
+            }
+            drop(ledger.due(now, 1_795_262_400, 16));
+            feed.take().aliases.remove("ns-app").map(|alias| alias.map(|alias| alias.serial))
+        };
+        let serial = |ledger: &Ledger| ledger.known[&apex].last;
+        ledger.take(comes(), now);
+        ledger.set_synced();
+        assert_eq!(told(&mut ledger, now), Some(serial(&ledger)));
+        now += WRITE_INTERVAL;
+        ledger.take(goes(), now);
+        assert_eq!(told(&mut ledger, now), Some(None));
+        ledger.take(comes(), now);
+        assert_eq!(told(&mut ledger, now), None, "no version has it yet");
+        now += WRITE_INTERVAL;
+        assert_eq!(told(&mut ledger, now), Some(serial(&ledger)));
     }
 
     #[test]
