@@ -79,8 +79,9 @@ fn another_domain_is_not_taken_for_meant() {
         assert!(!dig(server.dns, &promise.system, "A", &[]).data("A").is_empty(), "{promise:?}");
     }
     assert!(server.log().contains("still below the former domain v3.rhcloud.com: shard1"), "{}", server.log());
-    let accepted = kubectl.condition(&["router", "shard1"], "Accepted").expect("it is told");
-    assert_eq!(accepted.status, "False", "{accepted:?}");
+    eventually("the Router is told, too", || {
+        kubectl.condition(&["router", "shard1"], "Accepted").filter(|accepted| accepted.status == "False")
+    });
     assert!(!server.log().contains("ERROR"), "{}", server.log());
     assert!(server.terminate().success());
 
