@@ -336,7 +336,9 @@ impl Scheduler {
         for (key, route) in self.objects.routes.all() {
             let may_have_moved = || route.move_to.is_some() && route.move_to != route.router;
             let is_placed = || self.objects.bindings.get(&key).is_some_and(|binding| binding.route_uid == route.uid);
-            let waits = !route.deleting && (!route.bound && !is_placed() || may_have_moved() || self.moves.holds(&key));
+            // As in `on_move_requests`.
+            let is_requested = || !self.watched.routers.is_behind() && self.moves.holds(&key);
+            let waits = !route.deleting && (!route.bound && !is_placed() || may_have_moved() || is_requested());
             if waits && !self.queue.holds(&key) {
                 self.metrics.missed.inc_by(missed);
                 self.queue.push(key);
