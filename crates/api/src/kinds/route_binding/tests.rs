@@ -366,7 +366,7 @@ async fn a_move_gives_no_host_back_and_another_label_is_told() {
         let binding = binding(json!({}));
         let spec: RouteBindingSpec = serde_json::from_value(binding["spec"].clone()).unwrap();
         let mut after = before["status"].clone();
-        bound(&hooks().0, &context(), &spec, &binding, &before, &mut after);
+        assign(&mut after, &before, &spec, context().now);
         let admitted = |status: &Value| {
             let route = json!({"status": status});
             let text = |field: &str| condition(&route, ADMITTED, field).as_str().unwrap_or("").to_owned();
@@ -376,7 +376,7 @@ async fn a_move_gives_no_host_back_and_another_label_is_told() {
         let mut other = before.clone();
         other["spec"]["subdomain"] = json!("shop");
         let mut after = json!({"phase": "new"});
-        bound(&hooks().0, &context(), &spec, &binding, &other, &mut after);
+        assign(&mut after, &other, &spec, context().now);
         assert_eq!(admitted(&after).1, "SubdomainTaken");
     }
 }
