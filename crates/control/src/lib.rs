@@ -1,7 +1,8 @@
 //! The control plane: it reads the API's objects, decides, writes decisions back, and makes zones of them.
 //!
-//! An object takes this path: [`client`] (list and watch) → [`world`] (one compact value of each) → [`scheduler`] (decide and bind) → [`controller`] (everything that
-//! follows a decision) → [`compiler`] (objects to zones, pure) → the data plane's `zone::db`.
+//! An object takes this path: [`client`] (list and watch) → [`world`] (one compact value of each) → [`scheduler`] (decide and bind) →
+//! [`controller`] (serials, zones, verification) → [`compiler`] (objects to zones, pure) → the data plane's `zone::db`. [`reconcile`]
+//! keeps in order what follows a binding, and writes what [`status`] decides.
 
 #![forbid(unsafe_code)]
 

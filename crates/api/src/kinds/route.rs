@@ -459,7 +459,7 @@ async fn binding_of(context: &Context<'_>, route: &Value, reader: &dyn Reader) -
         namespace: context.namespace.map(str::to_owned),
         name: name.to_owned(),
         expect: binding["metadata"]["resourceVersion"].as_str().map(str::to_owned),
-        // Whoever put a finalizer there is not done with it. The keeper of placement marks it for deletion, as
+        // Whoever put a finalizer there is not done with it. The reconciler marks it for deletion, as
         // Kubernetes does with what an object that has gone leaves behind.
         effect: if is_held(&binding) { SideEffect::Keep } else { SideEffect::Delete },
     });

@@ -195,7 +195,7 @@ impl Known {
         let holder = claim.filter(|claim| is_kept(claim)).map(|claim| claim.holder_key());
         let is_ours = |holder: &ObjectKey| holder.namespace == key.namespace;
         match holder {
-            // Another uid of the same name is written down by the keeper of claims.
+            // Another uid of the same name is written down when its claim is looked at.
             Some(holder) if holder == *key => Hold::Held,
             Some(holder) if is_ours(&holder) => {
                 Hold::Taken(format!("{host} is held by the route {} by now", holder.name))

@@ -695,7 +695,7 @@ async fn chaos() {
                 expected += 1;
             }
             if i % 10 == 5 {
-                // The binding of the earlier Route is the keeper's to clear away.
+                // The binding of the earlier Route is the reconciler's to clear away.
                 api.recreate("routes", route("ns", &format!("r{}", i - 3), &json!({})));
             }
             if i % 25 == 20 {

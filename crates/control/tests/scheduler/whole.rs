@@ -1,4 +1,4 @@
-//! The scheduler and the keeper on our own API server, in one process, each under its own identity.
+//! The scheduler and the reconciler on our own API server, in one process, each under its own identity.
 
 use std::sync::Arc;
 use std::time::Duration;

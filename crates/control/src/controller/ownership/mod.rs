@@ -2,7 +2,7 @@
 //!
 //! Each Route with a host gets a challenge in its status, a TXT record to create. The host's own authoritative servers are
 //! asked for it ([`authorities`]), and the condition `HostVerified` says what came of it; the scheduler admits no host without
-//! it, and the keeper of placement takes `Admitted` back when it is lost.
+//! it, and the reconciler takes `Admitted` back when it is lost.
 //!
 //! ```text
 //!   Unverified ──found──► Verified ──missing──► Verified, in grace ──missing for the grace period──► Unverified
@@ -11,8 +11,8 @@
 //! ```
 //!
 //! Routes that had a Router when the switch was turned on begin in grace. The end of the grace period stands in the status
-//! (`challenge.verifiedUntil`), so that neither a restart nor another leader begins it anew. While the switch is off, the keeper
-//! of placement takes challenges out of the status ([`withdraw`]): nobody is to create a record that nobody asks for, and who
+//! (`challenge.verifiedUntil`), so that neither a restart nor another leader begins it anew. While the switch is off, the
+//! reconciler takes challenges out of the status: nobody is to create a record that nobody asks for, and who
 //! turns it on again begins with the Routes as they are then.
 
 use std::sync::Arc;
