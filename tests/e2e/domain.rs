@@ -80,7 +80,8 @@ fn another_domain_is_not_taken_for_meant() {
     }
     assert!(server.log().contains("still below the former domain v3.rhcloud.com: shard1"), "{}", server.log());
     eventually("the Router is told, too", || {
-        kubectl.condition(&["router", "shard1"], "Accepted").filter(|accepted| accepted.status == "False")
+        let ready = kubectl.condition(&["router", "shard1"], "Ready")?;
+        ready.message.contains("does not delegate shard1.v3.rhcloud.com").then_some(())
     });
     assert!(!server.log().contains("ERROR"), "{}", server.log());
     assert!(server.terminate().success());

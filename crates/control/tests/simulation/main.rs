@@ -32,7 +32,7 @@ const SERVERS: [&str; 3] = ["ns1", "ns2", "ns3"];
 /// The processes that may lead.
 const PLANES: [&str; 3] = ["plane1", "plane2", "plane3"];
 /// How many seeds are run.
-const SEEDS: u64 = 100;
+const SEEDS: u64 = 92;
 /// Seeds with a fault that is known and not mended yet (docs/reliability.md). Each is a test as soon as it is.
 const OPEN: &[u64] = &[82];
 /// How many at a time: each is a process of one thread.
