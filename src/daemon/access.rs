@@ -1,6 +1,6 @@
 //! Who gets into the API: certificates, tokens, users, and the kubeconfigs that the process writes for others.
 //!
-//! What people change while the process runs comes into effect without a restart: [`upkeep`] looks every second whether a
+//! What people change while the process runs comes into effect without a restart: `maintenance` looks every second whether a
 //! file is another one, and SIGHUP makes it look at once ([`Access::reload`]). A file that makes no sense changes
 //! nothing and is complained of.
 

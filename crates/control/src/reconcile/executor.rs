@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::io;
 use std::time::Duration;
 
-use tokio::task::{AbortHandle, Id, JoinSet};
+use tokio::task::{Id, JoinSet};
 use tokio::time::timeout;
 
 /// Futures in progress, by their keys. Dropping it aborts them.
@@ -24,18 +24,12 @@ impl<K, T: Send + 'static> Executor<K, T> {
     }
 
     /// Starts a future for `key`.
-    pub fn start(&mut self, key: K, action: impl Future<Output = kube::Result<T>> + Send + 'static) -> AbortHandle {
+    pub fn start(&mut self, key: K, action: impl Future<Output = kube::Result<T>> + Send + 'static) {
         let limit = self.limit;
         let late =
             || kube::Error::ReadEvents(io::Error::new(io::ErrorKind::TimedOut, "the API did not answer in time"));
         let task = self.tasks.spawn(async move { timeout(limit, action).await.unwrap_or_else(|_| Err(late())) });
         self.keys.insert(task.id(), key);
-        task
-    }
-
-    /// How many futures are in progress.
-    pub fn len(&self) -> usize {
-        self.tasks.len()
     }
 
     /// The next future to end; `None`: none is in progress.

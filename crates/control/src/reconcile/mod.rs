@@ -8,7 +8,7 @@
 //!                                          └────────────┴────────────────────┘ failed: after a backoff
 //! ```
 //!
-//! [`plan`](state::Known::plan) says what should be done for a key by what the informers show. Informers may lag behind one another,
+//! `state::Known::plan` says what should be done for a key by what the informers show. Informers may lag behind one another,
 //! and what is done here (a name released, a binding deleted) must not rest on that: so a key is looked at some time after the
 //! change ([`Settings::settle`]), and an action reads the objects again and judges once more. What other parts of the process have
 //! found out is written at once.
@@ -319,7 +319,7 @@ impl Reconciler {
             self.term = leadership.borrow_and_update().term().cloned();
             self.take_findings();
             let more = self.work();
-            self.metrics.depth.set(i64::try_from(self.queue.len()).unwrap_or(i64::MAX));
+            self.metrics.depth.set(i64::try_from(self.queue.depth()).unwrap_or(i64::MAX));
             let wake_at = self.queue.next_at().filter(|_| self.may_act()).into_iter().chain(self.request_moves()).min();
             tokio::select! {
                 () = stop.cancelled() => break,

@@ -1,5 +1,5 @@
 //! Which bound Routes are to leave their Routers: those whose annotation says so, and those on Routers that are draining, one
-//! after the other ([`Drain`]). The scheduler is requested to find them other Routers.
+//! after the other (`drain`). The scheduler is requested to find them other Routers.
 //!
 //! A route that is to move goes the way of one that has no Router, through the same queue, filter and strategy. What it is told
 //! when there is nowhere to go is the condition `MovePending`; it stays where it is meanwhile, and serves. Nothing else moves a

@@ -100,7 +100,7 @@ impl<T: Item> WorkQueue<T> {
     }
 
     /// How many items wait.
-    pub fn len(&self) -> usize {
+    pub fn depth(&self) -> usize {
         self.times.len()
     }
 

@@ -6,7 +6,7 @@
 //!
 //! What passes (no connection, no answer in time, 429 and 5xx) is tried once again. If there is no answer to go by then, the
 //! fallback strategy decides, and the explanation says why; after failures in a row the webhook is left alone for a while
-//! ([`rest`]).
+//! ([`circuit_breaker`]).
 
 pub mod circuit_breaker;
 pub mod message;
