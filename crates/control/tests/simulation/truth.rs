@@ -357,7 +357,10 @@ impl Truth {
             let Some(binding) = self.get(route_binding::ROUTE_BINDING.key_prefix, key) else {
                 let host = route["spec"]["host"].as_str();
                 let held = host.is_some_and(|host| self.is_in_the_way(key, host));
-                if !held && routers.iter().any(|(_, router)| takes(router)) {
+                // One that asks for a Router waits for that one.
+                let asked = route["metadata"]["annotations"]["signpost.dev/move-to"].as_str();
+                let is_meant = |router: &Value| asked.is_none_or(|asked| router["metadata"]["name"] == asked);
+                if !held && routers.iter().any(|(_, router)| is_meant(router) && takes(router)) {
                     unrest.push(format!("{key} has no binding: {}", conditions(route)));
                 }
                 continue;
