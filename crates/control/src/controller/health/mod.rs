@@ -1,4 +1,4 @@
-//! The health of addresses: the leading controller probes them and writes what it found into each Router's status.
+//! The health of addresses: the leading controller probes them, and the reconciler writes what it found into each Router's status.
 //!
 //! ```text
 //!  Routers ──watch──► Plan: what is to be probed, and when ──► Probe ──► Judge ──► status.addresses[] ──► name servers
@@ -11,7 +11,7 @@
 //! is away, the last verdicts stay: with nobody to judge, a verdict that was true a moment ago is the best guess, and the
 //! panic threshold holds as ever. A new leader takes the verdicts over and goes on from them.
 //!
-//! A verdict is written when it changes, and one write tells all that has changed of a Router. So the API has nothing to do
+//! A verdict is told when it changes, and one write tells all that has changed of a Router. So the API has nothing to do
 //! while nothing happens, however often probes run.
 
 pub mod plan;
