@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use signpost_api::v1alpha1::router::Mode;
 use signpost_control::compiler::Digest;
-use signpost_control::compiler::health::Health;
-use signpost_control::compiler::inputs::{AddressInput, RouterInput};
+use signpost_control::compiler::health::{AddressInput, Health};
+use signpost_control::compiler::inputs::RouterInput;
 use signpost_control::controller::domain::Domains;
 use signpost_control::controller::zone::last_good::LastKnownGood;
 use signpost_control::controller::zone::record;

@@ -8,11 +8,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
 use prometheus_client::collector::Collector;
+use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
 use super::exposition::Format;
+use super::page::Page;
 
 /// The numbers of a process.
 pub struct Metrics {
@@ -38,6 +40,11 @@ impl Metrics {
         register(&mut self.registry.lock());
     }
 
+    /// Adds what `write` writes at each scrape.
+    pub fn write_with(&self, write: impl Fn(&mut Page<'_>) -> fmt::Result + Send + Sync + 'static) {
+        self.collect(Writing(write));
+    }
+
     /// Adds numbers that are read at each scrape.
     pub fn collect(&self, collector: impl Collector) {
         self.register(|registry| registry.register_collector(Box::new(collector)));
@@ -50,6 +57,20 @@ impl Metrics {
         prometheus_client::encoding::text::encode(&mut text, &registry)?;
         drop(registry);
         Ok(format.text(text))
+    }
+}
+
+struct Writing<F>(F);
+
+impl<F> fmt::Debug for Writing<F> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Writing")
+    }
+}
+
+impl<F: Fn(&mut Page<'_>) -> fmt::Result + Send + Sync + 'static> Collector for Writing<F> {
+    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        (self.0)(&mut Page::new(encoder))
     }
 }
 

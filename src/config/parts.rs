@@ -1,11 +1,10 @@
 //! The settings of each part, made from the settings of the process.
 
-use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use super::settings::Settings;
-use super::value::{LogClients, LogFormat, Role, Strategy};
+use super::value::{Role, Strategy};
 use signpost_api::kinds::quotas::Limits;
 use signpost_api::names::LabelRules;
 use signpost_apiserver::audit;
@@ -28,19 +27,6 @@ pub enum AdminTls {
         /// `admin.tls-key`.
         key: PathBuf,
     },
-}
-
-/// The query log.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct QueryLog {
-    /// Log one request in this many; `None`: none.
-    pub every: Option<NonZeroU32>,
-    /// `None`: standard output.
-    pub file: Option<PathBuf>,
-    /// The format of a line.
-    pub format: LogFormat,
-    /// The client data in a line.
-    pub clients: LogClients,
 }
 
 impl Settings {
@@ -109,13 +95,6 @@ impl Settings {
     /// The size and the number of the audit log files.
     pub fn audit_bounds(&self) -> audit::log::Bounds {
         audit::log::Bounds { octets: self.audit.log_size, files: self.audit.log_files }
-    }
-
-    /// The query log.
-    pub fn query_log(&self) -> QueryLog {
-        let log = &self.query_log;
-        let every = NonZeroU32::new(log.sample);
-        QueryLog { every, file: log.file.clone(), format: log.format, clients: log.clients }
     }
 
     /// The response rate limit; 0 responses per second mean none.

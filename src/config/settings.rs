@@ -12,7 +12,7 @@ use super::value::{self, CookieMode, LogClients, LogFormat, NameServer, Resolver
 use signpost_apiserver::audit::Policy;
 use signpost_apiserver::auth::issuer;
 use signpost_apiserver::auth::jwt::IssuerSettings;
-use signpost_control::controller::live::proofs::{SERVERS_MAX, Server};
+use signpost_control::observe::live::proofs::{SERVERS_MAX, Server};
 use signpost_control::scheduler::strategy::StrategyName;
 use signpost_dns::nameserver::cookie::Secret;
 use signpost_dns::nameserver::prefix::Prefix;

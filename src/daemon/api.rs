@@ -1,8 +1,9 @@
 //! The role `api`: the store, the API server over it, and its HTTPS listeners.
 
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::net::TcpListener;
@@ -18,6 +19,7 @@ use super::room;
 use super::sockets;
 use super::tasks::Tasks;
 use crate::admin::health::Check;
+use crate::admin::page::{Page, Rows};
 use crate::config::Settings;
 use signpost_api::identity::Identity;
 use signpost_api::kinds::{PlatformConfig, server_settings};
@@ -25,13 +27,13 @@ use signpost_api::v1alpha1::router::Router;
 use signpost_apiserver::ApiServer;
 use signpost_apiserver::audit::Audit;
 use signpost_apiserver::audit::log::Log;
-use signpost_apiserver::limits::Refusals;
 use signpost_apiserver::store::embedded::{Embedded, Options};
 use signpost_apiserver::store::{self, Damage, Store as _};
 use signpost_control::client;
 use signpost_control::compiler;
+use signpost_control::compiler::inputs::RouterInput;
 use signpost_control::controller::zone::zones;
-use signpost_control::status::router::taken_labels;
+use signpost_control::world::examination::taken_labels;
 use signpost_runtime::httpd::{self, Places};
 
 /// How long the API may take to fill its cache from the store at the start.
@@ -43,11 +45,14 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 /// The running API of this process.
 pub struct Api {
     server: ApiServer,
-    access: Arc<Access>,
+    /// Who gets in, and how.
+    pub access: Arc<Access>,
     audit: Option<Arc<Audit>>,
     store_writable: Arc<AtomicBool>,
-    damage: Arc<Damage>,
-    addresses: Vec<SocketAddr>,
+    /// What is damaged in its store.
+    pub damage: Arc<Damage>,
+    /// Where it listens.
+    pub addresses: Vec<SocketAddr>,
 }
 
 impl Api {
@@ -132,29 +137,31 @@ impl Api {
         client::in_process_unproven(self.server.router())
     }
 
-    /// Who gets in, and how.
-    pub fn access(&self) -> &Access {
-        &self.access
-    }
-
-    /// The requests that its limits refused.
-    pub fn refusals(&self) -> &Arc<Refusals> {
-        self.server.refusals()
-    }
-
-    /// Its audit log, if it keeps one.
-    pub fn audit(&self) -> Option<&Arc<Audit>> {
-        self.audit.as_ref()
-    }
-
-    /// Whether its store takes writes.
-    pub fn store_writable(&self) -> &Arc<AtomicBool> {
-        &self.store_writable
-    }
-
-    /// What is damaged in its store.
-    pub fn damage(&self) -> &Arc<Damage> {
-        &self.damage
+    /// Writes its metrics: the requests that its limits refused, what became of audit events, and the state of the store.
+    pub fn metrics(&self) -> impl Fn(&mut Page<'_>) -> fmt::Result + use<> {
+        let (refusals, audit) = (self.server.refusals().clone(), self.audit.clone());
+        let (writable, damage) = (self.store_writable.clone(), self.damage.clone());
+        move |page| {
+            let refused: Rows<'_, u64> =
+                refusals.counts().map(|(limit, count)| (vec![("limit", limit)], count)).collect();
+            let help = "API requests that a limit refused, by limit; docs/limits.md describes each";
+            page.counter("api_limited_requests", help, &refused)?;
+            if let Some(audit) = &audit {
+                let counts = audit.log().counts();
+                let outcomes = [("written", counts.written), ("lost", counts.lost), ("suppressed", counts.suppressed)];
+                let help = "Audit events: written, lost since the file was too slow or could not be written, or suppressed: \
+                            more requests that changed nothing than one user may have written";
+                page.counter(
+                    "api_audit_events",
+                    help,
+                    &outcomes.map(|(name, count)| (vec![("outcome", name)], count)),
+                )?;
+            }
+            let help = "Whether the store takes writes (1), or its disk is full or fails (0)";
+            page.gauge("store_writable", help, &[(vec![], i64::from(writable.load(Ordering::Relaxed)))])?;
+            let help = "Stored values that are damaged: they are neither served nor taken for deleted";
+            page.gauge("store_damaged_values", help, &[(vec![], damage.count() as i64)])
+        }
     }
 
     /// Takes up files that were replaced: users, certificates, the audit log.
@@ -163,11 +170,6 @@ impl Api {
         if let Some(audit) = &self.audit {
             audit.log().reopen();
         }
-    }
-
-    /// Where it listens.
-    pub fn addresses(&self) -> &[SocketAddr] {
-        &self.addresses
     }
 }
 
@@ -192,7 +194,9 @@ fn platform_config(settings: &Settings) -> PlatformConfig {
     };
     let occupied_labels = move |router: &Router| {
         let Some(platform) = &known else { return Vec::new() };
-        taken_labels(router, platform).into_iter().map(|(label, why)| (label.into(), why.into())).collect()
+        let input = RouterInput::read(router, &platform.domain_text(), &mut Vec::new());
+        let labels = input.iter().flat_map(|input| taken_labels(input, platform));
+        labels.map(|(label, why)| (label.into(), why.into())).collect()
     };
     PlatformConfig {
         name_servers,

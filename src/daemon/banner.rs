@@ -41,8 +41,8 @@ fn text(facts: &Facts<'_>) -> String {
         line("DNS", format!("{} (UDP and TCP)", list(dns)));
     }
     if let Some(api) = api {
-        line("API", format!("{} (at {})", list(api.addresses()), api.access().server_url()));
-        line("kubeconfig", api.access().admin_kubeconfig().display().to_string());
+        line("API", format!("{} (at {})", list(&api.addresses), api.access.server_url()));
+        line("kubeconfig", api.access.admin_kubeconfig().display().to_string());
     }
     if !admin.is_empty() {
         line("admin", format!("{admin_scheme}://{}/ (dashboard, livez, readyz, metrics)", list(admin)));
@@ -81,7 +81,7 @@ fn text(facts: &Facts<'_>) -> String {
 fn tries(facts: &Facts<'_>) -> Vec<String> {
     let mut lines = Vec::new();
     if let Some(api) = facts.api {
-        let kubeconfig = api.access().admin_kubeconfig();
+        let kubeconfig = api.access.admin_kubeconfig();
         lines.push(format!("kubectl --kubeconfig {} get routers,routes -A", kubeconfig.display()));
     }
     if let (Some(address), true) = (facts.dns.first(), facts.settings.dns_follows_api()) {

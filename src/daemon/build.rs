@@ -18,10 +18,9 @@ use super::api::Api;
 use super::certificate_metrics::CertificateMetrics;
 use super::data_dir::DataDir;
 use super::dns::{self, Dns, Follow};
-use super::http::{self, HttpMetrics};
+use super::http;
 use super::runtime_settings::RuntimeSettings;
 use super::scheduling::{self, Started};
-use super::store_metrics::StoreMetrics;
 use super::tasks::Tasks;
 use super::{Error, Process, client_as, domains, inherited, maintenance, manifests, platform, room, sockets, traces};
 use crate::admin::dashboard::Dashboard;
@@ -32,8 +31,6 @@ use crate::config::{AdminTls, Role, Settings};
 use signpost_api::identity::{
     GROUP_AUTHENTICATED, GROUP_MASTERS, Identity, USER_ADMIN, USER_CONTROLLER, USER_NAME_SERVER, USER_SCHEDULER,
 };
-use signpost_apiserver::audit::metrics::AuditMetrics;
-use signpost_apiserver::limits::LimitMetrics;
 use signpost_apiserver::store;
 use signpost_control::client;
 use signpost_control::client::metrics::InformerMetrics;
@@ -229,7 +226,8 @@ impl<'a> Build<'a> {
             (http::api_places(settings, files_max), http::admin_places(settings, files_max));
         let servers = [(Role::Api, "api", &api_places), (Role::Admin, "admin", &admin_places)];
         let servers = servers.into_iter().filter(|(role, ..)| settings.has(*role));
-        admin.metrics.collect(HttpMetrics(servers.map(|(_, name, places)| (name, places.clone())).collect()));
+        let servers: Vec<_> = servers.map(|(_, name, places)| (name, places.clone())).collect();
+        admin.metrics.write_with(move |page| http::write_metrics(&servers, page));
         Build {
             settings,
             admin,
@@ -278,11 +276,9 @@ impl<'a> Build<'a> {
     ) -> Result<Option<Arc<Source>>, Error> {
         let open = async || Source::open(self.settings, self.data_dir.as_ref(), access, &endpoints.addresses);
         let source = room::when_there_is_room(&self.starting, open).await?;
-        self.admin.metrics.collect(CertificateMetrics {
-            api: access.cloned(),
-            admin: source.clone(),
-            kubeconfig: self.settings.kubeconfig.clone(),
-        });
+        let kubeconfig = self.settings.kubeconfig.clone();
+        let certificates = CertificateMetrics { api: access.cloned(), admin: source.clone(), kubeconfig };
+        self.admin.metrics.write_with(move |page| certificates.write(page));
         let stop = self.edge.stop_token();
         if !endpoints.addresses.is_empty() {
             self.edge.spawn("dashboard", endpoints.dashboard.clone().run(stop.clone()));
@@ -309,13 +305,8 @@ impl<'a> Build<'a> {
         if let Some(other) = found.map_err(|error| Error::Failed(format!("the store: {error}")))? {
             return Err(Error::DomainMismatch(other));
         }
-        self.admin.metrics.collect(LimitMetrics(api.refusals().clone()));
-        if let Some(audit) = api.audit() {
-            self.admin.metrics.collect(AuditMetrics(audit.clone()));
-        }
-        let damage = api.damage().clone();
-        self.admin.health.warn("api", "stored values", damaged_values(&damage));
-        self.admin.metrics.collect(StoreMetrics { writable: api.store_writable().clone(), damage });
+        self.admin.health.warn("api", "stored values", damaged_values(&api.damage));
+        self.admin.metrics.write_with(api.metrics());
         Ok(Some(api))
     }
 

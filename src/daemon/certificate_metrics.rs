@@ -5,16 +5,13 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::DescriptorEncoder;
-
 use super::access::Access;
 use super::admin_tls::Source;
 use crate::admin::page::{Page, Rows};
 use signpost_control::client;
 use signpost_runtime::tls;
 
-/// Exposes the validity period of each certificate that the process presents to clients, or to the API as a client.
+/// The validity period of each certificate that the process presents to clients, or to the API as a client.
 pub struct CertificateMetrics {
     /// The certificates of the API, in the process that serves it.
     pub api: Option<Arc<Access>>,
@@ -32,17 +29,9 @@ impl CertificateMetrics {
         let all = [("api", api), ("authority", authority), ("admin", admin), ("kubeconfig", client)];
         all.into_iter().filter_map(|(name, period)| Some((name, period?)))
     }
-}
 
-impl fmt::Debug for CertificateMetrics {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_list().entries(self.periods()).finish()
-    }
-}
-
-impl Collector for CertificateMetrics {
-    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let mut page = Page::new(encoder);
+    /// Writes them.
+    pub fn write(&self, page: &mut Page<'_>) -> fmt::Result {
         let periods: Vec<_> = self.periods().collect();
         let rows = |time: fn(&Range<i64>) -> i64| -> Rows<'_, i64> {
             periods.iter().map(|(name, period)| (vec![("certificate", *name)], time(period))).collect()

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use data_encoding::HEXLOWER;
 
-use signpost_control::controller::ownership::challenge::Key;
+use signpost_control::observe::ownership::challenge::Key;
 use signpost_runtime::tls;
 
 /// Octets of the key of hosts' challenges, as many as its hash has.

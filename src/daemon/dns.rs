@@ -22,7 +22,7 @@ use super::{Error, platform};
 use crate::admin::Admin;
 use crate::admin::health::Check;
 use crate::config::Settings;
-use crate::config::parts;
+use crate::config::settings;
 use signpost_control::client::reflector::{Health, HealthProbe};
 use signpost_control::compiler::{self, apex::serial_of};
 use signpost_control::controller::apexes::ApexOwners;
@@ -189,22 +189,22 @@ impl Dns {
         }
         let running = Arc::new(running);
         tasks.watch("the name server", running.ended());
-        let query_log = QueryLog::start(&settings.query_log(), running.query_log())?;
-        let mut metrics = DnsMetrics::new(&running, db.clone(), query_log.counts().clone());
+        let query_log = QueryLog::start(&settings.query_log, running.query_log())?;
         let (reload, files) = files.unzip();
-        files.into_iter().for_each(|files| metrics.zone_files(files));
-        status.into_iter().for_each(|status| metrics.status(status));
-        if let Some(platform) = platform.filter(|_| settings.metrics.unrouted_names > 0) {
-            let unrouted = Arc::new(Unrouted::new(settings.metrics.unrouted_names, db, platform));
-            metrics.unrouted(unrouted.clone());
+        let unrouted = platform.filter(|_| settings.metrics.unrouted_names > 0).map(|platform| {
+            let unrouted = Arc::new(Unrouted::new(settings.metrics.unrouted_names, db.clone(), platform));
             tasks.spawn("unrouted names", unrouted.clone().run(running.sightings(), tasks.stop_token()));
-            admin.unrouted.open(move || unrouted.report());
-        }
+            let reported = unrouted.clone();
+            admin.unrouted.open(move || reported.report());
+            unrouted
+        });
+        let (counts, query_log_counts) = (Arc::downgrade(&running), query_log.counts().clone());
+        let metrics = DnsMetrics { running: counts, db, query_log: query_log_counts, files, status, unrouted };
         // Told last: whoever sees it must not meet "not ready" in an answer.
         if let Some(check) = files_check {
             check.ready();
         }
-        admin.metrics.collect(metrics);
+        admin.metrics.write_with(move |page| metrics.write(page));
         Ok(Dns { running, reload, engine, apexes, query_log })
     }
 
@@ -238,7 +238,7 @@ impl Dns {
     /// # Errors
     ///
     /// [`OpenError`] if the file cannot be opened: then the log goes on as it was.
-    pub async fn open_query_log(&self, settings: &parts::QueryLog) -> Result<(), OpenError> {
+    pub async fn open_query_log(&self, settings: &settings::QueryLog) -> Result<(), OpenError> {
         self.query_log.configure(settings).await
     }
 

@@ -4,8 +4,6 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 
 use jiff::Timestamp;
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::registry::Unit;
 
 use super::query_log;
@@ -24,51 +22,28 @@ use signpost_dns::zone::{Serial, ZoneDb};
 /// Reads the counters of a running name server.
 pub struct DnsMetrics {
     /// Not held: whoever stops the listeners waits for their threads.
-    running: Weak<Running>,
-    db: Arc<ZoneDb>,
-    files: Option<Arc<static_zones::Status>>,
-    status: Option<Arc<Status>>,
-    query_log: Arc<query_log::Counts>,
-    unrouted: Option<Arc<Unrouted>>,
+    pub running: Weak<Running>,
+    /// The zones.
+    pub db: Arc<ZoneDb>,
+    /// What the query log has done.
+    pub query_log: Arc<query_log::Counts>,
+    /// Of the directory of zone files.
+    pub files: Option<Arc<static_zones::Status>>,
+    /// Of the loop that follows the API.
+    pub status: Option<Arc<Status>>,
+    /// Of names without a Route.
+    pub unrouted: Option<Arc<Unrouted>>,
 }
 
 impl DnsMetrics {
-    /// The numbers of these listeners, these zones and this query log.
-    pub fn new(running: &Arc<Running>, db: Arc<ZoneDb>, query_log: Arc<query_log::Counts>) -> Self {
-        DnsMetrics { running: Arc::downgrade(running), db, files: None, status: None, query_log, unrouted: None }
-    }
-
-    /// Adds those of a folder of zone files.
-    pub fn zone_files(&mut self, status: Arc<static_zones::Status>) {
-        self.files = Some(status);
-    }
-
-    /// Adds those of the loop that follows the API.
-    pub fn status(&mut self, status: Arc<Status>) {
-        self.status = Some(status);
-    }
-
-    /// Adds those of names without a Route.
-    pub fn unrouted(&mut self, unrouted: Arc<Unrouted>) {
-        self.unrouted = Some(unrouted);
-    }
-}
-
-impl fmt::Debug for DnsMetrics {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("DnsMetrics")
-    }
-}
-
-impl Collector for DnsMetrics {
-    fn encode(&self, encoder: DescriptorEncoder) -> Result<(), fmt::Error> {
-        let mut page = Page::new(encoder);
+    /// Writes all of them.
+    pub fn write(&self, page: &mut Page<'_>) -> fmt::Result {
         if let Some(running) = self.running.upgrade() {
-            queries(&mut page, &running.counts())?;
-            durations(&mut page, &running)?;
-            zones(&mut page, &self.db.numbered(), &running.zone_counts())?;
-            serials(&mut page, &self.db)?;
-            sockets(&mut page, &running)?;
+            queries(page, &running.counts())?;
+            durations(page, &running)?;
+            zones(page, &self.db.numbered(), &running.zone_counts())?;
+            serials(page, &self.db)?;
+            sockets(page, &running)?;
             let written = [(vec![], self.query_log.written())];
             page.counter("dns_query_log_records", "Requests written to the query log", &written)?;
             let dropped = [
@@ -78,7 +53,7 @@ impl Collector for DnsMetrics {
             page.counter("dns_query_log_dropped", "Requests drawn for the query log but not written", &dropped)?;
         }
         if let Some(unrouted) = &self.unrouted {
-            unrouted_names(&mut page, unrouted)?;
+            unrouted_names(page, unrouted)?;
         }
         page.gauge("dns_zones", "Zones that are served", &[(vec![], self.db.zone_count() as i64)])?;
         let ready = i64::from(self.db.is_ready());
@@ -98,7 +73,7 @@ impl Collector for DnsMetrics {
             )?;
         }
         match &self.status {
-            Some(status) => synced(&mut page, status),
+            Some(status) => synced(page, status),
             None => Ok(()),
         }
     }

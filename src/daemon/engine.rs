@@ -3,6 +3,7 @@
 //! Workers see a change of either with their next batch. A secret of our own lives for a day: RFC 7873 §7.1 says that one
 //! should not be used for more than 26 hours. The one before it verifies on, so that a change is not noticed by clients.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -86,7 +87,7 @@ impl Origin {
             server_id: id.map(Into::into),
             version: settings.server.version.as_deref().map(Into::into),
             udp_payload_max: settings.dns.udp_payload,
-            query_log: settings.query_log().every,
+            query_log: NonZeroU32::new(settings.query_log.sample),
             stale: self.stale,
             sightings: settings.metrics.unrouted_names > 0 && settings.dns_follows_api(),
             asked: self.asked.clone(),

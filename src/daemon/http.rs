@@ -3,9 +3,6 @@
 use std::fmt;
 use std::sync::Arc;
 
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::DescriptorEncoder;
-
 use crate::admin::page::Page;
 use crate::config::Settings;
 use signpost_runtime::httpd::{Limits, Places, Totals};
@@ -41,36 +38,24 @@ fn limits(settings: &Settings, files_max: u64) -> Limits {
     }
 }
 
-/// Exposes what the listeners of each server hold and refuse.
-pub struct HttpMetrics(pub Vec<(&'static str, Arc<Places>)>);
-
-impl fmt::Debug for HttpMetrics {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("HttpMetrics")
-    }
-}
-
-impl Collector for HttpMetrics {
-    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let totals: Vec<_> = self.0.iter().map(|(server, places)| (*server, places.totals())).collect();
-        let mut page = Page::new(encoder);
-        let open = totals.iter().map(|(server, totals)| (vec![("server", *server)], totals.open as i64));
-        page.gauge("http_connections", "Open HTTP connections", &open.collect::<Vec<_>>())?;
-        let mut counter = |name: &str, help: &str, reasons: &dyn Fn(&Totals) -> Vec<(&'static str, u64)>| {
-            let row = |server, (reason, count)| (vec![("server", server), ("reason", reason)], count);
-            let rows =
-                totals.iter().flat_map(|(server, totals)| reasons(totals).into_iter().map(|one| row(*server, one)));
-            page.counter(name, help, &rows.collect::<Vec<_>>())
-        };
-        let help = "HTTP connections refused because all or their client's places were taken";
-        counter("http_connections_refused", help, &|totals| {
-            vec![("total", totals.refused_total), ("client", totals.refused_client)]
-        })?;
-        let help = "HTTP connections closed by the server: in favour of another, idle, or not reading its responses";
-        counter("http_connections_closed", help, &|totals| {
-            vec![("evicted", totals.closed_evicted), ("idle", totals.closed_idle), ("stalled", totals.closed_stalled)]
-        })?;
-        let help = "HTTP responses refused because too many octets were in flight";
-        counter("http_responses_refused", help, &|totals| vec![("octets", totals.refused_answers)])
-    }
+/// Writes what the listeners of each server hold and refuse.
+pub fn write_metrics(servers: &[(&'static str, Arc<Places>)], page: &mut Page<'_>) -> fmt::Result {
+    let totals: Vec<_> = servers.iter().map(|(server, places)| (*server, places.totals())).collect();
+    let open = totals.iter().map(|(server, totals)| (vec![("server", *server)], totals.open as i64));
+    page.gauge("http_connections", "Open HTTP connections", &open.collect::<Vec<_>>())?;
+    let mut counter = |name: &str, help: &str, reasons: &dyn Fn(&Totals) -> Vec<(&'static str, u64)>| {
+        let row = |server, (reason, count)| (vec![("server", server), ("reason", reason)], count);
+        let rows = totals.iter().flat_map(|(server, totals)| reasons(totals).into_iter().map(|one| row(*server, one)));
+        page.counter(name, help, &rows.collect::<Vec<_>>())
+    };
+    let help = "HTTP connections refused because all or their client's places were taken";
+    counter("http_connections_refused", help, &|totals| {
+        vec![("total", totals.refused_total), ("client", totals.refused_client)]
+    })?;
+    let help = "HTTP connections closed by the server: in favour of another, idle, or not reading its responses";
+    counter("http_connections_closed", help, &|totals| {
+        vec![("evicted", totals.closed_evicted), ("idle", totals.closed_idle), ("stalled", totals.closed_stalled)]
+    })?;
+    let help = "HTTP responses refused because too many octets were in flight";
+    counter("http_responses_refused", help, &|totals| vec![("octets", totals.refused_answers)])
 }

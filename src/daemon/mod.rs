@@ -27,7 +27,6 @@ pub mod runtime_settings;
 pub mod scheduling;
 pub mod signals;
 pub mod sockets;
-pub mod store_metrics;
 pub mod supervisor;
 pub mod tasks;
 pub mod traces;
@@ -341,7 +340,7 @@ impl Process {
         }
         if let Some(dns) = &self.dns {
             // Even if nothing has changed: its file may have been moved away.
-            if let Err(error) = dns.open_query_log(&settings.query_log()).await {
+            if let Err(error) = dns.open_query_log(&settings.query_log).await {
                 tracing::error!("the query log stays as it was: {error}");
                 settings.query_log = query_log;
             }

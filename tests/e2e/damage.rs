@@ -189,14 +189,14 @@ fn a_broken_file_and_an_empty_one_end_the_start_with_what_to_do() {
     let mut broken = whole.clone();
     broken.iter_mut().skip(4096).for_each(|octet| *octet = octet.wrapping_mul(3));
     for (octets, expected) in
-        [(broken, "signpost check store"), (Vec::new(), "is empty"), (whole[..9_000].to_vec(), "restore")]
+        [(broken, "\"check store\""), (Vec::new(), "is empty"), (whole[..9_000].to_vec(), "restore")]
     {
         std::fs::write(&file, octets).expect("the store can be written");
         let mut server = Server::spawn(ports, &arguments);
         let status = server.wait();
         let log = server.log();
         assert_eq!(status.code(), Some(1), "{log}");
-        assert!(log.contains("store.redb") && log.contains(expected) && log.contains("signpost restore"), "{log}");
+        assert!(log.contains("store.redb") && log.contains(expected) && log.contains("\"restore\""), "{log}");
     }
     std::fs::write(&file, whole).expect("the store can be written");
     assert!(Server::start(ports, &arguments).terminate().success());

@@ -49,8 +49,9 @@ fn calls() -> Vec<Call> {
     calls
 }
 
-/// The commands whose codes are elsewhere: a decision needs a hold (`hold`), a resolver's way needs name servers (`doctor`).
-const SUCCEED_ELSEWHERE: [&str; 3] = ["hold approve", "hold reject", "doctor"];
+/// The commands whose codes are elsewhere: a decision needs a hold (`hold`), a resolver's way needs name servers (`doctor`), an agent
+/// runs until it is stopped (`agent`).
+const SUCCEED_ELSEWHERE: [&str; 4] = ["hold approve", "hold reject", "doctor", "agent"];
 /// The commands that `kubectl` covers.
 const KUBECTL_COVERS: [&str; 4] = ["routes", "routers", "events", "wait"];
 

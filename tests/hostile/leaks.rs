@@ -38,7 +38,15 @@ fn paths() -> Vec<String> {
         ["/api", "/apis", "/api/v1", "/openapi/v2", "/openapi/v3", "/version", "/metrics", "/logs"]
             .map(str::to_owned)
             .into();
-    for list in [ours, "/api/v1/namespaces", "/api/v1/events", "/apis/events.k8s.io/v1/events"] {
+    let discovery = "/apis/discovery.k8s.io/v1";
+    for list in [
+        ours,
+        "/api/v1/namespaces",
+        "/api/v1/events",
+        "/apis/events.k8s.io/v1/events",
+        "/api/v1/services",
+        &format!("{discovery}/endpointslices"),
+    ] {
         paths.push(list.to_owned());
     }
     paths.push("/openapi/v3/apis/signpost.dev/v1alpha1".to_owned());
@@ -57,6 +65,8 @@ fn paths() -> Vec<String> {
             format!("/api/v1/namespaces/{namespace}/events"),
             format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events"),
             format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"),
+            format!("/api/v1/namespaces/{namespace}/services"),
+            format!("{discovery}/namespaces/{namespace}/endpointslices"),
         ] {
             paths.push(format!("{collection}?watch=1&timeoutSeconds=1"));
             paths.push(collection);
@@ -178,6 +188,9 @@ fn nothing_that_a_tenant_may_read_names_an_object_of_another() {
         assert_eq!(create(&victim, VICTIM, &route(name, spec)).0, 201);
         dns(&victim, VICTIM, name);
     }
+    let service =
+        json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": MARKER}, "spec": {"ports": [{"port": 80}]}});
+    assert_eq!(victim.send("POST", &format!("/api/v1/namespaces/{VICTIM}/services"), Some(&service)).0, 201);
     assert_eq!(victim.send("DELETE", &format!("{}/zzmarker-gone", routes_path(VICTIM)), None).0, 200);
     let claims = || platform.admin.ok(&["get", "nameclaims", "-o", "json"]);
     eventually("its names are released", || claims().contains("releasedAt").then_some(()));

@@ -11,6 +11,8 @@ use signpost_testing::{Kubectl, eventually};
 const READ: &[&str] = &["get", "list", "watch"];
 const WRITE: &[&str] = &["create", "update", "patch", "delete"];
 const CHANGE: &[&str] = &["update", "patch"];
+/// What Routes lead to.
+const BACKENDS: [(&str, &str); 2] = [("", "services"), ("discovery.k8s.io", "endpointslices")];
 const NAMESPACES: [&str; 2] = ["team", "other"];
 
 /// One of a group's resources.
@@ -25,20 +27,20 @@ struct Resource {
     verbs: Vec<String>,
 }
 
-/// All that the server's discovery lists, but for Services, of which the server lists none to whoever asks.
+/// All that the server's discovery lists.
 fn resources(client: &Client) -> Vec<Resource> {
-    let bases = ["/api/v1", "/apis/signpost.dev/v1alpha1", "/apis/coordination.k8s.io/v1", "/apis/events.k8s.io/v1"];
+    let groups = ["signpost.dev/v1alpha1", "coordination.k8s.io/v1", "discovery.k8s.io/v1", "events.k8s.io/v1"];
+    let bases = groups.map(|group| format!("/apis/{group}")).into_iter().chain(["/api/v1".to_owned()]);
     let mut all = Vec::new();
     for base in bases {
-        let (status, body) = client.send("GET", base, None);
+        let (status, body) = client.send("GET", &base, None);
         assert_eq!(status, 200, "{body}");
         let list: Value = serde_json::from_str(&body).expect("JSON");
         let group = base.strip_prefix("/apis/").and_then(|rest| rest.split('/').next()).unwrap_or_default();
-        let listed = list["resources"].as_array().expect("a list").iter();
-        for resource in listed.filter(|resource| resource["name"] != "services") {
+        for resource in list["resources"].as_array().expect("a list") {
             let verbs = resource["verbs"].as_array().expect("a list").iter();
             all.push(Resource {
-                base: base.to_owned(),
+                base: base.clone(),
                 group: group.to_owned(),
                 name: resource["name"].as_str().expect("a name").to_owned(),
                 namespaced: resource["namespaced"] == true,
@@ -62,6 +64,15 @@ fn documented(role: &str, namespace: &str, kinds: &[Resource]) -> BTreeSet<Strin
     let ours: Vec<&str> = kinds.iter().filter(|kind| kind.group == OURS).map(|kind| kind.name.as_str()).collect();
     let mut allowed = BTreeSet::new();
     let mut on = |group: &str, resources: &[&str], verbs: &[&str]| all_of(&mut allowed, group, resources, verbs);
+    for (group, resource) in BACKENDS {
+        if role != "tenant" || namespace == "team" {
+            on(group, &[resource], READ);
+        }
+        if role == "tenant" && namespace == "team" {
+            on(group, &[resource], WRITE);
+            on(group, &[resource], &["deletecollection"]);
+        }
+    }
     match role {
         "name-server" => {
             on(OURS, &["routers", "routes", "routebindings", "nameclaims", "zones", "deletionholds"], READ);

@@ -45,12 +45,16 @@ const CORE: &[&str] = &[""];
 const OURS: &[&str] = &[GROUP];
 const EVENTS: &[&str] = &["", "events.k8s.io"];
 const LEASES: &[&str] = &["coordination.k8s.io"];
+const BACKEND_GROUPS: &[&str] = &["", "discovery.k8s.io"];
+/// What Routes lead to.
+const BACKENDS: &[&str] = &["services", "endpointslices"];
 
 const SCHEDULER: Role = Role {
     name: "scheduler",
     rules: &[
         on(READ, OURS, ANY),
         on(READ, CORE, &["namespaces"]),
+        on(READ, BACKEND_GROUPS, BACKENDS),
         on(WRITE, OURS, &["routebindings", "nameclaims", "zones"]),
         on(CHANGE, OURS, &["routes/status", "routers/status"]),
         on(READ, EVENTS, &["events"]),
@@ -65,6 +69,7 @@ const CONTROLLER: Role = Role {
     rules: &[
         on(READ, OURS, ANY),
         on(READ, CORE, &["namespaces"]),
+        on(READ, BACKEND_GROUPS, BACKENDS),
         on(&["delete"], OURS, &["routebindings"]),
         on(WRITE, OURS, &["nameclaims", "zones"]),
         on(CHANGE, OURS, &["routes/status", "routers/status"]),
@@ -85,6 +90,7 @@ const NAME_SERVER: Role = Role {
         // Which former names are still asked for; to say where a Route is is not theirs.
         on(CHANGE, OURS, &["routebindings/status"]),
         on(READ, CORE, &["namespaces"]),
+        on(READ, BACKEND_GROUPS, BACKENDS),
     ],
 };
 
@@ -93,6 +99,7 @@ const ROUTER_AGENT: Role = Role {
     rules: &[
         on(READ, OURS, &["routers", "routes", "routebindings"]),
         on(READ, CORE, &["namespaces"]),
+        on(READ, BACKEND_GROUPS, BACKENDS),
         on(&["create", "patch"], EVENTS, &["events"]),
     ],
 };
@@ -106,6 +113,7 @@ const VIEWER: Role = Role {
     rules: &[
         on(READ, OURS, ANY),
         on(READ, CORE, &["namespaces"]),
+        on(READ, BACKEND_GROUPS, BACKENDS),
         on(READ, EVENTS, &["events"]),
         on(READ, LEASES, &["leases"]),
     ],
@@ -119,6 +127,9 @@ const TENANT: Role = Role {
         on(READ, OURS, &["routes", "routes/status", "routebindings"]),
         on(WRITE, OURS, &["routes"]),
         on(&["deletecollection"], OURS, &["routes"]),
+        on(READ, BACKEND_GROUPS, BACKENDS),
+        on(WRITE, BACKEND_GROUPS, BACKENDS),
+        on(&["deletecollection"], BACKEND_GROUPS, BACKENDS),
         on(READ, EVENTS, &["events"]),
         on(&["get"], CORE, &["namespaces"]),
     ],
@@ -253,6 +264,12 @@ mod tests {
             (tenant(), "create", GROUP, "routes", Some("shop"), None, true),
             (tenant(), "create", GROUP, "routes", Some("other"), None, false),
             (tenant(), "list", GROUP, "routes", None, None, false),
+            (tenant(), "create", "", "services", Some("shop"), None, true),
+            (tenant(), "create", "", "services", Some("other"), None, false),
+            (tenant(), "patch", "", "services/status", Some("shop"), Some("web"), false),
+            (tenant(), "deletecollection", "discovery.k8s.io", "endpointslices", Some("shop"), None, true),
+            (tenant(), "set-local-addresses", "discovery.k8s.io", "endpointslices", Some("shop"), None, false),
+            (masters(), "set-local-addresses", "discovery.k8s.io", "endpointslices", Some("shop"), None, true),
             (tenant(), "get", "", "namespaces", None, Some("shop"), true),
             (tenant(), "get", "", "namespaces", None, Some("other"), false),
             (tenant(), "delete", "", "namespaces", None, Some("shop"), false),
@@ -290,6 +307,9 @@ mod tests {
             (member(GROUP_NAME_SERVERS), "watch", GROUP, "zones", None, None, true),
             (member(GROUP_NAME_SERVERS), "update", GROUP, "zones", None, Some("z"), false),
             (member(GROUP_ROUTER_AGENTS), "watch", GROUP, "routes", None, None, true),
+            (member(GROUP_ROUTER_AGENTS), "watch", "discovery.k8s.io", "endpointslices", None, None, true),
+            (member(GROUP_ROUTER_AGENTS), "update", "", "services", Some("a"), Some("s"), false),
+            (user(USER_NAME_SERVER), "watch", "", "services", None, None, true),
             (member(GROUP_ROUTER_AGENTS), "patch", GROUP, "routes", Some("a"), Some("r"), false),
             (member(GROUP_ROUTER_AGENTS), "update", "coordination.k8s.io", "leases", Some("default"), Some("l"), true),
             (

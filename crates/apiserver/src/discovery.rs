@@ -1,13 +1,11 @@
 //! Discovery: which groups, versions and resources there are, in the aggregated form and in the older one.
-//!
-//! Among them is `services`, of which there are never any: `kubectl cluster-info` asks for those of the cluster before it says
-//! where the server is.
 
 use axum::response::Response;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use serde_json::{Value, json};
 
 use super::error::ApiError;
+use super::json_scan::present;
 use super::kind::Kind;
 use super::kind::is_built_in_group;
 use super::negotiate::accepted;
@@ -30,20 +28,6 @@ struct Served {
     verbs: &'static [&'static str],
     subresources: &'static [(&'static str, &'static [&'static str])],
 }
-
-/// Services, which can be listed and no more.
-const SERVICES: Served = Served {
-    group: "",
-    version: "v1",
-    kind: "Service",
-    plural: "services",
-    singular: "service",
-    namespaced: true,
-    short_names: &["svc"],
-    categories: &[],
-    verbs: &["list"],
-    subresources: &[],
-};
 
 const ALL_VERBS: &[&str] = &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
 const NAMESPACE_VERBS: &[&str] = &["create", "delete", "get", "list", "patch", "update", "watch"];
@@ -74,9 +58,6 @@ pub fn answer(kinds: &Kinds, path: &str, headers: &HeaderMap) -> Option<Result<R
             document
         }
         ["api", version] => resource_list(kinds, "", version)?,
-        ["api", "v1", "services"] | ["api", "v1", "namespaces", _, "services"] => json!({
-            "kind": "ServiceList", "apiVersion": "v1", "metadata": {"resourceVersion": "0"}, "items": [],
-        }),
         ["apis", group, version] if !group.is_empty() => resource_list(kinds, group, version)?,
         _ => return None,
     };
@@ -95,15 +76,13 @@ pub fn is_in_built_in_group(kinds: &Kinds, path: &str) -> bool {
 }
 
 fn wants_aggregated(headers: &HeaderMap) -> bool {
+    let aggregated = ["apidiscovery.k8s.io", "v2", "APIGroupDiscoveryList"];
     accepted(headers)
         .iter()
-        .take_while(|range| !(range.media_type == "application/json" && range.parameter("as").is_empty()))
-        .any(|range| {
-            range.media_type == "application/json"
-                && range.parameter("g") == "apidiscovery.k8s.io"
-                && range.parameter("v") == "v2"
-                && range.parameter("as") == "APIGroupDiscoveryList"
-        })
+        .filter(|range| range.media_type == "application/json")
+        .map(|range| ["g", "v", "as"].map(|name| range.parameter(name)))
+        .take_while(|[.., form]| !form.is_empty())
+        .any(|parameters| parameters == aggregated)
 }
 
 fn aggregated(kinds: &Kinds, named: bool, headers: &HeaderMap) -> Response {
@@ -190,7 +169,7 @@ fn served(kinds: &Kinds, group: &str, version: &str) -> Vec<Served> {
         verbs: &["create"],
         subresources: &[],
     });
-    let all = stored.chain(reviews).chain([SERVICES]);
+    let all = stored.chain(reviews);
     let mut found: Vec<Served> = all.filter(|served| served.group == group && served.version == version).collect();
     found.sort_by_key(|served| served.plural);
     found
@@ -220,34 +199,23 @@ impl From<&'static Kind> for Served {
 impl Served {
     fn aggregated(&self) -> Value {
         let response_kind = json!({"group": self.group, "version": self.version, "kind": self.kind});
-        let mut resource = json!({
+        let one = |(name, verbs): &(&str, &[&str])| json!({"subresource": name, "responseKind": response_kind, "verbs": verbs});
+        present(json!({
             "resource": self.plural, "responseKind": response_kind, "singularResource": self.singular,
             "scope": if self.namespaced { "Namespaced" } else { "Cluster" }, "verbs": self.verbs,
-        });
-        if !self.short_names.is_empty() {
-            resource["shortNames"] = json!(self.short_names);
-        }
-        if !self.categories.is_empty() {
-            resource["categories"] = json!(self.categories);
-        }
-        if !self.subresources.is_empty() {
-            let one = |(name, verbs): &(&str, &[&str])| json!({"subresource": name, "responseKind": response_kind, "verbs": verbs});
-            resource["subresources"] = self.subresources.iter().map(one).collect();
-        }
-        resource
+            "shortNames": not_empty(self.short_names), "categories": not_empty(self.categories),
+            "subresources": not_empty(&self.subresources.iter().map(one).collect::<Vec<_>>()),
+        }))
     }
 
     fn listed(&self) -> Value {
-        let mut resource = json!({
+        present(json!({
             "name": self.plural, "singularName": self.singular, "namespaced": self.namespaced, "kind": self.kind,
-            "verbs": self.verbs,
-        });
-        if !self.short_names.is_empty() {
-            resource["shortNames"] = json!(self.short_names);
-        }
-        if !self.categories.is_empty() {
-            resource["categories"] = json!(self.categories);
-        }
-        resource
+            "verbs": self.verbs, "shortNames": not_empty(self.short_names), "categories": not_empty(self.categories),
+        }))
     }
+}
+
+fn not_empty<T>(list: &[T]) -> Option<&[T]> {
+    Some(list).filter(|list| !list.is_empty())
 }

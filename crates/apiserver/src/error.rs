@@ -5,9 +5,10 @@
 
 use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::cause::Cause;
+use super::json_scan::present;
 use super::kind::Kind;
 use super::limits::Limit;
 use crate::store;
@@ -202,7 +203,7 @@ impl ApiError {
         let more = keys.len().saturating_sub(DAMAGED_NAMED_MAX);
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
         let message = format!(
-            "the stored value of {}{more} is damaged: restore the object from a backup or drop it (\"signpost check store\"); an \
+            "the stored value of {}{more} is damaged: restore the object from a backup or drop it (\"check store\"); an \
              administrator can delete it with the option ignoreStoreReadErrorWithClusterBreakingPotential",
             named.join(", ")
         );
@@ -247,27 +248,21 @@ impl ApiError {
 
     /// The object `Status` of this failure.
     pub fn status(&self) -> Value {
-        let mut details = Map::new();
-        let mut set = |key: &str, value: &Option<String>| {
-            if let Some(value) = value.as_deref().filter(|value| !value.is_empty()) {
-                details.insert(key.to_owned(), Value::from(value));
-            }
-        };
-        set("name", &self.name);
-        set("group", &self.group);
-        set("kind", &self.kind);
-        if !self.causes.is_empty() {
-            details.insert("causes".to_owned(), self.causes.iter().map(Cause::to_value).collect());
-        }
-        if let Some(seconds) = self.retry_after_seconds {
-            details.insert("retryAfterSeconds".to_owned(), Value::from(seconds));
-        }
+        let text = |value: &Option<String>| value.clone().filter(|value| !value.is_empty());
+        let causes: Vec<Value> = self.causes.iter().map(Cause::to_value).collect();
+        let details = present(json!({
+            "name": text(&self.name),
+            "group": text(&self.group),
+            "kind": text(&self.kind),
+            "causes": Some(causes).filter(|causes| !causes.is_empty()),
+            "retryAfterSeconds": self.retry_after_seconds,
+        }));
         let mut status = json!({
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
             "message": self.message, "reason": self.reason, "code": self.code,
         });
-        if !details.is_empty() || self.group.is_some() {
-            status["details"] = Value::Object(details);
+        if details != json!({}) || self.group.is_some() {
+            status["details"] = details;
         }
         status
     }

@@ -9,7 +9,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 /// Which part of all is for one user: with a smaller part, one user's many controllers would be held up while nothing else
 /// goes on; with a larger, a few users could take all.
@@ -45,7 +45,7 @@ impl InFlightLimiter {
     /// A place for `user`, also a reserved one if `has_reserve`; `None` if all that this user may take are taken.
     pub fn take(self: &Arc<Self>, user: &str, has_reserve: bool) -> Option<InFlightPermit> {
         let places = if has_reserve { self.places } else { self.places - self.places / RESERVED_PART };
-        let mut held = self.held();
+        let mut held = self.held.lock();
         let known = held.by_user.get_key_value(user).map(|(user, count)| (user.clone(), *count));
         let (user, count) = known.unwrap_or_else(|| (user.into(), 0));
         if held.all >= places || count >= self.places / USERS_PART {
@@ -55,16 +55,11 @@ impl InFlightLimiter {
         held.by_user.insert(user.clone(), count + 1);
         Some(InFlightPermit { of: self.clone(), user })
     }
-
-    fn held(&self) -> MutexGuard<'_, Held> {
-        // Nothing panics while it is held.
-        self.held.lock()
-    }
 }
 
 impl Drop for InFlightPermit {
     fn drop(&mut self) {
-        let mut held = self.of.held();
+        let mut held = self.of.held.lock();
         held.all -= 1;
         match held.by_user.get_mut(&self.user) {
             Some(count) if *count > 1 => *count -= 1,
@@ -92,7 +87,7 @@ mod tests {
         assert_eq!(others, 130, "all but an eighth");
         assert_eq!(take("own", 100), 10, "from what is left for our own");
         held.clear();
-        let left = in_flight.held();
+        let left = in_flight.held.lock();
         assert_eq!((left.all, left.by_user.len()), (0, 0), "what was dropped is free again");
     }
 }

@@ -3,14 +3,8 @@
 //! An object may have `Settings::object_bytes`, and a namespace a number and a size of objects of a kind ([`Quota`]). An
 //! annotation of the Namespace replaces the default of the configuration. The handlers check both before the commit (`handlers::admit`); what a namespace has is counted by `watch_cache::usage`.
 
-use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
-use prometheus_client::metrics::MetricType;
-use prometheus_client::metrics::counter::ConstCounter;
 use serde_json::Value;
 
 use super::cause::Cause;
@@ -163,26 +157,10 @@ impl Refusals {
             count.fetch_add(1, Ordering::Relaxed);
         }
     }
-}
 
-/// Exposes [`Refusals`], by the label `limit`.
-pub struct LimitMetrics(pub Arc<Refusals>);
-
-impl fmt::Debug for LimitMetrics {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("LimitMetrics")
-    }
-}
-
-impl Collector for LimitMetrics {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let help = "API requests that a limit refused, by limit; docs/limits.md describes each.";
-        let mut metric = encoder.encode_descriptor("api_limited_requests", help, None, MetricType::Counter)?;
-        for (limit, count) in &self.0.0 {
-            let count = count.load(Ordering::Relaxed);
-            ConstCounter::new(count).encode(metric.encode_family(&[("limit", limit.name())])?)?;
-        }
-        Ok(())
+    /// The limits by name, each with how many requests it refused.
+    pub fn counts(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        self.0.iter().map(|(limit, count)| (limit.name(), count.load(Ordering::Relaxed)))
     }
 }
 
@@ -228,6 +206,6 @@ mod tests {
         assert_eq!(quota.amount(None), default);
         let refusals = Refusals::new([&quota].into_iter());
         refusals.count(Limit::Quota("bytes"));
-        assert_eq!(refusals.0.last().map(|(_, count)| count.load(Ordering::Relaxed)), Some(1));
+        assert_eq!(refusals.counts().last(), Some(("bytes", 1)));
     }
 }

@@ -77,7 +77,7 @@ impl Object {
         let not = |why: &str| NotAnObject { key: format!("{}{key}", kind.key_prefix), why: why.to_owned() };
         let json = with_revision(value, revision).ok_or_else(|| not("it has no metadata in front"))?;
         let metadata = metadata_range(&json).ok_or_else(|| not("its metadata do not end"))?;
-        let found = kind.selectable_fields.facts().find(&json, 0..0).ok_or_else(|| not("its JSON does not end"))?;
+        let found = kind.selectable_fields.facts().find(&json).ok_or_else(|| not("its JSON does not end"))?;
         let facts = Facts::of(key, &found);
         Ok(Object { revision, metadata, text: RwLock::new(Text::Plain(Box::new(json))), facts })
     }

@@ -22,7 +22,7 @@ use super::kind::Kind;
 use super::negotiate::accepted;
 use super::registry::kinds::Kinds;
 use super::request::Query;
-use super::{Product, Shared, respond};
+use super::{Product, Shared, respond, strategic_merge};
 
 struct Document {
     body: Bytes,
@@ -171,6 +171,9 @@ fn document(product: &Product, kinds: &[&Kind]) -> Value {
     let mut schemas = shared_schemas();
     for kind in kinds {
         let mut schema = kind.schema.document().clone();
+        if kind.is_built_in() {
+            strategic_merge::describe_lists(&mut schema);
+        }
         schema["x-kubernetes-group-version-kind"] = json!([gvk(kind)]);
         schemas.insert(component(kind), schema);
         schemas.insert(format!("{}List", component(kind)), list_schema(kind));

@@ -1,56 +1,25 @@
 //! Bodies of requests in Kubernetes' protobuf, which kubectl and client-go send for built-in kinds.
 //!
-//! kubectl from 1.32 on writes Namespaces and access reviews this way, whatever the server said it takes; typed clients in Go
-//! write Events, Leases and DeleteOptions so. Answers are JSON always. A body is four magic octets and an *envelope* with
-//! the type and the object's own octets; the messages below are the objects, field numbers from Kubernetes' `.proto` files.
-//! They are turned into the same JSON as if the client had sent that, so nothing behind knows of protobuf.
-
-use std::collections::BTreeMap;
+//! kubectl from 1.32 on writes Namespaces, Services and access reviews this way, whatever the server said it takes; typed clients in
+//! Go write Events, Leases and DeleteOptions so. Answers are JSON always. A body is four magic octets and an *envelope* with
+//! the type and the object's own octets; the tables below are the messages, field numbers from Kubernetes' `.proto` files.
+//! They are turned into the same JSON as if the client had sent that, so nothing behind knows of protobuf. An empty message of two
+//! octets becomes an empty object, as in JSON, so that a body takes no more memory than one of JSON.
 
 use jiff::Timestamp;
-use prost::Message;
-use serde::ser::{Error, Serialize, Serializer};
-use serde_json::Value;
+use prost::Message as _;
+use serde_json::{Map, Value, json};
 
+use self::Field::{AnyText, Flag, IntOrText, Labels, Many, MicroTime, NonZero, Number, One, Text, Texts, Time, True};
 use super::error::ApiError;
 
 /// The media type of such bodies.
 pub const MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf";
-/// What such a body starts with: `k8s` and a zero.
+/// The first octets of such a body: `k8s` and a zero.
 const MAGIC: [u8; 4] = *b"k8s\0";
 
 /// Decodes a body into the object as JSON. A broken body is 400, a kind without a message here 415.
 pub fn decode(body: &[u8]) -> Result<Value, ApiError> {
-    read(body).map(|read| read.object)
-}
-
-/// The same body as our own encoder writes it: what was decoded, encoded again. [`decode`] makes the same of both, which
-/// tests and the fuzzer hold us to.
-pub fn rewritten(body: &[u8]) -> Result<Vec<u8>, ApiError> {
-    let Read { envelope, message, .. } = read(body)?;
-    let envelope = Envelope { raw: message.encoded(), ..envelope };
-    Ok([&MAGIC[..], &envelope.encode_to_vec()].concat())
-}
-
-/// A body, taken apart.
-struct Read {
-    envelope: Envelope,
-    message: Box<dyn Encoded>,
-    object: Value,
-}
-
-/// A message of whatever type, encoded.
-trait Encoded {
-    fn encoded(&self) -> Vec<u8>;
-}
-
-impl<T: Message> Encoded for T {
-    fn encoded(&self) -> Vec<u8> {
-        self.encode_to_vec()
-    }
-}
-
-fn read(body: &[u8]) -> Result<Read, ApiError> {
     let envelope = body.strip_prefix(&MAGIC).ok_or_else(|| broken("it does not start with the octets 6b 38 73 00"))?;
     if envelope.is_empty() {
         return Err(broken("it is empty behind the octets 6b 38 73 00"));
@@ -59,59 +28,34 @@ fn read(body: &[u8]) -> Result<Read, ApiError> {
     if !envelope.content_encoding.is_empty() {
         return Err(ApiError::unsupported_media_type(&format!("{MEDIA_TYPE} without a content encoding")));
     }
-    let type_meta = envelope.type_meta.clone().unwrap_or_default();
-    let raw = envelope.raw.as_slice();
-    let (mut object, message) = match (type_meta.api_version.as_str(), type_meta.kind.as_str()) {
-        ("v1", "Namespace") => json::<Namespace>(raw),
-        ("v1", "Event") => json::<CoreEvent>(raw),
-        ("events.k8s.io/v1", "Event") => json::<NewEvent>(raw),
-        ("coordination.k8s.io/v1", "Lease") => json::<Lease>(raw),
-        ("authorization.k8s.io/v1", "SelfSubjectAccessReview" | "SubjectAccessReview") => json::<AccessReview>(raw),
-        ("authorization.k8s.io/v1", "SelfSubjectRulesReview") => json::<RulesReview>(raw),
-        ("authentication.k8s.io/v1", "SelfSubjectReview") => json::<SelfReview>(raw),
+    let TypeMeta { api_version, kind } = envelope.type_meta.unwrap_or_default();
+    let message = match (api_version.as_str(), kind.as_str()) {
+        ("v1", "Namespace") => NAMESPACE,
+        ("v1", "Service") => SERVICE,
+        ("v1", "Event") => CORE_EVENT,
+        ("events.k8s.io/v1", "Event") => NEW_EVENT,
+        ("discovery.k8s.io/v1", "EndpointSlice") => ENDPOINT_SLICE,
+        ("coordination.k8s.io/v1", "Lease") => LEASE,
+        ("authorization.k8s.io/v1", "SelfSubjectAccessReview" | "SubjectAccessReview") => ACCESS_REVIEW,
+        ("authorization.k8s.io/v1", "SelfSubjectRulesReview") => RULES_REVIEW,
+        ("authentication.k8s.io/v1", "SelfSubjectReview") => SELF_REVIEW,
         // Each group has the options under its own version; they are the same everywhere.
-        (_, "DeleteOptions") => json::<DeleteOptions>(raw),
+        (_, "DeleteOptions") => DELETE_OPTIONS,
         ("", _) => return Err(ApiError::bad_request("Object 'apiVersion' is missing in the protobuf body")),
         (_, "") => return Err(ApiError::bad_request("Object 'Kind' is missing in the protobuf body")),
         _ => return Err(ApiError::unsupported_media_type("application/json, application/yaml")),
-    }?;
-    let Some(fields) = object.as_object_mut() else { return Err(broken("it holds no object")) };
-    fields.insert("apiVersion".to_owned(), Value::String(type_meta.api_version));
-    fields.insert("kind".to_owned(), Value::String(type_meta.kind));
-    Ok(Read { envelope, message, object })
+    };
+    let mut fields = object(message, &envelope.raw)?;
+    fields.insert("apiVersion".to_owned(), api_version.into());
+    fields.insert("kind".to_owned(), kind.into());
+    Ok(Value::Object(fields))
 }
 
 fn broken(what: &str) -> ApiError {
     ApiError::bad_request(format!("the body is no Kubernetes protobuf: {what}"))
 }
 
-fn json<T: Message + Default + Serialize + 'static>(raw: &[u8]) -> Result<(Value, Box<dyn Encoded>), ApiError> {
-    let message = T::decode(raw).map_err(|error| broken(&error.to_string()))?;
-    let mut object = serde_json::to_value(&message).map_err(|error| broken(&error.to_string()))?;
-    drop_unset(&mut object);
-    Ok((object, Box::new(message)))
-}
-
-/// Takes out what Go's encoder writes for a field that was not set: empty text above all. Values of labels and annotations
-/// may be empty, and an empty holder of a Lease says that it was released.
-fn drop_unset(value: &mut Value) {
-    let Value::Object(fields) = value else {
-        value.as_array_mut().into_iter().flatten().for_each(drop_unset);
-        return;
-    };
-    fields.retain(|name, field| match field {
-        Value::Null => false,
-        Value::String(text) => !text.is_empty() || name == "holderIdentity",
-        Value::Array(items) => !items.is_empty(),
-        Value::Object(map) => !map.is_empty() || name == "spec",
-        _ => true,
-    });
-    for (_, field) in fields.iter_mut().filter(|(name, _)| !matches!(name.as_str(), "labels" | "annotations")) {
-        drop_unset(field);
-    }
-}
-
-#[derive(Clone, PartialEq, Message)]
+#[derive(Clone, PartialEq, prost::Message)]
 struct Envelope {
     #[prost(message, optional, tag = "1")]
     type_meta: Option<TypeMeta>,
@@ -123,7 +67,7 @@ struct Envelope {
     content_type: String,
 }
 
-#[derive(Clone, PartialEq, Message)]
+#[derive(Clone, PartialEq, prost::Message)]
 struct TypeMeta {
     #[prost(string, tag = "1")]
     api_version: String,
@@ -131,346 +75,379 @@ struct TypeMeta {
     kind: String,
 }
 
-/// A time of whole seconds.
-#[derive(Clone, PartialEq, Message)]
-struct Time {
-    #[prost(int64, tag = "1")]
-    seconds: i64,
-    #[prost(int32, tag = "2")]
-    nanos: i32,
+/// The fields of a message: numbers, names in JSON, and types. No message holds itself, which bounds the depth.
+type Message = &'static [(u64, &'static str, Field)];
+
+/// The type of a field. Go's encoder writes most fields also where they were not set; what that looks like is left out.
+enum Field {
+    /// A text; empty if it was not set.
+    Text,
+    /// A text that may be empty: an empty holder of a Lease says that it was released.
+    AnyText,
+    /// A list of texts.
+    Texts,
+    /// A map of texts, of which values may be empty.
+    Labels,
+    /// A number, only written if it was set.
+    Number,
+    /// A number; 0 if it was not set.
+    NonZero,
+    /// True or false, only written if it was set.
+    Flag,
+    /// True; false if it was not set.
+    True,
+    /// A time of whole seconds.
+    Time,
+    /// A time of microseconds.
+    MicroTime,
+    /// A number or a text, as a port; 0 or empty if it was not set.
+    IntOrText,
+    /// A message; without fields if it was not set, but for a `spec`.
+    One(Message),
+    /// A list of messages.
+    Many(Message),
 }
 
-/// A time of microseconds.
-#[derive(Clone, PartialEq, Message)]
-struct MicroTime {
-    #[prost(int64, tag = "1")]
-    seconds: i64,
-    #[prost(int32, tag = "2")]
-    nanos: i32,
+/// The content of a field, by its wire type.
+enum Content<'a> {
+    Number(u64),
+    Octets(&'a [u8]),
+    /// Four or eight octets, which no field here has.
+    Fixed,
 }
 
-impl Serialize for Time {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        time(serializer, self.seconds, 0, "%Y-%m-%dT%H:%M:%SZ")
+fn object(message: Message, octets: &[u8]) -> Result<Map<String, Value>, ApiError> {
+    let mut fields = Map::new();
+    fill(&mut fields, message, octets)?;
+    Ok(fields)
+}
+
+/// Adds the fields in `octets`, and skips those that are not in the table.
+fn fill(fields: &mut Map<String, Value>, message: Message, mut octets: &[u8]) -> Result<(), ApiError> {
+    while !octets.is_empty() {
+        let key = varint(&mut octets)?;
+        let content = match key & 7 {
+            0 => Content::Number(varint(&mut octets)?),
+            1 => take(&mut octets, 8).map(|_| Content::Fixed)?,
+            2 => {
+                let length = varint(&mut octets)?;
+                Content::Octets(take(&mut octets, length)?)
+            }
+            5 => take(&mut octets, 4).map(|_| Content::Fixed)?,
+            _ => return Err(broken("a field has an unknown wire type")),
+        };
+        if let Some((_, name, field)) = message.iter().find(|(number, ..)| *number == key >> 3) {
+            set(fields, name, field, content)?;
+        }
+    }
+    Ok(())
+}
+
+fn set(fields: &mut Map<String, Value>, name: &str, field: &Field, content: Content<'_>) -> Result<(), ApiError> {
+    let value = match (field, content) {
+        (Text, Content::Octets(octets)) => Some(text(octets)?).filter(|text| !text.is_empty()).map(Value::from),
+        (AnyText, Content::Octets(octets)) => Some(text(octets)?.into()),
+        (Number, Content::Number(number)) => Some((number as i64).into()),
+        (NonZero, Content::Number(number)) => Some(number as i64).filter(|number| *number != 0).map(Value::from),
+        (Flag, Content::Number(number)) => Some((number != 0).into()),
+        (True, Content::Number(number)) => (number != 0).then(|| true.into()),
+        (Time, Content::Octets(octets)) => time(octets, "%Y-%m-%dT%H:%M:%SZ")?,
+        (MicroTime, Content::Octets(octets)) => time(octets, "%Y-%m-%dT%H:%M:%S.%6fZ")?,
+        (IntOrText, Content::Octets(octets)) => {
+            const EITHER: Message = &[(1, "type", NonZero), (2, "number", NonZero), (3, "text", Text)];
+            let mut either = object(EITHER, octets)?;
+            either.remove(if either.contains_key("type") { "text" } else { "number" })
+        }
+        (One(message), Content::Octets(octets)) => {
+            // A second one adds to the first.
+            let mut inner = match fields.remove(name) {
+                Some(Value::Object(inner)) => inner,
+                _ => Map::new(),
+            };
+            fill(&mut inner, message, octets)?;
+            Some(inner).filter(|inner| !inner.is_empty() || name == "spec").map(Value::Object)
+        }
+        (Texts, Content::Octets(octets)) => {
+            let item = text(octets)?.into();
+            push(fields, name, item);
+            return Ok(());
+        }
+        (Many(message), Content::Octets(octets)) => {
+            let item = object(message, octets)?.into();
+            push(fields, name, item);
+            return Ok(());
+        }
+        (Labels, Content::Octets(octets)) => {
+            const ENTRY: Message = &[(1, "key", AnyText), (2, "value", AnyText)];
+            let mut entry = object(ENTRY, octets)?;
+            let [key, value] = ["key", "value"].map(|name| entry.remove(name).unwrap_or_else(|| json!("")));
+            if let (Some(labels), Value::String(key)) =
+                (fields.entry(name).or_insert_with(|| json!({})).as_object_mut(), key)
+            {
+                labels.insert(key, value);
+            }
+            return Ok(());
+        }
+        _ => return Err(broken(&format!("the field {name} is of another type"))),
+    };
+    match value {
+        Some(value) => fields.insert(name.to_owned(), value),
+        None => fields.remove(name),
+    };
+    Ok(())
+}
+
+fn push(fields: &mut Map<String, Value>, name: &str, item: Value) {
+    if let Value::Array(items) = fields.entry(name).or_insert_with(|| json!([])) {
+        items.push(item);
     }
 }
 
-impl Serialize for MicroTime {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        time(serializer, self.seconds, self.nanos, "%Y-%m-%dT%H:%M:%S.%6fZ")
-    }
+fn text(octets: &[u8]) -> Result<&str, ApiError> {
+    std::str::from_utf8(octets).map_err(|_| broken("a text is not UTF-8"))
 }
 
 /// A message without fields is Go's zero time: not set.
-fn time<S: Serializer>(serializer: S, seconds: i64, nanos: i32, format: &str) -> Result<S::Ok, S::Error> {
-    if seconds == 0 && nanos == 0 {
-        return serializer.serialize_none();
+fn time(octets: &[u8], format: &str) -> Result<Option<Value>, ApiError> {
+    const PARTS: Message = &[(1, "seconds", NonZero), (2, "nanos", NonZero)];
+    let parts = object(PARTS, octets)?;
+    if parts.is_empty() {
+        return Ok(None);
     }
-    let time = Timestamp::new(seconds, nanos).map_err(S::Error::custom)?;
-    serializer.collect_str(&time.strftime(format))
+    let part = |name: &str| parts.get(name).and_then(Value::as_i64).unwrap_or_default();
+    let nanos = i32::try_from(part("nanos")).map_err(|_| broken("a time has too many nanoseconds"))?;
+    let time = Timestamp::new(part("seconds"), nanos).map_err(|error| broken(&error.to_string()))?;
+    Ok(Some(time.strftime(format).to_string().into()))
 }
 
-#[derive(Clone, PartialEq, Message, serde::Serialize)]
-#[serde(rename_all = "camelCase")]
-struct ObjectMeta {
-    #[prost(string, tag = "1")]
-    name: String,
-    #[prost(string, tag = "2")]
-    generate_name: String,
-    #[prost(string, tag = "3")]
-    namespace: String,
-    #[prost(string, tag = "5")]
-    uid: String,
-    #[prost(string, tag = "6")]
-    resource_version: String,
-    #[prost(int64, optional, tag = "7")]
-    generation: Option<i64>,
-    #[prost(message, optional, tag = "8")]
-    creation_timestamp: Option<Time>,
-    #[prost(message, optional, tag = "9")]
-    deletion_timestamp: Option<Time>,
-    #[prost(btree_map = "string, string", tag = "11")]
-    labels: BTreeMap<String, String>,
-    #[prost(btree_map = "string, string", tag = "12")]
-    annotations: BTreeMap<String, String>,
-    #[prost(message, repeated, tag = "13")]
-    owner_references: Vec<OwnerReference>,
-    #[prost(string, repeated, tag = "14")]
-    finalizers: Vec<String>,
+fn varint(octets: &mut &[u8]) -> Result<u64, ApiError> {
+    let mut value = 0;
+    for shift in (0..64).step_by(7) {
+        let (octet, rest) = octets.split_first().ok_or_else(|| broken("it ends within a number"))?;
+        *octets = rest;
+        value |= u64::from(octet & 0x7f) << shift;
+        if octet & 0x80 == 0 {
+            return Ok(value);
+        }
+    }
+    Err(broken("a number has more than ten octets"))
 }
 
-#[derive(Clone, PartialEq, Message, serde::Serialize)]
-#[serde(rename_all = "camelCase")]
-struct OwnerReference {
-    #[prost(string, tag = "1")]
-    kind: String,
-    #[prost(string, tag = "3")]
-    name: String,
-    #[prost(string, tag = "4")]
-    uid: String,
-    #[prost(string, tag = "5")]
-    api_version: String,
-    #[prost(bool, optional, tag = "6")]
-    controller: Option<bool>,
-    #[prost(bool, optional, tag = "7")]
-    block_owner_deletion: Option<bool>,
+fn take<'a>(octets: &mut &'a [u8], length: u64) -> Result<&'a [u8], ApiError> {
+    let split = usize::try_from(length).ok().and_then(|length| octets.split_at_checked(length));
+    let (taken, rest) = split.ok_or_else(|| broken("a field is longer than what is left"))?;
+    *octets = rest;
+    Ok(taken)
 }
 
-#[derive(Clone, PartialEq, Message, serde::Serialize)]
-struct Namespace {
-    #[prost(message, optional, tag = "1")]
-    metadata: Option<ObjectMeta>,
-    #[prost(message, optional, tag = "2")]
-    spec: Option<NamespaceSpec>,
-}
+const OBJECT_META: Message = &[
+    (1, "name", Text),
+    (2, "generateName", Text),
+    (3, "namespace", Text),
+    (5, "uid", Text),
+    (6, "resourceVersion", Text),
+    (7, "generation", Number),
+    (8, "creationTimestamp", Time),
+    (9, "deletionTimestamp", Time),
+    (11, "labels", Labels),
+    (12, "annotations", Labels),
+    (13, "ownerReferences", Many(OWNER_REFERENCE)),
+    (14, "finalizers", Texts),
+];
+const OWNER_REFERENCE: Message = &[
+    (1, "kind", Text),
+    (3, "name", Text),
+    (4, "uid", Text),
+    (5, "apiVersion", Text),
+    (6, "controller", Flag),
+    (7, "blockOwnerDeletion", Flag),
+];
+const OBJECT_REFERENCE: Message = &[
+    (1, "kind", Text),
+    (2, "namespace", Text),
+    (3, "name", Text),
+    (4, "uid", Text),
+    (5, "apiVersion", Text),
+    (6, "resourceVersion", Text),
+    (7, "fieldPath", Text),
+];
 
-#[derive(Clone, PartialEq, Message, serde::Serialize)]
-struct NamespaceSpec {
-    #[prost(string, repeated, tag = "1")]
-    finalizers: Vec<String>,
-}
+const NAMESPACE: Message = &[(1, "metadata", One(OBJECT_META)), (2, "spec", One(&[(1, "finalizers", Texts)]))];
 
-#[derive(Clone, PartialEq, Message, serde::Serialize)]
-struct AccessReview {
-    #[prost(message, optional, tag = "1")]
-    metadata: Option<ObjectMeta>,
-    #[prost(message, optional, tag = "2")]
-    spec: Option<AccessReviewSpec>,
-}
-
+const ACCESS_REVIEW: Message = &[(1, "metadata", One(OBJECT_META)), (2, "spec", One(ACCESS_REVIEW_SPEC))];
 /// That of a review of oneself has the first two fields only.
-#[derive(Clone, PartialEq, Message, serde::Serialize)]
-#[serde(rename_all = "camelCase")]
-struct AccessReviewSpec {
-    #[prost(message, optional, tag = "1")]
-    resource_attributes: Option<ResourceAttributes>,
-    #[prost(message, optional, tag = "2")]
-    non_resource_attributes: Option<NonResourceAttributes>,
-    #[prost(string, tag = "3")]
-    user: String,
-    #[prost(string, repeated, tag = "4")]
-    groups: Vec<String>,
-    #[prost(string, tag = "6")]
-    uid: String,
-}
+const ACCESS_REVIEW_SPEC: Message = &[
+    (1, "resourceAttributes", One(RESOURCE_ATTRIBUTES)),
+    (2, "nonResourceAttributes", One(&[(1, "path", Text), (2, "verb", Text)])),
+    (3, "user", Text),
+    (4, "groups", Texts),
+    (6, "uid", Text),
+];
+const RESOURCE_ATTRIBUTES: Message = &[
+    (1, "namespace", Text),
+    (2, "verb", Text),
+    (3, "group", Text),
+    (4, "version", Text),
+    (5, "resource", Text),
+    (6, "subresource", Text),
+    (7, "name", Text),
+];
+const RULES_REVIEW: Message = &[(1, "metadata", One(OBJECT_META)), (2, "spec", One(&[(1, "namespace", Text)]))];
+const SELF_REVIEW: Message = &[(1, "metadata", One(OBJECT_META))];
 
-#[derive(Clone, PartialEq, Message, serde::Serialize)]
-struct ResourceAttributes {
-    #[prost(string, tag = "1")]
-    namespace: String,
-    #[prost(string, tag = "2")]
-    verb: String,
-    #[prost(string, tag = "3")]
-    group: String,
-    #[prost(string, tag = "4")]
-    version: String,
-    #[prost(string, tag = "5")]
-    resource: String,
-    #[prost(string, tag = "6")]
-    subresource: String,
-    #[prost(string, tag = "7")]
-    name: String,
-}
+const DELETE_OPTIONS: Message = &[
+    (1, "gracePeriodSeconds", Number),
+    (2, "preconditions", One(&[(1, "uid", Text), (2, "resourceVersion", Text)])),
+    (3, "orphanDependents", Flag),
+    (4, "propagationPolicy", Text),
+    (5, "dryRun", Texts),
+];
 
-#[derive(Clone, PartialEq, Message, serde::Serialize)]
-struct NonResourceAttributes {
-    #[prost(string, tag = "1")]
-    path: String,
-    #[prost(string, tag = "2")]
-    verb: String,
-}
+const LEASE: Message = &[(1, "metadata", One(OBJECT_META)), (2, "spec", One(LEASE_SPEC))];
+const LEASE_SPEC: Message = &[
+    (1, "holderIdentity", AnyText),
+    (2, "leaseDurationSeconds", Number),
+    (3, "acquireTime", MicroTime),
+    (4, "renewTime", MicroTime),
+    (5, "leaseTransitions", Number),
+    (6, "strategy", Text),
+    (7, "preferredHolder", Text),
+];
 
-#[derive(Clone, PartialEq, Message, serde::Serialize)]
-struct RulesReview {
-    #[prost(message, optional, tag = "1")]
-    metadata: Option<ObjectMeta>,
-    #[prost(message, optional, tag = "2")]
-    spec: Option<RulesReviewSpec>,
-}
+const EVENT_SOURCE: Message = &[(1, "component", Text), (2, "host", Text)];
+const EVENT_SERIES: Message = &[(1, "count", Number), (2, "lastObservedTime", MicroTime)];
+const CORE_EVENT: Message = &[
+    (1, "metadata", One(OBJECT_META)),
+    (2, "involvedObject", One(OBJECT_REFERENCE)),
+    (3, "reason", Text),
+    (4, "message", Text),
+    (5, "source", One(EVENT_SOURCE)),
+    (6, "firstTimestamp", Time),
+    (7, "lastTimestamp", Time),
+    (8, "count", Number),
+    (9, "type", Text),
+    (10, "eventTime", MicroTime),
+    (11, "series", One(EVENT_SERIES)),
+    (12, "action", Text),
+    (13, "related", One(OBJECT_REFERENCE)),
+    (14, "reportingComponent", Text),
+    (15, "reportingInstance", Text),
+];
+const NEW_EVENT: Message = &[
+    (1, "metadata", One(OBJECT_META)),
+    (2, "eventTime", MicroTime),
+    (3, "series", One(EVENT_SERIES)),
+    (4, "reportingController", Text),
+    (5, "reportingInstance", Text),
+    (6, "action", Text),
+    (7, "reason", Text),
+    (8, "regarding", One(OBJECT_REFERENCE)),
+    (9, "related", One(OBJECT_REFERENCE)),
+    (10, "note", Text),
+    (11, "type", Text),
+    (12, "deprecatedSource", One(EVENT_SOURCE)),
+    (13, "deprecatedFirstTimestamp", Time),
+    (14, "deprecatedLastTimestamp", Time),
+    (15, "deprecatedCount", Number),
+];
 
-#[derive(Clone, PartialEq, Message, serde::Serialize)]
-struct RulesReviewSpec {
-    #[prost(string, tag = "1")]
-    namespace: String,
-}
+const SERVICE: Message = &[
+    (1, "metadata", One(OBJECT_META)),
+    (2, "spec", One(SERVICE_SPEC)),
+    (
+        3,
+        "status",
+        One(&[(1, "loadBalancer", One(&[(1, "ingress", Many(INGRESS))])), (2, "conditions", Many(CONDITION))]),
+    ),
+];
+const SERVICE_SPEC: Message = &[
+    (1, "ports", Many(SERVICE_PORT)),
+    (2, "selector", Labels),
+    (3, "clusterIP", Text),
+    (4, "type", Text),
+    (5, "externalIPs", Texts),
+    (7, "sessionAffinity", Text),
+    (8, "loadBalancerIP", Text),
+    (9, "loadBalancerSourceRanges", Texts),
+    (10, "externalName", Text),
+    (11, "externalTrafficPolicy", Text),
+    (12, "healthCheckNodePort", NonZero),
+    (13, "publishNotReadyAddresses", True),
+    (14, "sessionAffinityConfig", One(&[(1, "clientIP", One(&[(1, "timeoutSeconds", Number)]))])),
+    (17, "ipFamilyPolicy", Text),
+    (18, "clusterIPs", Texts),
+    (19, "ipFamilies", Texts),
+    (20, "allocateLoadBalancerNodePorts", Flag),
+    (21, "loadBalancerClass", Text),
+    (22, "internalTrafficPolicy", Text),
+    (23, "trafficDistribution", Text),
+];
+const SERVICE_PORT: Message = &[
+    (1, "name", Text),
+    (2, "protocol", Text),
+    (3, "port", Number),
+    (4, "targetPort", IntOrText),
+    (5, "nodePort", NonZero),
+    (6, "appProtocol", Text),
+];
+const INGRESS: Message =
+    &[(1, "ip", Text), (2, "hostname", Text), (3, "ipMode", Text), (4, "ports", Many(PORT_STATUS))];
+const PORT_STATUS: Message = &[(1, "port", Number), (2, "protocol", Text), (3, "error", Text)];
+const CONDITION: Message = &[
+    (1, "type", Text),
+    (2, "status", Text),
+    (3, "observedGeneration", NonZero),
+    (4, "lastTransitionTime", Time),
+    (5, "reason", Text),
+    (6, "message", AnyText),
+];
 
-#[derive(Clone, PartialEq, Message, serde::Serialize)]
-struct SelfReview {
-    #[prost(message, optional, tag = "1")]
-    metadata: Option<ObjectMeta>,
-}
-
-#[derive(Clone, PartialEq, Message, serde::Serialize)]
-#[serde(rename_all = "camelCase")]
-struct DeleteOptions {
-    #[prost(int64, optional, tag = "1")]
-    grace_period_seconds: Option<i64>,
-    #[prost(message, optional, tag = "2")]
-    preconditions: Option<Preconditions>,
-    #[prost(bool, optional, tag = "3")]
-    orphan_dependents: Option<bool>,
-    #[prost(string, tag = "4")]
-    propagation_policy: String,
-    #[prost(string, repeated, tag = "5")]
-    dry_run: Vec<String>,
-}
-
-#[derive(Clone, PartialEq, Message, serde::Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Preconditions {
-    #[prost(string, tag = "1")]
-    uid: String,
-    #[prost(string, tag = "2")]
-    resource_version: String,
-}
-
-#[derive(Clone, PartialEq, Message, serde::Serialize)]
-struct Lease {
-    #[prost(message, optional, tag = "1")]
-    metadata: Option<ObjectMeta>,
-    #[prost(message, optional, tag = "2")]
-    spec: Option<LeaseSpec>,
-}
-
-#[derive(Clone, PartialEq, Message, serde::Serialize)]
-#[serde(rename_all = "camelCase")]
-struct LeaseSpec {
-    #[prost(string, optional, tag = "1")]
-    holder_identity: Option<String>,
-    #[prost(int32, optional, tag = "2")]
-    lease_duration_seconds: Option<i32>,
-    #[prost(message, optional, tag = "3")]
-    acquire_time: Option<MicroTime>,
-    #[prost(message, optional, tag = "4")]
-    renew_time: Option<MicroTime>,
-    #[prost(int32, optional, tag = "5")]
-    lease_transitions: Option<i32>,
-    #[prost(string, optional, tag = "6")]
-    strategy: Option<String>,
-    #[prost(string, optional, tag = "7")]
-    preferred_holder: Option<String>,
-}
-
-#[derive(Clone, PartialEq, Message, serde::Serialize)]
-#[serde(rename_all = "camelCase")]
-struct ObjectReference {
-    #[prost(string, tag = "1")]
-    kind: String,
-    #[prost(string, tag = "2")]
-    namespace: String,
-    #[prost(string, tag = "3")]
-    name: String,
-    #[prost(string, tag = "4")]
-    uid: String,
-    #[prost(string, tag = "5")]
-    api_version: String,
-    #[prost(string, tag = "6")]
-    resource_version: String,
-    #[prost(string, tag = "7")]
-    field_path: String,
-}
-
-#[derive(Clone, PartialEq, Message, serde::Serialize)]
-struct EventSource {
-    #[prost(string, tag = "1")]
-    component: String,
-    #[prost(string, tag = "2")]
-    host: String,
-}
-
-#[derive(Clone, PartialEq, Message, serde::Serialize)]
-#[serde(rename_all = "camelCase")]
-struct EventSeries {
-    #[prost(int32, optional, tag = "1")]
-    count: Option<i32>,
-    #[prost(message, optional, tag = "2")]
-    last_observed_time: Option<MicroTime>,
-}
-
-#[derive(Clone, PartialEq, Message, serde::Serialize)]
-#[serde(rename_all = "camelCase")]
-struct CoreEvent {
-    #[prost(message, optional, tag = "1")]
-    metadata: Option<ObjectMeta>,
-    #[prost(message, optional, tag = "2")]
-    involved_object: Option<ObjectReference>,
-    #[prost(string, tag = "3")]
-    reason: String,
-    #[prost(string, tag = "4")]
-    message: String,
-    #[prost(message, optional, tag = "5")]
-    source: Option<EventSource>,
-    #[prost(message, optional, tag = "6")]
-    first_timestamp: Option<Time>,
-    #[prost(message, optional, tag = "7")]
-    last_timestamp: Option<Time>,
-    #[prost(int32, optional, tag = "8")]
-    count: Option<i32>,
-    #[prost(string, tag = "9")]
-    #[serde(rename = "type")]
-    kind: String,
-    #[prost(message, optional, tag = "10")]
-    event_time: Option<MicroTime>,
-    #[prost(message, optional, tag = "11")]
-    series: Option<EventSeries>,
-    #[prost(string, tag = "12")]
-    action: String,
-    #[prost(message, optional, tag = "13")]
-    related: Option<ObjectReference>,
-    #[prost(string, tag = "14")]
-    reporting_component: String,
-    #[prost(string, tag = "15")]
-    reporting_instance: String,
-}
-
-#[derive(Clone, PartialEq, Message, serde::Serialize)]
-#[serde(rename_all = "camelCase")]
-struct NewEvent {
-    #[prost(message, optional, tag = "1")]
-    metadata: Option<ObjectMeta>,
-    #[prost(message, optional, tag = "2")]
-    event_time: Option<MicroTime>,
-    #[prost(message, optional, tag = "3")]
-    series: Option<EventSeries>,
-    #[prost(string, tag = "4")]
-    reporting_controller: String,
-    #[prost(string, tag = "5")]
-    reporting_instance: String,
-    #[prost(string, tag = "6")]
-    action: String,
-    #[prost(string, tag = "7")]
-    reason: String,
-    #[prost(message, optional, tag = "8")]
-    regarding: Option<ObjectReference>,
-    #[prost(message, optional, tag = "9")]
-    related: Option<ObjectReference>,
-    #[prost(string, tag = "10")]
-    note: String,
-    #[prost(string, tag = "11")]
-    #[serde(rename = "type")]
-    kind: String,
-    #[prost(message, optional, tag = "12")]
-    deprecated_source: Option<EventSource>,
-    #[prost(message, optional, tag = "13")]
-    deprecated_first_timestamp: Option<Time>,
-    #[prost(message, optional, tag = "14")]
-    deprecated_last_timestamp: Option<Time>,
-    #[prost(int32, optional, tag = "15")]
-    deprecated_count: Option<i32>,
-}
+const ENDPOINT_SLICE: Message = &[
+    (1, "metadata", One(OBJECT_META)),
+    (2, "endpoints", Many(ENDPOINT)),
+    (3, "ports", Many(&[(1, "name", Text), (2, "protocol", Text), (3, "port", Number), (4, "appProtocol", Text)])),
+    (4, "addressType", Text),
+];
+const ENDPOINT: Message = &[
+    (1, "addresses", Texts),
+    (2, "conditions", One(&[(1, "ready", Flag), (2, "serving", Flag), (3, "terminating", Flag)])),
+    (3, "hostname", Text),
+    (4, "targetRef", One(OBJECT_REFERENCE)),
+    (5, "deprecatedTopology", Labels),
+    (6, "nodeName", Text),
+    (7, "zone", Text),
+    (8, "hints", One(&[(1, "forZones", Many(&[(1, "name", Text)])), (2, "forNodes", Many(&[(1, "name", Text)]))])),
+];
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use serde_json::json;
 
-    fn body(api_version: &str, kind: &str, message: &impl Message) -> Vec<u8> {
-        let envelope = Envelope {
-            type_meta: Some(TypeMeta { api_version: api_version.to_owned(), kind: kind.to_owned() }),
-            raw: message.encode_to_vec(),
-            ..Envelope::default()
-        };
+    fn number(mut value: u64) -> Vec<u8> {
+        let mut octets = Vec::new();
+        while value >= 0x80 {
+            octets.push(value as u8 | 0x80);
+            value >>= 7;
+        }
+        octets.push(value as u8);
+        octets
+    }
+
+    /// A field of a number.
+    fn count(field: u64, value: u64) -> Vec<u8> {
+        [number(field << 3), number(value)].concat()
+    }
+
+    /// A field of a text or a message.
+    fn part(field: u64, content: impl AsRef<[u8]>) -> Vec<u8> {
+        let content = content.as_ref();
+        [number(field << 3 | 2), number(content.len() as u64), content.to_vec()].concat()
+    }
+
+    fn body(api_version: &str, kind: &str, message: &[Vec<u8>]) -> Vec<u8> {
+        let type_meta = Some(TypeMeta { api_version: api_version.to_owned(), kind: kind.to_owned() });
+        let envelope = Envelope { type_meta, raw: message.concat(), ..Envelope::default() };
         [&MAGIC[..], &envelope.encode_to_vec()].concat()
     }
 
@@ -487,57 +464,82 @@ mod tests {
 
     #[test]
     fn bodies_become_the_json_of_the_object() {
-        let expected =
-            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "demo", "generation": 0}, "spec": {}});
-        assert_eq!(decode(&namespace_of_kubectl()).unwrap(), expected);
-
-        let review = AccessReview {
-            spec: Some(AccessReviewSpec {
-                resource_attributes: Some(ResourceAttributes {
-                    verb: "list".to_owned(),
-                    group: "example.org".to_owned(),
-                    resource: "books".to_owned(),
-                    ..Default::default()
-                }),
-                ..Default::default()
-            }),
-            ..Default::default()
-        };
-        let expected = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
-            "spec": {"resourceAttributes": {"verb": "list", "group": "example.org", "resource": "books"}}});
-        assert_eq!(decode(&body("authorization.k8s.io/v1", "SelfSubjectAccessReview", &review)).unwrap(), expected);
-
-        let lease = Lease {
-            metadata: Some(ObjectMeta {
-                name: "l".to_owned(),
-                labels: [("a".to_owned(), String::new())].into(),
-                ..Default::default()
-            }),
-            spec: Some(LeaseSpec {
-                holder_identity: Some(String::new()),
-                lease_duration_seconds: Some(1),
-                renew_time: Some(MicroTime { seconds: 1_767_268_800, nanos: 5_000 }),
-                ..Default::default()
-            }),
-        };
-        let expected = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "l", "labels": {"a": ""}},
-            "spec": {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": "2026-01-01T12:00:00.000005Z"}});
-        assert_eq!(decode(&body("coordination.k8s.io/v1", "Lease", &lease)).unwrap(), expected);
-
-        let event = CoreEvent {
-            kind: "Normal".to_owned(),
-            first_timestamp: Some(Time { seconds: 1_767_268_800, nanos: 0 }),
-            involved_object: Some(ObjectReference { kind: "Lease".to_owned(), ..Default::default() }),
-            count: Some(2),
-            ..Default::default()
-        };
-        let expected = json!({"apiVersion": "v1", "kind": "Event", "type": "Normal", "firstTimestamp": "2026-01-01T12:00:00Z",
-            "involvedObject": {"kind": "Lease"}, "count": 2});
-        assert_eq!(decode(&body("v1", "Event", &event)).unwrap(), expected);
-
-        let options = DeleteOptions { propagation_policy: "Background".to_owned(), ..Default::default() };
-        let expected = json!({"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"});
-        assert_eq!(decode(&body("v1", "DeleteOptions", &options)).unwrap(), expected);
+        let noon = 1_767_268_800;
+        let label = part(11, [part(1, "a"), part(2, "")].concat());
+        let micro_time = [count(1, noon), count(2, 5_000)].concat();
+        let endpoint = [part(1, "192.0.2.1"), part(2, count(1, 0)), part(4, "")].concat();
+        for (sent, expected) in [
+            (
+                namespace_of_kubectl(),
+                json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "demo", "generation": 0}, "spec": {}}),
+            ),
+            (
+                body(
+                    "authorization.k8s.io/v1",
+                    "SelfSubjectAccessReview",
+                    &[part(
+                        2,
+                        part(1, [part(1, ""), part(2, "list"), part(3, "example.org"), part(5, "books")].concat()),
+                    )],
+                ),
+                json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
+                    "spec": {"resourceAttributes": {"verb": "list", "group": "example.org", "resource": "books"}}}),
+            ),
+            (
+                body(
+                    "coordination.k8s.io/v1",
+                    "Lease",
+                    &[
+                        part(1, [part(1, "l"), part(8, ""), label].concat()),
+                        part(2, [part(1, ""), count(2, 1), part(4, micro_time)].concat()),
+                    ],
+                ),
+                json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "l", "labels": {"a": ""}},
+                    "spec": {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": "2026-01-01T12:00:00.000005Z"}}),
+            ),
+            (
+                body(
+                    "v1",
+                    "Event",
+                    &[part(9, "Normal"), part(6, count(1, noon)), part(2, part(1, "Lease")), count(8, 2)],
+                ),
+                json!({"apiVersion": "v1", "kind": "Event", "type": "Normal", "firstTimestamp": "2026-01-01T12:00:00Z",
+                    "involvedObject": {"kind": "Lease"}, "count": 2}),
+            ),
+            (
+                body("v1", "DeleteOptions", &[part(4, "Background")]),
+                json!({"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}),
+            ),
+            (
+                body(
+                    "v1",
+                    "Service",
+                    &[
+                        part(2, part(1, [count(3, 80), part(4, count(2, 8080)), count(5, 0)].concat())),
+                        part(2, part(1, [count(3, 81), part(4, [count(1, 1), part(3, "http")].concat())].concat())),
+                        part(
+                            2,
+                            [part(1, [count(3, 82), part(4, count(2, 0))].concat()), part(3, "None"), count(13, 0)]
+                                .concat(),
+                        ),
+                        part(3, part(1, "")),
+                    ],
+                ),
+                json!({"apiVersion": "v1", "kind": "Service", "spec": {"clusterIP": "None", "ports": [
+                    {"port": 80, "targetPort": 8080}, {"port": 81, "targetPort": "http"}, {"port": 82}]}}),
+            ),
+            (
+                body(
+                    "discovery.k8s.io/v1",
+                    "EndpointSlice",
+                    &[part(2, endpoint), part(3, [part(1, ""), count(3, 8080)].concat()), part(4, "IPv4")],
+                ),
+                json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+                    "endpoints": [{"addresses": ["192.0.2.1"], "conditions": {"ready": false}}], "ports": [{"port": 8080}]}),
+            ),
+        ] {
+            assert_eq!(decode(&sent).unwrap(), expected);
+        }
     }
 
     #[test]
@@ -547,14 +549,9 @@ mod tests {
             let error = decode(&good[..end]).map(|_| ()).err();
             assert!(error.as_ref().is_none_or(|error| matches!(error.code, 400 | 415)), "{end} {error:?}");
         }
-        let far = Lease {
-            spec: Some(LeaseSpec {
-                renew_time: Some(MicroTime { seconds: i64::MAX, nanos: -1 }),
-                ..Default::default()
-            }),
-            ..Default::default()
-        };
         let packed = Envelope { content_encoding: "gzip".to_owned(), ..Envelope::default() };
+        let far = [count(1, i64::MAX as u64), count(2, u64::MAX)].concat();
+        let lease = |spec: &[u8]| body("coordination.k8s.io/v1", "Lease", &[part(2, spec)]);
         for (body, code) in [
             (b"".to_vec(), 400),
             (b"{}".to_vec(), 400),
@@ -562,11 +559,20 @@ mod tests {
             ([&MAGIC[..], b"\x12\xff\xff\xff\xff\x0f"].concat(), 400),
             ([&MAGIC[..], b"\x0a\x02\x0a\xff"].concat(), 400),
             ([&MAGIC[..], &packed.encode_to_vec()].concat(), 415),
-            (body("v1", "Pod", &Namespace::default()), 415),
-            (body("coordination.k8s.io/v1", "Lease", &far), 400),
+            (body("v1", "Pod", &[]), 415),
+            (lease(&part(4, far)), 400),
+            // Of another type, not UTF-8, a number without end, a length beyond the end, and a group.
+            (lease(&count(1, 1)), 400),
+            (lease(&part(1, b"\xff")), 400),
+            (lease(&[&[0x10_u8][..], &[0xff; 11]].concat()), 400),
+            (lease(b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"), 400),
+            (lease(b"\x0b\x0c"), 400),
         ] {
             assert_eq!(decode(&body).map(|_| ()).map_err(|error| error.code), Err(code), "{body:02x?}");
         }
+        // Fields that are not known are skipped, of whatever type.
+        let unknown = [count(90, 1), part(91, "x"), b"\xe1\x05eight...".to_vec(), b"\xe5\x05four".to_vec()].concat();
+        assert_eq!(decode(&lease(&unknown)).unwrap()["spec"], json!({}));
     }
 
     proptest! {

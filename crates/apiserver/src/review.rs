@@ -7,6 +7,7 @@ use super::auth::impersonate::Subject;
 use super::auth::rules::{Access, Authorizer, Decision};
 use super::cause::Cause;
 use super::error::ApiError;
+use super::json_scan::present;
 
 /// A kind of review.
 pub struct Review {
@@ -69,14 +70,10 @@ impl Review {
         let identity = &subject.identity;
         asked["status"] = match self.kind {
             "SelfSubjectReview" => {
-                let mut user = json!({"username": identity.user, "groups": identity.groups});
-                if let Some(uid) = &subject.uid {
-                    user["uid"] = uid.as_str().into();
-                }
-                if !subject.extra.is_empty() {
-                    user["extra"] = json!(subject.extra);
-                }
-                json!({"userInfo": user})
+                let extra = Some(&subject.extra).filter(|extra| !extra.is_empty());
+                json!({"userInfo": present(json!({
+                    "username": identity.user, "groups": identity.groups, "uid": subject.uid, "extra": extra,
+                }))})
             }
             "SelfSubjectRulesReview" => {
                 let namespace = asked["spec"]["namespace"].as_str().filter(|namespace| !namespace.is_empty());

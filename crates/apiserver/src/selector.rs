@@ -9,7 +9,7 @@ use super::error::ApiError;
 use super::kind::Kind;
 use super::limits::Limit;
 use super::object::Object;
-use super::registry::labels::check_subdomain;
+use super::registry::labels::{check_key, check_value};
 
 /// Longest selector in octets. Longer ones are no selectors but attempts at something else.
 const SELECTOR_OCTETS_MAX: usize = 64 * 1024;
@@ -211,13 +211,17 @@ fn parse_labels(text: &str) -> Result<Vec<LabelRequirement>, String> {
 fn parse_label(part: &str) -> Result<LabelRequirement, String> {
     let requirement = |key: &str, operator| {
         let key = key.trim().to_owned();
-        check_key(&key)?;
-        Ok(LabelRequirement { key, operator })
+        match check_key(&key) {
+            Some(what) => Err(format!("invalid label key {key:?}: {what}")),
+            None => Ok(LabelRequirement { key, operator }),
+        }
     };
     let value = |value: &str| {
         let value = value.trim().to_owned();
-        check_value(&value)?;
-        Ok::<_, String>(value)
+        match check_value(&value) {
+            Some(what) => Err(format!("invalid label value {value:?}: {what}")),
+            None => Ok(value),
+        }
     };
     let number = |text: &str| {
         let text = text.trim();
@@ -273,42 +277,6 @@ fn split_outside_parentheses(text: &str) -> Result<Vec<&str>, String> {
     }
     parts.push(&text[start..]);
     Ok(parts)
-}
-
-/// A qualified name: an optional DNS prefix and `/`, then 1 to 63 of letters, digits, `-_.`, alphanumeric at both ends.
-fn check_key(key: &str) -> Result<(), String> {
-    let name = match key.split_once('/') {
-        Some((prefix, _)) if check_subdomain(prefix).is_some() => {
-            return Err(format!("invalid label key {key:?}: the prefix must be a DNS subdomain"));
-        }
-        Some((_, name)) => name,
-        None => key,
-    };
-    if name.is_empty() || name.len() > 63 || !is_label_text(name) {
-        return Err(format!(
-            "invalid label key {key:?}: name part must consist of alphanumeric characters, '-', '_' or '.', and must start \
-             and end with an alphanumeric character"
-        ));
-    }
-    Ok(())
-}
-
-fn check_value(value: &str) -> Result<(), String> {
-    if value.len() > 63 || !(value.is_empty() || is_label_text(value)) {
-        return Err(format!(
-            "invalid label value {value:?}: must be at most 63 characters: alphanumeric, '-', '_' or '.', and must start and \
-             end with an alphanumeric character"
-        ));
-    }
-    Ok(())
-}
-
-fn is_label_text(text: &str) -> bool {
-    let bytes = text.as_bytes();
-    let edge = |octet: Option<&u8>| octet.is_some_and(u8::is_ascii_alphanumeric);
-    edge(bytes.first())
-        && edge(bytes.last())
-        && bytes.iter().all(|octet| octet.is_ascii_alphanumeric() || matches!(octet, b'-' | b'_' | b'.'))
 }
 
 /// `path=value`, `path==value`, `path!=value`, joined by commas; `\,`, `\=` and `\\` stand for themselves.

@@ -18,6 +18,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use serde_json::{Map, Value};
 
 use super::error::ApiError;
+use super::schema::structural;
 
 const PATCH: &str = "$patch";
 const RETAIN_KEYS: &str = "$retainKeys";
@@ -40,8 +41,21 @@ enum List {
 const LISTS: &[(&[&str], List)] = &[
     (&["metadata", "finalizers"], List::Set),
     (&["metadata", "ownerReferences"], List::Keyed("uid")),
+    (&["spec", "ports"], List::Keyed("port")),
     (&["status", "conditions"], List::Keyed("type")),
 ];
+
+/// Adds to the schema of a built-in kind which of its lists are merged, and by which field: `kubectl apply` makes its patches by
+/// that.
+pub fn describe_lists(schema: &mut Value) {
+    for (path, list) in LISTS {
+        let Some(place) = structural::at(schema, &path.join(".")) else { continue };
+        place["x-kubernetes-patch-strategy"] = "merge".into();
+        if let List::Keyed(key) = list {
+            place["x-kubernetes-patch-merge-key"] = (*key).into();
+        }
+    }
+}
 
 /// Applies a strategic merge patch. A directive that cannot be understood, or an item without its list's key, is 400; then
 /// `target` is left half patched.
@@ -451,6 +465,12 @@ mod tests {
         ] {
             check("status", json!({ "conditions": target }), patch, Ok(json!({ "conditions": expected })));
         }
+        check(
+            "spec",
+            json!({"ports": [{"port": 80, "name": "http"}, {"port": 443}]}),
+            json!({"ports": [{"port": 443, "$patch": "delete"}, {"port": 80, "targetPort": 8080}, {"port": 81}]}),
+            Ok(json!({"ports": [{"port": 80, "name": "http", "targetPort": 8080}, {"port": 81}]})),
+        );
         check(
             "metadata",
             json!({"ownerReferences": [{"uid": "u", "name": "a"}, {"uid": "v", "name": "b"}]}),

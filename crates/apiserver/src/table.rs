@@ -65,7 +65,7 @@ impl Rows {
             write(out, object.name());
             between = true;
         }
-        for cell in self.kind.columns.cells(&self.json, object.metadata(), now) {
+        for cell in self.kind.columns.cells(&self.json, now) {
             if std::mem::replace(&mut between, true) {
                 out.push(b',');
             }

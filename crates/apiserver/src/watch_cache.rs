@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::stream::{StreamExt, TryReadyChunksError, TryStreamExt};
-use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use parking_lot::RwLock;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -237,9 +237,7 @@ impl WatchCache {
     pub fn snapshot(&self, kind: &Kind, prefix: &str) -> Snapshot {
         // Read before the shelf: all up to it is shown there, so the later of the two is what the objects show.
         let applied = self.applied();
-        let state = self.shelf(kind).read();
-        let (objects, damaged) = (state.range(prefix).cloned().collect(), state.damaged(prefix));
-        Snapshot { revision: applied.max(state.last), objects, damaged }
+        self.shelf(kind).state.read().snapshot(prefix, applied)
     }
 
     /// As [`Self::snapshot`], but at most `limit` objects, of those that `wanted` takes; and how many follow. With `wanted`
@@ -253,7 +251,7 @@ impl WatchCache {
     ) -> (Snapshot, usize) {
         let Some(wanted) = wanted else {
             let applied = self.applied();
-            let state = self.shelf(kind).read();
+            let state = self.shelf(kind).state.read();
             let mut range = state.range(prefix);
             let objects = range.by_ref().take(limit).cloned().collect();
             let (revision, damaged) = (applied.max(state.last), state.damaged(prefix));
@@ -271,9 +269,8 @@ impl WatchCache {
     pub fn snapshot_and_follow(&self, kind: &Kind, prefix: &str) -> (Snapshot, Cursor) {
         let applied = self.applied();
         let shelf = self.shelf(kind);
-        let state = shelf.read();
-        let (objects, damaged) = (state.range(prefix).cloned().collect(), state.damaged(prefix));
-        let snapshot = Snapshot { revision: applied.max(state.last), objects, damaged };
+        let state = shelf.state.read();
+        let snapshot = state.snapshot(prefix, applied);
         let cursor = shelf.cursor(prefix, snapshot.revision);
         drop(state);
         (snapshot, cursor)
@@ -283,7 +280,7 @@ impl WatchCache {
     /// of the namespace, or of all namespaces if the prefix names none.
     pub fn follow_from(&self, kind: &Kind, prefix: &str, revision: u64) -> Result<Cursor, TooOld> {
         let shelf = self.shelf(kind);
-        let state = shelf.read();
+        let state = shelf.state.read();
         let cursor = shelf.cursor(prefix, revision);
         let oldest = state.history.floor(cursor.namespace.as_deref());
         if revision < oldest { Err(TooOld { oldest }) } else { Ok(cursor) }
@@ -305,12 +302,12 @@ impl KindCache {
 
     /// The object with that key (`namespace/name` or `name`).
     pub fn get(&self, key: &str) -> Option<Arc<Object>> {
-        self.read().objects.get(key).map(|found| found.0.clone())
+        self.state.read().objects.get(key).map(|found| found.0.clone())
     }
 
     /// How many objects there are.
     pub fn len(&self) -> usize {
-        self.read().objects.len()
+        self.state.read().objects.len()
     }
 
     /// Whether there are none.
@@ -320,13 +317,8 @@ impl KindCache {
 
     /// Whether there is an object with that key, be it one that cannot be read.
     pub fn exists(&self, key: &str) -> bool {
-        let state = self.read();
+        let state = self.state.read();
         state.objects.contains(key) || state.damaged.contains_key(key)
-    }
-
-    /// Whether there is any object whose key starts with `prefix`.
-    pub fn has_any(&self, prefix: &str) -> bool {
-        self.read().range(prefix).next().is_some()
     }
 
     /// Made while the state is locked, so that no change passes unnoticed.
@@ -345,7 +337,7 @@ impl KindCache {
                 None => drop(damaged.insert(key.into(), modified.0)),
             }
         }
-        let mut state = self.write();
+        let mut state = self.state.write();
         if let Some(usage) = &self.usage {
             usage.fill(objects.iter().map(|object| &*object.0));
         }
@@ -363,7 +355,7 @@ impl KindCache {
             })
             .collect();
         let mut at_rest = Vec::with_capacity(understood.len());
-        let mut state = self.write();
+        let mut state = self.state.write();
         for (event, now) in understood {
             let deleted = event.kind == EventKind::Delete;
             if let Some(usage) = &self.usage {
@@ -391,15 +383,6 @@ impl KindCache {
     fn pack(&self, object: &Object) {
         object.pack(&self.sampler.sample(|| object.json()));
     }
-
-    fn read(&self) -> RwLockReadGuard<'_, State> {
-        // Each change leaves the state whole, so a panic elsewhere is no reason to stop.
-        self.state.read()
-    }
-
-    fn write(&self) -> RwLockWriteGuard<'_, State> {
-        self.state.write()
-    }
 }
 
 impl State {
@@ -413,6 +396,11 @@ impl State {
         self.damaged.remove(now.key());
         self.last = revision;
         self.history.push(Change { revision, now, before, deleted, line: OnceLock::new() })
+    }
+
+    fn snapshot(&self, prefix: &str, applied: u64) -> Snapshot {
+        let objects = self.range(prefix).cloned().collect();
+        Snapshot { revision: applied.max(self.last), objects, damaged: self.damaged(prefix) }
     }
 
     fn damaged(&self, prefix: &str) -> Vec<Lost> {
@@ -463,7 +451,7 @@ impl Cursor {
     /// of them were evicted.
     pub fn take(&mut self, max: usize) -> Result<Vec<Arc<Change>>, TooOld> {
         self.bell.mark_unchanged();
-        let state = self.shelf.read();
+        let state = self.shelf.state.read();
         let namespace = self.namespace.as_deref();
         let oldest = state.history.floor(namespace);
         if self.after < oldest {

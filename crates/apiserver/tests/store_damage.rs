@@ -102,7 +102,7 @@ fn fate(directory: &Path, expected: &Values) -> Fate {
     let broke_off = |error: &Error| {
         assert!(store.damage().is_broken(), "{error}");
         let told = runtime.block_on(store.damage().broken());
-        assert!(told.contains(STORE) && told.contains("signpost check store"), "{told}");
+        assert!(told.contains(STORE) && told.contains("\"check store\""), "{told}");
         Fate::BrokeOff
     };
     let page = match runtime.block_on(store.list(&key("/"), None, None, None)) {
@@ -335,18 +335,18 @@ async fn an_empty_file_is_no_new_platform() {
         let error = Embedded::open(directory.path(), Options::default()).err().unwrap();
         let told = error.to_string();
         assert!(matches!(error, OpenError::Gone { .. }), "{told}");
-        assert!(told.contains(what) && told.contains("signpost restore"), "{told}");
+        assert!(told.contains(what) && told.contains("\"restore\""), "{told}");
     };
     std::fs::write(&file, "").unwrap();
     refused("is empty");
     std::fs::remove_file(&file).unwrap();
     refused("is missing");
     drop(redb::Database::create(&file).unwrap());
-    refused("has no tables of signpost");
+    refused("has no tables of a store");
     // Certificates show it as well, where an older version ran last.
     std::fs::remove_file(directory.path().join(IDENTITY)).unwrap();
     std::fs::create_dir(directory.path().join("pki")).unwrap();
-    refused("has no tables of signpost");
+    refused("has no tables of a store");
     std::fs::write(&file, "").unwrap();
     refused("is empty");
     // Before a first start there may be certificates, and no store.

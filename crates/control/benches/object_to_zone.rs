@@ -4,14 +4,15 @@
 //! into an alias zone of 1,000,000 within 200 µs p99 of publisher time; 100,000 zones served from the last-good state
 //! within 1 s. `SIGNPOST_BENCH_SCALE=0.01` makes everything a hundredth of that.
 
+use std::collections::BTreeMap;
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use signpost_api::v1alpha1::router::Mode;
 use signpost_control::compiler::former_names::FormerNames;
-use signpost_control::compiler::health::Health;
-use signpost_control::compiler::inputs::{AddressInput, BindingInput, RouterInput};
+use signpost_control::compiler::health::{AddressInput, Health};
+use signpost_control::compiler::inputs::{BindingInput, RouterInput};
 use signpost_control::compiler::settings::text_of;
 use signpost_control::compiler::{Platform, Settings};
 use signpost_control::controller::domain::Domains;
@@ -19,7 +20,6 @@ use signpost_control::controller::zone::last_good::LastKnownGood;
 use signpost_control::controller::zone::record;
 use signpost_control::controller::zone::restore::Restored;
 use signpost_control::controller::zone::zones::{Output, Zones};
-use signpost_dns::wire::NameMap;
 use signpost_dns::zone::{Serial, Ttl, ZoneDb};
 
 /// Changes that are timed.
@@ -70,11 +70,13 @@ fn platform(settings: &Settings, routers: u32, bindings: u32) -> Platform {
     let mut platform = Platform::new(settings);
     let mut ignored = Vec::new();
     for number in 0..routers {
-        platform.set_router(router(number, 2), &mut ignored);
+        let router = router(number, 2);
+        platform.put(&router.name.clone(), Some(router), &mut ignored);
         ignored.clear();
     }
     for number in 0..bindings {
-        platform.set_binding(binding(number, number % routers.max(1)), &mut ignored);
+        let binding = binding(number, number % routers.max(1));
+        platform.put(&binding.key.clone(), Some(binding), &mut ignored);
         ignored.clear();
     }
     platform
@@ -101,22 +103,23 @@ fn one_former_name(settings: &Arc<Settings>, former_names: u32) {
     let mut platform = platform(settings, 2, 0);
     let mut ignored = Vec::new();
     for number in 0..former_names {
-        platform.set_binding(left(number), &mut ignored);
+        let left = left(number);
+        platform.put(&left.key.clone(), Some(left), &mut ignored);
         ignored.clear();
     }
     let apex = "shard0.v3.example".parse().expect("a name");
-    let mut zones = Zones::with_platform(platform.clone(), settings.clone(), NameMap::default(), start);
+    let mut zones = Zones::new(platform.clone(), settings.clone(), start);
     carry_out(zones.publish_due(start + Duration::from_secs(3600), 1_800_000_000), &db);
     println!("a shard with {former_names} former names, made and published: {:?}", start.elapsed());
     let own = signpost_control::compiler::shard::digest(&router(0, 2));
     let mut samples = Vec::new();
     for sample in 0..SAMPLES {
         let moved = left(former_names + sample);
-        platform.set_binding(moved.clone(), &mut ignored);
+        platform.put(&moved.key, Some(moved.clone()), &mut ignored);
         ignored.clear();
         let digest = own.plus(platform.former_names(&apex).digest());
         let start = Instant::now();
-        zones.set_binding(moved, start);
+        zones.put(&moved.key.clone(), Some(moved), start);
         zones.set_ledger(&apex, Arc::from([(Serial(1_800_000_001 + sample), digest)]));
         carry_out(zones.publish_due(start, 1_800_000_000), &db);
         samples.push(start.elapsed());
@@ -129,7 +132,7 @@ fn one_former_name(settings: &Arc<Settings>, former_names: u32) {
 fn one_shard(settings: &Arc<Settings>, shards: u32) {
     let db = ZoneDb::new();
     let start = Instant::now();
-    let mut zones = Zones::with_platform(platform(settings, shards, 0), settings.clone(), NameMap::default(), start);
+    let mut zones = Zones::new(platform(settings, shards, 0), settings.clone(), start);
     let late = start + Duration::from_secs(3600);
     carry_out(zones.publish_due(late, 1_800_000_000), &db);
     println!("{shards} shards, made and published: {:?}", start.elapsed());
@@ -142,7 +145,7 @@ fn one_shard(settings: &Arc<Settings>, shards: u32) {
         let digest =
             signpost_control::compiler::shard::compile(&changed, &FormerNames::default(), &mut diagnostics).digest;
         let start = Instant::now();
-        zones.set_router(changed, start);
+        zones.put(&changed.name.clone(), Some(changed), start);
         zones.set_ledger(&apex, Arc::from([(Serial(1_800_000_001 + sample), digest)]));
         carry_out(zones.publish_due(start, 1_800_000_000), &db);
         samples.push(start.elapsed());
@@ -155,14 +158,14 @@ fn one_shard(settings: &Arc<Settings>, shards: u32) {
 fn one_alias(settings: &Arc<Settings>, aliases: u32) {
     let db = ZoneDb::new();
     let start = Instant::now();
-    let mut zones = Zones::with_platform(platform(settings, 10, aliases), settings.clone(), NameMap::default(), start);
+    let mut zones = Zones::new(platform(settings, 10, aliases), settings.clone(), start);
     carry_out(zones.publish_due(start + Duration::from_secs(3600), 1_800_000_000), &db);
     println!("{aliases} aliases, made and published: {:?}", start.elapsed());
     let mut samples = Vec::new();
     for sample in 0..SAMPLES {
         let new = binding(aliases + sample, sample % 10);
         let start = Instant::now();
-        zones.set_binding(new, start);
+        zones.put(&new.key.clone(), Some(new), start);
         let digest = zones.platform().alias_digest();
         zones.set_ledger(settings.alias_apex(), Arc::from([(Serial(1_800_000_001 + sample), digest)]));
         carry_out(zones.publish_due(start, 1_800_000_000), &db);
@@ -180,8 +183,7 @@ fn from_last_good(settings: &Arc<Settings>, shards: u32) {
     {
         let (state, _) = LastKnownGood::open(&folder, &Domains::unchanged(&domain)).expect("a folder of our own");
         let start = Instant::now();
-        let mut zones =
-            Zones::with_platform(platform(settings, shards, 0), settings.clone(), NameMap::default(), start);
+        let mut zones = Zones::new(platform(settings, shards, 0), settings.clone(), start);
         let output = zones.publish_due(start + Duration::from_secs(3600), 1_800_000_000);
         let routers = zones.platform().routers().map(|router| record::router(&router.name, Some(router)));
         let serials = output.serials.iter();
@@ -202,10 +204,12 @@ fn from_last_good(settings: &Arc<Settings>, shards: u32) {
     let mut platform = Platform::new(settings);
     let mut ignored = Vec::new();
     for router in loaded.routers {
-        platform.set_router(Arc::new(router), &mut ignored);
+        platform.put(&router.name.clone(), Some(Arc::new(router)), &mut ignored);
     }
-    let mut zones = Zones::with_restored(platform, settings.clone(), loaded.published, restored, Instant::now());
-    carry_out(zones.resume(1_800_000_000), &db);
+    let files = BTreeMap::new();
+    let (zones, output) =
+        Zones::restore(platform, settings.clone(), loaded.published, restored, files, Instant::now(), 1_800_000_000);
+    carry_out(output, &db);
     println!(
         "{shards} shards from the last-good state of {octets} octets: read {read:?}, made {made:?}, served {served:?} (bar 1 s), objects known {:?}",
         start.elapsed()

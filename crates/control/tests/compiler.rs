@@ -416,19 +416,19 @@ proptest! {
             match step {
                 Step::Router(number, Some(router)) => {
                     objects.0.insert(number, router.clone());
-                    platform.set_router(Arc::new(router), &mut changes);
+                    platform.put(&router.name.clone(), Some(Arc::new(router)), &mut changes);
                 }
                 Step::Router(number, None) => {
                     objects.0.remove(&number);
-                    platform.remove_router(&format!("r{number}"), &mut changes);
+                    platform.put::<RouterInput>(&format!("r{number}"), None, &mut changes);
                 }
                 Step::Binding(number, Some(binding)) => {
                     objects.1.insert(number, binding.clone());
-                    platform.set_binding(Arc::new(binding), &mut changes);
+                    platform.put(&binding.key.clone(), Some(Arc::new(binding)), &mut changes);
                 }
                 Step::Binding(number, None) => {
                     objects.1.remove(&number);
-                    platform.remove_binding(&format!("ns/b{number}"), &mut changes);
+                    platform.put::<BindingInput>(&format!("ns/b{number}"), None, &mut changes);
                 }
             }
             for change in changes {

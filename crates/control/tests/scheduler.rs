@@ -2,8 +2,6 @@
 
 #[path = "scheduler/conformance.rs"]
 mod conformance;
-#[path = "scheduler/contenders.rs"]
-mod contenders;
 #[path = "scheduler/fake_api.rs"]
 mod fake_api;
 #[path = "scheduler/lease.rs"]

@@ -12,13 +12,15 @@ use signpost_api::v1alpha1::zone::Zone as LedgerZone;
 use signpost_control::client::reflector::{Applied, Change, ObjectKey};
 use signpost_control::compiler::former_names::FormerNames;
 use signpost_control::compiler::inputs::{BindingInput, RouterInput};
-use signpost_control::compiler::{Digest, Settings, alias, shard};
-use signpost_control::controller::ledger::{BaseSerial, Event, Ledger, Outcome, Write};
-use signpost_control::controller::live::feed::{ZoneFeed, ZoneNews};
+use signpost_control::compiler::{Digest, Platform, Settings, alias, shard};
+use signpost_control::controller::ledger::write::Write;
+use signpost_control::controller::ledger::{BaseSerial, Ledger};
+use signpost_control::controller::zone::objects::Event;
 use signpost_control::controller::zone::record::Loaded;
 use signpost_control::controller::zone::restore::Restored;
 use signpost_control::controller::zone::timeline::Published;
 use signpost_control::controller::zone::zones::{Output, Zones};
+use signpost_control::observe::live::feed::{ZoneFeed, ZoneNews};
 use signpost_control::world::{self, BindingInfo, RouterInfo};
 use signpost_dns::wire::{Name, NameMap};
 use signpost_dns::zone::{Contents, Serial, Zone, db, stored};
@@ -148,11 +150,11 @@ impl World {
         let leader = || {
             let feed = Arc::new(ZoneFeed::default());
             let mut ledger = Ledger::new(&settings(), BaseSerial::None, feed.clone());
-            ledger.set_synced();
+            ledger.set_synced(now.into());
             Leader { ledger, feed, told: ZoneNews::default(), edits: 0, events: 0 }
         };
         let replica = || Replica {
-            zones: Zones::new(settings(), NameMap::default(), now),
+            zones: Zones::new(Platform::new(&settings()), settings(), now),
             edits: 0,
             events: 0,
             published: NameMap::default(),
@@ -198,7 +200,7 @@ impl World {
                     })
                 }
             };
-            leader.ledger.take(event, self.now);
+            leader.ledger.take(event, self.now.into());
         }
         for (name, zone) in self.zone_events.iter().skip(leader.events).take(events) {
             leader.events += 1;
@@ -207,48 +209,37 @@ impl World {
                 Some(zone) => applied(key, zone.clone()),
                 None => Change::Deleted { key, last: Arc::new(LedgerZone::new(name, empty_spec())) },
             };
-            leader.ledger.take(Event::Zone(change), self.now);
+            leader.ledger.take(Event::Zone(change), self.now.into());
         }
     }
 
     /// Does what the leader wants written; whether there was anything.
     fn leader_writes(&mut self, who: usize, lost: bool) -> bool {
         let unix_now = self.unix_now();
-        let writes = self.leaders[who].ledger.due(self.now, unix_now, 64);
+        let writes = self.leaders[who].ledger.due(self.now.into(), unix_now);
         let leader = &mut self.leaders[who];
         let news = leader.feed.take();
         leader.told.shards.extend(news.shards);
         leader.told.aliases.extend(news.aliases);
         let any = !writes.is_empty();
-        for write in writes {
-            let (name, outcome) = self.write(write);
-            let outcome = if lost { no_answer() } else { outcome };
-            let apex = name.parse().expect("an apex");
-            self.leaders[who].ledger.take(Event::Written(apex, outcome), self.now);
+        for (apex, write) in writes {
+            let there = self.write(&apex, write);
+            let result = if lost { Err(no_answer()) } else { Ok(there) };
+            self.leaders[who].ledger.written(apex, result, self.now.into());
         }
         any
     }
 
     /// The API's part of a write: creation and replacement as Kubernetes has them.
-    fn write(&mut self, write: Write) -> (String, Outcome) {
-        let (name, zone) = match write {
-            Write::Create(zone) => {
-                let name = zone.metadata.name.clone().expect("a name");
-                let is_new = !self.zones.contains_key(&name);
-                (name, is_new.then_some(Some(zone)))
-            }
-            Write::Replace(zone) => {
-                let name = zone.metadata.name.clone().expect("a name");
-                let same = |old: &LedgerZone| old.metadata.resource_version == zone.metadata.resource_version;
-                let fits = self.zones.get(&name).is_some_and(same);
-                (name, fits.then_some(Some(zone)))
-            }
-            Write::Delete { apex, resource_version, .. } => {
-                let name = signpost_control::compiler::settings::text_of(&apex);
-                let same = |old: &LedgerZone| old.metadata.resource_version == resource_version;
-                let fits = self.zones.get(&name).is_some_and(same);
-                (name, fits.then_some(None))
-            }
+    fn write(&mut self, apex: &Name, write: Write) -> Option<LedgerZone> {
+        let name = signpost_control::compiler::settings::text_of(apex);
+        let is_of = |version: &Option<String>| {
+            self.zones.get(&name).is_some_and(|old| old.metadata.resource_version == *version)
+        };
+        let zone = match write {
+            Write::Create(zone) => (!self.zones.contains_key(&name)).then_some(Some(zone)),
+            Write::Replace(zone) => is_of(&zone.metadata.resource_version).then_some(Some(zone)),
+            Write::Delete(preconditions) => is_of(&preconditions.resource_version).then_some(None),
         };
         match zone {
             Some(Some(mut zone)) => {
@@ -265,8 +256,7 @@ impl World {
             // A conflict: the leader looks at what is there.
             None => {}
         }
-        let there = self.zones.get(&name).cloned().map(Box::new);
-        (name, Outcome::Is(there))
+        self.zones.get(&name).cloned()
     }
 
     fn replica_hears(&mut self, who: usize, edits: usize, events: usize) -> Result<(), TestCaseError> {
@@ -274,10 +264,14 @@ impl World {
         for edit in self.edits.iter().skip(replica.edits).take(edits) {
             replica.edits += 1;
             match *edit {
-                Edit::Router(number, Some(to)) => replica.zones.set_router(router(number, to), self.now),
-                Edit::Router(number, None) => replica.zones.remove_router(&format!("r{number}"), self.now),
-                Edit::Binding(number, Some(to)) => replica.zones.set_binding(binding(number, to), self.now),
-                Edit::Binding(number, None) => replica.zones.remove_binding(&format!("ns/b{number}"), self.now),
+                Edit::Router(number, to) => {
+                    let router = to.map(|to| router(number, to));
+                    replica.zones.put(&format!("r{number}"), router, self.now);
+                }
+                Edit::Binding(number, to) => {
+                    let binding = to.map(|to| binding(number, to));
+                    replica.zones.put(&format!("ns/b{number}"), binding, self.now);
+                }
             }
         }
         for (name, zone) in self.zone_events.iter().skip(replica.events).take(events) {
@@ -310,8 +304,9 @@ impl World {
         let restored = Restored::take(&mut loaded, &settings());
         let zones = restored.shards.values().chain(&restored.parent).chain(&restored.alias);
         replica.served = zones.map(|zone| (zone.apex().clone(), zone.contents())).collect();
-        replica.zones = Zones::with_restored(platform, settings(), loaded.published, restored, now);
-        let output = replica.zones.resume(unix_now);
+        let (zones, output) =
+            Zones::restore(platform, settings(), loaded.published, restored, BTreeMap::new(), now, unix_now);
+        replica.zones = zones;
         // The whole ledger is listed again.
         replica.events = 0;
         let had = replica.published.len();
@@ -432,7 +427,7 @@ impl World {
                 self.replica_hears(who, usize::MAX, usize::MAX)?;
             }
             let waits = self.replicas.iter().filter_map(|replica| replica.zones.next_deadline());
-            let next = waits.chain(self.leaders[0].ledger.next_deadline()).min();
+            let next = waits.chain(self.leaders[0].ledger.next_at().map(Into::into)).min();
             match next {
                 None if !any => return Ok(()),
                 None => self.now += Duration::from_millis(100),
@@ -467,8 +462,8 @@ impl World {
     }
 }
 
-fn no_answer() -> Outcome {
-    Outcome::Failed { error: "no answer".to_owned(), is_refused: false }
+fn no_answer() -> kube::Error {
+    kube::Error::ReadEvents(std::io::Error::other("no answer"))
 }
 
 fn empty_spec() -> signpost_api::v1alpha1::zone::ZoneSpec {
@@ -528,10 +523,10 @@ fn a_former_name_among_very_many_is_not_the_whole_zone_anew() {
         })
     };
     let mut now = Instant::now();
-    let mut zones = Zones::new(settings(), NameMap::default(), now);
+    let mut zones = Zones::new(Platform::new(&settings()), settings(), now);
     // One of the labels has records below it, so that the zone is made anew for its former name.
-    zones.set_router(router(0, 1), now);
-    zones.set_router(router(1, 9), now);
+    zones.put("r0", Some(router(0, 1)), now);
+    zones.put("r1", Some(router(1, 9)), now);
     let mut served: Option<Arc<Zone>> = None;
     let mut publish = |zones: &mut Zones, now: Instant| {
         for change in zones.publish_due(now, UNIX_START).changes {
@@ -548,7 +543,7 @@ fn a_former_name_among_very_many_is_not_the_whole_zone_anew() {
     publish(&mut zones, now);
     let made_anew = zones.counters.made_anew;
     for number in 0..FORMER_NAMES {
-        zones.set_binding(former(number, "r1.v3.example", &["r0.v3.example"]), now);
+        zones.put(&format!("ns/b{number}"), Some(former(number, "r1.v3.example", &["r0.v3.example"])), now);
         now += wait;
         publish(&mut zones, now);
     }
@@ -567,7 +562,7 @@ fn a_former_name_among_very_many_is_not_the_whole_zone_anew() {
 
     // All at once, and their end.
     for number in 0..FORMER_NAMES {
-        zones.set_binding(former(number, "r0.v3.example", &[]), now);
+        zones.put(&format!("ns/b{number}"), Some(former(number, "r0.v3.example", &[])), now);
     }
     now += wait;
     let left = publish(&mut zones, now).expect("it is served").owner_count();

@@ -56,26 +56,16 @@ pub fn client(authorities: Option<&Path>) -> Result<reqwest::ClientBuilder, Auth
 
 /// The settings of a TLS client that trusts the system's certificate authorities, which nothing looks for yet.
 pub fn of_system() -> rustls::ClientConfig {
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let system = System { provider: Arc::clone(&provider), judge: OnceLock::new() };
-    rustls::ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .expect("the provider has what the default versions need")
-        .dangerous()
-        .with_custom_certificate_verifier(Arc::new(system))
-        .with_no_client_auth()
+    let judge = Judge::of_system(Arc::new(rustls::crypto::aws_lc_rs::default_provider()));
+    judge.client_config().expect("the provider has what the default versions need")
 }
 
 /// The settings of a TLS client that trusts the certificates of this PEM text and no others. The error says what is wrong
 /// with the text, of which certificate if there are several; without a certificate there is nothing to trust.
 pub fn only(pem: &[u8]) -> Result<rustls::ClientConfig, PemError> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let listed = Listed::read(pem, Arc::clone(&provider)).map_err(PemError)?;
-    let builder = rustls::ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|error| PemError(error.to_string()))?;
-    // The library's name for any verifier that is not its own.
-    Ok(builder.dangerous().with_custom_certificate_verifier(Arc::new(listed)).with_no_client_auth())
+    let judge = Judge::of_listed(pem, provider).map_err(PemError)?;
+    judge.client_config().map_err(|error| PemError(error.to_string()))
 }
 
 /// Whether a certificate is refused only because it is marked as an authority's and was shown by a server.
@@ -84,30 +74,69 @@ pub fn is_authority_itself(fault: &CertificateError) -> bool {
     matches!(fault, CertificateError::Other(other) if format!("{other:?}").contains("CaUsedAsEndEntity"))
 }
 
-/// Judges as the system does, once it has read its authorities.
+/// Verifies the certificates of servers for a client of ours.
 #[derive(Debug)]
-struct System {
+struct Judge {
     provider: Arc<rustls::crypto::CryptoProvider>,
-    judge: OnceLock<Verifier>,
+    trusted: Trusted,
 }
 
-impl System {
-    /// A system that has none is asked again at the next handshake: they may be installed meanwhile.
-    fn judge(&self) -> Result<&Verifier, rustls::Error> {
-        if let Some(judge) = self.judge.get() {
-            return Ok(judge);
+#[derive(Debug)]
+enum Trusted {
+    /// The system's authorities, once they have been read.
+    System(OnceLock<Verifier>),
+    /// These certificates, and what they sign by the library's verdict.
+    Listed(Vec<CertificateDer<'static>>, Arc<WebPkiServerVerifier>),
+}
+
+impl Judge {
+    fn of_system(provider: Arc<rustls::crypto::CryptoProvider>) -> Judge {
+        Judge { provider, trusted: Trusted::System(OnceLock::new()) }
+    }
+
+    fn of_listed(pem: &[u8], provider: Arc<rustls::crypto::CryptoProvider>) -> Result<Judge, String> {
+        let mut certificates = Vec::new();
+        let mut roots = rustls::RootCertStore::empty();
+        for (index, certificate) in CertificateDer::pem_slice_iter(pem).enumerate() {
+            let at = |error: String| format!("certificate {}: {error}", index + 1);
+            let certificate = certificate.map_err(|error| at(error.to_string()))?;
+            roots.add(certificate.clone()).map_err(|error| at(error.to_string()))?;
+            certificates.push(certificate);
         }
-        let judge = Verifier::new(Arc::clone(&self.provider)).map_err(|error| {
+        if certificates.is_empty() {
+            return Err("holds no certificate".to_owned());
+        }
+        let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider.clone());
+        let verifier = verifier.build().map_err(|error| error.to_string())?;
+        Ok(Judge { provider, trusted: Trusted::Listed(certificates, verifier) })
+    }
+
+    /// The system's verifier. A system that has no authorities is asked again at the next handshake: they may be installed
+    /// meanwhile.
+    fn system<'a>(&self, known: &'a OnceLock<Verifier>) -> Result<&'a Verifier, rustls::Error> {
+        if let Some(verifier) = known.get() {
+            return Ok(verifier);
+        }
+        let verifier = Verifier::new(Arc::clone(&self.provider)).map_err(|error| {
             rustls::Error::General(format!(
                 "the system's certificate authorities cannot be read ({error}); install them (package ca-certificates), or \
                  name a file of authorities"
             ))
         })?;
-        Ok(self.judge.get_or_init(|| judge))
+        Ok(known.get_or_init(|| verifier))
+    }
+
+    fn client_config(self) -> Result<rustls::ClientConfig, rustls::Error> {
+        Ok(rustls::ClientConfig::builder_with_provider(Arc::clone(&self.provider))
+            .with_safe_default_protocol_versions()?
+            // The library's name for any verifier that is not its own.
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(self))
+            .with_no_client_auth())
     }
 }
 
-impl ServerCertVerifier for System {
+impl ServerCertVerifier for Judge {
     fn verify_server_cert(
         &self,
         shown: &CertificateDer<'_>,
@@ -116,7 +145,22 @@ impl ServerCertVerifier for System {
         ocsp: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        self.judge()?.verify_server_cert(shown, between, name, ocsp, now)
+        let (certificates, verifier) = match &self.trusted {
+            Trusted::System(known) => {
+                return self.system(known)?.verify_server_cert(shown, between, name, ocsp, now);
+            }
+            Trusted::Listed(certificates, verifier) => (certificates, verifier),
+        };
+        match verifier.verify_server_cert(shown, between, name, ocsp, now) {
+            // The time was looked at before that, and the name was not.
+            Err(rustls::Error::InvalidCertificate(fault))
+                if is_authority_itself(&fault) && certificates.contains(shown) =>
+            {
+                verify_server_name(&ParsedCertificate::try_from(shown)?, name)?;
+                Ok(ServerCertVerified::assertion())
+            }
+            verdict => verdict,
+        }
     }
 
     fn verify_tls12_signature(
@@ -139,75 +183,6 @@ impl ServerCertVerifier for System {
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.provider.signature_verification_algorithms.supported_schemes()
-    }
-}
-
-/// Judges as the library does, and knows what is listed itself.
-#[derive(Debug)]
-struct Listed {
-    certificates: Vec<CertificateDer<'static>>,
-    judge: Arc<WebPkiServerVerifier>,
-}
-
-impl Listed {
-    fn read(pem: &[u8], provider: Arc<rustls::crypto::CryptoProvider>) -> Result<Listed, String> {
-        let mut certificates = Vec::new();
-        let mut roots = rustls::RootCertStore::empty();
-        for (index, certificate) in CertificateDer::pem_slice_iter(pem).enumerate() {
-            let at = |error: String| format!("certificate {}: {error}", index + 1);
-            let certificate = certificate.map_err(|error| at(error.to_string()))?;
-            roots.add(certificate.clone()).map_err(|error| at(error.to_string()))?;
-            certificates.push(certificate);
-        }
-        if certificates.is_empty() {
-            return Err("holds no certificate".to_owned());
-        }
-        let judge = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider);
-        Ok(Listed { certificates, judge: judge.build().map_err(|error| error.to_string())? })
-    }
-}
-
-impl ServerCertVerifier for Listed {
-    fn verify_server_cert(
-        &self,
-        shown: &CertificateDer<'_>,
-        between: &[CertificateDer<'_>],
-        name: &ServerName<'_>,
-        ocsp: &[u8],
-        now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        match self.judge.verify_server_cert(shown, between, name, ocsp, now) {
-            // The time was looked at before that, and the name was not.
-            Err(rustls::Error::InvalidCertificate(fault))
-                if is_authority_itself(&fault) && self.certificates.contains(shown) =>
-            {
-                verify_server_name(&ParsedCertificate::try_from(shown)?, name)?;
-                Ok(ServerCertVerified::assertion())
-            }
-            verdict => verdict,
-        }
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        shown: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.judge.verify_tls12_signature(message, shown, signature)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        shown: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.judge.verify_tls13_signature(message, shown, signature)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.judge.supported_verify_schemes()
     }
 }
 
@@ -278,7 +253,7 @@ mod tests {
     fn judged(listed: &[&Certificate], shown: &Certificate, name: &str, now: u64) -> Result<(), CertificateError> {
         let pem: String = listed.iter().map(|certificate| certificate.pem()).collect();
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let listed = Listed::read(pem.as_bytes(), provider).expect("it reads");
+        let listed = Judge::of_listed(pem.as_bytes(), provider).expect("it reads");
         let name = ServerName::try_from(name).expect("a name");
         let now = UnixTime::since_unix_epoch(Duration::from_secs(now));
         match listed.verify_server_cert(shown.der(), &[], &name, &[], now) {

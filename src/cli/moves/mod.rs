@@ -63,37 +63,25 @@ pub(super) fn move_command() -> Command {
 }
 
 pub(super) fn drain_command() -> Command {
-    let router = Command::new("router")
-        .about("Move all Routes of a Router to others at the rate of scheduler.drain-rate, and keep new Routes away")
-        .after_help(EXIT_CODES)
-        .arg(router_argument())
-        .arg(confirm::argument())
-        .args(common());
-    group("drain", "Drain a Router", router)
+    let about = "Move all Routes of a Router to others at the rate of scheduler.drain-rate, and keep new Routes away";
+    group("drain", "Drain a Router", of_router("router", about).arg(confirm::argument()).args(common()))
 }
 
 pub(super) fn cordon_command() -> Command {
-    Command::new("cordon")
-        .about("Mark a Router as unschedulable (its Routes stay)")
-        .after_help(EXIT_CODES)
-        .arg(router_argument())
-        .args(common())
+    of_router("cordon", "Mark a Router as unschedulable (its Routes stay)").args(common())
 }
 
 pub(super) fn uncordon_command() -> Command {
-    Command::new("uncordon")
-        .about("Mark a Router as schedulable (Routes that moved away do not return)")
-        .after_help(EXIT_CODES)
-        .arg(router_argument())
-        .args(common())
+    of_router("uncordon", "Mark a Router as schedulable (Routes that moved away do not return)").args(common())
 }
 
 fn group(name: &'static str, about: &'static str, subcommand: Command) -> Command {
     Command::new(name).about(about).subcommand_required(true).arg_required_else_help(true).subcommand(subcommand)
 }
 
-fn router_argument() -> Arg {
-    Arg::new("router").value_name("ROUTER").required(true).help("The Router")
+fn of_router(name: &'static str, about: &'static str) -> Command {
+    let router = Arg::new("router").value_name("ROUTER").required(true).help("The Router");
+    Command::new(name).about(about).after_help(EXIT_CODES).arg(router)
 }
 
 /// What all of these commands take.

@@ -133,10 +133,10 @@ impl Capacity {
             open: router.state == RouterState::Active,
             routes_before: shard.routes,
             routes_after: shard.routes,
-            soft: router.capacity_soft,
-            hard: router.capacity_hard,
+            soft: router.capacity.soft,
+            hard: router.capacity.hard,
             left: match router.state {
-                RouterState::Active => router.capacity_hard.map(|hard| hard.saturating_sub(shard.routes)),
+                RouterState::Active => router.capacity.hard.map(|hard| hard.saturating_sub(shard.routes)),
                 RouterState::Cordoned | RouterState::Draining => Some(0),
             },
         });

@@ -6,10 +6,10 @@
 
 pub mod line;
 
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::config::parts::QueryLog as Settings;
+use crate::config::settings::QueryLog as Settings;
 use signpost_dns::transport::query_log::{RING_RECORDS, Tap};
 
 /// How often the rings are emptied: seldom enough to cost nothing, often enough that a line is seen at once.
@@ -69,35 +69,13 @@ struct Shared {
     counts: Arc<Counts>,
 }
 
-enum Sink {
-    Stdout,
-    File(File),
-}
+/// Where lines go: the file, or standard output without one. A log that is off opens nothing.
+type Sink = Box<dyn Write + Send>;
 
-impl Sink {
-    /// A log that is off opens nothing.
-    fn open(settings: &Settings) -> Result<Sink, OpenError> {
-        match &settings.file {
-            Some(path) if settings.every.is_some() => append_to(path).map(Sink::File),
-            _ => Ok(Sink::Stdout),
-        }
-    }
-
-    fn write(&mut self, text: &[u8]) -> io::Result<()> {
-        match self {
-            Sink::Stdout => {
-                let mut stdout = io::stdout().lock();
-                stdout.write_all(text)?;
-                stdout.flush()
-            }
-            Sink::File(file) => file.write_all(text),
-        }
-    }
-}
-
-fn append_to(path: &Path) -> Result<File, OpenError> {
+fn open(settings: &Settings) -> Result<Sink, OpenError> {
+    let Some(path) = settings.file.as_ref().filter(|_| settings.sample > 0) else { return Ok(Box::new(io::stdout())) };
     let file = OpenOptions::new().append(true).create(true).mode(0o640).open(path);
-    file.map_err(|source| OpenError { path: path.to_owned(), source })
+    Ok(Box::new(file.map_err(|source| OpenError { path: path.clone(), source })?))
 }
 
 impl QueryLog {
@@ -107,7 +85,7 @@ impl QueryLog {
     ///
     /// [`OpenError`] if the file cannot be opened.
     pub fn start(settings: &Settings, taps: Vec<Tap>) -> Result<QueryLog, OpenError> {
-        let sink = Sink::open(settings)?;
+        let sink = open(settings)?;
         let shared = Arc::new(Shared {
             next: Mutex::new(Some((settings.clone(), sink))),
             stop: AtomicBool::new(false),
@@ -133,7 +111,7 @@ impl QueryLog {
     ///
     /// [`OpenError`] if the file cannot be opened: then the log goes on as it was.
     pub async fn configure(&self, settings: &Settings) -> Result<(), OpenError> {
-        let sink = Sink::open(settings)?;
+        let sink = open(settings)?;
         *self.shared.next.lock() = Some((settings.clone(), sink));
         self.thread.thread().unpark();
         let deadline = Instant::now() + END;
@@ -184,9 +162,9 @@ impl Writer {
                 continue;
             }
             drop(next);
-            match settings.every {
-                Some(_) => std::thread::park_timeout(LOOK),
-                None => std::thread::park(),
+            match settings.sample {
+                0 => std::thread::park(),
+                _ => std::thread::park_timeout(LOOK),
             }
         }
     }
@@ -197,7 +175,7 @@ impl Writer {
         for at in 0..self.taps.len() {
             for _ in 0..RING_RECORDS {
                 let Some(record) = self.taps[at].pop() else { break };
-                if settings.every.is_none() {
+                if settings.sample == 0 {
                     continue;
                 }
                 line::write(&mut self.text, &record, settings.format, settings.clients);
@@ -214,7 +192,7 @@ impl Writer {
 
     fn write(&mut self, sink: &mut Sink, records: u64) {
         let counts = &self.shared.counts;
-        match sink.write(&self.text) {
+        match sink.write_all(&self.text).and_then(|()| sink.flush()) {
             Ok(()) => {
                 counts.written.fetch_add(records, Ordering::Relaxed);
                 self.is_failing = false;

@@ -11,6 +11,7 @@
 use serde_json::{Value, json};
 
 use crate::names;
+use signpost_apiserver::schema::structural::{self, at};
 
 /// A label of a host name, at most 63 octets (RFC 1123 §2.1).
 const LABEL: &str = "[A-Za-z0-9]([-A-Za-z0-9]{0,61}[A-Za-z0-9])?";
@@ -25,9 +26,7 @@ const VALUE: &str = r"^(([A-Za-z0-9][-A-Za-z0-9_.]{0,61})?[A-Za-z0-9])?$";
 /// depends on it is left out.
 pub(super) fn add(kind: &str, schema: &mut Value, domain: Option<&str>) {
     for (place, more) in bounds(kind) {
-        if let (Some(Value::Object(node)), Value::Object(more)) = (at(schema, place), more) {
-            node.extend(more);
-        }
+        structural::extend(schema, place, more);
     }
     for Rule { place, rule, message, field } in rules(kind, domain) {
         let Some(Value::Object(node)) = at(schema, &place) else { continue };
@@ -38,25 +37,6 @@ pub(super) fn add(kind: &str, schema: &mut Value, domain: Option<&str>) {
         let list = node.entry("x-kubernetes-validations").or_insert_with(|| json!([]));
         list.as_array_mut().map(|list| list.push(validation)).unwrap_or_default();
     }
-}
-
-/// The schema at a place such as `spec.addresses[].ip`; the root is empty, the values of a map are `{}`.
-fn at<'a>(schema: &'a mut Value, place: &str) -> Option<&'a mut Value> {
-    let mut node = schema;
-    for part in place.split('.').filter(|part| !part.is_empty()) {
-        let (name, inner) = match part.strip_suffix("[]") {
-            Some(name) => (name, Some("items")),
-            None => match part.strip_suffix("{}") {
-                Some(name) => (name, Some("additionalProperties")),
-                None => (part, None),
-            },
-        };
-        node = node.get_mut("properties")?.get_mut(name)?;
-        if let Some(inner) = inner {
-            node = node.get_mut(inner)?;
-        }
-    }
-    Some(node)
 }
 
 struct Rule {
@@ -292,14 +272,26 @@ fn route(domain: Option<&str>) -> Vec<Rule> {
             r"!self.matches(r'[\p{Z}\p{Cc}?#]')",
             "must not hold white space, control characters, a query or a fragment",
         ),
+        about(
+            "spec",
+            ".path",
+            "!has(self.path) || self.path == '' || !has(self.tls) || self.tls.termination != 'passthrough'",
+            "passthrough termination does not support paths",
+        ),
+        about(
+            "spec.tls",
+            ".insecureEdgeTerminationPolicy",
+            "self.termination != 'passthrough' || !has(self.insecureEdgeTerminationPolicy) || \
+             self.insecureEdgeTerminationPolicy != 'Allow'",
+            "passthrough termination supports only None and Redirect",
+        ),
         rule("spec.to.kind", "self != ''", "must not be empty, such as Service"),
+        rule("spec.alternateBackends[].kind", "self != ''", "must not be empty, such as Service"),
         // Only a text equals itself as text.
         rule(
             "spec.port.targetPort",
-            "string(self) == self ? size(self) <= 15 && self.matches('^[a-z0-9]+(-[a-z0-9]+)*$') && self.matches('[a-z]') : self \
-             >= 1 && self <= 65535",
-            "must be a port from 1 to 65535, or a port's name: at most 15 lower-case letters, digits and inner dashes, with at \
-             least one letter",
+            "string(self) == self ? self.matches('^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$') : self >= 1 && self <= 65535",
+            "must be a port from 1 to 65535, or a port's name: at most 63 lower-case letters, digits and inner dashes",
         ),
     ];
     rules.extend(domain.map(platform_host));

@@ -1,4 +1,4 @@
-//! Our kinds as the API server serves them: their columns, selectable fields, and hooks, a file each.
+//! Our kinds, and the Kubernetes kinds that Routes lead to, as the API server serves them: their columns, selectable fields, and hooks, a file each.
 //!
 //! The hooks share the settings of the platform ([`PlatformConfig`]), which the server itself knows nothing of.
 
@@ -8,6 +8,9 @@ pub mod route;
 pub mod route_binding;
 pub mod router;
 pub mod zone;
+
+pub mod endpoint_slice;
+pub mod service;
 
 mod conflict_keys;
 pub mod quotas;
@@ -71,16 +74,23 @@ impl PlatformConfig {
 pub fn kinds(config: PlatformConfig) -> Kinds {
     let (routes, events) = (quotas::routes(&config.limits), quotas::events(&config.limits));
     let platform = Arc::new(config);
-    let own: [(&'static Kind, Arc<dyn Hooks>); 6] = [
+    let own: [(&'static Kind, Arc<dyn Hooks>); 8] = [
         (&router::ROUTER, Arc::new(router::Routers(platform.clone()))),
         (&route::ROUTE, Arc::new(route::Routes(platform.clone()))),
         (&route_binding::ROUTE_BINDING, Arc::new(route_binding::RouteBindings(platform))),
         (&name_claim::NAME_CLAIM, Arc::new(name_claim::NameClaims)),
         (&zone::ZONE, Arc::new(zone::Zones)),
         (&deletion_hold::DELETION_HOLD, Arc::new(deletion_hold::DeletionHolds)),
+        (&service::SERVICE, Arc::new(service::Services)),
+        (&endpoint_slice::ENDPOINT_SLICE, Arc::new(endpoint_slice::EndpointSlices)),
     ];
     let damage_marks = DamageMarks { annotation: DAMAGED_ANNOTATION, header: DAMAGED_HEADER };
-    Kinds::new(own).with_damage_marks(damage_marks).with_quota(&route::ROUTE, routes).with_quota(&EVENT, events)
+    Kinds::new(own)
+        .with_damage_marks(damage_marks)
+        .with_quota(&route::ROUTE, routes)
+        .with_quota(&EVENT, events)
+        .with_quota(&service::SERVICE, quotas::services())
+        .with_quota(&endpoint_slice::ENDPOINT_SLICE, quotas::endpoint_slices())
 }
 
 /// The settings of an API server that serves a platform.

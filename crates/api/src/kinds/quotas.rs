@@ -15,7 +15,7 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// 10,000 Routes with their status have about 30 MiB. A namespace at all of its limits costs the process 200 MiB.
+    /// 10,000 Routes with their status have about 30 MiB. A namespace at these limits costs the process 200 MiB.
     fn default() -> Self {
         Limits {
             object_bytes: OBJECT_BYTES,
@@ -25,31 +25,32 @@ impl Default for Limits {
     }
 }
 
+/// A bound by its name, which the limit, the resource and the annotation share.
+macro_rules! bound {
+    ($name:literal) => {
+        Bound { limit: concat!("namespace-", $name), resource: $name, annotation: concat!("signpost.dev/max-", $name) }
+    };
+}
+
 /// The quota of Routes. The platform itself is not refused.
 pub(super) fn routes(limits: &Limits) -> Quota {
-    Quota {
-        objects: Bound { limit: "namespace-routes", resource: "routes", annotation: "signpost.dev/max-routes" },
-        bytes: Bound {
-            limit: "namespace-route-bytes",
-            resource: "route-bytes",
-            annotation: "signpost.dev/max-route-bytes",
-        },
-        default: limits.routes,
-        beyond_limits: None,
-    }
+    Quota { objects: bound!("routes"), bytes: bound!("route-bytes"), default: limits.routes, beyond_limits: None }
 }
 
 /// The quota of Events. Only the platform writes Events about a tenant's Routes, so it has some room that others cannot take
 /// from it.
 pub(super) fn events(limits: &Limits) -> Quota {
-    Quota {
-        objects: Bound { limit: "namespace-events", resource: "events", annotation: "signpost.dev/max-events" },
-        bytes: Bound {
-            limit: "namespace-event-bytes",
-            resource: "event-bytes",
-            annotation: "signpost.dev/max-event-bytes",
-        },
-        default: limits.events,
-        beyond_limits: Some(2),
-    }
+    Quota { objects: bound!("events"), bytes: bound!("event-bytes"), default: limits.events, beyond_limits: Some(2) }
+}
+
+/// The quota of Services, of which each has about 1 KiB.
+pub(super) fn services() -> Quota {
+    let default = Amount { objects: 5_000, bytes: 8 << 20 };
+    Quota { objects: bound!("services"), bytes: bound!("service-bytes"), default, beyond_limits: None }
+}
+
+/// The quota of EndpointSlices: one for each Service, and about 100,000 endpoints in all.
+pub(super) fn endpoint_slices() -> Quota {
+    let default = Amount { objects: 5_000, bytes: 8 << 20 };
+    Quota { objects: bound!("endpoint-slices"), bytes: bound!("endpoint-slice-bytes"), default, beyond_limits: None }
 }

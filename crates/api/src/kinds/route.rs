@@ -1,6 +1,7 @@
 //! Route: the wish for a name. Users write its spec; of its status, phase and names come from a RouteBinding alone.
 
 use std::collections::BTreeSet;
+use std::iter;
 use std::sync::{Arc, LazyLock};
 
 use futures::future::BoxFuture;
@@ -9,6 +10,7 @@ use serde_json::{Value, json};
 
 use crate::access;
 use crate::kinds::PlatformConfig;
+use crate::kinds::service::target_port_fault;
 use crate::names::{self, HostError, takes_names_of};
 use crate::v1alpha1::GROUP;
 use crate::v1alpha1::route::{
@@ -114,6 +116,7 @@ impl Hooks for Routes {
         let mut causes: Vec<Cause> = wished_host_fault(&self.0, context, object).into_iter().collect();
         causes.extend(subdomain_fault(&self.0, &spec["subdomain"]));
         causes.extend(faults(spec));
+        causes.extend(termination_faults(spec));
         causes
     }
 
@@ -134,6 +137,10 @@ impl Hooks for Routes {
             });
         }
         causes.extend(faults(after));
+        // A Route of a former version may have a path with passthrough, and stays valid until one of them changes.
+        if ["path", "tls"].iter().any(|name| before[*name] != after[*name]) {
+            causes.extend(termination_faults(after));
+        }
         causes
     }
 
@@ -401,32 +408,32 @@ fn faults(spec: &Value) -> Vec<Cause> {
         };
         causes.extend(what.map(|what| Cause::invalid("spec.path", &spec["path"], what)));
     }
-    if let Some("") = spec["to"]["kind"].as_str() {
-        causes.push(Cause::required("spec.to.kind", "such as Service"));
-    }
-    let port = &spec["port"]["targetPort"];
-    let port_fault = match port {
-        Value::Number(number) if !number.as_u64().is_some_and(|port| (1..=65535).contains(&port)) => {
-            Some("must be between 1 and 65535, inclusive")
+    let alternates = spec["alternateBackends"].as_array().into_iter().flatten().enumerate();
+    let targets = alternates.map(|(index, target)| (format!("spec.alternateBackends[{index}]"), target));
+    for (path, target) in iter::once(("spec.to".to_owned(), &spec["to"])).chain(targets) {
+        if target["kind"] == "" {
+            causes.push(Cause::required(format!("{path}.kind"), "such as Service"));
         }
-        Value::String(name) if !is_port_name(name) => Some(
-            "must be a port's name: at most 15 lower-case letters, digits and inner dashes, with at least one letter",
-        ),
-        _ => None,
-    };
-    causes.extend(port_fault.map(|what| Cause::invalid("spec.port.targetPort", port, what)));
+    }
+    causes.extend(target_port_fault("spec.port.targetPort", &spec["port"]["targetPort"]));
     causes
 }
 
-/// RFC 6335 §5.1, in lower case as Kubernetes has it.
-fn is_port_name(name: &str) -> bool {
-    let good = |octet: u8| octet.is_ascii_lowercase() || octet.is_ascii_digit() || octet == b'-';
-    (1..=15).contains(&name.len())
-        && name.bytes().all(good)
-        && name.bytes().any(|octet| octet.is_ascii_lowercase())
-        && !name.starts_with('-')
-        && !name.ends_with('-')
-        && !name.contains("--")
+/// With `passthrough` the router sees no request: it cannot choose by path, nor serve one that comes without TLS.
+fn termination_faults(spec: &Value) -> Vec<Cause> {
+    let (tls, mut causes) = (&spec["tls"], Vec::new());
+    if tls["termination"] != "passthrough" {
+        return causes;
+    }
+    if text(&spec["path"]).is_some() {
+        causes.push(Cause::invalid("spec.path", &spec["path"], "passthrough termination does not support paths"));
+    }
+    let policy = &tls["insecureEdgeTerminationPolicy"];
+    if policy == "Allow" {
+        let what = "passthrough termination supports only None and Redirect";
+        causes.push(Cause::invalid("spec.tls.insecureEdgeTerminationPolicy", policy, what));
+    }
+    causes
 }
 
 /// Refuses a host inside one of our zones outside the platform's domain: a Router's `dns` may be anywhere. The Zone of each

@@ -72,10 +72,14 @@ pub struct RouteSpec {
     /// What the router sends the traffic to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<Target>,
-    /// The target's port.
+    /// Further targets, at most three, each with its weight. A request goes to one of `to` and these, by their weights.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 3), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name", "kind"]))]
+    pub alternate_backends: Vec<Target>,
+    /// The target's port. Absent: every port of the target.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<RoutePort>,
-    /// How the router ends TLS; kept for the router's own use.
+    /// How the router ends TLS. Absent: the Route serves plain HTTP only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<Tls>,
 }
@@ -91,11 +95,14 @@ pub struct Target {
     /// The target's name in the Route's namespace.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
-    /// The target's share of the traffic; 0 to 256.
+    /// The target's part of the sum of all weights is its share of the traffic; 0 to 256, absent: 100. 0 gets none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 256))]
     pub weight: Option<u32>,
 }
+
+/// The weight of a target that has none.
+pub const WEIGHT_DEFAULT: u32 = 100;
 
 fn default_target_kind() -> String {
     "Service".to_owned()
@@ -105,7 +112,7 @@ fn default_target_kind() -> String {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RoutePort {
-    /// Port of the target: its number or its name.
+    /// Port of the target's endpoints: its number, or its name in the Service.
     #[schemars(extend("maxLength" = 63))]
     pub target_port: k8s_openapi::apimachinery::pkg::util::intstr::IntOrString,
 }
@@ -120,6 +127,10 @@ pub struct Tls {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub secret_name: Option<String>,
+    /// How plain HTTP requests are answered: not at all (`None`, also if absent), as HTTPS ones (`Allow`), or with a redirect to
+    /// HTTPS (`Redirect`). With `passthrough` it cannot be `Allow`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub insecure_edge_termination_policy: Option<InsecurePolicy>,
 }
 
 /// Where TLS ends.
@@ -130,6 +141,15 @@ pub enum Termination {
     Edge,
     Passthrough,
     Reencrypt,
+}
+
+/// How plain HTTP requests for a Route with TLS are answered; the values are those of OpenShift's Route.
+#[allow(missing_docs, reason = "documented variants would turn the schema's enum into a oneOf")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum InsecurePolicy {
+    None,
+    Allow,
+    Redirect,
 }
 
 /// Where a Route stands. Only a RouteBinding changes `phase`, `dns`, `router`, `canonicalName`, `names` and `formerNames`.

@@ -100,11 +100,9 @@ pub fn continue_token(text: &str) {
     assert_eq!(ContinueToken::decode(&token.encode()), Ok(token));
 }
 
-/// A body that is understood is an object of its kind, and encoding what was decoded changes nothing.
+/// A body that is understood is an object of its kind, and not much larger as JSON, whatever it holds.
 pub fn protobuf(body: &[u8]) {
     let Ok(object) = protobuf::decode(body) else { return };
     assert!(object["kind"].is_string() && object["apiVersion"].is_string(), "{object}");
-    let again = protobuf::rewritten(body).expect("it was decoded");
-    assert_eq!(protobuf::decode(&again).as_ref(), Ok(&object));
-    assert_eq!(protobuf::rewritten(&again).as_ref(), Ok(&again), "our own encoding is stable");
+    assert!(object.to_string().len() <= 64 * body.len(), "{object}");
 }

@@ -221,6 +221,12 @@ async fn discovery_and_openapi() {
     assert_eq!(path["x-kubernetes-group-version-kind"]["kind"], "Route");
     assert_eq!(path["requestBody"]["content"].get("application/strategic-merge-patch+json"), None);
     assert!(path["parameters"].as_array().expect("parameters").iter().any(|one| one["name"] == "fieldValidation"));
+    let core = server.get("/openapi/v3/api/v1").await.expect(200);
+    let ports = &core["components"]["schemas"]["core.v1.Service"]["properties"]["spec"]["properties"]["ports"];
+    assert_eq!(
+        (&ports["x-kubernetes-patch-strategy"], &ports["x-kubernetes-patch-merge-key"]),
+        (&json!("merge"), &json!("port"))
+    );
     let moved = server.get("/openapi/v3/apis/signpost.dev/v1alpha1?hash=ABC").await;
     assert_eq!((moved.status, moved.headers["location"].to_str().expect("text")), (301, url.as_str()));
 }

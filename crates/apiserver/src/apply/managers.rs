@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use super::field_set::FieldSet;
+use crate::json_scan::present;
 
 /// How many managers that only update (PUT, patch) are told apart, as in Kubernetes. Applying managers are not bounded: each
 /// needs its own set to know what it no longer names.
@@ -146,33 +147,22 @@ impl Managers {
         let entries: Vec<Value> = owners
             .into_iter()
             .map(|(manager, owned)| {
-                let mut entry = Map::new();
-                entry.insert("manager".to_owned(), json!(manager.name));
                 let operation = match manager.operation {
                     Operation::Apply => "Apply",
                     Operation::Update => "Update",
                 };
-                entry.insert("operation".to_owned(), json!(operation));
-                entry.insert("apiVersion".to_owned(), json!(owned.api_version));
-                if let Some(time) = owned.time {
-                    entry.insert("time".to_owned(), json!(seconds_text(time)));
-                }
-                entry.insert("fieldsType".to_owned(), json!("FieldsV1"));
-                entry.insert("fieldsV1".to_owned(), owned.set.encode());
-                if !manager.subresource.is_empty() {
-                    entry.insert("subresource".to_owned(), json!(manager.subresource));
-                }
-                Value::Object(entry)
+                present(json!({
+                    "manager": manager.name,
+                    "operation": operation,
+                    "apiVersion": owned.api_version,
+                    "time": owned.time.map(seconds_text),
+                    "fieldsType": "FieldsV1",
+                    "fieldsV1": owned.set.encode(),
+                    "subresource": Some(&manager.subresource).filter(|subresource| !subresource.is_empty()),
+                }))
             })
             .collect();
-        let Some(object) = object.as_object_mut() else { return };
-        let metadata = object.entry("metadata").or_insert_with(|| json!({}));
-        let Some(metadata) = metadata.as_object_mut() else { return };
-        if entries.is_empty() {
-            metadata.remove("managedFields");
-        } else {
-            metadata.insert("managedFields".to_owned(), Value::Array(entries));
-        }
+        set_entries(object, entries);
     }
 
     /// Takes these fields from every manager but `except`.
@@ -219,4 +209,16 @@ impl Managers {
 /// A time as an entry holds it: whole seconds.
 pub(super) fn seconds_text(time: Timestamp) -> String {
     Timestamp::from_second(time.as_second()).unwrap_or(time).to_string()
+}
+
+/// Puts the field sets into an object.
+pub(super) fn set_entries(object: &mut Value, entries: Vec<Value>) -> Option<()> {
+    let metadata = object.as_object_mut()?.entry("metadata").or_insert_with(|| Value::Object(Map::new()));
+    let metadata = metadata.as_object_mut()?;
+    if entries.is_empty() {
+        metadata.remove("managedFields");
+    } else {
+        metadata.insert("managedFields".to_owned(), Value::Array(entries));
+    }
+    Some(())
 }

@@ -6,13 +6,14 @@
 //! and put in.
 
 use jiff::Timestamp;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::compare::{Changes, compare};
 use super::field_set::FieldSet;
-use super::managers::{Manager, Managers, Owned, UPDATERS_MAX, seconds_text};
+use super::managers::{Manager, Managers, Owned, UPDATERS_MAX, seconds_text, set_entries};
 use super::structure::{Shape, field, identity, items, shape};
 use super::{SERVERS_METADATA, tracked, without_managed_fields};
+use crate::json_scan::present;
 use crate::kind::Kind;
 use crate::schema::{self, Node};
 
@@ -158,17 +159,15 @@ impl Update<'_> {
 
     /// The entry of this write's manager.
     fn entry(&self, set: Map<String, Value>) -> Value {
-        let mut entry = Map::new();
-        entry.insert("manager".to_owned(), self.manager.into());
-        entry.insert("operation".to_owned(), "Update".into());
-        entry.insert("apiVersion".to_owned(), self.kind.api_version().into());
-        entry.insert("time".to_owned(), seconds_text(self.now).into());
-        entry.insert("fieldsType".to_owned(), "FieldsV1".into());
-        entry.insert("fieldsV1".to_owned(), Value::Object(set));
-        if let Some(subresource) = self.subresource {
-            entry.insert("subresource".to_owned(), subresource.into());
-        }
-        Value::Object(entry)
+        present(json!({
+            "manager": self.manager,
+            "operation": "Update",
+            "apiVersion": self.kind.api_version(),
+            "time": seconds_text(self.now),
+            "fieldsType": "FieldsV1",
+            "fieldsV1": set,
+            "subresource": self.subresource,
+        }))
     }
 
     /// What the write changes. Fills in the defaults.
@@ -269,17 +268,6 @@ fn sort(entries: &mut [Value]) {
             .map(|name| entry[name].as_str().unwrap_or_default())
     }
     entries.sort_by(|a, b| key(a).cmp(&key(b)));
-}
-
-fn set_entries(object: &mut Value, entries: Vec<Value>) -> Option<()> {
-    let metadata = object.as_object_mut()?.entry("metadata").or_insert_with(|| Value::Object(Map::new()));
-    let metadata = metadata.as_object_mut()?;
-    if entries.is_empty() {
-        metadata.remove("managedFields");
-    } else {
-        metadata.insert("managedFields".to_owned(), Value::Array(entries));
-    }
-    Some(())
 }
 
 /// As [`track_update`], always by reading and writing everything: what the shorter ways are held against.

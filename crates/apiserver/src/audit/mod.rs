@@ -9,17 +9,15 @@
 
 mod limit;
 pub mod log;
-pub mod metrics;
 mod share;
 
-use std::collections::BTreeMap;
 use std::time::Instant;
 
 use http::header;
 use http::request::Parts;
 use jiff::Timestamp;
 use parking_lot::Mutex;
-use serde::Serialize;
+use serde_json::{Value, json};
 
 use self::limit::Limits;
 use self::log::Log;
@@ -28,6 +26,7 @@ use super::auth::Sender;
 use super::auth::impersonate::Subject;
 use super::request::{Target, Verb};
 use crate::auth::identity::Identity;
+use crate::json_scan::present;
 use signpost_runtime::httpd::Peer;
 
 /// Longest text of the client's own in an event, in octets: path and query, user agent, a message that quotes them.
@@ -98,12 +97,7 @@ impl Audit {
             return self.log.suppress();
         }
         let event = event(id, parts, received, facts, ending);
-        let mut line = match serde_json::to_vec(&event) {
-            Ok(line) => line,
-            Err(error) => return tracing::error!(%error, "an audit event is no JSON"),
-        };
-        line.push(b'\n');
-        self.log.write(line);
+        self.log.write(format!("{event}\n").into_bytes());
     }
 
     fn counts(&self, facts: &Facts, code: u16) -> bool {
@@ -139,83 +133,8 @@ fn is_write(facts: &Facts) -> bool {
     facts.verb.is_some_and(|verb| !matches!(verb, Verb::Get | Verb::List | Verb::Watch))
 }
 
-/// `audit.k8s.io/v1` Event.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Event<'a> {
-    kind: &'static str,
-    api_version: &'static str,
-    level: &'static str,
-    #[serde(rename = "auditID")]
-    audit_id: &'a str,
-    stage: &'static str,
-    #[serde(rename = "requestURI")]
-    request_uri: &'a str,
-    verb: &'a str,
-    user: User<'a>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    impersonated_user: Option<User<'a>>,
-    #[serde(rename = "sourceIPs", skip_serializing_if = "Vec::is_empty")]
-    source_ips: Vec<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    user_agent: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    object_ref: Option<ObjectReference<'a>>,
-    response_status: ResponseStatus<'a>,
-    request_received_timestamp: String,
-    stage_timestamp: String,
-}
-
-#[derive(Serialize, Default)]
-struct User<'a> {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    username: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    uid: Option<&'a str>,
-    #[serde(skip_serializing_if = "<[String]>::is_empty")]
-    groups: &'a [String],
-    #[serde(skip_serializing_if = "Option::is_none")]
-    extra: Option<&'a BTreeMap<String, Vec<String>>>,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct ObjectReference<'a> {
-    resource: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    namespace: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    name: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    uid: Option<&'a str>,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    api_group: &'a str,
-    api_version: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    resource_version: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    subresource: Option<&'a str>,
-}
-
-#[derive(Serialize)]
-struct ResponseStatus<'a> {
-    metadata: BTreeMap<(), ()>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    status: Option<&'static str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    message: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<&'a str>,
-    code: u16,
-}
-
-fn event<'a>(
-    id: &'a str,
-    parts: &'a Parts,
-    received: Timestamp,
-    facts: &'a Facts,
-    ending: &'a Ending<'_>,
-) -> Event<'a> {
+/// The `audit.k8s.io/v1` Event of a request.
+fn event(id: &str, parts: &Parts, received: Timestamp, facts: &Facts, ending: &Ending<'_>) -> Value {
     let method = parts.method.as_str();
     let verb = match facts.verb {
         Some(verb) => verb.as_str(),
@@ -223,69 +142,65 @@ fn event<'a>(
         // Custom methods can be any text; those of HTTP are short.
         None => cut(method, 32),
     };
-    let peer = parts.extensions.get::<Peer>();
-    Event {
-        kind: "Event",
-        api_version: "audit.k8s.io/v1",
-        level: "Metadata",
-        audit_id: id,
-        stage: "ResponseComplete",
-        request_uri: cut(parts.uri.path_and_query().map_or("/", |uri| uri.as_str()), TEXT_OCTETS_MAX),
-        verb,
-        user: facts.sender.as_ref().map(|sender| user(&sender.identity)).unwrap_or_default(),
-        impersonated_user: facts.subject.as_ref().map(|subject| User {
-            uid: subject.uid.as_deref(),
-            extra: Some(&subject.extra).filter(|extra| !extra.is_empty()),
-            ..user(&subject.identity)
-        }),
-        source_ips: peer.map(|peer| peer.0.ip().to_canonical().to_string()).into_iter().collect(),
-        user_agent: parts
-            .headers
-            .get(header::USER_AGENT)
-            .and_then(|agent| agent.to_str().ok())
-            .map(|agent| cut(agent, TEXT_OCTETS_MAX)),
-        object_ref: facts.target.as_ref().and_then(|target| object_reference(target, ending.made)),
-        response_status: ResponseStatus {
-            metadata: BTreeMap::new(),
-            status: ending.failure.map(|_| "Failure"),
-            message: ending.failure.map(|(_, message)| cut(message, TEXT_OCTETS_MAX)),
-            reason: ending.failure.map(|(reason, _)| reason),
-            code: ending.code,
-        },
-        request_received_timestamp: micro_time(received),
-        stage_timestamp: micro_time(Timestamp::now()),
-    }
+    let agent = parts.headers.get(header::USER_AGENT).and_then(|agent| agent.to_str().ok());
+    let impersonated = facts.subject.as_ref().map(|subject| {
+        let mut user = user(&subject.identity);
+        user["uid"] = json!(subject.uid);
+        user["extra"] = json!(Some(&subject.extra).filter(|extra| !extra.is_empty()));
+        present(user)
+    });
+    present(json!({
+        "kind": "Event",
+        "apiVersion": "audit.k8s.io/v1",
+        "level": "Metadata",
+        "auditID": id,
+        "stage": "ResponseComplete",
+        "requestURI": cut(parts.uri.path_and_query().map_or("/", |uri| uri.as_str()), TEXT_OCTETS_MAX),
+        "verb": verb,
+        "user": facts.sender.as_ref().map_or_else(|| json!({}), |sender| user(&sender.identity)),
+        "impersonatedUser": impersonated,
+        "sourceIPs": parts.extensions.get::<Peer>().map(|peer| [peer.0.ip().to_canonical().to_string()]),
+        "userAgent": agent.map(|agent| cut(agent, TEXT_OCTETS_MAX)),
+        "objectRef": facts.target.as_ref().and_then(|target| object_reference(target, ending.made)),
+        "responseStatus": present(json!({
+            "metadata": {},
+            "status": ending.failure.map(|_| "Failure"),
+            "message": ending.failure.map(|(_, message)| cut(message, TEXT_OCTETS_MAX)),
+            "reason": ending.failure.map(|(reason, _)| reason),
+            "code": ending.code,
+        })),
+        "requestReceivedTimestamp": micro_time(received),
+        "stageTimestamp": micro_time(Timestamp::now()),
+    }))
 }
 
-fn user(identity: &Identity) -> User<'_> {
+fn user(identity: &Identity) -> Value {
     let groups = &identity.groups[..identity.groups.len().min(GROUPS_MAX)];
-    User { username: Some(&identity.user), groups, ..User::default() }
+    present(json!({"username": identity.user, "groups": Some(groups).filter(|groups| !groups.is_empty())}))
 }
 
-fn object_reference<'a>(target: &'a Target, made: Option<&'a Made>) -> Option<ObjectReference<'a>> {
-    match target {
-        Target::Resource(resource) => Some(ObjectReference {
-            resource: resource.kind.plural,
-            namespace: resource.namespace.as_deref(),
-            name: resource.name.as_deref().or_else(|| made.map(|made| made.name.as_str())),
-            uid: made.map(|made| made.uid.as_str()),
-            api_group: resource.kind.group,
-            api_version: resource.kind.version,
-            resource_version: made.map(|made| made.revision.to_string()),
-            subresource: resource.subresource.map(|subresource| subresource.as_str()),
-        }),
-        Target::Review { review, namespace } => Some(ObjectReference {
-            resource: review.plural,
-            namespace: namespace.as_deref(),
-            name: None,
-            uid: None,
-            api_group: review.group,
-            api_version: review.version,
-            resource_version: None,
-            subresource: None,
-        }),
-        Target::Path(_) => None,
-    }
+fn object_reference(target: &Target, made: Option<&Made>) -> Option<Value> {
+    let (group, mut reference) = match target {
+        Target::Resource(resource) => {
+            let reference = json!({
+                "resource": resource.kind.plural,
+                "namespace": resource.namespace,
+                "name": resource.name.as_deref().or_else(|| made.map(|made| made.name.as_str())),
+                "uid": made.map(|made| made.uid.as_str()),
+                "apiVersion": resource.kind.version,
+                "resourceVersion": made.map(|made| made.revision.to_string()),
+                "subresource": resource.subresource.map(|subresource| subresource.as_str()),
+            });
+            (resource.kind.group, reference)
+        }
+        Target::Review { review, namespace } => {
+            let reference = json!({"resource": review.plural, "namespace": namespace, "apiVersion": review.version});
+            (review.group, reference)
+        }
+        Target::Path(_) => return None,
+    };
+    reference["apiGroup"] = json!(Some(group).filter(|group| !group.is_empty()));
+    Some(present(reference))
 }
 
 /// At most so many octets of a text, by whole characters.

@@ -16,6 +16,7 @@ use super::{Call, body};
 use crate::auth::rules::Access;
 use crate::cause::Cause;
 use crate::error::ApiError;
+use crate::json_scan::present;
 use crate::kind::Kind;
 use crate::negotiate::{self, Format, Offer, Text};
 use crate::object::Object;
@@ -76,10 +77,7 @@ pub(crate) async fn delete(call: &Call<'_>, sent: &Bytes) -> Result<Response, Ap
     Ok(match delete_object(&writer, name, &deletion).await? {
         Deleted::Held(object) => respond::object(StatusCode::OK, kind, format, include, &object),
         Deleted::Gone(last) => {
-            let status = json!({
-                "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success",
-                "details": details(kind, name, &last),
-            });
+            let status = success(kind, name, &last);
             match format {
                 Format::Objects(Text::Yaml) => respond::yaml(StatusCode::OK, &status),
                 _ => respond::json(StatusCode::OK, status.to_string()),
@@ -113,22 +111,18 @@ async fn delete_damaged(call: &Call<'_>, writer: &Writer<'_>) -> Result<Option<R
         call.server.cache.reaches(revision.0, FUTURE_WAIT).await;
     }
     let name = resource.name.as_deref().unwrap_or_default();
-    let status = json!({
-        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success",
-        "details": details(kind, name, &Value::Null),
-    });
-    Ok(Some(respond::json(StatusCode::OK, status.to_string())))
+    Ok(Some(respond::json(StatusCode::OK, success(kind, name, &Value::Null).to_string())))
 }
 
-fn details(kind: &Kind, name: &str, last: &Value) -> Value {
-    let mut details = json!({"name": name, "kind": kind.plural});
-    if let Some(uid) = last["metadata"]["uid"].as_str() {
-        details["uid"] = uid.into();
-    }
-    if !kind.group.is_empty() {
-        details["group"] = kind.group.into();
-    }
-    details
+/// What is answered of an object that is gone.
+fn success(kind: &Kind, name: &str, last: &Value) -> Value {
+    let details = present(json!({
+        "name": name,
+        "kind": kind.plural,
+        "uid": last["metadata"]["uid"].as_str(),
+        "group": Some(kind.group).filter(|group| !group.is_empty()),
+    }));
+    json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details})
 }
 
 /// Answers the deletion of a collection with the list of what was deleted.

@@ -1,7 +1,7 @@
 //! The columns of `kubectl get`, and what stands in their cells.
 
 use std::borrow::Cow;
-use std::ops::{Deref, Range};
+use std::ops::Deref;
 
 use jiff::Timestamp;
 
@@ -92,9 +92,9 @@ impl Columns {
         Columns { columns, paths: Paths::new(reads()), reads: reads().count() }
     }
 
-    /// The cells of an object of which this is the JSON as stored, with its metadata at `metadata`.
-    pub fn cells<'a>(&self, json: &'a [u8], metadata: Range<usize>, now: i64) -> impl Iterator<Item = Cell<'a>> {
-        let found = self.paths.find(json, metadata).unwrap_or_else(|| vec![Json::default(); self.reads]);
+    /// The cells of an object of which this is the JSON as stored.
+    pub fn cells<'a>(&self, json: &'a [u8], now: i64) -> impl Iterator<Item = Cell<'a>> {
+        let found = self.paths.find(json).unwrap_or_else(|| vec![Json::default(); self.reads]);
         let mut at = 0;
         self.columns.iter().map(move |column| {
             let read = &found[at..][..column.reads.len()];
@@ -108,7 +108,7 @@ impl Columns {
         let place = self.columns.iter().position(|column| column.name == name).expect("a column");
         let json = object.to_string();
         let mut out = Vec::new();
-        self.cells(json.as_bytes(), 0..0, now).nth(place).expect("a cell for each").write(&mut out);
+        self.cells(json.as_bytes(), now).nth(place).expect("a cell for each").write(&mut out);
         serde_json::from_slice(&out).expect("JSON")
     }
 }

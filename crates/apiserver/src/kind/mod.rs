@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use self::columns::{Column, Columns};
 use self::selectable::Selectable;
-use crate::schema::Schema;
+use crate::schema::{Schema, structural};
 
 /// The description of a kind: its names, its schema, and how its objects are shown and selected. A process has one of each, in
 /// a `static`.
@@ -115,13 +115,43 @@ impl Kind {
         }
     }
 
+    /// A kind of Kubernetes' own, in namespaces, with one column, the age. Adds these attributes to its schema, each at its
+    /// [place](structural::at).
+    pub fn built_in<T>(attributes: impl IntoIterator<Item = (&'static str, Value)>) -> Kind
+    where
+        T: k8s_openapi::Resource + schemars::JsonSchema,
+    {
+        let mut schema = schemas::of_built_in::<T>();
+        for (place, more) in attributes {
+            structural::extend(&mut schema, place, more);
+        }
+        let group = if T::GROUP.is_empty() { "core" } else { T::GROUP };
+        let plural = T::URL_PATH_SEGMENT;
+        Kind {
+            group: T::GROUP,
+            version: T::VERSION,
+            kind: T::KIND,
+            plural,
+            aliases: Aliases { singular: T::KIND.to_ascii_lowercase().leak(), ..Aliases::default() },
+            namespaced: true,
+            has_status: false,
+            key_prefix: format!("/{group}/{plural}/").leak(),
+            schema: Schema::new(schema),
+            columns: Columns::new(&[columns::BUILT_IN_AGE]),
+            selectable_fields: Selectable::new(&[]),
+            time_to_live: None,
+            view: None,
+            hook_reads: HookReads::default(),
+        }
+    }
+
     /// Whether this is Namespace, which the server itself deals with.
     pub fn is_namespace(&self) -> bool {
         self.group.is_empty() && self.plural == "namespaces"
     }
 
-    /// Whether it is one of Kubernetes' own rather than of a custom API group. Those take strategic merge patches (as merge
-    /// patches, which is the same for what they hold), have no `generation`, and decode protobuf.
+    /// Whether it is one of Kubernetes' own rather than of a custom API group. Those take strategic merge patches, have no
+    /// `generation`, and decode protobuf.
     pub fn is_built_in(&self) -> bool {
         is_built_in_group(self.group)
     }

@@ -43,7 +43,7 @@ impl Facts {
             uid: text(*uid),
             deleting: !deleted.is_null(),
             fields: fields.iter().map(field).collect(),
-            labels: labels.members().map(|(key, value)| (text(key), text(value))).collect(),
+            labels: labels.members().map(|(key, value)| (key.into(), text(value))).collect(),
             owners: owners.items().map(owner).collect(),
         }
     }
@@ -66,7 +66,7 @@ mod tests {
     fn facts_of(kind: &Kind, key: &str, object: &Value) -> Facts {
         let json = object.to_string();
         let paths = kind.selectable_fields.facts();
-        Facts::of(key, &paths.find(json.as_bytes(), 0..0).expect("an object"))
+        Facts::of(key, &paths.find(json.as_bytes()).expect("an object"))
     }
 
     #[test]

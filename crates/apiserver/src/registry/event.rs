@@ -13,10 +13,8 @@ use super::labels::check_key;
 use super::{Context, Hooks};
 use crate::cause::Cause;
 use crate::json_scan::Json;
-use crate::kind::columns::{self, Cell, Column, Columns};
-use crate::kind::selectable::Selectable;
-use crate::kind::{Aliases, HookReads, Kind, View, schemas};
-use crate::schema::Schema;
+use crate::kind::columns::{self, Cell, Column};
+use crate::kind::{Aliases, Kind, View};
 
 /// How long an event lives after its last write, as in Kubernetes.
 const TIME_TO_LIVE: Duration = Duration::from_secs(60 * 60);
@@ -41,80 +39,61 @@ const NEW_API: &str = "events.k8s.io/v1";
 
 /// The stored representation, core `v1`.
 pub static EVENT: LazyLock<Kind> = LazyLock::new(|| {
-    let mut schema = schemas::of_built_in::<k8s_openapi::api::core::v1::Event>();
-    schema["properties"]["message"]["maxLength"] = json!(MESSAGE_CHARACTERS_MAX);
-    atomic(&mut schema, &["involvedObject", "related"]);
-    Kind {
-        group: "",
-        schema: Schema::new(schema),
-        columns: Columns::new(COLUMNS),
-        selectable_fields: Selectable::new(&[
-            "involvedObject.kind",
-            "involvedObject.namespace",
-            "involvedObject.name",
-            "involvedObject.uid",
-            "involvedObject.apiVersion",
-            "involvedObject.resourceVersion",
-            "involvedObject.fieldPath",
-            "reason",
-            "reportingComponent",
-            "source",
-            "type",
-        ]),
-        ..both()
-    }
+    let kind = Kind::built_in::<k8s_openapi::api::core::v1::Event>([
+        ("message", json!({"maxLength": MESSAGE_CHARACTERS_MAX})),
+        ("involvedObject", atomic()),
+        ("related", atomic()),
+    ]);
+    both(kind.selectable_by(&[
+        "involvedObject.kind",
+        "involvedObject.namespace",
+        "involvedObject.name",
+        "involvedObject.uid",
+        "involvedObject.apiVersion",
+        "involvedObject.resourceVersion",
+        "involvedObject.fieldPath",
+        "reason",
+        "reportingComponent",
+        "source",
+        "type",
+    ]))
 });
 
 /// The view `events.k8s.io/v1`.
 pub static NEW_EVENT: LazyLock<Kind> = LazyLock::new(|| {
-    let mut schema = schemas::of_built_in::<k8s_openapi::api::events::v1::Event>();
-    schema["properties"]["note"]["maxLength"] = json!(MESSAGE_CHARACTERS_MAX);
-    atomic(&mut schema, &["regarding", "related"]);
-    Kind {
-        group: "events.k8s.io",
-        schema: Schema::new(schema),
-        columns: Columns::new(COLUMNS),
-        selectable_fields: Selectable::new(&[
-            "regarding.kind",
-            "regarding.namespace",
-            "regarding.name",
-            "regarding.uid",
-            "regarding.apiVersion",
-            "regarding.resourceVersion",
-            "regarding.fieldPath",
-            "reason",
-            "reportingController",
-            "type",
-        ]),
-        view: Some(View { from_stored: to_new, to_stored: to_core }),
-        ..both()
-    }
+    let kind = Kind::built_in::<k8s_openapi::api::events::v1::Event>([
+        ("note", json!({"maxLength": MESSAGE_CHARACTERS_MAX})),
+        ("regarding", atomic()),
+        ("related", atomic()),
+    ]);
+    let kind = both(kind.selectable_by(&[
+        "regarding.kind",
+        "regarding.namespace",
+        "regarding.name",
+        "regarding.uid",
+        "regarding.apiVersion",
+        "regarding.resourceVersion",
+        "regarding.fieldPath",
+        "reason",
+        "reportingController",
+        "type",
+    ]));
+    Kind { view: Some(View { from_stored: to_new, to_stored: to_core }), ..kind }
 });
 
-fn both() -> Kind {
+/// What both representations have in common: one key, the columns and how long events live.
+fn both(kind: Kind) -> Kind {
     Kind {
-        group: "",
-        version: "v1",
-        kind: "Event",
-        plural: "events",
-        aliases: Aliases { singular: "event", short_names: &["ev"], categories: &[] },
-        namespaced: true,
-        has_status: false,
+        aliases: Aliases { short_names: &["ev"], ..kind.aliases },
         key_prefix: "/core/events/",
-        schema: Schema::new(Value::Null),
-        columns: Columns::new(&[]),
-        selectable_fields: Selectable::new(&[]),
         time_to_live: Some(TIME_TO_LIVE),
-        view: None,
-        hook_reads: HookReads::Content,
+        ..kind.with_columns(COLUMNS)
     }
 }
 
 /// References to objects are one value each when they are merged.
-fn atomic(schema: &mut Value, names: &[&str]) {
-    for name in names {
-        schema["properties"][*name]["x-kubernetes-map-type"] = json!("atomic");
-    }
+fn atomic() -> Value {
+    json!({"x-kubernetes-map-type": "atomic"})
 }
 
 /// From the stored representation to `events.k8s.io/v1`.
@@ -374,6 +353,7 @@ fn seen<'a>(read: &[Json<'a>], now: i64) -> Cell<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kind::columns::Columns;
 
     #[test]
     fn the_two_representations_are_each_other() {

@@ -6,27 +6,14 @@ use serde_json::Value;
 
 use super::{Context, Hooks, event};
 use crate::cause::Cause;
-use crate::kind::columns::{BUILT_IN_AGE, Column, Columns};
-use crate::kind::selectable::Selectable;
-use crate::kind::{Aliases, HookReads, Kind, schemas};
-use crate::schema::Schema;
+use crate::kind::columns::{BUILT_IN_AGE, Column};
+use crate::kind::{HookReads, Kind};
 
 /// The kind.
-pub static LEASE: LazyLock<Kind> = LazyLock::new(|| Kind {
-    group: "coordination.k8s.io",
-    version: "v1",
-    kind: "Lease",
-    plural: "leases",
-    aliases: Aliases { singular: "lease", ..Aliases::default() },
-    namespaced: true,
-    has_status: false,
-    key_prefix: "/coordination.k8s.io/leases/",
-    schema: Schema::new(schemas::of_built_in::<k8s_openapi::api::coordination::v1::Lease>()),
-    columns: Columns::new(COLUMNS),
-    selectable_fields: Selectable::new(&[]),
-    time_to_live: None,
-    view: None,
-    hook_reads: HookReads::OftenTheSame,
+pub static LEASE: LazyLock<Kind> = LazyLock::new(|| {
+    Kind::built_in::<k8s_openapi::api::coordination::v1::Lease>([])
+        .with_columns(COLUMNS)
+        .read_by_hooks(HookReads::OftenTheSame)
 });
 
 const COLUMNS: &[Column] = &[Column::new("Holder", &["spec.holderIdentity"], "Who holds the lease."), BUILT_IN_AGE];

@@ -8,11 +8,9 @@ use serde_json::{Value, json};
 use super::{Context, Hooks, Operation, Reader, RelatedWrite};
 use crate::cause::Cause;
 use crate::error::ApiError;
-use crate::kind::columns::{BUILT_IN_AGE, Column, Columns};
-use crate::kind::selectable::Selectable;
-use crate::kind::{Aliases, HookReads, Kind, schemas};
+use crate::kind::columns::{BUILT_IN_AGE, Column};
+use crate::kind::{Aliases, HookReads, Kind};
 use crate::limits;
-use crate::schema::Schema;
 
 /// Namespaces that are always there.
 const KEPT: [&str; 2] = ["default", "kube-system"];
@@ -21,25 +19,13 @@ const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
 /// The kind.
 pub static NAMESPACE: LazyLock<Kind> = LazyLock::new(|| {
-    let mut schema = schemas::of_built_in::<k8s_openapi::api::core::v1::Namespace>();
-    let conditions = &mut schema["properties"]["status"]["properties"]["conditions"];
-    conditions["x-kubernetes-list-type"] = json!("map");
-    conditions["x-kubernetes-list-map-keys"] = json!(["type"]);
+    let by_type = json!({"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]});
+    let kind = Kind::built_in::<k8s_openapi::api::core::v1::Namespace>([("status.conditions", by_type)]);
     Kind {
-        group: "",
-        version: "v1",
-        kind: "Namespace",
-        plural: "namespaces",
-        aliases: Aliases { singular: "namespace", short_names: &["ns"], categories: &[] },
+        aliases: Aliases { short_names: &["ns"], ..kind.aliases },
         namespaced: false,
         has_status: true,
-        key_prefix: "/core/namespaces/",
-        schema: Schema::new(schema),
-        columns: Columns::new(COLUMNS),
-        selectable_fields: Selectable::new(&["status.phase"]),
-        time_to_live: None,
-        view: None,
-        hook_reads: HookReads::OftenTheSame,
+        ..kind.with_columns(COLUMNS).selectable_by(&["status.phase"]).read_by_hooks(HookReads::OftenTheSame)
     }
 });
 

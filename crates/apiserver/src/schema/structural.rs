@@ -115,6 +115,34 @@ fn shared_types(object: &mut Map<String, Value>) {
     }
 }
 
+/// The schema at a place such as `spec.addresses[].ip`; the root is empty, the values of a map are `{}`.
+pub fn at<'a>(schema: &'a mut Value, place: &str) -> Option<&'a mut Value> {
+    let mut node = schema;
+    for part in place.split('.').filter(|part| !part.is_empty()) {
+        let (name, inner) = match part.strip_suffix("[]") {
+            Some(name) => (name, Some("items")),
+            None => match part.strip_suffix("{}") {
+                Some(name) => (name, Some("additionalProperties")),
+                None => (part, None),
+            },
+        };
+        node = node.get_mut("properties")?.get_mut(name)?;
+        if let Some(inner) = inner {
+            node = node.get_mut(inner)?;
+        }
+    }
+    Some(node)
+}
+
+/// Adds attributes to the schema at a place; see [`at`].
+pub fn extend(schema: &mut Value, place: &str, attributes: Value) {
+    let node = at(schema, place);
+    debug_assert!(node.is_some(), "the schema has no {place}");
+    if let (Some(Value::Object(node)), Value::Object(attributes)) = (node, attributes) {
+        node.extend(attributes);
+    }
+}
+
 /// Bounds what a schema leaves unbounded: the texts, lists and maps of the built-in kinds, which Kubernetes bounds by the size of
 /// the object alone. Real ones are far below.
 pub fn bound(schema: &mut Value) {

@@ -67,7 +67,7 @@ pub enum RestoreError {
     },
     /// An earlier version wrote it.
     #[error(
-        "the backup has format {found}, of an earlier version of signpost, in which kinds and fields had other names; restore it \
+        "the backup has format {found}, of an earlier version, in which kinds and fields had other names; restore it \
          with that version, write its objects to a file (kubectl get routers,namespaces,routes -A -o yaml), and apply the file here"
     )]
     OlderFormat {

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 
 use futures::stream::{self, BoxStream, StreamExt};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::{Error, Event, Key, Result, Revision};
@@ -69,7 +69,7 @@ impl Feed {
     /// Makes durable revisions visible to watchers. Called by the one writer, in revision order.
     pub(super) fn publish(&self, committed: Vec<Committed>) {
         let Some(newest) = committed.last().map(|(revision, _)| *revision) else { return };
-        let mut ring = self.lock();
+        let mut ring = self.ring.lock();
         for (revision, events) in committed {
             ring.octets += octets(&events);
             ring.revisions.push_back((revision, events));
@@ -86,17 +86,12 @@ impl Feed {
 
     /// What the ring holds after `after`; `None` if that lies before its floor.
     fn take(&self, after: Revision) -> Option<Vec<Committed>> {
-        let ring = self.lock();
+        let ring = self.ring.lock();
         if after < ring.floor {
             return None;
         }
         let start = ring.revisions.partition_point(|(revision, _)| *revision <= after);
         Some(ring.revisions.range(start..).take(TAKE_REVISIONS_MAX).cloned().collect())
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Ring> {
-        // Every step of `publish` leaves the ring usable, so a panic elsewhere is no reason to stop.
-        self.ring.lock()
     }
 }
 

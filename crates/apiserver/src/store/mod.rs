@@ -246,7 +246,7 @@ pub enum Error {
     #[error("the outcome of the write is not known")]
     OutcomeUnknown,
     /// The value of this key is damaged. The key exists, and nothing was written.
-    #[error("the stored value of {} is damaged; see \"signpost check store\"", key.0)]
+    #[error("the stored value of {} is damaged; see \"check store\"", key.0)]
     Damaged {
         /// The key.
         key: Key,

@@ -39,7 +39,7 @@ fn churn_of_one_namespace_leaves_the_window_of_another() {
             cache.apply(&[lease(at, "attacker", "big", size)]);
         }
         cache.apply(&[lease(3 + writes, "victim", "a", 30)]);
-        assert!(cache.shelf(leases).read().history.bytes() <= history::HISTORY_BYTES_MAX);
+        assert!(cache.shelf(leases).state.read().history.bytes() <= history::HISTORY_BYTES_MAX);
 
         assert_eq!(revisions(slow.take(10)), Ok(vec![2, 3 + writes]));
         assert_eq!(revisions(slow.take(10)), Ok(vec![]));
@@ -135,7 +135,7 @@ fn lines_are_kept_for_those_who_keep_up() {
         lines.extend(prompt.take(10).expect("keeps up").iter().map(|change| change.line()));
     }
     let with_line = |cache: &WatchCache| {
-        cache.shelf(namespaces()).read().history.since(0).filter(|change| change.line.get().is_some()).count()
+        cache.shelf(namespaces()).state.read().history.since(0).filter(|change| change.line.get().is_some()).count()
     };
     assert_eq!(with_line(&cache), LINES_KEPT);
     let told: Vec<_> = late.take(usize::MAX).expect("in the ring").iter().map(|change| change.line()).collect();

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use crate::limits::Amount;
 use crate::object::Object;
@@ -48,7 +48,7 @@ pub struct Reservation {
 impl Usage {
     /// Counts `objects` instead of those that were shown before.
     pub(super) fn fill<'a>(&self, objects: impl Iterator<Item = &'a Object>) {
-        let mut accounts = self.lock();
+        let mut accounts = self.0.lock();
         accounts.namespaces.values_mut().for_each(|account| account.shown = Amount::default());
         for object in objects {
             accounts.of(object, |account| account.shown = account.shown.plus(amount(object)));
@@ -61,7 +61,7 @@ impl Usage {
         let base = before.map_or(0, |before| before.revision);
         let gone = before.map(amount).unwrap_or_default();
         let new = if deleted { Amount::default() } else { amount(now) };
-        self.lock().of(now, |account| {
+        self.0.lock().of(now, |account| {
             account.shown = account.shown.minus(gone).plus(new);
             account.reserved.retain(|reserved| reserved.base != base || *reserved.key != *now.key());
         });
@@ -76,7 +76,7 @@ impl Usage {
         adds: Amount,
         limit: Option<Amount>,
     ) -> Result<Reservation, Amount> {
-        let mut accounts = self.lock();
+        let mut accounts = self.0.lock();
         accounts.last += 1;
         let number = accounts.last;
         let account = accounts.namespaces.entry(namespace.into()).or_default();
@@ -89,11 +89,6 @@ impl Usage {
         }
         account.reserved.push(Reserved { number, key: key.into(), base, adds });
         Ok(Reservation { usage: self.clone(), namespace: namespace.into(), number })
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Accounts> {
-        // Nothing panics while it is held.
-        self.0.lock()
     }
 }
 
@@ -136,7 +131,7 @@ impl Account {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        let mut accounts = self.usage.lock();
+        let mut accounts = self.usage.0.lock();
         let Some(account) = accounts.namespaces.get_mut(&self.namespace) else { return };
         account.reserved.retain(|reserved| reserved.number != self.number);
         if account.is_empty() {
@@ -193,7 +188,7 @@ mod tests {
         assert!(reserve("a", 8, adding(0, grown)).is_ok());
         usage.show(&two, Some(&one), true);
         drop(all);
-        assert!(usage.lock().namespaces.is_empty(), "nothing is left of what is gone");
+        assert!(usage.0.lock().namespaces.is_empty(), "nothing is left of what is gone");
         // A namespace over its limit, which was lowered, takes nothing more.
         usage.fill([lease("a", 1, 10), lease("b", 2, 10), lease("c", 3, 10)].iter());
         assert!(reserve("d", 0, adding(1, 1)).is_err() && reserve("a", 1, adding(0, 1)).is_ok());

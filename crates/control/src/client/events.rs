@@ -60,11 +60,13 @@ pub struct Events {
     counters: Counters,
 }
 
-/// Something to tell about a Route.
+/// Something to tell about an object.
 #[derive(Debug)]
 pub struct Notice {
-    /// Where the Route is.
-    pub route: ObjectKey,
+    /// Its kind, such as `Route`.
+    pub kind: &'static str,
+    /// Where it is.
+    pub object: ObjectKey,
     /// Its uid.
     pub uid: String,
     /// Whether something is wrong.
@@ -110,12 +112,14 @@ async fn record_all(client: kube::Client, reporter: Reporter, counters: Counters
     }
 }
 
-fn event(notice: Notice, reporter: &Reporter, now: Timestamp) -> Event {
-    let ObjectKey { namespace, name } = notice.route;
+/// The Event that tells of it.
+pub fn event(notice: Notice, reporter: &Reporter, now: Timestamp) -> Event {
+    let ObjectKey { namespace, name } = notice.object;
     Event {
         metadata: ObjectMeta {
             name: Some(format!("{name}.{:x}", now.as_nanosecond())),
-            namespace: namespace.clone(),
+            // Events about objects without a namespace are in this one.
+            namespace: Some(namespace.clone().unwrap_or_else(|| "default".to_owned())),
             ..ObjectMeta::default()
         },
         event_time: Some(MicroTime(now)),
@@ -125,7 +129,7 @@ fn event(notice: Notice, reporter: &Reporter, now: Timestamp) -> Event {
         note: Some(cut(&notice.note, NOTE_OCTETS_MAX).to_owned()),
         regarding: Some(ObjectReference {
             api_version: Some(format!("{GROUP}/{VERSION}")),
-            kind: Some("Route".to_owned()),
+            kind: Some(notice.kind.to_owned()),
             namespace,
             name: Some(name),
             uid: Some(notice.uid),

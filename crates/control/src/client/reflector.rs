@@ -106,6 +106,11 @@ impl ObjectKey {
     pub fn cluster(name: &str) -> Self {
         ObjectKey { namespace: None, name: name.to_owned() }
     }
+
+    /// Its namespace; empty for a cluster-scoped kind.
+    pub fn namespace(&self) -> &str {
+        self.namespace.as_deref().unwrap_or_default()
+    }
 }
 
 impl fmt::Display for ObjectKey {
@@ -192,9 +197,28 @@ pub struct Relist<V> {
     /// What is new or different.
     pub applied: Vec<Applied<V>>,
     /// What is gone, with the last values known.
-    pub vanished: Vec<(ObjectKey, Arc<V>)>,
+    pub vanished: Vec<Gone<V>>,
     /// How many objects there are now.
     pub total: usize,
+}
+
+/// An object that is gone, and the last value known.
+pub type Gone<V> = (ObjectKey, Arc<V>);
+
+impl<V> Change<V> {
+    /// What was created or replaced, and what is gone, with its last value known. What is gone goes first.
+    pub fn into_parts(self) -> (Vec<Applied<V>>, Vec<Gone<V>>) {
+        match self {
+            Change::Applied(applied) => (vec![applied], Vec::new()),
+            Change::Deleted { key, last } => (Vec::new(), vec![(key, last)]),
+            Change::Relisted(relist) => (relist.applied, relist.vanished),
+        }
+    }
+
+    /// Whether it is the first list: nothing was known before.
+    pub fn is_first(&self) -> bool {
+        matches!(self, Change::Relisted(Relist { first: true, .. }))
+    }
 }
 
 // The derived impls would ask for a `V` that is `Clone`.

@@ -39,8 +39,10 @@ pub fn change(label: &str, shard: Option<&str>, settings: &Settings) -> OwnerCha
 
 /// The apex's records, which change with every serial.
 pub fn apex_change(settings: &Settings, serial: u32) -> OwnerChange {
-    let mut contents = Contents::new(settings.alias_apex().clone());
-    apex::dress(&mut contents, settings, serial);
-    let apex = contents.apex().clone();
-    OwnerChange { rrsets: contents.remove_owner(&apex).unwrap_or_default(), owner: apex, weights: Vec::new() }
+    // No name server is in this zone: its apex has no addresses.
+    OwnerChange {
+        owner: settings.alias_apex().clone(),
+        rrsets: apex::soa_and_ns(settings, serial),
+        weights: Vec::new(),
+    }
 }

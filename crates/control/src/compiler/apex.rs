@@ -12,17 +12,23 @@ use signpost_dns::zone::rrset::{Rdata, Rrset, Ttl};
 /// types is replaced.
 pub fn dress(contents: &mut Contents, settings: &Settings, serial: u32) {
     let apex = contents.apex().clone();
-    let soa = Soa {
-        mname: settings.name_servers()[0].name.clone(),
-        rname: settings.hostmaster().clone(),
-        serial,
-        timers: settings.timers,
-    };
-    set(contents, &apex, RecordType::SOA, settings.infrastructure_ttl, vec![soa.to_rdata()]);
-    set(contents, &apex, RecordType::NS, settings.infrastructure_ttl, name_server_rdata(settings));
+    for Rrset { rtype, ttl, rdata } in soa_and_ns(settings, serial) {
+        set(contents, &apex, rtype, ttl, rdata);
+    }
     for server in settings.name_servers().iter().filter(|server| server.name.is_at_or_below(&apex)) {
         set_addresses(contents, server, settings.infrastructure_ttl);
     }
+}
+
+/// The SOA of a zone, and its NS records.
+pub fn soa_and_ns(settings: &Settings, serial: u32) -> Vec<Rrset> {
+    let (mname, rname) = (settings.name_servers()[0].name.clone(), settings.hostmaster().clone());
+    let soa = Soa { mname, rname, serial, timers: settings.timers };
+    let ttl = settings.infrastructure_ttl;
+    vec![
+        Rrset { rtype: RecordType::SOA, ttl, rdata: vec![soa.to_rdata()] },
+        Rrset { rtype: RecordType::NS, ttl, rdata: name_server_rdata(settings) },
+    ]
 }
 
 /// The NS records' data: the name servers' names.

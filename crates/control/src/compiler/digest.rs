@@ -49,32 +49,28 @@ impl Digest {
 
     /// What the delegation of a zone adds to the digest of the zone above it.
     pub fn of_delegation(apex: &Name) -> Digest {
-        let mut hash = hasher(b"delegation");
-        put(&mut hash, apex.to_lowercase().as_wire());
-        finish(hash)
+        Digest::of(b"delegation", &[apex.to_lowercase().as_wire()])
     }
 
     /// What one alias adds to the digest of the alias zone: a label, and the shard below which the label's name is.
     pub fn of_alias(label: &str, shard: &str) -> Digest {
-        let mut hash = hasher(b"alias");
-        put(&mut hash, label.to_ascii_lowercase().as_bytes());
-        put(&mut hash, shard.to_ascii_lowercase().as_bytes());
-        finish(hash)
+        Digest::of(b"alias", &[label.to_ascii_lowercase().as_bytes(), shard.to_ascii_lowercase().as_bytes()])
     }
 
     /// What the former name of a moved route adds to the digest of the shard's zone that it left: its label, and the shard below
     /// which the label's name is now.
     pub fn of_former_name(label: &str, shard: &str) -> Digest {
-        let mut hash = hasher(b"trail");
-        put(&mut hash, label.to_ascii_lowercase().as_bytes());
-        put(&mut hash, shard.to_ascii_lowercase().as_bytes());
-        finish(hash)
+        Digest::of(b"trail", &[label.to_ascii_lowercase().as_bytes(), shard.to_ascii_lowercase().as_bytes()])
     }
 
     /// The digest of some octets: of configuration, which is compared on one machine only.
     pub fn of_octets(octets: &[u8]) -> Digest {
-        let mut hash = hasher(b"octets");
-        put(&mut hash, octets);
+        Digest::of(b"octets", &[octets])
+    }
+
+    fn of(purpose: &[u8], parts: &[&[u8]]) -> Digest {
+        let mut hash = hasher(purpose);
+        parts.iter().for_each(|part| put(&mut hash, part));
         finish(hash)
     }
 

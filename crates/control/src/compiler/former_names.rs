@@ -17,7 +17,6 @@
 //!
 //! A former name that comes or goes costs what one name costs, however many there are: a drained shard gets tens of thousands.
 
-use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::apex;
@@ -50,19 +49,16 @@ impl FormerNames {
 
     /// Lets the former name of `label` lead to `zone`; without one it is gone.
     pub fn set(&mut self, label: &str, zone: Option<Box<str>>) {
-        let Some(zone) = zone else {
-            if let Some(zone) = self.labels.remove(label) {
-                self.digest = self.digest.minus(Digest::of_former_name(label, &zone));
+        let part = |zone: &str| Digest::of_former_name(label, zone);
+        let before = match zone {
+            Some(zone) => {
+                self.digest = self.digest.plus(part(&zone));
+                self.labels.insert(label.into(), zone)
             }
-            return;
+            None => self.labels.remove(label),
         };
-        self.digest = self.digest.plus(Digest::of_former_name(label, &zone));
-        match self.labels.entry(label.into()) {
-            Entry::Occupied(mut entry) => {
-                self.digest = self.digest.minus(Digest::of_former_name(label, entry.get()));
-                entry.insert(zone);
-            }
-            Entry::Vacant(entry) => drop(entry.insert(zone)),
+        if let Some(before) = before {
+            self.digest = self.digest.minus(part(&before));
         }
     }
 }

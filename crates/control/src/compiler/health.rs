@@ -15,8 +15,24 @@
 //! The verdicts are part of the Router's status, so that all name servers choose alike; a state `drained`, which someone has
 //! set, is stronger than any verdict.
 
-use super::inputs::AddressInput;
+use std::net::IpAddr;
+
 use signpost_api::v1alpha1::router::Mode;
+
+/// One address of a Router.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct AddressInput {
+    /// The address; never an IPv4 address in IPv6 form.
+    pub ip: IpAddr,
+    /// Whether its state is `active`.
+    pub active: bool,
+    /// Order of use under `active-passive`.
+    pub priority: u32,
+    /// Share of the answers against the others, at least 1.
+    pub weight: u16,
+    /// What is known of it.
+    pub health: Health,
+}
 
 /// What is known of an address.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]

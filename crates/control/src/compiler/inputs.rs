@@ -10,7 +10,7 @@ use std::sync::Arc;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::diagnostic::Diagnostic;
-use super::health::{AddressSelection, Health, choose};
+use super::health::{AddressInput, AddressSelection, Health, choose};
 use signpost_api::names;
 use signpost_api::v1alpha1::route_binding::RouteBinding;
 use signpost_api::v1alpha1::router::{AddressHealthState, AddressState, Mode, Router, RouterStatus};
@@ -38,21 +38,6 @@ pub struct RouterInput {
     pub panic_percent: u8,
 }
 
-/// One address of a Router.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct AddressInput {
-    /// The address; never an IPv4 address in IPv6 form.
-    pub ip: IpAddr,
-    /// Whether its state is `active`.
-    pub active: bool,
-    /// Order of use under `active-passive`.
-    pub priority: u32,
-    /// Share of the answers against the others, at least 1.
-    pub weight: u16,
-    /// What is known of it.
-    pub health: Health,
-}
-
 impl RouterInput {
     /// Reads a Router, where `domain` is the platform's, without a dot at the end. `None` if there is no zone to be made,
     /// which a diagnostic explains; other diagnostics say what was left out.
@@ -61,24 +46,11 @@ impl RouterInput {
         let spec = &router.spec;
         let dns = spec.dns.clone().unwrap_or_else(|| format!("{name}.{domain}"));
         let apex = match dns.parse::<Name>() {
-            Ok(apex) if !apex.is_root() && !apex.is_wildcard() && apex.as_wire().len() <= 255 - 2 => apex,
-            Ok(_) => {
-                diagnostics.push(Diagnostic::router(
-                    name,
-                    "spec.dns",
-                    format!("{dns:?} cannot be the name of a shard's zone"),
-                ));
-                return None;
-            }
-            Err(error) => {
-                diagnostics.push(Diagnostic::router(
-                    name,
-                    "spec.dns",
-                    format!("{dns:?} is not a domain name: {error}"),
-                ));
-                return None;
-            }
+            Ok(apex) if !apex.is_root() && !apex.is_wildcard() && apex.as_wire().len() <= 255 - 2 => Ok(apex),
+            Ok(_) => Err(format!("{dns:?} cannot be the name of a shard's zone")),
+            Err(error) => Err(format!("{dns:?} is not a domain name: {error}")),
         };
+        let apex = apex.map_err(|message| diagnostics.push(Diagnostic::router(name, "spec.dns", message))).ok()?;
         let mut addresses = Vec::with_capacity(spec.addresses.len());
         for (at, address) in spec.addresses.iter().enumerate() {
             let Ok(ip) = address.ip.parse::<IpAddr>() else {

@@ -27,7 +27,6 @@ pub mod shard;
 
 pub mod diagnostic;
 pub mod digest;
-mod index;
 
 pub use diagnostic::Diagnostic;
 pub use digest::Digest;
@@ -71,12 +70,10 @@ pub fn compile(inputs: &Inputs, settings: &Settings) -> Compiled {
     // The digests and indexes that changes keep are all that is wanted of them here.
     let mut changes = Vec::new();
     for router in &inputs.routers {
-        platform.set_router(Arc::new(router.clone()), &mut changes);
-        changes.clear();
+        platform.put(&router.name, Some(Arc::new(router.clone())), &mut changes);
     }
     for binding in &inputs.bindings {
-        platform.set_binding(Arc::new(binding.clone()), &mut changes);
-        changes.clear();
+        platform.put(&binding.key, Some(Arc::new(binding.clone())), &mut changes);
     }
     compile_platform(&platform, settings)
 }

@@ -18,38 +18,37 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Excluded, Unbounded};
 
 use super::apex::{self, Soa};
+use super::digest::Digest;
 use super::settings::Settings;
 use signpost_dns::wire::{Name, RecordType};
 use signpost_dns::zone::{Contents, OwnerChange, Rrset};
 
-/// The zones that are delegated from the parent: shards inside the domain, and always the alias zone.
+/// The shards inside the domain, which are delegated from the parent as the alias zone always is.
 #[derive(Debug, Clone, Default)]
-pub struct Delegations(BTreeSet<Name>);
+pub struct Delegations {
+    apexes: BTreeSet<Name>,
+    digest: Digest,
+}
 
 impl Delegations {
-    /// Whether a shard with this apex is delegated, or would be if it were not below another.
-    pub fn takes(apex: &Name, settings: &Settings) -> bool {
-        apex.is_below(settings.domain())
+    /// Notes that a shard has come.
+    pub fn insert(&mut self, apex: Name) {
+        let part = Digest::of_delegation(&apex);
+        if self.apexes.insert(apex) {
+            self.digest = self.digest.plus(part);
+        }
     }
 
-    /// Notes that a shard has come; whether it was unknown.
-    pub fn insert(&mut self, apex: Name) -> bool {
-        self.0.insert(apex)
+    /// Notes that a shard is gone.
+    pub fn remove(&mut self, apex: &Name) {
+        if self.apexes.remove(apex) {
+            self.digest = self.digest.minus(Digest::of_delegation(apex));
+        }
     }
 
-    /// Notes that a shard is gone; whether it was known.
-    pub fn remove(&mut self, apex: &Name) -> bool {
-        self.0.remove(apex)
-    }
-
-    /// The delegations of shards with these apexes, all of which are to be delegated.
-    pub fn of(apexes: impl IntoIterator<Item = Name>) -> Self {
-        Delegations(apexes.into_iter().collect())
-    }
-
-    /// All of them, in canonical order.
-    pub fn iter(&self) -> impl Iterator<Item = &Name> {
-        self.0.iter()
+    /// The digest of the parent zone.
+    pub fn digest(&self) -> Digest {
+        self.digest
     }
 
     /// The delegated name closest to the domain that is `name` or above it.
@@ -58,7 +57,7 @@ impl Delegations {
         let mut at = name.clone();
         while at.is_below(settings.domain()) {
             let above = at.parent()?;
-            if self.0.contains(&at) || at == *settings.alias_apex() {
+            if self.apexes.contains(&at) || at == *settings.alias_apex() {
                 cut = Some(at);
             }
             at = above;
@@ -71,7 +70,7 @@ impl Delegations {
 pub fn zone(delegations: &Delegations, settings: &Settings, serial: u32) -> Contents {
     let mut contents = Contents::new(settings.domain().clone());
     // Whether each is delegated.
-    let mut owners: BTreeMap<&Name, bool> = delegations.iter().map(|apex| (apex, true)).collect();
+    let mut owners: BTreeMap<&Name, bool> = delegations.apexes.iter().map(|apex| (apex, true)).collect();
     owners.insert(settings.alias_apex(), true);
     for name in own_names(settings).chain([settings.domain()]) {
         owners.entry(name).or_insert(false);
@@ -93,7 +92,7 @@ pub fn zone(delegations: &Delegations, settings: &Settings, serial: u32) -> Cont
 pub fn changes(apex: &Name, delegations: &Delegations, settings: &Settings) -> Vec<OwnerChange> {
     let mut affected: BTreeSet<&Name> = own_names(settings).filter(|name| name.is_below(apex)).collect();
     affected.insert(apex);
-    let below = delegations.0.range::<Name, _>((Excluded(apex), Unbounded));
+    let below = delegations.apexes.range::<Name, _>((Excluded(apex), Unbounded));
     affected.extend(below.take_while(|name| name.is_below(apex)));
     let change = |owner: &Name| {
         let cut = delegations.cut_of(owner, settings);
@@ -161,27 +160,21 @@ fn apex_rrsets(settings: &Settings, serial: u32) -> Vec<Rrset> {
     let apex = settings.domain();
     let base = settings.base.as_ref().map_or(&[][..], |base| base.owner(apex));
     let base_soa = base.iter().find(|rrset| rrset.rtype == RecordType::SOA);
-    let mut soa = Soa {
-        mname: settings.name_servers()[0].name.clone(),
-        rname: settings.hostmaster().clone(),
-        serial,
-        timers: settings.timers,
-    };
-    if let Some(given) = base_soa.and_then(|rrset| Soa::from_rdata(rrset.rdata.first()?)) {
-        soa = Soa { mname: if given.mname.is_root() { soa.mname } else { given.mname }, serial, ..given };
+    let mut rrsets = apex::soa_and_ns(settings, serial);
+    if let Some((base_soa, mut soa)) = base_soa.and_then(|soa| Some((soa, Soa::from_rdata(soa.rdata.first()?)?))) {
+        if soa.mname.is_root() {
+            soa.mname = settings.name_servers()[0].name.clone();
+        }
+        soa.serial = serial;
+        rrsets[0] = Rrset { rdata: vec![soa.to_rdata()], ..base_soa.clone() };
     }
-    let ttl = settings.infrastructure_ttl;
-    let mut rrsets = vec![
-        Rrset { rtype: RecordType::SOA, ttl: base_soa.map_or(ttl, |soa| soa.ttl), rdata: vec![soa.to_rdata()] },
-        Rrset { rtype: RecordType::NS, ttl, rdata: apex::name_server_rdata(settings) },
-    ];
     let other = |rrset: &&Rrset| !matches!(rrset.rtype, RecordType::SOA | RecordType::NS | RecordType::CNAME);
     rrsets.extend(base.iter().filter(other).cloned());
     if let Some(server) =
         settings.name_servers().iter().find(|server| server.name == *apex && !server.addresses.is_empty())
     {
         rrsets.retain(|rrset| !matches!(rrset.rtype, RecordType::A | RecordType::AAAA));
-        rrsets.extend(apex::address_rrsets(server, ttl));
+        rrsets.extend(apex::address_rrsets(server, settings.infrastructure_ttl));
     }
     rrsets
 }

@@ -11,7 +11,6 @@ use std::sync::{Arc, LazyLock};
 use super::diagnostic::{Diagnostic, Object};
 use super::digest::Digest;
 use super::former_names::{Changed, FormerNameIndex, FormerNames};
-use super::index::{ByKey, ByLabel, Index};
 use super::inputs::{BindingInput, RouterInput};
 use super::parent::Delegations;
 use super::settings::{Settings, text_of};
@@ -56,6 +55,54 @@ pub enum Change {
     },
 }
 
+/// A kind of object that zones are made from.
+pub trait Input: Sized {
+    /// Puts an object in the place of what its name had, or forgets that; tells what this changes.
+    fn put(platform: &mut Platform, name: &str, now: Option<Arc<Self>>, changes: &mut Vec<Change>);
+}
+
+impl Input for RouterInput {
+    fn put(platform: &mut Platform, name: &str, now: Option<Arc<Self>>, changes: &mut Vec<Change>) {
+        let old = match &now {
+            Some(router) => platform.routers.insert(name.into(), Arc::clone(router)),
+            None => platform.routers.remove(name),
+        };
+        if old == now {
+            return;
+        }
+        platform.refused.remove(&Object::Router(name.into()));
+        if let Some(old) = old
+            && now.as_ref().is_none_or(|now| now.apex != old.apex)
+        {
+            platform.claim(&old.apex, name, None, changes);
+        }
+        if let Some(now) = now {
+            platform.claim(&now.apex.clone(), name, Some(now), changes);
+        }
+    }
+}
+
+impl Input for BindingInput {
+    fn put(platform: &mut Platform, name: &str, now: Option<Arc<Self>>, changes: &mut Vec<Change>) {
+        let old = match &now {
+            Some(binding) => platform.bindings.insert(name.into(), Arc::clone(binding)),
+            None => platform.bindings.remove(name),
+        };
+        if old == now {
+            return;
+        }
+        platform.refused.remove(&Object::Binding(name.into()));
+        if let Some(old) = old
+            && now.as_ref().is_none_or(|now| now.label != old.label)
+        {
+            platform.relabel(&old.label, name, None, changes);
+        }
+        if let Some(now) = now {
+            platform.relabel(&now.label.clone(), name, Some(now), changes);
+        }
+    }
+}
+
 /// All objects, indexed for change.
 #[derive(Debug, Clone)]
 pub struct Platform {
@@ -65,16 +112,11 @@ pub struct Platform {
     /// Who wants to serve an apex, the one who does first.
     claims: BTreeMap<Name, Vec<Arc<RouterInput>>>,
     delegations: Delegations,
-    delegations_digest: Digest,
-    bindings: Index<ByKey>,
-    /// Who has a label.
-    labels: Index<ByLabel>,
-    /// Who else wants a label; it has bindings only while claims are broken.
-    rivals: HashMap<Box<str>, Vec<Arc<BindingInput>>>,
+    bindings: HashMap<Box<str>, Arc<BindingInput>>,
+    /// Who wants a label, the one who has it first; there are others only while claims are broken.
+    labels: HashMap<Box<str>, Vec<Arc<BindingInput>>>,
     aliases_digest: Digest,
     former_names: FormerNameIndex,
-    /// The Routers that serve.
-    served: BTreeMap<Name, Arc<RouterInput>>,
     refused: BTreeMap<Object, Diagnostic>,
 }
 
@@ -87,171 +129,94 @@ impl Platform {
             routers: HashMap::new(),
             claims: BTreeMap::new(),
             delegations: Delegations::default(),
-            delegations_digest: Digest::default(),
-            bindings: Index::new(),
-            labels: Index::new(),
-            rivals: HashMap::new(),
+            bindings: HashMap::new(),
+            labels: HashMap::new(),
             aliases_digest: Digest::default(),
             former_names: FormerNameIndex::default(),
-            served: BTreeMap::new(),
             refused: BTreeMap::new(),
         }
     }
 
-    /// Puts a Router in the place of what its name had, and tells what that changes.
-    pub fn set_router(&mut self, router: Arc<RouterInput>, changes: &mut Vec<Change>) {
-        let old = self.routers.insert(router.name.clone(), Arc::clone(&router));
-        if old.as_ref().is_some_and(|old| **old == *router) {
-            return;
-        }
-        match old {
-            Some(old) if old.apex == router.apex => {
-                self.claim(
-                    &router.apex.clone(),
-                    |claims| {
-                        claims.retain(|claim| claim.name != router.name);
-                        claims.push(router);
-                    },
-                    changes,
-                );
-            }
-            old => {
-                if let Some(old) = old {
-                    self.withdraw(&old, changes);
-                }
-                self.claim(&router.apex.clone(), |claims| claims.push(router), changes);
-            }
-        }
+    /// Puts an object in the place of what its name had, or forgets that; tells what this changes.
+    pub fn put<I: Input>(&mut self, name: &str, now: Option<Arc<I>>, changes: &mut Vec<Change>) {
+        I::put(self, name, now, changes);
     }
 
-    /// Forgets the Router of that name; whether it was known.
-    pub fn remove_router(&mut self, name: &str, changes: &mut Vec<Change>) -> bool {
-        let Some(old) = self.routers.remove(name) else { return false };
-        self.withdraw(&old, changes);
-        true
-    }
-
-    fn withdraw(&mut self, old: &RouterInput, changes: &mut Vec<Change>) {
-        self.refused.remove(&Object::Router(old.name.clone()));
-        self.claim(&old.apex, |claims| claims.retain(|claim| claim.name != old.name), changes);
-    }
-
-    /// Edits who wants `apex`, and tells if that changes who serves it or with what.
-    fn claim(&mut self, apex: &Name, edit: impl FnOnce(&mut Vec<Arc<RouterInput>>), changes: &mut Vec<Change>) {
+    /// Takes the Router `name` off an apex, puts one on, and tells if that changes who serves the apex or with what.
+    fn claim(&mut self, apex: &Name, name: &str, on: Option<Arc<RouterInput>>, changes: &mut Vec<Change>) {
         let claims = self.claims.entry(apex.clone()).or_default();
         let before = claims.first().cloned();
-        edit(claims);
+        claims.retain(|claim| *claim.name != *name);
+        claims.extend(on);
         claims.sort_by(|a, b| (a.created, &a.name).cmp(&(b.created, &b.name)));
         let claims = claims.clone();
         if claims.is_empty() {
             self.claims.remove(apex);
         }
-        if let Some(message) = self.unusable(apex) {
-            for claim in &claims {
-                let diagnostic = Diagnostic::router(&claim.name, "spec.dns", message.clone());
-                self.refused.insert(diagnostic.object.clone(), diagnostic);
-            }
-            return;
-        }
-        if let [first, later @ ..] = &claims[..] {
-            self.refused.remove(&Object::Router(first.name.clone()));
-            for claim in later {
-                let message = format!("the zone {apex} is already that of Router {}, which is older", first.name);
-                let diagnostic = Diagnostic::router(&claim.name, "spec.dns", message);
-                self.refused.insert(diagnostic.object.clone(), diagnostic);
-            }
+        let unusable = self.unusable(apex);
+        for (at, claim) in claims.iter().enumerate() {
+            let message = match &unusable {
+                Some(message) => message.clone(),
+                None if at == 0 => {
+                    self.refused.remove(&Object::Router(claim.name.clone()));
+                    continue;
+                }
+                None => format!("the zone {apex} is already that of Router {}, which is older", claims[0].name),
+            };
+            let diagnostic = Diagnostic::router(&claim.name, "spec.dns", message);
+            self.refused.insert(diagnostic.object.clone(), diagnostic);
         }
         let now = claims.into_iter().next();
-        if before == now {
+        if unusable.is_some() || before == now {
             return;
         }
         if before.is_some() != now.is_some() && apex.is_below(&self.domain) {
-            let part = Digest::of_delegation(apex);
-            self.delegations_digest = if now.is_some() {
-                self.delegations.insert(apex.clone());
-                self.delegations_digest.plus(part)
-            } else {
-                self.delegations.remove(apex);
-                self.delegations_digest.minus(part)
-            };
-            changes.push(Change::Delegation { apex: apex.clone(), digest: self.delegations_digest });
-        }
-        match &now {
-            Some(router) => drop(self.served.insert(apex.clone(), Arc::clone(router))),
-            None => drop(self.served.remove(apex)),
+            match &now {
+                Some(_) => self.delegations.insert(apex.clone()),
+                None => self.delegations.remove(apex),
+            }
+            changes.push(Change::Delegation { apex: apex.clone(), digest: self.delegations.digest() });
         }
         changes.push(Change::Shard { apex: apex.clone(), router: now });
     }
 
     /// Why no Router can have this zone.
     fn unusable(&self, apex: &Name) -> Option<String> {
-        if *apex == self.domain {
-            Some(format!("{apex} is the platform's own domain; choose a name below it"))
-        } else if apex.is_at_or_below(&self.alias_apex) {
-            Some(format!("{apex} is inside the zone of the aliases, {}; choose another name", self.alias_apex))
-        } else {
+        if self.is_usable(apex) {
             None
+        } else if *apex == self.domain {
+            Some(format!("{apex} is the platform's own domain; choose a name below it"))
+        } else {
+            Some(format!("{apex} is inside the zone of the aliases, {}; choose another name", self.alias_apex))
         }
     }
 
-    /// Puts a binding in the place of what its key had, and tells what that changes.
-    pub fn set_binding(&mut self, binding: Arc<BindingInput>, changes: &mut Vec<Change>) {
-        let old = self.bindings.insert(Arc::clone(&binding));
-        match old {
-            Some(old) if *old == *binding => {}
-            Some(old) if old.label == binding.label => {
-                let label = &binding.label.clone();
-                self.relabel(label, Some(&old.key), Some(binding), changes);
-            }
-            old => {
-                if let Some(old) = old {
-                    self.relabel(&old.label, Some(&old.key), None, changes);
-                }
-                self.relabel(&binding.label.clone(), None, Some(binding), changes);
-            }
-        }
+    fn is_usable(&self, apex: &Name) -> bool {
+        *apex != self.domain && !apex.is_at_or_below(&self.alias_apex)
     }
 
-    /// Forgets the binding of that key; whether it was known.
-    pub fn remove_binding(&mut self, key: &str, changes: &mut Vec<Change>) -> bool {
-        let Some(old) = self.bindings.remove(key) else { return false };
-        self.relabel(&old.label, Some(key), None, changes);
-        true
-    }
-
-    /// Takes a binding off a label, puts one on, and tells if that changes the alias.
-    fn relabel(&mut self, label: &str, off: Option<&str>, on: Option<Arc<BindingInput>>, changes: &mut Vec<Change>) {
-        let before = self.labels.get(label).cloned();
-        let mut wanting = self.rivals.remove(label).unwrap_or_default();
-        wanting.extend(before.clone());
-        if let Some(key) = off {
-            wanting.retain(|binding| *binding.key != *key);
-            self.refused.remove(&Object::Binding(key.into()));
-        }
+    /// Takes the binding `key` off a label, puts one on, and tells if that changes the alias.
+    fn relabel(&mut self, label: &str, key: &str, on: Option<Arc<BindingInput>>, changes: &mut Vec<Change>) {
+        let wanting = self.labels.entry(label.into()).or_default();
+        let before = wanting.first().cloned();
+        wanting.retain(|binding| *binding.key != *key);
         wanting.extend(on);
         wanting.sort_by(|a, b| (a.created, &a.key).cmp(&(b.created, &b.key)));
         let now = wanting.first().cloned();
-        match &now {
-            Some(now) => self.labels.insert(Arc::clone(now)),
-            None => self.labels.remove(label),
-        };
-        if let [first, later @ ..] = &wanting[..]
-            && !later.is_empty()
-        {
-            self.refused.remove(&Object::Binding(first.key.clone()));
+        if let [first, later @ ..] = &wanting[..] {
+            if !self.refused.is_empty() {
+                self.refused.remove(&Object::Binding(first.key.clone()));
+            }
             for binding in later {
                 let message = format!("label {label} is already that of RouteBinding {}, which is older", first.key);
                 let diagnostic = Diagnostic::binding(&binding.key, "spec.label", message);
                 self.refused.insert(diagnostic.object.clone(), diagnostic);
             }
-            self.rivals.insert(label.into(), wanting.split_off(1));
-        } else if let Some(now) = &now
-            && !self.refused.is_empty()
-        {
-            self.refused.remove(&Object::Binding(now.key.clone()));
+        } else {
+            self.labels.remove(label);
         }
         for Changed { apex, zone, digest } in self.former_names.replace(before.as_deref(), now.as_deref()) {
-            if self.served.contains_key(&apex) {
+            if self.shard(&apex).is_some() {
                 changes.push(Change::FormerName { apex, label: label.into(), zone, digest });
             }
         }
@@ -267,6 +232,11 @@ impl Platform {
             self.aliases_digest = self.aliases_digest.plus(Digest::of_alias(label, &shard));
         }
         changes.push(Change::Alias { label: label.into(), binding: now, digest: self.aliases_digest });
+    }
+
+    /// The platform's domain.
+    pub fn domain(&self) -> &Name {
+        &self.domain
     }
 
     /// All Routers, in no order.
@@ -296,12 +266,13 @@ impl Platform {
 
     /// The shards that are served, by apex in canonical order, with their Routers.
     pub fn shards(&self) -> impl Iterator<Item = (&Name, &Arc<RouterInput>)> {
-        self.served.iter()
+        let usable = self.claims.iter().filter(move |(apex, _)| self.is_usable(apex));
+        usable.filter_map(|(apex, claims)| Some((apex, claims.first()?)))
     }
 
     /// The Router that serves `apex`.
     pub fn shard(&self, apex: &Name) -> Option<&Arc<RouterInput>> {
-        self.served.get(apex)
+        self.claims.get(apex).filter(|_| self.is_usable(apex))?.first()
     }
 
     /// Whether no name leads to the shard of `router`: no Route is on it, and of none that has left is there a former name.
@@ -319,12 +290,12 @@ impl Platform {
 
     /// The bindings that have their label, in no order.
     pub fn aliases(&self) -> impl Iterator<Item = &Arc<BindingInput>> {
-        self.labels.values()
+        self.labels.values().filter_map(|wanting| wanting.first())
     }
 
     /// The binding whose alias has this label, in any case.
     pub fn alias(&self, label: &str) -> Option<&Arc<BindingInput>> {
-        self.labels.get(label.to_ascii_lowercase().as_str())
+        self.labels.get(label.to_ascii_lowercase().as_str())?.first()
     }
 
     /// The parent's delegations.
@@ -334,7 +305,7 @@ impl Platform {
 
     /// Digest of the parent zone.
     pub fn parent_digest(&self) -> Digest {
-        self.delegations_digest
+        self.delegations.digest()
     }
 
     /// Digest of the alias zone.

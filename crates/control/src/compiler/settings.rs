@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::digest::Digest;
 use signpost_api::names;
 use signpost_dns::wire::Name;
-use signpost_dns::zone::{Contents, Serial, Ttl};
+use signpost_dns::zone::{Contents, Ttl};
 
 /// Configuration of the platform's zones. It is checked: [`Settings::new`] refuses what no zone can be made from.
 #[derive(Debug, Clone)]
@@ -125,11 +125,6 @@ impl Settings {
     #[must_use]
     pub fn with_base(&self, base: Option<Arc<Contents>>) -> Settings {
         Settings { base, ..self.clone() }
-    }
-
-    /// The serial that the base of the parent zone has in its file.
-    pub fn base_serial(&self) -> Option<Serial> {
-        self.base.as_deref().and_then(super::apex::serial_of).map(Serial)
     }
 
     /// The platform's domain, the apex of the parent zone.

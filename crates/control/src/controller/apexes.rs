@@ -8,7 +8,7 @@
 //! An apex whose only files have errors is nobody's: it answers SERVFAIL where there is nothing else to answer from, and a
 //! zone of the platform takes its place.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -163,8 +163,8 @@ impl ApexOwners {
     }
 
     /// The apexes that files serve, with their files.
-    pub fn files(&self) -> NameMap<Arc<Path>> {
-        self.state().files.clone()
+    pub fn files(&self) -> BTreeMap<Name, Arc<Path>> {
+        self.state().files.iter().map(|(apex, path)| (apex.clone(), Arc::clone(path))).collect()
     }
 
     /// Tells `told` which apexes files serve, now and whenever that changes, until `stop`. Where nobody listens, it only waits.

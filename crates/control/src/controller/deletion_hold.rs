@@ -35,7 +35,7 @@ use super::zone::status::Status;
 use crate::client::backoff::Backoff;
 use crate::client::reflector::{Changes, HealthProbe, Informer, Store};
 use crate::client::write::update_status;
-use crate::status::{self, ConditionUpdate, state};
+use crate::world::condition::{ConditionUpdate, Status as ConditionStatus, state};
 use signpost_api::v1alpha1::deletion_hold::{
     DeletionHold, DeletionHoldCause, DeletionHoldHolder, DeletionHoldSpec, HEARD_EVERY, HELD, SILENCE_MAX,
 };
@@ -309,7 +309,7 @@ fn statement(held: &Held) -> ConditionUpdate {
     };
     ConditionUpdate {
         kind: HELD,
-        status: status::Status::True,
+        status: ConditionStatus::True,
         reason,
         message: format!("{message}; they are served on"),
     }

@@ -4,15 +4,15 @@
 //! what it names. So a secondary that is fed from an export stays in step with the name servers.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
 use kube::api::ListParams;
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 
+use super::zone::timeline::Versions;
 use super::zone::{ledger_entry, unix_now};
 use crate::compiler::inputs::{BindingInput, RouterInput};
-use crate::compiler::{Diagnostic, Digest, Platform, Settings, apex, compile_platform};
+use crate::compiler::{Compiled, CompiledZone, Diagnostic, Digest, Inputs, Settings, apex, compile};
 use signpost_api::v1alpha1::route_binding::RouteBinding;
 use signpost_api::v1alpha1::router::Router;
 use signpost_api::v1alpha1::zone::{Zone, ZoneKind};
@@ -89,36 +89,25 @@ impl Objects {
     /// Makes the zones.
     pub fn zones(&self, settings: &Settings) -> Export {
         let mut diagnostics = Vec::new();
-        let mut platform = Platform::new(settings);
-        let mut ignored = Vec::new();
         let domain = settings.domain_text();
-        for router in &self.routers {
-            if let Some(router) = RouterInput::read(router, &domain, &mut diagnostics) {
-                platform.set_router(Arc::new(router), &mut ignored);
-            }
-        }
-        for binding in &self.bindings {
-            if let Some(binding) = BindingInput::read(binding, &mut diagnostics) {
-                platform.set_binding(Arc::new(binding), &mut ignored);
-            }
-        }
+        let routers = self.routers.iter().filter_map(|one| RouterInput::read(one, &domain, &mut diagnostics)).collect();
+        let bindings = self.bindings.iter().filter_map(|one| BindingInput::read(one, &mut diagnostics)).collect();
+        let Compiled { zones, diagnostics: more } = compile(&Inputs { routers, bindings }, settings);
+        diagnostics.extend(more);
         let ledger = self.ledger.iter().filter_map(ledger_entry).collect();
-        let (zones, mut more) = assemble(&platform, &ledger, settings, self.extent, unix_now());
-        diagnostics.append(&mut more);
+        let zones = number(zones, &ledger, self.extent, unix_now());
         Export { zones, diagnostics, routers: self.routers.clone(), bindings: self.bindings.clone() }
     }
 }
 
-/// Makes the zones under their serials. A part of a zone has the newest one, since it is not known to be another.
-fn assemble(
-    platform: &Platform,
-    ledger: &HashMap<Name, Arc<[(Serial, Digest)]>>,
-    settings: &Settings,
+/// Gives the zones their serials. A part of a zone has the newest one, since it is not known to be another.
+fn number(
+    zones: Vec<CompiledZone>,
+    ledger: &HashMap<Name, Versions>,
     extent: Extent,
     unix_now: u64,
-) -> (Vec<ExportedZone>, Vec<Diagnostic>) {
-    let compiled = compile_platform(platform, settings);
-    let zones = compiled.zones.into_iter().map(|zone| {
+) -> Vec<ExportedZone> {
+    let zones = zones.into_iter().map(|zone| {
         let mut contents = zone.contents;
         let versions = ledger.get(contents.apex()).map_or(&[][..], |versions| versions);
         let is_named = |digest: &Digest| extent == Extent::Part || *digest == zone.digest;
@@ -128,7 +117,7 @@ fn assemble(
         apex::set_serial(&mut contents, named.unwrap_or_else(own).0);
         ExportedZone { kind: zone.kind, router: zone.router, contents, in_ledger: named.is_some() }
     });
-    (zones.collect(), compiled.diagnostics)
+    zones.collect()
 }
 
 async fn list<K>(client: Client) -> Result<Vec<K>, kube::Error>
@@ -156,9 +145,9 @@ mod tests {
     fn serials_are_the_ledgers_where_it_names_the_state() {
         let settings = Settings::new("v3.example", Vec::new(), &["192.0.2.53".parse().expect("an address")]);
         let settings = settings.expect("good settings");
-        let platform = Platform::new(&settings);
+        let compiled = compile(&Inputs::default(), &settings).zones;
         let alias = settings.alias_apex().clone();
-        let (now, other) = (platform.alias_digest(), Digest(7));
+        let (now, other) = (compiled[1].digest, Digest(7));
         for (versions, serial, in_ledger) in [
             (vec![(9, other), (8, now)], 8, true),
             (vec![(9, now), (8, now)], 9, true),
@@ -168,10 +157,10 @@ mod tests {
         ] {
             let versions = versions.into_iter().map(|(serial, digest)| (Serial(serial), digest)).collect();
             let ledger = HashMap::from([(alias.clone(), versions)]);
-            let (zones, _) = assemble(&platform, &ledger, &settings, Extent::Whole, 100);
+            let zones = number(compiled.clone(), &ledger, Extent::Whole, 100);
             let zone = &zones[1];
             assert_eq!((apex::serial_of(&zone.contents), zone.in_ledger), (Some(serial), in_ledger));
-            let (zones, _) = assemble(&platform, &ledger, &settings, Extent::Part, 100);
+            let zones = number(compiled.clone(), &ledger, Extent::Part, 100);
             let newest = ledger[&alias].first().map_or(100, |(serial, _)| serial.0);
             assert_eq!(apex::serial_of(&zones[1].contents), Some(newest), "of a part");
         }

@@ -8,10 +8,6 @@ pub mod zone;
 mod zone_watch;
 
 pub mod deletion_hold;
-pub mod health;
-pub mod hosts;
 
 pub mod domain;
 pub mod ledger;
-pub mod live;
-pub mod ownership;

@@ -262,26 +262,26 @@ async fn follow(
     // What changed before the watch was set is found then.
     let mut next_look = Instant::now() + LOOK;
     loop {
-        let call = tokio::select! {
+        // The files that the system tells of, if not all may have changed; and who waits for the answer.
+        let (mut told_of, mut wish, mut is_look) = (None, None, false);
+        tokio::select! {
             () = stop.cancelled() => return,
             Some(()) = changes.recv() => {
                 let writes = watch.writes();
                 settle(&mut changes, &writes).await;
-                Call::Changes(writes.told())
+                let Told { names, is_all, .. } = writes.told();
+                told_of = Some(names).filter(|_| !is_all);
             }
-            Some(answer) = requests.recv() => Call::Wish(answer),
-            () = tokio::time::sleep_until(next_look) => Call::Look,
-        };
-        let is_renewed = watch.renew();
+            Some(answer) = requests.recv() => wish = Some(answer),
+            // There may be a change that nobody told of.
+            () = tokio::time::sleep_until(next_look) => is_look = true,
+        }
+        if watch.renew() {
+            told_of = None;
+        }
         let begun = Instant::now();
         let mut reading = zones.take().expect("it comes back from every reading");
-        let writes = watch.writes();
-        let (is_wish, is_look) = (matches!(call, Call::Wish(_)), matches!(call, Call::Look));
-        let (told_of, wish) = match call {
-            Call::Changes(told) if !told.is_all && !is_renewed => (Some(told.names), None),
-            Call::Wish(answer) => (None, Some(answer)),
-            Call::Changes(_) | Call::Look => (None, None),
-        };
+        let (writes, is_wish) = (watch.writes(), wish.is_some());
         let read = tokio::task::spawn_blocking(move || {
             // Who asks knows that the files are whole.
             let loaded = if is_wish { reading.load() } else { read_whole(&mut reading, told_of.as_ref(), &writes) };
@@ -317,16 +317,6 @@ async fn follow(
             let _ = answer.send(loaded);
         }
     }
-}
-
-/// Why the folder is read.
-enum Call {
-    /// The system tells of a change.
-    Changes(Told),
-    /// Somebody asks for it, and waits for the answer.
-    Wish(oneshot::Sender<Result<Loaded, FolderError>>),
-    /// It is time to look whether there is a change that nobody told of.
-    Look,
 }
 
 /// Reads the files that are whole: those `told_of`, or all.

@@ -18,24 +18,16 @@ const COUNT_DELAY_PER_ROUTER: Duration = Duration::from_millis(20);
 
 impl Reconciler {
     pub(super) fn on_routes(&mut self, change: Change<RouteInfo>) {
-        match change {
-            Change::Applied(applied) => self.on_route(&applied),
-            Change::Deleted { key, last } => {
-                self.route_states.remove(&key, &last);
-                // Its deletion is certain: whoever waits for its host shall not wait for the informers to settle.
-                for name in self.known.index.claims_of(&key) {
-                    self.queue.add(Key::Claim(name), Instant::now());
-                }
-                self.on_route_gone(key);
+        let (applied, gone) = change.into_parts();
+        for (key, last) in gone {
+            self.route_states.remove(&key, &last);
+            // Its deletion is certain: whoever waits for its host shall not wait for the informers to settle.
+            for name in self.known.index.claims_of(&key) {
+                self.queue.add(Key::Claim(name), Instant::now());
             }
-            Change::Relisted(relist) => {
-                for (key, last) in relist.vanished {
-                    self.route_states.remove(&key, &last);
-                    self.on_route_gone(key);
-                }
-                relist.applied.iter().for_each(|applied| self.on_route(applied));
-            }
+            self.on_route_gone(key);
         }
+        applied.iter().for_each(|applied| self.on_route(applied));
     }
 
     fn on_route(&mut self, applied: &Applied<RouteInfo>) {
@@ -53,7 +45,7 @@ impl Reconciler {
             false => self.known.index.deleting.remove(key),
         };
         if was_deleting != now.deleting
-            && let Some(binding) = self.known.bindings.get(key)
+            && let Some(binding) = self.known.objects.bindings.get(key)
         {
             self.count_changed(&binding.router);
         }
@@ -83,7 +75,7 @@ impl Reconciler {
         route.bound
             || route.conditions.has_points_here
             || route.is_challenged() && !self.settings.verify_hosts
-            || self.known.bindings.get(key).is_some()
+            || self.known.objects.bindings.get(key).is_some()
     }
 
     fn on_route_gone(&mut self, key: ObjectKey) {
@@ -97,20 +89,12 @@ impl Reconciler {
     }
 
     pub(super) fn on_bindings(&mut self, change: Change<BindingInfo>) {
-        match change {
-            Change::Applied(applied) => self.on_binding(&applied),
-            Change::Deleted { key, last } => {
-                self.on_binding_gone(&key, &last);
-                self.let_go(&key);
-            }
-            Change::Relisted(relist) => {
-                for (key, last) in &relist.vanished {
-                    self.on_binding_gone(key, last);
-                    self.let_go(key);
-                }
-                relist.applied.iter().for_each(|applied| self.on_binding(applied));
-            }
+        let (applied, gone) = change.into_parts();
+        for (key, last) in &gone {
+            self.on_binding_gone(key, last);
+            self.let_go(key);
         }
+        applied.iter().for_each(|applied| self.on_binding(applied));
     }
 
     fn on_binding(&mut self, applied: &Applied<BindingInfo>) {
@@ -153,7 +137,7 @@ impl Reconciler {
     /// A binding that was there longer than its Route kept its label from being let go.
     fn let_go(&mut self, key: &ObjectKey) {
         self.moves.iter_mut().for_each(|moves| moves.on_binding_gone(key));
-        if self.known.routes.get(key).is_none() {
+        if self.known.objects.routes.get(key).is_none() {
             self.look_at_claims_of(key);
         }
     }
@@ -169,32 +153,24 @@ impl Reconciler {
         if std::mem::replace(&mut self.known.index.held, held) == held {
             return;
         }
-        for (key, _) in self.known.routers.all() {
+        for (key, _) in self.known.objects.routers.all() {
             self.queue.add(Key::Router(key.name), Instant::now());
         }
     }
 
     fn count_changed(&mut self, router: &str) {
-        let routers = u32::try_from(self.known.routers.len()).unwrap_or(u32::MAX);
+        let routers = u32::try_from(self.known.objects.routers.len()).unwrap_or(u32::MAX);
         let wait = self.settings.settle + COUNT_DELAY_PER_ROUTER.saturating_mul(routers);
         self.queue.add(Key::Router(router.to_owned()), Instant::now() + wait);
     }
 
     pub(super) fn on_claims(&mut self, change: Change<ClaimInfo>) {
-        match change {
-            Change::Applied(applied) => self.on_claim(&applied),
-            Change::Deleted { key, last } => {
-                self.on_claim_gone(&key, &last);
-                self.look_at_hosts(&last, None);
-            }
-            Change::Relisted(relist) => {
-                for (key, last) in &relist.vanished {
-                    self.on_claim_gone(key, last);
-                    self.look_at_hosts(last, None);
-                }
-                relist.applied.iter().for_each(|applied| self.on_claim(applied));
-            }
+        let (applied, gone) = change.into_parts();
+        for (key, last) in &gone {
+            self.on_claim_gone(key, last);
+            self.look_at_hosts(last, None);
         }
+        applied.iter().for_each(|applied| self.on_claim(applied));
     }
 
     fn on_claim(&mut self, applied: &Applied<ClaimInfo>) {
@@ -229,29 +205,27 @@ impl Reconciler {
     pub(super) fn on_routers(&mut self, change: Change<RouterInfo>) {
         let counts = &self.known.index.counts;
         self.moves.iter_mut().for_each(|moves| moves.on_routers(&change, |router| counts.contains_key(router)));
-        let (applied, gone, first) = match change {
-            Change::Applied(applied) => (vec![applied], Vec::new(), false),
-            Change::Deleted { key, .. } => (Vec::new(), vec![key], false),
-            Change::Relisted(relist) => {
-                (relist.applied, relist.vanished.into_iter().map(|(key, _)| key).collect(), relist.first)
-            }
-        };
+        let first = change.is_first();
+        let (applied, gone) = change.into_parts();
         // The Routers whose routes are looked at: their selectors are others, or they have gone or come.
-        let mut changed: HashSet<String> = gone.into_iter().map(|key| key.name).collect();
+        let mut changed: HashSet<String> = gone.into_iter().map(|(key, _)| key.name).collect();
         changed.iter().for_each(|router| self.queue.add(Key::Router(router.clone()), Instant::now()));
         let mut left: Vec<ObjectKey> =
             changed.iter().flat_map(|router| self.known.index.former_names.routes_of(router)).cloned().collect();
         for applied in applied {
             self.soon(Key::Router(applied.key.name.clone()));
             let (before, now) = (applied.before, applied.now);
-            if before.as_ref().map_or(!first, |before| !before.selects_as(&now) || !before.has_zone_of(&now)) {
+            if before.as_ref().map_or(!first, |before| !before.selects_as(&now) || before.zone() != now.zone()) {
                 changed.insert(applied.key.name.clone());
             }
-            if before.as_ref().is_none_or(|before| !before.has_records_as(&now) || !before.has_zone_of(&now)) {
+            if before
+                .as_ref()
+                .is_none_or(|before| before.record_labels() != now.record_labels() || before.zone() != now.zone())
+            {
                 left.extend(self.known.index.former_names.routes_of(&applied.key.name).cloned());
             }
             // The zone of a Router that is gone may have come back by another one's name.
-            if before.as_ref().is_none_or(|before| !before.has_zone_of(&now)) {
+            if before.as_ref().is_none_or(|before| before.zone() != now.zone()) {
                 left.extend(self.known.index.former_names.routes_in(|zone| now.has_zone(zone)).cloned());
             }
         }
@@ -263,22 +237,19 @@ impl Reconciler {
     }
 
     pub(super) fn on_namespaces(&mut self, change: Change<NamespaceInfo>) {
-        let changed: HashSet<String> = match change {
-            Change::Applied(applied) => {
-                let same = applied.before.is_some_and(|before| before.labels == applied.now.labels);
-                [applied.key.name].into_iter().filter(|_| !same).collect()
-            }
-            Change::Deleted { .. } => return,
-            Change::Relisted(relist) if relist.first => return,
-            Change::Relisted(relist) => relist.applied.into_iter().map(|applied| applied.key.name).collect(),
-        };
+        if change.is_first() {
+            return;
+        }
+        let (mut applied, _) = change.into_parts();
+        applied.retain(|one| one.before.as_ref().is_none_or(|before| before.labels != one.now.labels));
+        let changed: HashSet<String> = applied.into_iter().map(|applied| applied.key.name).collect();
         if !changed.is_empty() {
             self.look_at_routes(|key, _| key.namespace.as_ref().is_some_and(|namespace| changed.contains(namespace)));
         }
     }
 
     fn look_at_routes(&mut self, which: impl Fn(&ObjectKey, &BindingInfo) -> bool) {
-        for (key, binding) in self.known.bindings.all() {
+        for (key, binding) in self.known.objects.bindings.all() {
             if which(&key, &binding) {
                 self.soon(Key::Route(key));
             }

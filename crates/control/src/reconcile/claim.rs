@@ -141,19 +141,6 @@ pub fn is_stray(binding: &BindingInfo, route: Option<&RouteInfo>) -> bool {
     route.is_none_or(|route| route.uid != binding.route_uid)
 }
 
-/// How a bound Route stands to its host.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Hold {
-    /// It holds it, or has none of its own.
-    Held,
-    /// It was to be verified, and is not.
-    Unverified,
-    /// Another Route holds it, or one that overlaps with it. In a sentence.
-    Taken(String),
-    /// It is the Route's again, and nobody holds it: the claim is to be made.
-    Free,
-}
-
 /// Whether two hosts overlap: one is a wildcard, and covers the other.
 pub fn overlap(one: &str, other: &str) -> bool {
     covers(one, other) || covers(other, one)
@@ -219,6 +206,10 @@ mod tests {
     use crate::world::claim::Released;
     use crate::world::route::Conditions;
 
+    fn route(uid: &str, host: Option<&str>) -> RouteInfo {
+        RouteInfo { uid: Uid::new(uid), host: host.map(Box::from), ..RouteInfo::default() }
+    }
+
     #[test]
     fn the_host_of_a_deleted_route_is_kept_for_it() {
         let holder = Holder { namespace: "ns".to_owned(), name: "app".to_owned(), uid: "u1".to_owned() };
@@ -229,11 +220,6 @@ mod tests {
             since: Time(Timestamp::UNIX_EPOCH),
             released_at: None,
             quarantine_until: None,
-        };
-        let route = |uid: &str, host: Option<&str>| RouteInfo {
-            uid: Uid::new(uid),
-            host: host.map(Box::from),
-            ..RouteInfo::default()
         };
         for (what, route, kept) in [
             ("deleted", None, true),
@@ -261,11 +247,6 @@ mod tests {
         let released = |kind: ClaimKind, at_second: i64, until: Option<i64>| ClaimInfo {
             released: Some(Box::new(Released { at: at(at_second), quarantine_until: until.map(at) })),
             ..held(kind)
-        };
-        let route = |uid: &str, host: Option<&str>| RouteInfo {
-            uid: Uid::new(uid),
-            host: host.map(Box::from),
-            ..RouteInfo::default()
         };
         let unverified = |uid: &str, host_verified: Option<bool>| RouteInfo {
             conditions: Conditions { host_verified, ..Conditions::default() },

@@ -131,7 +131,7 @@ impl NameWriter {
     /// Changes the names of the binding at `key` as they are due by what the API says now, while `term` lasts. The answer names
     /// what was done.
     pub async fn settle(&self, key: &ObjectKey, term: &Term) -> kube::Result<Option<&'static str>> {
-        let namespace = key.namespace.as_deref().unwrap_or_default();
+        let namespace = key.namespace();
         let bindings: Api<RouteBinding> = Api::namespaced(self.client.clone(), namespace);
         let Some(mut binding) = bindings.get_opt(&key.name).await? else { return Ok(None) };
         let changed = reconcile(&binding, self.quiet, &self.domain, Timestamp::now());

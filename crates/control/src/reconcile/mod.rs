@@ -20,8 +20,6 @@ pub mod queue;
 
 pub mod executor;
 
-pub mod observations;
-
 mod by_router;
 mod changes;
 pub mod claim;
@@ -61,8 +59,10 @@ use crate::client::lease::{Leadership, Term};
 use crate::client::reflector::{Changes, HealthProbe, ObjectKey};
 use crate::compiler;
 use crate::scheduler::Scheduler;
-use crate::status::ConditionUpdate;
-use crate::world::{self, BindingInfo, ClaimInfo, NamespaceInfo, RouteInfo, RouterInfo, World};
+use crate::world::condition::ConditionUpdate;
+use crate::world::objects::ObjectChanges;
+use crate::world::observations::Observed;
+use crate::world::{self, World};
 use signpost_api::v1alpha1::deletion_hold::DeletionHold;
 use signpost_api::v1alpha1::route::{ADMITTED, FORMER_NAME_BLOCKED, PUBLISHED, RESOLVABLE, SCHEDULED};
 
@@ -176,35 +176,18 @@ pub enum Key {
     Router(String),
 }
 
-/// Which kind of key it is: each has its share of the actions.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
-    #[allow(missing_docs, reason = "as in Key")]
-    #[default]
-    Claim,
-    #[allow(missing_docs, reason = "as in Key")]
-    Binding,
-    #[allow(missing_docs, reason = "as in Key")]
-    FormerNames,
-    #[allow(missing_docs, reason = "as in Key")]
-    Route,
-    #[allow(missing_docs, reason = "as in Key")]
-    Findings,
-    #[allow(missing_docs, reason = "as in Key")]
-    Router,
-}
-
+/// Each kind of key has its share of the actions.
 impl Item for Key {
-    type Owner = Kind;
+    type Owner = &'static str;
 
-    fn owner(&self) -> &Kind {
+    fn owner(&self) -> &&'static str {
         match self {
-            Key::Claim(_) => &Kind::Claim,
-            Key::Binding(_) => &Kind::Binding,
-            Key::FormerNames(_) => &Kind::FormerNames,
-            Key::Route(_) => &Kind::Route,
-            Key::Findings(_) => &Kind::Findings,
-            Key::Router(_) => &Kind::Router,
+            Key::Claim(_) => &"claim",
+            Key::Binding(_) => &"binding",
+            Key::FormerNames(_) => &"former_names",
+            Key::Route(_) => &"route",
+            Key::Findings(_) => &"findings",
+            Key::Router(_) => &"router",
         }
     }
 }
@@ -214,7 +197,8 @@ pub struct Reconciler {
     settings: Settings,
     metrics: Metrics,
     writer: Writer,
-    watched: Watched,
+    watched: ObjectChanges,
+    deletion_hold_changes: Changes<DeletionHold>,
     known: Known,
     queue: WorkQueue<Key>,
     actions: Executor<Key, Done>,
@@ -224,50 +208,22 @@ pub struct Reconciler {
     route_states: RouteStateCounts,
 }
 
-struct Watched {
-    routes: Changes<RouteInfo>,
-    bindings: Changes<BindingInfo>,
-    claims: Changes<ClaimInfo>,
-    routers: Changes<RouterInfo>,
-    namespaces: Changes<NamespaceInfo>,
-    deletion_holds: Changes<DeletionHold>,
-}
-
 impl Reconciler {
     /// A reconciler that speaks through `client`, whose identity must be allowed to change NameClaims, delete RouteBindings, write
     /// the status of Routes and Routers, and record Events. It reads the objects of `world`, and what its observations tell.
     pub fn new(client: kube::Client, world: &World, settings: Settings, metrics: Metrics) -> Self {
-        let (routes, route_changes) = world.routes.read();
-        let (bindings, binding_changes) = world.bindings.read();
-        let (claims, claim_changes) = world.claims.read();
-        let (routers, router_changes) = world.routers.read();
-        let (namespaces, namespace_changes) = world.namespaces.read();
+        let (objects, watched) = world.objects();
         let (deletion_holds, deletion_hold_changes) = world.holds.read();
         let observations = Arc::clone(&world.observations);
-        let known = Known {
-            routes,
-            bindings,
-            claims,
-            routers,
-            namespaces,
-            deletion_holds,
-            observations,
-            index: Default::default(),
-        };
+        let known = Known { objects, deletion_holds, observations, index: Default::default() };
         Reconciler {
             writer: Writer::new(client, &settings),
             queue: WorkQueue::new(ACTIONS_AT_A_TIME, [settings.retry, settings.retry * 32]),
             actions: Executor::new(ACTION_TIMEOUT),
             settings,
             metrics,
-            watched: Watched {
-                routes: route_changes,
-                bindings: binding_changes,
-                claims: claim_changes,
-                routers: router_changes,
-                namespaces: namespace_changes,
-                deletion_holds: deletion_hold_changes,
-            },
+            watched,
+            deletion_hold_changes,
             known,
             moves: None,
             term: None,
@@ -280,15 +236,14 @@ impl Reconciler {
     pub fn with_scheduler(mut self, scheduler: &Scheduler) -> Self {
         let (client, server, domain) = scheduler.platform();
         let (quiet, next_overdue) = (self.settings.quiet, Instant::now());
-        let Known { routes, bindings, routers, .. } = &self.known;
-        self.moves = Some(Moves::new(scheduler, routes.clone(), bindings.clone(), routers.clone()));
+        self.moves = Some(Moves::new(scheduler, self.known.objects.clone()));
         self.writer.names = Some(NameWriter { client, server, domain, quiet, next_overdue });
         self
     }
 
     /// How many routes each Router has, for `/metrics`.
     pub fn router_metrics(&self) -> RouterMetrics {
-        RouterMetrics(self.known.routers.clone())
+        RouterMetrics(self.known.objects.routers.clone())
     }
 
     /// How many Routes are in each state, for `/metrics`.
@@ -298,8 +253,7 @@ impl Reconciler {
 
     /// The health of each informer, for metrics and readiness.
     pub fn informers(&self) -> Vec<HealthProbe> {
-        let Known { routes, bindings, claims, routers, namespaces, .. } = &self.known;
-        vec![routes.probe(), bindings.probe(), claims.probe(), routers.probe(), namespaces.probe()]
+        self.known.objects.probes()
     }
 
     /// Reconciles whenever `leadership` says that this process leads, until `stop`.
@@ -328,7 +282,7 @@ impl Reconciler {
                 change = self.watched.claims.next() => self.on_claims(change),
                 change = self.watched.routers.next() => self.on_routers(change),
                 change = self.watched.namespaces.next() => self.on_namespaces(change),
-                _ = self.watched.deletion_holds.next() => self.on_deletion_holds(),
+                _ = self.deletion_hold_changes.next() => self.on_deletion_holds(),
                 Some((key, result)) = self.actions.next() => self.on_done(key, result, &events),
                 () = observations.wait() => {}
                 () = Moves::answered(self.moves.as_ref()) => {}
@@ -349,13 +303,17 @@ impl Reconciler {
     }
 
     fn may_act(&self) -> bool {
-        self.known.is_synced() && self.term.as_ref().is_some_and(Term::is_current)
+        self.known.objects.is_synced() && self.term.as_ref().is_some_and(Term::is_current)
     }
 
     /// Queues what was found out.
     fn take_findings(&mut self) {
         let now = Instant::now();
-        for key in self.known.observations.take_changed() {
+        for observed in self.known.observations.take_changed() {
+            let key = match observed {
+                Observed::Route(key) => Key::Findings(key),
+                Observed::Router(name) => Key::Router(name),
+            };
             self.queue.add(key, now);
         }
     }
@@ -391,13 +349,8 @@ impl Reconciler {
 
     fn on_done(&mut self, key: Key, result: kube::Result<Done>, events: &Events) {
         self.queue.end(&key);
-        let kind = match key {
-            Key::Claim(_) => "claim",
-            Key::Binding(_) => "binding",
-            Key::FormerNames(_) => "former_names",
-            Key::Route(_) | Key::Findings(_) => "route",
-            Key::Router(_) => "router",
-        };
+        // What was found out of a Route is written as all of its status is.
+        let kind = if let Key::Findings(_) = key { "route" } else { *key.owner() };
         let done = match result {
             Ok(done) => done,
             Err(error) => {
@@ -437,6 +390,7 @@ impl Reconciler {
             (FORMER_NAME_BLOCKED, _) => (is_true, *reason, format!("{reason}: {message}")),
             _ => return,
         };
-        events.tell(Notice { route: key.clone(), uid: uid.to_owned(), is_warning, reason, note });
+        let (object, uid) = (key.clone(), uid.to_owned());
+        events.tell(Notice { kind: "Route", object, uid, is_warning, reason, note });
     }
 }

@@ -11,10 +11,11 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::drain::Drain;
-use crate::client::reflector::{Applied, Change, ObjectKey, Store};
+use crate::client::reflector::{Applied, Change, ObjectKey};
 use crate::scheduler::Scheduler;
 use crate::scheduler::metrics::Metrics;
 use crate::scheduler::requests::{MoveReason, MoveRequest, MoveRequests};
+use crate::world::objects::Objects;
 use crate::world::route::Mark;
 use crate::world::router::RouterTarget;
 use crate::world::{BindingInfo, RouteInfo, RouterInfo};
@@ -40,9 +41,7 @@ pub fn reason(
 pub struct Moves {
     requests: MoveRequests,
     metrics: Metrics,
-    routes: Store<RouteInfo>,
-    bindings: Store<BindingInfo>,
-    routers: Store<RouterInfo>,
+    objects: Objects,
     drain: Drain,
     search_every: Duration,
     next_search: Instant,
@@ -50,19 +49,12 @@ pub struct Moves {
 
 impl Moves {
     /// Requests them of `scheduler`.
-    pub fn new(
-        scheduler: &Scheduler,
-        routes: Store<RouteInfo>,
-        bindings: Store<BindingInfo>,
-        routers: Store<RouterInfo>,
-    ) -> Self {
+    pub fn new(scheduler: &Scheduler, objects: Objects) -> Self {
         let settings = scheduler.settings();
         Moves {
             requests: scheduler.move_requests(),
             metrics: scheduler.metrics(),
-            routes,
-            bindings,
-            routers,
+            objects,
             drain: Drain::new(settings.drain_rate, settings.concurrency),
             search_every: settings.search,
             next_search: Instant::now() + settings.search,
@@ -89,7 +81,7 @@ impl Moves {
         };
         let remade: Vec<&str> = applied.iter().filter(is_other).map(|one| &*one.key.name).collect();
         if !remade.is_empty() {
-            for (key, route) in self.routes.all() {
+            for (key, route) in self.objects.routes.all() {
                 if route.move_to.as_deref().is_some_and(|to| remade.contains(&to)) {
                     self.reconcile(&key, &route, true);
                 }
@@ -102,14 +94,14 @@ impl Moves {
         for router in turned.iter().filter(|router| self.drain.drains(router)) {
             tracing::info!(router, "the Router is draining: its routes are moved to others");
         }
-        for (key, binding) in self.bindings.all() {
+        for (key, binding) in self.objects.bindings.all() {
             if !turned.contains(&&*binding.router) {
                 continue;
             }
             if self.drain.drains(&binding.router) {
                 self.drain.add(&key);
             } else if self.drain.remove(&key)
-                && let Some(route) = self.routes.get(&key)
+                && let Some(route) = self.objects.routes.get(&key)
                 && !self.reconcile(&key, &route, false)
             {
                 self.requests.withdraw(&key);
@@ -145,7 +137,7 @@ impl Moves {
         if self.drain.drains(&now.router) {
             self.drain.add(key);
         }
-        if let Some(route) = self.routes.get(key) {
+        if let Some(route) = self.objects.routes.get(key) {
             self.reconcile(key, &route, false);
         }
     }
@@ -162,9 +154,9 @@ impl Moves {
     fn reconcile(&mut self, key: &ObjectKey, route: &RouteInfo, again: bool) -> bool {
         let is_released = self.drain.is_released(key);
         // Nearly always nobody wants it to.
-        let binding = if route.move_to.is_some() || is_released { self.bindings.get(key) } else { None };
+        let binding = if route.move_to.is_some() || is_released { self.objects.bindings.get(key) } else { None };
         if let Some(binding) = binding.filter(|binding| binding.route_uid == route.uid) {
-            let router = self.routers.get(&ObjectKey::cluster(&binding.router));
+            let router = self.objects.router(&binding.router);
             let is_released = is_released && self.drain.drains(&binding.router);
             if let Some(reason) = reason(route, &binding, router.as_deref().map(|router| &router.target), is_released) {
                 let request = MoveRequest { router: binding.router.clone(), dns: binding.dns.clone(), reason };
@@ -176,7 +168,7 @@ impl Moves {
         self.drain.nowhere(key);
         // Also when it came to say that it is to move as the reason for it went.
         let says_so = || route.bound && route.conditions.moving.is_some_and(Mark::is_true);
-        if self.requests.holds(key) || says_so() && !self.drain.holds(key) && self.is_synced() {
+        if self.requests.holds(key) || says_so() && !self.drain.holds(key) && self.objects.is_synced() {
             self.requests.withdraw(key);
         }
         false
@@ -196,7 +188,7 @@ impl Moves {
                 self.search_missed(is_behind());
             }
             while let Some(key) = self.drain.release(now) {
-                match self.routes.get(&key) {
+                match self.objects.routes.get(&key) {
                     Some(route) => drop(self.reconcile(&key, &route, true)),
                     None => self.drain.nowhere(&key),
                 }
@@ -210,7 +202,7 @@ impl Moves {
     fn search_missed(&mut self, is_behind: bool) {
         // One that is about to be told of is not missed.
         let missed = u64::from(!is_behind);
-        for (key, route) in self.routes.all() {
+        for (key, route) in self.objects.routes.all() {
             let was_known = self.requests.holds(&key);
             if (route.move_to.is_some() || route.conditions.moving.is_some_and(Mark::is_true))
                 && self.reconcile(&key, &route, false)
@@ -222,7 +214,7 @@ impl Moves {
         if self.drain.is_idle() {
             return;
         }
-        for (key, binding) in self.bindings.all() {
+        for (key, binding) in self.objects.bindings.all() {
             if self.drain.drains(&binding.router) && self.drain.add(&key) {
                 self.metrics.missed.inc_by(missed);
             }
@@ -235,9 +227,5 @@ impl Moves {
             Some(moves) => moves.requests.answered().await,
             None => pending().await,
         }
-    }
-
-    fn is_synced(&self) -> bool {
-        self.routes.is_synced() && self.bindings.is_synced() && self.routers.is_synced()
     }
 }

@@ -52,7 +52,7 @@ impl RouteStateCounts {
 impl Counts {
     fn count(&mut self, key: &ObjectKey, route: &RouteInfo, by: i64) {
         self.route_states[route.conditions.state as usize] += by;
-        let namespace = key.namespace.as_deref().unwrap_or_default();
+        let namespace = key.namespace();
         match self.namespaces.get_mut(namespace) {
             Some(routes) => {
                 *routes += by;

@@ -28,7 +28,7 @@ impl Collector for RouterMetrics {
             .0
             .all()
             .into_iter()
-            .filter_map(|(key, view)| Some((key.name, i64::from(view.routes_told()?))))
+            .filter_map(|(key, view)| Some((key.name, i64::from(view.object.status.as_ref()?.routes?))))
             .collect();
         routers.sort();
         routers.truncate(ROUTERS_MAX);

@@ -9,25 +9,22 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 
 use super::by_router::FormerNamesByRouter;
-use super::claim::{self, Hold, Step};
-use super::observations::{Observations, RouterFindings};
+use super::claim::{self, Step};
 use super::{Key, Settings};
 use crate::client::reflector::{ObjectKey, Store};
-use crate::status::route::{self, Change, Inputs, Labels, Placement};
-use crate::status::router::Load;
+use crate::status::route::{self, Change, Hold, Inputs, Placement};
+use crate::status::router::{self, Load};
 use crate::world::binding::FormerNameInfo;
-use crate::world::{BindingInfo, ClaimInfo, NamespaceInfo, RouteInfo, RouterInfo};
+use crate::world::objects::Objects;
+use crate::world::observations::{Observations, RouterFindings};
+use crate::world::{BindingInfo, ClaimInfo, RouteInfo};
 use signpost_api::names::{host_claim_name, label_claim_name, wildcards_above};
 use signpost_api::v1alpha1::deletion_hold::DeletionHold;
 use signpost_api::v1alpha1::name_claim::ClaimKind;
 
 /// The objects as the informers show them, what was found out, and what both are indexed by.
 pub(super) struct Known {
-    pub routes: Store<RouteInfo>,
-    pub bindings: Store<BindingInfo>,
-    pub claims: Store<ClaimInfo>,
-    pub routers: Store<RouterInfo>,
-    pub namespaces: Store<NamespaceInfo>,
+    pub objects: Objects,
     pub deletion_holds: Store<DeletionHold>,
     pub observations: Arc<Observations>,
     pub index: Index,
@@ -80,41 +77,35 @@ pub(super) enum Action {
 }
 
 impl Known {
-    /// Whether all is listed.
-    pub fn is_synced(&self) -> bool {
-        self.routes.is_synced()
-            && self.bindings.is_synced()
-            && self.claims.is_synced()
-            && self.routers.is_synced()
-            && self.namespaces.is_synced()
-    }
-
     /// What should be done for a key, by what is known at `now`.
     pub fn plan(&self, key: &Key, settings: &Settings, now: Timestamp) -> Plan {
         match key {
             Key::Claim(name) => self.plan_claim(name, settings, now),
             Key::Binding(key) => {
-                let route = self.routes.get(key);
+                let route = self.objects.routes.get(key);
                 let is_stray = |binding: &BindingInfo| claim::is_stray(binding, route.as_deref());
-                match self.bindings.get(key).is_some_and(|binding| !binding.deleting && is_stray(&binding)) {
+                match self.objects.bindings.get(key).is_some_and(|binding| !binding.deleting && is_stray(&binding)) {
                     true => Plan::Act(Action::ClearBinding(key.clone())),
                     false => Plan::Done,
                 }
             }
-            Key::FormerNames(key) => match self.bindings.get(key).and_then(|binding| binding.former_name_turn()) {
-                None => Plan::Done,
-                Some(turn) if turn <= now => Plan::Act(Action::SettleNames(key.clone())),
-                Some(turn) => Plan::LookAgain(Duration::try_from(turn.duration_since(now)).unwrap_or_default()),
-            },
+            Key::FormerNames(key) => {
+                match self.objects.bindings.get(key).and_then(|binding| binding.former_name_turn()) {
+                    None => Plan::Done,
+                    Some(turn) if turn <= now => Plan::Act(Action::SettleNames(key.clone())),
+                    Some(turn) => Plan::LookAgain(Duration::try_from(turn.duration_since(now)).unwrap_or_default()),
+                }
+            }
             Key::Route(key) => self.plan_route(key, true, settings, now),
             Key::Findings(key) => self.plan_route(key, false, settings, now),
-            Key::Router(name) => self.plan_router(name),
+            Key::Router(name) => self.plan_router(name, settings, now),
         }
     }
 
     fn plan_claim(&self, name: &str, settings: &Settings, now: Timestamp) -> Plan {
-        let Some(claim) = self.claims.get(&ObjectKey::cluster(name)) else { return Plan::Done };
-        let (route, binding) = (self.routes.get(&claim.holder_key()), self.bindings.get(&claim.holder_key()));
+        let Some(claim) = self.objects.claim(name) else { return Plan::Done };
+        let (route, binding) =
+            (self.objects.routes.get(&claim.holder_key()), self.objects.bindings.get(&claim.holder_key()));
         match claim::judge(&claim, route.as_deref(), binding.as_deref(), now, settings) {
             Step::Keep => Plan::Done,
             Step::LookAgain(time) => Plan::LookAgain(Duration::try_from(time.duration_since(now)).unwrap_or_default()),
@@ -124,24 +115,23 @@ impl Known {
 
     fn plan_route(&self, key: &ObjectKey, has_settled: bool, settings: &Settings, now: Timestamp) -> Plan {
         let findings = self.observations.route(key);
-        let Some((route, version)) = self.routes.get_versioned(key) else {
+        let Some((route, version)) = self.objects.routes.get_versioned(key) else {
             // It is gone, and what was found out with it.
             self.observations.settle_route(key, &findings);
             return Plan::Done;
         };
-        let binding = self.bindings.get(key).filter(|binding| has_settled && binding.route_uid == route.uid);
-        let (no_labels, mut hold) = (Labels::new(), Hold::Held);
-        let (mut router, mut namespace, mut blocking, mut lost) = (None, None, Vec::new(), Vec::new());
+        let binding = self.objects.bindings.get(key).filter(|binding| has_settled && binding.route_uid == route.uid);
+        let (mut router, mut hold, mut blocking, mut lost) = (None, Hold::Held, Vec::new(), Vec::new());
+        let namespace = self.objects.namespace_of(key);
         if let Some(binding) = &binding {
-            router = self.routers.get(&ObjectKey::cluster(&binding.router));
-            namespace = self.namespaces.get(&ObjectKey::cluster(key.namespace.as_deref().unwrap_or_default()));
+            router = self.objects.router(&binding.router);
             hold = self.hold(key, &route, binding, settings, now);
             (blocking, lost) = self.blocked(binding);
         }
         let placement = binding.as_deref().map(|binding| Placement {
             binding,
             router: router.as_deref(),
-            namespace: namespace.as_deref().map_or(&no_labels, |namespace| &namespace.labels),
+            namespace: &namespace.labels,
             hold: &hold,
             blocking: &blocking,
             lost: &lost,
@@ -149,7 +139,7 @@ impl Known {
         let inputs = Inputs { key, placement, findings: &findings, verifies_hosts: settings.verify_hosts };
         let change = route::route(&route, inputs);
         if !change.is_empty() {
-            let fresh = route.conditions.told.is_nothing().then_some(version);
+            let fresh = route.conditions.names.is_nothing().then_some(version);
             return Plan::Act(Action::WriteRoute { key: key.clone(), change, fresh });
         }
         match route.bound && hold == Hold::Free {
@@ -160,9 +150,8 @@ impl Known {
 
     /// The Routers that have records where the former names of a Route were, and the zones of former names that no Router has.
     fn blocked(&self, binding: &BindingInfo) -> (Vec<String>, Vec<String>) {
-        let blocks = |router: &str| {
-            self.routers.get(&ObjectKey::cluster(router)).is_some_and(|router| router.has_records_at(&binding.label))
-        };
+        let blocks =
+            |router: &str| self.objects.router(router).is_some_and(|router| router.has_records_at(&binding.label));
         let (lost, there): (Vec<_>, Vec<_>) = binding.former_names.iter().partition(|former| self.is_lost(former));
         let blocking = there.iter().filter(|former| blocks(&former.router)).map(|former| former.router.to_string());
         (blocking.collect(), lost.iter().map(|former| former.zone.to_string()).collect())
@@ -170,10 +159,10 @@ impl Known {
 
     /// Whether no Router has the zone of a former name any more.
     fn is_lost(&self, former_name: &FormerNameInfo) -> bool {
-        let router = self.routers.get(&ObjectKey::cluster(&former_name.router));
+        let router = self.objects.router(&former_name.router);
         // Nearly always it is still there. If not, another one may have its zone.
         router.is_none_or(|router| router.has_other_zone(&former_name.zone))
-            && !self.routers.all().iter().any(|(_, router)| router.has_zone(&former_name.zone))
+            && !self.objects.routers.all().iter().any(|(_, router)| router.has_zone(&former_name.zone))
     }
 
     /// How a bound Route stands to its host.
@@ -189,7 +178,7 @@ impl Known {
         if settings.verify_hosts && route.conditions.host_verified == Some(false) {
             return Hold::Unverified;
         }
-        let claim = self.claims.get(&ObjectKey::cluster(&host_claim_name(host)));
+        let claim = self.objects.claim(&host_claim_name(host));
         let is_kept =
             |claim: &ClaimInfo| claim.released.is_none() || claim.is_reserved(now) && claim.holder_key() != *key;
         let holder = claim.filter(|claim| is_kept(claim)).map(|claim| claim.holder_key());
@@ -217,16 +206,16 @@ impl Known {
                 && claim::overlap(&claim.value, host)
         };
         if host.starts_with("*.") {
-            return self.claims.all().iter().any(|(_, claim)| is_in_the_way(claim));
+            return self.objects.claims.all().iter().any(|(_, claim)| is_in_the_way(claim));
         }
         wildcards_above(host).any(|wildcard| {
-            let claim = self.claims.get(&ObjectKey::cluster(&host_claim_name(&wildcard)));
+            let claim = self.objects.claim(&host_claim_name(&wildcard));
             claim.is_some_and(|claim| is_in_the_way(&claim))
         })
     }
 
-    fn plan_router(&self, name: &str) -> Plan {
-        let Some(router) = self.routers.get(&ObjectKey::cluster(name)) else {
+    fn plan_router(&self, name: &str, settings: &Settings, now: Timestamp) -> Plan {
+        let Some(router) = self.objects.router(name) else {
             self.observations.forget_router(name);
             return Plan::Done;
         };
@@ -235,15 +224,15 @@ impl Known {
             return Plan::LookAgain(Duration::ZERO);
         }
         let (load, findings) = (self.load(name), self.observations.router(name));
-        match router.is_stale(&load, &findings) {
-            true => Plan::Act(Action::WriteRouter { name: name.to_owned(), load, findings }),
-            false => Plan::Done,
+        match router::router(&router, &load, &findings, settings.platform.as_deref(), now) {
+            Some(_) => Plan::Act(Action::WriteRouter { name: name.to_owned(), load, findings }),
+            None => Plan::Done,
         }
     }
 
     /// What is on a Router.
     fn load(&self, router: &str) -> Load {
-        let view = self.routers.get(&ObjectKey::cluster(router));
+        let view = self.objects.router(router);
         let is_of_zone = |zone: &str| !view.as_ref().is_some_and(|view| view.has_other_zone(zone));
         let former_names = || {
             self.index
@@ -275,28 +264,27 @@ impl Known {
     /// How many of the routes on a Router that is draining are being deleted.
     fn deleting_on(&self, router: &str) -> u32 {
         // Nearly always there are none.
-        if self.index.deleting.is_empty()
-            || !self.routers.get(&ObjectKey::cluster(router)).is_some_and(|one| one.is_draining())
-        {
+        if self.index.deleting.is_empty() || !self.objects.router(router).is_some_and(|one| one.is_draining()) {
             return 0;
         }
-        let is_there = |key: &&ObjectKey| self.bindings.get(key).is_some_and(|binding| *binding.router == *router);
+        let is_there =
+            |key: &&ObjectKey| self.objects.bindings.get(key).is_some_and(|binding| *binding.router == *router);
         u32::try_from(self.index.deleting.iter().filter(is_there).count()).unwrap_or(u32::MAX)
     }
 
     /// Whether there are routes on a Router whose names in its zone lead elsewhere.
     fn is_name_taken(&self, router: &str) -> bool {
-        let Some(view) = self.routers.get(&ObjectKey::cluster(router)) else { return false };
+        let Some(view) = self.objects.router(router) else { return false };
         view.taken().any(|(label, _)| {
-            let claim = self.claims.get(&ObjectKey::cluster(&label_claim_name(label)));
-            let binding = claim.and_then(|claim| self.bindings.get(&claim.holder_key()));
+            let claim = self.objects.claim(&label_claim_name(label));
+            let binding = claim.and_then(|claim| self.objects.bindings.get(&claim.holder_key()));
             binding.is_some_and(|binding| *binding.router == *router && binding.label.eq_ignore_ascii_case(label))
         })
     }
 
     /// Whether former names of routes are records of a Router.
     fn is_former_name_blocked(&self, router: &str) -> bool {
-        let Some(view) = self.routers.get(&ObjectKey::cluster(router)).filter(|view| view.has_records()) else {
+        let Some(view) = self.objects.router(router).filter(|view| view.record_labels().is_some()) else {
             return false;
         };
         let mut former_names = self
@@ -305,7 +293,8 @@ impl Known {
             .of_router(router)
             .filter(|(zone, _)| !view.has_other_zone(zone))
             .flat_map(|(_, former_names)| former_names);
-        former_names.any(|(_, key)| self.bindings.get(key).is_some_and(|binding| view.has_records_at(&binding.label)))
+        former_names
+            .any(|(_, key)| self.objects.bindings.get(key).is_some_and(|binding| view.has_records_at(&binding.label)))
     }
 }
 

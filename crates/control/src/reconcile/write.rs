@@ -6,24 +6,24 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::Api;
 use kube::api::{DeleteParams, Preconditions};
-use serde::Serialize;
+use serde_json::json;
 
 use super::former_names::NameWriter;
-use super::observations::{Part, RouteFindings, RouterFindings};
 use super::state::Action;
 use super::{Settings, claim};
+use crate::client::events::{Notice, Reporter, event};
 use crate::client::lease::Term;
 use crate::client::recorder::Recorder;
 use crate::client::reflector::ObjectKey;
 use crate::client::write::{patch_status, update_status};
-use crate::controller::health::report;
-use crate::status::ConditionUpdate;
-use crate::status::route::{About, Change, apply, assigned};
+use crate::status::health;
+use crate::status::route::{Change, apply, assigned};
 use crate::status::router::{self, Load};
-use crate::world::{self, BindingInfo, RouteInfo};
+use crate::world::condition::ConditionUpdate;
+use crate::world::observations::{About, Part, RouteFindings, RouterFindings};
+use crate::world::{self, BindingInfo, RouteInfo, RouterInfo};
 use signpost_api::v1alpha1::route::{NameKind, ROUTER_GONE, Route};
 use signpost_api::v1alpha1::route_binding::RouteBinding;
 use signpost_api::v1alpha1::router::Router;
@@ -82,7 +82,7 @@ impl Writer {
     }
 
     async fn write_route(&self, key: &ObjectKey, change: Change, fresh: Option<&str>) -> kube::Result<Done> {
-        let routes: Api<Route> = Api::namespaced(self.client.clone(), namespace(key));
+        let routes: Api<Route> = Api::namespaced(self.client.clone(), key.namespace());
         if change.is_unassigned {
             return self.assign(&routes, key).await.map(Done::only);
         }
@@ -117,7 +117,7 @@ impl Writer {
 
     /// Writes to the Route at `key` what its binding says, where the server has not.
     async fn assign(&self, routes: &Api<Route>, key: &ObjectKey) -> kube::Result<Option<&'static str>> {
-        let bindings: Api<RouteBinding> = Api::namespaced(self.client.clone(), namespace(key));
+        let bindings: Api<RouteBinding> = Api::namespaced(self.client.clone(), key.namespace());
         let Some(binding) = bindings.get_opt(&key.name).await? else { return Ok(None) };
         let mut is_written = false;
         let update = |route: &Route| {
@@ -131,7 +131,7 @@ impl Writer {
 
     /// An informer of Routers that lags must not make anybody believe that one is gone.
     async fn is_router_gone(&self, key: &ObjectKey) -> kube::Result<bool> {
-        let bindings: Api<RouteBinding> = Api::namespaced(self.client.clone(), namespace(key));
+        let bindings: Api<RouteBinding> = Api::namespaced(self.client.clone(), key.namespace());
         let routers: Api<Router> = Api::all(self.client.clone());
         let Some(binding) = bindings.get_opt(&key.name).await? else { return Ok(false) };
         let router = routers.get_opt(&binding.spec.router).await?;
@@ -155,15 +155,14 @@ impl Writer {
         // The Route may have moved, which takes its conditions away, before its binding was seen to have: what is known then is
         // of its former name. The system name stands first; where it does not, the other way is taken.
         let About::Name(NameKind::System, system_name) = &finding.about else { return Ok(None) };
-        let test = |path, value| Operation { op: "test", path, value };
+        // A JSON patch (RFC 6902).
         let mut operations = vec![
-            test("/metadata/resourceVersion", Operand::Text(version)),
-            test("/status/names/0/name", Operand::Text(system_name)),
+            json!({"op": "test", "path": "/metadata/resourceVersion", "value": version}),
+            json!({"op": "test", "path": "/status/names/0/name", "value": system_name}),
         ];
         let (generation, now) = (change.generation, Timestamp::now());
         operations.extend(finding.statements.iter().map(|statement| {
-            let value = Operand::Condition(statement.condition(generation, now));
-            Operation { op: "add", path: "/status/conditions/-", value }
+            json!({"op": "add", "path": "/status/conditions/-", "value": statement.condition(generation, now)})
         }));
         let body = serde_json::to_vec(&operations).map_err(kube::Error::SerdeError)?;
         match patch_status::<Route>(&self.client, key.namespace.as_deref(), &key.name, body).await {
@@ -183,15 +182,21 @@ impl Writer {
         let routers: Api<Router> = Api::all(self.client.clone());
         let (mut is_written, mut notices) = (false, Vec::new());
         let update = |router: &Router| {
-            let (after, told) = router::router(router, load, findings, &self.world, Timestamp::now());
-            let patch = router::patch(&router.status.clone().unwrap_or_default(), &after);
-            (is_written, notices) = (patch.is_some(), told);
-            patch
+            let info = RouterInfo::new(router, &self.world);
+            let change = router::router(&info, load, findings, self.settings.platform.as_deref(), Timestamp::now());
+            is_written = change.is_some();
+            change.map(|change| {
+                notices = change.notices;
+                change.patch
+            })
         };
         let Some(router) = update_status(&routers, name, update).await?.filter(|_| is_written) else { return Ok(None) };
-        for notice in notices {
-            let event = report::event(&router, notice, &self.settings.instance);
-            if let Err(error) = self.events.record(&event).await {
+        let instance = self.settings.instance.clone();
+        let reporter = Reporter { controller: "signpost.dev/health", action: "Probing", instance };
+        for health::Notice { is_warning, reason, note } in notices {
+            let (object, uid) = (ObjectKey::cluster(name), router.metadata.uid.clone().unwrap_or_default());
+            let notice = Notice { kind: "Router", object, uid, is_warning, reason, note };
+            if let Err(error) = self.events.record(&event(notice, &reporter, Timestamp::now())).await {
                 tracing::warn!(router = name, %error, "an event could not be recorded");
             }
         }
@@ -200,8 +205,8 @@ impl Writer {
 
     /// Deletes the binding at `key`, if it has no Route by what the API says now.
     async fn clear_binding(&self, key: &ObjectKey) -> kube::Result<Option<&'static str>> {
-        let bindings: Api<RouteBinding> = Api::namespaced(self.client.clone(), namespace(key));
-        let routes: Api<Route> = Api::namespaced(self.client.clone(), namespace(key));
+        let bindings: Api<RouteBinding> = Api::namespaced(self.client.clone(), key.namespace());
+        let routes: Api<Route> = Api::namespaced(self.client.clone(), key.namespace());
         // In this order: were the Route made anew and bound in between, the binding's uid would be another one.
         let Some(binding) = bindings.get_opt(&key.name).await? else { return Ok(None) };
         let route = routes.get_opt(&key.name).await?.map(|route| RouteInfo::new(&route));
@@ -217,23 +222,4 @@ impl Writer {
             Err(error) => Err(error),
         }
     }
-}
-
-fn namespace(key: &ObjectKey) -> &str {
-    key.namespace.as_deref().unwrap_or_default()
-}
-
-/// One operation of a JSON patch (RFC 6902).
-#[derive(Serialize)]
-struct Operation<'a> {
-    op: &'static str,
-    path: &'static str,
-    value: Operand<'a>,
-}
-
-#[derive(Serialize)]
-#[serde(untagged)]
-enum Operand<'a> {
-    Text(&'a str),
-    Condition(Condition),
 }

@@ -59,7 +59,7 @@ impl Admission {
 
     /// Has a route wait for a host of another namespace that overlaps with its own, if there is one. The answer says so.
     pub fn wait_for_overlap(&mut self, key: &ObjectKey, host: &str) -> Option<String> {
-        let overlap = self.hosts.overlap(host, key.namespace.as_deref().unwrap_or_default())?;
+        let overlap = self.hosts.overlap(host, key.namespace())?;
         self.hosts.wait(key, &overlap);
         Some(overlap.message)
     }
@@ -96,11 +96,7 @@ impl Admission {
 
     /// Claims have changed.
     pub fn on_claims(&mut self, change: Change<ClaimInfo>, queue: &mut Queue) {
-        let (applied, gone) = match change {
-            Change::Applied(applied) => (vec![applied], Vec::new()),
-            Change::Deleted { key, last } => (Vec::new(), vec![(key, last)]),
-            Change::Relisted(resync) => (resync.applied, resync.vanished),
-        };
+        let (applied, gone) = change.into_parts();
         let is_host = |claim: &ClaimInfo| claim.kind == ClaimKind::Host;
         let (mut names, mut woken) = (Vec::new(), Vec::new());
         for (key, last) in gone.into_iter().filter(|(_, last)| is_host(last)) {

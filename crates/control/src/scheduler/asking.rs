@@ -188,7 +188,7 @@ async fn ask(
     routers: Vec<AskedRouter>,
     snapshot: AskedSnapshot,
 ) -> Told {
-    let namespace = subject.key.namespace.as_deref().unwrap_or_default();
+    let namespace = subject.key.namespace();
     let routes: Api<Route> = Api::namespaced(client.clone(), namespace);
     let route = match timeout(READ_TIMEOUT, routes.get_opt(&subject.key.name)).await {
         Ok(Ok(Some(route))) => route,

@@ -20,7 +20,7 @@ use tokio::time::timeout;
 
 use super::claim::{Claimed, claim, has_a_claim};
 use super::decision::Placement;
-use super::rebind::Leaving;
+use super::requests::MoveReason;
 use crate::client::lease::Term;
 use crate::client::reflector::ObjectKey;
 use crate::client::server::ServerKind;
@@ -70,6 +70,17 @@ pub struct Plan {
     pub is_label_refused: bool,
     /// When it was chosen.
     pub decided: std::time::Instant,
+}
+
+/// A Router that a route is to leave.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Leaving {
+    /// The Router.
+    pub router: String,
+    /// Why.
+    pub reason: MoveReason,
+    /// How long the route's name there leads to its new one; `None` if the Router, and its zone, are gone.
+    pub former_name: Option<Duration>,
 }
 
 /// How an attempt ended.
@@ -339,7 +350,7 @@ impl Binder {
     }
 
     async fn create(&self, plan: &Plan, mut binding: RouteBinding, term: &Term) -> kube::Result<Outcome> {
-        let namespace = plan.key.namespace.as_deref().unwrap_or_default();
+        let namespace = plan.key.namespace();
         let bindings: Api<RouteBinding> = Api::namespaced(self.client.clone(), namespace);
         let routes: Api<Route> = Api::namespaced(self.client.clone(), namespace);
         let mut changes = 0;
@@ -407,7 +418,7 @@ pub(super) fn is_label_refused(
     subdomain: Option<&str>,
     exists: impl Fn(&str) -> bool,
 ) -> bool {
-    let namespace = key.namespace.as_deref().unwrap_or_default();
+    let namespace = key.namespace();
     rules.is_reserved(&names::wanted_label(namespace, &key.name, subdomain))
         || subdomain.is_some_and(|subdomain| names::is_of_another_namespace(subdomain, namespace, exists))
 }

@@ -15,29 +15,17 @@
 use super::Scheduler;
 use crate::client::lease::Term;
 use crate::client::reflector::{self, Change, ObjectKey};
-use crate::reconcile::observations::Part;
-use crate::status::route::{About, Finding};
 use crate::world::namespace::Quota;
+use crate::world::observations::{About, Finding, Part};
 use crate::world::route::Mark;
 use crate::world::{BindingInfo, ClaimInfo, NamespaceInfo, RouteInfo, RouterInfo, quarantine};
 
 impl Scheduler {
     pub(super) fn on_routers(&mut self, change: Change<RouterInfo>) {
-        let mut helpful = Vec::new();
-        match change {
-            Change::Applied(applied) => helpful.extend(self.set_router(&applied)),
-            Change::Deleted { key, .. } => {
-                self.snapshot.remove_router(&key.name);
-                helpful.push(key.name);
-            }
-            Change::Relisted(resync) => {
-                for (key, _) in resync.vanished {
-                    self.snapshot.remove_router(&key.name);
-                    helpful.push(key.name);
-                }
-                helpful.extend(resync.applied.iter().filter_map(|applied| self.set_router(applied)));
-            }
-        }
+        let (applied, gone) = change.into_parts();
+        gone.iter().for_each(|(key, _)| self.snapshot.remove_router(&key.name));
+        let mut helpful: Vec<String> = gone.into_iter().map(|(key, _)| key.name).collect();
+        helpful.extend(applied.iter().filter_map(|applied| self.set_router(applied)));
         self.wake_for_routers(&helpful);
     }
 
@@ -51,7 +39,7 @@ impl Scheduler {
     /// A route less on a Router makes room, if it was full.
     pub(super) fn wake_for_room(&mut self, router: &str) {
         let made_room = self.snapshot.router(router).is_some_and(|(facts, shard)| {
-            facts.capacity_hard.is_some_and(|hard| shard.routes.saturating_add(1) >= hard && shard.routes < hard)
+            facts.capacity.hard.is_some_and(|hard| shard.routes.saturating_add(1) >= hard && shard.routes < hard)
         });
         if made_room {
             self.wake_for_routers(&[router.to_owned()]);
@@ -61,38 +49,27 @@ impl Scheduler {
     /// A route less in the namespace of `key` makes room, if it had as many as it may.
     pub(super) fn wake_for_quota(&mut self, key: &ObjectKey) {
         let Quota::AtMost(quota) = self.objects.namespace_of(key).quota else { return };
-        let namespace = key.namespace.as_deref().unwrap_or_default();
+        let namespace = key.namespace();
         if self.snapshot.routes_of_namespace(namespace).saturating_add(1) == quota {
             self.waking.for_namespaces([namespace.to_owned()]);
         }
     }
 
     pub(super) fn on_namespaces(&mut self, change: Change<NamespaceInfo>) {
-        match change {
-            Change::Applied(applied) => self.waking.for_namespaces([applied.key.name]),
-            Change::Deleted { .. } => return,
-            Change::Relisted(resync) => {
-                self.waking.for_namespaces(resync.applied.into_iter().map(|applied| applied.key.name));
-            }
+        let (applied, _) = change.into_parts();
+        if applied.is_empty() {
+            return;
         }
+        self.waking.for_namespaces(applied.into_iter().map(|applied| applied.key.name));
         self.moves.could_help();
     }
 
     pub(super) fn on_routes(&mut self, change: Change<RouteInfo>) {
-        match change {
-            Change::Applied(applied) => self.on_route(applied),
-            Change::Deleted { key, last } => self.on_route_gone(&key, &last),
-            Change::Relisted(mut resync) => {
-                for (key, last) in &resync.vanished {
-                    self.on_route_gone(key, last);
-                }
-                // The oldest first, in an order that a restart does not change.
-                resync.applied.sort_by(|a, b| (a.now.created, &a.key).cmp(&(b.now.created, &b.key)));
-                for applied in resync.applied {
-                    self.on_route(applied);
-                }
-            }
-        }
+        let (mut applied, gone) = change.into_parts();
+        gone.iter().for_each(|(key, last)| self.on_route_gone(key, last));
+        // The oldest first, in an order that a restart does not change.
+        applied.sort_by(|a, b| (a.now.created, &a.key).cmp(&(b.now.created, &b.key)));
+        applied.into_iter().for_each(|applied| self.on_route(applied));
     }
 
     fn on_route(&mut self, applied: reflector::Applied<RouteInfo>) {
@@ -136,18 +113,9 @@ impl Scheduler {
     }
 
     pub(super) fn on_bindings(&mut self, change: Change<BindingInfo>) {
-        match change {
-            Change::Applied(applied) => self.on_binding(&applied),
-            Change::Deleted { key, last } => self.on_binding_gone(key, &last),
-            Change::Relisted(resync) => {
-                for (key, last) in resync.vanished {
-                    self.on_binding_gone(key, &last);
-                }
-                for applied in &resync.applied {
-                    self.on_binding(applied);
-                }
-            }
-        }
+        let (applied, gone) = change.into_parts();
+        gone.into_iter().for_each(|(key, last)| self.on_binding_gone(key, &last));
+        applied.iter().for_each(|applied| self.on_binding(applied));
     }
 
     fn on_binding(&mut self, applied: &reflector::Applied<BindingInfo>) {

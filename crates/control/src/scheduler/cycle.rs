@@ -5,11 +5,11 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-use super::bind::{Plan, is_label_refused};
+use super::bind::{Leaving, Plan, is_label_refused};
 use super::chooser::ActiveStrategy;
-use super::decision::{FitError, Placement, decide, decide_requested};
-use super::filter::{Wish, is_own_name};
-use super::rebind::{Leaving, held_by_caches};
+use super::decision::{Placement, decide, decide_requested};
+use super::filter::{FitError, Wish, is_own_name};
+use super::rebind::held_by_caches;
 use super::requests::MoveReason;
 use super::strategy::StrategyName;
 use super::webhook::ASKED_AT_A_TIME;
@@ -18,7 +18,7 @@ use crate::client::backoff::random;
 use crate::client::events::Events;
 use crate::client::lease::Term;
 use crate::client::reflector::ObjectKey;
-use crate::status::route::Finding;
+use crate::world::observations::Finding;
 use crate::world::{BindingInfo, NamespaceInfo, RouteInfo};
 use signpost_api::names::{is_at_or_below, takes_names_of};
 use signpost_api::v1alpha1::name_claim::ClaimKind;
@@ -231,7 +231,7 @@ impl Scheduler {
         }
         self.snapshot.assume(key.clone(), &placement.router, Instant::now());
         let decided = std::time::Instant::now();
-        let namespace = key.namespace.as_deref().unwrap_or_default();
+        let namespace = key.namespace();
         let [labels_kept, hosts_kept] =
             [ClaimKind::Label, ClaimKind::Host].map(|kind| self.names_kept(kind, namespace));
         let exists = |name: &str| self.objects.namespaces.get(&ObjectKey::cluster(name)).is_some();

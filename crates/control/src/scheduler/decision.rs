@@ -1,14 +1,11 @@
 //! One scheduling decision: filter → score → pick → explain, as a pure function of what is known.
 
-use std::borrow::Cow;
-
 use super::explain;
-use super::filter::{Rejection, Wish, candidate, check_quota, judge};
-use super::snapshot::{Shard, Snapshot};
+use super::filter::{FilterResult, Fit, FitError, Wish, candidate, check_quota};
+use super::snapshot::Snapshot;
 use super::strategy::{Candidate, Pick, RouteName, Strategy, pick};
 use super::webhook;
 use super::webhook::message::{Answer, AskedRouter};
-use crate::world::router::RouterTarget;
 use signpost_api::v1alpha1::route::{MOVE, MOVE_ANNOTATION};
 use signpost_api::v1alpha1::route_binding::Explanation;
 
@@ -23,63 +20,6 @@ pub struct Placement {
     pub strategy: &'static str,
     /// Why this one.
     pub explanation: Explanation,
-}
-
-/// Why there is no Router for a route, as a condition says it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FitError {
-    /// `NoRouter`, `Unschedulable`, `QuotaExceeded` or `InvalidQuota`; of a forecast also why a host is not admitted.
-    pub reason: &'static str,
-    /// The verdicts, Router by Router, or what the namespace may not have.
-    pub message: String,
-}
-
-/// What was found of one Router.
-pub struct FilterResult<'a> {
-    /// The Router.
-    pub router: &'a RouterTarget,
-    /// What is bound to it.
-    pub shard: &'a Shard,
-    /// Whether it may take the route.
-    pub fit: Fit,
-}
-
-impl<'a> FilterResult<'a> {
-    /// Evaluates whether `router` may take the route that `wish` speaks of, before any score and any soft capacity. Without a
-    /// `strategy` any weight will do.
-    pub fn of(wish: &Wish<'_>, router: &'a RouterTarget, shard: &'a Shard, strategy: Option<&dyn Strategy>) -> Self {
-        let fit = judge(wish, router, shard, strategy).map_or_else(Fit::Rejected, |()| Fit::Eligible(None));
-        FilterResult { router, shard, fit }
-    }
-
-    /// Returns the reason in one word, such as `Cordoned`; `Eligible` if the Router may take the route.
-    pub fn reason(&self) -> &'static str {
-        match self.fit {
-            Fit::Eligible(_) => "Eligible",
-            Fit::AboveSoftCapacity => "AboveSoftCapacity",
-            Fit::Rejected(rejection) => rejection.reason(),
-        }
-    }
-
-    /// Returns the reason why the Router is rejected or not preferred, in words that follow its name.
-    pub fn message(&self, wish: &Wish<'_>) -> Option<Cow<'static, str>> {
-        match self.fit {
-            Fit::Eligible(_) => None,
-            Fit::AboveSoftCapacity => Some("has reached its soft capacity, and others have not".into()),
-            Fit::Rejected(rejection) => Some(rejection.told(wish, self.router)),
-        }
-    }
-}
-
-/// Whether a Router may take the route.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fit {
-    /// It may, with this score of the strategy, if it gave one.
-    Eligible(Option<i64>),
-    /// It may, but others have not reached their soft capacity, and it has.
-    AboveSoftCapacity,
-    /// It may not.
-    Rejected(Rejection),
 }
 
 /// Chooses a Router for the route that `wish` speaks of. `instead_of` says why this strategy decides and not the webhook, if
@@ -183,7 +123,7 @@ fn within_quota(wish: &Wish<'_>, snapshot: &Snapshot) -> Result<(), FitError> {
     if wish.leaving.is_some() {
         return Ok(());
     }
-    let namespace = wish.key.namespace.as_deref().unwrap_or_default();
+    let namespace = wish.key.namespace();
     check_quota(&wish.namespace.quota, snapshot.routes_of_namespace(namespace))
         .map_err(|over| FitError { reason: over.reason(), message: over.to_string() })
 }
@@ -195,7 +135,7 @@ fn filter<'a>(wish: &Wish<'_>, snapshot: &'a Snapshot, strategy: Option<&dyn Str
 /// Soft capacity is a preference, the same under every strategy: who is above it is chosen only when all are.
 fn prefer_below_soft_capacity(verdicts: &mut [FilterResult<'_>]) {
     let is_full =
-        |verdict: &FilterResult<'_>| verdict.router.capacity_soft.is_some_and(|soft| verdict.shard.routes >= soft);
+        |verdict: &FilterResult<'_>| verdict.router.capacity.soft.is_some_and(|soft| verdict.shard.routes >= soft);
     let is_eligible = |verdict: &FilterResult<'_>| verdict.fit == Fit::Eligible(None);
     if verdicts.iter().any(|verdict| is_eligible(verdict) && !is_full(verdict)) {
         for verdict in verdicts.iter_mut().filter(|verdict| is_eligible(verdict) && is_full(verdict)) {
@@ -210,7 +150,7 @@ fn score(wish: &Wish<'_>, verdicts: &mut [FilterResult<'_>], strategy: &dyn Stra
     let eligible: Vec<usize> = (0..verdicts.len()).filter(is_eligible).collect();
     let candidates: Vec<Candidate<'_>> =
         eligible.iter().map(|index| candidate(verdicts[*index].router, verdicts[*index].shard)).collect();
-    let namespace = wish.key.namespace.as_deref().unwrap_or_default();
+    let namespace = wish.key.namespace();
     let scores = strategy.score(RouteName { namespace, name: &wish.key.name }, &candidates);
     let best = pick(&candidates, &scores)?;
     for (index, score) in eligible.iter().zip(scores) {
@@ -223,9 +163,10 @@ fn score(wish: &Wish<'_>, verdicts: &mut [FilterResult<'_>], strategy: &dyn Stra
 mod tests {
     use super::*;
     use crate::client::reflector::ObjectKey;
-    use crate::scheduler::filter::tests::router;
+    use crate::scheduler::filter::{Rejection, tests::router};
     use crate::scheduler::strategy::StrategyName;
     use crate::world::namespace::Quota;
+    use crate::world::router::RouterTarget;
     use crate::world::{BindingInfo, NamespaceInfo, RouteInfo};
     use serde_json::json;
     use tokio::time::Instant;

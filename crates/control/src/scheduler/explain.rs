@@ -6,8 +6,7 @@ use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::fmt::Write as _;
 
-use super::decision::{FilterResult, Fit, FitError};
-use super::filter::Wish;
+use super::filter::{FilterResult, Fit, FitError, Wish};
 use super::strategy::Pick;
 use signpost_api::text::cut;
 use signpost_api::v1alpha1::route_binding::{Explanation, ReasonCount, RouterVerdict, SUMMARY_OCTETS_MAX};

@@ -175,6 +175,63 @@ impl OverQuota {
     }
 }
 
+/// Why there is no Router for a route, as a condition says it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FitError {
+    /// `NoRouter`, `Unschedulable`, `QuotaExceeded` or `InvalidQuota`; of a forecast also why a host is not admitted.
+    pub reason: &'static str,
+    /// The verdicts, Router by Router, or what the namespace may not have.
+    pub message: String,
+}
+
+/// What was found of one Router.
+pub struct FilterResult<'a> {
+    /// The Router.
+    pub router: &'a RouterTarget,
+    /// What is bound to it.
+    pub shard: &'a Shard,
+    /// Whether it may take the route.
+    pub fit: Fit,
+}
+
+impl<'a> FilterResult<'a> {
+    /// Evaluates whether `router` may take the route that `wish` speaks of, before any score and any soft capacity. Without a
+    /// `strategy` any weight will do.
+    pub fn of(wish: &Wish<'_>, router: &'a RouterTarget, shard: &'a Shard, strategy: Option<&dyn Strategy>) -> Self {
+        let fit = judge(wish, router, shard, strategy).map_or_else(Fit::Rejected, |()| Fit::Eligible(None));
+        FilterResult { router, shard, fit }
+    }
+
+    /// Returns the reason in one word, such as `Cordoned`; `Eligible` if the Router may take the route.
+    pub fn reason(&self) -> &'static str {
+        match self.fit {
+            Fit::Eligible(_) => "Eligible",
+            Fit::AboveSoftCapacity => "AboveSoftCapacity",
+            Fit::Rejected(rejection) => rejection.reason(),
+        }
+    }
+
+    /// Returns the reason why the Router is rejected or not preferred, in words that follow its name.
+    pub fn message(&self, wish: &Wish<'_>) -> Option<Cow<'static, str>> {
+        match self.fit {
+            Fit::Eligible(_) => None,
+            Fit::AboveSoftCapacity => Some("has reached its soft capacity, and others have not".into()),
+            Fit::Rejected(rejection) => Some(rejection.told(wish, self.router)),
+        }
+    }
+}
+
+/// Whether a Router may take the route.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fit {
+    /// It may, with this score of the strategy, if it gave one.
+    Eligible(Option<i64>),
+    /// It may, but others have not reached their soft capacity, and it has.
+    AboveSoftCapacity,
+    /// It may not.
+    Rejected(Rejection),
+}
+
 /// Whether one more route of a namespace with `placed` of them may have a Router.
 pub fn check_quota(quota: &Quota, placed: u32) -> Result<(), OverQuota> {
     match quota {
@@ -198,8 +255,8 @@ pub fn judge(
     refuse(router.route_selector.is_err() || router.namespace_selector.is_err(), Rejection::InvalidSelector)?;
     refuse(!matches(&router.route_selector, &wish.route.labels), Rejection::RouteSelectorMismatch)?;
     refuse(!matches(&router.namespace_selector, &wish.namespace.labels), Rejection::NamespaceSelectorMismatch)?;
-    refuse(router.capacity_hard.is_some_and(|hard| shard.routes >= hard), Rejection::CapacityReached)?;
-    refuse(!router.has_active_address, Rejection::NoActiveAddress)?;
+    refuse(router.capacity.hard.is_some_and(|hard| shard.routes >= hard), Rejection::CapacityReached)?;
+    refuse(!router.active.any, Rejection::NoActiveAddress)?;
     refuse(wish.leaving.is_some() && router.is_unpublished, Rejection::ZoneNotPublished)?;
     // The shortened label may be the one in the end, and is at most this long.
     refuse(LABEL_OCTETS_MAX + 1 + router.dns.len() > NAME_OCTETS_MAX, Rejection::NameTooLong)?;
@@ -220,7 +277,7 @@ fn is_taken(wish: &Wish<'_>, router: &RouterTarget) -> bool {
 }
 
 fn label_of(wish: &Wish<'_>) -> String {
-    let namespace = wish.key.namespace.as_deref().unwrap_or_default();
+    let namespace = wish.key.namespace();
     wanted_label(namespace, &wish.key.name, wish.route.subdomain.as_deref())
 }
 

@@ -42,10 +42,11 @@ use self::snapshot::Snapshot;
 use self::waking::Waking;
 use crate::client::events::{self, Events};
 use crate::client::lease::{Leadership, Term};
-use crate::client::reflector::{Changes, HealthProbe, ObjectKey, Store};
+use crate::client::reflector::{HealthProbe, ObjectKey};
 use crate::client::server::ServerKind;
-use crate::reconcile::observations::{Observations, Part};
-use crate::world::{BindingInfo, ClaimInfo, NamespaceInfo, Quarantined, RouteInfo, RouterInfo, World};
+use crate::world::objects::{ObjectChanges, Objects};
+use crate::world::observations::{Observations, Part};
+use crate::world::{Quarantined, World};
 use signpost_api::names::LabelRules;
 
 mod admission;
@@ -130,8 +131,11 @@ pub struct Scheduler {
     settings: Settings,
     metrics: Metrics,
     binder: Binder,
-    watched: Watched,
+    watched: ObjectChanges,
+    /// What it decides by.
     objects: Objects,
+    /// Labels in quarantine, and reserved hosts.
+    quarantined: Quarantined,
     snapshot: Snapshot,
     queue: Queue,
     /// Which of the routes that wait are to be looked at again.
@@ -148,14 +152,6 @@ pub struct Scheduler {
     term: Option<Term>,
 }
 
-struct Watched {
-    routers: Changes<RouterInfo>,
-    namespaces: Changes<NamespaceInfo>,
-    routes: Changes<RouteInfo>,
-    bindings: Changes<BindingInfo>,
-    claims: Changes<ClaimInfo>,
-}
-
 /// What goes on beside the loop.
 #[derive(Default)]
 struct UnderWay {
@@ -163,33 +159,6 @@ struct UnderWay {
     questions: JoinSet<Answered>,
     /// Which route each of these is about, to know that if one panics.
     owners: HashMap<task::Id, ObjectKey>,
-}
-
-/// The objects that it decides by.
-struct Objects {
-    routes: Store<RouteInfo>,
-    bindings: Store<BindingInfo>,
-    namespaces: Store<NamespaceInfo>,
-    claims: Store<ClaimInfo>,
-    routers: Store<RouterInfo>,
-    /// Labels in quarantine, and reserved hosts.
-    quarantined: Quarantined,
-}
-
-impl Objects {
-    fn is_synced(&self) -> bool {
-        self.routers.is_synced()
-            && self.namespaces.is_synced()
-            && self.routes.is_synced()
-            && self.bindings.is_synced()
-            && self.claims.is_synced()
-    }
-
-    /// The Namespace of the object at `key`.
-    fn namespace_of(&self, key: &ObjectKey) -> Arc<NamespaceInfo> {
-        let name = key.namespace.as_deref().unwrap_or_default();
-        self.namespaces.get(&ObjectKey::cluster(name)).unwrap_or_default()
-    }
 }
 
 /// How an attempt to bind a route ended.
@@ -204,29 +173,20 @@ impl Scheduler {
     /// record Events. It reads the objects of `world`, and tells its observations why a Route has no Router.
     pub fn new(client: kube::Client, world: &World, settings: Settings, metrics: Metrics) -> Self {
         let domain: Arc<str> = settings.domain.as_str().into();
-        let (routers, router_changes) = world.routers.read();
-        let (namespaces, namespace_changes) = world.namespaces.read();
-        let (routes, route_changes) = world.routes.read();
-        let (bindings, binding_changes) = world.bindings.read();
-        let (claims, claim_changes) = world.claims.read();
+        let (objects, watched) = world.objects();
         let binder = Binder { client, server: Arc::default(), domain };
         Scheduler {
             queue: Queue::new(settings.waits.clone()),
             waking: Waking::default(),
             moves: MoveRequests::default(),
             choice: Choice::new(&settings.chooser, &metrics),
-            admission: Admission::new(routes.clone(), claims.clone(), settings.verify_hosts),
+            admission: Admission::new(objects.routes.clone(), objects.claims.clone(), settings.verify_hosts),
             settings,
             metrics,
             binder,
-            watched: Watched {
-                routers: router_changes,
-                namespaces: namespace_changes,
-                routes: route_changes,
-                bindings: binding_changes,
-                claims: claim_changes,
-            },
-            objects: Objects { routes, bindings, namespaces, claims, routers, quarantined: world.quarantined.clone() },
+            watched,
+            objects,
+            quarantined: world.quarantined.clone(),
             snapshot: Snapshot::default(),
             observations: Arc::clone(&world.observations),
             under_way: UnderWay::default(),
@@ -262,8 +222,7 @@ impl Scheduler {
 
     /// The health of each informer, for metrics and readiness.
     pub fn informers(&self) -> Vec<HealthProbe> {
-        let Objects { routers, namespaces, routes, bindings, claims, .. } = &self.objects;
-        vec![routers.probe(), namespaces.probe(), routes.probe(), bindings.probe(), claims.probe()]
+        self.objects.probes()
     }
 
     /// Schedules whenever `leadership` says that this process leads, until `stop`; then waits for what is under way, for

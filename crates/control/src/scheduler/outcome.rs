@@ -8,9 +8,8 @@ use super::{Finished, Scheduler, trace};
 use crate::client::backoff::random;
 use crate::client::events::{Events, Notice};
 use crate::client::reflector::ObjectKey;
-use crate::reconcile::observations::Part;
-use crate::status::route::Finding;
 use crate::world::RouteInfo;
+use crate::world::observations::{Finding, Part};
 use signpost_api::names::other_label;
 use signpost_api::v1alpha1::name_claim::ClaimKind;
 
@@ -50,7 +49,7 @@ impl Scheduler {
             Outcome::Bound { label } => {
                 let note = format!("placed on {}: {}", plan.placement.router, plan.placement.explanation.summary);
                 self.tell(events, key, route, "Scheduled", note, false);
-                let namespace = key.namespace.as_deref().unwrap_or_default();
+                let namespace = key.namespace();
                 if let Some((reason, note)) = other_label(namespace, &key.name, route.subdomain.as_deref(), &label) {
                     self.tell(events, key, route, reason, note, matches!(reason, "LabelTaken" | "SubdomainTaken"));
                 }
@@ -113,7 +112,7 @@ impl Scheduler {
     /// The route needs a new label or host, and its namespace may have none for now.
     fn on_names_kept(&mut self, key: &ObjectKey, route: &RouteInfo, (kind, most): (ClaimKind, u32), events: &Events) {
         self.admission.give_up(key, route, &mut self.queue);
-        let namespace = key.namespace.as_deref().unwrap_or_default();
+        let namespace = key.namespace();
         if self.names_kept(kind, namespace).is_none() {
             // One was freed meanwhile, which nobody tells a route that does not wait yet.
             self.queue.failed(key, Instant::now(), random());
@@ -127,7 +126,7 @@ impl Scheduler {
 
     /// How many names of a kind are in quarantine for a namespace, if that is as many as may be.
     pub(super) fn names_kept(&self, kind: ClaimKind, namespace: &str) -> Option<u32> {
-        self.objects.quarantined.full(kind, namespace, self.settings.quarantined_max)
+        self.quarantined.full(kind, namespace, self.settings.quarantined_max)
     }
 
     /// The route must not have its host, and waits until that changes.
@@ -174,6 +173,7 @@ impl Scheduler {
         note: String,
         is_warning: bool,
     ) {
-        events.tell(Notice { route: key.clone(), uid: route.uid.to_string(), is_warning, reason, note });
+        let (object, uid) = (key.clone(), route.uid.to_string());
+        events.tell(Notice { kind: "Route", object, uid, is_warning, reason, note });
     }
 }

@@ -27,8 +27,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Api;
 use kube::api::PostParams;
 
-use super::bind::{Binder, CHANGES_MAX, Outcome, Plan, fence, is_fenced};
-use super::requests::MoveReason;
+use super::bind::{Binder, CHANGES_MAX, Leaving, Outcome, Plan, fence, is_fenced};
 use crate::client::lease::Term;
 use crate::world::router::RouterTarget;
 use crate::world::{RouteInfo, later};
@@ -43,17 +42,6 @@ pub const POINTERS_TTL: Duration = Duration::from_secs(30);
 /// servers do not publish in the same moment.
 pub const PENDING: Duration = Duration::from_secs(40);
 
-/// A Router that a route is to leave.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Leaving {
-    /// The Router.
-    pub router: String,
-    /// Why.
-    pub reason: MoveReason,
-    /// How long the route's name there leads to its new one; `None` if the Router, and its zone, are gone.
-    pub former_name: Option<Duration>,
-}
-
 /// How long after `now` resolvers may hold an address of the Router: its TTL, or that of before it was lowered, on top of the
 /// TTL of what points to the name.
 pub fn held_by_caches(router: &RouterTarget, now: Timestamp) -> Duration {
@@ -64,7 +52,7 @@ pub fn held_by_caches(router: &RouterTarget, now: Timestamp) -> Duration {
 impl Binder {
     /// Moves a route as planned, while `term` lasts.
     pub(super) async fn move_route(&self, plan: &Plan, leaving: &Leaving, term: &Term) -> kube::Result<Outcome> {
-        let namespace = plan.key.namespace.as_deref().unwrap_or_default();
+        let namespace = plan.key.namespace();
         let bindings: Api<RouteBinding> = Api::namespaced(self.client.clone(), namespace);
         let routes: Api<Route> = Api::namespaced(self.client.clone(), namespace);
         for _ in 0..=CHANGES_MAX {

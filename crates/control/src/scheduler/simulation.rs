@@ -11,8 +11,8 @@ use k8s_openapi::api::core::v1::Namespace;
 use tokio::time::Instant;
 
 use super::bind::{is_label_refused, labels, names_kept};
-use super::decision::{FitError, Placement, decide, decide_requested};
-use super::filter::Wish;
+use super::decision::{Placement, decide, decide_requested};
+use super::filter::{FitError, Wish};
 use super::snapshot::{Shard, Snapshot};
 use super::strategy::Strategy;
 use crate::client::reflector::ObjectKey;
@@ -214,7 +214,7 @@ impl Simulation {
 
     /// The label that a route without one would get, as far as bindings and quarantine tell.
     fn label(&self, key: &ObjectKey, route: &RouteInfo, host_is_own: bool) -> Label {
-        let namespace = key.namespace.as_deref().unwrap_or_default();
+        let namespace = key.namespace();
         let tried = if host_is_own { 1 } else { usize::MAX };
         let now = Timestamp::now();
         let subdomain = route.subdomain.as_deref();
@@ -277,7 +277,7 @@ impl Simulation {
             let label = match label {
                 Some(Label::Some(label)) => label,
                 _ => {
-                    let namespace = key.namespace.as_deref().unwrap_or_default();
+                    let namespace = key.namespace();
                     names::wanted_label(namespace, &key.name, route.subdomain.as_deref())
                 }
             };

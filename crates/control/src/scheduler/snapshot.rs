@@ -215,7 +215,7 @@ impl Snapshot {
     }
 
     fn count(&mut self, key: &ObjectKey) {
-        let namespace = key.namespace.as_deref().unwrap_or_default();
+        let namespace = key.namespace();
         match self.namespaces.get_mut(namespace) {
             Some(routes) => *routes += 1,
             None => drop(self.namespaces.insert(namespace.to_owned(), 1)),
@@ -223,7 +223,7 @@ impl Snapshot {
     }
 
     fn discount(&mut self, key: &ObjectKey, router: &str) {
-        let namespace = key.namespace.as_deref().unwrap_or_default();
+        let namespace = key.namespace();
         if let Some(routes) = self.namespaces.get_mut(namespace) {
             *routes = routes.saturating_sub(1);
             if *routes == 0 {

@@ -1,6 +1,6 @@
 //! The status of a Route: what it should say, and how that differs from what it says.
 //!
-//! A Route without a Router says why ([`Finding::unscheduled`], [`Finding::not_admitted`]). One with a Router has phase, names and
+//! A Route without a Router says why ([`scheduling`](super::scheduling)). One with a Router has phase, names and
 //! conditions from the transaction that creates its RouteBinding; on a server without transactions over two objects
 //! [`assigned`] brings them. After that:
 //!
@@ -16,147 +16,59 @@
 //!   the former name stays for as long as it would, in case that the Router comes back.
 //! - `Scheduled` and `Admitted` that someone took away or changed are put back.
 //! - `Published`, `Resolvable`, `HostVerified`, `HostPointsHere` and `MovePending` say what other parts of the process have
-//!   [found out](crate::reconcile::observations).
+//!   [found out](crate::world::observations).
 //!
 //! Only what is wrong is written: a Route whose names are live gets no write from here.
 
-use std::collections::BTreeMap;
 use std::num::NonZeroI64;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{ConditionUpdate, Status, state};
+use super::scheduling::admitted;
 use crate::client::reflector::ObjectKey;
 use crate::client::uid::Uid;
-use crate::reconcile::claim::Hold;
-use crate::reconcile::observations::{Part, RouteFindings};
+use crate::world::condition::{ConditionUpdate, Status, state};
+use crate::world::observations::{About, Finding, Part, RouteFindings};
 use crate::world::route::{HOST_TAKEN, Mark, SELECTOR_MISMATCH};
+use crate::world::router::{Labels, RouterTarget};
 use crate::world::{BindingInfo, RouteInfo, RouterInfo};
 use signpost_api::kinds::route::BOUND_FIELDS;
 use signpost_api::kinds::route_binding;
 use signpost_api::names::{challenge_name, other_label};
+use signpost_api::selectors::unmatched_term;
 use signpost_api::v1alpha1::route::{
-    ADMITTED, Challenge, FORMER_NAME_BLOCKED, HOST_POINTS_HERE, HOST_VERIFIED, MOVE_PENDING, NameKind, Phase,
-    ROUTER_GONE, Route, RouteStatus, SCHEDULED,
+    ADMITTED, FORMER_NAME_BLOCKED, HOST_POINTS_HERE, HOST_VERIFIED, NameKind, Phase, ROUTER_GONE, Route, RouteStatus,
+    SCHEDULED,
 };
 use signpost_api::v1alpha1::route_binding::RouteBindingSpec;
 
 /// Most former names that a condition tells.
 const BLOCKED_TOLD_MAX: usize = 4;
 
-/// Labels of an object.
-pub type Labels = BTreeMap<String, String>;
-
-/// What one part of the process has found out of a Route.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Finding {
-    /// The Route's uid: another Route of the name is not meant.
-    pub uid: Uid,
-    /// What it is about; what comes too late is not said.
-    pub about: About,
-    /// What the conditions should say.
-    pub statements: Vec<ConditionUpdate>,
-    /// The challenge to tell.
-    pub challenge: Option<Challenge>,
-}
-
-/// What a finding is about.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum About {
-    /// A Route without a Router.
-    Unbound,
-    /// A Route with a Router.
-    Bound,
-    /// A Route that has this name, without a dot at the end.
-    Name(NameKind, String),
-    /// A Route with this host of its own.
-    Host(String),
-    /// The same, of whose host no challenge is told yet.
-    Unchallenged(String),
-}
-
-impl About {
-    fn holds(&self, route: &Route) -> bool {
-        let status = route.status.as_ref();
-        let is_bound = status.is_some_and(|status| status.phase == Phase::Scheduled);
-        let has_name = |kind: NameKind, wanted: &str| {
-            let mut names = status.into_iter().flat_map(|status| &status.names);
-            names.any(|name| name.kind == kind && name.name.eq_ignore_ascii_case(wanted))
-        };
-        match self {
-            About::Unbound => !is_bound,
-            About::Bound => is_bound,
-            About::Name(kind, name) => is_bound && has_name(*kind, name),
-            About::Host(host) => route.spec.host.as_ref() == Some(host) && !has_name(NameKind::System, host),
-            About::Unchallenged(host) => {
-                let told = status.and_then(|status| status.challenge.as_ref());
-                let is_told = told.is_some_and(|told| told.name == challenge_name(host));
-                About::Host(host.clone()).holds(route) && !is_told
-            }
+fn is_about(about: &About, route: &Route) -> bool {
+    let status = route.status.as_ref();
+    let is_bound = status.is_some_and(|status| status.phase == Phase::Scheduled);
+    let has_name = |kind: NameKind, wanted: &str| {
+        let mut names = status.into_iter().flat_map(|status| &status.names);
+        names.any(|name| name.kind == kind && name.name.eq_ignore_ascii_case(wanted))
+    };
+    let has_host = |host: &String| route.spec.host.as_ref() == Some(host) && !has_name(NameKind::System, host);
+    match about {
+        About::Unbound => !is_bound,
+        About::Bound => is_bound,
+        About::Name(kind, name) => is_bound && has_name(*kind, name),
+        About::Host(host) => has_host(host),
+        About::Unchallenged(host) => {
+            let told = status.and_then(|status| status.challenge.as_ref());
+            has_host(host) && told.is_none_or(|told| told.name != challenge_name(host))
         }
     }
 }
 
-impl Finding {
-    /// The scheduler's: no Router can take the Route.
-    pub fn unscheduled(uid: &Uid, reason: &'static str, message: String, has_host: bool) -> Self {
-        let mut statements = vec![ConditionUpdate { kind: SCHEDULED, status: Status::False, reason, message }];
-        if !has_host {
-            statements.push(admitted("the route may have its name"));
-        }
-        Finding { uid: uid.clone(), about: About::Unbound, statements, challenge: None }
-    }
-
-    /// The scheduler's: the Route must not have its host.
-    pub fn not_admitted(uid: &Uid, reason: &'static str, message: String) -> Self {
-        let waits = "the route is placed when its host is admitted".to_owned();
-        let statements = vec![
-            ConditionUpdate { kind: ADMITTED, status: Status::False, reason, message },
-            ConditionUpdate { kind: SCHEDULED, status: Status::False, reason: "NotAdmitted", message: waits },
-        ];
-        Finding { uid: uid.clone(), about: About::Unbound, statements, challenge: None }
-    }
-
-    /// The scheduler's: the Route is to move and cannot, for now.
-    pub fn move_pending(uid: &Uid, reason: &'static str, message: String) -> Self {
-        let message = format!("it stays where it is: {message}");
-        let statements = vec![ConditionUpdate { kind: MOVE_PENDING, status: Status::True, reason, message }];
-        Finding { uid: uid.clone(), about: About::Bound, statements, challenge: None }
-    }
-
-    /// The scheduler's: the Route was to move and is not to any more.
-    pub fn stays(uid: &Uid) -> Self {
-        let message = "it is not to move any more".to_owned();
-        let statements =
-            vec![ConditionUpdate { kind: MOVE_PENDING, status: Status::False, reason: "Withdrawn", message }];
-        Finding { uid: uid.clone(), about: About::Bound, statements, challenge: None }
-    }
-
-    /// The statement that is bad news, if there is one.
-    pub fn trouble(&self) -> Option<&ConditionUpdate> {
-        self.statements.iter().find(|statement| statement.is_true() == (statement.kind == MOVE_PENDING))
-    }
-
-    /// Whether the Route says all this of its scheduling already.
-    pub fn is_said_by(&self, route: &RouteInfo) -> bool {
-        self.statements.iter().all(|statement| {
-            let said = match statement.kind {
-                SCHEDULED => route.conditions.scheduled,
-                MOVE_PENDING => route.conditions.moving,
-                _ => route.conditions.admitted,
-            };
-            said == Some(Mark::of(statement.status.text(), statement.reason, &statement.message))
-        })
-    }
-
-    fn holds(&self, route: &Route) -> bool {
-        self.uid == Uid::of(route.metadata.uid.as_deref()) && self.about.holds(route)
-    }
-}
-
-fn admitted(message: &str) -> ConditionUpdate {
-    ConditionUpdate { kind: ADMITTED, status: Status::True, reason: "Admitted", message: message.to_owned() }
+/// Whether a finding speaks of the Route as it is.
+fn is_current(finding: &Finding, route: &Route) -> bool {
+    finding.uid == Uid::of(route.metadata.uid.as_deref()) && is_about(&finding.about, route)
 }
 
 /// What the status of a Route is made from, beside itself.
@@ -187,6 +99,19 @@ pub struct Placement<'a> {
     pub blocking: &'a [String],
     /// The zones of its former names that no Router has any more.
     pub lost: &'a [String],
+}
+
+/// How a bound Route stands to its host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Hold {
+    /// It holds it, or has none of its own.
+    Held,
+    /// It was to be verified, and is not.
+    Unverified,
+    /// Another Route holds it, or one that overlaps with it. In a sentence.
+    Taken(String),
+    /// It is the Route's again, and nobody holds it: the claim is to be made.
+    Free,
 }
 
 /// How the status of a Route should be different.
@@ -306,7 +231,7 @@ fn of_selectors(route: &RouteInfo, placement: Placement<'_>) -> Option<Condition
     let is_mismatch = router.is_some_and(|router| !router.selects(&route.labels, placement.namespace));
     match (is_mismatch, route.conditions.mismatch == Some(true)) {
         (true, false) => {
-            let term = router.and_then(|router| router.unmatched(&route.labels, placement.namespace));
+            let term = router.and_then(|router| unmatched(router, &route.labels, placement.namespace));
             let term = term.map_or(String::new(), |term| format!(": {term}"));
             let message =
                 format!("the selectors of Router {name} do not match the route any more; it stays there{term}");
@@ -315,6 +240,16 @@ fn of_selectors(route: &RouteInfo, placement: Placement<'_>) -> Option<Condition
         (false, true) => say(false, "SelectorsMatch", format!("the selectors of Router {name} match the route")),
         _ => None,
     }
+}
+
+/// Which term of a Router's selectors a route with these labels does not match, with the field that it stands in.
+fn unmatched(router: &RouterInfo, route: &Labels, namespace: &Labels) -> Option<String> {
+    let RouterTarget { route_selector, namespace_selector, .. } = &router.target;
+    let both =
+        [(route_selector, route, "spec.routeSelector"), (namespace_selector, namespace, "spec.namespaceSelector")];
+    both.into_iter().find_map(|(selector, labels, field)| {
+        Some(format!("{} ({field})", unmatched_term(selector.as_ref().ok()?, labels)?))
+    })
 }
 
 fn of_former_names(route: &RouteInfo, placement: Placement<'_>) -> Option<ConditionUpdate> {
@@ -386,11 +321,11 @@ pub fn apply(change: &Change, route: &Route, now: Timestamp) -> Option<Changed> 
         }
         state(&mut after.conditions, statement, generation, now);
     };
-    if About::Bound.holds(route) {
+    if is_about(&About::Bound, route) {
         change.statements.iter().for_each(|statement| say(&mut after, &with_label_told(statement, route), true));
     }
     for (part, finding) in change.findings.iter().enumerate() {
-        let Some(finding) = finding.as_deref().filter(|finding| finding.holds(route)) else { continue };
+        let Some(finding) = finding.as_deref().filter(|finding| is_current(finding, route)) else { continue };
         let is_told = part == Part::Names as usize;
         finding.statements.iter().for_each(|statement| say(&mut after, statement, is_told));
         if part == Part::Scheduling as usize {

@@ -9,35 +9,19 @@
 //!
 //! `Drained` speaks of one that is draining: what is left on it, and when it can be deleted.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::core::Selector;
 use serde_json::{Value, json};
 
-use super::route::Labels;
-use super::{ConditionUpdate, Status, state};
-use crate::compiler::former_names::FormerNames;
-use crate::compiler::inputs::RouterInput;
-use crate::compiler::settings::text_of;
-use crate::compiler::{Settings, shard};
-use crate::controller::health::report::{self, Notice};
-use crate::controller::live::shard::Expectation;
-use crate::controller::zone::zones::examine;
-use crate::reconcile::observations::RouterFindings;
-use crate::world::router::{RouterTarget, matches};
-use crate::world::{self, RouterInfo};
+use super::health::{self, Notice};
+use crate::compiler::Settings;
+use crate::world::RouterInfo;
+use crate::world::condition::{ConditionUpdate, Status, state};
+use crate::world::observations::RouterFindings;
+use crate::world::router::RouterTarget;
 use signpost_api::names::is_at_or_below;
-use signpost_api::selectors::unmatched_term;
-use signpost_api::v1alpha1::router::{
-    ACCEPTED, DRAINED, NO_ACTIVE_ADDRESS, READY, Router, RouterState, RouterStatus, ZONE_PUBLISHED,
-};
-use signpost_dns::wire::Name;
-use signpost_dns::zone::Serial;
+use signpost_api::v1alpha1::router::{ACCEPTED, DRAINED, NO_ACTIVE_ADDRESS, READY, RouterState, RouterStatus};
 
-/// Reason and message of the readiness of a Router that nothing speaks against.
-const TAKES_ROUTES: (&str, &str) = ("Ready", "it takes and serves routes");
 /// Most faults that a condition tells; how many more there are, it says.
 const FAULTS_TOLD_MAX: usize = 5;
 
@@ -60,231 +44,156 @@ pub struct Load {
     pub is_former_name_blocked: bool,
 }
 
-/// What a Router's status says, what it should say, and which names in its zone are taken.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Report {
-    generation: Option<i64>,
-    /// `spec.dns`; the API writes it where it is left out.
-    dns: Option<Box<str>>,
-    /// Labels right below its zone's apex at which it has records of its own, in lower case.
-    record_labels: BTreeSet<Box<str>>,
-    /// Labels whose names in its zone do not lead to it, and why.
-    taken: BTreeMap<Box<str>, Box<str>>,
-    /// What its status should say of its readiness.
-    ready: ConditionUpdate,
-    /// What its status should say of its fields, if they were examined.
-    accepted: Option<ConditionUpdate>,
-    /// What it says: of readiness, of its fields, of the generation, of what is on it.
-    told: Told,
-    /// What it says of its zone: the condition and the serial, which others write.
-    zone: (Option<Said>, Option<u32>),
+/// How the status of a Router should be different.
+#[derive(Debug)]
+pub struct Change {
+    /// What is different of it, as a JSON merge patch.
+    pub patch: Value,
+    /// What is to be told of its health.
+    pub notices: Vec<Notice>,
 }
 
-/// A condition's status, reason and message.
-type Said = (bool, String, String);
-
-#[derive(Debug, Clone, Default, PartialEq)]
-struct Told {
-    ready: Option<Said>,
-    accepted: Option<Said>,
-    drained: Option<Said>,
-    generation: Option<i64>,
-    routes: Option<u32>,
-    former_names: Option<u32>,
-    former_names_until: Option<Timestamp>,
+/// How the status of a Router should be different from what it is, this being on it and that having been found out. `platform` has
+/// the settings of the platform's zones, if they are known. `None`: not at all.
+pub fn router(
+    router: &RouterInfo,
+    load: &Load,
+    findings: &RouterFindings,
+    platform: Option<&Settings>,
+    now: Timestamp,
+) -> Option<Change> {
+    let (object, generation) = (&*router.object, router.object.metadata.generation);
+    let before = object.status.clone().unwrap_or_default();
+    let (mut after, notices) = match &findings.health {
+        Some(found) => health::apply(object, found, &platform.map(Settings::domain_text).unwrap_or_default(), now),
+        None => (before.clone(), Vec::new()),
+    };
+    let says_drained = before.conditions.iter().any(|condition| condition.type_ == DRAINED);
+    let zone = findings.zone.as_ref().map(|(statement, _)| statement.clone());
+    let statements =
+        [Some(ready(router, load, platform)), accepted(router, load), drained(router, load, says_drained), zone];
+    for statement in statements.into_iter().flatten() {
+        state(&mut after.conditions, &statement, generation, now);
+    }
+    after.observed_generation = generation;
+    after.routes = Some(load.routes);
+    after.former_names = Some(load.former_names).filter(|former_names| *former_names > 0);
+    after.former_names_until = load.former_names_until.map(Time);
+    // A serial that was known stays.
+    let serial = findings.zone.as_ref().and_then(|(_, serial)| *serial);
+    after.serial = serial.map(|serial| serial.0).or(after.serial);
+    (before != after).then(|| Change { patch: patch(&after), notices })
 }
 
-impl Report {
-    /// Of a Router, examined under the settings of the platform's zones if they are given.
-    pub fn new(router: &Router, target: &RouterTarget, platform: Option<&Settings>) -> Self {
-        let (is_true, reason, message) = readiness(target);
-        let mut message = message.to_owned();
-        if is_true && target.is_unpublished {
-            message += "; not all name servers serve its zone, so that no route moves here and new ones are not live: the \
-                        condition ZonePublished says why";
-        }
-        if let Some(zone) = platform.and_then(|platform| undelegated(router, platform)) {
-            message += &format!("; the platform's own zone does not delegate {zone}: see that the zone above does");
-        }
-        Report {
-            generation: router.metadata.generation,
-            dns: router.spec.dns.as_deref().filter(|dns| !dns.is_empty()).map(Box::from),
-            record_labels: platform.map_or_else(BTreeSet::new, |platform| record_labels(router, platform)),
-            taken: platform.map_or_else(BTreeMap::new, |platform| taken_labels(router, platform)),
-            ready: ConditionUpdate { kind: READY, status: is_true.into(), reason, message },
-            accepted: platform.map(|platform| acceptance(router, platform)),
-            told: told(router),
-            zone: router
-                .status
-                .as_ref()
-                .map(|status| (said(status, ZONE_PUBLISHED), status.serial))
-                .unwrap_or_default(),
-        }
-    }
+/// A status as a JSON merge patch.
+fn patch(status: &RouterStatus) -> Value {
+    json!({
+        "conditions": status.conditions,
+        "observedGeneration": status.observed_generation,
+        "routes": status.routes,
+        "formerNames": status.former_names,
+        "formerNamesUntil": status.former_names_until,
+        "serial": status.serial,
+        "addresses": Some(&status.addresses).filter(|addresses| !addresses.is_empty()),
+        "panicThreshold": status.panic_threshold,
+    })
 }
 
-impl RouterInfo {
-    /// How many routes its status says it has.
-    pub fn routes_told(&self) -> Option<u32> {
-        self.report.told.routes
+/// Whether a Router is ready, this being on it.
+fn ready(router: &RouterInfo, load: &Load, platform: Option<&Settings>) -> ConditionUpdate {
+    let (is_true, reason, mut message) = readiness(&router.target, load.routes);
+    if is_true && router.target.is_unpublished {
+        message += "; not all name servers serve its zone, so that no route moves here and new ones are not live: the condition \
+                    ZonePublished says why";
     }
-
-    /// Whether its routes are to leave it.
-    pub fn is_draining(&self) -> bool {
-        self.target.state == RouterState::Draining
+    // The platform's zone delegates those below its domain.
+    let is_undelegated = |zone: &&str| platform.is_some_and(|platform| !is_at_or_below(zone, &platform.domain_text()));
+    if let Some(zone) = router.zone().filter(is_undelegated) {
+        message += &format!("; the platform's own zone does not delegate {zone}: see that the zone above does");
     }
+    ConditionUpdate { kind: READY, status: is_true.into(), reason, message }
+}
 
-    /// Whether a route with these labels, in a namespace with those, may be placed on it by its selectors.
-    pub fn selects(&self, route: &Labels, namespace: &Labels) -> bool {
-        matches(&self.target.route_selector, route) && matches(&self.target.namespace_selector, namespace)
-    }
-
-    /// Which term of its selectors such a route does not match, with the field that it stands in.
-    pub fn unmatched(&self, route: &Labels, namespace: &Labels) -> Option<String> {
-        let term = |selector: &Result<Selector, String>, labels, field| {
-            selector.as_ref().ok().and_then(|selector| Some(format!("{} ({field})", unmatched_term(selector, labels)?)))
-        };
-        let of_route = term(&self.target.route_selector, route, "spec.routeSelector");
-        of_route.or_else(|| term(&self.target.namespace_selector, namespace, "spec.namespaceSelector"))
-    }
-
-    /// Labels, in lower case, whose names in its zone do not lead to it, and why, in words that follow the name.
-    pub fn taken(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.report.taken.iter().map(|(label, why)| (&**label, &**why))
-    }
-
-    /// Whether it has records of its own right below its zone's apex.
-    pub fn has_records(&self) -> bool {
-        !self.report.record_labels.is_empty()
-    }
-
-    /// Whether it has records of its own at this label, so that no former name can be there.
-    pub fn has_records_at(&self, label: &str) -> bool {
-        // Nearly no Router has any.
-        self.has_records() && self.report.record_labels.contains(label.to_ascii_lowercase().as_str())
-    }
-
-    /// Whether both have records of their own at the same labels.
-    pub fn has_records_as(&self, other: &RouterInfo) -> bool {
-        self.report.record_labels == other.report.record_labels
-    }
-
-    /// Whether its zone is known to be another one than `dns`.
-    pub fn has_other_zone(&self, dns: &str) -> bool {
-        self.report.dns.as_ref().is_some_and(|own| !own.eq_ignore_ascii_case(dns))
-    }
-
-    /// Whether its zone is known to be `dns`.
-    pub fn has_zone(&self, dns: &str) -> bool {
-        self.report.dns.as_ref().is_some_and(|own| own.eq_ignore_ascii_case(dns))
-    }
-
-    /// Whether both have the same zone.
-    pub fn has_zone_of(&self, other: &RouterInfo) -> bool {
-        self.report.dns == other.report.dns
-    }
-
-    /// Whether its status says this of its zone. Where no serial is known, any that it has stays.
-    fn says_of_zone(&self, statement: &ConditionUpdate, serial: Option<Serial>) -> bool {
-        let (condition, told_serial) = &self.report.zone;
-        let is_told = condition.as_ref().is_some_and(|(is_true, reason, message)| {
-            (*is_true, &**reason, &**message) == (statement.is_true(), statement.reason, statement.told())
-        });
-        is_told && serial.is_none_or(|serial| Some(serial.0) == *told_serial)
-    }
-
-    /// Whether both have the same selectors.
-    pub fn selects_as(&self, other: &RouterInfo) -> bool {
-        let of = |info: &RouterInfo| (info.target.route_selector.clone(), info.target.namespace_selector.clone());
-        of(self) == of(other)
-    }
-
-    /// Whether its status does not say what is so, this being on it and that having been found out.
-    pub fn is_stale(&self, load: &Load, findings: &RouterFindings) -> bool {
-        let says_of_zone = |(statement, serial): &(ConditionUpdate, _)| self.says_of_zone(statement, *serial);
-        !findings.zone.as_ref().is_none_or(says_of_zone)
-            || !findings.health.as_ref().is_none_or(|health| self.health.says(health))
-            || self.is_load_stale(load)
-    }
-
-    fn is_load_stale(&self, load: &Load) -> bool {
-        let said = |said: ConditionUpdate| (said.is_true(), said.reason.to_owned(), said.message);
-        // Without an examination nothing is to be said of it.
-        let accepted = self.accepted(load).map(said).or_else(|| self.report.told.accepted.clone());
-        self.report.told
-            != Told {
-                ready: Some(said(self.ready(load))),
-                accepted,
-                drained: self.drained(load).map(said),
-                generation: self.report.generation,
-                routes: Some(load.routes),
-                former_names: Some(load.former_names).filter(|former_names| *former_names > 0),
-                former_names_until: load.former_names_until,
+fn readiness(target: &RouterTarget, routes: u32) -> (bool, &'static str, String) {
+    let (is_true, reason, message) = if target.deleting {
+        (false, "Deleting", "it is being deleted")
+    } else if target.route_selector.is_err() || target.namespace_selector.is_err() {
+        (false, "InvalidSelector", "a selector cannot be read, so that no route is placed here")
+    } else if !target.active.any {
+        (false, NO_ACTIVE_ADDRESS, "none of its addresses is active, so that its names lead nowhere")
+    } else {
+        match (target.state, target.capacity.hard) {
+            (RouterState::Active, Some(hard)) if routes >= hard => {
+                let message = format!("it serves its routes and has no room for new ones ({routes} of {hard})");
+                return (true, "Full", message);
             }
-    }
-
-    /// What its status should say of its readiness, this being on it.
-    fn ready(&self, load: &Load) -> ConditionUpdate {
-        let mut ready = self.report.ready.clone();
-        if let Some(hard) =
-            self.target.capacity_hard.filter(|hard| ready.reason == TAKES_ROUTES.0 && load.routes >= *hard)
-        {
-            let full = format!("it serves its routes and has no room for new ones ({} of {hard})", load.routes);
-            ready.reason = "Full";
-            ready.message = ready.message.replacen(TAKES_ROUTES.1, &full, 1);
+            (RouterState::Active, _) => (true, "Ready", "it takes and serves routes"),
+            (RouterState::Cordoned, _) => (true, "Cordoned", "it serves its routes and takes no new ones"),
+            (RouterState::Draining, _) => (true, "Draining", "it serves its routes until they are moved away"),
         }
-        ready
-    }
+    };
+    (is_true, reason, message.to_owned())
+}
 
-    /// What its status should say of its fields, this being on it, if they were examined.
-    fn accepted(&self, load: &Load) -> Option<ConditionUpdate> {
-        let accepted = self.report.accepted.clone()?;
-        // Every tenant may read Routers, and a label is made of its Route's namespace and
-        // name: the conditions of the Routes have the details.
-        let taken = load.is_name_taken.then(|| {
-            let message = "names of routes on it lead elsewhere, by spec.records or as a name server's: see the Routes whose \
-                           Resolvable condition has the reason NameTaken; take the records out, or move the routes";
-            ("NameTaken", message.to_owned())
-        });
-        let blocked = load.is_former_name_blocked.then(|| {
-            let message = "spec.records: former names do not lead to their routes, since there are records at them; see the \
-                           Routes whose condition FormerNameBlocked is true; take the records out";
-            ("FormerNameBlocked", message.to_owned())
-        });
-        Some(taken.into_iter().chain(blocked).fold(accepted, |accepted, (reason, message)| match accepted.is_true() {
-            true => ConditionUpdate { kind: ACCEPTED, status: Status::False, reason, message },
-            false => ConditionUpdate { message: format!("{}; {message}", accepted.message), ..accepted },
-        }))
+/// Whether all fields of a Router are used, this being on it; `None`: they were not examined.
+fn accepted(router: &RouterInfo, load: &Load) -> Option<ConditionUpdate> {
+    let faults = &router.examination.as_ref()?.faults;
+    let told = faults.iter().take(FAULTS_TOLD_MAX).map(|fault| format!("{}: {}", fault.path, fault.message));
+    let mut told: Vec<String> = told.collect();
+    if faults.len() > FAULTS_TOLD_MAX {
+        told.push(format!("and {} more", faults.len() - FAULTS_TOLD_MAX));
     }
+    let mut reason = (!told.is_empty()).then_some("InvalidFields");
+    // Every tenant may read Routers, and a label is made of its Route's namespace and
+    // name: the conditions of the Routes have the details.
+    if load.is_name_taken {
+        reason.get_or_insert("NameTaken");
+        told.push(
+            "names of routes on it lead elsewhere, by spec.records or as a name server's: see the Routes whose Resolvable \
+             condition has the reason NameTaken; take the records out, or move the routes"
+                .to_owned(),
+        );
+    }
+    if load.is_former_name_blocked {
+        reason.get_or_insert("FormerNameBlocked");
+        told.push(
+            "spec.records: former names do not lead to their routes, since there are records at them; see the Routes whose \
+             condition FormerNameBlocked is true; take the records out"
+                .to_owned(),
+        );
+    }
+    let message = if told.is_empty() { "all of it is used".to_owned() } else { told.join("; ") };
+    let status = Status::from(reason.is_none());
+    Some(ConditionUpdate { kind: ACCEPTED, status, reason: reason.unwrap_or("Accepted"), message })
+}
 
-    /// What its status should say of whether it is empty. One that is not draining, and never was, says nothing.
-    fn drained(&self, load: &Load) -> Option<ConditionUpdate> {
-        let (is_true, reason, message) = match (self.is_draining(), load) {
-            (false, _) if self.report.told.drained.is_none() => return None,
-            (false, _) => (false, "NotDraining", "its state is not draining".to_owned()),
-            (true, Load { routes: 0, former_names_until: None, held: 1.., .. }) => {
-                let message = format!(
-                    "no route is left, and no former name leads through its zone; but name servers still serve the aliases of \
-                     {} RouteBindings that the API lacks, which may lead here: see signpost hold list",
-                    load.held
-                );
-                (false, "DeletionHeld", message)
-            }
-            (true, Load { routes: 0, former_names_until: None, .. }) => {
-                let message = "no route is left, and no former name leads through its zone: it can be deleted";
-                (true, "Drained", message.to_owned())
-            }
-            (true, Load { routes: 0, former_names, former_names_until: Some(until), .. }) => {
-                let message = format!(
-                    "no route is left; former names of {former_names} that have left lead through its zone, the last until {until} \
-                     or longer, if it is asked for"
-                );
-                (false, "FormerNamesServed", message)
-            }
-            (true, Load { routes, deleting, .. }) => (false, "RoutesLeft", left(*routes, *deleting)),
-        };
-        Some(ConditionUpdate { kind: DRAINED, status: is_true.into(), reason, message })
-    }
+/// Whether a Router is empty, this being on it. One that is not draining, and never was, says nothing.
+fn drained(router: &RouterInfo, load: &Load, says_drained: bool) -> Option<ConditionUpdate> {
+    let (is_true, reason, message) = match (router.is_draining(), load) {
+        (false, _) if !says_drained => return None,
+        (false, _) => (false, "NotDraining", "its state is not draining".to_owned()),
+        (true, Load { routes: 0, former_names_until: None, held: 1.., .. }) => {
+            let message = format!(
+                "no route is left, and no former name leads through its zone; but name servers still serve the aliases of \
+                 {} RouteBindings that the API lacks, which may lead here: see signpost hold list",
+                load.held
+            );
+            (false, "DeletionHeld", message)
+        }
+        (true, Load { routes: 0, former_names_until: None, .. }) => {
+            let message = "no route is left, and no former name leads through its zone: it can be deleted";
+            (true, "Drained", message.to_owned())
+        }
+        (true, Load { routes: 0, former_names, former_names_until: Some(until), .. }) => {
+            let message = format!(
+                "no route is left; former names of {former_names} that have left lead through its zone, the last until {until} \
+                 or longer, if it is asked for"
+            );
+            (false, "FormerNamesServed", message)
+        }
+        (true, Load { routes, deleting, .. }) => (false, "RoutesLeft", left(*routes, *deleting)),
+    };
+    Some(ConditionUpdate { kind: DRAINED, status: is_true.into(), reason, message })
 }
 
 /// What is left of so many routes on a Router that is draining, so many of which are being deleted.
@@ -304,151 +213,23 @@ fn left(routes: u32, deleting: u32) -> String {
     }
 }
 
-/// The status that a Router should have, this being on it and that having been found out; and what is to be told of a change of
-/// its health.
-pub fn router(
-    router: &Router,
-    load: &Load,
-    findings: &RouterFindings,
-    settings: &world::Settings,
-    now: Timestamp,
-) -> (RouterStatus, Vec<Notice>) {
-    let (info, generation) = (RouterInfo::new(router, settings), router.metadata.generation);
-    let (mut status, notices) = match &findings.health {
-        Some(health) => report::apply(router, health, &settings.domain, now),
-        None => (router.status.clone().unwrap_or_default(), Vec::new()),
-    };
-    let zone = findings.zone.as_ref().map(|(statement, _)| statement.clone());
-    let statements = [Some(info.ready(load)), info.accepted(load), info.drained(load), zone];
-    for statement in statements.into_iter().flatten() {
-        state(&mut status.conditions, &statement, generation, now);
-    }
-    status.observed_generation = generation;
-    status.routes = Some(load.routes);
-    status.former_names = Some(load.former_names).filter(|former_names| *former_names > 0);
-    status.former_names_until = load.former_names_until.map(Time);
-    // A serial that was known stays.
-    let serial = findings.zone.as_ref().and_then(|(_, serial)| *serial);
-    status.serial = serial.map(|serial| serial.0).or(status.serial);
-    (status, notices)
-}
-
-/// What is different of a status, as a JSON merge patch; `None`: nothing.
-pub fn patch(before: &RouterStatus, after: &RouterStatus) -> Option<Value> {
-    let addresses = Some(&after.addresses).filter(|addresses| !addresses.is_empty());
-    (before != after).then(|| {
-        json!({
-            "conditions": after.conditions,
-            "observedGeneration": after.observed_generation,
-            "routes": after.routes,
-            "formerNames": after.former_names,
-            "formerNamesUntil": after.former_names_until,
-            "serial": after.serial,
-            "addresses": addresses,
-            "panicThreshold": after.panic_threshold,
-        })
-    })
-}
-
-fn readiness(target: &RouterTarget) -> (bool, &'static str, &'static str) {
-    if target.deleting {
-        (false, "Deleting", "it is being deleted")
-    } else if target.route_selector.is_err() || target.namespace_selector.is_err() {
-        (false, "InvalidSelector", "a selector cannot be read, so that no route is placed here")
-    } else if !target.has_active_address {
-        (false, NO_ACTIVE_ADDRESS, "none of its addresses is active, so that its names lead nowhere")
-    } else {
-        match target.state {
-            RouterState::Active => (true, TAKES_ROUTES.0, TAKES_ROUTES.1),
-            RouterState::Cordoned => (true, "Cordoned", "it serves its routes and takes no new ones"),
-            RouterState::Draining => (true, "Draining", "it serves its routes until they are moved away"),
-        }
-    }
-}
-
-fn acceptance(router: &Router, platform: &Settings) -> ConditionUpdate {
-    let verdicts = examine(router, platform);
-    if verdicts.is_empty() {
-        let message = "all of it is used".to_owned();
-        return ConditionUpdate { kind: ACCEPTED, status: Status::True, reason: "Accepted", message };
-    }
-    let told = verdicts.iter().take(FAULTS_TOLD_MAX).map(|verdict| format!("{}: {}", verdict.path, verdict.message));
-    let mut message = told.collect::<Vec<_>>().join("; ");
-    if verdicts.len() > FAULTS_TOLD_MAX {
-        message.push_str(&format!("; and {} more", verdicts.len() - FAULTS_TOLD_MAX));
-    }
-    ConditionUpdate { kind: ACCEPTED, status: Status::False, reason: "InvalidFields", message }
-}
-
-/// The labels right below the apex whose names do not lead to a Router, and why: by its records, or since they are name
-/// servers'.
-pub fn taken_labels(router: &Router, platform: &Settings) -> BTreeMap<Box<str>, Box<str>> {
-    let Some(input) = RouterInput::read(router, &platform.domain_text(), &mut Vec::new()) else {
-        return BTreeMap::new();
-    };
-    let has_server = || platform.name_servers().iter().any(|server| server.name.is_at_or_below(&input.apex));
-    // Nearly no Router has any.
-    if router.spec.records.is_empty() && !has_server() {
-        return BTreeMap::new();
-    }
-    let expectation = Expectation::new(&input, platform);
-    let below = expectation.all_taken().filter(|owner| owner.parent().as_ref() == Some(&input.apex));
-    let labels = below.filter_map(|owner| {
-        let why = expectation.taken(owner)?.to_string();
-        Some((text_of(owner).split('.').next()?.to_ascii_lowercase().into(), why.into()))
-    });
-    labels.collect()
-}
-
-/// The labels right below the apex at which a Router has records of its own: no former name can be there.
-fn record_labels(router: &Router, platform: &Settings) -> BTreeSet<Box<str>> {
-    if router.spec.records.is_empty() {
-        return BTreeSet::new();
-    }
-    let input = RouterInput::read(router, &platform.domain_text(), &mut Vec::new());
-    let Some(input) = input else { return BTreeSet::new() };
-    let made = shard::compile(&input, &FormerNames::default(), &mut Vec::new());
-    let below = |owner: &&Name| !owner.is_wildcard() && owner.parent().as_ref() == Some(&input.apex);
-    let label = |owner: &Name| text_of(owner).split('.').next().unwrap_or_default().into();
-    made.records.owners().map(|(owner, _)| owner).filter(below).map(label).collect()
-}
-
-/// The zone of a Router, if it is not below the platform's domain, whose zone delegates no other.
-fn undelegated<'a>(router: &'a Router, platform: &Settings) -> Option<&'a str> {
-    let zone = router.spec.dns.as_deref().filter(|dns| !dns.is_empty())?;
-    (!is_at_or_below(zone, &platform.domain_text())).then_some(zone)
-}
-
-fn said(status: &RouterStatus, kind: &str) -> Option<Said> {
-    let found = status.conditions.iter().find(|condition| condition.type_ == kind)?;
-    Some((found.status == "True", found.reason.clone(), found.message.clone()))
-}
-
-fn told(router: &Router) -> Told {
-    let Some(status) = &router.status else { return Told::default() };
-    Told {
-        ready: said(status, READY),
-        accepted: said(status, ACCEPTED),
-        drained: said(status, DRAINED),
-        generation: status.observed_generation,
-        routes: status.routes,
-        former_names: status.former_names,
-        former_names_until: status.former_names_until.as_ref().map(|until| until.0),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::world;
+    use crate::world::observations::HealthFindings;
     use std::sync::Arc;
 
-    fn view(spec: serde_json::Value, status: serde_json::Value) -> RouterInfo {
+    fn platform() -> Settings {
+        Settings::new("v3.example", Vec::new(), &["192.0.2.53".parse().expect("an address")]).expect("good settings")
+    }
+
+    fn view(spec: Value, status: Value) -> RouterInfo {
         let object = json!({
             "apiVersion": "signpost.dev/v1alpha1", "kind": "Router",
             "metadata": {"name": "shard1", "generation": 2}, "spec": spec, "status": status,
         });
-        let platform = Settings::new("v3.example", Vec::new(), &["192.0.2.53".parse().expect("an address")]);
-        let settings = world::Settings::of(Arc::new(platform.expect("good settings")));
+        let settings = world::Settings::of(Arc::new(platform()));
         RouterInfo::new(&serde_json::from_value(object).expect("a Router"), &settings)
     }
 
@@ -461,7 +242,7 @@ mod tests {
             (json!({"addresses": [{"ip": "192.0.2.256"}]}), "InvalidFields", "spec.addresses[0].ip: "),
             (json!({"dns": "a..b"}), "InvalidFields", "spec.dns: "),
         ] {
-            let accepted = view(spec.clone(), json!({})).report.accepted.expect("it was examined");
+            let accepted = accepted(&view(spec.clone(), json!({})), &Load::default()).expect("it was examined");
             assert_eq!((accepted.is_true(), accepted.reason), (reason == "Accepted", reason), "{spec}");
             assert!(accepted.message.starts_with(told), "{spec}: {}", accepted.message);
         }
@@ -482,8 +263,8 @@ mod tests {
                 "InvalidSelector",
             ),
         ] {
-            let view = view(spec.clone(), json!({}));
-            assert_eq!((view.report.ready.is_true(), view.report.ready.reason), (is_true, reason), "{spec}");
+            let ready = ready(&view(spec.clone(), json!({})), &Load::default(), None);
+            assert_eq!((ready.is_true(), ready.reason), (is_true, reason), "{spec}");
         }
     }
 
@@ -513,7 +294,8 @@ mod tests {
             ),
             (json!({"addresses": address, "dns": "a.v3.example"}), 0, "Ready", "it takes and serves routes"),
         ] {
-            let ready = view(spec.clone(), json!({})).ready(&Load { routes, ..Load::default() });
+            let load = Load { routes, ..Load::default() };
+            let ready = ready(&view(spec.clone(), json!({})), &load, Some(&platform()));
             assert_eq!((ready.is_true(), ready.reason, ready.message.as_str()), (true, reason, message), "{spec}");
         }
     }
@@ -526,23 +308,20 @@ mod tests {
         for (label, has) in [("shop-web", true), ("SHOP-WEB", true), ("api", false), ("deep", false), ("web", false)] {
             assert_eq!(routers.has_records_at(label), has, "{label}");
         }
-        assert_eq!(routers.accepted(&Load::default()).map(|accepted| accepted.is_true()), Some(true));
+        assert_eq!(accepted(&routers, &Load::default()).map(|accepted| accepted.is_true()), Some(true));
         let load = |is_name_taken| Load { is_former_name_blocked: true, is_name_taken, ..Load::default() };
-        let accepted = routers.accepted(&load(false)).expect("it was examined");
-        assert_eq!((accepted.is_true(), accepted.reason), (false, "FormerNameBlocked"));
+        let told = accepted(&routers, &load(false)).expect("it was examined");
+        assert_eq!((told.is_true(), told.reason), (false, "FormerNameBlocked"));
         // A route on it that lost its name is told of first.
-        let accepted = routers.accepted(&load(true)).expect("it was examined");
-        assert_eq!((accepted.is_true(), accepted.reason), (false, "NameTaken"));
-        assert!(accepted.message.contains("; spec.records: former names"), "{}", accepted.message);
+        let told = accepted(&routers, &load(true)).expect("it was examined");
+        assert_eq!((told.is_true(), told.reason), (false, "NameTaken"));
+        assert!(told.message.contains("; spec.records: former names"), "{}", told.message);
         assert_eq!(routers.taken().collect::<Vec<_>>(), [("shop-web", "has addresses of its own")]);
         // Beside other faults both are told.
         let routers = view(json!({"records": ["x A 300.1.1.1"]}), json!({}));
-        let accepted = routers.accepted(&load(false)).expect("it was examined");
-        assert_eq!(accepted.reason, "InvalidFields");
-        assert!(
-            accepted.message.contains("spec.records[0]: ") && accepted.message.contains("former names"),
-            "{accepted:?}"
-        );
+        let told = accepted(&routers, &load(false)).expect("it was examined");
+        assert_eq!(told.reason, "InvalidFields");
+        assert!(told.message.contains("spec.records[0]: ") && told.message.contains("former names"), "{told:?}");
     }
 
     #[test]
@@ -551,7 +330,7 @@ mod tests {
             let conditions = json!([{"type": "ZonePublished", "status": status, "reason": "OldSerial", "message": "",
                 "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
             let view = view(json!({"addresses": [{"ip": "192.0.2.1"}]}), json!({"conditions": conditions}));
-            let ready = view.ready(&Load::default());
+            let ready = ready(&view, &Load::default(), None);
             assert!(ready.is_true() && ready.reason == "Ready");
             assert_eq!(ready.message.contains("not all name servers serve its zone"), told, "{}", ready.message);
         }
@@ -577,11 +356,9 @@ mod tests {
             (json!({"routes": 3, "observedGeneration": 2, "conditions": condition("other")}), true),
         ] {
             let view = view(json!({"addresses": [{"ip": "192.0.2.1"}]}), status.clone());
-            assert_eq!(
-                view.is_stale(&Load { routes: 3, ..Load::default() }, &RouterFindings::default()),
-                is_stale,
-                "{status}"
-            );
+            let load = Load { routes: 3, ..Load::default() };
+            let change = router(&view, &load, &RouterFindings::default(), Some(&platform()), Timestamp::now());
+            assert_eq!(change.is_some(), is_stale, "{status}");
         }
     }
 
@@ -598,16 +375,17 @@ mod tests {
             ("draining", json!({}), (0, 0, None), Some((true, "Drained"))),
         ] {
             let (routes, former_names, former_names_until) = load;
+            let says_drained = status != json!({});
             let view = view(json!({"state": state}), status);
             let load = Load { routes, former_names, former_names_until, ..Load::default() };
-            let found = view.drained(&load);
+            let found = drained(&view, &load, says_drained);
             assert_eq!(found.map(|found| (found.is_true(), found.reason)), expected, "{state} {load:?}");
         }
         // What the deletion hold keeps may lead here.
         let draining = view(json!({"state": "draining"}), json!({}));
-        let drained = draining.drained(&Load { held: 98, ..Load::default() }).expect("it is draining");
-        assert_eq!((drained.is_true(), drained.reason), (false, "DeletionHeld"));
-        assert!(drained.message.contains("98 RouteBindings"), "{}", drained.message);
+        let held = drained(&draining, &Load { held: 98, ..Load::default() }, false).expect("it is draining");
+        assert_eq!((held.is_true(), held.reason), (false, "DeletionHeld"));
+        assert!(held.message.contains("98 RouteBindings"), "{}", held.message);
         for (routes, deleting, message) in [
             (1, 0, "1 is left to be moved"),
             (3, 0, "3 are left to be moved"),
@@ -618,7 +396,32 @@ mod tests {
         ] {
             let view = view(json!({"state": "draining"}), json!({}));
             let load = Load { routes, deleting, ..Load::default() };
-            assert_eq!(view.drained(&load).map(|drained| drained.message).as_deref(), Some(message));
+            assert_eq!(drained(&view, &load, false).map(|drained| drained.message).as_deref(), Some(message));
+        }
+    }
+
+    #[test]
+    fn a_condition_of_health_that_is_not_what_follows_is_written_again() {
+        let address = json!({"ip": "192.0.2.1", "health": "healthy", "since": "2026-01-01T00:00:00Z"});
+        for (message, is_stale) in
+            [(Some("1 of 1 active addresses are healthy"), false), (Some("all is lost"), true), (None, true)]
+        {
+            let condition = |kind: &str, reason: &str, message: &str| {
+                json!({"type": kind, "status": "True", "reason": reason, "message": message, "observedGeneration": 2,
+                    "lastTransitionTime": "2026-01-01T00:00:00Z"})
+            };
+            let mut conditions = vec![
+                condition("Ready", "Ready", "it takes and serves routes"),
+                condition("Accepted", "Accepted", "all of it is used"),
+            ];
+            conditions.extend(message.map(|message| condition("AddressesHealthy", "AllHealthy", message)));
+            let status = json!({"panicThreshold": 50, "addresses": [address], "conditions": conditions,
+                "observedGeneration": 2, "routes": 0});
+            let view = view(json!({"addresses": [{"ip": "192.0.2.1"}], "healthCheck": {"port": 80}}), status);
+            let health = HealthFindings::told(view.object.status.as_ref());
+            let findings = RouterFindings { health: Some(health), ..RouterFindings::default() };
+            let change = router(&view, &Load::default(), &findings, Some(&platform()), Timestamp::now());
+            assert_eq!(change.is_some(), is_stale, "{message:?} {change:?}");
         }
     }
 }

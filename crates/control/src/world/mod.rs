@@ -10,9 +10,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Namespace;
 
+use self::observations::Observations;
 use crate::client::reflector::{self, Informer};
 use crate::compiler::{self, settings::text_of};
-use crate::reconcile::observations::Observations;
 use signpost_api::v1alpha1::deletion_hold::DeletionHold;
 use signpost_api::v1alpha1::name_claim::NameClaim;
 use signpost_api::v1alpha1::route::Route;
@@ -20,9 +20,15 @@ use signpost_api::v1alpha1::route_binding::RouteBinding;
 use signpost_api::v1alpha1::router::Router;
 use signpost_api::v1alpha1::zone::Zone;
 
+pub mod condition;
+pub mod observations;
+
 pub mod binding;
 pub mod claim;
+pub mod examination;
+pub mod expectation;
 pub mod namespace;
+pub mod objects;
 pub mod quarantine;
 pub mod route;
 pub mod router;

@@ -7,20 +7,22 @@ use std::sync::Arc;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::BindingInfo;
+use super::condition::ConditionUpdate;
 use super::router::Labels;
 use crate::client::uid::Uid;
-use crate::controller::live::verdict::Told;
 use signpost_api::names::challenge_name;
 use signpost_api::route_state::RouteState;
 use signpost_api::v1alpha1::route::{
     ADMITTED, AssignedName, FORMER_NAME_BLOCKED, FormerName, HOST_POINTS_HERE, HOST_VERIFIED, MOVE_ANNOTATION,
-    MOVE_PENDING, NameKind, Phase, ROUTER_GONE, Route, SCHEDULED,
+    MOVE_PENDING, NameKind, PUBLISHED, Phase, RESOLVABLE, ROUTER_GONE, Route, SCHEDULED,
 };
 
 /// Condition of a Route: it is bound to a Router whose selectors do not match it any more.
 pub const SELECTOR_MISMATCH: &str = "SelectorMismatch";
 /// Reason of the condition `Admitted` of a Route whose host another one holds.
 pub const HOST_TAKEN: &str = "HostAlreadyClaimed";
+/// Reason of the conditions `Published` and `Resolvable` where no zone holds the names.
+pub const NOT_PUBLISHED: &str = "NotPublished";
 
 /// A Route.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -104,7 +106,7 @@ pub struct Conditions {
     /// Whether it has a condition `HostPointsHere`.
     pub has_points_here: bool,
     /// `Published` and `Resolvable`.
-    pub told: Told,
+    pub names: ReportedNames,
     /// The state that they add up to.
     pub state: RouteState,
     /// The reason of the condition that decided, if the Route waits for a Router.
@@ -229,12 +231,52 @@ impl Conditions {
             has_challenge: challenge.is_some(),
             is_host_challenged: is_of_host(),
             has_points_here: find(HOST_POINTS_HERE).is_some(),
-            told: Told::of(conditions, route.metadata.generation),
+            names: ReportedNames::new(conditions, route.metadata.generation),
             state,
             waits_for: decided
                 .filter(|_| state == RouteState::Pending)
                 .map(|condition| condition.reason.as_str().into()),
         }
+    }
+}
+
+/// What a Route says of `Published` and `Resolvable`, shortened: there may be 100,000 Routes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ReportedNames {
+    /// Of `Published`.
+    pub published: Option<Reported>,
+    /// Of `Resolvable`.
+    pub resolvable: Option<Reported>,
+}
+
+/// What one of these conditions says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reported {
+    /// The condition.
+    pub mark: Mark,
+    /// Whether it says that no zone holds the names.
+    pub is_unpublished: bool,
+    /// Whether it says so of the Route as it is now.
+    pub is_current: bool,
+}
+
+impl ReportedNames {
+    /// Of the conditions of a Route of this generation.
+    pub fn new(conditions: &[Condition], generation: Option<i64>) -> Self {
+        let reported = |kind: &str| {
+            let condition = conditions.iter().find(|condition| condition.type_ == kind)?;
+            Some(Reported {
+                mark: Mark::of(&condition.status, &condition.reason, &condition.message),
+                is_unpublished: condition.reason == NOT_PUBLISHED,
+                is_current: condition.observed_generation == generation,
+            })
+        };
+        ReportedNames { published: reported(PUBLISHED), resolvable: reported(RESOLVABLE) }
+    }
+
+    /// Whether nothing was said of either.
+    pub fn is_nothing(&self) -> bool {
+        *self == ReportedNames::default()
     }
 }
 
@@ -253,6 +295,11 @@ impl Mark {
         // A digest whose lowest bit says whether the status is `True`, and whose highest is set.
         let digest = hasher.finish() & !1 | u64::from(status == "True");
         Mark(HIGHEST | digest)
+    }
+
+    /// The mark of a condition that says what it should.
+    pub fn of_update(update: &ConditionUpdate) -> Self {
+        Mark::of(update.status.text(), update.reason, &update.message)
     }
 
     /// Whether its status is `True`.

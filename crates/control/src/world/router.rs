@@ -9,29 +9,28 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::core::{Selector, SelectorExt as _};
 
 use super::Settings;
+use super::examination::Examination;
 use crate::compiler::Diagnostic;
 use crate::compiler::inputs::RouterInput;
-use crate::controller::health::plan::Watched;
-use crate::status::router::Report;
 use signpost_api::names::is_host_label;
-use signpost_api::v1alpha1::router::{AddressState, Router, RouterState, RouterStatus};
+use signpost_api::v1alpha1::router::{AddressState, Capacity, Router, RouterState, RouterStatus};
 
 /// Labels of an object.
 pub type Labels = BTreeMap<String, String>;
 
-/// A Router.
-#[derive(Debug, Clone, PartialEq)]
+/// A Router. There are few, so that it is kept as it is beside what is read from it.
+#[derive(Debug, Clone)]
 pub struct RouterInfo {
+    /// The Router.
+    pub object: Arc<Router>,
     /// What placing routes on it depends on.
     pub target: RouterTarget,
     /// What its zone is made of, if it has one.
     pub input: Option<Arc<RouterInput>>,
     /// What is wrong with its fields.
     pub diagnostics: Box<[Diagnostic]>,
-    /// Its health check and what the status says of its addresses.
-    pub health: Watched,
-    /// What its status says and should say.
-    pub report: Report,
+    /// What the compiler says of it, if the platform's zones are known.
+    pub examination: Option<Examination>,
 }
 
 impl RouterInfo {
@@ -40,9 +39,57 @@ impl RouterInfo {
         let mut diagnostics = Vec::new();
         let input = RouterInput::read(router, &settings.domain, &mut diagnostics).map(Arc::new);
         let target = RouterTarget::new(router, &settings.domain).with_name_servers(&settings.name_servers);
-        let report = Report::new(router, &target, settings.platform.as_deref());
-        let health = Watched::new(router, &settings.domain);
-        RouterInfo { target, input, diagnostics: diagnostics.into(), health, report }
+        let examination =
+            settings.platform.as_deref().map(|platform| Examination::new(router, input.as_deref(), platform));
+        RouterInfo { object: Arc::new(router.clone()), target, input, diagnostics: diagnostics.into(), examination }
+    }
+
+    /// Whether its routes are to leave it.
+    pub fn is_draining(&self) -> bool {
+        self.target.state == RouterState::Draining
+    }
+
+    /// Whether a route with these labels, in a namespace with those, may be placed on it by its selectors.
+    pub fn selects(&self, route: &Labels, namespace: &Labels) -> bool {
+        matches(&self.target.route_selector, route) && matches(&self.target.namespace_selector, namespace)
+    }
+
+    /// Whether both have the same selectors.
+    pub fn selects_as(&self, other: &RouterInfo) -> bool {
+        let (own, other) = (&self.target, &other.target);
+        (&own.route_selector, &own.namespace_selector) == (&other.route_selector, &other.namespace_selector)
+    }
+
+    /// Labels, in lower case, whose names in its zone do not lead to it, and why, in words that follow the name.
+    pub fn taken(&self) -> impl Iterator<Item = (&str, &str)> {
+        let taken = self.examination.iter().flat_map(|examination| &examination.taken);
+        taken.map(|(label, why)| (&**label, &**why))
+    }
+
+    /// Labels, in lower case, at which it has records of its own right below its zone's apex: no former name can be there.
+    pub fn record_labels(&self) -> Option<&BTreeSet<Box<str>>> {
+        self.examination.as_ref().map(|examination| &examination.record_labels).filter(|labels| !labels.is_empty())
+    }
+
+    /// Whether it has records of its own at this label.
+    pub fn has_records_at(&self, label: &str) -> bool {
+        // Nearly no Router has any.
+        self.record_labels().is_some_and(|labels| labels.contains(label.to_ascii_lowercase().as_str()))
+    }
+
+    /// Its zone, as its spec says; the API writes it where it is left out.
+    pub fn zone(&self) -> Option<&str> {
+        self.object.spec.dns.as_deref().filter(|dns| !dns.is_empty())
+    }
+
+    /// Whether its zone is known to be another one than `dns`.
+    pub fn has_other_zone(&self, dns: &str) -> bool {
+        self.zone().is_some_and(|own| !own.eq_ignore_ascii_case(dns))
+    }
+
+    /// Whether its zone is known to be `dns`.
+    pub fn has_zone(&self, dns: &str) -> bool {
+        self.zone().is_some_and(|own| own.eq_ignore_ascii_case(dns))
     }
 }
 
@@ -67,16 +114,10 @@ pub struct RouterTarget {
     pub deleting: bool,
     /// Share of new routes.
     pub weight: u32,
-    /// Above this many routes others are preferred.
-    pub capacity_soft: Option<u32>,
-    /// At this many routes no more are placed here.
-    pub capacity_hard: Option<u32>,
-    /// Whether it has an address that is answered with.
-    pub has_active_address: bool,
-    /// Whether one of these is an IPv4 address.
-    pub has_ipv4: bool,
-    /// Whether one of these is an IPv6 address.
-    pub has_ipv6: bool,
+    /// How many routes it may have.
+    pub capacity: Capacity,
+    /// The addresses that are answered with.
+    pub active: ActiveAddresses,
     /// `spec.ttl`, in seconds.
     pub ttl: u32,
     /// Until when caches may hold its addresses for longer than that.
@@ -87,12 +128,22 @@ pub struct RouterTarget {
     pub taken: BTreeSet<Box<str>>,
 }
 
+/// Which addresses a Router has that are answered with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ActiveAddresses {
+    /// Whether it has any.
+    pub any: bool,
+    /// Whether one is an IPv4 address.
+    pub ipv4: bool,
+    /// Whether one is an IPv6 address.
+    pub ipv6: bool,
+}
+
 impl RouterTarget {
     /// What decides of a Router on the platform `domain`, below which its zone is if it names none.
     pub fn new(router: &Router, domain: &str) -> Self {
         let (spec, metadata) = (&router.spec, &router.metadata);
         let name = metadata.name.clone().unwrap_or_default();
-        let capacity = spec.capacity.clone().unwrap_or_default();
         let active = || spec.addresses.iter().filter(|address| address.state == AddressState::Active);
         let has = |family: fn(&IpAddr) -> bool| {
             active().any(|address| address.ip.parse::<IpAddr>().is_ok_and(|ip| family(&ip)))
@@ -111,11 +162,12 @@ impl RouterTarget {
             state: spec.state,
             deleting: metadata.deletion_timestamp.is_some(),
             weight: spec.weight,
-            capacity_soft: capacity.soft,
-            capacity_hard: capacity.hard,
-            has_active_address: active().next().is_some(),
-            has_ipv4: has(IpAddr::is_ipv4),
-            has_ipv6: has(IpAddr::is_ipv6),
+            capacity: spec.capacity.clone().unwrap_or_default(),
+            active: ActiveAddresses {
+                any: active().next().is_some(),
+                ipv4: has(IpAddr::is_ipv4),
+                ipv6: has(IpAddr::is_ipv6),
+            },
             ttl: spec.ttl,
             ttl_horizon: router.status.as_ref().and_then(|status| status.ttl_horizon.as_ref()).map(|horizon| horizon.0),
             labels: metadata.labels.clone().unwrap_or_default(),

@@ -9,9 +9,9 @@ use signpost_api::identity::{USER_CONTROLLER, USER_SCHEDULER};
 use signpost_api::v1alpha1::SCHEDULER_LEASE;
 use signpost_control::client::lease::{self, Leadership, Lease};
 use signpost_control::controller::ledger::{self, BaseSerial};
-use signpost_control::controller::live;
-use signpost_control::controller::live::feed::ZoneFeed;
-use signpost_control::controller::live::proofs::Server;
+use signpost_control::observe::live;
+use signpost_control::observe::live::feed::ZoneFeed;
+use signpost_control::observe::live::proofs::Server;
 use signpost_control::reconcile::former_names::FormerNameRetention;
 use signpost_control::reconcile::{self, Reconciler};
 use signpost_control::scheduler::{Scheduler, Settings};
@@ -27,7 +27,12 @@ pub fn loops(line: &Line, name: &str, servers: Vec<Server>) -> Vec<BoxFuture<'st
     let (scheduler, controller) = (line.client(USER_SCHEDULER), line.client(USER_CONTROLLER));
     let (platform, stop) = (settings(), CancellationToken::new());
     let world = World::new(&controller, world::Settings::of(platform.clone()));
-    let lease = lease::Settings::lasting(Duration::from_secs(60));
+    // Renewed as rarely as it can be: that is most of what happens in calm.
+    let lease = lease::Settings {
+        duration: Duration::from_secs(60),
+        renew: Duration::from_secs(20),
+        ..lease::Settings::default()
+    };
     let leadership = Lease::run(scheduler.clone(), SCHEDULER_LEASE, name, lease, stop.clone());
     let mut scheduling = Settings::new(DOMAIN);
     scheduling.instance = name.to_owned();
@@ -47,7 +52,7 @@ pub fn loops(line: &Line, name: &str, servers: Vec<Server>) -> Vec<BoxFuture<'st
     let proving = live::Settings {
         servers: Some(servers),
         timeout: Duration::from_secs(1),
-        interval: Duration::from_secs(120),
+        interval: Duration::from_secs(300),
         files: watch::Sender::default().subscribe(),
     };
     let leading = while_leading(leadership.clone(), move || {

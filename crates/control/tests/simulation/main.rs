@@ -31,10 +31,10 @@ const QUIET: Duration = Duration::from_secs(300);
 const SERVERS: [&str; 3] = ["ns1", "ns2", "ns3"];
 /// The processes that may lead.
 const PLANES: [&str; 3] = ["plane1", "plane2", "plane3"];
+/// The value of the label `pool` that no Router selects.
+const NOWHERE: &str = "nowhere";
 /// How many seeds are run.
-const SEEDS: u64 = 92;
-/// Seeds with a fault that is known and not mended yet (docs/reliability.md). Each is a test as soon as it is.
-const OPEN: &[u64] = &[82];
+const SEEDS: u64 = 250;
 /// How many at a time: each is a process of one thread.
 const AT_A_TIME: usize = 2;
 
@@ -66,8 +66,6 @@ fn run_one(seed: u64) -> Output {
 #[derive(Debug, PartialEq)]
 struct Ended {
     hours: f64,
-    /// How often it came to rest only when the control planes were started anew.
-    stuck: u32,
     /// The sum of its history.
     history: String,
 }
@@ -75,9 +73,8 @@ struct Ended {
 fn ended(output: &Output) -> Option<Ended> {
     let text = String::from_utf8_lossy(&output.stderr);
     let line = text.lines().rev().find_map(|line| line.strip_prefix("simulated "))?;
-    let (hours, line) = line.split_once(" hours, ")?;
-    let (stuck, history) = line.split_once(" stuck, history ")?;
-    Some(Ended { hours: hours.parse().ok()?, stuck: stuck.parse().ok()?, history: history.to_owned() })
+    let (hours, history) = line.split_once(" hours, history ")?;
+    Some(Ended { hours: hours.parse().ok()?, history: history.to_owned() })
 }
 
 #[test]
@@ -97,7 +94,7 @@ fn the_same_seed_has_the_same_history() {
 fn whatever_goes_wrong_the_invariants_hold() {
     let seeds = std::env::var("SIMULATION_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(SEEDS);
     let first: u64 = std::env::var("SIMULATION_FIRST").ok().and_then(|first| first.parse().ok()).unwrap_or(0);
-    let (next, began, found) = (AtomicU64::new(first), Instant::now(), Mutex::new((0.0, 0, Vec::new())));
+    let (next, began, found) = (AtomicU64::new(first), Instant::now(), Mutex::new((0.0, Vec::new())));
     std::thread::scope(|scope| {
         for _ in 0..AT_A_TIME {
             scope.spawn(|| {
@@ -106,16 +103,13 @@ fn whatever_goes_wrong_the_invariants_hold() {
                     if seed >= first + seeds {
                         return;
                     }
-                    if OPEN.contains(&seed) {
-                        continue;
-                    }
                     let output = run_one(seed);
                     let mut found = found.lock();
                     match ended(&output).filter(|_| output.status.success()) {
-                        Some(ended) => (found.0, found.1) = (found.0 + ended.hours, found.1 + ended.stuck),
+                        Some(ended) => found.0 += ended.hours,
                         None => {
                             let history = String::from_utf8_lossy(&output.stderr).into_owned();
-                            found.2.push((seed, history));
+                            found.1.push((seed, history));
                             next.store(u64::MAX / 2, Ordering::Relaxed);
                         }
                     }
@@ -123,13 +117,11 @@ fn whatever_goes_wrong_the_invariants_hold() {
             });
         }
     });
-    let (hours, stuck, failed) = found.into_inner();
+    let (hours, failed) = found.into_inner();
     let seconds = began.elapsed().as_secs_f64();
-    println!("{hours:.0} simulated hours of {seeds} seeds in {seconds:.0} s, {stuck} times stuck");
+    println!("{hours:.0} simulated hours of {seeds} seeds in {seconds:.0} s");
     for (seed, history) in &failed {
         println!("--- seed {seed}\n{history}");
     }
     assert!(failed.is_empty(), "seeds {:?} fail", failed.iter().map(|(seed, _)| seed).collect::<Vec<_>>());
-    // Known to be wrong: a leader gets stuck with a Route now and then, until it is started anew (docs/reliability.md).
-    assert!(u64::from(stuck) <= seeds / 10 + 1, "{stuck} times stuck");
 }

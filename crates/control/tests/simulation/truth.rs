@@ -28,6 +28,9 @@ pub const LEASE: &str = "/coordination.k8s.io/leases/kube-system/signpost-schedu
 /// How long the former name of a moved Route is to be answered at the least: less than [`super::FORMER_NAME`], since clocks are off.
 const FORMER: Duration = Duration::from_secs(600);
 
+/// How long processes may take to list again after the store went back: who has not done so goes by what it knew.
+pub const SETTLING: Duration = Duration::from_secs(20);
+
 pub struct Truth {
     seed: u64,
     /// The objects, by their keys in the store, without field sets.
@@ -46,8 +49,10 @@ pub struct Truth {
     /// Names that are not to be compiled away: they were said to be live.
     live: BTreeMap<Name, Live>,
     fenced: bool,
-    /// Whether the store went back without its serials moved on: who was ahead may stay so until the zone's next change.
-    forgot_serials: bool,
+    /// Whether the store went back under revisions that it had before: who did not see that may stay as it was.
+    reused_revisions: bool,
+    /// See [`SETTLING`].
+    unsettled: Duration,
     /// The key in the store that the administrator writes at the moment.
     pub admin_writes: Option<String>,
     published: Published,
@@ -84,7 +89,8 @@ impl Truth {
     pub fn new(seed: u64, fenced: bool) -> Truth {
         Truth {
             fenced,
-            forgot_serials: false,
+            reused_revisions: false,
+            unsettled: Duration::ZERO,
             seed,
             objects: BTreeMap::new(),
             history: VecDeque::new(),
@@ -150,9 +156,14 @@ impl Truth {
 
     /// The store goes back in time, and these are all objects. What was live may be so no more.
     pub fn went_back(&mut self, all: Vec<KeyValue>, restored: bool) {
-        self.forgot_serials |= !restored;
+        self.reused_revisions |= !restored;
         self.note("the store goes back in time");
-        (self.live, self.ledger, self.published.contents) = Default::default();
+        self.live.clear();
+        if !restored {
+            // A restore moves all serials on: what had one before keeps it.
+            (self.ledger, self.published.contents) = Default::default();
+        }
+        self.unsettled = elapsed() + SETTLING;
         self.objects = all.into_iter().map(|item| (item.key.0.to_string(), parse(&item.value))).collect();
         self.bound = self.all(route_binding::ROUTE_BINDING.key_prefix).map(|(_, binding)| bound_uid(binding)).collect();
     }
@@ -211,7 +222,8 @@ impl Truth {
     fn check_binding(&mut self, key: &str, before: Option<&Value>, now: &Value) {
         let (uid, label) = (bound_uid(now), label(now));
         if before.is_none_or(|before| bound_uid(before) != uid) {
-            self.check(!self.bound.contains(&uid), || format!("{key} is bound twice"));
+            // Without our hooks, a binding that was under way when its Route went can still come, and goes again.
+            self.check(!self.bound.contains(&uid) || !self.is_there(&uid), || format!("{key} is bound twice"));
             self.bound.insert(uid.clone());
         }
         let number = text(&now["metadata"]["annotations"][FENCING_ANNOTATION]);
@@ -221,8 +233,19 @@ impl Truth {
             format!("{key} is bound by leader number {number}, while {leads:?} leads")
         });
         let prefix = route_binding::ROUTE_BINDING.key_prefix;
-        let twin = self.all(prefix).find(|(other, binding)| !key.ends_with(other) && self::label(binding) == label);
+        let names = |binding: &Value| -> BTreeSet<String> {
+            let names = binding["spec"]["names"].as_array().into_iter().flatten();
+            names.map(|name| text(&name["name"]).to_ascii_lowercase()).collect()
+        };
+        let own = names(now);
+        // The host of a Route that is gone may be another's before its binding is gone, too.
+        let is_twin = |other: &Value| {
+            self::label(other) == label || self.is_there(&bound_uid(other)) && !names(other).is_disjoint(&own)
+        };
+        let twin = self.all(prefix).find(|(other, binding)| !key.ends_with(other) && is_twin(binding));
         self.check(twin.is_none(), || format!("{key} and {} have the same name", twin.expect("found").0));
+        let route = self.get(route::ROUTE.key_prefix, key.strip_prefix(prefix).unwrap_or_default());
+        self.check(!route.is_some_and(is_taken_by_none), || format!("{key} is bound, whose Route no Router selects"));
         let holder = self.holder(&label);
         self.check(holder.as_deref() == Some(&uid) || !self.is_there(&uid), || {
             format!("{key} uses the label {label}, which {holder:?} holds and not its Route {uid}")
@@ -230,9 +253,25 @@ impl Truth {
     }
 
     fn check_claim(&mut self, key: &str, before: Option<&Value>, now: Option<&Value>) {
+        if let Some(now) = now.filter(|now| now["spec"]["type"] == "host" && holder(now).is_some()) {
+            let claim = |claim: &Value| (claim["spec"]["value"].clone(), claim["spec"]["holder"]["namespace"].clone());
+            let (host, namespace) = claim(now);
+            let mut others = self.all(name_claim::NAME_CLAIM.key_prefix).filter(|(_, other)| holder(other).is_some());
+            let overlapping = others.find(|(_, other)| {
+                let (theirs, of) = claim(other);
+                let covers = covers(text(&theirs), text(&host)) || covers(text(&host), text(&theirs));
+                other["spec"]["type"] == "host" && of != namespace && covers
+            });
+            self.check(overlapping.is_none(), || {
+                format!("{key} and {} overlap, of two namespaces", overlapping.expect("found").0)
+            });
+        }
         let Some(before) = before else { return };
         let (held, holds) = (holder(before), now.and_then(holder));
         let Some(held) = held.filter(|held| holds.as_ref() != Some(held)) else { return };
+        if elapsed() < self.unsettled {
+            return;
+        }
         // What a Route uses is not taken from it.
         let user = self.all(route_binding::ROUTE_BINDING.key_prefix).find(|(key, binding)| {
             let route = self.get(route::ROUTE.key_prefix, key);
@@ -247,8 +286,7 @@ impl Truth {
 
     fn check_ledger(&mut self, before: Option<&Value>, now: &Value) {
         let apex = now["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-        let newest = |zone: &Value| zone["spec"]["versions"][0]["serial"].as_u64().map(|serial| Serial(serial as u32));
-        if let (Some(before), Some(now)) = (before.and_then(newest), newest(now)) {
+        if let (Some(before), Some(now)) = (before.and_then(newest_version), newest_version(now)) {
             self.check(!is_older(now, before), || {
                 format!("the ledger of {apex} goes from {} back to {}", before.0, now.0)
             });
@@ -274,7 +312,7 @@ impl Truth {
             }
         }
         let Some(now) = now.filter(|now| is_true(now, "Resolvable")) else { return };
-        if before.is_some_and(|before| is_true(before, "Resolvable")) {
+        if before.is_some_and(|before| is_true(before, "Resolvable")) || elapsed() < self.unsettled {
             return;
         }
         self.is_live(now);
@@ -356,7 +394,7 @@ impl Truth {
             let uid = route["metadata"]["uid"].as_str().unwrap_or_default();
             let Some(binding) = self.get(route_binding::ROUTE_BINDING.key_prefix, key) else {
                 let host = route["spec"]["host"].as_str();
-                let held = host.is_some_and(|host| self.is_in_the_way(key, host));
+                let held = host.is_some_and(|host| self.is_in_the_way(key, host)) || is_taken_by_none(route);
                 // One that asks for a Router waits for that one.
                 let asked = route["metadata"]["annotations"]["signpost.dev/move-to"].as_str();
                 let is_meant = |router: &Value| asked.is_none_or(|asked| router["metadata"]["name"] == asked);
@@ -394,12 +432,18 @@ impl Truth {
             }
         }
         let running = self.published.servers.values().filter(|server| server.db.is_some());
+        let named: BTreeMap<Name, Serial> = self
+            .all(zone::ZONE.key_prefix)
+            .filter_map(|(key, zone)| Some((key.parse().ok()?, newest_version(zone)?)))
+            .collect();
+        // Who had to count on alone, and came back to contents that the ledger names, stays ahead of it until the next change.
+        let as_named = |apex: &Name, serial: Serial| named.get(apex).copied().filter(|named| is_older(*named, serial));
         let serials_of = |server: &Server| -> BTreeMap<Name, Option<u32>> {
-            let serial = |zone: &Arc<Zone>| (zone.apex().clone(), zone.serial().map(|serial| serial.0));
-            server.zones.iter().map(serial).collect()
+            let serial = |zone: &Zone| zone.serial().map(|serial| as_named(zone.apex(), serial).unwrap_or(serial).0);
+            server.zones.iter().map(|zone| (zone.apex().clone(), serial(zone))).collect()
         };
         let serials: BTreeSet<_> = running.map(|server| format!("{:?}", serials_of(server))).collect();
-        if serials.len() > 1 && !self.forgot_serials {
+        if serials.len() > 1 && !self.reused_revisions {
             unrest.push(format!("name servers do not agree: {serials:?}"));
         }
         unrest
@@ -448,6 +492,11 @@ fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
+/// Whether no Router selects this Route ([`super::NOWHERE`]).
+fn is_taken_by_none(route: &Value) -> bool {
+    route["metadata"]["labels"]["pool"] == super::NOWHERE
+}
+
 fn bound_uid(binding: &Value) -> String {
     text(&binding["spec"]["routeUID"]).to_owned()
 }
@@ -471,6 +520,11 @@ fn names(route: &Value) -> Vec<Name> {
     let names = route["status"]["names"].as_array().into_iter().flatten();
     let own = names.filter(|name| name["type"] == "system" || name["type"] == "alias");
     own.filter_map(|name| text(&name["name"]).parse().ok()).collect()
+}
+
+/// The serial that the ledger named last for a zone.
+fn newest_version(zone: &Value) -> Option<Serial> {
+    zone["spec"]["versions"][0]["serial"].as_u64().map(|serial| Serial(serial as u32))
 }
 
 /// RFC 1982.

@@ -8,10 +8,9 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -30,17 +29,6 @@ const STALLED_MAX: usize = 8;
 pub struct Places {
     pub(super) limits: Limits,
     state: Mutex<State>,
-    counts: Counts,
-}
-
-#[derive(Default)]
-struct Counts {
-    refused_total: AtomicU64,
-    refused_client: AtomicU64,
-    refused_answers: AtomicU64,
-    closed_evicted: AtomicU64,
-    closed_idle: AtomicU64,
-    closed_stalled: AtomicU64,
 }
 
 /// What was refused and closed so far, by reason, and what is open.
@@ -75,7 +63,7 @@ struct State {
     idle: BTreeMap<Rank, u64>,
     /// When a user of the platform last authenticated from an address.
     platform: HashMap<IpAddr, Instant>,
-    answers: usize,
+    totals: Totals,
 }
 
 struct Connection {
@@ -113,36 +101,26 @@ pub(super) struct InFlight {
 
 impl From<Limits> for Arc<Places> {
     fn from(limits: Limits) -> Self {
-        Arc::new(Places { limits, state: Mutex::default(), counts: Counts::default() })
+        Arc::new(Places { limits, state: Mutex::default() })
     }
 }
 
 impl Places {
     /// What was refused and closed so far.
     pub fn totals(&self) -> Totals {
-        let state = self.state();
-        let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        Totals {
-            open: state.connections.len(),
-            answer_octets: state.answers,
-            refused_total: count(&self.counts.refused_total),
-            refused_client: count(&self.counts.refused_client),
-            refused_answers: count(&self.counts.refused_answers),
-            closed_evicted: count(&self.counts.closed_evicted),
-            closed_idle: count(&self.counts.closed_idle),
-            closed_stalled: count(&self.counts.closed_stalled),
-        }
+        let state = self.state.lock();
+        Totals { open: state.connections.len(), ..state.totals }
     }
 
     /// A place for a connection from `address`; `None` if it is to be closed at once.
     pub(super) fn admit(self: &Arc<Self>, address: IpAddr) -> Option<Arc<Place>> {
         let client = client(address);
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let of_client = state.clients.get(&client).map_or(0, |client| client.connections);
         if of_client >= self.limits.connections_per_client.max(1) {
             let oldest = state.clients.get(&client).and_then(|client| client.idle.first().copied());
             if !self.evict(&mut state, oldest) {
-                self.counts.refused_client.fetch_add(1, Ordering::Relaxed);
+                state.totals.refused_client += 1;
                 return None;
             }
         }
@@ -151,7 +129,7 @@ impl Places {
         if state.connections.len() >= room {
             let oldest = state.idle.keys().next().copied();
             if !self.evict(&mut state, oldest) {
-                self.counts.refused_total.fetch_add(1, Ordering::Relaxed);
+                state.totals.refused_total += 1;
                 return None;
             }
         }
@@ -177,14 +155,9 @@ impl Places {
         let Some(id) = oldest.and_then(|rank| state.idle.get(&rank).copied()) else { return false };
         if let Some(connection) = state.remove(id) {
             connection.close.cancel();
-            self.counts.closed_evicted.fetch_add(1, Ordering::Relaxed);
+            state.totals.closed_evicted += 1;
         }
         true
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing panics between two changes that belong together.
-        self.state.lock()
     }
 }
 
@@ -240,7 +213,7 @@ impl State {
 impl Place {
     /// A request begins.
     pub(super) fn begin(self: &Arc<Self>) -> InFlight {
-        let mut state = self.of.state();
+        let mut state = self.of.state.lock();
         state.is_not_idle(self.id);
         let mut client = IpAddr::from([0, 0, 0, 0]);
         if let Some(connection) = state.connections.get_mut(&self.id) {
@@ -253,7 +226,7 @@ impl Place {
 
     /// A user of the platform itself has authenticated on it: it is not closed in favour of others any more.
     pub(super) fn is_platforms(&self) {
-        let mut state = self.of.state();
+        let mut state = self.of.state.lock();
         state.is_not_idle(self.id);
         let Some(connection) = state.connections.get_mut(&self.id) else { return };
         connection.is_platform = true;
@@ -276,7 +249,7 @@ impl Place {
         loop {
             let limits = &self.of.limits;
             let until = {
-                let state = self.of.state();
+                let state = self.of.state.lock();
                 let Some(connection) = state.connections.get(&self.id) else { return };
                 match (connection.in_flight, connection.had_request) {
                     (0, true) => connection.idle_since + limits.idle,
@@ -285,7 +258,7 @@ impl Place {
                 }
             };
             if until <= Instant::now() {
-                self.of.counts.closed_idle.fetch_add(1, Ordering::Relaxed);
+                self.of.state.lock().totals.closed_idle += 1;
                 return;
             }
             tokio::time::sleep_until(until).await;
@@ -295,7 +268,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.of.state().remove(self.id);
+        self.of.state.lock().remove(self.id);
     }
 }
 
@@ -308,15 +281,15 @@ impl InFlight {
         if all == usize::MAX || octets <= super::SMALL_ANSWER_OCTETS {
             return true;
         }
-        let mut state = places.state();
+        let mut state = places.state.lock();
         let room = if state.is_trusted(self.client) { all } else { all - all / RESERVED_PART };
         let of_client = state.clients.get(&self.client).map_or(0, |client| client.answers);
-        let is_over = state.answers > 0 && state.answers + octets > room;
+        let is_over = state.totals.answer_octets > 0 && state.totals.answer_octets + octets > room;
         if is_over || (of_client > 0 && of_client + octets > all / RESERVED_PART) {
-            places.counts.refused_answers.fetch_add(1, Ordering::Relaxed);
+            state.totals.refused_answers += 1;
             return false;
         }
-        state.answers += octets;
+        state.totals.answer_octets += octets;
         state.clients.entry(self.client).or_default().answers += octets;
         self.octets = octets;
         true
@@ -324,21 +297,21 @@ impl InFlight {
 
     /// The client took nothing of the response for too long.
     pub(super) fn stalled(&self) {
-        let mut state = self.place.of.state();
+        let mut state = self.place.of.state.lock();
         let Some(connection) = state.connections.get_mut(&self.place.id) else { return };
         connection.stalled += 1;
         if connection.stalled == STALLED_MAX {
-            self.place.of.counts.closed_stalled.fetch_add(1, Ordering::Relaxed);
             connection.close.cancel();
+            state.totals.closed_stalled += 1;
         }
     }
 }
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        let mut state = self.place.of.state();
+        let mut state = self.place.of.state.lock();
         if self.octets > 0 {
-            state.answers -= self.octets;
+            state.totals.answer_octets -= self.octets;
             if let Some(client) = state.clients.get_mut(&self.client) {
                 client.answers -= self.octets;
             }
@@ -390,7 +363,7 @@ mod tests {
         held.clear();
         drop(_new);
         assert_eq!(places.totals().open, 0);
-        assert!(places.state().clients.is_empty() && places.state().idle.is_empty());
+        assert!(places.state.lock().clients.is_empty() && places.state.lock().idle.is_empty());
     }
 
     #[tokio::test]

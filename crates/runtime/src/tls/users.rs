@@ -126,7 +126,7 @@ pub enum BookError {
     )]
     Exists(String),
     /// Nobody of that name is there.
-    #[error("there is no user {0:?}; \"signpost user list\" shows all")]
+    #[error("NotFound: there is no user {0:?}; \"signpost user list\" shows all")]
     NotThere(String),
     /// No credential begins so, or several do.
     #[error("user {user:?} has {found} credentials that begin with {id:?}; \"signpost user list\" shows all")]

@@ -71,9 +71,9 @@ fn each_fault_has_its_path() {
             ],
         ),
         (
-            json!({"port": {"targetPort": "80"}}),
+            json!({"port": {"targetPort": "Http"}}),
             vec![
-                "spec.port.targetPort: Invalid value: \"80\": must be a port's name: at most 15 lower-case letters, digits and inner dashes, with at least one letter",
+                "spec.port.targetPort: Invalid value: \"Http\": must be a port's name: at most 63 lower-case letters, digits and inner dashes",
             ],
         ),
         (
@@ -82,6 +82,19 @@ fn each_fault_has_its_path() {
         ),
     ] {
         assert_eq!(check_create("Route", route(spec.clone())), expected, "{spec}");
+    }
+}
+
+#[test]
+fn a_path_with_passthrough_stays_until_it_changes() {
+    let passthrough = |path: &str| json!({"path": path, "tls": {"termination": "passthrough"}});
+    let old = route(passthrough("/a"));
+    for (spec, expected) in [
+        (passthrough("/a"), vec![]),
+        (passthrough("/b"), vec!["spec.path: Invalid value: \"/b\": passthrough termination does not support paths"]),
+        (json!({"path": "/a", "tls": {"termination": "edge"}}), vec![]),
+    ] {
+        assert_eq!(check_update("Route", &old, route(spec.clone())), expected, "{spec}");
     }
 }
 

@@ -9,7 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::store::{Error, Key, Result, Revision};
@@ -53,7 +53,7 @@ impl Damage {
     /// Remembers a damaged value; the log reports it the first time.
     pub fn note(&self, damaged: &Damaged) {
         let Damaged { key, modified } = damaged;
-        let mut keys = self.keys();
+        let mut keys = self.keys.lock();
         if keys.contains_key(key) || keys.len() >= KEYS_MAX {
             return;
         }
@@ -63,10 +63,10 @@ impl Damage {
             tracing::error!(
                 key = %key.0, revision = modified.0, store = %self.path.display(),
                 "a stored value is damaged: it is not served and does not count as deleted; \
-                 \"signpost check store\" says how to restore or to drop it"
+                 \"check store\" says how to restore or to drop it"
             );
         } else if keys.len() == LOGGED_MAX + 1 {
-            tracing::error!(store = %self.path.display(), "more than {LOGGED_MAX} stored values are damaged; \"signpost check store\" lists all");
+            tracing::error!(store = %self.path.display(), "more than {LOGGED_MAX} stored values are damaged; \"check store\" lists all");
         }
     }
 
@@ -74,7 +74,7 @@ impl Damage {
     pub(super) fn settle(&self, key: &Key) {
         // Nearly always nothing is damaged.
         if self.count() > 0 {
-            let mut keys = self.keys();
+            let mut keys = self.keys.lock();
             if keys.remove(key).is_some() {
                 tracing::info!(key = %key.0, "a damaged value was replaced or deleted");
             }
@@ -90,7 +90,7 @@ impl Damage {
     /// The first of them by key, at most `max`.
     pub fn first(&self, max: usize) -> Vec<Damaged> {
         let of = |(key, modified): (&Key, &Revision)| Damaged { key: key.clone(), modified: *modified };
-        self.keys().iter().take(max).map(of).collect()
+        self.keys.lock().iter().take(max).map(of).collect()
     }
 
     /// Whether the file itself cannot be trusted any more.
@@ -101,8 +101,8 @@ impl Damage {
     /// Reports that the file itself cannot be trusted: `why` says what was found. The first report counts.
     pub(super) fn break_off(&self, why: &str) {
         let told = format!(
-            "{}: the store's file is damaged ({why}); stop signpost, run \"signpost check store\", and restore a backup with \
-             \"signpost restore\"",
+            "{}: the store's file is damaged ({why}); stop the server, run \"check store\", and restore a backup with \
+             \"restore\"",
             self.path.display()
         );
         self.broken.send_if_modified(|broken| {
@@ -142,10 +142,6 @@ impl Damage {
             }
         }
     }
-
-    fn keys(&self) -> MutexGuard<'_, BTreeMap<Key, Revision>> {
-        self.keys.lock()
-    }
 }
 
 #[cfg(test)]
@@ -169,6 +165,6 @@ mod tests {
         assert!(matches!(panicked, Err(Error::Unavailable)));
         assert!(damage.guard(|| Ok(7)).is_err(), "nothing more is read");
         let told = damage.broken().await;
-        assert!(told.starts_with("store: ") && told.contains("signpost check store"), "{told}");
+        assert!(told.starts_with("store: ") && told.contains("\"check store\""), "{told}");
     }
 }

@@ -122,7 +122,7 @@ pub enum OpenError {
     },
     /// A newer version of this program wrote it.
     #[error(
-        "{}: written in format {found} by a newer version of signpost, and this one reads formats up to {supported}; \
+        "{}: written in format {found} by a newer version, and this one reads formats up to {supported}; \
          run that version, or restore a backup into an empty data directory", path.display()
     )]
     NewerFormat {
@@ -135,8 +135,8 @@ pub enum OpenError {
     },
     /// It is not a store, or damaged.
     #[error(
-        "{}: not a readable store ({reason}); run \"signpost check store\" for what can be read, then move the file away and \
-         restore a backup with \"signpost restore\"", path.display()
+        "{}: not a readable store ({reason}); run \"check store\" for what can be read, then move the file away and \
+         restore a backup with \"restore\"", path.display()
     )]
     Corrupt {
         /// The file.
@@ -146,7 +146,7 @@ pub enum OpenError {
     },
     /// An earlier version of this program wrote it.
     #[error(
-        "{}: written in format {found} by an earlier version of signpost, in which kinds and fields had other names; write its \
+        "{}: written in format {found} by an earlier version, in which kinds and fields had other names; write its \
          objects to a file with that version (kubectl get routers,namespaces,routes -A -o yaml), move the store away, start this \
          version, and apply the file", path.display()
     )]
@@ -158,8 +158,8 @@ pub enum OpenError {
     },
     /// It is empty or gone, and the directory is not new.
     #[error(
-        "{}: the store {what}, but the directory is not new: {} is here; put the store back, or restore a backup with \"signpost \
-         restore\" (move an empty file away first); to begin with no objects at all, use another directory with --data-dir",
+        "{}: the store {what}, but the directory is not new: {} is here; put the store back, or restore a backup with \"restore\" \
+         (move an empty file away first); to begin with no objects at all, use another directory with --data-dir",
         path.display(), sign.display()
     )]
     Gone {

@@ -71,7 +71,7 @@ pub(super) fn check_tables(data_dir: &Path, database: &Database) -> Result<(), O
     let path = data_dir.join(FILE_NAME);
     let is_store = prepare::written(database).map_err(|error| error.at(&path))?.is_some();
     match SIGNS.iter().map(|sign| data_dir.join(sign)).find(|sign| sign.exists()) {
-        Some(sign) if !is_store => Err(OpenError::Gone { path, what: "has no tables of signpost", sign }),
+        Some(sign) if !is_store => Err(OpenError::Gone { path, what: "has no tables of a store", sign }),
         _ => Ok(()),
     }
 }
@@ -116,7 +116,7 @@ pub(super) fn settle(
         tracing::warn!(
             store = %data_dir.join(FILE_NAME).display(), revision = newest.0, seen = floor, first = first.0,
             "the store's file was replaced: {why}; it goes on like a restored one, so that clients and name servers list anew. \
-             Use \"signpost restore\" to go back to a backup"
+             Use \"restore\" to go back to a backup"
         );
     }
     tables.meta.insert("opening", next).map_err(redb::Error::from)?;

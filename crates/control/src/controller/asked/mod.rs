@@ -92,7 +92,7 @@ pub async fn run(client: kube::Client, register: Arc<Register>, quiet: Duration,
 
 /// Tells what is due of one binding. Gives it back when it was told, or need not be.
 async fn tell(client: &kube::Client, due: Due, now: Timestamp, pause: Duration) -> Result<Due, String> {
-    let bindings: Api<RouteBinding> = Api::namespaced(client.clone(), due.key.namespace.as_deref().unwrap_or_default());
+    let bindings: Api<RouteBinding> = Api::namespaced(client.clone(), due.key.namespace());
     let change = |binding: &RouteBinding| change(binding, &due.asked, now, pause);
     match timeout(WRITE_TIMEOUT, update_status(&bindings, &due.key.name, change)).await {
         Ok(Ok(_)) => Ok(due),

@@ -150,9 +150,9 @@ impl<V> Hold<V> {
         Hold { rules, held: BTreeMap::new(), sum: Digest::default(), began: None, told: VecDeque::new(), believed: 0 }
     }
 
-    /// From now on by these rules. What is held stays held.
-    pub fn set_rules(&mut self, rules: Rules) {
-        self.rules = rules;
+    /// From now on so many of a hundred known objects may go at once. What is held stays held.
+    pub fn set_share(&mut self, percent: u32) {
+        self.rules.share_percent = percent;
     }
 
     /// Judges a full list, which lacks `losses` of the `known` objects; those held before count as known. Returns what is
@@ -227,17 +227,21 @@ impl<V> Hold<V> {
         }
     }
 
-    /// What was held before a restart, under the name `name` ([`Self::keys`]), is held on, `known` being there: a list that
+    /// What was held before a restart, under the name `name` ([`Self::sums`]), is held on, `known` being there: a list that
     /// still lacks it is no news.
     pub fn resume(&mut self, keys: impl IntoIterator<Item = Box<str>>, name: Option<Digest>, known: usize) {
         keys.into_iter().for_each(|key| self.hold(key, None, DeletionHoldCause::List, known));
         self.name_by(name);
     }
 
-    /// What is held, by name, with a sum that differs when it does and with what the ID is made from.
-    pub fn keys(&self) -> (Digest, Digest, impl Iterator<Item = &str>) {
-        let name = self.began.map_or_else(Digest::default, |began| began.name);
-        (self.sum, name, self.held.keys().map(|key| &**key))
+    /// The names of what is held.
+    pub fn keys(&self) -> impl Iterator<Item = &str> {
+        self.held.keys().map(|key| &**key)
+    }
+
+    /// A sum that differs when what is held does, and what the ID is made from.
+    pub fn sums(&self) -> (Digest, Digest) {
+        (self.sum, self.began.map_or_else(Digest::default, |began| began.name))
     }
 
     /// An object was seen whole again.
@@ -392,8 +396,7 @@ mod tests {
         assert_eq!(grown.clone().approved(&approval(&grown)).len(), 3);
         // A restart changes neither.
         let mut restarted = Hold::new(Rules::routers(25));
-        let (_, name, keys) = grown.keys();
-        restarted.resume(keys.map(Into::into), Some(name), 9);
+        restarted.resume(grown.keys().map(Into::into), Some(grown.sums().1), 9);
         assert_eq!((id(&restarted), set(&restarted)), (id(&grown), set(&grown)));
         // What comes back makes the set another one, and in the end none.
         grown.release("o002");

@@ -23,7 +23,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::super::domain::{DomainMismatch, Domains};
-use super::record::{self, Live, Loaded};
+use super::record::{self, JournalEntry, Live, Loaded};
 use signpost_dns::zone::journal::{self, Entry, JournalError, Recovered};
 use signpost_runtime::ending::Ending;
 
@@ -41,12 +41,9 @@ const RETRY_AFTER: Duration = Duration::from_secs(10);
 /// Most octets that wait for a disk that fails. Beyond, the state is given up until the next start.
 const BACKLOG_OCTETS_MAX: usize = 256 << 20;
 
-/// One change: a key and its value, or `None` if it is gone.
-pub type Change = (Vec<u8>, Option<Vec<u8>>);
-
 /// The state's file, owned by a thread of its own.
 pub struct LastKnownGood {
-    sender: Option<SyncSender<Vec<Change>>>,
+    sender: Option<SyncSender<Vec<JournalEntry>>>,
     thread: Option<JoinHandle<()>>,
     ending: Ending,
     failing: Arc<AtomicBool>,
@@ -162,7 +159,7 @@ impl LastKnownGood {
     }
 
     /// Writes changes, in order. If the disk is so slow that the queue is full, it waits: no change is left out.
-    pub fn write(&self, changes: Vec<Change>) {
+    pub fn write(&self, changes: Vec<JournalEntry>) {
         let Some(sender) = self.sender.as_ref().filter(|_| !changes.is_empty()) else { return };
         self.sent.fetch_add(1, Ordering::Relaxed);
         if let Err(TrySendError::Full(changes)) = sender.try_send(changes) {
@@ -216,7 +213,7 @@ fn move_aside(path: &Path) -> io::Result<PathBuf> {
 }
 
 /// Runs until there is nothing more to come.
-fn run(mut writer: Writer, receiver: &Receiver<Vec<Change>>, failing: &AtomicBool, stored: &AtomicU64) {
+fn run(mut writer: Writer, receiver: &Receiver<Vec<JournalEntry>>, failing: &AtomicBool, stored: &AtomicU64) {
     let mut sync_at: Option<Instant> = None;
     let mut taken = 0;
     loop {

@@ -6,11 +6,10 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-use super::last_good::Change;
 use super::timeline::Published;
 use crate::compiler::Digest;
-use crate::compiler::health::Health;
-use crate::compiler::inputs::{AddressInput, BindingInput, RouterInput};
+use crate::compiler::health::{AddressInput, Health};
+use crate::compiler::inputs::{BindingInput, RouterInput};
 use signpost_api::v1alpha1::deletion_hold::DeletionHoldKind;
 use signpost_api::v1alpha1::router::Mode;
 use signpost_dns::wire::{Name, NameMap};
@@ -48,13 +47,16 @@ pub struct Loaded {
     pub held: Vec<(DeletionHoldKind, Box<str>, Option<Digest>)>,
 }
 
+/// One change of the state: a key and its value, or `None` if it is gone.
+pub type JournalEntry = (Vec<u8>, Option<Vec<u8>>);
+
 /// The entry of the platform's domain.
 pub fn domain(domain: &str) -> (Vec<u8>, Vec<u8>) {
     (vec![DOMAIN], domain.as_bytes().to_vec())
 }
 
 /// The change to a Router's entry; without `router` it is gone.
-pub fn router(name: &str, router: Option<&RouterInput>) -> Change {
+pub fn router(name: &str, router: Option<&RouterInput>) -> JournalEntry {
     let value = router.map(|router| {
         let mut fields = Fields(Vec::with_capacity(128));
         fields.number(router.created as u64);
@@ -84,7 +86,7 @@ pub fn router(name: &str, router: Option<&RouterInput>) -> Change {
 }
 
 /// The change to a binding's entry; without `binding` it is gone.
-pub fn binding(name: &str, binding: Option<&BindingInput>) -> Change {
+pub fn binding(name: &str, binding: Option<&BindingInput>) -> JournalEntry {
     let value = binding.map(|binding| {
         let mut fields = Fields(Vec::with_capacity(64));
         fields.number(binding.created as u64);
@@ -102,7 +104,7 @@ pub fn binding(name: &str, binding: Option<&BindingInput>) -> Change {
 }
 
 /// The change to the entry of what is published of a zone: with the zone, if it is to be served from it after a restart.
-pub fn zone(apex: &Name, published: Option<&Published>, zone: Option<&Zone>) -> Change {
+pub fn zone(apex: &Name, published: Option<&Published>, zone: Option<&Zone>) -> JournalEntry {
     let value = published.map(|published| {
         let mut fields = Fields(Vec::with_capacity(64));
         fields.number(u64::from(published.serial.0));
@@ -119,7 +121,7 @@ pub fn zone(apex: &Name, published: Option<&Published>, zone: Option<&Zone>) -> 
 }
 
 /// The change to the entry of an object whose loss is held, by a hold that is named by `hold`; `None`: it is held no more.
-pub fn held(kind: DeletionHoldKind, name: &str, hold: Option<Digest>) -> Change {
+pub fn held(kind: DeletionHoldKind, name: &str, hold: Option<Digest>) -> JournalEntry {
     let value = hold.map(|hold| hold.0.to_le_bytes().to_vec());
     (key(HELD, &[&[kind_letter(kind)], name.as_bytes()].concat()), value)
 }

@@ -88,10 +88,10 @@ fn not_there(apex: &Name) -> Arc<Zone> {
 }
 
 fn restore_parent(routers: &[RouterInput], settings: &Settings, published: &Published) -> Option<Arc<Zone>> {
-    let apexes = routers.iter().map(|router| &router.apex).filter(|apex| Delegations::takes(apex, settings));
-    let delegations = Delegations::of(apexes.cloned());
-    let digest = delegations.iter().map(Digest::of_delegation).fold(Digest::default(), Digest::plus);
-    (digest == published.digest).then(|| build(&parent::zone(&delegations, settings, published.serial.0)))
+    let mut delegations = Delegations::default();
+    let apexes = routers.iter().map(|router| &router.apex);
+    apexes.filter(|apex| apex.is_below(settings.domain())).for_each(|apex| delegations.insert(apex.clone()));
+    (delegations.digest() == published.digest).then(|| build(&parent::zone(&delegations, settings, published.serial.0)))
 }
 
 fn restore_alias(loaded: &Loaded, settings: &Settings, published: &Published) -> Option<Arc<Zone>> {

@@ -121,18 +121,15 @@ impl Shard {
         build_shard(&self.router, &self.former_names, made, diagnostics, settings, serial)
     }
 
-    /// The zone was made.
-    pub fn keep(&mut self, zone: &Arc<Zone>, found: Option<BTreeSet<Box<[u8]>>>) {
-        let before = self.made.take().map(|made| made.own_labels);
-        let own_labels = found.or(before).unwrap_or_default();
-        self.made = Some(Made { zone: Arc::clone(zone), own_labels });
-    }
-}
-
-impl Found {
-    /// The diagnostics, and what [`Shard::keep`] wants to know.
-    pub fn split(self) -> (Vec<Diagnostic>, BTreeSet<Box<[u8]>>) {
-        (self.diagnostics, self.own_labels)
+    /// The zone was made. Returns what is wrong with the Router, if that was looked at.
+    pub fn keep(&mut self, Built { zone, found }: Built) -> Option<Vec<Diagnostic>> {
+        let before = self.made.take().map(|made| made.own_labels).unwrap_or_default();
+        let (diagnostics, own_labels) = match found {
+            Some(found) => (Some(found.diagnostics), found.own_labels),
+            None => (None, before),
+        };
+        self.made = Some(Made { zone, own_labels });
+        diagnostics
     }
 }
 

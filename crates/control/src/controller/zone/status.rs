@@ -14,6 +14,7 @@ use crate::client::reflector::Health;
 use crate::compiler::Diagnostic;
 
 /// Shared by the loop, which writes it, and everyone who asks.
+#[derive(Default)]
 pub struct Status {
     ready: AtomicBool,
     synced: AtomicBool,
@@ -33,24 +34,6 @@ struct Told {
     counters: Counters,
     zones: usize,
     diagnostics: Vec<Diagnostic>,
-}
-
-impl Default for Status {
-    fn default() -> Self {
-        Status {
-            ready: AtomicBool::new(false),
-            synced: AtomicBool::new(false),
-            stale: AtomicBool::new(false),
-            told: Mutex::default(),
-            informers: OnceLock::new(),
-            held: watch::Sender::default(),
-            decisions: watch::Sender::default(),
-            last_good_failing: OnceLock::new(),
-            last_good_refused: AtomicBool::new(false),
-            last_good_refused_at: OnceLock::new(),
-            hindrance: Mutex::default(),
-        }
-    }
 }
 
 impl fmt::Debug for Status {

@@ -31,6 +31,9 @@ pub const STEPS_MAX: usize = 65_536;
 /// clock's, is newer whatever the difference between the clocks, and is taken over.
 const FIRST_PROVISIONAL_LAG: u64 = 86_400;
 
+/// What the ledger says of a zone, newest first.
+pub type Versions = Arc<[(Serial, Digest)]>;
+
 /// What is published of a zone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Published {
@@ -54,8 +57,7 @@ pub struct VersionHistory<S> {
     start: Digest,
     start_at: Instant,
     steps: VecDeque<Step<S>>,
-    /// What the ledger says, newest first.
-    ledger: Arc<[(Serial, Digest)]>,
+    ledger: Versions,
     /// A serial that others may know the zone by from before; a provisional one is newer.
     before: Option<Serial>,
 }
@@ -78,10 +80,8 @@ pub enum Decision {
     Publish {
         /// How many steps; none: the same records under another serial, or another configuration.
         steps: usize,
-        /// Under which serial.
-        serial: Serial,
-        /// Whether that is our own.
-        provisional: bool,
+        /// Under which serial, and which state that is.
+        published: Published,
     },
 }
 
@@ -109,19 +109,14 @@ impl<S> VersionHistory<S> {
         self.steps.push_back(Step { what, digest, at });
     }
 
-    /// Takes what the ledger says of the zone, newest first.
-    pub fn set_ledger(&mut self, versions: Arc<[(Serial, Digest)]>) {
+    /// Takes what the ledger says of the zone.
+    pub fn set_ledger(&mut self, versions: Versions) {
         self.ledger = versions;
     }
 
     /// What is published, as far as is known.
     pub fn published(&self) -> Option<&Published> {
         self.published.as_ref()
-    }
-
-    /// Whether what is published is answered from.
-    pub fn is_served(&self) -> bool {
-        self.served
     }
 
     /// What was published before a restart is answered from already.
@@ -139,17 +134,13 @@ impl<S> VersionHistory<S> {
         self.steps.back().map_or(self.start, |step| step.digest)
     }
 
-    /// How many steps wait.
-    pub fn waiting(&self) -> usize {
-        self.steps.len()
-    }
-
     /// What is to be done, where `config` is the digest of the configuration of now.
     pub fn decide(&self, config: Digest, now: Instant, unix_now: u64) -> Decision {
         if let Some((steps, serial)) = self.named_by_ledger() {
-            return Decision::Publish { steps, serial, provisional: false };
+            let digest = steps.checked_sub(1).map_or(self.start, |last| self.steps[last].digest);
+            return Decision::Publish { steps, published: Published { serial, digest, config, provisional: false } };
         }
-        let own = |serial| Decision::Publish { steps: self.steps.len(), serial, provisional: true };
+        let own = |serial| self.publish_all(config, serial, true);
         let Some(published) = &self.published else {
             let deadline = self.start_at + SERIAL_WAIT_MAX;
             if now < deadline && self.steps.len() < STEPS_MAX {
@@ -166,10 +157,7 @@ impl<S> VersionHistory<S> {
             return match (published.config == config, self.steps.len()) {
                 (true, 0) if self.served => Decision::Nothing,
                 // There and back again.
-                (true, steps) => {
-                    let (serial, provisional) = (published.serial, published.provisional);
-                    Decision::Publish { steps, serial, provisional }
-                }
+                (true, _) => self.publish_all(config, published.serial, published.provisional),
                 (false, _) => own(next),
             };
         }
@@ -186,18 +174,17 @@ impl<S> VersionHistory<S> {
 
     /// What is to be done at once after a restart: what was served then is served again, changed or not.
     pub fn resume(&self, config: Digest) -> Decision {
-        match &self.published {
-            Some(last) if last.config == config && last.digest == self.digest() && self.served => Decision::Nothing,
-            Some(last) if last.config == config && last.digest == self.digest() => {
-                Decision::Publish { steps: self.steps.len(), serial: last.serial, provisional: last.provisional }
-            }
-            Some(last) => Decision::Publish {
-                steps: self.steps.len(),
-                serial: Serial(last.serial.0.wrapping_add(1)),
-                provisional: true,
-            },
-            None => Decision::Nothing,
+        let Some(last) = &self.published else { return Decision::Nothing };
+        match last.config == config && last.digest == self.digest() {
+            true if self.served => Decision::Nothing,
+            true => self.publish_all(config, last.serial, last.provisional),
+            false => self.publish_all(config, Serial(last.serial.0.wrapping_add(1)), true),
         }
+    }
+
+    fn publish_all(&self, config: Digest, serial: Serial, provisional: bool) -> Decision {
+        let published = Published { serial, digest: self.digest(), config, provisional };
+        Decision::Publish { steps: self.steps.len(), published }
     }
 
     /// The newest version of the ledger that is newer than what is published and is one of our states, with the number of
@@ -220,16 +207,10 @@ impl<S> VersionHistory<S> {
 
     /// The zone was published as decided. Returns the steps that were part of it, oldest first.
     pub fn publish(&mut self, steps: usize, published: Published) -> impl Iterator<Item = S> {
-        self.start = steps.checked_sub(1).map_or(self.start, |last| self.steps[last].digest);
-        debug_assert_eq!(self.start, published.digest, "a state is published under its own digest");
+        self.start = published.digest;
         self.published = Some(published);
         self.served = true;
         self.steps.drain(..steps).map(|step| step.what)
-    }
-
-    /// The digest of the state that `steps` steps lead to.
-    pub fn digest_after(&self, steps: usize) -> Digest {
-        steps.checked_sub(1).map_or(self.start, |last| self.steps[last].digest)
     }
 
     /// The first `count` steps that wait, oldest first.
@@ -289,7 +270,7 @@ mod tests {
                 .set_ledger(case.ledger.iter().map(|(serial, digest)| (Serial(*serial), Digest(*digest))).collect());
             for (now, expected) in [(start, case.at_once), (start + SERIAL_WAIT_MAX, case.at_last)] {
                 let decided = match timeline.decide(CONFIG, now, unix_now) {
-                    Decision::Publish { steps, serial, provisional } => Some((steps, serial.0, provisional)),
+                    Decision::Publish { steps, published } => Some((steps, published.serial.0, published.provisional)),
                     Decision::Nothing | Decision::WaitUntil(_) => None,
                 };
                 assert_eq!(decided, expected, "{what}, after {:?}", now - start);
@@ -304,7 +285,9 @@ mod tests {
             let mut timeline: VersionHistory<()> = VersionHistory::new(Digest(1), None, start);
             timeline.set_before(before.map(Serial));
             let decision = timeline.decide(CONFIG, start + SERIAL_WAIT_MAX, 1_000_000);
-            let own = Decision::Publish { steps: 0, serial: Serial(expected), provisional: true };
+            let published =
+                Published { serial: Serial(expected), digest: Digest(1), config: CONFIG, provisional: true };
+            let own = Decision::Publish { steps: 0, published };
             assert_eq!(decision, own, "{before:?}");
         }
     }
@@ -314,10 +297,11 @@ mod tests {
         let now = Instant::now();
         let published = Published { serial: Serial(7), digest: Digest(1), config: CONFIG, provisional: false };
         let mut timeline: VersionHistory<()> = VersionHistory::new(Digest(1), Some(published), now);
-        let same = Decision::Publish { steps: 0, serial: Serial(7), provisional: false };
+        let same = Decision::Publish { steps: 0, published };
         assert_eq!((timeline.decide(CONFIG, now, 0), timeline.resume(CONFIG)), (same, same), "it is not served yet");
         timeline.set_ledger(Arc::from([(Serial(7), Digest(1))]));
         let decision = timeline.decide(Digest(9), now, 0);
-        assert_eq!(decision, Decision::Publish { steps: 0, serial: Serial(8), provisional: true });
+        let other = Published { serial: Serial(8), config: Digest(9), provisional: true, ..published };
+        assert_eq!(decision, Decision::Publish { steps: 0, published: other });
     }
 }

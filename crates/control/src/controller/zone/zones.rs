@@ -5,23 +5,23 @@
 //! so their images are kept and changed name by name. A shard's zone is small and made anew, but for its former names: a shard that
 //! was drained has one for each route that has left, and they come and go one by one (`shards`).
 
-use std::collections::BTreeSet;
-use std::ops::Bound;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::files::FileZones;
 use super::restore::Restored;
-use super::shards::{Built, Found, Shard, build_shard};
-use super::timeline::{Decision, Published, VersionHistory};
+use super::shards::{Built, Shard, build_shard};
+use super::timeline::{Decision, Published, VersionHistory, Versions};
 use crate::compiler::former_names::FormerNames;
-use crate::compiler::inputs::{BindingInput, RouterInput};
-use crate::compiler::platform::{Change, Platform};
-use crate::compiler::{Diagnostic, Digest, Settings, alias, parent, shard};
+use crate::compiler::inputs::RouterInput;
+use crate::compiler::platform::{Change, Input, Platform};
+use crate::compiler::{Diagnostic, Digest, Settings, alias, apex, parent, shard};
 use signpost_api::v1alpha1::router::Router;
 use signpost_dns::wire::{Name, NameMap, NameSet};
 use signpost_dns::zone::parallel::in_parallel;
-use signpost_dns::zone::{OwnerChange, Serial, Zone, db};
+use signpost_dns::zone::{Contents, OwnerChange, Serial, Zone, db};
 
 /// From this many serials of zones that are gone, those that the clock has passed are forgotten.
 const REMEMBERED_MAX: usize = 1024;
@@ -34,18 +34,14 @@ pub struct Zones {
     parent: Large,
     alias: Large,
     shards: NameMap<Shard>,
-    /// What the ledger says of zones, newest first; also of such as are not, or not yet, made.
-    ledger: NameMap<Ledger>,
+    /// What the ledger says of zones; also of such as are not, or not yet, made.
+    ledger: NameMap<Versions>,
     /// What was published of zones before a restart, or before they went, so that they come back with a newer serial.
     remembered: NameMap<Published>,
-    /// Apexes that zone files serve: no shard's zone is published there.
-    files: NameMap<Arc<Path>>,
-    /// The same apexes in canonical order.
-    file_apexes: BTreeSet<Name>,
+    /// No shard's zone is published where a file serves.
+    files: FileZones,
     /// Apexes whose shard is gone while the map of zones may still have its zone.
     gone: NameSet,
-    /// Zones that are as they were before a restart, made already.
-    restored: NameMap<Built>,
     /// Zones to look at.
     dirty: NameSet,
     /// When to look at zones again that wait for their serial.
@@ -56,8 +52,6 @@ pub struct Zones {
     /// What the run so far came to.
     pub counters: Counters,
 }
-
-type Ledger = Arc<[(Serial, Digest)]>;
 
 /// What happened, in numbers that only grow.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -72,13 +66,6 @@ pub struct Counters {
     pub removed: u64,
 }
 
-/// A zone that is changed name by name.
-struct Large {
-    timeline: VersionHistory<Vec<OwnerChange>>,
-    /// The zone at the start of the timeline.
-    image: Arc<Zone>,
-}
-
 /// What is to be done.
 #[derive(Default)]
 pub struct Output {
@@ -86,59 +73,69 @@ pub struct Output {
     pub changes: Vec<db::ZoneUpdate>,
     /// For the last-good state: what was published, or `None` for what can be forgotten; of a shard with its zone.
     pub serials: Vec<(Name, Option<Published>, Option<Arc<Zone>>)>,
-    /// New diagnostics, for the log.
-    pub diagnostics: Vec<Diagnostic>,
+}
+
+/// A zone that is changed name by name.
+struct Large {
+    kind: LargeKind,
+    timeline: VersionHistory<Vec<OwnerChange>>,
+    /// The zone at the start of the timeline.
+    image: Arc<Zone>,
+}
+
+#[derive(Clone, Copy)]
+enum LargeKind {
+    Parent,
+    Alias,
 }
 
 impl Zones {
-    /// The zones of no objects. `remembered` is what was published before a restart.
-    pub fn new(settings: Arc<Settings>, remembered: NameMap<Published>, now: Instant) -> Self {
-        Self::with_platform(Platform::new(&settings), settings, remembered, now)
+    /// The zones of these objects, of which nothing was published yet.
+    pub fn new(platform: Platform, settings: Arc<Settings>, now: Instant) -> Self {
+        Self::of(platform, settings, NameMap::default(), Restored::default(), now).0
     }
 
-    /// The zones of what was known before a restart.
-    pub fn with_platform(
+    /// The zones of what was known before a restart: what was `published` then, and is answered from already if it was
+    /// `restored`. What is to be done serves all of it at once, without waiting for the ledger.
+    pub fn restore(
         platform: Platform,
         settings: Arc<Settings>,
-        remembered: NameMap<Published>,
+        published: NameMap<Published>,
+        restored: Restored,
+        files: BTreeMap<Name, Arc<Path>>,
         now: Instant,
-    ) -> Self {
-        Self::with_restored(platform, settings, remembered, Restored::default(), now)
+        unix_now: u64,
+    ) -> (Self, Output) {
+        let (mut zones, built) = Self::of(platform, settings, published, restored, now);
+        zones.set_files(files);
+        // The zones never served yet stay dirty, and wait for the ledger as any new one.
+        let apexes: Vec<Name> = zones.dirty.iter().cloned().collect();
+        let output = zones.publish(apexes, PublishTrigger::Resume(built), unix_now);
+        (zones, output)
     }
 
-    /// The zones of what was known before a restart, of which `restored` is answered from already.
-    pub fn with_restored(
+    /// The zones, with those of shards that are as they were before a restart and had to be made again.
+    fn of(
         platform: Platform,
         settings: Arc<Settings>,
         remembered: NameMap<Published>,
         mut restored: Restored,
         now: Instant,
-    ) -> Self {
-        let last = |apex: &Name| remembered.get(apex).copied();
-        let (domain, alias_apex) = (settings.domain().clone(), settings.alias_apex().clone());
-        let is_last = |apex, digest| last(apex).is_some_and(|last| last.digest == digest);
-        let restored_parent = restored.parent.filter(|_| is_last(&domain, platform.parent_digest()));
-        let parent_image = restored_parent.unwrap_or_else(|| parent_image(&platform, &settings));
-        let restored_alias = restored.alias.filter(|_| is_last(&alias_apex, platform.alias_digest()));
-        let alias_image = restored_alias.unwrap_or_else(|| alias_image(&platform, &settings));
+    ) -> (Self, NameMap<Built>) {
+        let large = |kind: LargeKind, restored: Option<Arc<Zone>>| {
+            let (digest, last) = (kind.digest(&platform), remembered.get(kind.apex(&settings)).copied());
+            let image = restored.filter(|_| last.is_some_and(|last| last.digest == digest));
+            Large::new(kind, last, image, &platform, &settings, now)
+        };
         let mut zones = Zones {
             config: settings.digest(),
-            // What its file was served under before is set below.
-            parent: Large {
-                timeline: VersionHistory::new(platform.parent_digest(), last(&domain), now),
-                image: parent_image,
-            },
-            alias: Large {
-                timeline: VersionHistory::new(platform.alias_digest(), last(&alias_apex), now),
-                image: alias_image,
-            },
+            parent: large(LargeKind::Parent, restored.parent.take()),
+            alias: large(LargeKind::Alias, restored.alias.take()),
             shards: NameMap::default(),
             ledger: NameMap::default(),
-            files: NameMap::default(),
-            file_apexes: BTreeSet::new(),
+            files: FileZones::default(),
             gone: NameSet::default(),
-            restored: NameMap::default(),
-            dirty: NameSet::from_iter([domain, alias_apex]),
+            dirty: NameSet::from_iter([settings.domain().clone(), settings.alias_apex().clone()]),
             waiting: BTreeSet::new(),
             diagnostics: NameMap::default(),
             changed: true,
@@ -147,33 +144,32 @@ impl Zones {
             settings,
             remembered,
         };
-        zones.parent.timeline.set_before(zones.settings.base_serial());
         let routers: Vec<_> = zones.platform.shards().map(|(_, router)| Arc::clone(router)).collect();
-        let platform = &zones.platform;
-        let (remembered, config, settings) = (&zones.remembered, zones.config, &zones.settings);
+        let Zones { platform, remembered, config, settings, .. } = &zones;
         let served = &restored.shards;
         let made = in_parallel(&routers, |router| {
             let mut diagnostics = Vec::new();
-            let made = shard::compile(router, platform.former_names(&router.apex), &mut diagnostics);
+            let former_names = platform.former_names(&router.apex);
+            let made = shard::compile(router, former_names, &mut diagnostics);
             let digest = made.digest;
-            let last = remembered.get(&router.apex).filter(|last| last.config == config && last.digest == digest);
+            let last = remembered.get(&router.apex).filter(|last| last.config == *config && last.digest == digest);
             // What is wrong with further records is found by making the zone.
             if last.is_some() && router.records.is_empty() && served.contains_key(&router.apex) {
                 return (digest, RestoredZone::Served);
             }
             // What is as it was will be served again under its serial: make the zone while its records are at hand.
-            let former_names = platform.former_names(&router.apex);
             match last.map(|last| build_shard(router, former_names, made, diagnostics, settings, last.serial)) {
                 Some(built) => (digest, RestoredZone::Built(Box::new(built))),
                 None => (digest, RestoredZone::Not),
             }
         });
+        let mut to_serve = NameMap::default();
         for (router, (digest, as_before)) in made {
             let apex = &router.apex;
             let shard = zones.add_shard(apex.clone(), Arc::clone(router), digest, now);
             match as_before {
                 RestoredZone::Served => shard.timeline.set_served(),
-                RestoredZone::Built(built) => drop(zones.restored.insert(apex.clone(), *built)),
+                RestoredZone::Built(built) => drop(to_serve.insert(apex.clone(), *built)),
                 RestoredZone::Not => {}
             }
             restored.shards.remove(apex);
@@ -181,7 +177,7 @@ impl Zones {
         // Zones of Routers that went before the restart, and whose end was not published any more.
         zones.dirty.extend(restored.shards.keys().cloned());
         zones.gone.extend(restored.shards.into_keys());
-        zones
+        (zones, to_serve)
     }
 
     /// The objects.
@@ -189,49 +185,17 @@ impl Zones {
         &self.platform
     }
 
-    /// Serves at once, without waiting for the ledger, all that was served before a restart.
-    pub fn resume(&mut self, unix_now: u64) -> Output {
-        // The zones never served yet stay dirty, and wait for the ledger as any new one.
-        let apexes: Vec<Name> = self.dirty.iter().cloned().collect();
-        let output = self.publish(apexes, When::Resume, unix_now);
-        self.restored = NameMap::default();
-        output
-    }
-
-    /// A Router was created or changed.
-    pub fn set_router(&mut self, router: Arc<RouterInput>, now: Instant) {
+    /// Puts an object in the place of what its name had; `None`: it is gone.
+    pub fn put<I: Input>(&mut self, name: &str, object: Option<Arc<I>>, now: Instant) {
         let mut changes = Vec::new();
-        self.platform.set_router(router, &mut changes);
+        self.platform.put(name, object, &mut changes);
         self.take(changes, now);
     }
 
-    /// A Router is gone.
-    pub fn remove_router(&mut self, name: &str, now: Instant) {
-        let mut changes = Vec::new();
-        self.platform.remove_router(name, &mut changes);
-        self.take(changes, now);
-    }
-
-    /// A RouteBinding was created or changed.
-    pub fn set_binding(&mut self, binding: Arc<BindingInput>, now: Instant) {
-        let mut changes = Vec::new();
-        self.platform.set_binding(binding, &mut changes);
-        self.take(changes, now);
-    }
-
-    /// A RouteBinding is gone.
-    pub fn remove_binding(&mut self, key: &str, now: Instant) {
-        let mut changes = Vec::new();
-        self.platform.remove_binding(key, &mut changes);
-        self.take(changes, now);
-    }
-
-    /// The ledger of a zone was written; newest version first. Empty: it is gone.
-    pub fn set_ledger(&mut self, apex: &Name, versions: Ledger) {
-        if apex == self.settings.domain() {
-            self.parent.timeline.set_ledger(versions.clone());
-        } else if apex == self.settings.alias_apex() {
-            self.alias.timeline.set_ledger(versions.clone());
+    /// The ledger of a zone was written. Empty: it is gone.
+    pub fn set_ledger(&mut self, apex: &Name, versions: Versions) {
+        if let Some(large) = [&mut self.parent, &mut self.alias].into_iter().find(|large| large.image.apex() == apex) {
+            large.timeline.set_ledger(versions.clone());
         } else if let Some(shard) = self.shards.get_mut(apex) {
             shard.timeline.set_ledger(versions.clone());
         }
@@ -250,27 +214,20 @@ impl Zones {
             return;
         }
         (self.settings, self.config) = (settings, config);
-        let (parent_image, alias_image) =
-            (parent_image(&self.platform, &self.settings), alias_image(&self.platform, &self.settings));
-        for (large, image, digest, apex) in [
-            (&mut self.parent, parent_image, self.platform.parent_digest(), self.settings.domain()),
-            (&mut self.alias, alias_image, self.platform.alias_digest(), self.settings.alias_apex()),
-        ] {
+        for large in [&mut self.parent, &mut self.alias] {
             // The waiting steps are part of the new image.
             let published = large.timeline.published().copied();
-            *large = Large { timeline: VersionHistory::new(digest, published, now), image };
+            *large = Large::new(large.kind, published, None, &self.platform, &self.settings, now);
+            let apex = large.image.apex();
             large.timeline.set_ledger(self.ledger.get(apex).cloned().unwrap_or_default());
             self.dirty.insert(apex.clone());
         }
-        self.parent.timeline.set_before(self.settings.base_serial());
         self.dirty.extend(self.shards.keys().cloned());
     }
 
     /// Zone files serve these apexes. A shard of such an apex is not published; one whose file is gone is, at once.
-    pub fn set_files(&mut self, files: NameMap<Arc<Path>>) {
-        let changed = |apex: &&Name| self.files.contains_key(*apex) != files.contains_key(*apex);
-        let changed: Vec<Name> = self.files.keys().chain(files.keys()).filter(changed).cloned().collect();
-        for apex in changed {
+    pub fn set_files(&mut self, files: BTreeMap<Name, Arc<Path>>) {
+        for apex in self.files.replace(files) {
             // Whatever was published of the shard, the map of zones has it no more.
             if let Some(shard) = self.shards.get_mut(&apex) {
                 shard.timeline.unserve();
@@ -279,69 +236,19 @@ impl Zones {
             self.gone.insert(apex.clone());
             self.dirty.insert(apex);
         }
-        self.file_apexes = files.keys().cloned().collect();
-        self.files = files;
         self.changed = true;
-    }
-
-    /// The Router whose shard is at `apex`.
-    pub fn router_of(&self, apex: &Name) -> Option<&str> {
-        self.platform.shard(apex).map(|router| &*router.name)
-    }
-
-    /// All diagnostics of now.
-    pub fn diagnostics(&self) -> Vec<Diagnostic> {
-        let mut diagnostics: Vec<Diagnostic> = self.platform.refused().cloned().collect();
-        diagnostics.extend(self.diagnostics.values().flatten().cloned());
-        let mut both = |apex: &Name| {
-            if let (Some(router), Some(path)) = (self.platform.shard(apex), self.files.get(apex)) {
-                diagnostics.push(clash(&router.name, apex, path));
-            }
-        };
-        if self.files.len() < self.shards.len() {
-            self.files.keys().for_each(&mut both);
-        } else {
-            self.shards.keys().for_each(&mut both);
-        }
-        diagnostics.extend(self.shadows());
-        diagnostics.sort();
-        diagnostics
-    }
-
-    /// What is to be said of zone files that lie inside a zone made from objects, and hide a part of it.
-    fn shadows(&self) -> Vec<Diagnostic> {
-        let files: BTreeSet<&Name> = match self.files.len() < self.shards.len() {
-            true => self.file_apexes.iter().collect(),
-            false => self.shards.keys().flat_map(|zone| self.files_inside(zone)).collect(),
-        };
-        let of_shard = |file: &Name| {
-            let mut above = std::iter::successors(file.parent(), Name::parent);
-            Some(shadow(&above.find_map(|zone| self.platform.shard(&zone))?.name, file, self.files.get(file)?))
-        };
-        let alias_apex = self.settings.alias_apex();
-        let of_alias = |file: &Name| {
-            let label = file.labels().next().filter(|_| file.parent().as_ref() == Some(alias_apex))?;
-            let binding = self.platform.alias(std::str::from_utf8(label).ok()?)?;
-            let path = self.files.get(file)?.display();
-            let message = format!("the alias {file} is answered from the file {path}, not from here; remove the file");
-            Some(Diagnostic::binding(&binding.key, "spec.label", message))
-        };
-        files
-            .into_iter()
-            .filter_map(of_shard)
-            .chain(self.files_inside(alias_apex).into_iter().filter_map(of_alias))
-            .collect()
-    }
-
-    fn files_inside<'a>(&'a self, zone: &Name) -> Vec<&'a Name> {
-        // In the canonical order all that is below a name follows it.
-        let after = self.file_apexes.range((Bound::Excluded(zone), Bound::Unbounded));
-        after.take_while(|file| file.is_below(zone)).collect()
     }
 
     /// All diagnostics of now, if something has changed since this was asked last.
     pub fn changed_diagnostics(&mut self) -> Option<Vec<Diagnostic>> {
-        std::mem::take(&mut self.changed).then(|| self.diagnostics())
+        if !std::mem::take(&mut self.changed) {
+            return None;
+        }
+        let made = self.platform.refused().chain(self.diagnostics.values().flatten()).cloned();
+        let mut diagnostics: Vec<Diagnostic> =
+            made.chain(self.files.diagnostics(&self.platform, self.settings.alias_apex())).collect();
+        diagnostics.sort();
+        Some(diagnostics)
     }
 
     /// What the base of the parent zone has where another zone is.
@@ -368,42 +275,29 @@ impl Zones {
             self.dirty.insert(apex);
         }
         let apexes: Vec<Name> = self.dirty.drain().collect();
-        self.publish(apexes, When::Due(now), unix_now)
+        self.publish(apexes, PublishTrigger::Due(now), unix_now)
     }
 
-    fn publish(&mut self, apexes: Vec<Name>, when: When, unix_now: u64) -> Output {
+    fn publish(&mut self, apexes: Vec<Name>, mut trigger: PublishTrigger, unix_now: u64) -> Output {
         let mut output = Output::default();
         let mut jobs = Vec::new();
         for apex in apexes {
-            if apex == *self.settings.domain() {
-                let apex_change = |serial| parent::apex_change(&self.settings, serial);
-                let decision = when.decide(&self.parent.timeline, self.config, unix_now);
-                self.counters.note(decision, &apex, &mut self.waiting);
-                self.parent.publish(decision, self.config, apex_change, &mut output);
-            } else if apex == *self.settings.alias_apex() {
-                let apex_change = |serial| alias::apex_change(&self.settings, serial);
-                let decision = when.decide(&self.alias.timeline, self.config, unix_now);
-                self.counters.note(decision, &apex, &mut self.waiting);
-                self.alias.publish(decision, self.config, apex_change, &mut output);
-            } else if self.files.contains_key(&apex) {
+            let large = [&mut self.parent, &mut self.alias].into_iter().find(|large| *large.image.apex() == apex);
+            if let Some(large) = large {
+                let decision = trigger.decide(&large.timeline, self.config, unix_now);
+                if let Some((steps, published)) = self.counters.note(decision, &apex, &mut self.waiting) {
+                    large.publish(steps, published, &self.settings, &mut output);
+                }
+            } else if self.files.0.contains_key(&apex) {
                 self.gone.remove(&apex);
-            } else if let Some(shard) = self.shards.get(&apex) {
-                let decision = when.decide(&shard.timeline, self.config, unix_now);
-                self.counters.note(decision, &apex, &mut self.waiting);
-                if let Decision::Publish { steps, serial, provisional } = decision {
-                    let digest = shard.timeline.digest_after(steps);
-                    let published = Published { serial, digest, config: self.config, provisional };
-                    let restored = self.restored.remove(&apex).filter(|_| matches!(when, When::Resume));
-                    let shard = self.shards.get_mut(&apex).expect("it was there");
-                    match restored.or_else(|| shard.changed(steps, &published)) {
-                        Some(built) => {
-                            shard.pass(steps, published);
-                            self.publish_shard(&apex, published, built, &mut output);
-                        }
-                        None => {
-                            shard.pass(steps, published);
-                            jobs.push((apex, published));
-                        }
+            } else if let Some(shard) = self.shards.get_mut(&apex) {
+                let decision = trigger.decide(&shard.timeline, self.config, unix_now);
+                if let Some((steps, published)) = self.counters.note(decision, &apex, &mut self.waiting) {
+                    let built = trigger.built(&apex).or_else(|| shard.changed(steps, &published));
+                    shard.pass(steps, published);
+                    match built {
+                        Some(built) => self.publish_shard(&apex, published, built, &mut output),
+                        None => jobs.push((apex, published)),
                     }
                 }
             } else if self.gone.remove(&apex) {
@@ -412,35 +306,26 @@ impl Zones {
                 output.changes.push(db::ZoneUpdate::Remove(apex));
             }
         }
-        self.publish_shards(&jobs, &mut output);
+        let (settings, shards) = (&self.settings, &self.shards);
+        let made = in_parallel(&jobs, |(apex, published)| shards[apex].build(settings, published.serial));
+        for ((apex, published), built) in made {
+            self.counters.made_anew += 1;
+            self.publish_shard(apex, *published, built, &mut output);
+        }
         output
     }
 
-    /// Makes the zones of shards anew and publishes them.
-    fn publish_shards(&mut self, jobs: &[(Name, Published)], output: &mut Output) {
-        let (settings, shards) = (&self.settings, &self.shards);
-        let made = in_parallel(jobs, |(apex, published)| shards[apex].build(settings, published.serial));
-        for ((apex, published), built) in made {
-            self.counters.made_anew += 1;
-            self.publish_shard(apex, *published, built, output);
-        }
-    }
-
     fn publish_shard(&mut self, apex: &Name, published: Published, built: Built, output: &mut Output) {
-        let shard = self.shards.get_mut(apex).expect("the zone was made from it");
         self.gone.remove(apex);
-        let Built { zone, found } = built;
-        let (diagnostics, own_labels) = found.map(Found::split).unzip();
-        shard.keep(&zone, own_labels);
-        output.serials.push((apex.clone(), Some(published), Some(Arc::clone(&zone))));
-        output.changes.push(db::ZoneUpdate::Publish(zone));
+        output.serials.push((apex.clone(), Some(published), Some(Arc::clone(&built.zone))));
+        output.changes.push(db::ZoneUpdate::Publish(Arc::clone(&built.zone)));
+        let shard = self.shards.get_mut(apex).expect("the zone was made from it");
         // Former names that have changed alone are no matter of diagnostics.
-        let Some(diagnostics) = diagnostics else { return };
+        let Some(diagnostics) = shard.keep(built) else { return };
         if diagnostics.is_empty() {
             self.diagnostics.remove(apex);
         } else if self.diagnostics.get(apex) != Some(&diagnostics) {
             self.changed = true;
-            output.diagnostics.extend(diagnostics.iter().cloned());
             self.diagnostics.insert(apex.clone(), diagnostics);
         }
     }
@@ -515,20 +400,60 @@ impl Zones {
     }
 }
 
+impl LargeKind {
+    fn apex(self, settings: &Settings) -> &Name {
+        match self {
+            LargeKind::Parent => settings.domain(),
+            LargeKind::Alias => settings.alias_apex(),
+        }
+    }
+
+    fn digest(self, platform: &Platform) -> Digest {
+        match self {
+            LargeKind::Parent => platform.parent_digest(),
+            LargeKind::Alias => platform.alias_digest(),
+        }
+    }
+
+    fn contents(self, platform: &Platform, settings: &Settings) -> Contents {
+        match self {
+            LargeKind::Parent => parent::zone(platform.delegations(), settings, 0),
+            LargeKind::Alias => alias::zone(platform.aliases().map(|binding| &**binding), settings, 0),
+        }
+    }
+
+    fn apex_change(self, settings: &Settings, serial: u32) -> OwnerChange {
+        match self {
+            LargeKind::Parent => parent::apex_change(settings, serial),
+            LargeKind::Alias => alias::apex_change(settings, serial),
+        }
+    }
+}
+
 impl Large {
-    fn publish(
-        &mut self,
-        decision: Decision,
-        config: Digest,
-        apex_change: impl FnOnce(u32) -> OwnerChange,
-        output: &mut Output,
-    ) {
-        let Decision::Publish { steps, serial, provisional } = decision else { return };
-        let digest = self.timeline.digest_after(steps);
+    /// The zone of the objects of now. `published` is what was published of it, `image` what it would come to be if it were made.
+    fn new(
+        kind: LargeKind,
+        published: Option<Published>,
+        image: Option<Arc<Zone>>,
+        platform: &Platform,
+        settings: &Settings,
+        now: Instant,
+    ) -> Self {
+        let mut timeline = VersionHistory::new(kind.digest(platform), published, now);
+        if let LargeKind::Parent = kind {
+            // Its file was served under this before.
+            timeline.set_before(settings.base.as_deref().and_then(apex::serial_of).map(Serial));
+        }
+        let make = || Zone::build(&kind.contents(platform, settings)).expect("the zone has been given a SOA");
+        Large { kind, timeline, image: image.unwrap_or_else(|| Arc::new(make())) }
+    }
+
+    fn publish(&mut self, steps: usize, published: Published, settings: &Settings, output: &mut Output) {
         // Of several changes of one owner the last one holds.
         let mut changes: NameMap<OwnerChange> = NameMap::default();
-        let published = Published { serial, digest, config, provisional };
-        for change in self.timeline.publish(steps, published).flatten().chain([apex_change(serial.0)]) {
+        let top = self.kind.apex_change(settings, published.serial.0);
+        for change in self.timeline.publish(steps, published).flatten().chain([top]) {
             changes.insert(change.owner.clone(), change);
         }
         let changes: Vec<OwnerChange> = changes.into_values().collect();
@@ -539,34 +464,48 @@ impl Large {
 }
 
 impl Counters {
-    fn note(&mut self, decision: Decision, apex: &Name, waiting: &mut BTreeSet<(Instant, Name)>) {
+    /// Counts a decision, and notes when to look again. The answer is what to publish.
+    fn note(
+        &mut self,
+        decision: Decision,
+        apex: &Name,
+        waiting: &mut BTreeSet<(Instant, Name)>,
+    ) -> Option<(usize, Published)> {
         match decision {
-            Decision::Nothing => {}
+            Decision::Nothing => None,
             Decision::WaitUntil(at) => {
                 waiting.insert((at, apex.clone()));
+                None
             }
-            Decision::Publish { provisional, .. } => {
+            Decision::Publish { steps, published } => {
                 self.published += 1;
-                self.provisional += u64::from(provisional);
+                self.provisional += u64::from(published.provisional);
+                Some((steps, published))
             }
         }
     }
 }
 
 /// Why zones are looked at.
-#[derive(Clone, Copy)]
-enum When {
-    /// This process has just started.
-    Resume,
+enum PublishTrigger {
+    /// This process has just started; these zones of shards are made already.
+    Resume(NameMap<Built>),
     /// Something may be due.
     Due(Instant),
 }
 
-impl When {
-    fn decide<S>(self, timeline: &VersionHistory<S>, config: Digest, unix_now: u64) -> Decision {
+impl PublishTrigger {
+    fn decide<S>(&self, timeline: &VersionHistory<S>, config: Digest, unix_now: u64) -> Decision {
         match self {
-            When::Resume => timeline.resume(config),
-            When::Due(now) => timeline.decide(config, now, unix_now),
+            PublishTrigger::Resume(_) => timeline.resume(config),
+            PublishTrigger::Due(now) => timeline.decide(config, *now, unix_now),
+        }
+    }
+
+    fn built(&mut self, apex: &Name) -> Option<Built> {
+        match self {
+            PublishTrigger::Resume(built) => built.remove(apex),
+            PublishTrigger::Due(_) => None,
         }
     }
 }
@@ -592,33 +531,4 @@ pub fn examine(router: &Router, settings: &Settings) -> Vec<Diagnostic> {
         diagnostics.extend(built.found.into_iter().flat_map(|found| found.diagnostics));
     }
     diagnostics
-}
-
-fn parent_image(platform: &Platform, settings: &Settings) -> Arc<Zone> {
-    let contents = parent::zone(platform.delegations(), settings, 0);
-    Arc::new(Zone::build(&contents).expect("the zone has been given a SOA"))
-}
-
-fn alias_image(platform: &Platform, settings: &Settings) -> Arc<Zone> {
-    let contents = alias::zone(platform.aliases().map(|binding| &**binding), settings, 0);
-    Arc::new(Zone::build(&contents).expect("the zone has been given a SOA"))
-}
-
-/// A zone file inside a Router's zone: it hides the names at and below its apex.
-fn shadow(router: &str, file: &Name, path: &std::path::Path) -> Diagnostic {
-    let message = format!(
-        "names at and below {file} are answered from the file {}, not from the Router's zone; remove the file, unless no route \
-         has that name",
-        path.display()
-    );
-    Diagnostic::router(router, "spec.dns", message)
-}
-
-/// A Router and a zone file that want one apex: the file serves.
-pub fn clash(router: &str, apex: &Name, path: &std::path::Path) -> Diagnostic {
-    let message = format!(
-        "the zone {apex} is served from the file {}; remove the file, or make the Router again with another dns",
-        path.display()
-    );
-    Diagnostic::router(router, "spec.dns", message)
 }

@@ -127,13 +127,13 @@ impl Question {
 impl AskedRouter {
     /// What a question tells of a Router.
     pub fn new(router: &RouterTarget, shard: &Shard) -> AskedRouter {
-        let families = [(router.has_ipv4, "ipv4"), (router.has_ipv6, "ipv6")];
+        let families = [(router.active.ipv4, "ipv4"), (router.active.ipv6, "ipv6")];
         AskedRouter {
             name: router.name.clone(),
             dns: router.dns.clone(),
             labels: router.labels.clone(),
             weight: router.weight,
-            capacity: AskedCapacity { soft: router.capacity_soft, hard: router.capacity_hard },
+            capacity: AskedCapacity { soft: router.capacity.soft, hard: router.capacity.hard },
             routes: shard.routes,
             families: families.into_iter().filter(|(has, _)| *has).map(|(_, family)| family).collect(),
         }
@@ -154,17 +154,32 @@ pub struct Answer {
     pub scores: Option<BTreeMap<String, i64>>,
 }
 
+/// Why an answer is none.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum AnswerError {
+    /// It is a list: its members in their order would be taken for the fields.
+    #[error("invalid type: a list, expected an object with the field `router`")]
+    List,
+    /// It is not JSON, or lacks fields.
+    #[error("{0}")]
+    Unreadable(String),
+}
+
 impl Answer {
-    /// Reads an answer. The error says what is wrong.
-    pub fn parse(octets: &[u8]) -> Result<Answer, String> {
+    /// Reads an answer.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with it, in words for the endpoint's author.
+    pub fn parse(octets: &[u8]) -> Result<Answer, AnswerError> {
         let told = |error: serde_json::Error| {
             // What reads the answer says it in the words of our language.
             let words = [("expected i64", "expected a whole number"), ("expected a map", "expected an object")];
-            words.iter().fold(error.to_string(), |text, (theirs, ours)| text.replace(theirs, ours))
+            let text = words.iter().fold(error.to_string(), |text, (theirs, ours)| text.replace(theirs, ours));
+            AnswerError::Unreadable(text)
         };
-        // A list of its members in their order would be taken for it.
         if octets.trim_ascii_start().starts_with(b"[") {
-            return Err("invalid type: a list, expected an object with the field `router`".to_owned());
+            return Err(AnswerError::List);
         }
         let mut answer: Answer = serde_json::from_slice(octets).map_err(told)?;
         answer.reason = answer.reason.as_deref().map(one_line).filter(|reason| !reason.is_empty());
@@ -269,7 +284,7 @@ mod tests {
                     assert_eq!(answer.score("a"), score, "{text}");
                 }
                 Err(part) => {
-                    let error = answer.expect_err(text);
+                    let error = answer.expect_err(text).to_string();
                     assert!(error.contains(part), "{text}: {error}");
                 }
             }

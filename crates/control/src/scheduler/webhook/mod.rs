@@ -21,7 +21,7 @@ use tokio::io::AsyncReadExt as _;
 use tokio::sync::OnceCell;
 use tokio::time::{Instant, sleep, timeout};
 
-use self::message::{Answer, Question};
+use self::message::{Answer, AnswerError, Question};
 use super::metrics::Metrics;
 use super::strategy::StrategyName;
 use crate::client::transport_error;
@@ -81,7 +81,7 @@ pub enum AskError {
     TooLarge,
     /// What it answered is no answer.
     #[error("answered what cannot be read: {0}")]
-    Malformed(String),
+    Malformed(AnswerError),
 }
 
 impl AskError {
@@ -137,7 +137,8 @@ impl Webhook {
         };
         let client = self.client.get_or_try_init(|| async { client(self.settings.authorities.as_ref()) });
         let client = client.await.map_err(unusable)?;
-        let authorization = authorization(self.settings.token.as_deref()).await.map_err(unusable)?;
+        let authorization = authorization(self.settings.token.as_deref()).await;
+        let authorization = authorization.map_err(|error| unusable(FileError::Token(error).to_string()))?;
         let body = serde_json::to_vec(question).map_err(|error| unusable(error.to_string()))?;
         let call = || self.call(client, authorization.clone(), body.clone());
         match call().await {
@@ -167,13 +168,28 @@ impl Webhook {
     }
 }
 
-/// Whether questions can be asked at all: why not, if a file that the settings name is not as it must be.
-pub async fn check(settings: &Settings) -> Result<(), String> {
-    client(settings.authorities.as_ref()).map_err(|error| format!("webhook.ca: {error}"))?;
-    authorization(settings.token.as_deref()).await.map(drop)
+/// A file that the settings name is not as it must be. It is not named: the text stands in explanations of Routes.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FileError {
+    /// The authorities to trust.
+    #[error("webhook.ca: {0}")]
+    Authorities(String),
+    /// The token.
+    #[error("webhook.token-file: {0}")]
+    Token(String),
 }
 
-/// The header that shows the token in this file. The error does not name the file: it stands in explanations of Routes.
+/// Checks whether questions can be asked at all.
+///
+/// # Errors
+///
+/// A file that the settings name cannot be used.
+pub async fn check(settings: &Settings) -> Result<(), FileError> {
+    client(settings.authorities.as_ref()).map_err(FileError::Authorities)?;
+    authorization(settings.token.as_deref()).await.map(drop).map_err(FileError::Token)
+}
+
+/// The header that shows the token in this file.
 async fn authorization(token: Option<&Path>) -> Result<Option<HeaderValue>, String> {
     let Some(path) = token else { return Ok(None) };
     let read = async {
@@ -182,15 +198,12 @@ async fn authorization(token: Option<&Path>) -> Result<Option<HeaderValue>, Stri
         file.take(TOKEN_OCTETS_MAX as u64 + 1).read_to_end(&mut octets).await?;
         Ok::<_, std::io::Error>(octets)
     };
-    let octets = read.await.map_err(|error| format!("webhook.token-file: {error}"))?;
+    let octets = read.await.map_err(|error| error.to_string())?;
     let token = octets.trim_ascii();
     if token.is_empty() || octets.len() > TOKEN_OCTETS_MAX || !token.iter().all(u8::is_ascii_graphic) {
-        return Err(
-            "webhook.token-file: it must hold one token of printable ASCII characters and nothing else".to_owned()
-        );
+        return Err("it must hold one token of printable ASCII characters and nothing else".to_owned());
     }
-    let mut value = HeaderValue::from_bytes(&[b"Bearer ", token].concat())
-        .map_err(|error| format!("webhook.token-file: {error}"))?;
+    let mut value = HeaderValue::from_bytes(&[b"Bearer ", token].concat()).map_err(|error| error.to_string())?;
     value.set_sensitive(true);
     Ok(Some(value))
 }

@@ -12,6 +12,7 @@ pub(super) fn cases() -> Vec<Case> {
     cases.extend(health_checks());
     cases.extend(selectors());
     cases.extend(routes());
+    cases.extend(traffic());
     cases.extend(changed_routes());
     cases.extend(bindings());
     cases.extend(claims());
@@ -241,6 +242,11 @@ fn routes() -> Vec<Case> {
     ] {
         cases.push(("Route", None, of(path), good));
     }
+    cases
+}
+
+fn traffic() -> Vec<Case> {
+    let mut cases: Vec<Case> = Vec::new();
     for (port, good) in [
         (json!(80), true),
         (json!(65535), true),
@@ -249,14 +255,15 @@ fn routes() -> Vec<Case> {
         (json!(-1), false),
         (json!("https"), true),
         (json!("a-1"), true),
-        (json!("80"), false),
+        (json!("80"), true),
+        (json!("80-8080"), true),
         (json!(""), false),
         (json!("HTTP"), false),
-        (json!("a--b"), false),
+        (json!("a--b"), true),
         (json!("-a"), false),
         (json!("a-"), false),
-        (json!("abcdefghijklmno"), true),
-        (json!("abcdefghijklmnop"), false),
+        (json!("a".repeat(63)), true),
+        (json!("a".repeat(64)), false),
         (json!(true), false),
     ] {
         cases.push(("Route", None, spec(json!({"port": {"targetPort": port}})), good));
@@ -268,6 +275,22 @@ fn routes() -> Vec<Case> {
         (json!({"to": {"name": "web", "weight": 257}}), false),
         (json!({"tls": {"termination": "edge"}}), true),
         (json!({"tls": {"termination": "none"}}), false),
+        (json!({"tls": {"termination": "edge"}, "path": "/x"}), true),
+        (json!({"tls": {"termination": "passthrough"}, "path": ""}), true),
+        (json!({"tls": {"termination": "passthrough"}, "path": "/"}), false),
+        (json!({"tls": {"termination": "edge", "insecureEdgeTerminationPolicy": "None"}}), true),
+        (json!({"tls": {"termination": "edge", "insecureEdgeTerminationPolicy": "Allow"}}), true),
+        (json!({"tls": {"termination": "edge", "insecureEdgeTerminationPolicy": "redirect"}}), false),
+        (json!({"tls": {"termination": "reencrypt", "insecureEdgeTerminationPolicy": "Allow"}}), true),
+        (json!({"tls": {"termination": "passthrough", "insecureEdgeTerminationPolicy": "None"}}), true),
+        (json!({"tls": {"termination": "passthrough", "insecureEdgeTerminationPolicy": "Redirect"}}), true),
+        (json!({"tls": {"termination": "passthrough", "insecureEdgeTerminationPolicy": "Allow"}}), false),
+        (json!({"alternateBackends": [{"name": "b", "weight": 0}, {"name": "c"}, {"name": "d", "weight": 256}]}), true),
+        (json!({"alternateBackends": [{"name": "b"}, {"name": "c"}, {"name": "d"}, {"name": "e"}]}), false),
+        (json!({"alternateBackends": [{"name": "b"}, {"name": "b"}]}), false),
+        (json!({"alternateBackends": [{"name": "b", "kind": ""}]}), false),
+        (json!({"alternateBackends": [{"weight": 1}]}), false),
+        (json!({"alternateBackends": [{"name": "b", "weight": 257}]}), false),
         (json!({"host": 7}), false),
     ] {
         cases.push(("Route", None, spec(part), good));

@@ -1,0 +1,77 @@
+//! Changed aliases that no version of the alias zone is known to hold yet.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use crate::compiler::Digest;
+use crate::compiler::inputs::BindingInput;
+use signpost_dns::zone::Serial;
+
+/// Changes that wait for a version, from which on several of one alias count as one.
+const CHANGES_MAX: usize = 65_536;
+
+/// The changes, oldest first.
+pub struct AliasChanges {
+    changes: VecDeque<AliasChange>,
+    /// From this many on, several changes of one alias count as one.
+    max: usize,
+}
+
+/// An alias that has come, changed, or gone.
+pub struct AliasChange {
+    /// Its label.
+    pub label: Box<str>,
+    /// The binding that it follows now; `None`: it is gone.
+    pub binding: Option<Arc<BindingInput>>,
+    /// The zone's digest after that.
+    pub after: Digest,
+    /// The zone's newest version then. One before it may have had the same contents, and does not count: who deletes a Route and makes
+    /// it again brings the zone back to a state that it was in, but not back to that version.
+    pub since: Option<Serial>,
+}
+
+impl Default for AliasChanges {
+    fn default() -> Self {
+        AliasChanges { changes: VecDeque::new(), max: CHANGES_MAX }
+    }
+}
+
+impl AliasChanges {
+    /// The number of changes.
+    pub fn len(&self) -> usize {
+        self.changes.len()
+    }
+
+    /// Adds the newest change.
+    pub fn push(&mut self, change: AliasChange) {
+        self.changes.push_back(change);
+    }
+
+    /// Takes those that are held by a version of `versions`, newest first: that one holds what was changed before its state was
+    /// reached.
+    pub fn take_held(
+        &mut self,
+        mut versions: impl Iterator<Item = (Serial, Digest)>,
+    ) -> Option<(Serial, impl Iterator<Item = AliasChange>)> {
+        let (serial, last) = versions.find_map(|(serial, digest)| {
+            let is_held = |change: &AliasChange| {
+                let is_since = change.since.is_none_or(|since| serial == since || serial.is_after(since));
+                change.after == digest && is_since
+            };
+            self.changes.iter().rposition(is_held).map(|last| (serial, last))
+        })?;
+        Some((serial, self.changes.drain(..=last)))
+    }
+
+    /// Bounds what waits by the number of aliases, and some: what is held by none of the states between is held by the last.
+    pub fn merge(&mut self) {
+        if self.changes.len() < self.max {
+            return;
+        }
+        let Some(AliasChange { after, since, .. }) = self.changes.back() else { return };
+        let (after, since) = (*after, *since);
+        let last: HashMap<_, _> = self.changes.drain(..).map(|change| (change.label, change.binding)).collect();
+        self.changes = last.into_iter().map(|(label, binding)| AliasChange { label, binding, after, since }).collect();
+        self.max = self.changes.len() + CHANGES_MAX;
+    }
+}

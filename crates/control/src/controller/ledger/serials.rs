@@ -1,0 +1,138 @@
+//! Which serial the next version of a zone has.
+
+use k8s_openapi::jiff::Timestamp;
+
+use super::VERSIONS_MAX;
+use signpost_dns::zone::Serial;
+
+/// How far apart the serials of two versions of a zone are at least. A name server that could not wait for the ledger
+/// publishes under the serial after its last one; the room lets the ledger's next be newer still, so that all come to agree
+/// again without another change. There is at most one such publication a second, while the clock goes on, too.
+pub const SERIAL_STRIDE: u32 = 8;
+
+/// What is known here of the serial in the parent zone's file, under which that zone may have been served so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BaseSerial {
+    /// There is no such file.
+    None,
+    /// It says this.
+    Known(Serial),
+    /// The files are another process's. Most serials that people write are the day and two digits, `2009092001`, far above
+    /// the clock's: the first serial is taken from after the end of today.
+    Unknown,
+}
+
+impl BaseSerial {
+    /// The least first serial of the parent zone.
+    pub(super) fn first_serial(self, unix_now: u64) -> Serial {
+        match self {
+            BaseSerial::None => Serial(unix_now as u32),
+            BaseSerial::Known(serial) => Serial::next(with_room(serial), unix_now),
+            BaseSerial::Unknown => {
+                date_serial(unix_now).map_or(Serial(unix_now as u32), |serial| Serial::next(serial, unix_now))
+            }
+        }
+    }
+}
+
+/// The last of the serials that name servers may have taken on their own after `serial`, when they could not wait for the
+/// ledger's next. See [`SERIAL_STRIDE`].
+pub(super) fn with_room(serial: Serial) -> Serial {
+    Serial(serial.0.wrapping_add(SERIAL_STRIDE - 1))
+}
+
+/// The last serial of the form `YYYYMMDDnn` that anyone on earth can write today.
+fn date_serial(unix_now: u64) -> Option<Serial> {
+    const DAY: u64 = 86_400;
+    let tomorrow = Timestamp::from_second(i64::try_from(unix_now + DAY).ok()?).ok()?;
+    let digits: String = tomorrow.to_string().chars().filter(char::is_ascii_digit).take(8).collect();
+    Some(Serial(digits.parse::<u32>().ok()?.checked_mul(100)?.checked_add(99)?))
+}
+
+/// Serials a second by which a restored zone goes on, from its newest version in the backup to the restore: four changes a
+/// second all the while. It grows with time so that a second restore of the same backup is newer than the first, too.
+const RESTORED_PER_SECOND: i64 = SERIAL_STRIDE as i64 * 4;
+/// By how much more, for a burst of 125,000 changes.
+const RESTORED_MORE: i64 = 1_000_000;
+/// By how much at most: half of how far serials can be compared (RFC 1982 §3.2).
+const RESTORED_MOST: i64 = 1 << 30;
+
+/// A `Zone` as it is to be restored from a backup at `now`: what is newest in it has a further version, of the same contents,
+/// under a serial later than any that was given out since. Else name servers would be past all serials of the ledger, each
+/// by its own count. `None`: it holds no version, and is restored as it is.
+pub fn after_restore(mut zone: serde_json::Value, now: Timestamp) -> Option<serde_json::Value> {
+    let versions = zone.pointer_mut("/spec/versions")?.as_array_mut()?;
+    let mut version = versions.first()?.clone();
+    let serial = u32::try_from(version["serial"].as_u64()?).ok()?;
+    let at: Timestamp = version["at"].as_str()?.parse().ok()?;
+    let seconds = now.duration_since(at).as_secs().max(0);
+    let jump = seconds.saturating_mul(RESTORED_PER_SECOND).saturating_add(RESTORED_MORE).min(RESTORED_MOST);
+    let moved_on = serial.wrapping_add(u32::try_from(jump).unwrap_or(0));
+    let unix_now = u64::try_from(now.as_second()).unwrap_or(0);
+    version["serial"] = Serial::next(Serial(moved_on), unix_now).0.into();
+    version["at"] = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string().into();
+    versions.insert(0, version);
+    versions.truncate(VERSIONS_MAX);
+    Some(zone)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_serial_of_the_parent_zone() {
+        // 21 November 2026, around noon.
+        let now = 1_795_262_400;
+        for (base, expected) in [
+            (BaseSerial::None, 1_795_262_400),
+            (BaseSerial::Known(Serial(7)), 1_795_262_400),
+            (BaseSerial::Known(Serial(2_009_092_001)), 2_009_092_009),
+            (BaseSerial::Known(Serial(2_026_112_101)), 2_026_112_109),
+            (BaseSerial::Known(Serial(u32::MAX)), 1_795_262_400),
+            (BaseSerial::Known(Serial(3_942_746_040)), 3_942_746_048),
+            // The day after, in the last time zone.
+            (BaseSerial::Unknown, 2_026_112_300),
+        ] {
+            let first = base.first_serial(now);
+            assert_eq!(first, Serial(expected), "{base:?}");
+            if let BaseSerial::Known(serial) = base {
+                assert!(first.is_after(serial), "{base:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_restored_zone_goes_on_later_than_anything_since() {
+        let zone = |serial: u32, at: &str| {
+            let version = serde_json::json!({"serial": serial, "digest": "00ff", "at": at});
+            serde_json::json!({"metadata": {"name": "v3.example"}, "spec": {"type": "parent", "versions": vec![version; 16]}})
+        };
+        let restored = |zone: &serde_json::Value, now: &str| {
+            let now: Timestamp = now.parse().expect("a time");
+            let zone = after_restore(zone.clone(), now).expect("it has versions");
+            let versions = zone["spec"]["versions"].as_array().expect("a list").clone();
+            assert_eq!((versions.len(), &versions[0]["digest"]), (VERSIONS_MAX, &versions[1]["digest"]));
+            Serial(u32::try_from(versions[0]["serial"].as_u64().expect("a number")).expect("32 bits"))
+        };
+        // One that counts from a date, one that counts from the clock, one about to wrap around, one of long ago.
+        for (serial, at) in [
+            (2_026_112_116, "2026-11-21T12:00:00Z"),
+            (1_795_262_400, "2026-11-21T12:00:00Z"),
+            (u32::MAX - 7, "2026-11-21T12:00:00Z"),
+            (1_795_262_400, "1990-01-01T00:00:00Z"),
+        ] {
+            let backup = zone(serial, at);
+            let first = restored(&backup, "2026-11-22T00:00:00Z");
+            let changed_since = Serial(serial.wrapping_add(100_000 * SERIAL_STRIDE));
+            assert!(first.is_after(Serial(serial)) && first.is_after(changed_since), "{serial} {at} {first}");
+            // All but the last, and the one that takes the clock's serial, which is after its own.
+            if at.starts_with("2026") && serial < u32::MAX - 7 {
+                let second = restored(&backup, "2026-11-22T00:01:00Z");
+                assert!(second.is_after(Serial(first.0.wrapping_add(60 * SERIAL_STRIDE))), "{serial} {first} {second}");
+            }
+        }
+        let none = serde_json::json!({"spec": {"type": "alias", "versions": []}});
+        assert_eq!(after_restore(none, Timestamp::UNIX_EPOCH), None);
+    }
+}

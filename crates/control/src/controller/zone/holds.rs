@@ -1,0 +1,310 @@
+//! The [`Hold`]s of both kinds: which changes of objects a name server accepts, and which losses it holds back, given the objects
+//! that its zones are made from.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::watch;
+
+use super::hold::{Decisions, Held, Hold, Losses, Rules};
+use super::objects::{Reduced, each};
+use super::record::{self, JournalEntry};
+use crate::client::reflector::{Change, Store};
+use crate::compiler::inputs::{BindingInput, RouterInput};
+use crate::compiler::platform::Input;
+use crate::compiler::{Digest, Platform};
+use signpost_api::v1alpha1::deletion_hold::{Decision, DeletionHoldCause, DeletionHoldKind};
+
+/// How often a hold without a decision is logged.
+const LOGGED_AGAIN: Duration = Duration::from_secs(600);
+/// The wait from the start of a hold to another list.
+const RELIST_FIRST: Duration = Duration::from_secs(5);
+/// The longest wait between such lists.
+const RELIST_LONGEST: Duration = Duration::from_secs(300);
+
+/// A kind of object whose loss may be held.
+pub trait MayBeHeld: Input {
+    /// The hold of this kind.
+    fn hold(holds: &mut Holds) -> &mut Hold<Self>;
+
+    /// The names of all that is known.
+    fn names(platform: &Platform) -> Vec<Box<str>>;
+
+    /// The number of objects known.
+    fn count(platform: &Platform) -> usize;
+
+    /// Whether names of the object are lost if it is `now` this.
+    fn is_loss(platform: &Platform, name: &str, now: Option<&Self>) -> bool;
+
+    /// Whether a name leads to it, so that its loss matters.
+    fn is_missed(platform: &Platform, name: &str) -> bool;
+
+    /// Whether this is the object that is known under its name, and not another one that was given the name.
+    fn is_same(&self, platform: &Platform) -> bool;
+
+    /// The change to its entry in the last-good state.
+    fn entry(name: &str, now: Option<&Self>) -> JournalEntry;
+}
+
+impl MayBeHeld for RouterInput {
+    fn hold(holds: &mut Holds) -> &mut Hold<Self> {
+        &mut holds.routers
+    }
+
+    fn names(platform: &Platform) -> Vec<Box<str>> {
+        platform.routers().map(|router| router.name.clone()).collect()
+    }
+
+    fn count(platform: &Platform) -> usize {
+        platform.counts().0
+    }
+
+    fn is_loss(platform: &Platform, name: &str, now: Option<&Self>) -> bool {
+        platform.router(name).is_some_and(|before| {
+            // One of that name with another zone takes the place of nothing.
+            now.is_none_or(|now| {
+                now.apex != before.apex || before.answering().next().is_some() && now.answering().next().is_none()
+            })
+        })
+    }
+
+    /// Without a name that leads to it, the Router's own condition may have said that it can be deleted.
+    fn is_missed(platform: &Platform, name: &str) -> bool {
+        platform.router(name).is_some_and(|router| !platform.is_vacant(router))
+    }
+
+    fn is_same(&self, platform: &Platform) -> bool {
+        platform.router(&self.name).is_some_and(|before| before.apex == self.apex)
+    }
+
+    fn entry(name: &str, now: Option<&Self>) -> JournalEntry {
+        record::router(name, now)
+    }
+}
+
+impl MayBeHeld for BindingInput {
+    fn hold(holds: &mut Holds) -> &mut Hold<Self> {
+        &mut holds.bindings
+    }
+
+    fn names(platform: &Platform) -> Vec<Box<str>> {
+        platform.bindings().map(|binding| binding.key.clone()).collect()
+    }
+
+    fn count(platform: &Platform) -> usize {
+        platform.counts().1
+    }
+
+    /// One with another label is another alias; one with another shard has moved.
+    fn is_loss(platform: &Platform, key: &str, now: Option<&Self>) -> bool {
+        platform.binding(key).is_some_and(|before| now.is_none_or(|now| now.label != before.label))
+    }
+
+    fn is_missed(_: &Platform, _: &str) -> bool {
+        true
+    }
+
+    fn is_same(&self, _: &Platform) -> bool {
+        false
+    }
+
+    fn entry(name: &str, now: Option<&Self>) -> JournalEntry {
+        record::binding(name, now)
+    }
+}
+
+/// The holds of Routers and RouteBindings.
+pub struct Holds {
+    routers: Hold<RouterInput>,
+    bindings: Hold<BindingInput>,
+    share_percent: watch::Receiver<u32>,
+    decisions: watch::Receiver<Arc<Decisions>>,
+    /// The holds that were logged, with their numbers of objects, and when.
+    logged: (Vec<(String, Option<Decision>, usize)>, Instant),
+    /// The time of the next list, and the wait before it.
+    relist: Option<(Instant, Duration)>,
+    /// The objects that are held by the last-good state.
+    stored: HashSet<StoredHold>,
+    /// The sums and the names of the holds there.
+    stored_sums: [(Digest, Digest); 2],
+}
+
+/// An object whose loss is held, with what its hold is named by.
+type StoredHold = (DeletionHoldKind, Box<str>, Digest);
+
+/// Objects by name, in the order in which they are to be applied; `None`: it is gone.
+pub type Accepted<V> = Vec<(Box<str>, Option<Arc<V>>)>;
+
+impl Holds {
+    /// Holds of nothing.
+    pub fn new(share_percent: watch::Receiver<u32>, decisions: watch::Receiver<Arc<Decisions>>) -> Self {
+        let share = *share_percent.borrow();
+        Holds {
+            routers: Hold::new(Rules::routers(share)),
+            bindings: Hold::new(Rules::bindings(share)),
+            share_percent,
+            decisions,
+            logged: (Vec::new(), Instant::now()),
+            relist: None,
+            stored: HashSet::new(),
+            stored_sums: Default::default(),
+        }
+    }
+
+    /// Continues the holds of the last-good state.
+    pub fn resume(&mut self, held: Vec<(DeletionHoldKind, Box<str>, Option<Digest>)>, platform: &Platform) {
+        let of = |kind| held.iter().filter(move |(of, ..)| *of == kind);
+        let keys = |kind| of(kind).map(|(_, name, _)| name.clone());
+        let named = |kind| of(kind).find_map(|(.., named)| *named);
+        let (routers, bindings) = platform.counts();
+        self.routers.resume(keys(DeletionHoldKind::Router), named(DeletionHoldKind::Router), routers);
+        self.bindings.resume(keys(DeletionHoldKind::RouteBinding), named(DeletionHoldKind::RouteBinding), bindings);
+        self.stored = held.into_iter().map(|(kind, name, named)| (kind, name, named.unwrap_or_default())).collect();
+        self.stored_sums = [self.routers.sums(), self.bindings.sums()];
+    }
+
+    /// Applies a change of the objects of `platform`, which `store` has. Returns what is accepted; the rest is held.
+    pub fn apply<I: Reduced<Input: MayBeHeld>>(
+        &mut self,
+        change: &Change<I>,
+        platform: &Platform,
+        store: &Store<I>,
+    ) -> Accepted<I::Input> {
+        let share = *self.share_percent.borrow();
+        let (hold, known) = (I::Input::hold(self), I::Input::count(platform));
+        hold.set_share(share);
+        let mut all: Losses<I::Input> = Losses::new();
+        if let Change::Relisted(list) = change {
+            all.extend(list.vanished.iter().map(|(key, _)| (key.to_string().into(), None)));
+            if list.first {
+                // The informer had nothing before it, but the last-good state had. What cannot be read is not lost.
+                let unread: HashSet<Box<str>> = store.unknown().iter().map(|key| key.to_string().into()).collect();
+                let names = I::Input::names(platform).into_iter().filter(|name| !unread.contains(name));
+                all.extend(names.map(|name| (name, None)));
+            }
+        }
+        each(change, |key, read| {
+            all.insert(key.to_string().into(), read.and_then(|read| read.input()).cloned());
+        });
+        let (losses, others): (Losses<_>, Losses<_>) =
+            all.into_iter().partition(|(name, now)| I::Input::is_loss(platform, name, now.as_deref()));
+        // What is there again is not missing, in this very list.
+        others.keys().for_each(|name| hold.release(name));
+        let accepted = match change {
+            Change::Relisted(_) => hold.apply_list(known, losses),
+            _ => losses.into_iter().filter(|(name, now)| is_accepted(hold, known, name, now, platform)).collect(),
+        };
+        accepted.into_iter().chain(others).collect()
+    }
+
+    /// Releases the holds that are approved. Returns the objects as they are now.
+    pub fn approved(&mut self) -> (Losses<RouterInput>, Losses<BindingInput>) {
+        let decisions = self.decisions.borrow_and_update().clone();
+        let (routers, bindings) = (self.routers.approved(&decisions), self.bindings.approved(&decisions));
+        for router in routers.keys() {
+            tracing::warn!(%router, "its loss was approved; it is no longer served as it was");
+        }
+        if !bindings.is_empty() {
+            let count = bindings.len();
+            tracing::warn!(count, "the loss of RouteBindings was approved; their names are no longer served");
+        }
+        (routers, bindings)
+    }
+
+    /// The holds, with the decisions on them.
+    pub fn held(&self) -> Vec<Held> {
+        let decisions = self.decisions.borrow();
+        self.routers.held(&decisions).into_iter().chain(self.bindings.held(&decisions)).collect()
+    }
+
+    /// Records the holds in the last-good state, so that they survive a restart.
+    pub fn store(&mut self, journal: &mut Vec<JournalEntry>) {
+        let sums = [self.routers.sums(), self.bindings.sums()];
+        if self.stored_sums == sums {
+            return;
+        }
+        let [(_, routers_hold), (_, bindings_hold)] = sums;
+        let names = self.routers.keys().map(|name| (DeletionHoldKind::Router, name.into(), routers_hold));
+        let keys = self.bindings.keys().map(|key| (DeletionHoldKind::RouteBinding, key.into(), bindings_hold));
+        let held: HashSet<StoredHold> = names.chain(keys).collect();
+        // First what goes: an object may have come from one hold to another.
+        journal.extend(self.stored.difference(&held).map(|(kind, name, _)| record::held(*kind, name, None)));
+        journal.extend(held.difference(&self.stored).map(|(kind, name, hold)| record::held(*kind, name, Some(*hold))));
+        (self.stored, self.stored_sums) = (held, sums);
+    }
+
+    /// Whether it is time for another list, soon and then ever more rarely: if a list lacked objects by mistake, no watch shows
+    /// them again, since nothing happens to them.
+    pub fn is_relist_due(&mut self, held: &[Held], now: Instant) -> bool {
+        if held.is_empty() {
+            self.relist = None;
+            return false;
+        }
+        let (due, wait) = *self.relist.get_or_insert((now + RELIST_FIRST, RELIST_FIRST));
+        if now < due {
+            return false;
+        }
+        let wait = (wait * 2).min(RELIST_LONGEST);
+        self.relist = Some((now + wait, wait));
+        true
+    }
+
+    /// Logs the holds: when one begins or is decided, each time that it has doubled, and every `LOGGED_AGAIN` while one waits
+    /// for a decision.
+    pub fn log(&mut self, held: &[Held]) {
+        let now: Vec<_> = held.iter().map(|held| (held.id.clone(), held.decision, held.count)).collect();
+        let waits = held.iter().any(|held| held.decision.is_none());
+        let (before, at) = &self.logged;
+        let is_logged = |(now, before): (&(String, _, usize), &(String, _, usize))| {
+            (&now.0, now.1) == (&before.0, before.1) && now.2 < before.2.saturating_mul(2)
+        };
+        let all_logged = now.len() == before.len() && now.iter().zip(before).all(is_logged);
+        if all_logged && !(waits && at.elapsed() >= LOGGED_AGAIN) {
+            return;
+        }
+        if held.is_empty() {
+            tracing::info!("nothing is held any more");
+        }
+        for Held { id, kind, cause, count, known, names, decision, .. } in held {
+            let (kind, names) = (kind.word(), names.join(" "));
+            if *decision == Some(Decision::Reject) {
+                tracing::info!(%id, kind, count, "the loss was rejected; what is missing stays served");
+                continue;
+            }
+            let how = match cause {
+                DeletionHoldCause::List => "objects are missing from the API's list",
+                DeletionHoldCause::Burst => "many objects were deleted in a short time",
+            };
+            tracing::error!(
+                %id,
+                kind,
+                count,
+                known,
+                %names,
+                "{how}; their names are still served: restore the objects, or say what is meant (signpost hold approve {id}, \
+                 or reject)"
+            );
+        }
+        self.logged = (now, Instant::now());
+    }
+}
+
+/// Whether a loss that a watch shows, of one of `known` objects, is accepted: always where no name is lost, and otherwise by the
+/// rules of `hold`.
+fn is_accepted<V: MayBeHeld>(
+    hold: &mut Hold<V>,
+    known: usize,
+    name: &str,
+    now: &Option<Arc<V>>,
+    platform: &Platform,
+) -> bool {
+    let is_same = |now: &V| now.is_same(platform);
+    // A write of the object, as each change of its status is, does not end what is held.
+    let is_news = !hold.holds(name) || now.as_deref().is_none_or(|now| !is_same(now));
+    if is_news && !V::is_missed(platform, name) {
+        hold.release(name);
+        return true;
+    }
+    !hold.keeps(name, now, is_same) && hold.apply_watch_event(known, name, now.clone(), Instant::now())
+}

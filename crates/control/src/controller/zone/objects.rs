@@ -1,0 +1,112 @@
+//! Changes of the objects that zones are made from, as informers report them.
+
+use std::sync::Arc;
+
+use crate::client::reflector::{Change, Changes, ObjectKey, Store};
+use crate::compiler::inputs::{BindingInput, RouterInput};
+use crate::compiler::platform::{self, Input};
+use crate::compiler::{Diagnostic, Platform};
+use crate::world::{BindingInfo, RouterInfo, World};
+use signpost_api::v1alpha1::zone::Zone;
+
+/// Readers of the objects that zones are made from, and of the ledger of their serials.
+pub struct Objects {
+    /// The Routers.
+    pub routers: (Store<RouterInfo>, Changes<RouterInfo>),
+    /// The RouteBindings.
+    pub bindings: (Store<BindingInfo>, Changes<BindingInfo>),
+    /// The ledger.
+    pub zones: (Store<Zone>, Changes<Zone>),
+}
+
+/// A change of these.
+pub enum Event {
+    /// Of Routers.
+    Router(Change<RouterInfo>),
+    /// Of RouteBindings.
+    Binding(Change<BindingInfo>),
+    /// Of the ledger.
+    Zone(Change<Zone>),
+}
+
+impl Objects {
+    /// Starts to read them.
+    pub fn read(world: &World) -> Self {
+        Objects { routers: world.routers.read(), bindings: world.bindings.read(), zones: world.zones.read() }
+    }
+
+    /// The next event. Nothing is lost if it is dropped before it comes.
+    pub async fn next(&mut self) -> Event {
+        tokio::select! {
+            change = self.routers.1.next() => Event::Router(change),
+            change = self.bindings.1.next() => Event::Binding(change),
+            change = self.zones.1.next() => Event::Zone(change),
+        }
+    }
+
+    /// Whether all are listed.
+    pub fn are_synced(&self) -> bool {
+        self.routers.0.is_synced() && self.bindings.0.is_synced() && self.zones.0.is_synced()
+    }
+}
+
+/// An object of which zones are made in a reduced form.
+pub trait Reduced {
+    /// That form.
+    type Input: Input;
+
+    /// Its reduced form; `None` if no zone can be made from it.
+    fn input(&self) -> Option<&Arc<Self::Input>>;
+
+    /// Its faults.
+    fn diagnostics(&self) -> &[Diagnostic];
+}
+
+impl Reduced for RouterInfo {
+    type Input = RouterInput;
+
+    fn input(&self) -> Option<&Arc<RouterInput>> {
+        self.input.as_ref()
+    }
+
+    fn diagnostics(&self) -> &[Diagnostic] {
+        &self.diagnostics
+    }
+}
+
+impl Reduced for BindingInfo {
+    type Input = BindingInput;
+
+    fn input(&self) -> Option<&Arc<BindingInput>> {
+        self.input.as_ref()
+    }
+
+    fn diagnostics(&self) -> &[Diagnostic] {
+        &self.diagnostics
+    }
+}
+
+/// Applies a change to a platform, and adds what that changes in the zones to `changes`.
+pub fn put_all<I: Reduced>(platform: &mut Platform, change: &Change<I>, changes: &mut Vec<platform::Change>) {
+    each_object(change, |key, read| {
+        platform.put(&key.to_string(), read.and_then(|read| read.input()).cloned(), changes);
+    });
+}
+
+/// Calls `on` for each object of a change, with its value or, if it was deleted, `None`; but not for those that a list lacks, since
+/// these are judged together.
+pub fn each<V>(change: &Change<V>, mut on: impl FnMut(&ObjectKey, Option<&Arc<V>>)) {
+    match change {
+        Change::Applied(applied) => on(&applied.key, Some(&applied.now)),
+        Change::Deleted { key, .. } => on(key, None),
+        Change::Relisted(list) => list.applied.iter().for_each(|applied| on(&applied.key, Some(&applied.now))),
+    }
+}
+
+/// Calls `on` for each object of a change, also for those that a list lacks.
+pub fn each_object<V>(change: &Change<V>, mut on: impl FnMut(&ObjectKey, Option<&Arc<V>>)) {
+    if let Change::Relisted(list) = change {
+        list.vanished.iter().for_each(|(key, _)| on(key, None));
+    }
+    each(change, on);
+}

@@ -1,0 +1,170 @@
+//! Publishes zones: puts them into the map of zones, and writes the last-good state.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use futures::FutureExt as _;
+use jiff::Timestamp;
+
+use super::last_good::{LastKnownGood, Opened, StateError};
+use super::metrics::Publishing;
+use super::record::{self, JournalEntry, Loaded};
+use super::restore::Restored;
+use super::status::Status;
+use super::walks::PublishTraces;
+use super::zones::{Output, Zones};
+use crate::compiler::{Platform, Settings};
+use crate::controller::apexes::ApexOwners;
+use crate::controller::domain::Domains;
+use signpost_dns::wire::Name;
+use signpost_dns::zone::{ZoneDb, db};
+
+/// The map of zones, and the last-good state.
+pub struct Publisher {
+    pub(super) db: Arc<ZoneDb>,
+    pub(super) apexes: Arc<ApexOwners>,
+    pub(super) status: Arc<Status>,
+    alias_apex: Name,
+    publishing: Publishing,
+    state: Option<LastKnownGood>,
+    /// The entries that must be on disk before a new state replaces one that was refused; set when all zones are made.
+    renewed: Option<u64>,
+    /// Entries for the last-good state.
+    pub(super) journal: Vec<JournalEntry>,
+    /// The traced Routes whose names are not served yet.
+    pub(super) traces: PublishTraces,
+    /// Zones that wait until all are made; `None` from then on.
+    first: Option<Vec<db::ZoneUpdate>>,
+}
+
+impl Publisher {
+    /// A publisher without a last-good state, which has published nothing yet.
+    pub fn new(
+        db: Arc<ZoneDb>,
+        apexes: Arc<ApexOwners>,
+        status: Arc<Status>,
+        alias_apex: Name,
+        publishing: Publishing,
+    ) -> Self {
+        Publisher {
+            db,
+            apexes,
+            status,
+            alias_apex,
+            publishing,
+            state: None,
+            renewed: None,
+            journal: Vec::new(),
+            traces: PublishTraces::default(),
+            first: Some(Vec::new()),
+        }
+    }
+
+    /// Opens the last-good state in `directory`. Returns its contents.
+    pub fn open_state(&mut self, directory: &Path, domains: &Domains) -> Result<Option<Loaded>, StateError> {
+        let (state, Opened { loaded, problem, aside }) = LastKnownGood::open(directory, domains)?;
+        self.status.set_last_good(state.failing());
+        self.state = Some(state);
+        if let Some(problem) = problem {
+            tracing::error!("last-good state: {problem}");
+        }
+        if aside.is_some() {
+            self.status.set_last_good_refused(Timestamp::now());
+            self.status.set_hindrance(Some("the last-good state could not be used".to_owned()));
+            tracing::error!("without a last-good state the platform's names are SERVFAIL until the API was heard");
+        }
+        Ok(loaded)
+    }
+
+    /// Returns a future that ends when the writer of the last-good state fails, with the reason.
+    pub fn ended(&self) -> impl Future<Output = StateError> + use<> {
+        match &self.state {
+            Some(state) => state.ended().map(StateError::Ended).left_future(),
+            None => std::future::pending().right_future(),
+        }
+    }
+
+    /// Serves the zones from before a restart, before the objects are read.
+    pub fn serve_restored(&self, restored: &Restored, settings: &Settings) {
+        if restored.is_empty() {
+            return;
+        }
+        self.apexes.publish_platform(restored.changes(settings), &self.db);
+        self.db.set_ready();
+        if restored.is_whole() {
+            self.status.set_ready();
+        }
+    }
+
+    /// Records all objects in the last-good state.
+    pub fn record(&mut self, platform: &Platform) {
+        if self.state.is_some() {
+            self.journal.extend(platform.routers().map(|router| record::router(&router.name, Some(router))));
+            self.journal.extend(platform.bindings().map(|binding| record::binding(&binding.key, Some(binding))));
+        }
+    }
+
+    /// Publishes the zones that are due; the first time all of them in one step.
+    pub fn publish_due(&mut self, zones: &mut Zones, unix_now: u64) {
+        let begun = Instant::now();
+        let output = zones.publish_due(begun, unix_now);
+        let publishes = !output.changes.is_empty();
+        self.carry_out(output, zones);
+        if publishes {
+            self.publishing.took(begun.elapsed());
+        }
+        if zones.next_deadline().is_none() {
+            self.set_ready();
+        }
+    }
+
+    /// Publishes changes of the zones, or keeps them for the first step.
+    pub fn carry_out(&mut self, output: Output, zones: &Zones) {
+        let Output { changes, serials } = output;
+        match &mut self.first {
+            Some(first) => first.extend(changes),
+            None if changes.is_empty() => {}
+            None => self.publish(changes),
+        }
+        self.status.set_counters(zones.counters, zones.count());
+        let Some(state) = &self.state else { return self.journal.clear() };
+        let serials = serials.iter();
+        let records = serials.map(|(apex, published, zone)| record::zone(apex, published.as_ref(), zone.as_deref()));
+        self.journal.extend(records);
+        state.write(std::mem::take(&mut self.journal));
+    }
+
+    fn publish(&mut self, changes: Vec<db::ZoneUpdate>) {
+        let aliases = changes.iter().find_map(|change| match change {
+            db::ZoneUpdate::Publish(zone) if *zone.apex() == self.alias_apex => Some(Arc::clone(zone)),
+            _ => None,
+        });
+        self.apexes.publish_platform(changes, &self.db);
+        if let Some(aliases) = aliases {
+            self.traces.published(&aliases, &self.alias_apex);
+        }
+    }
+
+    /// Serves the zones of the first step, when all of them are made.
+    pub fn set_ready(&mut self) {
+        if let Some(first) = self.first.take() {
+            self.apexes.publish_platform(first, &self.db);
+            self.db.set_ready();
+        }
+        self.status.set_ready();
+    }
+
+    /// Reports that a new last-good state replaces one that was refused, when all zones are made and on disk.
+    pub fn replace_refused(&mut self) {
+        let Some(state) = self.state.as_ref().filter(|_| self.status.is_last_good_refused() && self.status.is_ready())
+        else {
+            return;
+        };
+        let mark = *self.renewed.get_or_insert_with(|| state.mark());
+        if state.is_stored(mark) {
+            self.status.set_last_good_again();
+            tracing::info!("a new last-good state is on the disk");
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! The health of addresses: the leading controller probes them, and the reconciler writes what it found into each Router's status.
+//!
+//! ```text
+//!  Routers ──watch──► Plan: what is to be probed, and when ──► Probe ──► Judge ──► status.addresses[] ──► name servers
+//!  (spec.healthCheck)          (jittered, bounded)                         (when a verdict changes)        (compiler)
+//! ```
+//!
+//! One prober, not one in each name server: all name servers must hold the same zone under the same serial, and they do
+//! since the verdicts are part of an object that all of them watch. It also means that an address is probed once, from where
+//! the controller runs; where that cannot reach the addresses, no health check should be set. If the prober dies or the API
+//! is away, the last verdicts stay: with nobody to judge, a verdict that was true a moment ago is the best guess, and the
+//! panic threshold holds as ever. A new leader takes the verdicts over and goes on from them.
+//!
+//! A verdict is told when it changes, and one write tells all that has changed of a Router. So the API has nothing to do
+//! while nothing happens, however often probes run.
+
+pub mod plan;
+
+pub mod judge;
+pub mod metrics;
+pub mod probe;
+
+use std::time::Duration;
+
+use futures::FutureExt as _;
+use jiff::Timestamp;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use self::metrics::Metrics;
+use self::plan::Plan;
+use self::probe::ProbeError;
+use crate::reconcile::executor::Executor;
+use crate::world::World;
+
+/// A probe ends by itself long before this.
+const PROBE_LONGEST: Duration = Duration::from_secs(24 * 3600);
+
+/// How to probe.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Probes under way at a time; Routers share these places.
+    pub probes_max: usize,
+    /// The panic threshold of Routers that set none, in percent.
+    pub panic_percent: u32,
+}
+
+/// Probes until `stop`, which the end of this process's leadership is, too.
+pub async fn run(world: World, settings: Settings, metrics: Metrics, stop: CancellationToken) {
+    let (routers, mut changes) = world.routers.read();
+    let observations = world.observations;
+    observations.for_routers(|router| router.health = None);
+    let mut plan = Plan::new(settings, metrics.clone());
+    let mut probes = Executor::new(PROBE_LONGEST);
+    loop {
+        let now = Instant::now();
+        while let Some((key, probe)) = plan.next_probe(now) {
+            probes.start(key, async move {
+                Ok(match probe {
+                    Ok(probe) => probe.run().await,
+                    Err(error) => Err(error),
+                })
+            });
+        }
+        // Before all Routers are known nothing is said of any: verdicts of the leader before might be overlooked.
+        let may_tell = routers.is_synced();
+        while may_tell && let Some((name, findings)) = plan.next_findings(now) {
+            observations.set_router(&name, |router| router.health = Some(findings));
+        }
+        let wake_at = plan.next_time(may_tell);
+        tokio::select! {
+            () = stop.cancelled() => break,
+            change = changes.next() => {
+                plan.take_change(change, Instant::now(), Timestamp::now());
+                while let Some(change) = changes.next().now_or_never() {
+                    plan.take_change(change, Instant::now(), Timestamp::now());
+                }
+            }
+            Some((key, outcome)) = probes.next() => {
+                let outcome = outcome.unwrap_or(Err(ProbeError::Broken));
+                plan.take_outcome(&key, outcome, Instant::now(), Timestamp::now());
+            }
+            () = tokio::time::sleep_until(wake_at.unwrap_or(now)), if wake_at.is_some() => {}
+        }
+    }
+    // A probe cut short does no harm.
+    probes.shutdown().await;
+    metrics.forget_all();
+}

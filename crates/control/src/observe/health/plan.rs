@@ -1,0 +1,455 @@
+//! What is to be probed and what is found out, and when. What happens comes in as calls, with the time.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::IpAddr;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use tokio::time::Instant;
+
+use super::Settings;
+use super::judge::HealthTracker;
+use super::metrics::Metrics;
+use super::probe::{Check, Clients, Probe, ProbeError};
+use crate::client::backoff::random;
+use crate::client::reflector::Change;
+use crate::reconcile::queue::{Item, WorkQueue};
+use crate::status::health::is_panic;
+use crate::world::RouterInfo;
+use crate::world::observations::HealthFindings;
+use signpost_api::v1alpha1::router::{AddressHealth, AddressHealthState, HealthCheck, Router};
+
+/// A new address that has no verdict after so long is answered with nevertheless: the prober has too much to do.
+const FIRST_VERDICT: Duration = Duration::from_secs(15);
+/// The first probe of an address comes within this, so that those of a new leader do not all come at once.
+const FIRST_PROBE: Duration = Duration::from_millis(500);
+/// By what part of the interval the next probe may come earlier.
+const JITTER: f64 = 0.1;
+/// How long after a verdict it is written: what falls together is told together.
+const SETTLE: Duration = Duration::from_millis(50);
+
+/// Longest error that a verdict keeps, in characters.
+const ERROR_LENGTH_MAX: usize = 200;
+
+/// A Router and one of its addresses.
+pub type Key = (String, IpAddr);
+
+/// Each Router has its share of the places for probes: one whose addresses do not answer keeps only its own waiting.
+impl Item for Key {
+    type Owner = String;
+
+    fn owner(&self) -> &String {
+        &self.0
+    }
+}
+
+/// The plan.
+pub struct Plan {
+    settings: Settings,
+    clients: Clients,
+    metrics: Metrics,
+    routers: HashMap<String, Checked>,
+    /// When addresses are to be probed, and those that are being probed.
+    turns: WorkQueue<Key>,
+    /// When Routers are to be looked at for something to write.
+    dirty: BTreeSet<(Instant, String)>,
+}
+
+/// A Router with a health check, or one whose status is to be cleared of an earlier one.
+#[derive(Default)]
+struct Checked {
+    check: Option<HealthCheck>,
+    /// The addresses to probe, in the order of the spec.
+    order: Vec<IpAddr>,
+    subjects: BTreeMap<IpAddr, Subject>,
+    threshold: Option<u32>,
+    /// What was found out last; the reconciler compares it with the status.
+    told: Option<HealthFindings>,
+}
+
+/// One address.
+struct Subject {
+    judge: HealthTracker,
+    probe: Option<Result<Probe, ProbeError>>,
+    since: Timestamp,
+    error: Option<String>,
+    /// Whether the verdict is by another check than the one of now, so that what is said of it may be so as well.
+    is_by_former: bool,
+    /// Until when it waits for its first verdict.
+    waits_until: Instant,
+}
+
+impl Subject {
+    fn health(&self, now: Instant) -> Option<AddressHealthState> {
+        match self.judge.verdict() {
+            Some(true) => Some(AddressHealthState::Healthy),
+            Some(false) => Some(AddressHealthState::Unhealthy),
+            None => (now >= self.waits_until).then_some(AddressHealthState::Unknown),
+        }
+    }
+}
+
+impl Checked {
+    /// What the status should say.
+    fn findings(&self, now: Instant) -> HealthFindings {
+        let found = |ip: &IpAddr| {
+            let subject = self.subjects.get(ip)?;
+            let (health, since, error) = (subject.health(now)?, Time(subject.since), subject.error.clone());
+            Some(AddressHealth { ip: ip.to_string(), health, since, error })
+        };
+        HealthFindings { addresses: self.order.iter().filter_map(found).collect(), threshold: self.threshold }
+    }
+}
+
+impl Plan {
+    /// Of no Routers.
+    pub fn new(settings: Settings, metrics: Metrics) -> Self {
+        Plan {
+            turns: WorkQueue::new(settings.probes_max, [Duration::ZERO; 2]),
+            settings,
+            clients: Clients::default(),
+            metrics,
+            routers: HashMap::new(),
+            dirty: BTreeSet::new(),
+        }
+    }
+
+    /// Takes in a change of Routers.
+    pub fn take_change(&mut self, change: Change<RouterInfo>, now: Instant, time: Timestamp) {
+        let (applied, gone) = change.into_parts();
+        gone.iter().for_each(|(key, _)| self.forget(&key.name));
+        applied.iter().for_each(|applied| self.set(&applied.key.name, &applied.now.object, now, time));
+    }
+
+    fn forget(&mut self, name: &str) {
+        if let Some(router) = self.routers.remove(name) {
+            router.subjects.keys().for_each(|ip| self.turns.forget(&(name.to_owned(), *ip)));
+            self.metrics.forget(name);
+        }
+    }
+
+    fn set(&mut self, name: &str, object: &Router, now: Instant, time: Timestamp) {
+        let told = HealthFindings::told(object.status.as_ref());
+        if object.spec.health_check.is_none() && told == HealthFindings::default() {
+            return self.forget(name);
+        }
+        let router = self.routers.entry(name.to_owned()).or_default();
+        let Some(check) = &object.spec.health_check else {
+            // Its verdicts are to go; nothing is probed any more.
+            router.subjects.keys().for_each(|ip| self.turns.forget(&(name.to_owned(), *ip)));
+            *router = Checked::default();
+            self.metrics.forget(name);
+            self.dirty.insert((now, name.to_owned()));
+            return;
+        };
+        let mut addresses: Vec<IpAddr> = Vec::new();
+        for ip in object.spec.addresses.iter().filter_map(|address| address.ip.parse().ok()) {
+            if !addresses.contains(&ip) {
+                addresses.push(ip);
+            }
+        }
+        if router.check.as_ref() != Some(check) {
+            for subject in router.subjects.values_mut() {
+                subject.probe = None;
+                subject.is_by_former = true;
+                subject.judge.set_bounds(check.rise, check.fall);
+            }
+            router.check = Some(check.clone());
+        }
+        router.threshold = Some(check.panic_threshold.unwrap_or(self.settings.panic_percent));
+        router.subjects.retain(|ip, _| {
+            let stays = addresses.contains(ip);
+            if !stays {
+                self.turns.forget(&(name.to_owned(), *ip));
+            }
+            stays
+        });
+        self.metrics.retain(name, &addresses);
+        for ip in &addresses {
+            if router.subjects.contains_key(ip) {
+                continue;
+            }
+            let told = told.addresses.iter().find(|found| found.ip.parse() == Ok(*ip));
+            let verdict = told.and_then(|found| match found.health {
+                AddressHealthState::Healthy => Some(true),
+                AddressHealthState::Unhealthy => Some(false),
+                AddressHealthState::Unknown => None,
+            });
+            // One that was given up on as unknown goes on to be answered with.
+            let waits_until = if told.is_some() { now } else { now + FIRST_VERDICT };
+            let next = now + FIRST_PROBE.mul_f64(chance());
+            let subject = Subject {
+                judge: HealthTracker::new(check.rise, check.fall, verdict),
+                probe: None,
+                since: told.map_or(time, |found| found.since.0),
+                error: told.and_then(|found| found.error.clone()),
+                // It may have changed while nobody looked.
+                is_by_former: told.is_some(),
+                waits_until,
+            };
+            if let Some(up) = verdict {
+                self.metrics.set_up(name, *ip, up);
+            }
+            router.subjects.insert(*ip, subject);
+            self.turns.plan((name.to_owned(), *ip), next);
+            self.dirty.insert((waits_until, name.to_owned()));
+        }
+        router.order = addresses;
+        self.metrics.set_panic(name, object.status.as_ref().is_some_and(is_panic));
+        if router.told.as_ref() != Some(&router.findings(now)) {
+            self.dirty.insert((now, name.to_owned()));
+        }
+    }
+
+    /// Takes in how a probe ended.
+    pub fn take_outcome(&mut self, key: &Key, outcome: Result<(), ProbeError>, now: Instant, time: Timestamp) {
+        self.metrics.count_probe(outcome.is_ok());
+        self.turns.end(key);
+        let (name, ip) = key;
+        let Some(router) = self.routers.get_mut(name) else { return };
+        let (Some(check), Some(subject)) = (&router.check, router.subjects.get_mut(ip)) else { return };
+        if self.turns.has(key) {
+            // It was away in between and is another one now.
+            return;
+        }
+        let interval = Duration::from_secs(u64::from(check.interval_seconds.max(1)));
+        let next = now + interval.mul_f64(1.0 - JITTER * chance());
+        self.turns.plan(key.clone(), next);
+        if subject.judge.take(outcome.is_ok(), now.into_std()) {
+            subject.since = time;
+            subject.error = outcome.as_ref().err().map(told);
+            self.metrics.set_up(name, *ip, outcome.is_ok());
+            subject.is_by_former = false;
+            self.dirty.insert((now + SETTLE, name.clone()));
+        } else if subject.is_by_former && subject.judge.verdict() == Some(outcome.is_ok()) {
+            subject.is_by_former = false;
+            subject.error = outcome.as_ref().err().map(told);
+            self.dirty.insert((now + SETTLE, name.clone()));
+        }
+    }
+
+    /// The next probe that is due and has a place, until [`Self::take_outcome`]; the error is a fault of this machine, which
+    /// counts as a probe that failed.
+    pub fn next_probe(&mut self, now: Instant) -> Option<(Key, Result<Probe, ProbeError>)> {
+        while let Some(key) = self.turns.begin(now) {
+            let subject = self.routers.get_mut(&key.0).and_then(|router| {
+                let check = router.check.as_ref()?;
+                Some((check, router.subjects.get_mut(&key.1)?))
+            });
+            let Some((check, subject)) = subject else {
+                self.turns.end(&key);
+                continue;
+            };
+            let clients = &self.clients;
+            let probe = subject.probe.get_or_insert_with(|| Probe::new(key.1, Check::new(check), clients));
+            return Some((key, probe.clone()));
+        }
+        None
+    }
+
+    /// The next Router of which something new was found out, and what.
+    pub fn next_findings(&mut self, now: Instant) -> Option<(String, HealthFindings)> {
+        while self.dirty.first().is_some_and(|(at, _)| *at <= now) {
+            let (_, name) = self.dirty.pop_first()?;
+            let Some(router) = self.routers.get_mut(&name) else { continue };
+            let findings = router.findings(now);
+            if router.told.as_ref() != Some(&findings) {
+                router.told = Some(findings.clone());
+                return Some((name, findings));
+            }
+        }
+        None
+    }
+
+    /// When something is to be done, if it may be.
+    pub fn next_time(&self, may_write: bool) -> Option<Instant> {
+        let write = self.dirty.first().filter(|_| may_write).map(|(at, _)| *at);
+        self.turns.next_at().into_iter().chain(write).min()
+    }
+}
+
+/// An error as a status keeps it.
+fn told(error: &ProbeError) -> String {
+    error.to_string().chars().take(ERROR_LENGTH_MAX).collect()
+}
+
+/// A number from 0 to 1.
+fn chance() -> f64 {
+    (random() >> 32) as f64 / f64::from(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::reflector::{Applied, ObjectKey};
+    use crate::world;
+    use serde_json::{Value, json};
+    use std::sync::Arc;
+
+    fn applied(router: Value) -> Change<RouterInfo> {
+        let router: Router = serde_json::from_value(router).expect("a Router");
+        let key = ObjectKey::cluster(router.metadata.name.as_deref().expect("a name"));
+        let now = Arc::new(RouterInfo::new(&router, &world::Settings::of_domain("v3.example")));
+        Change::Applied(Applied { key, now, before: None, recreated: false })
+    }
+
+    fn router(addresses: &[&str], check: Value, told: Value) -> Value {
+        named_router("s", addresses, check, told)
+    }
+
+    fn named_router(name: &str, addresses: &[impl AsRef<str>], check: Value, told: Value) -> Value {
+        let addresses: Vec<Value> = addresses.iter().map(|ip| json!({"ip": ip.as_ref()})).collect();
+        json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Router", "metadata": {"name": name},
+            "spec": {"addresses": addresses, "healthCheck": check}, "status": told})
+    }
+
+    fn plan() -> Plan {
+        plan_with(16)
+    }
+
+    fn plan_with(probes_max: usize) -> Plan {
+        let settings = Settings { probes_max, panic_percent: 50 };
+        Plan::new(settings, Metrics::default())
+    }
+
+    fn healths(findings: &HealthFindings) -> String {
+        findings.addresses.iter().map(|found| format!("{} {:?};", found.ip, found.health)).collect()
+    }
+
+    const TIME: Timestamp = Timestamp::UNIX_EPOCH;
+
+    /// Gives all probes that are due these outcomes.
+    fn probe_all(plan: &mut Plan, now: Instant, good: impl Fn(&IpAddr) -> bool) -> usize {
+        let mut count = 0;
+        let mut under_way = Vec::new();
+        while let Some((key, probe)) = plan.next_probe(now) {
+            probe.expect("a probe over TCP can always be made");
+            under_way.push(key);
+            count += 1;
+        }
+        for key in under_way {
+            let outcome = if good(&key.1) { Ok(()) } else { Err(ProbeError::Unreachable("refused".to_owned())) };
+            plan.take_outcome(&key, outcome, now, TIME);
+        }
+        count
+    }
+
+    #[test]
+    fn verdicts_are_written_once_and_all_together() {
+        let mut plan = plan();
+        let start = Instant::now();
+        let check = json!({"port": 80, "intervalSeconds": 10, "fall": 2, "rise": 1});
+        plan.take_change(applied(router(&["192.0.2.1", "192.0.2.2"], check.clone(), json!({}))), start, TIME);
+        assert_eq!(probe_all(&mut plan, start + FIRST_PROBE, |_| true), 2, "all are probed soon");
+        let now = start + FIRST_PROBE + SETTLE;
+        let (name, findings) = plan.next_findings(now).expect("there are verdicts");
+        assert_eq!((name.as_str(), findings.threshold), ("s", Some(50)));
+        assert_eq!(healths(&findings), "192.0.2.1 Healthy;192.0.2.2 Healthy;");
+        assert!(plan.next_findings(now).is_none());
+        assert!(plan.next_findings(now + SETTLE).is_none(), "nothing has changed since");
+
+        // One bad outcome is none; the second in a row is written, with the reason.
+        let is_good = |ip: &IpAddr| ip.to_string() != "192.0.2.2";
+        let now = now + Duration::from_secs(10);
+        assert_eq!(probe_all(&mut plan, now, is_good), 2);
+        assert!(plan.next_findings(now + SETTLE).is_none());
+        let now = now + Duration::from_secs(10);
+        assert_eq!(probe_all(&mut plan, now, is_good), 2);
+        let (_, findings) = plan.next_findings(now + SETTLE).expect("a verdict has changed");
+        assert_eq!(healths(&findings), "192.0.2.1 Healthy;192.0.2.2 Unhealthy;");
+        assert_eq!(findings.addresses[1].error.as_deref(), Some("refused"));
+        assert!(plan.next_findings(now + SETTLE).is_none());
+
+        // Without a check the verdicts go, and no probe is left.
+        let told = json!({"addresses": [{"ip": "192.0.2.1", "health": "healthy", "since": "2026-01-01T00:00:00Z"}]});
+        plan.take_change(applied(router(&["192.0.2.1"], Value::Null, told)), now, TIME);
+        assert_eq!(plan.next_findings(now).expect("to be cleared").1, HealthFindings::default());
+        plan.take_change(applied(router(&["192.0.2.1"], Value::Null, json!({}))), now, TIME);
+        let later = now + Duration::from_secs(100);
+        assert!(plan.next_probe(later).is_none() && plan.next_findings(later).is_none() && plan.routers.is_empty());
+    }
+
+    #[test]
+    fn a_new_leader_goes_on_from_the_verdicts() {
+        let mut plan = plan();
+        let start = Instant::now();
+        let message = "0 of 3 active addresses are healthy; unhealthy: 192.0.2.1 (refused)";
+        let told = json!({"panicThreshold": 30, "addresses": [
+            {"ip": "192.0.2.1", "health": "unhealthy", "since": "2026-01-01T00:00:00Z", "error": "refused"},
+            {"ip": "192.0.2.2", "health": "unknown", "since": "2026-01-01T00:00:00Z"},
+        ], "conditions": [{"type": "AddressesHealthy", "status": "False", "reason": "SomeUnhealthy", "message": message,
+            "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
+        let check = json!({"port": 80, "rise": 2, "panicThreshold": 30});
+        plan.take_change(applied(router(&["192.0.2.1", "192.0.2.2", "192.0.2.3"], check, told)), start, TIME);
+        let told = "192.0.2.1 Unhealthy;192.0.2.2 Unknown;";
+        assert_eq!(plan.next_findings(start).map(|(_, findings)| healths(&findings)).as_deref(), Some(told));
+        assert_eq!(probe_all(&mut plan, start + FIRST_PROBE, |ip| ip.to_string() == "192.0.2.1"), 3);
+        let (_, findings) = plan.next_findings(start + FIRST_PROBE + SETTLE).expect("first verdicts");
+        let expected = "192.0.2.1 Unhealthy;192.0.2.2 Unhealthy;192.0.2.3 Unhealthy;";
+        assert_eq!(healths(&findings), expected, "one good outcome of two that are needed");
+        assert_eq!(findings.addresses[0].since.0.as_second(), 1_767_225_600, "it has been so since then");
+    }
+
+    #[test]
+    fn who_is_not_probed_in_time_is_unknown() {
+        let mut plan = plan();
+        let start = Instant::now();
+        plan.take_change(applied(router(&["192.0.2.1"], json!({"port": 80}), json!({}))), start, TIME);
+        let (key, _) = plan.next_probe(start + FIRST_PROBE).expect("it is due");
+        assert_eq!(plan.next_findings(start).map(|(_, findings)| healths(&findings)).as_deref(), Some(""));
+        let late = start + FIRST_VERDICT;
+        assert_eq!(
+            plan.next_findings(late).map(|(_, findings)| healths(&findings)).as_deref(),
+            Some("192.0.2.1 Unknown;")
+        );
+        plan.take_outcome(&key, Ok(()), late, TIME);
+        let (_, findings) = plan.next_findings(late + SETTLE).expect("the verdict has come");
+        assert_eq!(healths(&findings), "192.0.2.1 Healthy;");
+        // An address that goes away while it is probed is nobody's.
+        let later = late + Duration::from_secs(10);
+        let (key, _) = plan.next_probe(later).expect("it is due");
+        plan.take_change(applied(router(&["192.0.2.9"], json!({"port": 80}), json!({}))), later, TIME);
+        plan.take_outcome(&key, Err(ProbeError::Unreachable("refused".to_owned())), later, TIME);
+        assert!(plan.routers["s"].subjects.keys().all(|ip| ip.to_string() == "192.0.2.9"));
+    }
+
+    #[test]
+    fn routers_that_hang_starve_no_other() {
+        const HUNG: usize = 4;
+        let mut plan = plan_with(256);
+        let start = Instant::now();
+        let addresses = |router: usize| (0..128).map(|at| format!("192.0.{router}.{at}")).collect::<Vec<_>>();
+        let check = json!({"port": 80, "intervalSeconds": 5, "timeoutSeconds": 60});
+        for hung in 0..HUNG {
+            let router = named_router(&format!("hung{hung}"), &addresses(hung), check.clone(), json!({}));
+            plan.take_change(applied(router), start, TIME);
+        }
+        let now = start + FIRST_PROBE;
+        let hanging: Vec<Key> = std::iter::from_fn(|| plan.next_probe(now)).map(|(key, _)| key).collect();
+        for hung in 0..HUNG {
+            let count = hanging.iter().filter(|key| key.0 == format!("hung{hung}")).count();
+            assert!((256 / (HUNG + 1)..=256 / HUNG).contains(&count), "they share alike: {count}");
+        }
+        assert_eq!(plan.next_time(false), None, "they have what they may have");
+
+        // None of those ever ends. Another Router comes all the same: its verdicts are there before the first deadline.
+        let healthy = named_router("healthy", &addresses(HUNG), check, json!({}));
+        plan.take_change(applied(healthy), now, TIME);
+        let now = now + FIRST_PROBE;
+        let mut probed = 0;
+        while let Some((key, _)) = plan.next_probe(now) {
+            assert_eq!(key.0, "healthy");
+            plan.take_outcome(&key, Ok(()), now, TIME);
+            probed += 1;
+        }
+        assert_eq!(probed, 128);
+        let (name, findings) = std::iter::from_fn(|| plan.next_findings(now + SETTLE))
+            .find(|(name, _)| name == "healthy")
+            .expect("its verdicts are to be written");
+        assert!(findings.addresses.iter().all(|found| found.health == AddressHealthState::Healthy), "{name}");
+        // And it is probed on, an interval later, while they hang on.
+        let later = now + Duration::from_secs(5);
+        assert_eq!(plan.next_probe(later).map(|(key, _)| key.0).as_deref(), Some("healthy"));
+    }
+}

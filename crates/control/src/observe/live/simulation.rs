@@ -1,0 +1,528 @@
+//! Proofs played through without sockets and clocks: what is asked, how often, and what is said of it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::agenda::Job;
+use super::check::{Fault, Seen};
+use super::feed::ZoneNews;
+use super::standing::PATIENCE;
+use crate::world::expectation::Expected;
+use signpost_api::v1alpha1::deletion_hold::DeletionHoldKind;
+use signpost_dns::wire::Name;
+use signpost_dns::wire::header::Rcode;
+use signpost_dns::zone::Serial;
+
+mod world;
+use world::*;
+
+#[test]
+fn a_route_on_an_idle_system_is_asked_for_by_its_names() {
+    let mut world = World::new(Some(2));
+    world.shard("s", addresses(), 7);
+    world.run(Duration::ZERO, right);
+    assert_eq!(world.asked(), ["1 *.s.v3.example", "2 *.s.v3.example"]);
+    world.alias("app", "s", 9);
+    assert_eq!(world.reason("app"), None, "not before it was asked for");
+    world.run(Duration::from_millis(20), right);
+    let names = ["app.routes.v3.example", "app.s.v3.example"];
+    let expected: Vec<String> = (1..=2).flat_map(|server| names.map(|name| format!("{server} {name}"))).collect();
+    assert_eq!(world.asked(), expected);
+    assert_eq!(
+        world.resolvable("app").expect("it is known"),
+        (
+            "Resolvable",
+            "app.s.v3.example and app.routes.v3.example are answered right by ns1.v3.example (127.0.0.1:5301) with serials \
+             7 and 9, ns2.v3.example (127.0.0.1:5302) with serials 7 and 9; checked at 1970-01-01T00:00:00Z"
+                .to_owned()
+        )
+    );
+    // And then the zones are checked now and then.
+    world.run(INTERVAL * 10, right);
+    let count = world.jobs.len();
+    assert!((30..=60).contains(&count), "{count} checks in ten intervals, of two servers and two zones");
+}
+
+#[test]
+fn many_routes_are_verified_by_few_checks() {
+    let mut world = World::new(Some(2));
+    world.shard("s", addresses(), 7);
+    world.run(Duration::ZERO, right);
+    world.jobs.clear();
+    for round in 0..50 {
+        for number in 0..40 {
+            world.alias(&format!("app{round}-{number}"), "s", 100 + round);
+        }
+        world.run(Duration::from_millis(20), right);
+    }
+    let questions: usize = world.jobs.iter().map(|job| job.check.questions()).sum();
+    assert!(questions < 500, "{questions} questions for 2,000 routes in a second");
+    world.run(Duration::from_millis(20), right);
+    for (reason, count) in world.proofs.reasons() {
+        assert_eq!((*reason, *count), if *reason == "Resolvable" { ("Resolvable", 2000) } else { (*reason, 0) });
+    }
+}
+
+#[test]
+fn a_server_that_lags_under_steady_change_still_proves() {
+    let mut world = World::new(Some(1));
+    world.shard("s", addresses(), 7);
+    let mut newest = 100;
+    for round in 0..200 {
+        newest = 100 + round;
+        for number in 0..10 {
+            world.alias(&format!("app{round}-{number}"), "s", newest);
+        }
+        // It always has the version before the newest one.
+        world.run(Duration::from_millis(25), |job| {
+            let has = if is_alias(job) { Serial(newest - 1) } else { Serial(7) };
+            match has == job.check.serial || has.is_after(job.check.serial) {
+                true => Ok(has),
+                false => Err(old(job, has, |_| true)),
+            }
+        });
+    }
+    let pending = world.proofs.reasons()["Pending"];
+    assert!(pending <= 20, "{pending} routes of 2,000 are not verified");
+    assert_eq!(world.proofs.reasons()["Resolvable"], 2000 - pending, "and none has failed");
+    world.run(PATIENCE, |job| match job.check.serial == Serial(newest) {
+        true => Err(old(job, Serial(newest - 1), |_| false)),
+        false => Ok(job.check.serial),
+    });
+    let last = format!("app{}-1", newest - 100);
+    assert_eq!(world.reason(&last), Some("OldSerial"));
+    let (_, message) = world.resolvable(&last).expect("it is known");
+    assert_eq!(
+        message,
+        format!("ns1.v3.example (127.0.0.1:5301) has routes.v3.example under a serial older than {newest}")
+    );
+    assert_eq!(world.reason("app0-1"), Some("Resolvable"), "older versions are there");
+}
+
+#[test]
+fn while_the_deletion_hold_holds_a_name_is_verified_by_its_answer() {
+    let mut world = World::new(Some(1));
+    world.shard("s", addresses(), 7);
+    world.alias("before", "s", 9);
+    world.run(Duration::ZERO, right);
+    // From now on the server holds back what was deleted: what is new comes under serials of its own.
+    let held = |lost: &'static str| {
+        move |job: &Job| match is_alias(job) {
+            true => Err(old(job, Serial(10), |name| !name.starts_with(lost))),
+            false => right(job),
+        }
+    };
+    world.proofs.take_deletion_holds([("routebindings-1".to_owned(), DeletionHoldKind::RouteBinding)].into());
+    world.alias("app", "s", 100);
+    world.run(Duration::from_millis(500), held("none"));
+    assert_eq!(world.reason("app"), None, "in doubt nothing more than the serial is asked for");
+    world.run(PATIENCE, held("none"));
+    let (reason, message) = world.resolvable("app").expect("it is known");
+    assert_eq!(reason, "Resolvable");
+    assert!(message.contains("with serials 7 and 10"), "{message}");
+    assert_eq!(world.reason("before"), Some("Resolvable"));
+    // One that is not answered is not verified, and says by what.
+    world.alias("lost", "s", 108);
+    world.run(PATIENCE / 2, held("lost"));
+    assert_eq!(world.reason("lost"), None);
+    world.run(PATIENCE, held("lost"));
+    let (reason, message) = world.resolvable("lost").expect("it is known");
+    assert_eq!(reason, "DeletionHeld");
+    assert!(message.contains("while a DeletionHold holds back what was deleted"), "{message}");
+    world.run(Duration::from_secs(6), held("none"));
+    assert_eq!(world.reason("lost"), Some("Resolvable"));
+    // Many are asked for by their names, some at a time, and each once.
+    world.jobs.clear();
+    (0..1000).for_each(|number| world.alias(&format!("app{number}"), "s", 116));
+    world.run(PATIENCE, held("none"));
+    assert_eq!(world.proofs.reasons()["Resolvable"], 1003);
+    let questions: usize = world.jobs.iter().map(|job| job.check.questions()).sum();
+    assert!(questions < 1300, "{questions} questions for 1,000 routes");
+    // A server that goes is told, and so is what is the matter with one that has no DeletionHold.
+    world.run(INTERVAL * 2, |_| Err(silent()));
+    assert_eq!((world.reason("app"), world.reason("before")), (Some("NotAnswering"), Some("NotAnswering")));
+    world.run(Duration::from_secs(6), held("none"));
+    world.alias("last", "s", 124);
+    world.run(PATIENCE, held("last"));
+    assert_eq!((world.reason("app"), world.reason("last")), (Some("Resolvable"), Some("DeletionHeld")));
+    world.proofs.take_deletion_holds(BTreeMap::new());
+    world.judge();
+    assert_eq!(world.reason("last"), Some("OldSerial"));
+    // The deletion hold lets go: the ledger's serial is what proves again.
+    world.run(Duration::from_secs(6), right);
+    assert_eq!(world.proofs.reasons()["Resolvable"], 1004);
+}
+
+#[test]
+fn a_shard_that_stays_old_is_verified_by_its_answers() {
+    let apex: Name = "s.v3.example.".parse().expect("a name");
+    let stays = |is_right: bool| {
+        move |job: &Job| match is_alias(job) {
+            true => right(job),
+            false => Err(old(job, Serial(7), |_| is_right)),
+        }
+    };
+    let mut world = World::new(Some(1));
+    world.shard("s", addresses(), 7);
+    world.alias("app", "s", 9);
+    world.run(Duration::ZERO, right);
+    let records = serde_json::json!({"addresses": [{"ip": "192.0.2.1"}], "records": ["@ TXT new"]});
+    world.shard("s", records, 8);
+    world.run(PATIENCE * 2, stays(true));
+    assert_eq!(world.reason("app"), Some("Resolvable"));
+    // A zone has more than addresses: without a DeletionHold its version counts.
+    let zone = |world: &World| {
+        world.proofs.router_saying(&apex).map(|(_, told, _)| (told.is_true(), told.reason, told.message))
+    };
+    let (is_true, reason, _) = zone(&world).expect("it is known");
+    assert_eq!((is_true, reason), (false, "OldSerial"));
+    world.proofs.take_deletion_holds([("routers-1".to_owned(), DeletionHoldKind::Router)].into());
+    assert_eq!(world.proofs.pop_changed_shard(), Some(apex.clone()));
+    let (is_true, reason, message) = zone(&world).expect("it is known");
+    assert!(
+        is_true && reason == "Published" && message.contains("while a DeletionHold holds back"),
+        "{reason} {message}"
+    );
+    world.run(PATIENCE * 3, stays(false));
+    assert_eq!(world.reason("app"), Some("DeletionHeld"));
+    assert_eq!(zone(&world).map(|(is_true, reason, _)| (is_true, reason)), Some((false, "DeletionHeld")));
+    world.run(PATIENCE * 3, right);
+    assert_eq!(world.reason("app"), Some("Resolvable"));
+}
+
+#[test]
+fn a_zone_that_takes_a_host_is_told() {
+    let mut world = World::new(Some(1));
+    world.shard("s", addresses(), 7);
+    world.alias("app", "s", 9);
+    world.run(Duration::ZERO, right);
+    let told = |world: &World, host: &str| {
+        let saying = world.proofs.saying("app", Some(host), world.now, Timestamp::UNIX_EPOCH);
+        saying.resolvable.map(|statement| (statement.reason, statement.message))
+    };
+    let reason = |world: &World, host: &str| told(world, host).map(|(reason, _)| reason);
+    assert_eq!(reason(&world, "*.shop.test"), Some("Resolvable"));
+    world.shard("shop", serde_json::json!({"dns": "shop.test", "addresses": [{"ip": "192.0.2.1"}]}), 7);
+    for (host, expected) in [
+        ("*.shop.test", "HostInZone"),
+        ("www.SHOP.test", "HostInZone"),
+        ("shop.test", "HostInZone"),
+        ("notshop.test", "Resolvable"),
+        ("*.test", "Resolvable"),
+        // Its own name on the shard lies there on purpose.
+        ("App.s.v3.example", "Resolvable"),
+        ("other.s.v3.example", "HostInZone"),
+    ] {
+        assert_eq!(reason(&world, host), Some(expected), "{host}");
+    }
+    let (_, message) = told(&world, "*.shop.test").expect("it is known");
+    assert!(message.starts_with("*.shop.test lies in shop.test, which is the zone of Router shop now"), "{message}");
+}
+
+#[test]
+fn a_serial_that_the_api_refuses_is_told() {
+    let mut world = World::new(Some(1));
+    world.shard("s", addresses(), 7);
+    let apex: Name = "s.v3.example.".parse().expect("a name");
+    let router = Arc::clone(&world.proofs.zones.shards[&apex].router);
+    for (refused, expected) in [(Some((router, "no such name".to_owned())), Some("SerialRefused")), (None, None)] {
+        let mut news = ZoneNews::default();
+        news.refused.insert(apex.clone(), refused);
+        while world.proofs.pop_changed_shard().is_some() {}
+        world.proofs.take(news, world.now);
+        assert_eq!(world.proofs.pop_changed_shard(), Some(apex.clone()));
+        assert_eq!(world.proofs.router_saying(&apex).map(|(_, statement, _)| statement.reason), expected);
+    }
+}
+
+#[test]
+fn a_silent_server_is_named_when_that_is_sure_and_forgiven_at_once() {
+    let mut world = World::new(Some(2));
+    world.shard("s", addresses(), 7);
+    world.alias("app", "s", 9);
+    world.run(Duration::ZERO, right);
+    assert_eq!(world.reason("app"), Some("Resolvable"));
+    let mut lost = 0;
+    let second_is_gone = |job: &Job| if job.server == 1 { Err(silent()) } else { right(job) };
+    // One lost answer is nothing.
+    world.run(INTERVAL * 2, |job| {
+        lost += u32::from(job.server == 1);
+        if job.server == 1 && lost == 1 { Err(silent()) } else { right(job) }
+    });
+    assert_eq!(world.reason("app"), Some("Resolvable"));
+    world.run(INTERVAL * 2, second_is_gone);
+    let found = world.resolvable("app").expect("it is known");
+    assert_eq!(found, ("NotAnswering", "ns2.v3.example (127.0.0.1:5302) does not answer".to_owned()));
+    let apex: Name = "s.v3.example.".parse().expect("a name");
+    let (router, statement, serial) = world.proofs.router_saying(&apex).expect("it is known");
+    assert_eq!((router.as_str(), statement.reason, serial), ("s", "NotAnswering", Some(Serial(7))));
+    // A new route is told so at once.
+    world.alias("late", "s", 10);
+    world.run(Duration::from_millis(50), second_is_gone);
+    assert_eq!(world.reason("late"), Some("NotAnswering"));
+    world.run(Duration::from_secs(6), right);
+    assert_eq!((world.reason("app"), world.reason("late")), (Some("Resolvable"), Some("Resolvable")));
+}
+
+#[test]
+fn routes_that_came_while_a_server_failed_recover_with_it() {
+    let apart = |job: &Job| Fault::Error { name: job.check.apex.clone(), rcode: Rcode::SERVFAIL };
+    for (fault, reason) in [(apart as fn(&Job) -> Fault, "ErrorAnswer"), (|_| silent(), "NotAnswering")] {
+        let mut world = World::new(Some(2));
+        world.shard("s", addresses(), 7);
+        world.run(Duration::from_secs(1), right);
+        // As slowly as on an idle system, so that each is to be asked for by its own names.
+        for number in 0..60 {
+            world.alias(&format!("app{number}"), "s", 9 + number);
+            world.run(Duration::from_millis(60), |job| Err(fault(job)));
+        }
+        world.run(INTERVAL, |job| Err(fault(job)));
+        assert_eq!(world.proofs.reasons()[reason], 60);
+        world.jobs.clear();
+        world.run(Duration::from_secs(2), right);
+        assert_eq!(world.proofs.reasons()["Resolvable"], 60, "{reason}: {:?}", world.proofs.reasons());
+        assert!(world.jobs.len() < 100, "{reason}: {} checks", world.jobs.len());
+    }
+}
+
+#[test]
+fn all_zones_of_a_server_that_answers_again_are_looked_at() {
+    const SHARDS: usize = 200;
+    let mut world = World::new(Some(2));
+    for number in 0..SHARDS {
+        world.shard(&format!("s{number}"), addresses(), 7);
+        world.alias(&format!("app{number}"), &format!("s{number}"), 9);
+    }
+    world.run(INTERVAL, right);
+    let second_is_gone = |job: &Job| if job.server == 1 { Err(silent()) } else { right(job) };
+    world.run(INTERVAL * 3, second_is_gone);
+    assert_eq!(world.proofs.reasons()["NotAnswering"], SHARDS);
+    world.jobs.clear();
+    world.run(INTERVAL, second_is_gone);
+    let asked = world.jobs.iter().filter(|job| job.server == 1).count();
+    assert!(asked < SHARDS * 2, "{asked} checks in an interval of a server that does not answer");
+    world.jobs.clear();
+    world.run(Duration::from_millis(1500), right);
+    assert_eq!(world.proofs.reasons()["Resolvable"], SHARDS, "{:?}", world.proofs.reasons());
+    let asked = world.jobs.iter().filter(|job| job.server == 1).count();
+    assert!(asked < SHARDS * 2, "{asked} checks until all zones were right");
+}
+
+/// The shard recovers while the alias zone is in doubt, of which nothing is told.
+#[test]
+fn a_route_that_recovers_in_doubt_is_told_when_the_doubt_ends() {
+    let mut world = World::new(Some(1));
+    world.shard("s", addresses(), 7);
+    world.alias("app", "s", 9);
+    world.run(INTERVAL, |job| if is_alias(job) { right(job) } else { Err(silent()) });
+    assert_eq!(world.proofs.reasons()["NotAnswering"], 1);
+    let [alias, shard]: [Name; 2] = ["routes.v3.example.", "s.v3.example."].map(|apex| apex.parse().expect("a name"));
+    world.proofs.schedule(&alias, 0, true, world.now);
+    world.run(Duration::ZERO, |_| Err(silent()));
+    world.proofs.schedule(&shard, 0, true, world.now);
+    world.run(Duration::ZERO, right);
+    assert_eq!((world.reason("app"), world.proofs.reasons()["NotAnswering"]), (None, 1), "it stands");
+    world.run(Duration::from_secs(1), right);
+    assert_eq!(world.proofs.reasons()["Resolvable"], 1, "{:?}", world.proofs.reasons());
+}
+
+#[test]
+fn names_of_their_own_that_failed_recover_together() {
+    let mut world = World::new(Some(1));
+    let records: Vec<String> = (0..40).map(|number| format!("own{number} A 192.0.2.1")).collect();
+    world.shard("s", serde_json::json!({"addresses": [{"ip": "192.0.2.1"}], "records": records}), 7);
+    (0..40).for_each(|number| world.alias(&format!("own{number}"), "s", 9));
+    world.run_seen(INTERVAL * 8, right_but(|name| name.starts_with("own") && name.contains(".s.")));
+    assert_eq!(world.proofs.reasons()["NotAuthoritative"], 40);
+    world.run(Duration::from_secs(6), right);
+    assert_eq!(world.proofs.reasons()["Resolvable"], 40, "{:?}", world.proofs.reasons());
+}
+
+#[test]
+fn one_server_answers_and_two_answer() {
+    let apex: Name = "s.v3.example.".parse().expect("a name");
+    for (servers, words) in [(1, "(127.0.0.1:5301) answers for"), (2, "(127.0.0.1:5302) answer for")] {
+        let mut world = World::new(Some(servers));
+        world.shard("s", serde_json::json!({"addresses": [{"ip": "192.0.2.1"}]}), 7);
+        world.run(INTERVAL, right);
+        let (_, statement, _) = world.proofs.router_saying(&apex).expect("it is known");
+        let expected = format!("{words} s.v3.example from serial 7 on");
+        assert!(statement.message.ends_with(&expected), "{}", statement.message);
+    }
+}
+
+#[test]
+fn what_a_router_says_is_what_must_be_answered() {
+    let mut world = World::new(Some(1));
+    world.shard("s", addresses(), 7);
+    for label in ["app", "own", "moved"] {
+        world.alias(label, "s", 9);
+    }
+    world.run(Duration::from_secs(1), right);
+    world.asked();
+    let records = serde_json::json!({
+        "addresses": [{"ip": "192.0.2.2"}], "records": ["own A 192.0.2.2", "moved CNAME there.example."],
+    });
+    world.shard("s", records, 8);
+    assert_eq!(world.reason("app"), None, "the new contents are not verified yet");
+    world.run(Duration::ZERO, right);
+    let check = world.jobs.iter().find(|job| job.check.serial == Serial(8)).expect("the new version was asked for");
+    let expected = |name: &str| {
+        let probe = check.check.probes.iter().find(|probe| super::check::text(&probe.name) == name);
+        probe.map(|probe| probe.expected.clone()).unwrap_or_else(|| panic!("{name} in {check:?}"))
+    };
+    let to = |address: &str| Expected::Addresses([address.parse().expect("an address")].into());
+    assert_eq!(expected("*.s.v3.example"), to("192.0.2.2"));
+    assert_eq!(expected("own.s.v3.example"), to("192.0.2.2"));
+    assert_eq!(
+        ["app", "own", "moved"].map(|label| world.reason(label)),
+        ["Resolvable", "Resolvable", "NameTaken"].map(Some)
+    );
+    // Another version under which the names lead where they led is verified anew, and says nothing new.
+    world.shard("s", serde_json::json!({"addresses": [{"ip": "192.0.2.2"}], "records": ["own A 192.0.2.2", "moved CNAME there.example."]}), 18);
+    assert_eq!(world.reason("app"), None);
+    assert_eq!(world.proofs.pop_dirty(world.now), None);
+    world.run(Duration::ZERO, right);
+    assert_eq!(world.reason("app"), Some("Resolvable"));
+    // Drained, the names lead nowhere; with the address back, they lead there again.
+    world.shard("s", serde_json::json!({"addresses": [{"ip": "192.0.2.2", "state": "drained"}]}), 19);
+    world.run(Duration::ZERO, right);
+    assert_eq!(world.reason("app"), Some("NoActiveAddress"));
+    world.shard("s", addresses(), 20);
+    world.run(Duration::ZERO, right);
+    assert_eq!(world.reason("app"), Some("Resolvable"));
+    world.no_shard("s");
+    world.run(PATIENCE, right);
+    assert_eq!(world.reason("app"), Some("NotPublished"));
+    assert!(world.saying("app").published.is_some_and(|statement| !statement.is_true()));
+}
+
+#[test]
+fn a_name_that_something_else_has_is_no_matter_of_other_routes() {
+    let mut world = World::new(Some(1));
+    let addresses = serde_json::json!([{"ip": "192.0.2.1"}]);
+    let records = serde_json::json!([
+        "deleg NS ns.elsewhere.example.",
+        "own A 192.0.2.77",
+        "moved CNAME elsewhere.example.",
+        "same A 192.0.2.1",
+        "_acme-challenge.acme TXT token",
+    ]);
+    world.shard("s", serde_json::json!({"addresses": addresses, "records": records}), 7);
+    let labels = ["app", "acme", "same", "deleg", "own", "moved"];
+    for label in labels {
+        world.alias(label, "s", 9);
+    }
+    // What is asked for there is answered by somebody else.
+    let is_else = |name: &str| ["deleg.s.", "own.s.", "moved.s."].iter().any(|other| name.starts_with(other));
+    world.run_seen(INTERVAL, right_but(is_else));
+    let found = labels.map(|label| world.reason(label).unwrap_or_default());
+    assert_eq!(found, ["Resolvable", "Resolvable", "Resolvable", "NameTaken", "NameTaken", "NameTaken"]);
+    let apex: Name = "s.v3.example.".parse().expect("a name");
+    assert_eq!(world.proofs.router_saying(&apex).map(|(_, statement, _)| statement.reason), Some("Published"));
+    let (_, message) = world.resolvable("deleg").expect("it is known");
+    assert_eq!(
+        message,
+        "deleg.s.v3.example is delegated to other name servers by spec.records of Router s and does not lead to the route: \
+         take these records out, or move the route to another Router"
+    );
+    // Records that come later take the name as well, and those that go give it back.
+    world.shard("s", serde_json::json!({"addresses": addresses, "records": ["app CNAME elsewhere.example."]}), 8);
+    world.run_seen(INTERVAL, right_but(|name| name.starts_with("app.s.")));
+    let found = labels.map(|label| world.reason(label).unwrap_or_default());
+    assert_eq!(found, ["NameTaken", "Resolvable", "Resolvable", "Resolvable", "Resolvable", "Resolvable"]);
+}
+
+#[test]
+fn one_name_that_is_answered_wrong_is_not_the_zone() {
+    for wrong in ["app.s.v3.example", "app.routes.v3.example"] {
+        let mut world = World::new(Some(2));
+        world.shard("s", addresses(), 7);
+        for label in ["first", "second"] {
+            world.alias(label, "s", 9);
+        }
+        world.run(Duration::from_secs(1), right);
+        // It is asked for by its own name, as few come.
+        world.alias("app", "s", 9);
+        world.run_seen(PATIENCE / 2, right_but(|name| name == wrong));
+        assert_eq!(world.reason("app"), None, "{wrong}: one answer is no verdict");
+        world.alias("late", "s", 9);
+        world.run_seen(Duration::from_millis(500), right_but(|name| name == wrong));
+        assert_eq!(world.reason("late"), Some("Resolvable"), "{wrong}");
+        world.jobs.clear();
+        world.run_seen(INTERVAL * 2, right_but(|name| name == wrong));
+        let found = ["first", "second", "late", "app"].map(|label| world.reason(label).unwrap_or_default());
+        assert_eq!(found, ["Resolvable", "Resolvable", "Resolvable", "NotAuthoritative"], "{wrong}");
+        let (_, message) = world.resolvable("app").expect("it is known");
+        let of = |number| format!("ns{number}.v3.example (127.0.0.1:530{number}) is no authority for {wrong}");
+        assert_eq!(message, format!("{}; {}", of(1), of(2)));
+        assert!(world.jobs.len() < 120, "{wrong}: {} checks in two intervals", world.jobs.len());
+        let apex: Name = "s.v3.example.".parse().expect("a name");
+        assert!(world.proofs.router_saying(&apex).is_some_and(|(_, statement, _)| statement.is_true()), "{wrong}");
+        world.run(Duration::from_secs(6), right);
+        assert_eq!(world.reason("app"), Some("Resolvable"), "{wrong}");
+    }
+}
+
+#[test]
+fn a_zone_file_that_hides_a_name_is_told_of_its_route() {
+    for file in ["app.s.v3.example", "app.routes.v3.example"] {
+        let mut world = World::new(Some(2));
+        world.shard("s", addresses(), 7);
+        for label in ["first", "app", "second"] {
+            world.alias(label, "s", 9);
+        }
+        world.run(Duration::from_secs(1), right);
+        assert_eq!(world.reason("app"), Some("Resolvable"));
+        let all = |world: &World| ["first", "app", "second"].map(|label| world.reason(label).unwrap_or_default());
+        let apexes = |names: &[&str]| Arc::new(names.iter().map(|name| name.parse().expect("a name")).collect());
+        world.proofs.take_files(apexes(&["elsewhere.example.", file]), world.now);
+        world.run_seen(PATIENCE * 2, right_but(|name| name == file));
+        assert_eq!(all(&world), ["Resolvable", "NotAuthoritative", "Resolvable"], "{file}");
+        // One that comes while the file is there is told so, and no other.
+        world.proofs.take_files(apexes(&[file, "late.s.v3.example."]), world.now);
+        world.alias("late", "s", 9);
+        let hidden = ["late.s.v3.example", file];
+        world.run_seen(PATIENCE * 3, right_but(|name| hidden.contains(&name)));
+        assert_eq!(world.reason("late"), Some("NotAuthoritative"), "{file}");
+        assert_eq!(all(&world), ["Resolvable", "NotAuthoritative", "Resolvable"], "{file}");
+        world.proofs.take_files(apexes(&[]), world.now);
+        world.run(Duration::from_secs(6), right);
+        assert_eq!((all(&world), world.reason("late")), (["Resolvable"; 3], Some("Resolvable")), "{file}");
+    }
+}
+
+#[test]
+fn answers_about_former_contents_prove_nothing() {
+    let mut world = World::new(Some(1));
+    world.shard("s", addresses(), 7);
+    world.alias("app", "s", 9);
+    let mut jobs = Vec::new();
+    while let Some(job) = world.proofs.next_job(world.now, 0) {
+        jobs.push(job);
+    }
+    assert_eq!(jobs.len(), 2);
+    world.shard("s", serde_json::json!({"addresses": [{"ip": "192.0.2.7"}]}), 8);
+    for job in &jobs {
+        world.proofs.landed(job, right(job).map(Seen::from), world.now, 0);
+    }
+    assert_eq!(world.reason("app"), None);
+    world.run(Duration::ZERO, right);
+    assert_eq!(world.reason("app"), Some("Resolvable"));
+}
+
+#[test]
+fn without_servers_it_says_why_and_switched_off_it_says_nothing() {
+    for (servers, reason) in [(Some(0), Some("NoNameServer")), (None, None)] {
+        let mut world = World::new(servers);
+        world.shard("s", addresses(), 7);
+        world.alias("app", "s", 9);
+        world.run(Duration::from_secs(1), right);
+        assert_eq!(world.reason("app"), reason);
+        let published = world.saying("app").published.expect("it is known");
+        assert_eq!((published.reason, world.jobs.len()), ("Published", 0));
+    }
+}

@@ -1,0 +1,256 @@
+//! What a name's own authoritative servers say, found without trusting any cache for the answer itself.
+//!
+//! A resolver of the configuration is asked where the zone of the name begins (the closest name at or above it with NS
+//! records), which servers it has, and where these are. Then each of them is asked directly. So a record counts as soon as
+//! its zone has it, and no longer than that, whatever caches hold.
+//!
+//! The names and addresses come from the host's owner, who may point them anywhere: so only port 53 is asked, with one small
+//! question each, at most [`ADDRESSES_MAX`] of them, and unless the operator allows it no private addresses and none of this
+//! machine (`reach`).
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use super::reach;
+use crate::dns_client::{Data, QueryError, Question, Response};
+use crate::observe::live::check::text;
+use signpost_dns::wire::header::Rcode;
+use signpost_dns::wire::{Name, RecordType};
+
+/// Names tried for the beginning of a zone: a chain of labels without any zone is someone's joke.
+const CUTS_MAX: usize = 16;
+/// Name servers of a zone that are asked.
+const SERVERS_MAX: usize = 8;
+/// Addresses that are asked, of all servers together.
+pub const ADDRESSES_MAX: usize = 16;
+
+/// How authorities are found and asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Authorities {
+    /// Resolvers, asked in this order until one answers.
+    pub resolvers: Vec<SocketAddr>,
+    /// The port of authoritative servers: 53, but for tests.
+    pub port: u16,
+    /// How long one answer may take.
+    pub patience: Duration,
+    /// Whether private addresses and those of this machine are queried, too.
+    pub private: bool,
+}
+
+/// Why no authoritative server of a name is found, in words for the host's owner. Names are without the dot at the end.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LookupError {
+    /// Its servers have private addresses, such as this one's.
+    #[error(
+        "no name server of {name} has a public address: {server} is not queried; only the operator can allow it \
+         (verify.hosts-private-addresses)"
+    )]
+    #[allow(missing_docs, reason = "the text says it")]
+    Private { name: String, server: String },
+    /// Its servers have no addresses.
+    #[error("no name server of {0} has an address that can be asked")]
+    NoAddress(String),
+    /// No zone at or above it has servers.
+    #[error("no zone of {0} has name servers")]
+    NoZone(String),
+    /// Nobody can be asked for its servers.
+    #[error("no resolver is configured: set verify.resolver")]
+    NoResolver,
+    /// The last resolver answers with an error.
+    #[error("the resolver {resolver} cannot resolve {name} {rtype}")]
+    #[allow(missing_docs, reason = "the text says it")]
+    Unresolved { resolver: SocketAddr, name: String, rtype: RecordType },
+    /// The last resolver does not answer.
+    #[error("the resolver {0} does not answer: {1}")]
+    Silent(SocketAddr, QueryError),
+}
+
+/// What one server says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Testimony {
+    /// Its name.
+    pub server: Name,
+    /// Its address.
+    pub address: IpAddr,
+    /// The TXT records of the name; the error says why there is no answer.
+    pub texts: Result<Vec<Vec<u8>>, String>,
+}
+
+impl Authorities {
+    /// What each authoritative server says of the TXT records at `name`.
+    ///
+    /// # Errors
+    ///
+    /// Why none can be found.
+    pub async fn texts(&self, name: &Name) -> Result<Vec<Testimony>, LookupError> {
+        let servers = self.servers(name).await?;
+        let question = Question { name: name.clone(), rtype: RecordType::TXT };
+        let asked = servers.into_iter().map(|(server, address)| {
+            let question = &question;
+            async move {
+                let reply = question.ask((address, self.port).into(), self.patience).await;
+                let texts = reply.map_err(|error| error.to_string()).and_then(|reply| texts(&reply, question));
+                Testimony { server, address, texts }
+            }
+        });
+        Ok(futures::future::join_all(asked).await)
+    }
+
+    /// The servers of the zone that `name` is in, with an address each.
+    async fn servers(&self, name: &Name) -> Result<Vec<(Name, IpAddr)>, LookupError> {
+        let names = self.zone_of(name).await?;
+        let (mut found, mut barred) = (Vec::new(), None);
+        for server in names.into_iter().take(SERVERS_MAX) {
+            for rtype in [RecordType::A, RecordType::AAAA] {
+                let Ok(reply) = self.resolve(&server, rtype).await else { continue };
+                for record in reply.answers {
+                    let Data::Address(address) = record.data else { continue };
+                    if self.private || reach::is_allowed(address) {
+                        found.push((server.clone(), address));
+                    } else {
+                        barred.get_or_insert_with(|| format!("{} ({address})", text(&server)));
+                    }
+                }
+            }
+        }
+        found.truncate(ADDRESSES_MAX);
+        match (found.is_empty(), barred) {
+            (false, _) => Ok(found),
+            (true, Some(server)) => Err(LookupError::Private { name: text(name), server }),
+            (true, None) => Err(LookupError::NoAddress(text(name))),
+        }
+    }
+
+    /// The name servers of the zone that `name` is in.
+    async fn zone_of(&self, name: &Name) -> Result<Vec<Name>, LookupError> {
+        let mut at = name.clone();
+        for _ in 0..CUTS_MAX {
+            let reply = self.resolve(&at, RecordType::NS).await?;
+            let servers: Vec<Name> = reply
+                .answers
+                .into_iter()
+                .filter(|record| record.owner == at)
+                .filter_map(|record| if let Data::NameServer(server) = record.data { Some(server) } else { None })
+                .collect();
+            if !servers.is_empty() {
+                return Ok(servers);
+            }
+            let above = at.parent().filter(|above| !above.is_root());
+            // The SOA beside "no such record" stands where the zone begins (RFC 2308 §3).
+            let apex = reply.authorities.into_iter().find(|record| matches!(record.data, Data::Soa(_)));
+            let apex = apex.map(|record| record.owner).filter(|apex| at.is_below(apex) && !apex.is_root());
+            at = apex.or(above).ok_or_else(|| LookupError::NoZone(text(name)))?;
+        }
+        Err(LookupError::NoZone(text(name)))
+    }
+
+    async fn resolve(&self, name: &Name, rtype: RecordType) -> Result<Response, LookupError> {
+        let question = Question { name: name.clone(), rtype };
+        let mut failed = LookupError::NoResolver;
+        for resolver in &self.resolvers {
+            match question.ask_resolver(*resolver, self.patience).await {
+                Ok(reply) if matches!(reply.rcode, Rcode::NOERROR | Rcode::NXDOMAIN) => return Ok(reply),
+                Ok(_) => failed = LookupError::Unresolved { resolver: *resolver, name: text(name), rtype },
+                Err(error) => failed = LookupError::Silent(*resolver, error),
+            }
+        }
+        Err(failed)
+    }
+}
+
+fn texts(reply: &Response, question: &Question) -> Result<Vec<Vec<u8>>, String> {
+    match reply.rcode {
+        Rcode::NOERROR | Rcode::NXDOMAIN if reply.is_authoritative() => {
+            let of_name = reply.answers.iter().filter(|record| record.owner == question.name);
+            let texts =
+                of_name.filter_map(|record| if let Data::Text(text) = &record.data { Some(text) } else { None });
+            Ok(texts.cloned().collect())
+        }
+        Rcode::NOERROR | Rcode::NXDOMAIN => Err("it is no authority for the name".to_owned()),
+        rcode => Err(format!("it answers {rcode}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::observe::live::fake::{FakeServer, Say};
+    use std::net::Ipv4Addr;
+
+    /// For an answer that comes, even on a busy machine.
+    const PATIENCE: Duration = Duration::from_secs(60);
+    /// For one that never comes; what is to come before it has all this time, twice.
+    const SHORT: Duration = Duration::from_millis(700);
+
+    fn name(text: &str) -> Name {
+        text.parse().expect("a name of a test")
+    }
+
+    /// A resolver that knows `shop.example`, whose name server is at `address`.
+    async fn resolver(address: IpAddr) -> FakeServer {
+        FakeServer::start(move |question, _| {
+            let is = |text: &str| question.name == name(text);
+            vec![match question.rtype {
+                RecordType::NS if is("shop.example.") => Say::Records(vec![
+                    Data::NameServer(name("ns.host.example.")),
+                    Data::NameServer(name("gone.example.")),
+                ]),
+                RecordType::A if is("ns.host.example.") => Say::Records(vec![Data::Address(address)]),
+                _ if question.name.is_at_or_below(&name("broken.example.")) => Say::Rcode(Rcode::SERVFAIL),
+                _ => Say::Records(Vec::new()),
+            }]
+        })
+        .await
+    }
+
+    async fn ask_all(
+        asked: &str,
+        authority: &FakeServer,
+        private: bool,
+        patience: Duration,
+    ) -> Result<Vec<Result<Vec<String>, String>>, String> {
+        let resolver = resolver(Ipv4Addr::LOCALHOST.into()).await;
+        let authorities =
+            Authorities { resolvers: vec![resolver.address], port: authority.address.port(), patience, private };
+        let testimonies = authorities.texts(&name(asked)).await.map_err(|error| error.to_string())?;
+        let text = |octets: Vec<u8>| String::from_utf8(octets).expect("a test's text");
+        Ok(testimonies.into_iter().map(|one| one.texts.map(|all| all.into_iter().map(text).collect())).collect())
+    }
+
+    #[tokio::test]
+    async fn the_zones_own_servers_are_asked() {
+        let authority = FakeServer::start(|question, _| {
+            assert_eq!((&question.name, question.rtype), (&name("_x.www.shop.example."), RecordType::TXT));
+            vec![Say::Records(vec![Data::Text(b"one".to_vec()), Data::Text(b"two".to_vec())])]
+        })
+        .await;
+        let found = ask_all("_x.www.shop.example.", &authority, true, PATIENCE).await;
+        assert_eq!(found, Ok(vec![Ok(vec!["one".to_owned(), "two".to_owned()])]));
+        for (asked, private, complaint) in [
+            (
+                "_x.www.shop.example.",
+                false,
+                "no name server of _x.www.shop.example has a public address: ns.host.example (127.0.0.1) is not queried",
+            ),
+            ("_x.www.other.example.", true, "no zone of _x.www.other.example has name servers"),
+            ("_x.www.broken.example.", true, "cannot resolve _x.www.broken.example NS"),
+        ] {
+            let found = ask_all(asked, &authority, private, PATIENCE).await;
+            assert!(found.as_ref().is_err_and(|error| error.contains(complaint)), "{asked}: {found:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_no_testimony_is_told_as_such() {
+        let stranger = Say::NotAuthoritative(vec![Data::Text(b"one".to_vec())]);
+        for (say, patience, why) in [
+            (stranger, PATIENCE, "it is no authority for the name"),
+            (Say::Rcode(Rcode::REFUSED), PATIENCE, "it answers REFUSED"),
+            (Say::Nothing, SHORT, "no response within 700 ms, in 2 attempts"),
+        ] {
+            let authority = FakeServer::start(move |_, _| vec![say.clone()]).await;
+            let found = ask_all("_x.www.shop.example.", &authority, true, patience).await;
+            assert_eq!(found, Ok(vec![Err(why.to_owned())]));
+        }
+    }
+}

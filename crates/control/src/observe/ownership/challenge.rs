@@ -1,0 +1,136 @@
+//! The challenge of a host: which record its owner is to create, and what the answers to it prove. Pure.
+
+use aws_lc_rs::hmac;
+use data_encoding::BASE32_NOPAD;
+
+use super::authorities::{LookupError, Testimony};
+use crate::observe::live::check::text;
+use signpost_api::names::challenge_name;
+use signpost_api::v1alpha1::route::Challenge;
+
+/// Octets of a token's MAC that are used: 160 bits, which nobody guesses.
+const TOKEN_OCTETS: usize = 20;
+
+/// The key that tokens are made with.
+#[derive(Clone)]
+pub struct Key(hmac::Key);
+
+impl std::fmt::Debug for Key {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Key(not shown)")
+    }
+}
+
+impl Key {
+    /// A key of these octets, at least 32 of them drawn at random.
+    pub fn new(octets: &[u8]) -> Self {
+        Key(hmac::Key::new(hmac::HMAC_SHA256, octets))
+    }
+
+    /// The challenge of `host` for the Route of this namespace and uid: the same whenever it is asked for, another one for
+    /// every other Route or host.
+    pub fn challenge(&self, namespace: &str, uid: &str, host: &str) -> Challenge {
+        let host = host.to_ascii_lowercase();
+        let mut context = hmac::Context::with_key(&self.0);
+        for part in [namespace, uid, &host] {
+            context.update(&(part.len() as u64).to_be_bytes());
+            context.update(part.as_bytes());
+        }
+        let token = BASE32_NOPAD.encode(&context.sign().as_ref()[..TOKEN_OCTETS]).to_ascii_lowercase();
+        let (name, value) = (challenge_name(&host), format!("signpost={token}"));
+        let record = format!("{name}. IN TXT \"{value}\"");
+        Challenge { name, value, record, verified_until: None }
+    }
+}
+
+/// What was found out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Proof {
+    /// Every authoritative server that answers has the record.
+    Found,
+    /// It is not so, and why.
+    Missing(String),
+}
+
+impl Proof {
+    /// What the testimonies say of `challenge`. All servers that answer must have the record, and one must answer: a zone that
+    /// is being changed is verified when the change has reached all of it.
+    pub fn of(challenge: &Challenge, found: Result<Vec<Testimony>, LookupError>) -> Proof {
+        let testimonies = match found {
+            Ok(testimonies) => testimonies,
+            Err(why) => return Proof::Missing(why.to_string()),
+        };
+        let mut silent = None;
+        let mut any = false;
+        for Testimony { server, address, texts } in testimonies {
+            let server = text(&server);
+            match texts {
+                Ok(texts) if texts.iter().any(|found| *found == challenge.value.as_bytes()) => any = true,
+                Ok(texts) if texts.is_empty() => {
+                    return Proof::Missing(format!("{server} ({address}) has no TXT record at {}", challenge.name));
+                }
+                Ok(_) => {
+                    return Proof::Missing(format!(
+                        "{server} ({address}) has another TXT record at {} than the one asked for",
+                        challenge.name
+                    ));
+                }
+                Err(why) => silent = Some(format!("{server} ({address}) does not tell: {why}")),
+            }
+        }
+        match (any, silent) {
+            (true, _) => Proof::Found,
+            (false, Some(why)) => Proof::Missing(why),
+            (false, None) => Proof::Missing("no name server was found".to_owned()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_challenge_is_stable_and_each_ones_own() {
+        let key = Key::new(&[7; 32]);
+        let challenge = key.challenge("shop", "u1", "WWW.shop.example");
+        assert_eq!(challenge, key.challenge("shop", "u1", "www.shop.example"));
+        assert_eq!(challenge.name, "_signpost-challenge.www.shop.example");
+        assert_eq!(challenge.record, format!("{}. IN TXT \"{}\"", challenge.name, challenge.value));
+        assert_eq!(challenge.value.len(), "signpost=".len() + 32);
+        assert_eq!(key.challenge("shop", "u1", "*.shop.example").name, "_signpost-challenge.shop.example");
+        for other in [
+            key.challenge("shop", "u2", "www.shop.example"),
+            key.challenge("shopu", "1", "www.shop.example"),
+            key.challenge("shop", "u1", "ww.shop.example"),
+            Key::new(&[8; 32]).challenge("shop", "u1", "www.shop.example"),
+        ] {
+            assert_ne!(other.value, challenge.value);
+        }
+        assert!(!format!("{key:?}").contains('7'));
+    }
+
+    #[test]
+    fn every_server_that_answers_must_have_the_record() {
+        let challenge = Key::new(&[7; 32]).challenge("shop", "u1", "www.shop.example");
+        let testimony = |texts: Result<&[&str], &str>| Testimony {
+            server: "ns.example.".parse().expect("a name"),
+            address: std::net::Ipv4Addr::LOCALHOST.into(),
+            texts: texts.map(|all| all.iter().map(|text| text.as_bytes().to_vec()).collect()).map_err(str::to_owned),
+        };
+        let value = challenge.value.as_str();
+        let good = || testimony(Ok(&[value, "v=spf1 -all"]));
+        let silent = || testimony(Err("no answer"));
+        for (what, found, verified) in [
+            ("all", Ok(vec![good(), good()]), true),
+            ("one of two does not answer", Ok(vec![good(), silent()]), true),
+            ("one of two has nothing", Ok(vec![good(), testimony(Ok(&[]))]), false),
+            ("another record", Ok(vec![testimony(Ok(&["signpost=x"]))]), false),
+            ("silence", Ok(vec![silent()]), false),
+            ("nobody", Ok(vec![]), false),
+            ("no zone", Err(LookupError::NoZone("shop.example".to_owned())), false),
+        ] {
+            assert_eq!(Proof::of(&challenge, found) == Proof::Found, verified, "{what}");
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! What a Router's status says of health: the verdicts, the condition `AddressesHealthy`, and an event for each change. Pure.
+
+use std::net::IpAddr;
+
+use jiff::Timestamp;
+
+use crate::compiler::inputs::RouterInput;
+use crate::world::condition::{ConditionUpdate, state};
+use crate::world::observations::HealthFindings;
+use signpost_api::v1alpha1::router::{ADDRESSES_HEALTHY, AddressHealthState, Router, RouterStatus};
+
+/// The reason of the condition while too few addresses are healthy.
+const PANIC: &str = "Panic";
+/// Most addresses that a condition names.
+const NAMED_MAX: usize = 5;
+/// Most events of one write.
+const EVENTS_MAX: usize = 8;
+
+/// Something to tell about a Router.
+#[derive(Debug, PartialEq)]
+pub struct Notice {
+    /// Whether something is wrong.
+    pub is_warning: bool,
+    /// What happened, in one word.
+    pub reason: &'static str,
+    /// What happened, in a sentence.
+    pub note: String,
+}
+
+/// The status that a Router is to have, with these findings, and what is to be told of the change.
+pub fn apply(router: &Router, findings: &HealthFindings, domain: &str, now: Timestamp) -> (RouterStatus, Vec<Notice>) {
+    let before = router.status.clone().unwrap_or_default();
+    let mut status = before.clone();
+    // Without a check there is nothing to say, whatever was found a moment ago.
+    let is_checked = router.spec.health_check.is_some();
+    status.addresses = if is_checked { findings.addresses.clone() } else { Vec::new() };
+    status.panic_threshold = findings.threshold.filter(|_| is_checked);
+    let was_panic = is_panic(&before);
+    let mut after = router.clone();
+    after.status = Some(status.clone());
+    let input = RouterInput::read(&after, domain, &mut Vec::new());
+    let choice = input.as_ref().filter(|_| is_checked).map(RouterInput::choice).filter(|choice| choice.panic);
+    let panic = choice.is_some();
+    // Those that are answered nevertheless; with a mode that uses one priority at a time they may be some of them.
+    let answered = choice.map(|choice| answered(router, choice.addresses.iter().map(|address| address.ip)));
+    if is_checked {
+        let statement = statement(&after, answered.as_deref());
+        state(&mut status.conditions, &statement, router.metadata.generation, now);
+    } else {
+        status.conditions.retain(|condition| condition.type_ != ADDRESSES_HEALTHY);
+    }
+    let mut notices = changes(&before, &status);
+    if panic != was_panic {
+        let (reason, note) = match panic {
+            true => {
+                let answered = answered.as_deref().unwrap_or_default();
+                ("PanicBegun", format!("too few addresses are healthy; {answered} answered"))
+            }
+            false => ("PanicEnded", "enough addresses are healthy again; only those are answered".to_owned()),
+        };
+        notices.push(Notice { is_warning: panic, reason, note });
+    }
+    notices.truncate(EVENTS_MAX);
+    (status, notices)
+}
+
+/// Whether a status says that too few addresses are healthy.
+pub fn is_panic(status: &RouterStatus) -> bool {
+    status.conditions.iter().any(|one| one.type_ == ADDRESSES_HEALTHY && one.reason == PANIC)
+}
+
+/// Which addresses are answered under panic, up to the verb.
+fn answered(router: &Router, addresses: impl Iterator<Item = IpAddr>) -> String {
+    let active = router.spec.addresses.iter().filter(|address| address.state == Default::default()).count();
+    let answered: Vec<String> = addresses.map(|ip| ip.to_string()).collect();
+    if answered.len() == active {
+        return "all are".to_owned();
+    }
+    let named = answered[..answered.len().min(NAMED_MAX)].join(", ");
+    let more = answered.len().saturating_sub(NAMED_MAX);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!("those of one priority, {named}{more}, are")
+}
+
+fn statement(router: &Router, answered: Option<&str>) -> ConditionUpdate {
+    let status = router.status.as_ref();
+    let health = |ip: &str| {
+        let ip = ip.parse::<IpAddr>().ok();
+        status?.addresses.iter().find(|found| found.ip.parse::<IpAddr>().ok() == ip)
+    };
+    let active: Vec<_> = router.spec.addresses.iter().filter(|address| address.state == Default::default()).collect();
+    let in_state =
+        |wanted| active.iter().filter_map(|address| health(&address.ip)).filter(move |found| found.health == wanted);
+    let healthy = in_state(AddressHealthState::Healthy).count();
+    let unhealthy: Vec<String> = in_state(AddressHealthState::Unhealthy)
+        .map(|found| format!("{} ({})", found.ip, found.error.as_deref().unwrap_or("no reason kept")))
+        .collect();
+    let mut message = format!("{healthy} of {} active addresses are healthy", active.len());
+    if !unhealthy.is_empty() {
+        message.push_str("; unhealthy: ");
+        message.push_str(&unhealthy[..unhealthy.len().min(NAMED_MAX)].join(", "));
+        if unhealthy.len() > NAMED_MAX {
+            message.push_str(&format!(" and {} more", unhealthy.len() - NAMED_MAX));
+        }
+    }
+    if active.is_empty() {
+        message = "none of its addresses is active, so that there is none to be healthy".to_owned();
+    }
+    let (is_true, reason) = if active.is_empty() {
+        (false, "NoActiveAddress")
+    } else if let Some(answered) = answered {
+        message.push_str(&format!("; too few are, so that {answered} answered, healthy or not"));
+        (false, PANIC)
+    } else if !unhealthy.is_empty() {
+        (false, "SomeUnhealthy")
+    } else if healthy < active.len() {
+        (false, "NoVerdictYet")
+    } else {
+        (true, "AllHealthy")
+    };
+    ConditionUpdate { kind: ADDRESSES_HEALTHY, status: is_true.into(), reason, message }
+}
+
+/// What has changed of addresses that had a verdict.
+fn changes(before: &RouterStatus, after: &RouterStatus) -> Vec<Notice> {
+    let was = |ip: &str| before.addresses.iter().find(|found| found.ip == ip).map(|found| found.health);
+    let mut notices = Vec::new();
+    for found in &after.addresses {
+        match (was(&found.ip), found.health) {
+            (Some(AddressHealthState::Healthy) | None, AddressHealthState::Unhealthy) => notices.push(Notice {
+                is_warning: true,
+                reason: "AddressUnhealthy",
+                note: format!("{}: {}", found.ip, found.error.as_deref().unwrap_or("no reason kept")),
+            }),
+            (Some(AddressHealthState::Unhealthy), AddressHealthState::Healthy) => notices.push(Notice {
+                is_warning: false,
+                reason: "AddressHealthy",
+                note: format!("{} is healthy again", found.ip),
+            }),
+            _ => {}
+        }
+    }
+    notices
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+    use serde_json::{Value, json};
+    use signpost_api::v1alpha1::router::AddressHealth;
+
+    fn found(ip: &str, health: AddressHealthState) -> AddressHealth {
+        let error = (health == AddressHealthState::Unhealthy).then(|| "refused".to_owned());
+        AddressHealth { ip: ip.to_owned(), health, since: Time(Timestamp::UNIX_EPOCH), error }
+    }
+
+    fn router(check: Value, status: Value) -> Router {
+        serde_json::from_value(json!({
+            "apiVersion": "signpost.dev/v1alpha1", "kind": "Router", "metadata": {"name": "s", "generation": 3},
+            "spec": {"addresses": [{"ip": "192.0.2.1"}, {"ip": "192.0.2.2"}, {"ip": "192.0.2.3"},
+                                   {"ip": "192.0.2.4", "state": "drained"}], "healthCheck": check},
+            "status": status,
+        }))
+        .expect("a Router")
+    }
+
+    #[test]
+    fn under_panic_it_is_told_which_addresses_are_answered() {
+        use AddressHealthState::Unhealthy;
+        for (mode, told) in [
+            ("active-active", "all are answered"),
+            ("active-passive", "those of one priority, 192.0.2.1, 192.0.2.2, are answered"),
+        ] {
+            let mut router = serde_json::to_value(router(json!({"port": 80}), json!({}))).expect("JSON");
+            router["spec"]["mode"] = json!(mode);
+            router["spec"]["addresses"][2]["priority"] = json!(1);
+            let router = serde_json::from_value(router).expect("a Router");
+            let addresses = (1..=3).map(|at| found(&format!("192.0.2.{at}"), Unhealthy)).collect();
+            let findings = HealthFindings { addresses, threshold: Some(50) };
+            let written = apply(&router, &findings, "v3.example", Timestamp::UNIX_EPOCH);
+            let condition = written.0.conditions.iter().find(|one| one.type_ == ADDRESSES_HEALTHY);
+            let condition = condition.expect("it is there");
+            assert!(condition.reason == PANIC && condition.message.contains(told), "{}", condition.message);
+            let notice = written.1.iter().find(|notice| notice.reason == "PanicBegun").expect("it is told");
+            assert!(notice.note.contains(told), "{}", notice.note);
+        }
+    }
+
+    #[test]
+    fn without_an_active_address_none_is_said_to_be_healthy() {
+        let mut router = router(json!({"port": 80}), Value::Null);
+        router.spec.addresses.clear();
+        let said = statement(&router, None);
+        assert_eq!((said.is_true(), said.reason), (false, "NoActiveAddress"));
+        assert!(!said.message.contains("0 of 0"), "{}", said.message);
+    }
+
+    #[test]
+    fn the_condition_and_the_events() {
+        use AddressHealthState::{Healthy, Unhealthy, Unknown};
+        let check = json!({"port": 80});
+        let mut status = json!({"routes": 7, "conditions": [{"type": "Ready", "status": "True", "reason": "Ready",
+            "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
+        for (healths, threshold, reason, notices) in [
+            (vec![], 50, "NoVerdictYet", vec![]),
+            (vec![Healthy, Healthy, Unknown], 50, "NoVerdictYet", vec![]),
+            (vec![Healthy, Healthy, Healthy, Unhealthy], 50, "AllHealthy", vec!["AddressUnhealthy"]),
+            (vec![Healthy, Unhealthy, Healthy, Unhealthy], 50, "SomeUnhealthy", vec!["AddressUnhealthy"]),
+            (
+                vec![Healthy, Unhealthy, Unhealthy, Healthy],
+                50,
+                "Panic",
+                vec!["AddressUnhealthy", "AddressHealthy", "PanicBegun"],
+            ),
+            (vec![Healthy, Unhealthy, Unhealthy, Healthy], 20, "SomeUnhealthy", vec!["PanicEnded"]),
+            (vec![Healthy, Healthy, Healthy, Healthy], 20, "AllHealthy", vec!["AddressHealthy", "AddressHealthy"]),
+        ] {
+            let addresses =
+                healths.iter().enumerate().map(|(at, health)| found(&format!("192.0.2.{}", at + 1), *health));
+            let findings = HealthFindings { addresses: addresses.collect(), threshold: Some(threshold) };
+            let router = router(check.clone(), status.clone());
+            let written = apply(&router, &findings, "v3.example", Timestamp::UNIX_EPOCH);
+            let condition = written.0.conditions.iter().find(|one| one.type_ == ADDRESSES_HEALTHY);
+            let condition = condition.expect("it is there");
+            assert_eq!((condition.reason.as_str(), condition.status == "True"), (reason, reason == "AllHealthy"));
+            assert_eq!(is_panic(&written.0), reason == "Panic");
+            let told: Vec<&str> = written.1.iter().map(|notice| notice.reason).collect();
+            assert_eq!(told, notices, "{healths:?}");
+            assert_eq!((written.0.routes, written.0.conditions.len()), (Some(7), 2), "others' are kept");
+            assert_eq!(HealthFindings::told(Some(&written.0)), findings);
+            status = serde_json::to_value(written.0).expect("JSON");
+        }
+        // Without a check all of it goes.
+        let router = router(Value::Null, status);
+        let written = apply(&router, &HealthFindings::default(), "v3.example", Timestamp::UNIX_EPOCH);
+        assert_eq!(HealthFindings::told(Some(&written.0)), HealthFindings::default());
+        assert_eq!(written.0.conditions.len(), 1);
+    }
+}

@@ -1,0 +1,66 @@
+//! What the scheduler says of a Route: why it has no Router, or why it cannot move. Pure.
+
+use crate::client::uid::Uid;
+use crate::world::RouteInfo;
+use crate::world::condition::{ConditionUpdate, Status};
+use crate::world::observations::{About, Finding};
+use crate::world::route::Mark;
+use signpost_api::v1alpha1::route::{ADMITTED, MOVE_PENDING, SCHEDULED};
+
+impl Finding {
+    /// No Router can take the Route.
+    pub fn unscheduled(uid: &Uid, reason: &'static str, message: String, has_host: bool) -> Self {
+        let mut statements = vec![ConditionUpdate { kind: SCHEDULED, status: Status::False, reason, message }];
+        if !has_host {
+            statements.push(admitted("the route may have its name"));
+        }
+        Finding { uid: uid.clone(), about: About::Unbound, statements, challenge: None }
+    }
+
+    /// The Route must not have its host.
+    pub fn not_admitted(uid: &Uid, reason: &'static str, message: String) -> Self {
+        let waits = "the route is placed when its host is admitted".to_owned();
+        let statements = vec![
+            ConditionUpdate { kind: ADMITTED, status: Status::False, reason, message },
+            ConditionUpdate { kind: SCHEDULED, status: Status::False, reason: "NotAdmitted", message: waits },
+        ];
+        Finding { uid: uid.clone(), about: About::Unbound, statements, challenge: None }
+    }
+
+    /// The Route is to move and cannot, for now.
+    pub fn move_pending(uid: &Uid, reason: &'static str, message: String) -> Self {
+        let message = format!("it stays where it is: {message}");
+        let statements = vec![ConditionUpdate { kind: MOVE_PENDING, status: Status::True, reason, message }];
+        Finding { uid: uid.clone(), about: About::Bound, statements, challenge: None }
+    }
+
+    /// The Route was to move and is not to any more.
+    pub fn stays(uid: &Uid) -> Self {
+        let message = "it is not to move any more".to_owned();
+        let statements =
+            vec![ConditionUpdate { kind: MOVE_PENDING, status: Status::False, reason: "Withdrawn", message }];
+        Finding { uid: uid.clone(), about: About::Bound, statements, challenge: None }
+    }
+
+    /// The statement that is bad news, if there is one.
+    pub fn trouble(&self) -> Option<&ConditionUpdate> {
+        self.statements.iter().find(|statement| statement.is_true() == (statement.kind == MOVE_PENDING))
+    }
+
+    /// Whether the Route says all this of its scheduling already.
+    pub fn is_said_by(&self, route: &RouteInfo) -> bool {
+        self.statements.iter().all(|statement| {
+            let said = match statement.kind {
+                SCHEDULED => route.conditions.scheduled,
+                MOVE_PENDING => route.conditions.moving,
+                _ => route.conditions.admitted,
+            };
+            said == Some(Mark::of_update(statement))
+        })
+    }
+}
+
+/// The condition of a Route that may have its name.
+pub(super) fn admitted(message: &str) -> ConditionUpdate {
+    ConditionUpdate { kind: ADMITTED, status: Status::True, reason: "Admitted", message: message.to_owned() }
+}

@@ -1,0 +1,196 @@
+//! What the names of one shard must lead to, by its Router.
+//!
+//! The wildcard proves every name below it but those that the Router's `records` name: these have an answer of their own,
+//! and are asked for by their names. Of these some do not lead to the Router at all ([`Taken`]): what is answered there is no
+//! matter of any route, and nobody is asked.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::net::IpAddr;
+
+use crate::compiler::former_names::FormerNames;
+use crate::compiler::inputs::RouterInput;
+use crate::compiler::{Settings, shard};
+use signpost_dns::wire::{Name, RecordType};
+use signpost_dns::zone::Rrset;
+
+/// What a name leads to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Expected {
+    /// Some of these addresses of each family that has any, and no others.
+    Addresses(Box<[IpAddr]>),
+    /// The CNAME to this name.
+    Alias(Name),
+}
+
+/// What names lead to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Expectation {
+    wildcard: Expected,
+    explicit: HashMap<Name, Expected>,
+    taken: HashMap<Name, Taken>,
+}
+
+/// Why a name of the shard does not lead to its Router.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Taken {
+    /// The Router's records delegate it: it is a zone of its own, elsewhere.
+    Delegated,
+    /// The Router's records make it an alias of this name.
+    Alias(Name),
+    /// The Router's records give it addresses of its own.
+    Addresses,
+    /// It is a name server's.
+    NameServer,
+}
+
+impl fmt::Display for Taken {
+    /// What follows the name in a sentence.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Taken::Delegated => f.write_str("is delegated to other name servers"),
+            Taken::Alias(target) => write!(f, "is an alias of {}", target.to_string().trim_end_matches('.')),
+            Taken::Addresses => f.write_str("has addresses of its own"),
+            Taken::NameServer => f.write_str("is the name of a name server of the platform"),
+        }
+    }
+}
+
+impl Expectation {
+    /// Of the shard of `router`.
+    pub fn new(router: &RouterInput, settings: &Settings) -> Self {
+        // Former names are of names that routes have left: none of them is what a route is reached by now.
+        let made = shard::compile(router, &FormerNames::default(), &mut Vec::new());
+        let zone = shard::zone(made.records, settings, 0);
+        let apex = zone.apex().clone();
+        let wildcard = apex.wildcard().expect("the apex leaves room for the wildcard: RouterInput::read");
+        let below = zone.owners().filter(|(owner, _)| **owner != apex && **owner != wildcard);
+        let leads = expected(zone.owner(&wildcard));
+        let (mut explicit, mut taken) = (HashMap::new(), HashMap::new());
+        for (owner, rrsets) in below {
+            let is_server = settings.name_servers().iter().any(|server| server.name == *owner);
+            let found = expected(rrsets);
+            match by(&leads, &found, rrsets) {
+                Some(Taken::Addresses) if is_server => drop(taken.insert(owner.clone(), Taken::NameServer)),
+                Some(why) => drop(taken.insert(owner.clone(), why)),
+                None => drop(explicit.insert(owner.clone(), found)),
+            }
+        }
+        Expectation { wildcard: leads, explicit, taken }
+    }
+
+    /// Why `name` does not lead to the Router, if that is so.
+    pub fn taken(&self, name: &Name) -> Option<&Taken> {
+        self.taken.get(name)
+    }
+
+    /// The names that do not lead to the Router.
+    pub fn all_taken(&self) -> impl Iterator<Item = &Name> {
+        self.taken.keys()
+    }
+
+    /// What `name` leads to.
+    pub fn of(&self, name: &Name) -> &Expected {
+        self.explicit.get(name).unwrap_or(&self.wildcard)
+    }
+
+    /// Whether `name` leads to the Router, and the wildcard says nothing of it.
+    pub fn is_explicit(&self, name: &Name) -> bool {
+        self.explicit.contains_key(name)
+    }
+
+    /// The names that lead to the Router, and of which the wildcard says nothing.
+    pub fn explicit(&self) -> impl Iterator<Item = &Name> {
+        self.explicit.keys()
+    }
+}
+
+impl Expected {
+    /// Whether it leads nowhere.
+    pub fn is_empty(&self) -> bool {
+        matches!(self, Expected::Addresses(addresses) if addresses.is_empty())
+    }
+}
+
+/// By what a name with these records does not lead where the wildcard `leads`: to some of its addresses of each family, and to
+/// no others.
+fn by(leads: &Expected, found: &Expected, rrsets: &[Rrset]) -> Option<Taken> {
+    if rrsets.iter().any(|rrset| rrset.rtype == RecordType::NS) {
+        return Some(Taken::Delegated);
+    }
+    let (leads, found) = match (leads, found) {
+        (Expected::Addresses(leads), Expected::Addresses(found)) => (leads, found),
+        (_, Expected::Alias(target)) => return Some(Taken::Alias(target.clone())),
+        (Expected::Alias(_), Expected::Addresses(_)) => return Some(Taken::Addresses),
+    };
+    let has = |addresses: &[IpAddr], is_ipv6: bool| addresses.iter().any(|address| address.is_ipv6() == is_ipv6);
+    let lacks = [false, true].into_iter().any(|is_ipv6| has(leads, is_ipv6) && !has(found, is_ipv6));
+    let is_other = lacks || found.iter().any(|address| !leads.contains(address));
+    is_other.then_some(Taken::Addresses)
+}
+
+fn expected(rrsets: &[Rrset]) -> Expected {
+    let alias = rrsets.iter().find(|rrset| rrset.rtype == RecordType::CNAME);
+    if let Some(target) = alias.and_then(|rrset| Name::from_wire(rrset.rdata.first()?).ok()) {
+        return Expected::Alias(target);
+    }
+    let addresses = rrsets.iter().flat_map(|rrset| rrset.rdata.iter().filter_map(|rdata| address(rrset.rtype, rdata)));
+    Expected::Addresses(addresses.collect())
+}
+
+fn address(rtype: RecordType, rdata: &[u8]) -> Option<IpAddr> {
+    match rtype {
+        RecordType::A => <[u8; 4]>::try_from(rdata).ok().map(IpAddr::from),
+        RecordType::AAAA => <[u8; 16]>::try_from(rdata).ok().map(IpAddr::from),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compiler::settings::NameServer;
+    use serde_json::json;
+
+    #[test]
+    fn names_lead_where_the_router_says() {
+        let address = |text: &str| text.parse::<IpAddr>().expect("an address");
+        let name = |text: &str| text.parse::<Name>().expect("a name");
+        let server = NameServer { name: name("ns.s.v3.example."), addresses: vec![address("192.0.2.53")] };
+        let settings = Settings::new("v3.example", vec![server], &[]);
+        let settings = settings.expect("good settings");
+        let expectation = |spec: serde_json::Value| {
+            let router = json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Router", "metadata": {"name": "s"}, "spec": spec});
+            let router = serde_json::from_value(router).expect("a Router");
+            let input = RouterInput::read(&router, "v3.example", &mut Vec::new()).expect("it has a zone");
+            Expectation::new(&input, &settings)
+        };
+        let found = expectation(json!({
+            "addresses": [{"ip": "192.0.2.1"}, {"ip": "2001:db8::1"}, {"ip": "192.0.2.2", "state": "drained"}],
+            "records": [
+                "own A 192.0.2.9", "moved CNAME there.example.", "_acme-challenge.app TXT x", "cut NS ns.there.example.",
+                "half A 192.0.2.1", "same A 192.0.2.1", "same AAAA 2001:db8::1",
+            ],
+        }));
+        let both = Expected::Addresses([address("192.0.2.1"), address("2001:db8::1")].into());
+        for (asked, explicit, expected) in [
+            ("any.s.v3.example.", false, both.clone()),
+            ("app.s.v3.example.", true, both.clone()),
+            ("same.s.v3.example.", true, both),
+        ] {
+            assert_eq!((found.is_explicit(&name(asked)), found.of(&name(asked))), (explicit, &expected), "{asked}");
+            assert_eq!(found.taken(&name(asked)), None, "{asked}");
+        }
+        for (asked, taken) in [
+            ("own.s.v3.example.", Taken::Addresses),
+            ("half.s.v3.example.", Taken::Addresses),
+            ("MOVED.s.v3.example.", Taken::Alias(name("there.example."))),
+            ("cut.s.v3.example.", Taken::Delegated),
+            ("ns.s.v3.example.", Taken::NameServer),
+        ] {
+            assert_eq!((found.is_explicit(&name(asked)), found.taken(&name(asked))), (false, Some(&taken)), "{asked}");
+        }
+        let drained = expectation(json!({"addresses": [{"ip": "192.0.2.2", "state": "drained"}]}));
+        assert!(drained.of(&name("any.s.v3.example.")).is_empty() && drained.explicit().all(Name::is_wildcard));
+    }
+}

@@ -1,0 +1,86 @@
+//! The objects that decide where Routes go and what they are called, for one reader of all of them.
+
+use std::sync::Arc;
+
+use super::{BindingInfo, ClaimInfo, NamespaceInfo, RouteInfo, RouterInfo, World};
+use crate::client::reflector::{Changes, HealthProbe, ObjectKey, Store};
+
+/// The objects as the informers show them.
+#[derive(Clone)]
+pub struct Objects {
+    /// Routes.
+    pub routes: Store<RouteInfo>,
+    /// RouteBindings.
+    pub bindings: Store<BindingInfo>,
+    /// NameClaims.
+    pub claims: Store<ClaimInfo>,
+    /// Routers.
+    pub routers: Store<RouterInfo>,
+    /// Namespaces.
+    pub namespaces: Store<NamespaceInfo>,
+}
+
+/// Their changes, each for this reader.
+pub struct ObjectChanges {
+    /// Of Routes.
+    pub routes: Changes<RouteInfo>,
+    /// Of RouteBindings.
+    pub bindings: Changes<BindingInfo>,
+    /// Of NameClaims.
+    pub claims: Changes<ClaimInfo>,
+    /// Of Routers.
+    pub routers: Changes<RouterInfo>,
+    /// Of Namespaces.
+    pub namespaces: Changes<NamespaceInfo>,
+}
+
+impl World {
+    /// Reads the objects.
+    pub fn objects(&self) -> (Objects, ObjectChanges) {
+        let (routes, route_changes) = self.routes.read();
+        let (bindings, binding_changes) = self.bindings.read();
+        let (claims, claim_changes) = self.claims.read();
+        let (routers, router_changes) = self.routers.read();
+        let (namespaces, namespace_changes) = self.namespaces.read();
+        let changes = ObjectChanges {
+            routes: route_changes,
+            bindings: binding_changes,
+            claims: claim_changes,
+            routers: router_changes,
+            namespaces: namespace_changes,
+        };
+        (Objects { routes, bindings, claims, routers, namespaces }, changes)
+    }
+}
+
+impl Objects {
+    /// Whether all are listed.
+    pub fn is_synced(&self) -> bool {
+        self.routes.is_synced()
+            && self.bindings.is_synced()
+            && self.claims.is_synced()
+            && self.routers.is_synced()
+            && self.namespaces.is_synced()
+    }
+
+    /// The health of each informer, for metrics and readiness.
+    pub fn probes(&self) -> Vec<HealthProbe> {
+        let Objects { routes, bindings, claims, routers, namespaces } = self;
+        vec![routes.probe(), bindings.probe(), claims.probe(), routers.probe(), namespaces.probe()]
+    }
+
+    /// The Router of this name.
+    pub fn router(&self, name: &str) -> Option<Arc<RouterInfo>> {
+        self.routers.get(&ObjectKey::cluster(name))
+    }
+
+    /// The claim of this name.
+    pub fn claim(&self, name: &str) -> Option<Arc<ClaimInfo>> {
+        self.claims.get(&ObjectKey::cluster(name))
+    }
+
+    /// The Namespace of the object at `key`; one without labels, if it is not known.
+    pub fn namespace_of(&self, key: &ObjectKey) -> Arc<NamespaceInfo> {
+        self.namespaces.get(&ObjectKey::cluster(key.namespace())).unwrap_or_default()
+    }
+}
