@@ -10,6 +10,9 @@ const PURE: &[&str] = &[
     "crates/dns/src/zonefile/",
     "crates/dns/src/nameserver/",
     "crates/api/src/",
+    "crates/agent/src/site.rs",
+    "crates/agent/src/resolve.rs",
+    "crates/agent/src/render/",
     "crates/control/src/compiler/",
     "crates/control/src/scheduler/strategy/",
 ];

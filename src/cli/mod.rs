@@ -7,6 +7,7 @@
 // What commands share.
 mod access;
 mod age;
+mod agent;
 mod confirm;
 mod output;
 mod platform;
@@ -104,6 +105,7 @@ struct Entry {
 /// The commands, in the order in which help lists them.
 const COMMANDS: &[Entry] = &[
     Entry { command: serve::command, run: serve::run },
+    Entry { command: agent::command, run: agent::run },
     Entry { command: status::command, run: status::run },
     Entry { command: topology::command, run: topology::run },
     Entry { command: explain::command, run: explain::run },

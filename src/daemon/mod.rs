@@ -23,6 +23,7 @@ pub mod platform;
 pub mod query_log;
 pub mod restored;
 pub mod room;
+pub mod router_agent;
 pub mod runtime_settings;
 pub mod scheduling;
 pub mod signals;

@@ -4,6 +4,7 @@
 //! Each file is one journey. Nothing here looks inside: what is asserted is what a user would see.
 
 mod admin_tls;
+mod agent;
 mod bad_input;
 mod called;
 mod commands;

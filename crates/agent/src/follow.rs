@@ -1,0 +1,202 @@
+//! The objects of one kind that concern a Router, as of a list-watch.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use kube::api::Api;
+use kube::core::DeserializeGuard;
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Resource, ResourceExt as _};
+use parking_lot::Mutex;
+use serde::de::DeserializeOwned;
+use tokio::sync::Notify;
+
+/// The first and the longest pause after an error of a watch; it doubles with each error in a row.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(5));
+
+/// Namespace and name.
+type Key = (String, String);
+
+/// The objects of one kind. An object that cannot be decoded counts as it was before.
+pub(crate) struct Followed<K> {
+    /// Whether an object concerns the Router; it may drop unused fields.
+    wants: Box<dyn Fn(&mut K) -> bool + Send + Sync>,
+    state: Mutex<State<K>>,
+}
+
+struct State<K> {
+    objects: BTreeMap<Key, Arc<K>>,
+    /// The objects of a list that is not complete yet.
+    listed: Option<BTreeMap<Key, Arc<K>>>,
+    is_synced: bool,
+    revision: u64,
+}
+
+impl<K> Followed<K>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+{
+    pub(crate) fn new(wants: impl Fn(&mut K) -> bool + Send + Sync + 'static) -> Followed<K> {
+        let state = State { objects: BTreeMap::new(), listed: None, is_synced: false, revision: 0 };
+        Followed { wants: Box::new(wants), state: Mutex::new(state) }
+    }
+
+    /// Returns the objects, and the highest resource version among those that concern the Router, deleted ones included; `None`
+    /// before the first complete list.
+    pub(crate) fn objects(&self) -> Option<(Vec<Arc<K>>, u64)> {
+        let state = self.state.lock();
+        state.is_synced.then(|| (state.objects.values().cloned().collect(), state.revision))
+    }
+
+    /// Lists and watches without end. Each change notifies `changed`.
+    pub(crate) async fn follow(self: Arc<Self>, api: Api<DeserializeGuard<K>>, changed: Arc<Notify>) {
+        let mut pause = PAUSE.0;
+        loop {
+            let mut events = watcher(api.clone(), watcher::Config::default()).boxed();
+            while let Some(event) = events.next().await {
+                match event {
+                    Ok(event) => {
+                        // Each try begins with this event, also one that fails.
+                        if !matches!(event, Event::Init) {
+                            pause = PAUSE.0;
+                        }
+                        if self.apply(event) {
+                            changed.notify_one();
+                        }
+                    }
+                    Err(error) => {
+                        tracing::warn!(kind = %K::kind(&()), %error, "failed to watch; retrying");
+                        tokio::time::sleep(pause).await;
+                        pause = (pause * 2).min(PAUSE.1);
+                        // The watcher would always start at the same revision.
+                        if matches!(&error, watcher::Error::WatchStartFailed(kube::Error::Api(status)) if status.code == 410)
+                        {
+                            break;
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Applies an event; returns whether anything that concerns the Router has changed.
+    fn apply(&self, event: Event<DeserializeGuard<K>>) -> bool {
+        let mut guard = self.state.lock();
+        let state = &mut *guard;
+        match event {
+            Event::Init => {
+                state.listed = Some(BTreeMap::new());
+                false
+            }
+            Event::InitApply(object) => {
+                let mut listed = state.listed.take().unwrap_or_default();
+                self.insert(object, &mut listed, state);
+                state.listed = Some(listed);
+                false
+            }
+            Event::InitDone => {
+                state.objects = state.listed.take().unwrap_or_default();
+                state.is_synced = true;
+                true
+            }
+            Event::Apply(object) => {
+                let mut objects = std::mem::take(&mut state.objects);
+                let has_changed = self.insert(object, &mut objects, state);
+                state.objects = objects;
+                has_changed
+            }
+            Event::Delete(object) => {
+                let was_there = state.objects.remove(&key(&object)).is_some();
+                if was_there {
+                    state.revision = state.revision.max(revision(&object));
+                }
+                was_there
+            }
+        }
+    }
+
+    /// Puts an object into a map, or takes it out if it does not concern the Router any more.
+    fn insert(&self, object: DeserializeGuard<K>, into: &mut BTreeMap<Key, Arc<K>>, state: &mut State<K>) -> bool {
+        let (key, revision) = (key(&object), revision(&object));
+        let wanted = match object.0 {
+            Ok(mut object) => {
+                object.managed_fields_mut().clear();
+                (self.wants)(&mut object).then(|| Arc::new(object))
+            }
+            Err(error) => {
+                let (namespace, name) = &key;
+                tracing::warn!(kind = %K::kind(&()), namespace, name, %error, "failed to decode an object; its last state counts");
+                state.objects.get(&key).or_else(|| into.get(&key)).cloned()
+            }
+        };
+        let has_changed = match wanted {
+            Some(object) => {
+                into.insert(key, object);
+                true
+            }
+            None => into.remove(&key).is_some(),
+        };
+        if has_changed {
+            state.revision = state.revision.max(revision);
+        }
+        has_changed
+    }
+}
+
+fn key(object: &impl Resource) -> Key {
+    let metadata = object.meta();
+    (metadata.namespace.clone().unwrap_or_default(), metadata.name.clone().unwrap_or_default())
+}
+
+/// The resource version; 0 if it is not a number.
+fn revision(object: &impl Resource) -> u64 {
+    object.meta().resource_version.as_deref().and_then(|version| version.parse().ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::Service;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn object(name: &str, revision: u32, spec: Value) -> DeserializeGuard<Service> {
+        let metadata = json!({"namespace": "test", "name": name, "resourceVersion": revision.to_string()});
+        serde_json::from_value(json!({"metadata": metadata, "spec": spec})).expect("an object")
+    }
+
+    #[test]
+    fn events() {
+        let followed = Followed::<Service>::new(|service| service.name_any() != "other");
+        let seen = || {
+            let (objects, revision) = followed.objects()?;
+            Some((objects.iter().map(|object| object.name_any()).collect::<Vec<_>>().join(" "), revision))
+        };
+        let good = || json!({"type": "ClusterIP"});
+        let bad = || json!({"type": 7});
+        let some = |names: &str, revision| Some((names.to_owned(), revision));
+        for (event, has_changed, expected) in [
+            (Event::Init, false, None),
+            (Event::InitApply(object("a", 3, good())), false, None),
+            (Event::InitApply(object("other", 9, good())), false, None),
+            (Event::InitApply(object("b", 2, good())), false, None),
+            (Event::InitDone, true, some("a b", 3)),
+            (Event::Apply(object("c", 10, good())), true, some("a b c", 10)),
+            (Event::Apply(object("other", 11, good())), false, some("a b c", 10)),
+            // An object that cannot be decoded stays as it was, also over a list.
+            (Event::Apply(object("a", 12, bad())), true, some("a b c", 12)),
+            (Event::Apply(object("new", 13, bad())), false, some("a b c", 12)),
+            (Event::Delete(object("b", 14, good())), true, some("a c", 14)),
+            (Event::Delete(object("other", 15, good())), false, some("a c", 14)),
+            (Event::Init, false, some("a c", 14)),
+            (Event::InitApply(object("a", 16, bad())), false, some("a c", 16)),
+            (Event::InitDone, true, some("a", 16)),
+        ] {
+            let text = format!("{event:?}");
+            assert_eq!((followed.apply(event), seen()), (has_changed, expected), "{text}");
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! HAProxy in master-worker mode: changes go through the Runtime API, and a reload through the master.
+//!
+//! The contents of a worker follow from the commands of this process. If a command fails, or HAProxy runs already at the start, the
+//! configuration is written in full and the master reloads it.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use rustix::process::Signal;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::UnixStream;
+use tokio::process::Command as Process;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::{
+    Applied, CHECK_TIMEOUT, Check, PAUSE, Proxy, ProxyError, Rejected, Running, kill_remains, prepare, read, run_check,
+    write_file, write_files,
+};
+use crate::render::haproxy::{CONFIG, Command, Layout, WORKER_SOCKET};
+use crate::render::{AUTHORITIES, DEFAULT_CERTIFICATE, Settings};
+use crate::site::Site;
+
+/// The name of its processes.
+const NAME: &str = "haproxy";
+/// The socket of the master.
+const MASTER_SOCKET: &str = "master.sock";
+/// The file with the master's process id.
+const PID_FILE: &str = "haproxy.pid";
+/// The time for one response of the Runtime API.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
+/// The largest response that is read. The largest one is that of `show info`, with 4 KiB.
+const RESPONSE_BYTES_MAX: u64 = 1 << 20;
+/// The most servers that are tried for deletion with one change.
+const DELETIONS_MAX: usize = 256;
+/// The longest directory: the path of a socket has 107 bytes at most, and HAProxy adds a suffix while it binds.
+const DIRECTORY_BYTES_MAX: usize = 80;
+
+/// HAProxy 2.6 or later.
+pub struct Haproxy {
+    program: PathBuf,
+    directory: PathBuf,
+    settings: Settings,
+    running: Option<Running>,
+    /// The contents of the worker; `None` if they are unknown.
+    layout: Option<Layout>,
+    rejected: Rejected,
+}
+
+impl Haproxy {
+    /// Creates a proxy that keeps its files in a directory, whose absolute path has at most 80 bytes, and which one agent at a time
+    /// uses. The directory has or gets `default.pem`, the certificate for unknown hosts.
+    pub fn new(program: PathBuf, directory: &Path, settings: Settings) -> Result<Haproxy, ProxyError> {
+        let directory = prepare(directory)?;
+        if directory.as_os_str().len() > DIRECTORY_BYTES_MAX {
+            let long = io::Error::new(io::ErrorKind::InvalidInput, "the path is too long for sockets");
+            return Err(ProxyError::io(directory.display().to_string())(long));
+        }
+        Ok(Haproxy { program, directory, settings, running: None, layout: None, rejected: Rejected::default() })
+    }
+
+    fn is_running(&mut self) -> bool {
+        self.running.as_mut().is_some_and(Running::is_alive)
+    }
+
+    /// Makes the worker follow the Site without a reload.
+    async fn change(&mut self, site: &Site) -> Result<(), Unchanged> {
+        // Taken, so that it is gone if any step fails.
+        let mut layout = self.layout.take().ok_or(Unchanged::Unknown)?;
+        let commands = layout.advance(site).ok_or(Unchanged::Full)?;
+        let deletions = layout.deletions();
+        if !commands.is_empty() || !deletions.is_empty() {
+            let mut session = Session::open(&self.directory.join(WORKER_SOCKET)).await?;
+            for command in commands {
+                let response = session.run(&command.text).await?;
+                if !command.is_success(&response) {
+                    return Err(Unchanged::Refused(command, response));
+                }
+            }
+            for (command, backend, server) in deletions.into_iter().take(DELETIONS_MAX) {
+                let response = session.run(&command.text).await?;
+                if command.is_success(&response) || response.starts_with("No such server") {
+                    layout.deleted(&backend, &server);
+                }
+            }
+        }
+        self.layout = Some(layout);
+        Ok(())
+    }
+
+    /// Writes the whole configuration, and starts HAProxy or makes the master reload it.
+    async fn reload(&mut self, site: &Site) -> Result<(), ProxyError> {
+        let mut rejected = std::mem::take(&mut self.rejected);
+        let accepted = rejected.search(site, self).await;
+        self.rejected = rejected;
+        let layout = Layout::new(&accepted?, &self.settings);
+        write_files(&self.directory, &self.files(&layout)?)?;
+        if self.is_running() {
+            let before = self.worker().await.ok();
+            // The connection ends without a response: the master executes itself again.
+            let reload = Session::open_master(&self.directory.join(MASTER_SOCKET)).await;
+            let _ = reload.map_err(ProxyError::io(MASTER_SOCKET))?.run("reload\n").await;
+            self.wait_for_worker(before).await?;
+        } else {
+            self.start().await?;
+        }
+        self.layout = Some(layout);
+        Ok(())
+    }
+
+    async fn start(&mut self) -> Result<(), ProxyError> {
+        kill_remains(NAME, &self.directory).await;
+        let mut command = Process::new(&self.program);
+        command.args(["-q", "-W", "-S", &format!("unix@{MASTER_SOCKET},mode,600"), "-f", CONFIG]);
+        // In a process group of its own, so that it survives what ends the agent.
+        command.current_dir(&self.directory).stdin(Stdio::null()).process_group(0);
+        let child = command.spawn().map_err(ProxyError::io(self.program.display().to_string()))?;
+        self.running = Running::started(child);
+        let pid = self.running.as_ref().map(|running| running.pid.to_string());
+        write_file(&self.directory.join(PID_FILE), &pid.unwrap_or_default())?;
+        self.wait_for_worker(None).await
+    }
+
+    /// All files, with those that come from elsewhere.
+    fn files(&self, layout: &Layout) -> Result<BTreeMap<String, String>, ProxyError> {
+        let mut files = layout.files(&self.settings);
+        files.insert(DEFAULT_CERTIFICATE.to_owned(), read(&self.directory.join(DEFAULT_CERTIFICATE))?);
+        if let Some(path) = &self.settings.upstream_authorities {
+            files.insert(AUTHORITIES.to_owned(), read(path)?);
+        }
+        Ok(files)
+    }
+
+    /// The process id of the worker that accepts commands.
+    async fn worker(&self) -> io::Result<String> {
+        let info = Session::open(&self.directory.join(WORKER_SOCKET)).await?.run("show info\n").await?;
+        let pid = info.lines().find_map(|line| line.strip_prefix("Pid: "));
+        pid.map(str::to_owned).ok_or_else(|| io::Error::other("no process id in show info"))
+    }
+
+    /// Waits until another worker than `before` accepts commands, and the socket of `before` is closed.
+    async fn wait_for_worker(&mut self, before: Option<String>) -> Result<(), ProxyError> {
+        let deadline = Instant::now() + CHECK_TIMEOUT;
+        let mut seen = 0;
+        // For some milliseconds, the old worker accepts commands, too.
+        while seen < 3 {
+            match self.worker().await {
+                Ok(pid) if Some(&pid) != before.as_ref() => seen += 1,
+                _ => seen = 0,
+            }
+            if !self.is_running() {
+                return Err(ProxyError::Rejected("HAProxy ended while it started".to_owned()));
+            }
+            if Instant::now() > deadline {
+                return Err(ProxyError::Timeout("the start of HAProxy's worker"));
+            }
+            sleep(PAUSE).await;
+        }
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Check for Haproxy {
+    async fn check(&self, site: &Site) -> Result<(), ProxyError> {
+        let directory = self.directory.join("check");
+        write_files(&directory, &self.files(&Layout::new(site, &self.settings))?)?;
+        let mut command = Process::new(&self.program);
+        command.args(["-c", "-f", CONFIG]).current_dir(&directory).stdin(Stdio::null()).kill_on_drop(true);
+        run_check(command).await
+    }
+}
+
+#[async_trait]
+impl Proxy for Haproxy {
+    async fn adopt(&mut self) -> bool {
+        if self.running.is_none() {
+            self.running = Running::adopt(NAME, &self.directory, PID_FILE);
+        }
+        self.is_running()
+    }
+
+    async fn apply(&mut self, site: &Site) -> Result<Applied, ProxyError> {
+        if !self.adopt().await {
+            self.layout = None;
+        }
+        let wanted = self.rejected.filter(site);
+        let mut reloaded = false;
+        if let Err(reason) = self.change(&wanted).await {
+            tracing::info!(%reason, "reloading HAProxy");
+            self.reload(&wanted).await?;
+            reloaded = true;
+        }
+        Ok(Applied { reloaded, faults: self.rejected.faults() })
+    }
+
+    async fn stop(&mut self, drain: Duration) -> Result<(), ProxyError> {
+        self.layout = None;
+        if let Some(running) = self.running.take() {
+            running.stop(Signal::USR1, drain).await;
+        }
+        Ok(())
+    }
+}
+
+/// The reason for a reload.
+#[derive(Debug, thiserror::Error)]
+enum Unchanged {
+    #[error("the contents of the worker are not known")]
+    Unknown,
+    #[error("all backends of a pool are in use")]
+    Full,
+    #[error("the Runtime API failed: {0}")]
+    Io(#[from] io::Error),
+    #[error("{:?} failed: {:?}", .0.text.lines().next().unwrap_or_default(), .1.trim())]
+    Refused(Command, String),
+}
+
+/// An interactive session of the Runtime API, in which each response ends with a prompt.
+struct Session {
+    stream: BufReader<UnixStream>,
+    prompt: &'static [u8],
+}
+
+impl Session {
+    async fn open(socket: &Path) -> io::Result<Session> {
+        let stream = BufReader::new(timeout(RESPONSE_TIMEOUT, UnixStream::connect(socket)).await??);
+        let mut session = Session { stream, prompt: b"\n> " };
+        session.run("prompt\n").await?;
+        Ok(session)
+    }
+
+    /// Opens a session with a master, which takes one command.
+    async fn open_master(socket: &Path) -> io::Result<Session> {
+        let stream = BufReader::new(timeout(RESPONSE_TIMEOUT, UnixStream::connect(socket)).await??);
+        Ok(Session { stream, prompt: b"" })
+    }
+
+    /// Runs a command and returns its response.
+    async fn run(&mut self, command: &str) -> io::Result<String> {
+        timeout(RESPONSE_TIMEOUT, self.exchange(command)).await?
+    }
+
+    async fn exchange(&mut self, command: &str) -> io::Result<String> {
+        self.stream.write_all(command.as_bytes()).await?;
+        let mut response = Vec::new();
+        let mut limited = (&mut self.stream).take(RESPONSE_BYTES_MAX);
+        if self.prompt.is_empty() {
+            // A master waits for further commands otherwise.
+            limited.get_mut().shutdown().await?;
+            limited.read_to_end(&mut response).await?;
+        }
+        while !self.prompt.is_empty() && !response.ends_with(self.prompt) {
+            if limited.read_until(b' ', &mut response).await? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+        response.truncate(response.len() - self.prompt.len());
+        String::from_utf8(response).map_err(io::Error::other)
+    }
+}

@@ -1,0 +1,293 @@
+//! Proxies: the real programs, started, configured and stopped.
+
+pub mod haproxy;
+pub mod nginx;
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::process::{Child, Command};
+
+use crate::render::{CERTIFICATES, DEFAULT_CERTIFICATE};
+use crate::site::{Part, Site};
+
+/// The most parts of one Site that are left out one by one because the proxy rejects them. A search for one takes about
+/// `2 × log2(parts)` checks; more rejected parts than these mean that something else is wrong.
+const REJECTED_MAX: usize = 16;
+/// The time for one check of a configuration, and for a reload to take effect. With 10,000 backends it takes 0.3 s.
+pub(crate) const CHECK_TIMEOUT: Duration = Duration::from_secs(60);
+/// The time for a process to end after SIGTERM or SIGKILL.
+const KILL_TIMEOUT: Duration = Duration::from_secs(5);
+/// The pause between two checks of a process that starts, reloads or ends.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// A proxy that serves a [`Site`].
+#[async_trait]
+pub trait Proxy: Send {
+    /// Takes over the proxy that an agent before this one started. It serves what it did. Returns whether one runs.
+    async fn adopt(&mut self) -> bool;
+
+    /// Makes the proxy serve a Site, without failing a request in progress. If no proxy runs that can be adopted, one is
+    /// started.
+    ///
+    /// Parts that the proxy rejects are left out and reported. After an error, the proxy serves what it served before.
+    async fn apply(&mut self, site: &Site) -> Result<Applied, ProxyError>;
+
+    /// Stops the proxy: it closes its listeners at once, and ends when its connections have ended or after `drain`.
+    async fn stop(&mut self, drain: Duration) -> Result<(), ProxyError>;
+}
+
+/// A proxy's own check of a configuration.
+#[async_trait]
+pub(crate) trait Check: Sync {
+    /// Validates a Site in a directory of its own; fails with [`ProxyError::Rejected`] and the proxy's message.
+    async fn check(&self, site: &Site) -> Result<(), ProxyError>;
+}
+
+/// The outcome of an applied Site.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Applied {
+    /// Whether the proxy was started or reloaded; otherwise the change was made in the running process, or there was none.
+    pub reloaded: bool,
+    /// The parts that the proxy does not serve because it rejects them.
+    pub faults: Vec<Fault>,
+}
+
+/// A part of the Site that the proxy rejects.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// The part.
+    pub part: Part,
+    /// The message of the proxy.
+    pub message: String,
+}
+
+/// A proxy does not serve what it should.
+#[derive(Debug, thiserror::Error)]
+pub enum ProxyError {
+    /// A file of the configuration cannot be written, or the program cannot be started.
+    #[error("{what}: {source}")]
+    Io {
+        /// The file or program.
+        what: String,
+        /// The error of the system.
+        source: std::io::Error,
+    },
+    /// The proxy rejects the configuration, and no single Route is the reason.
+    #[error("the proxy rejects its configuration: {0}")]
+    Rejected(String),
+    /// An operation took longer than its time limit.
+    #[error("{0} timed out")]
+    Timeout(&'static str),
+}
+
+impl ProxyError {
+    pub(crate) fn io(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> ProxyError {
+        move |source| ProxyError::Io { what: what.into(), source }
+    }
+}
+
+/// Parts that a proxy has rejected. Each is left out until it changes.
+#[derive(Debug, Default)]
+pub(crate) struct Rejected(BTreeMap<Part, (u64, String)>);
+
+impl Rejected {
+    /// Returns the Site without the parts that were rejected as they still are; forgets the others.
+    pub(crate) fn filter<'a>(&mut self, site: &'a Site) -> Cow<'a, Site> {
+        self.0.retain(|part, (fingerprint, _)| site.fingerprint(part) == *fingerprint);
+        if self.0.is_empty() {
+            return Cow::Borrowed(site);
+        }
+        let parts = site.parts().into_iter().filter(|part| !self.0.contains_key(part));
+        Cow::Owned(site.only(&parts.collect()))
+    }
+
+    pub(crate) fn faults(&self) -> Vec<Fault> {
+        self.0.iter().map(|(part, (_, message))| Fault { part: part.clone(), message: message.clone() }).collect()
+    }
+
+    /// Finds the parts that the proxy rejects by bisection, and returns the Site without them.
+    pub(crate) async fn search(&mut self, site: &Site, proxy: &impl Check) -> Result<Site, ProxyError> {
+        let mut parts = site.parts();
+        for _ in 0..=REJECTED_MAX {
+            let Some(mut message) = rejection(site, &parts, proxy).await? else {
+                return Ok(site.only(&parts.into_iter().collect()));
+            };
+            if let Some(message) = rejection(site, &[], proxy).await? {
+                return Err(ProxyError::Rejected(message));
+            }
+            // The first `good` parts are accepted, the first `bad` ones are not.
+            let (mut good, mut bad) = (0, parts.len());
+            while bad - good > 1 {
+                let middle = good.midpoint(bad);
+                match rejection(site, &parts[..middle], proxy).await? {
+                    Some(found) => (bad, message) = (middle, found),
+                    None => good = middle,
+                }
+            }
+            let part = parts.remove(good);
+            tracing::warn!(%part, message, "the proxy rejected a part of its configuration, which is left out");
+            self.0.insert(part.clone(), (site.fingerprint(&part), message));
+        }
+        Err(ProxyError::Rejected(format!("more than {REJECTED_MAX} parts are rejected")))
+    }
+}
+
+/// The message with which a proxy rejects a Site that has only the given parts; `None` if it accepts that.
+async fn rejection(site: &Site, parts: &[Part], proxy: &impl Check) -> Result<Option<String>, ProxyError> {
+    match proxy.check(&site.only(&parts.iter().cloned().collect())).await {
+        Ok(()) => Ok(None),
+        Err(ProxyError::Rejected(message)) => Ok(Some(message)),
+        Err(other) => Err(other),
+    }
+}
+
+/// A running process, started by this agent or by one before it.
+#[derive(Debug)]
+pub(crate) struct Running {
+    pid: Pid,
+    /// Absent if the process was adopted.
+    child: Option<Child>,
+}
+
+impl Running {
+    pub(crate) fn started(child: Child) -> Option<Running> {
+        let pid = Pid::from_raw(child.id()?.try_into().ok()?)?;
+        Some(Running { pid, child: Some(child) })
+    }
+
+    /// Takes over the process that an agent before this one started in a directory, by the file with its process id.
+    pub(crate) fn adopt(name: &str, directory: &Path, pid_file: &str) -> Option<Running> {
+        let pid = std::fs::read_to_string(directory.join(pid_file)).ok()?;
+        let pid = Pid::from_raw(pid.trim().parse().ok()?).filter(|pid| runs_in(*pid, name, directory))?;
+        tracing::info!(name, %pid, "adopted the running proxy");
+        Some(Running { pid, child: None })
+    }
+
+    pub(crate) fn is_alive(&mut self) -> bool {
+        match &mut self.child {
+            Some(child) => matches!(child.try_wait(), Ok(None)),
+            // Not so for a process that has ended and that its parent has not waited for.
+            None => std::fs::read_link(format!("/proc/{}/cwd", self.pid)).is_ok(),
+        }
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        // The only error is that the process has ended, which `is_alive` reports.
+        let _ = kill_process(self.pid, signal);
+    }
+
+    /// Sends a signal to end, waits for its connections, and kills it after the time limit.
+    pub(crate) async fn stop(mut self, gracefully: Signal, drain: Duration) {
+        self.signal(gracefully);
+        for (signal, patience) in [(Signal::TERM, drain), (Signal::KILL, KILL_TIMEOUT)] {
+            if wait_for(patience, || !self.is_alive()).await {
+                return;
+            }
+            self.signal(signal);
+        }
+        wait_for(KILL_TIMEOUT, || !self.is_alive()).await;
+    }
+}
+
+/// Whether a process with this name has this working directory, which is so for the proxies of an agent only.
+fn runs_in(pid: Pid, name: &str, directory: &Path) -> bool {
+    let process = PathBuf::from(format!("/proc/{pid}"));
+    let has_name = std::fs::read_to_string(process.join("comm")).is_ok_and(|comm| comm.trim() == name);
+    has_name && std::fs::read_link(process.join("cwd")).is_ok_and(|cwd| cwd == directory)
+}
+
+/// Kills the processes of a proxy whose master has ended, or is not known any more.
+pub(crate) async fn kill_remains(name: &str, directory: &Path) {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| Pid::from_raw(entry.file_name().to_str()?.parse().ok()?));
+    for pid in pids.filter(|pid| runs_in(*pid, name, directory)).collect::<Vec<_>>() {
+        let _ = kill_process(pid, Signal::KILL);
+        wait_for(KILL_TIMEOUT, || !runs_in(pid, name, directory)).await;
+    }
+}
+
+/// Waits until a condition is true; returns false after the time limit.
+pub(crate) async fn wait_for(patience: Duration, mut holds: impl FnMut() -> bool) -> bool {
+    let deadline = tokio::time::Instant::now() + patience;
+    while !holds() {
+        if tokio::time::Instant::now() >= deadline {
+            return false;
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+    true
+}
+
+/// Runs a proxy's own check of its configuration; its message is in the error.
+pub(crate) async fn run_check(mut command: Command) -> Result<(), ProxyError> {
+    let program = command.as_std().get_program().to_string_lossy().into_owned();
+    let checked = tokio::time::timeout(CHECK_TIMEOUT, command.output()).await;
+    let output = checked.map_err(|_| ProxyError::Timeout("the check of the configuration"))?;
+    let output = output.map_err(ProxyError::io(program))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let errors: Vec<&str> =
+        stderr.lines().filter(|line| line.contains("[ALERT]") || line.contains("[emerg]")).collect();
+    let message = if errors.is_empty() { stderr.trim().to_owned() } else { errors.join("\n") };
+    Err(ProxyError::Rejected(message))
+}
+
+/// Creates the directory of a proxy, with a self-signed certificate for unknown hosts unless it has one, and returns its absolute
+/// path.
+pub(crate) fn prepare(directory: &Path) -> Result<PathBuf, ProxyError> {
+    let make = || {
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+        directory.canonicalize()
+    };
+    let directory = make().map_err(ProxyError::io(directory.display().to_string()))?;
+    if !directory.join(DEFAULT_CERTIFICATE).exists() {
+        let certificate = rcgen::generate_simple_self_signed(vec!["unknown.invalid".to_owned()]);
+        let certificate =
+            certificate.map_err(|error| ProxyError::io(DEFAULT_CERTIFICATE)(std::io::Error::other(error)))?;
+        let pem = certificate.cert.pem() + &certificate.signing_key.serialize_pem();
+        write_file(&directory.join(DEFAULT_CERTIFICATE), &pem)?;
+    }
+    Ok(directory)
+}
+
+pub(crate) fn read(path: &Path) -> Result<String, ProxyError> {
+    std::fs::read_to_string(path).map_err(ProxyError::io(path.display().to_string()))
+}
+
+/// Writes the files of a configuration into a directory, and removes the certificates that are not among them.
+pub(crate) fn write_files(directory: &Path, files: &BTreeMap<String, String>) -> Result<(), ProxyError> {
+    for (name, contents) in files {
+        write_file(&directory.join(name), contents)?;
+    }
+    for entry in std::fs::read_dir(directory.join(CERTIFICATES)).into_iter().flatten().flatten() {
+        let name = format!("{CERTIFICATES}/{}", entry.file_name().to_string_lossy());
+        if !files.contains_key(&name) {
+            std::fs::remove_file(entry.path()).map_err(ProxyError::io(name))?;
+        }
+    }
+    Ok(())
+}
+
+/// Writes a file whole or not at all, and only if its contents differ. It can hold a key, so that only the owner may read it.
+pub(crate) fn write_file(path: &Path, contents: &str) -> Result<(), ProxyError> {
+    if std::fs::read(path).is_ok_and(|before| before == contents.as_bytes()) {
+        return Ok(());
+    }
+    let write = || {
+        std::fs::create_dir_all(path.parent().unwrap_or(path))?;
+        let candidate = path.with_extension("new");
+        let mut options = std::fs::OpenOptions::new();
+        let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&candidate)?;
+        std::io::Write::write_all(&mut file, contents.as_bytes())?;
+        std::fs::rename(&candidate, path)
+    };
+    write().map_err(ProxyError::io(path.display().to_string()))
+}

@@ -1,0 +1,578 @@
+//! HAProxy's configuration, laid out so that almost nothing needs a reload.
+//!
+//! The configuration file names no Route. It has two pools of numbered backends, one for HTTP and one for TLS passthrough, and two
+//! maps: `hosts.map` leads from a host to its virtual host, `paths.map` from virtual host and path to a backend. A new Route takes a
+//! free backend of the pool, whose servers and map entries are added through the Runtime API. Only a pool that is used up needs
+//! a reload, which makes it larger.
+//!
+//! ```text
+//! :80  ─► frontend http  ──────────────────────────┐ hosts.map, paths.map
+//!                                                  ├────► backend h0 … hN ─► servers
+//! :443 ─► frontend tls ─┬─► backend https ─► frontend https
+//!             hosts.map └─► backend t0 … tN ─► servers (passthrough)
+//! ```
+//!
+//! The keys of `paths.map` and the paths that are looked up in it end with `/`, so that the longest prefix (`map_beg`, a prefix
+//! tree) always ends with a whole element.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+
+use super::{DEFAULT_CERTIFICATE, MISDIRECTED, NOT_FOUND, Settings, UNAVAILABLE, certificate_file};
+use crate::site::{Certificate, Host, RouteKey, Server, Site, Upstream, WILDCARD_DEPTH_MAX};
+
+/// The backends that are free after a reload, so that as many Routes can come before the next. An empty backend takes
+/// 11 KiB of HAProxy's memory; 12,000 of them add 0.1 s to a reload.
+const SPARE_HTTP: usize = 1_024;
+/// The free backends for passthrough.
+const SPARE_TCP: usize = 128;
+/// The value in `hosts.map` of a host whose TLS ends at the router: the backend that leads there.
+const TERMINATED: &str = "https";
+/// The backend of HTTP Routes without a ready endpoint.
+const UNAVAILABLE_HTTP: &str = "unavailable";
+/// The backend of passthrough Routes without a ready endpoint.
+const UNAVAILABLE_TCP: &str = "unavailable-tcp";
+
+/// The socket of the Runtime API, in the directory of the configuration.
+pub const WORKER_SOCKET: &str = "worker.sock";
+/// The main file.
+pub const CONFIG: &str = "haproxy.cfg";
+const HOSTS: &str = "hosts.map";
+const PATHS: &str = "paths.map";
+const CERTIFICATE_LIST: &str = "certificates.list";
+
+/// The contents of a running HAProxy: which Route has which backend, and the entries of maps and lists.
+#[derive(Debug)]
+pub struct Layout {
+    http: Pool,
+    tcp: Pool,
+    hosts: BTreeMap<String, String>,
+    paths: BTreeMap<String, String>,
+    certificates: BTreeMap<Host, Certificate>,
+    /// The options of servers with TLS, without the name.
+    verify: &'static str,
+}
+
+/// A command of the Runtime API and the response that means success.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Command {
+    /// The command, with the newline at its end.
+    pub text: String,
+    /// A part of the response to a command that succeeded; empty: the response is empty.
+    pub success: &'static str,
+}
+
+/// Numbered backends of the same kind.
+#[derive(Debug)]
+struct Pool {
+    prefix: char,
+    size: usize,
+    free: Vec<usize>,
+    slots: BTreeMap<RouteKey, Slot>,
+    /// Servers that no Route uses any more, by backend. They still have connections, or are not deleted yet.
+    retired: BTreeMap<usize, BTreeSet<String>>,
+}
+
+/// The backend of a Route.
+#[derive(Debug)]
+struct Slot {
+    number: usize,
+    servers: Vec<Server>,
+}
+
+impl Layout {
+    /// Lays out a Site, with room for more Routes.
+    pub fn new(site: &Site, settings: &Settings) -> Layout {
+        let verify = match settings.upstream_authorities {
+            Some(_) => "verify required ca-file authorities.pem",
+            None => "verify none",
+        };
+        let pool = |prefix, tcp, spare| Pool::new(prefix, wanted(site, tcp).count(), spare);
+        let (http, tcp) = (pool('h', false, SPARE_HTTP), pool('t', true, SPARE_TCP));
+        let certificates = BTreeMap::new();
+        let mut layout = Layout { http, tcp, hosts: BTreeMap::new(), paths: BTreeMap::new(), certificates, verify };
+        layout.advance(site).expect("the pools have room for the Site, from which their sizes come");
+        layout
+    }
+
+    /// Changes the layout to that of another Site, and returns the commands that make a running HAProxy follow. `None`: a pool is
+    /// used up. The layout is then in an undefined state; a new one and a reload are necessary.
+    pub fn advance(&mut self, site: &Site) -> Option<Vec<Command>> {
+        let mut commands = self.advance_certificates(site);
+        let mut retire = Vec::new();
+        for (pool, tcp) in [(&mut self.http, false), (&mut self.tcp, true)] {
+            let wanted: BTreeMap<_, _> = wanted(site, tcp).collect();
+            for (route, upstream) in &wanted {
+                pool.place(route, upstream, self.verify, &mut commands, &mut retire)?;
+            }
+            pool.release(&wanted, &mut retire);
+        }
+        let (hosts, paths) = self.maps(site);
+        let mut removals = Vec::new();
+        advance_map(PATHS, &mut self.paths, paths, &mut commands, &mut removals);
+        advance_map(HOSTS, &mut self.hosts, hosts, &mut commands, &mut removals);
+        // A host goes before its paths, and these before the servers they lead to.
+        commands.extend(removals.into_iter().rev());
+        commands.extend(retire);
+        Some(commands)
+    }
+
+    /// Returns commands that delete servers without connections, each with the backend and the server for [`Self::deleted`].
+    pub fn deletions(&self) -> Vec<(Command, String, String)> {
+        let retired = [&self.http, &self.tcp].into_iter().flat_map(|pool| {
+            let backends = pool.retired.iter().map(|(number, servers)| (format!("{}{number}", pool.prefix), servers));
+            backends.flat_map(|(backend, servers)| servers.iter().map(move |server| (backend.clone(), server.clone())))
+        });
+        let command = |backend: &str, server: &str| Command::new(format!("del server {backend}/{server}"), "deleted");
+        retired.map(|(backend, server)| (command(&backend, &server), backend, server)).collect()
+    }
+
+    /// Records that a server was deleted; the last one of a released backend makes it free.
+    pub fn deleted(&mut self, backend: &str, server: &str) {
+        for pool in [&mut self.http, &mut self.tcp] {
+            let Some(number) = backend.strip_prefix(pool.prefix).and_then(|number| number.parse().ok()) else {
+                continue;
+            };
+            let Some(servers) = pool.retired.get_mut(&number) else { continue };
+            servers.remove(server);
+            if servers.is_empty() {
+                pool.retired.remove(&number);
+                if pool.slots.values().all(|slot| slot.number != number) {
+                    pool.free.push(number);
+                }
+            }
+        }
+    }
+
+    /// Returns all files of the configuration by name.
+    pub fn files(&self, settings: &Settings) -> BTreeMap<String, String> {
+        let map = |entries: &BTreeMap<String, String>| {
+            entries.iter().map(|(key, value)| format!("{key} {value}\n")).collect::<String>()
+        };
+        let list = |(host, _): (&Host, _)| format!("{} {host}\n", certificate_file(host));
+        let mut files = BTreeMap::from([
+            (CONFIG.to_owned(), self.config(settings)),
+            (HOSTS.to_owned(), map(&self.hosts)),
+            (PATHS.to_owned(), map(&self.paths)),
+            (CERTIFICATE_LIST.to_owned(), self.certificates.iter().map(list).collect()),
+            ("503.http".to_owned(), response("503 Service Unavailable", UNAVAILABLE)),
+        ]);
+        files.extend(
+            self.certificates.iter().map(|(host, certificate)| (certificate_file(host), certificate.pem.clone())),
+        );
+        files
+    }
+
+    /// The entries that `hosts.map` and `paths.map` have for a Site.
+    fn maps(&self, site: &Site) -> (BTreeMap<String, String>, BTreeMap<String, String>) {
+        let (mut hosts, mut paths) = (BTreeMap::new(), BTreeMap::new());
+        for (host, routes) in &site.hosts {
+            let tls = match site.passthrough(routes) {
+                Some(route) => self.tcp.backend(route).unwrap_or_else(|| UNAVAILABLE_TCP.to_owned()),
+                None => TERMINATED.to_owned(),
+            };
+            hosts.insert(host.to_string(), tls);
+            for (path, route) in routes {
+                let Some(upstream) = site.routes.get(route) else { continue };
+                let backend = self.http.backend(route).unwrap_or_else(|| UNAVAILABLE_HTTP.to_owned());
+                let (http, https) = (upstream.over_http().word(), upstream.over_https().word());
+                let path = path.as_str().trim_end_matches('/');
+                paths.insert(format!("{host}{path}/"), format!("{backend}:{http}:{https}"));
+            }
+        }
+        (hosts, paths)
+    }
+
+    fn advance_certificates(&mut self, site: &Site) -> Vec<Command> {
+        let mut commands = Vec::new();
+        for (host, certificate) in &site.certificates {
+            let file = certificate_file(host);
+            let before = self.certificates.get(host);
+            if before == Some(certificate) {
+                continue;
+            }
+            if before.is_none() {
+                commands.push(Command::new(format!("new ssl cert {file}"), "New empty certificate"));
+            }
+            // An empty line ends the payload.
+            let pem: String =
+                certificate.pem.lines().filter(|line| !line.is_empty()).map(|line| format!("{line}\n")).collect();
+            commands.push(Command::new(format!("set ssl cert {file} <<\n{pem}"), "Transaction "));
+            commands.push(Command::new(format!("commit ssl cert {file}"), "Success!"));
+            if before.is_none() {
+                commands
+                    .push(Command::new(format!("add ssl crt-list {CERTIFICATE_LIST} <<\n{file} {host}\n"), "Success!"));
+            }
+        }
+        for host in self.certificates.keys().filter(|host| !site.certificates.contains_key(*host)) {
+            let file = certificate_file(host);
+            commands.push(Command::new(format!("del ssl crt-list {CERTIFICATE_LIST} {file}"), "deleted"));
+            commands.push(Command::new(format!("del ssl cert {file}"), "deleted"));
+        }
+        self.certificates.clone_from(&site.certificates);
+        commands
+    }
+
+    fn config(&self, settings: &Settings) -> String {
+        let mut text = String::from(GLOBAL);
+        let binds = |addresses: &[std::net::SocketAddr]| {
+            addresses.iter().map(|at| format!("    bind {at}\n")).collect::<String>()
+        };
+        let port = match settings.public_https_port {
+            443 => String::new(),
+            port => format!(":{port}"),
+        };
+        let http = binds(&settings.http);
+        let https = format!(
+            "    bind unix@https.sock mode 600 accept-proxy ssl crt {DEFAULT_CERTIFICATE} crt-list {CERTIFICATE_LIST} alpn h2,http/1.1\n"
+        );
+        let misdirected = format!(
+            "    http-request return status 421 content-type text/plain string \"{}\" if {{ var(txn.vhost),map_str({HOSTS}) -m found }} !{{ var(txn.vhost),map_str({HOSTS}) -m str {TERMINATED} }}\n",
+            quoted(MISDIRECTED)
+        );
+        for (name, binds, field, extra) in [("http", &http, 2, ""), ("https", &https, 3, misdirected.as_str())] {
+            let virtual_host = virtual_host_rules("http-request", "txn", "req.hdr(host),field(1,:),lower,rtrim(.)");
+            let _ = write!(
+                text,
+                r#"
+frontend {name}
+{binds}{virtual_host}{extra}    http-request set-var(txn.path) path
+    http-request set-var(txn.route) var(txn.vhost),concat(,txn.path,/),map_beg({PATHS}) if {{ var(txn.vhost) -m found }}
+    http-request set-var(txn.action) var(txn.route),field({field},:)
+    http-request redirect code 302 location https://%[var(txn.host)]{port}%[pathq] if {{ var(txn.action) -m str redirect }}
+    http-request return status 404 content-type text/plain string "{not_found}" if !{{ var(txn.action) -m str serve }}
+    # A reload ends idle connections with their next response, not before, so that no request is lost.
+    option idle-close-on-response
+    option forwardfor
+    http-request set-header X-Forwarded-Proto {name}
+    http-request set-header X-Forwarded-Host %[req.hdr(host)]
+    use_backend %[var(txn.route),field(1,:)]
+"#,
+                not_found = quoted(NOT_FOUND)
+            );
+        }
+        let _ = write!(
+            text,
+            r"
+frontend tls
+    mode tcp
+{binds}    tcp-request inspect-delay 5s
+    tcp-request content reject if !{{ req.ssl_hello_type 1 }}
+{virtual_host}    use_backend %[var(sess.vhost),map_str({HOSTS})] if {{ var(sess.vhost) -m found }}
+    default_backend {TERMINATED}
+
+backend {TERMINATED}
+    mode tcp
+    server https unix@https.sock send-proxy-v2
+
+backend {UNAVAILABLE_HTTP}
+
+backend {UNAVAILABLE_TCP}
+    mode tcp
+",
+            binds = binds(&settings.https),
+            virtual_host = virtual_host_rules("tcp-request content", "sess", "req.ssl_sni,lower"),
+        );
+        self.http.write("http", self.verify, &mut text);
+        self.tcp.write("tcp", self.verify, &mut text);
+        text
+    }
+}
+
+/// Sections that are the same everywhere. Timeouts are those of OpenShift's router where it has one.
+const GLOBAL: &str = "\
+# Written by signpost agent, which overwrites changes.
+global
+    stats socket unix@worker.sock mode 600 level admin expose-fd listeners
+    stats timeout 1m
+    # The limit for the remaining connections of a replaced worker.
+    hard-stop-after 30m
+    # More would only cost memory: HAProxy reserves some for each possible descriptor.
+    fd-hard-limit 200000
+    ssl-default-bind-options ssl-min-ver TLSv1.2
+    ssl-default-server-options ssl-min-ver TLSv1.2
+
+defaults
+    mode http
+    balance roundrobin
+    timeout connect 5s
+    timeout client 30s
+    timeout client-fin 5s
+    timeout server 30s
+    timeout server-fin 5s
+    timeout http-request 10s
+    timeout http-keep-alive 60s
+    timeout tunnel 1h
+    timeout queue 5s
+    # A request that reaches no server is tried again on another one.
+    retries 3
+    option redispatch 1
+    retry-on conn-failure empty-response
+    errorfile 503 503.http
+";
+
+/// Rules that set `vhost` in a scope of variables to the key of `hosts.map` for a host: the host itself, or otherwise the longest
+/// wildcard above it.
+fn virtual_host_rules(rule: &str, scope: &str, host: &str) -> String {
+    let unknown = format!("!{{ var({scope}.vhost) -m found }}");
+    let mut text = format!(
+        "    {rule} set-var({scope}.host) {host}
+    {rule} set-var({scope}.suffix) var({scope}.host)
+    {rule} set-var({scope}.vhost) var({scope}.host) if {{ var({scope}.host),map_str({HOSTS}) -m found }}\n"
+    );
+    for _ in 0..WILDCARD_DEPTH_MAX {
+        let _ = write!(
+            text,
+            "    {rule} set-var({scope}.suffix) var({scope}.suffix),field(2,.,0) if {unknown}
+    {rule} set-var({scope}.wildcard) str(*),concat(.,{scope}.suffix) if {unknown}
+    {rule} set-var({scope}.vhost) var({scope}.wildcard) if {unknown} {{ var({scope}.wildcard),map_str({HOSTS}) -m found }}\n"
+        );
+    }
+    text
+}
+
+/// Text for a quoted argument of the configuration.
+fn quoted(text: &str) -> String {
+    text.replace('\n', "\\n")
+}
+
+/// A whole response, for `errorfile`.
+fn response(status: &str, body: &str) -> String {
+    let length = body.len();
+    format!(
+        "HTTP/1.0 {status}\r\nContent-Type: text/plain\r\nCache-Control: no-cache\r\nContent-Length: {length}\r\n\r\n{body}"
+    )
+}
+
+/// The Routes of a Site that need a backend of one kind.
+fn wanted(site: &Site, tcp: bool) -> impl Iterator<Item = (&RouteKey, &Upstream)> {
+    site.routes.iter().filter(move |(_, upstream)| upstream.is_passthrough() == tcp && upstream.is_available())
+}
+
+/// Replaces the entries of a map.
+fn advance_map(
+    file: &str,
+    before: &mut BTreeMap<String, String>,
+    after: BTreeMap<String, String>,
+    commands: &mut Vec<Command>,
+    removals: &mut Vec<Command>,
+) {
+    // A semicolon ends a command.
+    let escaped = |key: &str| key.replace(';', "\\;");
+    for (key, value) in &after {
+        match before.get(key) {
+            None => commands.push(Command::new(format!("add map {file} {} {value}", escaped(key)), "")),
+            Some(old) if old != value => {
+                commands.push(Command::new(format!("set map {file} {} {value}", escaped(key)), ""))
+            }
+            Some(_) => {}
+        }
+    }
+    let removed = before.keys().filter(|key| !after.contains_key(*key));
+    removals.extend(removed.map(|key| Command::new(format!("del map {file} {}", escaped(key)), "")));
+    *before = after;
+}
+
+impl Command {
+    fn new(text: String, success: &'static str) -> Command {
+        Command { text: text + "\n", success }
+    }
+
+    /// Whether a response means success.
+    pub fn is_success(&self, response: &str) -> bool {
+        if self.success.is_empty() { response.trim().is_empty() } else { response.contains(self.success) }
+    }
+}
+
+impl Pool {
+    fn new(prefix: char, used: usize, spare: usize) -> Pool {
+        // In proportion to the use, too, so that the number of reloads grows with the logarithm of the number of Routes.
+        let size = used + spare.max(used / 4);
+        Pool { prefix, size, free: (0..size).rev().collect(), slots: BTreeMap::new(), retired: BTreeMap::new() }
+    }
+
+    /// The name of the backend of a Route.
+    fn backend(&self, route: &RouteKey) -> Option<String> {
+        self.slots.get(route).map(|slot| format!("{}{}", self.prefix, slot.number))
+    }
+
+    /// Gives a Route a backend, and this the Route's servers.
+    fn place(
+        &mut self,
+        route: &RouteKey,
+        upstream: &Upstream,
+        verify: &str,
+        commands: &mut Vec<Command>,
+        retire: &mut Vec<Command>,
+    ) -> Option<()> {
+        if !self.slots.contains_key(route) {
+            let slot = Slot { number: self.free.pop()?, servers: Vec::new() };
+            self.slots.insert(route.clone(), slot);
+        }
+        let slot = self.slots.get_mut(route)?;
+        if slot.servers == upstream.servers {
+            return Some(());
+        }
+        let number = slot.number;
+        let before = std::mem::replace(&mut slot.servers, upstream.servers.clone());
+        let mut before: BTreeMap<_, _> = before.iter().map(|server| (server_name(server), server.weight)).collect();
+        for server in &upstream.servers {
+            let (name, weight) = (server_name(server), server.weight);
+            let full_name = format!("{}{number}/{name}", self.prefix);
+            let retired = self.retired.get_mut(&number).is_some_and(|names| names.remove(&name));
+            match before.remove(&name) {
+                Some(old) if old == weight => continue,
+                None if !retired => {
+                    let options = server_options(server, verify);
+                    commands.push(Command::new(format!("add server {full_name} {options}"), "New server registered"));
+                }
+                _ => commands.push(Command::new(format!("set server {full_name} weight {weight}"), "")),
+            }
+            commands.push(Command::new(format!("set server {full_name} state ready"), ""));
+        }
+        self.retire(number, before.into_keys().collect(), retire);
+        Some(())
+    }
+
+    /// Takes the backends of Routes that need none any more.
+    fn release(&mut self, wanted: &BTreeMap<&RouteKey, &Upstream>, retire: &mut Vec<Command>) {
+        let released: Vec<RouteKey> = self.slots.keys().filter(|route| !wanted.contains_key(route)).cloned().collect();
+        for route in released {
+            let Some(slot) = self.slots.remove(&route) else { continue };
+            self.retire(slot.number, slot.servers.iter().map(server_name).collect(), retire);
+        }
+    }
+
+    /// Stops new requests to servers, which can be deleted when their connections have ended.
+    fn retire(&mut self, number: usize, servers: Vec<String>, retire: &mut Vec<Command>) {
+        let state = |name: &String| format!("set server {}{number}/{name} state maint", self.prefix);
+        retire.extend(servers.iter().map(|name| Command::new(state(name), "")));
+        if !servers.is_empty() {
+            self.retired.entry(number).or_default().extend(servers);
+        }
+    }
+
+    /// Writes the backends with the servers that they have now.
+    fn write(&self, mode: &str, verify: &str, text: &mut String) {
+        let slots: BTreeMap<usize, &Slot> = self.slots.values().map(|slot| (slot.number, slot)).collect();
+        for number in 0..self.size {
+            let _ = writeln!(text, "\nbackend {}{number}\n    mode {mode}", self.prefix);
+            for server in slots.get(&number).iter().flat_map(|slot| &slot.servers) {
+                let _ = writeln!(text, "    server {} {}", server_name(server), server_options(server, verify));
+            }
+        }
+    }
+}
+
+/// The name of a server, from which all its options but the weight follow.
+fn server_name(server: &Server) -> String {
+    let address = format!("{}_{}", server.address.ip(), server.address.port());
+    match &server.tls_name {
+        Some(name) => format!("{address}-{name}"),
+        None => address,
+    }
+}
+
+fn server_options(server: &Server, verify: &str) -> String {
+    let Server { address, tls_name, weight } = server;
+    match tls_name {
+        None => format!("{address} weight {weight}"),
+        Some(name) if verify == "verify none" => format!("{address} weight {weight} ssl {verify} sni str({name})"),
+        Some(name) => format!("{address} weight {weight} ssl {verify} verifyhost {name} sni str({name})"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::site::Paths;
+
+    const SETTINGS: Settings =
+        Settings { http: Vec::new(), https: Vec::new(), public_https_port: 443, upstream_authorities: None };
+
+    /// A Site with a Route for each host and its servers.
+    fn site(routes: &[(&str, &[(&str, u16)])]) -> Site {
+        let mut site = Site::default();
+        for (host, servers) in routes {
+            let route: RouteKey = format!("test/{host}").parse().expect("a Route");
+            let server = |(address, weight): &(&str, u16)| Server {
+                address: address.parse().expect("an address"),
+                tls_name: None,
+                weight: *weight,
+            };
+            let servers = servers.iter().map(server).collect();
+            site.routes.insert(route.clone(), Upstream { servers, ..Upstream::default() });
+            let paths = Paths::from([("/a;b".parse().expect("a path"), route)]);
+            site.hosts.insert(host.parse().expect("a host"), paths);
+        }
+        site
+    }
+
+    fn texts(commands: Option<Vec<Command>>) -> Vec<String> {
+        commands.expect("there is room").into_iter().map(|command| command.text.trim().to_owned()).collect()
+    }
+
+    #[test]
+    fn a_change_becomes_commands_in_a_safe_order() {
+        let mut layout = Layout::new(&Site::default(), &SETTINGS);
+        let one: &[(&str, u16)] = &[("192.0.2.1:80", 7)];
+        let added = [
+            "add server h0/192.0.2.1_80 192.0.2.1:80 weight 7",
+            "set server h0/192.0.2.1_80 state ready",
+            "add map paths.map a.example/a\\;b/ h0:serve:refuse",
+            "add map hosts.map a.example https",
+        ];
+        assert_eq!(texts(layout.advance(&site(&[("a.example", one)]))), added);
+        assert_eq!(texts(layout.advance(&site(&[("a.example", one)]))), [""; 0]);
+        let changed = [
+            "set server h0/192.0.2.1_80 weight 9",
+            "set server h0/192.0.2.1_80 state ready",
+            "add server h0/2001:db8::1_80 [2001:db8::1]:80 weight 1",
+            "set server h0/2001:db8::1_80 state ready",
+        ];
+        let two: &[(&str, u16)] = &[("192.0.2.1:80", 9), ("[2001:db8::1]:80", 1)];
+        assert_eq!(texts(layout.advance(&site(&[("a.example", two)]))), changed);
+        let removed = [
+            "del map hosts.map a.example",
+            "del map paths.map a.example/a\\;b/",
+            "set server h0/192.0.2.1_80 state maint",
+            "set server h0/2001:db8::1_80 state maint",
+        ];
+        assert_eq!(texts(layout.advance(&Site::default())), removed);
+    }
+
+    #[test]
+    fn a_backend_is_reused_when_its_servers_are_deleted() {
+        let one: &[(&str, u16)] = &[("192.0.2.1:80", 1)];
+        let (a, b) = (site(&[("a.example", one)]), site(&[("b.example", one)]));
+        let mut layout = Layout::new(&a, &SETTINGS);
+        assert!(texts(layout.advance(&b)).contains(&"add server h1/192.0.2.1_80 192.0.2.1:80 weight 1".to_owned()));
+        let deletions = layout.deletions();
+        let names: Vec<_> = deletions.iter().map(|(_, backend, server)| (backend.as_str(), server.as_str())).collect();
+        assert_eq!(names, [("h0", "192.0.2.1_80")]);
+        layout.deleted("h0", "192.0.2.1_80");
+        let both = site(&[("a.example", one), ("b.example", one)]);
+        assert!(texts(layout.advance(&both)).contains(&"add server h0/192.0.2.1_80 192.0.2.1:80 weight 1".to_owned()));
+    }
+
+    #[test]
+    fn a_server_that_returns_before_it_is_deleted_is_enabled() {
+        let servers: [&[(&str, u16)]; 2] = [&[("192.0.2.1:80", 1), ("192.0.2.2:80", 1)], &[("192.0.2.1:80", 1)]];
+        let mut layout = Layout::new(&site(&[("a.example", servers[0])]), &SETTINGS);
+        let maint = ["set server h0/192.0.2.2_80 state maint"];
+        assert_eq!(texts(layout.advance(&site(&[("a.example", servers[1])]))), maint);
+        let ready = ["set server h0/192.0.2.2_80 weight 1", "set server h0/192.0.2.2_80 state ready"];
+        assert_eq!(texts(layout.advance(&site(&[("a.example", servers[0])]))), ready);
+        assert!(layout.deletions().is_empty());
+    }
+
+    #[test]
+    fn more_routes_than_spare_backends_need_a_new_layout() {
+        let hosts: Vec<String> = (0..=SPARE_HTTP).map(|at| format!("h{at}.example")).collect();
+        let one: &[(&str, u16)] = &[("192.0.2.1:80", 1)];
+        let routes: Vec<_> = hosts.iter().map(|host| (host.as_str(), one)).collect();
+        let mut layout = Layout::new(&Site::default(), &SETTINGS);
+        assert!(layout.advance(&site(&routes[1..])).is_some());
+        assert_eq!(layout.advance(&site(&routes)), None);
+    }
+}

@@ -1,0 +1,166 @@
+//! A proxy with its directory and addresses, applications, and Sites.
+
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::Duration;
+
+use signpost_agent::proxy::haproxy::Haproxy;
+use signpost_agent::proxy::nginx::Nginx;
+use signpost_agent::proxy::{Applied, Proxy};
+use signpost_agent::render::Settings;
+use signpost_agent::site::{Insecure, Server, Site, Termination, Upstream};
+use tempfile::TempDir;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+
+/// A proxy under test; it ends with the value.
+pub struct Bench {
+    pub proxy: Box<dyn Proxy>,
+    pub http: SocketAddr,
+    pub https: SocketAddr,
+    directory: TempDir,
+    /// The name of the proxy.
+    pub kind: &'static str,
+    program: PathBuf,
+}
+
+impl Bench {
+    pub fn new(kind: &'static str) -> Bench {
+        // The default directory of temporary files may have a long path.
+        let directory = tempfile::tempdir_in("/tmp").expect("a directory");
+        let (http, https) = (signpost_testing::free_address(), signpost_testing::free_address());
+        let program = PathBuf::from(kind);
+        let proxy = make(kind, &directory, &program, http, https);
+        Bench { proxy, http, https, directory, kind, program }
+    }
+
+    /// Replaces the agent by another one, which adopts the proxy.
+    pub fn restart_agent(&mut self) {
+        self.proxy = make(self.kind, &self.directory, &self.program, self.http, self.https);
+    }
+
+    /// Makes the proxy's check fail whenever its configuration contains a text.
+    pub fn reject(&mut self, text: &str) {
+        let path = self.directory.path().join("program");
+        let kind = self.kind;
+        let script = format!(
+            "#!/bin/sh\nfor word; do case $word in -c|-t) if grep -rqF '{text}' *.c*f*; then echo 'refused by the test' >&2; exit 1; fi;; esac; done\nexec {kind} \"$@\"\n"
+        );
+        std::fs::write(&path, script).expect("it is written");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).expect("it is ours");
+        self.program = path;
+        self.restart_agent();
+    }
+
+    pub async fn apply(&mut self, site: &Site) -> Applied {
+        self.proxy.apply(site).await.expect("the proxy follows")
+    }
+
+    /// Sends a signal to the proxy's master; returns whether that runs.
+    pub fn signal(&self, signal: &str) -> bool {
+        let pid = std::fs::read_to_string(self.directory.path().join(format!("proxy/{}.pid", self.kind)));
+        let kill =
+            |pid: String| std::process::Command::new("kill").args([signal, pid.trim()]).stderr(Stdio::null()).status();
+        pid.is_ok_and(|pid| kill(pid).is_ok_and(|status| status.success()))
+    }
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        // It ends before its directory is removed.
+        self.signal("-TERM");
+        for _ in 0..200 {
+            if !self.signal("-0") {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+fn make(kind: &str, directory: &TempDir, program: &Path, http: SocketAddr, https: SocketAddr) -> Box<dyn Proxy> {
+    let settings =
+        Settings { http: vec![http], https: vec![https], public_https_port: https.port(), upstream_authorities: None };
+    let directory = directory.path().join("proxy");
+    match kind {
+        "haproxy" => Box::new(Haproxy::new(program.to_owned(), &directory, settings).expect("a directory")),
+        _ => Box::new(Nginx::new(program.to_owned(), &directory, settings).expect("a directory")),
+    }
+}
+
+/// Starts an application that answers every request with its name; over TLS if it has a certificate. A path that ends with `/slow`
+/// takes a second.
+pub async fn application(name: &'static str, tls: Option<ServerConfig>) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("it is bound");
+    let acceptor = tls.map(|config| TlsAcceptor::from(Arc::new(config)));
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let acceptor = acceptor.clone();
+            tokio::spawn(async move {
+                match acceptor {
+                    None => serve(stream, name).await,
+                    Some(acceptor) => {
+                        if let Ok(stream) = acceptor.accept(stream).await {
+                            serve(stream, name).await;
+                        }
+                    }
+                }
+            });
+        }
+    });
+    address
+}
+
+async fn serve(mut stream: impl AsyncRead + AsyncWrite + Unpin, name: &str) {
+    let mut request = Vec::new();
+    let mut buffer = [0; 4096];
+    while let Ok(read) = stream.read(&mut buffer).await {
+        if read == 0 {
+            return;
+        }
+        request.extend_from_slice(&buffer[..read]);
+        if !request.ends_with(b"\r\n\r\n") {
+            continue;
+        }
+        let head = String::from_utf8_lossy(&request).into_owned();
+        if head.split(' ').nth(1).is_some_and(|path| path.ends_with("/slow")) {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        request.clear();
+        let response = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{name}", name.len());
+        if stream.write_all(response.as_bytes()).await.is_err()
+            || head.to_ascii_lowercase().contains("connection: close")
+        {
+            let _ = stream.shutdown().await;
+            return;
+        }
+    }
+}
+
+/// Adds a Route, for a host and a path, to a Site.
+pub fn route(site: &mut Site, name: &str, host: &str, path: &str, upstream: Upstream) {
+    let key = format!("test/{name}").parse().expect("a Route");
+    let paths = site.hosts.entry(host.parse().expect("a host")).or_default();
+    paths.insert(path.parse().expect("a path"), key);
+    site.routes.insert(format!("test/{name}").parse().expect("a Route"), upstream);
+}
+
+/// An upstream without TLS.
+pub fn plain(servers: &[(SocketAddr, u16)]) -> Upstream {
+    let server = |&(address, weight): &(SocketAddr, u16)| Server { address, weight, tls_name: None };
+    let mut servers: Vec<Server> = servers.iter().map(server).collect();
+    servers.sort();
+    Upstream { servers, ..Upstream::default() }
+}
+
+/// An upstream with TLS.
+pub fn with_tls(address: SocketAddr, termination: Termination, insecure: Insecure) -> Upstream {
+    let tls_name = (termination == Termination::Reencrypt).then(|| "web.test.svc".parse().expect("a host"));
+    Upstream { termination: Some(termination), insecure, servers: vec![Server { address, tls_name, weight: 1 }] }
+}

@@ -1,0 +1,82 @@
+//! A client that sends hosts and paths that no library would, and TLS with any name and trust.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::crypto::aws_lc_rs::default_provider;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig};
+
+/// A response.
+#[derive(Debug)]
+pub struct Response {
+    pub status: u16,
+    pub head: String,
+    pub body: String,
+}
+
+/// A self-signed certificate.
+pub struct Identity {
+    pub pem: String,
+    certificate: CertificateDer<'static>,
+    key: Vec<u8>,
+}
+
+impl Identity {
+    pub fn new(name: &str) -> Identity {
+        let made = rcgen::generate_simple_self_signed(vec![name.to_owned()]).expect("a name");
+        let pem = made.cert.pem() + &made.signing_key.serialize_pem();
+        Identity { pem, certificate: made.cert.der().clone(), key: made.signing_key.serialize_der() }
+    }
+
+    /// The settings of a server with this certificate.
+    pub fn server(&self) -> ServerConfig {
+        let key = PrivateKeyDer::try_from(self.key.clone()).expect("a key");
+        ServerConfig::builder_with_provider(Arc::new(default_provider()))
+            .with_safe_default_protocol_versions()
+            .expect("the default versions")
+            .with_no_client_auth()
+            .with_single_cert(vec![self.certificate.clone()], key)
+            .expect("they belong together")
+    }
+}
+
+/// Sends a GET over plain HTTP on a connection of its own.
+pub async fn get(address: SocketAddr, host: &str, path: &str) -> Option<Response> {
+    exchange(TcpStream::connect(address).await.ok()?, host, path).await
+}
+
+/// Sends a GET over TLS to a server that must have a certificate; `None` if it has another one, or does not respond.
+pub async fn get_tls(address: SocketAddr, identity: &Identity, name: &str, host: &str, path: &str) -> Option<Response> {
+    let mut roots = RootCertStore::empty();
+    roots.add(identity.certificate.clone()).ok()?;
+    let config = ClientConfig::builder_with_provider(Arc::new(default_provider()))
+        .with_safe_default_protocol_versions()
+        .ok()?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let stream = TcpStream::connect(address).await.ok()?;
+    let name = ServerName::try_from(name.to_owned()).ok()?;
+    exchange(TlsConnector::from(Arc::new(config)).connect(name, stream).await.ok()?, host, path).await
+}
+
+async fn exchange(mut stream: impl AsyncRead + AsyncWrite + Unpin, host: &str, path: &str) -> Option<Response> {
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.ok()?;
+    let mut bytes = Vec::new();
+    // A TLS connection can end without notice after the response.
+    let _ = tokio::time::timeout(Duration::from_secs(30), stream.read_to_end(&mut bytes)).await.ok()?;
+    parse(&bytes)
+}
+
+/// Parses a whole response.
+pub fn parse(bytes: &[u8]) -> Option<Response> {
+    let text = String::from_utf8_lossy(bytes);
+    let (head, body) = text.split_once("\r\n\r\n")?;
+    let status = head.split(' ').nth(1)?.parse().ok()?;
+    Some(Response { status, head: head.to_ascii_lowercase(), body: body.to_owned() })
+}

@@ -1,0 +1,201 @@
+//! Changes of a running proxy.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use signpost_agent::site::{Certificate, Insecure, Part, Site, Termination};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::bench::{Bench, application, plain, route, with_tls};
+use crate::client::{Identity, get, get_tls, parse};
+
+/// Clients with new connections and with kept ones see no failure while the agent restarts, adopts the proxy and reloads it.
+pub async fn no_request_fails(mut bench: Bench) {
+    let address = application("web", None).await;
+    let mut site = Site::default();
+    route(&mut site, "web", "a.example", "/", plain(&[(address, 1)]));
+    bench.apply(&site).await;
+    let (stop, requests) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let mut clients = Vec::new();
+    for kept in [false, false, true, true] {
+        let (stop, requests, http) = (stop.clone(), requests.clone(), bench.http);
+        let announces_end = bench.kind == "haproxy";
+        clients.push(tokio::spawn(async move {
+            while !stop.load(Ordering::Relaxed) {
+                if kept {
+                    keep_alive(http, announces_end, &stop, &requests).await;
+                } else {
+                    assert_eq!(get(http, "a.example", "/").await.expect("a response").status, 200);
+                    requests.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        }));
+    }
+    for at in 0..5 {
+        route(&mut site, "other", &format!("other{at}.example"), "/", plain(&[(address, 1)]));
+        bench.restart_agent();
+        assert!(bench.apply(&site).await.reloaded);
+        assert_eq!(get(bench.http, &format!("other{at}.example"), "/").await.expect("a response").body, "web");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    stop.store(true, Ordering::Relaxed);
+    for client in clients {
+        client.await.expect("no request failed");
+    }
+    assert!(requests.load(Ordering::Relaxed) > 20);
+}
+
+/// Sends requests on one connection until the proxy announces its end. nginx closes idle connections without that; a client then sends
+/// the request again, which RFC 9112 §9.3.1 wants of it.
+async fn keep_alive(http: SocketAddr, announces_end: bool, stop: &AtomicBool, requests: &AtomicUsize) {
+    let mut stream = TcpStream::connect(http).await.expect("a connection");
+    let mut buffer = [0; 4096];
+    while !stop.load(Ordering::Relaxed) {
+        // What fails here fails below.
+        let _ = stream.write_all(b"GET / HTTP/1.1\r\nHost: a.example\r\n\r\n").await;
+        let mut response = Vec::new();
+        while !response.ends_with(b"\r\n\r\nweb") {
+            let read = stream.read(&mut buffer).await.unwrap_or(0);
+            if read == 0 {
+                let unanswered = String::from_utf8_lossy(&response);
+                assert!(!announces_end && unanswered.is_empty(), "the connection ended with {unanswered:?}");
+                return;
+            }
+            response.extend_from_slice(&buffer[..read]);
+        }
+        let response = parse(&response).expect("a response");
+        assert_eq!(response.status, 200);
+        requests.fetch_add(1, Ordering::Relaxed);
+        if response.head.contains("connection: close") {
+            return;
+        }
+    }
+}
+
+/// Routes that the proxy rejects are found among others, reported and left out, until they change.
+pub async fn rejected_route(mut bench: Bench) {
+    bench.reject("127.6.6.6");
+    let address = application("web", None).await;
+    let bad = plain(&[("127.6.6.6:80".parse().expect("an address"), 1)]);
+    let mut site = Site::default();
+    for at in 0..20 {
+        let upstream = if at % 9 == 5 { bad.clone() } else { plain(&[(address, 1)]) };
+        route(&mut site, &format!("r{at}"), &format!("r{at}.example"), "/", upstream);
+    }
+    let applied = bench.apply(&site).await;
+    let faults: Vec<String> = applied.faults.iter().map(|fault| fault.part.to_string()).collect();
+    assert_eq!(faults, ["Route test/r14", "Route test/r5"]);
+    assert!(applied.faults.iter().all(|fault| fault.message.contains("refused by the test")), "{:?}", applied.faults);
+    for (host, status) in [("r4.example", 200), ("r5.example", 404), ("r19.example", 200)] {
+        assert_eq!(get(bench.http, host, "/").await.expect("a response").status, status, "{host}");
+    }
+    assert_eq!(bench.apply(&site).await.faults.len(), 2);
+    route(&mut site, "r5", "r5.example", "/", plain(&[(address, 1)]));
+    assert_eq!(bench.apply(&site).await.faults.len(), 1);
+    assert_eq!(get(bench.http, "r5.example", "/").await.expect("a response").body, "web");
+}
+
+/// A broken certificate changes nothing, and is reported.
+pub async fn rejected_certificate(mut bench: Bench) {
+    let good = Identity::new("web.example");
+    let mut site = Site::default();
+    let upstream = with_tls(application("web", None).await, Termination::Edge, Insecure::Allow);
+    route(&mut site, "web", "web.example", "/", upstream.clone());
+    route(&mut site, "other", "other.example", "/", upstream);
+    site.certificates.insert("web.example".parse().expect("a host"), Certificate { pem: good.pem.clone() });
+    bench.apply(&site).await;
+    let mut broken = site.clone();
+    let pem = "-----BEGIN CERTIFICATE-----\nnonsense\n-----END CERTIFICATE-----\n".to_owned();
+    broken.certificates.insert("other.example".parse().expect("a host"), Certificate { pem });
+    for _ in 0..2 {
+        let applied = bench.apply(&broken).await;
+        let parts: Vec<&Part> = applied.faults.iter().map(|fault| &fault.part).collect();
+        assert_eq!(parts, [&Part::Certificate("other.example".parse().expect("a host"))]);
+        assert!(get_tls(bench.https, &good, "web.example", "web.example", "/").await.is_some());
+    }
+    assert!(!bench.apply(&broken).await.reloaded, "what was rejected before is not tried again");
+    assert_eq!(bench.apply(&site).await.faults, []);
+}
+
+/// A proxy that was killed is started again.
+pub async fn crash(mut bench: Bench) {
+    let mut site = Site::default();
+    route(&mut site, "web", "a.example", "/", plain(&[(application("web", None).await, 1)]));
+    bench.apply(&site).await;
+    bench.signal("-KILL");
+    for _ in 0..500 {
+        if bench.apply(&site).await.reloaded {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(get(bench.http, "a.example", "/").await.expect("a response").body, "web");
+}
+
+/// A request in progress ends before the proxy does, and new connections are refused.
+pub async fn drain(mut bench: Bench) {
+    let mut site = Site::default();
+    route(&mut site, "web", "a.example", "/", plain(&[(application("web", None).await, 1)]));
+    bench.apply(&site).await;
+    let http = bench.http;
+    let slow = tokio::spawn(async move { get(http, "a.example", "/slow").await });
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    bench.proxy.stop(Duration::from_secs(20)).await.expect("it stops");
+    assert_eq!(slow.await.expect("it ran").expect("a response").body, "web");
+    assert!(get(http, "a.example", "/").await.is_none());
+}
+
+/// Hosts, endpoints, weights and paths change a thousand times; the worker stays the same, and every change is served.
+pub async fn thousand_changes(mut bench: Bench) {
+    let addresses = [application("one", None).await, application("two", None).await];
+    let mut site = Site::default();
+    assert!(bench.apply(&site).await.reloaded);
+    let mut reloads = 0;
+    for at in 0..1_000_usize {
+        let name = format!("r{}", at % 250);
+        let host = format!("{name}.example");
+        match at / 250 {
+            0 => route(&mut site, &name, &host, "/", plain(&[(addresses[0], 1)])),
+            1 => route(&mut site, &name, &host, "/", plain(&[(addresses[1], 2), (addresses[0], 0)])),
+            2 => route(&mut site, &name, &host, "/", plain(&[(addresses[1], 2)])),
+            _ => {
+                site.hosts.remove(host.as_str());
+                site.routes.remove(format!("test/{name}").as_str());
+            }
+        }
+        reloads += usize::from(bench.apply(&site).await.reloaded);
+        if at % 25 == 0 {
+            let response = get(bench.http, &host, "/").await.expect("a response");
+            let expected = ["one", "two", "two", "404: no application is served at this address.\n"][at / 250];
+            assert_eq!(response.body, expected, "change {at}");
+        }
+    }
+    assert_eq!(reloads, 0);
+    assert_eq!(get(bench.http, "r7.example", "/").await.expect("a response").status, 404);
+}
+
+/// One change among 10,000 Routes, and the time from the Site to the first response by it.
+pub async fn ten_thousand_routes(mut bench: Bench) {
+    let address = application("web", None).await;
+    let mut site = Site::default();
+    for at in 0..10_000 {
+        route(&mut site, &format!("r{at}"), &format!("r{at}.example"), "/", plain(&[(address, 1)]));
+    }
+    let start = Instant::now();
+    assert!(bench.apply(&site).await.reloaded);
+    let first = start.elapsed();
+    let mut times = Vec::new();
+    for at in 0..100 {
+        let host = format!("new{at}.example");
+        route(&mut site, &format!("new{at}"), &host, "/", plain(&[(address, 1)]));
+        let start = Instant::now();
+        assert!(!bench.apply(&site).await.reloaded);
+        assert_eq!(get(bench.http, &host, "/").await.expect("a response").body, "web");
+        times.push(start.elapsed());
+    }
+    times.sort();
+    println!("10,000 Routes: start {first:.1?}; a new Route: median {:.1?}, worst of 100 {:.1?}", times[50], times[99]);
+}

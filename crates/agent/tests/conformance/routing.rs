@@ -1,0 +1,130 @@
+//! Which application receives a request.
+
+use signpost_agent::site::Site;
+
+use crate::bench::{Bench, application, plain, route};
+use crate::client::get;
+
+/// The proxy finds the same Route as the model, for every host and path.
+pub async fn hosts_and_paths(mut bench: Bench) {
+    let mut site = Site::default();
+    let routes = [
+        ("root", "a.example", "/"),
+        ("shop", "a.example", "/shop"),
+        ("new", "a.example", "/shop/new"),
+        ("wild", "*.w.example", "/"),
+        ("wilder", "*.x.w.example", "/"),
+        ("wildpath", "*.w.example", "/p"),
+        ("only", "b.w.example", "/only"),
+        ("odd", "odd.example", "/it's;a,(b)$c"),
+    ];
+    for (name, host, path) in routes {
+        route(&mut site, name, host, path, plain(&[(application(name, None).await, 1)]));
+    }
+    route(&mut site, "empty", "empty.example", "/", plain(&[]));
+    bench.apply(&site).await;
+    let hosts = [
+        "a.example",
+        "x.a.example",
+        "example",
+        "w.example",
+        "c.w.example",
+        "d.c.w.example",
+        "x.w.example",
+        "y.x.w.example",
+        "b.w.example",
+        "c.b.w.example",
+        "odd.example",
+        "empty.example",
+        "unknown.example",
+    ];
+    let paths = [
+        "/",
+        "/shop",
+        "/shop/",
+        "/shop/cart",
+        "/shopping",
+        "/shop/new",
+        "/shop/newer",
+        "/SHOP",
+        "/p/q",
+        "/only",
+        "/only/x",
+        "/it's;a,(b)$c/d",
+    ];
+    for host in hosts {
+        for path in paths {
+            let expected = site.route(host, path).map(|route| route.as_str().trim_start_matches("test/"));
+            let response = get(bench.http, host, path).await.unwrap_or_else(|| panic!("no response for {host}{path}"));
+            match expected {
+                None => {
+                    assert_eq!((response.status, response.body.contains("no application")), (404, true), "{host}{path}")
+                }
+                Some("empty") => assert_eq!(response.status, 503, "{host}{path}"),
+                Some(name) => assert_eq!((response.status, response.body.as_str()), (200, name), "{host}{path}"),
+            }
+        }
+    }
+    // Host names are not case-sensitive (RFC 9110 §4.2.3), and come with a port if it is not the default one.
+    for host in ["A.Example", "a.example:80", "a.example.", "a.example.:8080"] {
+        assert_eq!(get(bench.http, host, "/").await.expect("a response").body, "root", "{host}");
+    }
+    // The query string does not belong to the path.
+    assert_eq!(get(bench.http, "a.example", "/shop?/new").await.expect("a response").body, "shop");
+    assert_eq!(get(bench.http, "a.example", "/?x=/shop").await.expect("a response").body, "root");
+}
+
+/// Servers get requests in proportion to their weights, those of weight 0 none, and changed weights count at once.
+pub async fn weights(mut bench: Bench) {
+    let (one, two, idle) =
+        (application("one", None).await, application("two", None).await, application("idle", None).await);
+    for (first, second) in [(3, 1), (1, 1), (0, 1)] {
+        let mut site = Site::default();
+        route(&mut site, "web", "a.example", "/", plain(&[(one, first), (two, second), (idle, 0)]));
+        bench.apply(&site).await;
+        let mut counts = [0u16; 2];
+        let requests = 40;
+        for _ in 0..requests {
+            match get(bench.http, "a.example", "/").await.expect("a response").body.as_str() {
+                "one" => counts[0] += 1,
+                "two" => counts[1] += 1,
+                other => panic!("{other} got a request"),
+            }
+        }
+        let expected = requests * first / (first + second);
+        // Each of the proxy's threads or processes can have a rotation of its own.
+        assert!(counts[0].abs_diff(expected) <= 3, "weights {first}:{second} gave {counts:?}");
+    }
+}
+
+/// Requests that try to be more than a host and a path reach no application, and leave the proxy well.
+pub async fn hostile_requests(mut bench: Bench) {
+    let mut site = Site::default();
+    route(&mut site, "web", "a.example", "/shop", plain(&[(application("web", None).await, 1)]));
+    bench.apply(&site).await;
+    let long = format!("{}.example", "a".repeat(5_000));
+    let deep = "a.".repeat(200) + "example";
+    for (host, path) in [
+        ("*.example", "/shop"),
+        ("a.example/shop", "/"),
+        ("*", "/shop"),
+        ("", "/shop"),
+        (".", "/shop"),
+        ("..a.example", "/shop"),
+        ("[::1]", "/shop"),
+        ("a.example;show info", "/shop"),
+        ("x\"y", "/shop"),
+        ("$host", "/shop"),
+        ("%[env(PATH)]", "/shop"),
+        (&long, "/shop"),
+        (&deep, "/shop"),
+        ("a.example", "/"),
+        ("a.example", "/;shop"),
+        ("a.example", "/shopping%20"),
+    ] {
+        if let Some(response) = get(bench.http, host, path).await {
+            assert!((400..500).contains(&response.status), "{host}{path}: {response:?}");
+        }
+    }
+    assert_eq!(get(bench.http, "a.example", "/shop").await.expect("a response").body, "web");
+}

@@ -1,0 +1,114 @@
+//! `signpost agent`: runs beside a proxy on an instance of a Router.
+
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{ArgAction, ArgMatches, Command, value_parser};
+
+use super::{Error, Exit, Outcome, directory, file, option, serve, switch};
+use crate::config;
+use crate::daemon::router_agent::{self, ProxyKind, RouterAgent};
+use signpost_agent::lease::Instance;
+use signpost_agent::{render, run as agent};
+
+/// The keys of the configuration that the agent shares with `signpost serve`.
+const KEYS: &[&str] = &["kubeconfig", "data-dir", "admin.listen", "api.read-timeout", "log.level", "log.format"];
+
+pub(super) fn command() -> Command {
+    let seconds =
+        |name, default: &'static str| option(name, "SECONDS").value_parser(value_parser!(u64)).default_value(default);
+    let port = |name, default: &'static str| {
+        option(name, "PORT").value_parser(value_parser!(u16).range(1..)).default_value(default)
+    };
+    let address = |name| option(name, "IP").value_parser(value_parser!(IpAddr));
+    Command::new("agent")
+        .about("Run the agent of a Router's instance: it configures HAProxy or nginx for the Router's Routes")
+        .after_help(
+            "The agent starts the proxy, and keeps its files in <data-dir>/agent-<router>. It needs a kubeconfig of a user with \
+             the role router-agent; in a pod without one, it uses the service account. While the API is unreachable, it serves \
+             the last-known-good state. SIGTERM and SIGINT stop it: it waits until DNS does not return its address any more, \
+             lets connections finish, and stops the proxy; a second signal skips the wait for DNS. A killed agent leaves the \
+             proxy running, and the next one adopts it. Exit codes: 0 stopped on request, 1 startup or runtime failure, 2 \
+             invalid usage.",
+        )
+        .arg(option("router", "NAME").required(true).help("The Router"))
+        .arg(option("proxy", "PROGRAM").value_parser(["haproxy", "nginx"]).default_value("haproxy").help("The proxy"))
+        .arg(address("address").help("The address at which clients reach the proxy [default: that of the default route]"))
+        .arg(address("listen").help("The address on which the proxy listens [default: that of --address]"))
+        .arg(port("http-port", "80").help("The port for HTTP"))
+        .arg(port("https-port", "443").help("The port for HTTPS"))
+        .arg(directory(option("certificates", "DIR")).help(
+            "The directory with certificates, each with chain and private key in PEM: HOST.pem, and _wildcard.DOMAIN.pem for \
+             *.DOMAIN; changed files are reloaded",
+        ))
+        .arg(file(option("upstream-ca", "FILE")).help(
+            "Certificate authorities in PEM that verify applications of Routes with TLS termination reencrypt [default: not \
+             verified]",
+        ))
+        .arg(switch("loopback-endpoints").help("Send requests also to endpoints with loopback addresses"))
+        .arg(
+            option("name-server", "ADDR")
+                .value_parser(value_parser!(SocketAddr))
+                .action(ArgAction::Append)
+                .help("A name server of the Router's zone, as IP:PORT (repeats) [default: those that /etc/resolv.conf leads to]"),
+        )
+        .arg(seconds("leave-timeout", "300").help("The longest wait for DNS after SIGTERM"))
+        .arg(seconds("drain-timeout", "60").help("The longest wait for connections to finish"))
+        .args(serve::arguments_of(KEYS))
+}
+
+pub(super) fn run(matches: &ArgMatches) -> Outcome {
+    let settings = config::read(&serve::places(matches))?;
+    let address = matches.get_one::<IpAddr>("address").copied().map_or_else(default_address, Ok)?;
+    let listen = matches.get_one::<IpAddr>("listen").copied().unwrap_or(address);
+    let path = |name: &str| matches.get_one::<PathBuf>(name).cloned();
+    let port = |name: &str| *matches.get_one::<u16>(name).expect("it has a default");
+    let seconds = |name: &str| Duration::from_secs(*matches.get_one::<u64>(name).expect("it has a default"));
+    let proxy = match matches.get_one::<String>("proxy").map(String::as_str) {
+        Some("nginx") => ProxyKind::Nginx,
+        _ => ProxyKind::Haproxy,
+    };
+    let instance = Instance {
+        router: matches.get_one::<String>("router").cloned().expect("clap demands it"),
+        address,
+        http_port: port("http-port"),
+        https_port: port("https-port"),
+        proxy: proxy.word(),
+    };
+    let http = SocketAddr::new(listen, instance.http_port);
+    let agent = RouterAgent {
+        proxy,
+        rendering: render::Settings {
+            http: vec![http],
+            https: vec![SocketAddr::new(listen, instance.https_port)],
+            public_https_port: instance.https_port,
+            upstream_authorities: path("upstream-ca"),
+        },
+        running: agent::Settings {
+            directory: settings.data_dir.join(format!("agent-{}", instance.router)),
+            instance,
+            http,
+            certificates: path("certificates"),
+            loopback: matches.get_flag("loopback-endpoints"),
+            drain: seconds("drain-timeout"),
+        },
+        name_servers: matches.get_many("name-server").unwrap_or_default().copied().collect(),
+        leave_timeout: seconds("leave-timeout"),
+        settings,
+    };
+    router_agent::run(agent).map_err(|error| Error::Failed(error.to_string()))?;
+    Ok(Exit::Success)
+}
+
+/// The address from which this machine sends to others. Nothing is sent.
+fn default_address() -> Result<IpAddr, Error> {
+    let address = || {
+        let socket = UdpSocket::bind("0.0.0.0:0")?;
+        socket.connect("192.0.2.1:53")?;
+        socket.local_addr()
+    };
+    address()
+        .map(|address| address.ip())
+        .map_err(|error| Error::Usage(format!("there is no default route ({error}); set --address")))
+}

@@ -1,0 +1,333 @@
+//! The process of `signpost agent`: the agent, its admin endpoints, its signals, and what DNS says of its address.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router as Endpoints;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::IntoResponse;
+use axum::routing::get;
+use kube::Api;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::DescriptorEncoder;
+use tokio::sync::{Notify, watch};
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::data_dir::{DataDir, DataDirError};
+use super::signals::Signals;
+use super::sockets;
+use crate::admin::exposition::Format;
+use crate::admin::metrics::Metrics;
+use crate::admin::page::Page;
+use crate::config::Settings;
+use crate::config::value::system_resolvers;
+use signpost_agent::lease::Report;
+use signpost_agent::proxy::haproxy::Haproxy;
+use signpost_agent::proxy::nginx::Nginx;
+use signpost_agent::proxy::{Proxy, ProxyError};
+use signpost_agent::render;
+use signpost_agent::run::{self, Agent};
+use signpost_api::v1alpha1::router::Router;
+use signpost_control::client;
+use signpost_control::dns_client::{Data, Question, Record, Response};
+use signpost_dns::transport::inherited_sockets::InheritedSockets;
+use signpost_dns::wire::{Name, RecordType};
+use signpost_runtime::httpd::{self, Limits, Places};
+use signpost_runtime::telemetry;
+
+/// The time for one DNS query.
+const QUERY_TIMEOUT: Duration = Duration::from_secs(1);
+/// The time between two looks at DNS.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// The queries for each type that one look sends to each name server, each for another name below the wildcard.
+const QUERIES: u32 = 3;
+/// The time for a request to the API while the agent leaves.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A proxy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProxyKind {
+    /// HAProxy.
+    Haproxy,
+    /// nginx.
+    Nginx,
+}
+
+impl ProxyKind {
+    /// Its word, which is also the name of its program.
+    pub fn word(self) -> &'static str {
+        match self {
+            ProxyKind::Haproxy => "haproxy",
+            ProxyKind::Nginx => "nginx",
+        }
+    }
+
+    fn create(self, directory: &std::path::Path, rendering: render::Settings) -> Result<Box<dyn Proxy>, ProxyError> {
+        let program = PathBuf::from(self.word());
+        Ok(match self {
+            ProxyKind::Haproxy => Box::new(Haproxy::new(program, directory, rendering)?),
+            ProxyKind::Nginx => Box::new(Nginx::new(program, directory, rendering)?),
+        })
+    }
+}
+
+/// The settings of the process.
+pub struct RouterAgent {
+    /// The proxy.
+    pub proxy: ProxyKind,
+    /// The settings of the proxy.
+    pub rendering: render::Settings,
+    /// The settings of the agent.
+    pub running: run::Settings,
+    /// The name servers of the Router's zone; none: they are looked up.
+    pub name_servers: Vec<SocketAddr>,
+    /// How long the agent waits after SIGTERM until DNS does not return its address any more.
+    pub leave_timeout: Duration,
+    /// Settings that are shared with `signpost serve`.
+    pub settings: Settings,
+}
+
+/// The agent cannot start, or its proxy does not stop.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The system refuses threads or signals.
+    #[error("cannot start threads: {0}")]
+    Workers(#[from] std::io::Error),
+    /// The data directory cannot be used.
+    #[error(transparent)]
+    DataDir(#[from] DataDirError),
+    /// The kubeconfig cannot be used.
+    #[error(transparent)]
+    Client(#[from] client::ClientError),
+    /// The admin address cannot be listened on.
+    #[error(transparent)]
+    Listen(#[from] sockets::ListenError),
+    /// The proxy.
+    #[error(transparent)]
+    Proxy(#[from] ProxyError),
+}
+
+/// Runs the agent until it has left.
+///
+/// # Errors
+///
+/// See [`Error`].
+pub fn run(agent: RouterAgent) -> Result<(), Error> {
+    telemetry::init(&agent.settings.log.level, agent.settings.log.format);
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(serve(agent))
+}
+
+async fn serve(this: RouterAgent) -> Result<(), Error> {
+    let mut signals = Signals::new()?;
+    let directory = DataDir::open(&this.running.directory)?;
+    let client = connect(&this.settings).await?;
+    let proxy = this.proxy.create(&directory.join("proxy"), this.rendering)?;
+    let instance = this.running.instance.clone();
+    let agent = Agent::new(this.running, proxy);
+
+    let listen = &this.settings.admin.listen;
+    let listeners = sockets::listen(listen, "--admin-listen", &mut InheritedSockets::default());
+    let stop = CancellationToken::new();
+    let endpoints = endpoints(AgentMetrics { report: agent.report(), renewed: agent.renewed() });
+    let places: Arc<Places> = Limits::default().into();
+    for listener in listeners? {
+        tokio::spawn(httpd::serve(listener, None, endpoints.clone(), places.clone(), stop.clone()));
+    }
+
+    let (first, second) = (Notify::new(), Notify::new());
+    let left = async {
+        let gone = timeout(this.leave_timeout, gone(&client, &instance.router, instance.address, &this.name_servers));
+        tokio::select! {
+            () = second.notified() => tracing::warn!("stopping without waiting for DNS: a second signal came"),
+            gone = gone => if gone.is_err() {
+                tracing::warn!(address = %instance.address, "DNS still returns the address, or cannot be queried; stopping");
+            }
+        }
+    };
+    let heed = async {
+        signals.end().await;
+        first.notify_one();
+        signals.end().await;
+        second.notify_one();
+        std::future::pending::<()>().await;
+    };
+    tracing::info!(router = instance.router, address = %instance.address, proxy = instance.proxy, "agent started");
+    let ended = tokio::select! {
+        ended = agent.run(client.clone(), first.notified(), left) => ended,
+        () = heed => unreachable!("it waits for ever"),
+    };
+    stop.cancel();
+    Ok(ended?)
+}
+
+/// A client by the kubeconfig, or in a pod without one by its service account.
+async fn connect(settings: &Settings) -> Result<kube::Client, client::ClientError> {
+    let of_data_dir = settings.data_dir.join("kubeconfig");
+    match &settings.kubeconfig {
+        Some(path) => client::from_kubeconfig(path, settings.api.read_timeout).await,
+        None if !of_data_dir.exists() && std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() => client::in_cluster(),
+        None => client::from_kubeconfig(&of_data_dir, settings.api.read_timeout).await,
+    }
+}
+
+/// Waits until no name server of the Router's zone returns the address, and the last answers with it have expired.
+async fn gone(client: &kube::Client, router: &str, address: IpAddr, name_servers: &[SocketAddr]) {
+    let (zone, mut ttl) = loop {
+        let request = timeout(REQUEST_TIMEOUT, Api::<Router>::all(client.clone()).get(router)).await;
+        match request {
+            Ok(Ok(found)) if let Some(zone) = found.spec.dns.as_ref().and_then(|dns| dns.parse::<Name>().ok()) => {
+                break (zone, found.spec.ttl);
+            }
+            Ok(Err(kube::Error::Api(status))) if status.code == 404 => return,
+            other => {
+                tracing::warn!(router, error = ?other.map(|found| found.err()), "failed to read the Router's zone")
+            }
+        }
+        sleep(LOOK_INTERVAL).await;
+    };
+    loop {
+        let servers = match name_servers.is_empty() {
+            true => name_servers_of(&zone).await,
+            false => name_servers.to_vec(),
+        };
+        match look(&zone, address, &servers).await {
+            Look::Absent => break,
+            Look::Present(found) => ttl = ttl.max(found),
+            Look::Unknown => tracing::warn!(%zone, "no name server of the Router's zone responds"),
+        }
+        sleep(LOOK_INTERVAL).await;
+    }
+    tracing::info!(%address, ttl, "DNS does not return the address any more; waiting for its time to live");
+    sleep(Duration::from_secs(ttl.into())).await;
+}
+
+/// What name servers return for names below a Router's wildcard.
+#[derive(Debug, PartialEq, Eq)]
+enum Look {
+    /// None returns the address.
+    Absent,
+    /// One returns it, with this time to live in seconds.
+    Present(u32),
+    /// None responds.
+    Unknown,
+}
+
+/// Queries all name servers. One that does not respond does not return the address either, as long as any responds.
+async fn look(zone: &Name, address: IpAddr, servers: &[SocketAddr]) -> Look {
+    let rtype = if address.is_ipv4() { RecordType::A } else { RecordType::AAAA };
+    let mut seen = Look::Unknown;
+    for server in servers {
+        for _ in 0..QUERIES {
+            // A label that no Route has, so that the wildcard answers.
+            let label = uuid::Uuid::new_v4().simple().to_string();
+            let Ok(name) = format!("{label}.{zone}").parse() else { continue };
+            let Ok(response) = (Question { name, rtype }).ask(*server, QUERY_TIMEOUT).await else { continue };
+            let is_it = |record: &&Record| record.data == Data::Address(address);
+            match (response.answers.iter().find(is_it), &seen) {
+                (Some(record), _) => return Look::Present(record.ttl),
+                (None, _) => seen = Look::Absent,
+            }
+        }
+    }
+    seen
+}
+
+/// The addresses of a zone's name servers, as the system's resolvers return them.
+async fn name_servers_of(zone: &Name) -> Vec<SocketAddr> {
+    let mut addresses = BTreeSet::new();
+    let hosts = resolve(zone, RecordType::NS).await;
+    for record in hosts.iter().flat_map(|response| &response.answers) {
+        let Data::NameServer(host) = &record.data else { continue };
+        for rtype in [RecordType::A, RecordType::AAAA] {
+            for record in resolve(host, rtype).await.iter().flat_map(|response| &response.answers) {
+                if let Data::Address(address) = record.data {
+                    addresses.insert(SocketAddr::new(address, 53));
+                }
+            }
+        }
+    }
+    addresses.into_iter().collect()
+}
+
+/// The response of the first of the system's resolvers that responds.
+async fn resolve(name: &Name, rtype: RecordType) -> Option<Response> {
+    let question = Question { name: name.clone(), rtype };
+    for resolver in system_resolvers() {
+        if let Ok(response) = question.ask_resolver(resolver, QUERY_TIMEOUT).await {
+            return Some(response);
+        }
+    }
+    None
+}
+
+/// The numbers of an agent.
+#[derive(Clone)]
+struct AgentMetrics {
+    report: watch::Receiver<Report>,
+    renewed: watch::Receiver<bool>,
+}
+
+/// `/livez`, `/readyz` and `/metrics`.
+fn endpoints(agent: AgentMetrics) -> Endpoints {
+    let metrics = Arc::new(Metrics::new());
+    metrics.collect(agent.clone());
+    let ready = move || async move {
+        let report = agent.report.borrow();
+        match &*report {
+            Report { is_leaving: true, .. } => (StatusCode::SERVICE_UNAVAILABLE, "leaving\n"),
+            Report { is_serving: true, .. } => (StatusCode::OK, "ok\n"),
+            _ => (StatusCode::SERVICE_UNAVAILABLE, "the proxy accepts no connections\n"),
+        }
+    };
+    let scrape = move |headers: HeaderMap| async move {
+        let format = Format::of(headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()));
+        match metrics.encode(format) {
+            Ok(text) => ([(header::CONTENT_TYPE, format.content_type())], text).into_response(),
+            Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
+        }
+    };
+    Endpoints::new().route("/livez", get("ok\n")).route("/readyz", get(ready)).route("/metrics", get(scrape))
+}
+
+impl fmt::Debug for AgentMetrics {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("AgentMetrics")
+    }
+}
+
+impl Collector for AgentMetrics {
+    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let report = self.report.borrow().clone();
+        let mut page = Page::new(encoder);
+        for (name, help, value) in [
+            (
+                "agent_applied_revision",
+                "Every RouteBinding of the Router up to this resource version is applied",
+                report.revision,
+            ),
+            ("agent_routes", "Routes that are served", report.routes as u64),
+            ("agent_faults", "Routes and certificates that are not, or not wholly, served", report.faults as u64),
+            (
+                "agent_synced",
+                "Whether the objects of the API are known (1), or the last-known-good state is served (0)",
+                report.is_synced.into(),
+            ),
+            ("agent_serving", "Whether the proxy accepts connections (1)", report.is_serving.into()),
+            (
+                "agent_lease_renewed",
+                "Whether the last request to renew the Lease succeeded (1)",
+                (*self.renewed.borrow()).into(),
+            ),
+        ] {
+            page.gauge(name, help, &[(vec![], value as i64)])?;
+        }
+        page.counter("agent_changes", "Changes that were applied to the proxy", &[(vec![], report.changes)])?;
+        page.counter("agent_reloads", "Starts and reloads of the proxy", &[(vec![], report.reloads)])
+    }
+}

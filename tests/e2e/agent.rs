@@ -1,0 +1,248 @@
+//! From `kubectl apply` to an HTTP response through a real HAProxy that the agent configures.
+
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use serde_json::json;
+
+use signpost_testing::net::exchange;
+use signpost_testing::program::{self, program};
+use signpost_testing::{DataDir, Kubectl, Ports, Process, Server, eventually, free_address, until};
+
+const DOMAIN: [&str; 4] = ["--domain", "example.org", "--nameserver", "ns1.example.org=192.0.2.53"];
+const NAME: &str = "web-shop.shard1.example.org";
+/// Between two requests of the client that never stops.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// An application that answers each request with its name. Its thread ends with the test.
+fn application(name: &'static str) -> SocketAddr {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    let address = listener.local_addr().expect("it is bound");
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let Ok(mut stream) = stream else { return };
+            let mut request = [0; 4096];
+            // A connection without a request is a probe.
+            if matches!(stream.read(&mut request), Ok(1..)) {
+                let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", name.len());
+                let _ = stream.write_all(format!("{head}{name}").as_bytes());
+            }
+        }
+    });
+    address
+}
+
+/// A Service with one endpoint.
+fn service(name: &str, endpoint: SocketAddr) -> String {
+    let (address, port) = (endpoint.ip(), endpoint.port());
+    let port = json!({"name": "http", "port": port});
+    let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": "web"},
+        "spec": {"ports": [{"name": "http", "port": 80, "targetPort": port["port"]}]}});
+    let slice = json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+        "metadata": {"name": format!("{name}-1"), "namespace": "web", "labels": {"kubernetes.io/service-name": name}},
+        "endpoints": [{"addresses": [address]}], "ports": [port]});
+    format!("---\n{service}\n---\n{slice}\n")
+}
+
+fn route(name: &str, target: &str) -> String {
+    format!(
+        "---\napiVersion: signpost.dev/v1alpha1\nkind: Route\nmetadata: {{name: {name}, namespace: web}}\n\
+         spec: {{to: {{name: {target}}}, port: {{targetPort: 80}}}}\n"
+    )
+}
+
+/// The agent of the Router shard1, and its HAProxy.
+struct Agent {
+    data: DataDir,
+    http: SocketAddr,
+    arguments: Vec<String>,
+    process: Option<Process>,
+}
+
+impl Agent {
+    fn new(api: &DataDir, dns: SocketAddr) -> Agent {
+        let (data, http, https) = (DataDir::new(), free_address(), free_address());
+        let kubeconfig = api.join("agent.kubeconfig").display().to_string();
+        let arguments = [
+            ("--router", "shard1".to_owned()),
+            ("--address", http.ip().to_string()),
+            ("--http-port", http.port().to_string()),
+            ("--https-port", https.port().to_string()),
+            ("--data-dir", data.path().to_owned()),
+            ("--kubeconfig", kubeconfig),
+            ("--name-server", dns.to_string()),
+            ("--admin-listen", free_address().to_string()),
+        ];
+        let arguments = arguments.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]);
+        let arguments = arguments.chain(["--loopback-endpoints".to_owned()]).collect();
+        Agent { data, http, arguments, process: None }
+    }
+
+    fn start(&mut self) {
+        let mut command = Command::new(program());
+        self.process = Some(Process::logged(command.arg("agent").args(&self.arguments).env_remove("KUBECONFIG")));
+    }
+
+    /// The status and body of a response for a host.
+    fn get(&self, host: &str) -> Option<(u16, String)> {
+        let answer = exchange(self.http, &format!("GET / HTTP/1.1\r\nHost: {host}"), "")?;
+        Some((answer.status, answer.body))
+    }
+
+    #[track_caller]
+    fn answers(&self, host: &str, status: u16, body: &str) {
+        until(&format!("{host} answers {status} {body}"), || match self.get(host) {
+            Some((found, text)) if found == status && text.contains(body) => Ok(()),
+            other => Err(format!("{other:?}")),
+        });
+    }
+
+    fn proxy_id_file(&self) -> PathBuf {
+        self.data.join("agent-shard1").join("proxy/haproxy.pid")
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        drop(self.process.take());
+        // An agent that is killed leaves its HAProxy.
+        if let Ok(id) = std::fs::read_to_string(self.proxy_id_file())
+            && std::fs::read_to_string(format!("/proc/{id}/comm")).is_ok_and(|name| name.trim() == "haproxy")
+        {
+            let _ = Command::new("kill").args(["-TERM", &id]).status();
+        }
+    }
+}
+
+/// Sends requests all the time and counts those without the right response.
+struct Client {
+    right: Arc<AtomicUsize>,
+    wrong: Arc<AtomicUsize>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Client {
+    fn start(server: SocketAddr) -> Client {
+        let (right, wrong, stop) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default(), Arc::default());
+        let shared = (Arc::clone(&right), Arc::clone(&wrong), Arc::<AtomicBool>::clone(&stop));
+        let thread = std::thread::spawn(move || {
+            let (right, wrong, stop) = shared;
+            while !stop.load(Ordering::Relaxed) {
+                let answer = exchange(server, &format!("GET / HTTP/1.1\r\nHost: {NAME}"), "");
+                let is_right = answer.is_some_and(|answer| answer.status == 200);
+                let count = if is_right { &right } else { &wrong };
+                count.fetch_add(1, Ordering::Relaxed);
+                std::thread::sleep(PAUSE);
+            }
+        });
+        Client { right, wrong, stop, thread: Some(thread) }
+    }
+
+    /// Waits for more right answers, and finds no others.
+    #[track_caller]
+    fn check(&self, when: &str) {
+        let before = self.right.load(Ordering::Relaxed);
+        eventually(when, || (self.right.load(Ordering::Relaxed) > before + 20).then_some(()));
+        assert_eq!(self.wrong.load(Ordering::Relaxed), 0, "{when}");
+    }
+
+    fn stop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.join().expect("it has no assertion");
+        }
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+#[test]
+fn a_route_is_served_until_its_instance_has_left() {
+    let (data, ports) = (DataDir::new(), Ports::free());
+    let arguments = [&["--data-dir", data.path()][..], &DOMAIN].concat();
+    let server = Server::start(ports, &arguments);
+    let kubectl = Kubectl::new(data.join("kubeconfig"));
+    let (directory, kubeconfig) = (["--data-dir", data.path()], data.join("agent.kubeconfig"));
+    let user = ["user", "add", "agent1", "--role", "router-agent", "--no-credential"];
+    program::ok(&[&user[..], &directory].concat());
+    let kubeconfig = kubeconfig.to_str().expect("UTF-8");
+    program::ok(&[&["kubeconfig", "--user", "agent1", "--out", kubeconfig][..], &directory].concat());
+    let mut agent = Agent::new(&data, ports.dns);
+    let router = |addresses: &str| {
+        format!(
+            "apiVersion: signpost.dev/v1alpha1\nkind: Router\nmetadata: {{name: shard1}}\nspec: {{ttl: 1, addresses: [{addresses}]}}\n---\n\
+             apiVersion: v1\nkind: Namespace\nmetadata: {{name: web}}\n---\n"
+        )
+    };
+    let own = format!("{{ip: {}}}", agent.http.ip());
+    kubectl.ok_with(&["apply", "-f", "-"], &router(&format!("{own}, {{ip: 192.0.2.1}}")));
+    let objects = service("shop", application("shop")) + &route("shop", "shop") + &route("none", "none");
+    kubectl.ok_with(&["apply", "-f", "-"], &objects);
+
+    agent.start();
+    agent.answers(NAME, 200, "shop");
+    agent.answers("web-shop.routes.example.org", 200, "shop");
+    agent.answers("web-none.shard1.example.org", 503, "");
+    agent.answers("other.shard1.example.org", 404, "");
+    let annotation = |name: &str| {
+        let leases = kubectl.json(&["leases", "-n", "default", "-l", "app.kubernetes.io/component=router-instance"]);
+        let value = leases["items"][0]["metadata"]["annotations"][format!("instance.signpost.dev/{name}")].clone();
+        value.as_str().map(str::to_owned)
+    };
+    let binding =
+        kubectl.json(&["routebindings.signpost.dev", "shop", "-n", "web"])["metadata"]["resourceVersion"].clone();
+    let number = |text: Option<String>| text.and_then(|text| text.parse::<u64>().ok());
+    let binding = number(binding.as_str().map(str::to_owned)).expect("a number");
+    eventually("the Lease reports the binding", || (number(annotation("applied-revision"))? >= binding).then_some(()));
+    assert_eq!((annotation("state").as_deref(), annotation("router").as_deref()), (Some("serving"), Some("shard1")));
+
+    let mut client = Client::start(agent.http);
+    kubectl.ok_with(&["apply", "-f", "-"], &(service("late", application("late")) + &route("late", "late")));
+    agent.answers("web-late.shard1.example.org", 200, "late");
+    client.check("a Route came");
+
+    // The agent adopts the proxy of the one that was killed.
+    let proxy = std::fs::read_to_string(agent.proxy_id_file()).expect("HAProxy runs");
+    agent.process.take().expect("it runs").kill();
+    client.check("the agent was killed");
+    agent.start();
+    agent.process.as_ref().expect("it runs").says("adopted");
+    client.check("another agent started");
+    assert_eq!(std::fs::read_to_string(agent.proxy_id_file()).expect("HAProxy runs"), proxy);
+
+    // Without the API, an agent and its proxy that start anew serve what was there.
+    server.kill();
+    agent.process.take().expect("it runs").kill();
+    client.check("the API was killed");
+    client.stop();
+    assert!(Command::new("kill").args(["-KILL", &proxy]).status().expect("kill runs").success());
+    eventually("HAProxy ends", || agent.get(NAME).is_none().then_some(()));
+    agent.start();
+    agent.answers("web-late.shard1.example.org", 200, "late");
+    agent.answers("web-none.shard1.example.org", 503, "");
+
+    let _server = Server::start(ports, &arguments);
+    let mut client = Client::start(agent.http);
+    kubectl.ok_with(&["apply", "-f", "-"], &route("again", "late"));
+    agent.answers("web-again.shard1.example.org", 200, "late");
+    agent.process.as_ref().expect("it runs").signal("TERM");
+    eventually("the Lease reports that the instance leaves", || (annotation("state")? == "leaving").then_some(()));
+    client.check("the instance leaves, and DNS returns its address");
+    kubectl.ok_with(&["apply", "-f", "-"], &router("{ip: 192.0.2.1}"));
+    agent.process.as_ref().expect("it runs").says("DNS does not return the address any more");
+    client.check("DNS does not return the address, and its time to live has not passed");
+    client.stop();
+    assert!(agent.process.take().expect("it runs").wait().success());
+    assert_eq!((agent.get(NAME), annotation("state")), (None, None));
+}
