@@ -106,11 +106,12 @@ impl Split {
     pub fn change(&mut self) {
         self.written += 1;
         let number = self.written;
-        self.objects.must(&mut self.model, Key::Route(format!("new{number}")), Some("first".to_owned()));
         self.objects.must(&mut self.model, Key::Route("r0".to_owned()), Some(format!("to-{number}")));
         self.observer.forget(&alias_of("r1"));
         self.objects.must(&mut self.model, Key::Route("r1".to_owned()), None);
         self.objects.must(&mut self.model, Key::Route("r1".to_owned()), Some(format!("again-{number}")));
+        // After r1: whoever answers for this one has seen r1 go and come back.
+        self.objects.must(&mut self.model, Key::Route(format!("new{number}")), Some("first".to_owned()));
         let addresses = format!("192.0.2.{},192.0.2.{}", 10 + number % 90, 110 + number % 90);
         self.objects.must(&mut self.model, Key::Router("shard1".to_owned()), Some(addresses));
     }
