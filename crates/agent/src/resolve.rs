@@ -115,7 +115,8 @@ pub fn resolve(router: &str, objects: Objects, loopback: bool) -> (Site, Vec<Rou
                 report(Reason::Conflict, format!("Route {older} is older and has {host}{path}, too"));
             }
         }
-        let upstream = backends.upstream(&namespace, &route.spec, &mut report);
+        let upstream =
+            Upstream { uid: binding.spec.route_uid.clone(), ..backends.upstream(&namespace, &route.spec, &mut report) };
         site.routes.insert(key, upstream);
     }
     faults.sort();
@@ -184,7 +185,7 @@ impl Backends<'_> {
                 *shares.entry((address, tls_name.clone())).or_default() += weight;
             }
         }
-        let upstream = Upstream { termination, insecure, servers: weighted(shares) };
+        let upstream = Upstream { termination, insecure, servers: weighted(shares), ..Upstream::default() };
         if !upstream.is_available() {
             report(Reason::NoReadyEndpoints, "no endpoint is ready: requests get a 503".to_owned());
         }

@@ -18,6 +18,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
+use signpost_api::probe::{BACKEND_HEADER, PROBE_HEADER, ROUTE_HEADER, TRACE_HEADER, backend_id, route_id};
+
 use super::{DEFAULT_CERTIFICATE, MISDIRECTED, NOT_FOUND, Settings, UNAVAILABLE, certificate_file};
 use crate::site::{Certificate, Host, RouteKey, Server, Site, Upstream, WILDCARD_DEPTH_MAX};
 
@@ -77,7 +79,8 @@ struct Pool {
 #[derive(Debug)]
 struct Slot {
     number: usize,
-    servers: Vec<Server>,
+    /// The Route as its servers are; empty before they are added.
+    upstream: Upstream,
 }
 
 impl Layout {
@@ -176,8 +179,8 @@ impl Layout {
                 let Some(upstream) = site.routes.get(route) else { continue };
                 let backend = self.http.backend(route).unwrap_or_else(|| UNAVAILABLE_HTTP.to_owned());
                 let (http, https) = (upstream.over_http().word(), upstream.over_https().word());
-                let path = path.as_str().trim_end_matches('/');
-                paths.insert(format!("{host}{path}/"), format!("{backend}:{http}:{https}"));
+                let (path, id) = (path.as_str().trim_end_matches('/'), route_id(&upstream.uid));
+                paths.insert(format!("{host}{path}/"), format!("{backend}:{http}:{https}:{id}"));
             }
         }
         (hosts, paths)
@@ -230,20 +233,30 @@ impl Layout {
             "    http-request return status 421 content-type text/plain string \"{}\" if {{ var(txn.vhost),map_str({HOSTS}) -m found }} !{{ var(txn.vhost),map_str({HOSTS}) -m str {TERMINATED} }}\n",
             quoted(MISDIRECTED)
         );
-        for (name, binds, field, extra) in [("http", &http, 2, ""), ("https", &https, 3, misdirected.as_str())] {
+        let probe = format!(
+            "    http-request return status 204 hdr {ROUTE_HEADER} %[var(txn.route),field(4,:)] if {{ req.fhdr({PROBE_HEADER}) -m len gt 0 }} {{ var(txn.route) -m found }}\n"
+        );
+        for (name, binds, field, first, last) in
+            [("http", &http, 2, "", probe.as_str()), ("https", &https, 3, misdirected.as_str(), "")]
+        {
             let virtual_host = virtual_host_rules("http-request", "txn", "req.hdr(host),field(1,:),lower,rtrim(.)");
             let _ = write!(
                 text,
                 r#"
 frontend {name}
-{binds}{virtual_host}{extra}    http-request set-var(txn.path) path
+{binds}{virtual_host}{first}    http-request set-var(txn.path) path
     http-request set-var(txn.route) var(txn.vhost),concat(,txn.path,/),map_beg({PATHS}) if {{ var(txn.vhost) -m found }}
-    http-request set-var(txn.action) var(txn.route),field({field},:)
+{last}    http-request set-var(txn.action) var(txn.route),field({field},:)
     http-request redirect code 302 location https://%[var(txn.host)]{port}%[pathq] if {{ var(txn.action) -m str redirect }}
     http-request return status 404 content-type text/plain string "{not_found}" if !{{ var(txn.action) -m str serve }}
     # A reload ends idle connections with their next response, not before, so that no request is lost.
     option idle-close-on-response
     option forwardfor
+    http-request set-var(txn.trace) bool(true) if {{ req.fhdr({TRACE_HEADER}) -m len gt 0 }}
+    http-request del-header {TRACE_HEADER}
+    http-request del-header {PROBE_HEADER}
+    http-response del-header {BACKEND_HEADER}
+    http-response set-header {BACKEND_HEADER} %[srv_name,field(1,-)] if {{ var(txn.trace) -m found }}
     http-request set-header X-Forwarded-Proto {name}
     http-request set-header X-Forwarded-Host %[req.hdr(host)]
     use_backend %[var(txn.route),field(1,:)]
@@ -406,18 +419,18 @@ impl Pool {
         retire: &mut Vec<Command>,
     ) -> Option<()> {
         if !self.slots.contains_key(route) {
-            let slot = Slot { number: self.free.pop()?, servers: Vec::new() };
+            let slot = Slot { number: self.free.pop()?, upstream: Upstream::default() };
             self.slots.insert(route.clone(), slot);
         }
         let slot = self.slots.get_mut(route)?;
-        if slot.servers == upstream.servers {
+        if slot.upstream == *upstream {
             return Some(());
         }
         let number = slot.number;
-        let before = std::mem::replace(&mut slot.servers, upstream.servers.clone());
-        let mut before: BTreeMap<_, _> = before.iter().map(|server| (server_name(server), server.weight)).collect();
-        for server in &upstream.servers {
-            let (name, weight) = (server_name(server), server.weight);
+        let before = std::mem::replace(&mut slot.upstream, upstream.clone());
+        let mut before: BTreeMap<_, _> = servers(&before).map(|(name, server)| (name, server.weight)).collect();
+        for (name, server) in servers(upstream) {
+            let weight = server.weight;
             let full_name = format!("{}{number}/{name}", self.prefix);
             let retired = self.retired.get_mut(&number).is_some_and(|names| names.remove(&name));
             match before.remove(&name) {
@@ -439,7 +452,7 @@ impl Pool {
         let released: Vec<RouteKey> = self.slots.keys().filter(|route| !wanted.contains_key(route)).cloned().collect();
         for route in released {
             let Some(slot) = self.slots.remove(&route) else { continue };
-            self.retire(slot.number, slot.servers.iter().map(server_name).collect(), retire);
+            self.retire(slot.number, servers(&slot.upstream).map(|(name, _)| name).collect(), retire);
         }
     }
 
@@ -457,20 +470,21 @@ impl Pool {
         let slots: BTreeMap<usize, &Slot> = self.slots.values().map(|slot| (slot.number, slot)).collect();
         for number in 0..self.size {
             let _ = writeln!(text, "\nbackend {}{number}\n    mode {mode}", self.prefix);
-            for server in slots.get(&number).iter().flat_map(|slot| &slot.servers) {
-                let _ = writeln!(text, "    server {} {}", server_name(server), server_options(server, verify));
+            for (name, server) in slots.get(&number).iter().flat_map(|slot| servers(&slot.upstream)) {
+                let _ = writeln!(text, "    server {name} {}", server_options(server, verify));
             }
         }
     }
 }
 
-/// The name of a server, from which all its options but the weight follow.
-fn server_name(server: &Server) -> String {
-    let address = format!("{}_{}", server.address.ip(), server.address.port());
-    match &server.tls_name {
-        Some(name) => format!("{address}-{name}"),
-        None => address,
-    }
+/// The servers of a Route by name. All options of a server but the weight follow from its name, which begins with the identifier of the
+/// endpoint: a traced response shows it.
+fn servers(upstream: &Upstream) -> impl Iterator<Item = (String, &Server)> {
+    upstream.servers.iter().map(|server| {
+        let id = backend_id(&upstream.uid, server.address);
+        let name = server.tls_name.as_ref().map_or(id.clone(), |name| format!("{id}-{name}"));
+        (name, server)
+    })
 }
 
 fn server_options(server: &Server, verify: &str) -> String {
@@ -483,96 +497,4 @@ fn server_options(server: &Server, verify: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::site::Paths;
-
-    const SETTINGS: Settings =
-        Settings { http: Vec::new(), https: Vec::new(), public_https_port: 443, upstream_authorities: None };
-
-    /// A Site with a Route for each host and its servers.
-    fn site(routes: &[(&str, &[(&str, u16)])]) -> Site {
-        let mut site = Site::default();
-        for (host, servers) in routes {
-            let route: RouteKey = format!("test/{host}").parse().expect("a Route");
-            let server = |(address, weight): &(&str, u16)| Server {
-                address: address.parse().expect("an address"),
-                tls_name: None,
-                weight: *weight,
-            };
-            let servers = servers.iter().map(server).collect();
-            site.routes.insert(route.clone(), Upstream { servers, ..Upstream::default() });
-            let paths = Paths::from([("/a;b".parse().expect("a path"), route)]);
-            site.hosts.insert(host.parse().expect("a host"), paths);
-        }
-        site
-    }
-
-    fn texts(commands: Option<Vec<Command>>) -> Vec<String> {
-        commands.expect("there is room").into_iter().map(|command| command.text.trim().to_owned()).collect()
-    }
-
-    #[test]
-    fn a_change_becomes_commands_in_a_safe_order() {
-        let mut layout = Layout::new(&Site::default(), &SETTINGS);
-        let one: &[(&str, u16)] = &[("192.0.2.1:80", 7)];
-        let added = [
-            "add server h0/192.0.2.1_80 192.0.2.1:80 weight 7",
-            "set server h0/192.0.2.1_80 state ready",
-            "add map paths.map a.example/a\\;b/ h0:serve:refuse",
-            "add map hosts.map a.example https",
-        ];
-        assert_eq!(texts(layout.advance(&site(&[("a.example", one)]))), added);
-        assert_eq!(texts(layout.advance(&site(&[("a.example", one)]))), [""; 0]);
-        let changed = [
-            "set server h0/192.0.2.1_80 weight 9",
-            "set server h0/192.0.2.1_80 state ready",
-            "add server h0/2001:db8::1_80 [2001:db8::1]:80 weight 1",
-            "set server h0/2001:db8::1_80 state ready",
-        ];
-        let two: &[(&str, u16)] = &[("192.0.2.1:80", 9), ("[2001:db8::1]:80", 1)];
-        assert_eq!(texts(layout.advance(&site(&[("a.example", two)]))), changed);
-        let removed = [
-            "del map hosts.map a.example",
-            "del map paths.map a.example/a\\;b/",
-            "set server h0/192.0.2.1_80 state maint",
-            "set server h0/2001:db8::1_80 state maint",
-        ];
-        assert_eq!(texts(layout.advance(&Site::default())), removed);
-    }
-
-    #[test]
-    fn a_backend_is_reused_when_its_servers_are_deleted() {
-        let one: &[(&str, u16)] = &[("192.0.2.1:80", 1)];
-        let (a, b) = (site(&[("a.example", one)]), site(&[("b.example", one)]));
-        let mut layout = Layout::new(&a, &SETTINGS);
-        assert!(texts(layout.advance(&b)).contains(&"add server h1/192.0.2.1_80 192.0.2.1:80 weight 1".to_owned()));
-        let deletions = layout.deletions();
-        let names: Vec<_> = deletions.iter().map(|(_, backend, server)| (backend.as_str(), server.as_str())).collect();
-        assert_eq!(names, [("h0", "192.0.2.1_80")]);
-        layout.deleted("h0", "192.0.2.1_80");
-        let both = site(&[("a.example", one), ("b.example", one)]);
-        assert!(texts(layout.advance(&both)).contains(&"add server h0/192.0.2.1_80 192.0.2.1:80 weight 1".to_owned()));
-    }
-
-    #[test]
-    fn a_server_that_returns_before_it_is_deleted_is_enabled() {
-        let servers: [&[(&str, u16)]; 2] = [&[("192.0.2.1:80", 1), ("192.0.2.2:80", 1)], &[("192.0.2.1:80", 1)]];
-        let mut layout = Layout::new(&site(&[("a.example", servers[0])]), &SETTINGS);
-        let maint = ["set server h0/192.0.2.2_80 state maint"];
-        assert_eq!(texts(layout.advance(&site(&[("a.example", servers[1])]))), maint);
-        let ready = ["set server h0/192.0.2.2_80 weight 1", "set server h0/192.0.2.2_80 state ready"];
-        assert_eq!(texts(layout.advance(&site(&[("a.example", servers[0])]))), ready);
-        assert!(layout.deletions().is_empty());
-    }
-
-    #[test]
-    fn more_routes_than_spare_backends_need_a_new_layout() {
-        let hosts: Vec<String> = (0..=SPARE_HTTP).map(|at| format!("h{at}.example")).collect();
-        let one: &[(&str, u16)] = &[("192.0.2.1:80", 1)];
-        let routes: Vec<_> = hosts.iter().map(|host| (host.as_str(), one)).collect();
-        let mut layout = Layout::new(&Site::default(), &SETTINGS);
-        assert!(layout.advance(&site(&routes[1..])).is_some());
-        assert_eq!(layout.advance(&site(&routes)), None);
-    }
-}
+mod tests;

@@ -13,6 +13,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::net::SocketAddr;
 
+use signpost_api::probe::{BACKEND_HEADER, PROBE_HEADER, ROUTE_HEADER, TRACE_HEADER, backend_id, route_id};
+
 use super::{AUTHORITIES, DEFAULT_CERTIFICATE, MISDIRECTED, NOT_FOUND, Settings, UNAVAILABLE, certificate_file};
 use crate::site::{Action, Host, Paths, RouteKey, Site, Upstream};
 
@@ -40,9 +42,13 @@ pub fn files(site: &Site, settings: &Settings, generation: u64) -> BTreeMap<Stri
 
 fn config(site: &Site, settings: &Settings, generation: u64) -> String {
     let numbers: BTreeMap<&RouteKey, usize> = site.routes.keys().enumerate().map(|(at, route)| (route, at)).collect();
-    // The hash tables of names must have room for all; nginx doubles none by itself.
-    let size = (site.hosts.len() * 2).max(1_024).next_power_of_two();
-    let mut text = format!("{GLOBAL}\nhttp {{\n    server_names_hash_max_size {size};\n{HTTP}");
+    // The hash tables must have room for all; nginx doubles none by itself.
+    let room = |entries: usize| (entries * 2).max(1_024).next_power_of_two();
+    let size = room(site.hosts.len());
+    let servers = room(site.routes.values().map(|upstream| upstream.servers.len()).sum());
+    let mut text = format!(
+        "{GLOBAL}\nhttp {{\n    server_names_hash_max_size {size};\n    map_hash_bucket_size 512;\n    map_hash_max_size {servers};\n{HTTP}"
+    );
     if settings.upstream_authorities.is_some() {
         let _ = writeln!(text, "    proxy_ssl_verify on;\n    proxy_ssl_trusted_certificate {AUTHORITIES};");
     }
@@ -52,6 +58,7 @@ fn config(site: &Site, settings: &Settings, generation: u64) -> String {
         let _ = writeln!(text, "    server {{{listen} {} }}", respond(404, NOT_FOUND));
     }
     upstreams(site, &numbers, false, &mut text);
+    trace(site, &numbers, &mut text);
     for (host, paths) in &site.hosts {
         for scheme in [Scheme::Http, Scheme::Https] {
             server(site, settings, &numbers, (host, paths), scheme, &mut text);
@@ -119,6 +126,10 @@ fn server(
             Action::Serve if !upstream.is_available() => respond(503, UNAVAILABLE),
             Action::Serve => proxy_pass(upstream, numbers[route]),
         };
+        let content = match scheme {
+            Scheme::Http => format!("{} {content}", probe(upstream)),
+            Scheme::Https => content,
+        };
         let path = path.as_str().trim_end_matches('/');
         if !path.is_empty() {
             let _ = writeln!(text, "        location = \"{path}\" {{ {content} }}");
@@ -129,6 +140,48 @@ fn server(
         let _ = writeln!(text, "        location / {{ {} }}", respond(404, NOT_FOUND));
     }
     text.push_str("    }\n");
+}
+
+/// The response to probes of a Route.
+fn probe(upstream: &Upstream) -> String {
+    let id = route_id(&upstream.uid);
+    format!("if ({} != \"\") {{ add_header {ROUTE_HEADER} {id}; return 204; }}", request_header(PROBE_HEADER))
+}
+
+/// The header of traced responses that names the endpoint.
+fn trace(site: &Site, numbers: &BTreeMap<&RouteKey, usize>, text: &mut String) {
+    let mut ids = BTreeMap::new();
+    for (route, upstream) in site.routes.iter().filter(|(_, upstream)| !upstream.is_passthrough()) {
+        for server in &upstream.servers {
+            // The value of $proxy_host is the name of the upstream.
+            let key = format!("u{} {}", numbers[route], server.address);
+            ids.insert(key, backend_id(&upstream.uid, server.address));
+        }
+    }
+    let entries: String = ids.iter().map(|(key, id)| format!("        \"{key}\" {id};\n")).collect();
+    let traced = request_header(TRACE_HEADER);
+    // Of several servers that were tried, the last one responded, if it has a time.
+    let _ = write!(
+        text,
+        r#"    map "$upstream_header_time|$upstream_addr" $responder {{
+        default "";
+        "~[0-9]\|(.* )?(?<address>[^ ]+)$" $address;
+    }}
+    map "$proxy_host $responder" $backend {{
+        default "";
+{entries}    }}
+    map {traced} $traced_backend {{ default $backend; '' ''; }}
+    add_header {BACKEND_HEADER} $traced_backend always;
+    proxy_hide_header {BACKEND_HEADER};
+    proxy_set_header {TRACE_HEADER} "";
+    proxy_set_header {PROBE_HEADER} "";
+"#
+    );
+}
+
+/// The variable with a header of a request.
+fn request_header(name: &str) -> String {
+    format!("$http_{}", name.to_ascii_lowercase().replace('-', "_"))
 }
 
 fn proxy_pass(upstream: &Upstream, number: usize) -> String {

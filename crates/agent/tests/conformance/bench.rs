@@ -94,7 +94,7 @@ fn make(kind: &str, directory: &TempDir, program: &Path, http: SocketAddr, https
 }
 
 /// Starts an application that answers every request with its name; over TLS if it has a certificate. A path that ends with `/slow`
-/// takes a second.
+/// takes a second, and `/echo` is answered with the request instead. The application claims to be a backend of its own.
 pub async fn application(name: &'static str, tls: Option<ServerConfig>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("it is bound");
@@ -133,7 +133,9 @@ async fn serve(mut stream: impl AsyncRead + AsyncWrite + Unpin, name: &str) {
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
         request.clear();
-        let response = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{name}", name.len());
+        let body = if head.starts_with("GET /echo ") { head.as_str() } else { name };
+        let length = body.len();
+        let response = format!("HTTP/1.1 200 OK\r\nSignpost-Backend: forged\r\nContent-Length: {length}\r\n\r\n{body}");
         if stream.write_all(response.as_bytes()).await.is_err()
             || head.to_ascii_lowercase().contains("connection: close")
         {
@@ -148,7 +150,13 @@ pub fn route(site: &mut Site, name: &str, host: &str, path: &str, upstream: Upst
     let key = format!("test/{name}").parse().expect("a Route");
     let paths = site.hosts.entry(host.parse().expect("a host")).or_default();
     paths.insert(path.parse().expect("a path"), key);
+    let upstream = Upstream { uid: uid(name), ..upstream };
     site.routes.insert(format!("test/{name}").parse().expect("a Route"), upstream);
+}
+
+/// The UID of a Route.
+pub fn uid(name: &str) -> String {
+    format!("uid of {name}")
 }
 
 /// An upstream without TLS.
@@ -162,5 +170,6 @@ pub fn plain(servers: &[(SocketAddr, u16)]) -> Upstream {
 /// An upstream with TLS.
 pub fn with_tls(address: SocketAddr, termination: Termination, insecure: Insecure) -> Upstream {
     let tls_name = (termination == Termination::Reencrypt).then(|| "web.test.svc".parse().expect("a host"));
-    Upstream { termination: Some(termination), insecure, servers: vec![Server { address, tls_name, weight: 1 }] }
+    let servers = vec![Server { address, tls_name, weight: 1 }];
+    Upstream { termination: Some(termination), insecure, servers, ..Upstream::default() }
 }

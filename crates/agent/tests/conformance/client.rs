@@ -45,13 +45,39 @@ impl Identity {
     }
 }
 
+impl Response {
+    /// The value of a header, in lower case.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        let name = name.to_ascii_lowercase();
+        let mut headers = self.head.lines().filter_map(|line| line.split_once(": "));
+        headers.find(|(found, _)| *found == name).map(|(_, value)| value)
+    }
+}
+
 /// Sends a GET over plain HTTP on a connection of its own.
 pub async fn get(address: SocketAddr, host: &str, path: &str) -> Option<Response> {
-    exchange(TcpStream::connect(address).await.ok()?, host, path).await
+    get_with(address, host, path, "").await
+}
+
+/// The same with further headers, each with the end of its line.
+pub async fn get_with(address: SocketAddr, host: &str, path: &str, headers: &str) -> Option<Response> {
+    exchange(TcpStream::connect(address).await.ok()?, host, path, headers).await
 }
 
 /// Sends a GET over TLS to a server that must have a certificate; `None` if it has another one, or does not respond.
 pub async fn get_tls(address: SocketAddr, identity: &Identity, name: &str, host: &str, path: &str) -> Option<Response> {
+    get_tls_with(address, identity, name, host, path, "").await
+}
+
+/// The same with further headers, each with the end of its line.
+pub async fn get_tls_with(
+    address: SocketAddr,
+    identity: &Identity,
+    name: &str,
+    host: &str,
+    path: &str,
+    headers: &str,
+) -> Option<Response> {
     let mut roots = RootCertStore::empty();
     roots.add(identity.certificate.clone()).ok()?;
     let config = ClientConfig::builder_with_provider(Arc::new(default_provider()))
@@ -61,11 +87,16 @@ pub async fn get_tls(address: SocketAddr, identity: &Identity, name: &str, host:
         .with_no_client_auth();
     let stream = TcpStream::connect(address).await.ok()?;
     let name = ServerName::try_from(name.to_owned()).ok()?;
-    exchange(TlsConnector::from(Arc::new(config)).connect(name, stream).await.ok()?, host, path).await
+    exchange(TlsConnector::from(Arc::new(config)).connect(name, stream).await.ok()?, host, path, headers).await
 }
 
-async fn exchange(mut stream: impl AsyncRead + AsyncWrite + Unpin, host: &str, path: &str) -> Option<Response> {
-    let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+async fn exchange(
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
+    host: &str,
+    path: &str,
+    headers: &str,
+) -> Option<Response> {
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n{headers}Connection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await.ok()?;
     let mut bytes = Vec::new();
     // A TLS connection can end without notice after the response.

@@ -2,6 +2,7 @@
 
 mod bench;
 mod client;
+mod probe;
 mod reload;
 mod routing;
 mod tls;
@@ -29,6 +30,8 @@ scenarios!(
     tls::termination,
     tls::insecure_requests,
     tls::certificates,
+    probe::probes,
+    probe::traces,
     reload::no_request_fails,
     reload::rejected_route,
     reload::rejected_certificate,
