@@ -22,7 +22,7 @@ use signpost_api::v1alpha1::route_binding::RouteBinding;
 use crate::site::{Host, Insecure, PathPrefix, RouteKey, Server, Site, Termination, Upstream, WEIGHT_MAX};
 
 /// The label of an EndpointSlice with the name of its Service.
-const SERVICE_LABEL: &str = "kubernetes.io/service-name";
+pub const SERVICE_LABEL: &str = "kubernetes.io/service-name";
 
 /// The objects from which a Site follows; those of other Routers and namespaces may be among them.
 #[derive(Clone, Copy, Debug)]
@@ -69,16 +69,7 @@ pub enum Reason {
 /// applications of one tenant, they are a way around its firewall.
 pub fn resolve(router: &str, objects: Objects, loopback: bool) -> (Site, Vec<RouteFault>) {
     let routes: BTreeMap<_, _> = objects.routes.iter().map(|route| (key(&route.metadata), &**route)).collect();
-    let services = objects.services.iter().map(|service| (key(&service.metadata), &**service)).collect();
-    let mut slices: BTreeMap<_, Vec<_>> = BTreeMap::new();
-    for slice in objects.slices {
-        let service = slice.metadata.labels.as_ref().and_then(|labels| labels.get(SERVICE_LABEL));
-        if let Some(service) = service {
-            let namespace = slice.metadata.namespace.clone().unwrap_or_default();
-            slices.entry((namespace, service.clone())).or_default().push(&**slice);
-        }
-    }
-    let backends = Backends { services, slices, loopback };
+    let backends = Backends::new(objects.services, objects.slices, loopback);
     let mut bound: Vec<_> = objects
         .bindings
         .iter()
@@ -98,10 +89,7 @@ pub fn resolve(router: &str, objects: Objects, loopback: bool) -> (Site, Vec<Rou
         let (namespace, name) = key(&route.metadata);
         let Ok(key) = RouteKey::try_from(format!("{namespace}/{name}")) else { continue };
         let mut report = |reason, message| faults.push(RouteFault { route: key.clone(), reason, message });
-        let Some(path) = path(&route.spec) else {
-            report(Reason::Unsupported, format!("path {:?} is not supported by the proxies", route.spec.path));
-            continue;
-        };
+        let Some(path) = path(&route.spec, &mut report) else { continue };
         let mut hosts = BTreeSet::new();
         for name in names(binding) {
             match name.parse::<Host>() {
@@ -139,14 +127,47 @@ fn names(binding: &RouteBinding) -> impl Iterator<Item = String> {
     names.chain(binding.spec.former_names.iter().map(|former| &former.name)).map(|name| name.to_ascii_lowercase())
 }
 
+/// The endpoints of one target of a Route.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Destination {
+    /// The name of the Service.
+    pub service: String,
+    /// The weight of the target, which its endpoints share; 0 to 256.
+    pub weight: u32,
+    /// The endpoints that get requests.
+    pub endpoints: BTreeSet<SocketAddr>,
+}
+
+/// Resolves the targets of one Route, as [`resolve`] does for all: its endpoints by target, and why it is not, or not wholly, served,
+/// apart from conflicts with other Routes.
+pub fn destinations(
+    route: &Route,
+    services: &[Arc<Service>],
+    slices: &[Arc<EndpointSlice>],
+    loopback: bool,
+) -> (Vec<Destination>, Vec<(Reason, String)>) {
+    let mut faults = Vec::new();
+    let mut report = |reason, message| faults.push((reason, message));
+    let (namespace, _) = key(&route.metadata);
+    path(&route.spec, &mut report);
+    let found = Backends::new(services, slices, loopback).destinations(&namespace, &route.spec, &mut report);
+    (found, faults)
+}
+
 /// The path that a Route has on its hosts. With passthrough it has them all, because the proxy does not see any path.
-fn path(spec: &RouteSpec) -> Option<PathPrefix> {
+fn path(spec: &RouteSpec, report: &mut impl FnMut(Reason, String)) -> Option<PathPrefix> {
     if spec.tls.as_ref().is_some_and(|tls| tls.termination == route::Termination::Passthrough) {
         return Some(PathPrefix::root());
     }
     match spec.path.as_deref().unwrap_or_default().trim_end_matches('/') {
         "" => Some(PathPrefix::root()),
-        path => path.parse().ok(),
+        path => {
+            let parsed = path.parse().ok();
+            if parsed.is_none() {
+                report(Reason::Unsupported, format!("path {path:?} is not supported by the proxies"));
+            }
+            parsed
+        }
     }
 }
 
@@ -157,7 +178,20 @@ struct Backends<'a> {
     loopback: bool,
 }
 
-impl Backends<'_> {
+impl<'a> Backends<'a> {
+    fn new(services: &'a [Arc<Service>], slices: &'a [Arc<EndpointSlice>], loopback: bool) -> Backends<'a> {
+        let services = services.iter().map(|service| (key(&service.metadata), &**service)).collect();
+        let mut by_service: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for slice in slices {
+            let service = slice.metadata.labels.as_ref().and_then(|labels| labels.get(SERVICE_LABEL));
+            if let Some(service) = service {
+                let namespace = slice.metadata.namespace.clone().unwrap_or_default();
+                by_service.entry((namespace, service.clone())).or_default().push(&**slice);
+            }
+        }
+        Backends { services, slices: by_service, loopback }
+    }
+
     fn upstream(&self, namespace: &str, spec: &RouteSpec, report: &mut impl FnMut(Reason, String)) -> Upstream {
         let termination = spec.tls.as_ref().map(|tls| match tls.termination {
             route::Termination::Edge => Termination::Edge,
@@ -169,27 +203,40 @@ impl Backends<'_> {
             Some(InsecurePolicy::Allow) => Insecure::Allow,
             Some(InsecurePolicy::Redirect) => Insecure::Redirect,
         };
-        let port = spec.port.as_ref().map(|port| &port.target_port);
         let mut shares: BTreeMap<(SocketAddr, Option<Host>), f64> = BTreeMap::new();
-        if spec.to.is_none() {
-            report(Reason::NoTarget, "the Route has no target: set spec.to".to_owned());
-        }
-        for target in spec.to.iter().chain(&spec.alternate_backends) {
+        for Destination { service, weight, endpoints } in self.destinations(namespace, spec, report) {
             let tls_name = match termination {
-                Some(Termination::Reencrypt) => format!("{}.{namespace}.svc", target.name).parse().ok(),
+                Some(Termination::Reencrypt) => format!("{service}.{namespace}.svc").parse().ok(),
                 _ => None,
             };
-            let addresses = self.endpoints(namespace, target, port, report);
-            let weight = f64::from(target.weight.unwrap_or(WEIGHT_DEFAULT)) / addresses.len() as f64;
-            for address in addresses {
+            let weight = f64::from(weight) / endpoints.len() as f64;
+            for address in endpoints {
                 *shares.entry((address, tls_name.clone())).or_default() += weight;
             }
         }
-        let upstream = Upstream { termination, insecure, servers: weighted(shares), ..Upstream::default() };
-        if !upstream.is_available() {
+        Upstream { termination, insecure, servers: weighted(shares), ..Upstream::default() }
+    }
+
+    fn destinations(
+        &self,
+        namespace: &str,
+        spec: &RouteSpec,
+        report: &mut impl FnMut(Reason, String),
+    ) -> Vec<Destination> {
+        if spec.to.is_none() {
+            report(Reason::NoTarget, "the Route has no target: set spec.to".to_owned());
+        }
+        let port = spec.port.as_ref().map(|port| &port.target_port);
+        let mut found = Vec::new();
+        for target in spec.to.iter().chain(&spec.alternate_backends) {
+            let endpoints = self.endpoints(namespace, target, port, report);
+            let weight = target.weight.unwrap_or(WEIGHT_DEFAULT);
+            found.push(Destination { service: target.name.clone(), weight, endpoints });
+        }
+        if found.iter().all(|target| target.weight == 0 || target.endpoints.is_empty()) {
             report(Reason::NoReadyEndpoints, "no endpoint is ready: requests get a 503".to_owned());
         }
-        upstream
+        found
     }
 
     /// The addresses of a target's endpoints that get requests.
@@ -488,11 +535,25 @@ mod tests {
     }
 
     #[test]
+    fn targets_of_one_route() {
+        let spec = json!({"path": "/%61", "to": {"name": "one", "weight": 3}, "alternateBackends": [{"name": "none"}]});
+        let World { routes, services, slices, .. } =
+            World::new().route("a", 1, "shard1", &[], spec).service("one", 80, &["192.0.2.1", "!192.0.2.2"]);
+        let (found, faults) = destinations(&routes[0], &services, &slices, false);
+        let found: Vec<_> =
+            found.iter().map(|target| (target.service.as_str(), target.weight, target.endpoints.len())).collect();
+        assert_eq!(found, [("one", 3, 1), ("none", WEIGHT_DEFAULT, 0)]);
+        let reasons: Vec<Reason> = faults.into_iter().map(|(reason, _)| reason).collect();
+        assert_eq!(reasons, [Reason::Unsupported, Reason::NoService]);
+    }
+
+    #[test]
     fn tls() {
         let spec = json!({"to": {"name": "web"}, "tls": {"termination": "reencrypt", "insecureEdgeTerminationPolicy": "Redirect"}});
         let (site, _) =
             World::new().route("a", 1, "shard1", &["a.example"], spec).service("web", 443, &["192.0.2.1"]).resolve();
         let upstream = &site.routes["test/a"];
+        assert_eq!(upstream.uid, "uid-a");
         assert_eq!((upstream.termination, upstream.insecure), (Some(Termination::Reencrypt), Insecure::Redirect));
         assert_eq!(upstream.servers[0].tls_name.as_ref().map(Host::as_str), Some("web.test.svc"));
     }
