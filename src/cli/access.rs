@@ -50,7 +50,7 @@ pub(super) fn namespace_argument() -> Arg {
 }
 
 /// `NAMESPACE/NAME`, or `NAME` in the namespace of the context.
-fn object_name(text: &str) -> Result<(Option<String>, String), &'static str> {
+pub(super) fn object_name(text: &str) -> Result<(Option<String>, String), &'static str> {
     let (namespace, name) = match text.split_once('/') {
         Some((namespace, name)) => (Some(namespace), name),
         None => (None, text),

@@ -8,6 +8,7 @@
 mod access;
 mod age;
 mod agent;
+mod backends;
 mod confirm;
 mod output;
 mod platform;
@@ -23,6 +24,7 @@ mod check;
 mod check_store;
 mod completion;
 mod crds;
+mod curl;
 mod dig;
 mod doctor;
 mod explain;
@@ -111,6 +113,7 @@ const COMMANDS: &[Entry] = &[
     Entry { command: explain::command, run: explain::run },
     Entry { command: top::command, run: top::run },
     Entry { command: dig::command, run: dig::run },
+    Entry { command: curl::command, run: curl::run },
     Entry { command: check::command, run: check::run },
     Entry { command: zone::command, run: zone::run },
     Entry { command: doctor::command, run: doctor::run },

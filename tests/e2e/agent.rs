@@ -21,7 +21,7 @@ const NAME: &str = "web-shop.shard1.example.org";
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// An application that answers each request with its name. Its thread ends with the test.
-fn application(name: &'static str) -> SocketAddr {
+pub fn application(name: &'static str) -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     let address = listener.local_addr().expect("it is bound");
     std::thread::spawn(move || {
@@ -39,7 +39,7 @@ fn application(name: &'static str) -> SocketAddr {
 }
 
 /// A Service with one endpoint.
-fn service(name: &str, endpoint: SocketAddr) -> String {
+pub fn service(name: &str, endpoint: SocketAddr) -> String {
     let (address, port) = (endpoint.ip(), endpoint.port());
     let port = json!({"name": "http", "port": port});
     let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": "web"},
@@ -50,7 +50,7 @@ fn service(name: &str, endpoint: SocketAddr) -> String {
     format!("---\n{service}\n---\n{slice}\n")
 }
 
-fn route(name: &str, target: &str) -> String {
+pub fn route(name: &str, target: &str) -> String {
     format!(
         "---\napiVersion: signpost.dev/v1alpha1\nkind: Route\nmetadata: {{name: {name}, namespace: web}}\n\
          spec: {{to: {{name: {target}}}, port: {{targetPort: 80}}}}\n"
@@ -58,15 +58,15 @@ fn route(name: &str, target: &str) -> String {
 }
 
 /// The agent of the Router shard1, and its HAProxy.
-struct Agent {
+pub struct Agent {
     data: DataDir,
-    http: SocketAddr,
+    pub http: SocketAddr,
     arguments: Vec<String>,
     process: Option<Process>,
 }
 
 impl Agent {
-    fn new(api: &DataDir, dns: SocketAddr) -> Agent {
+    pub fn new(api: &DataDir, dns: SocketAddr) -> Agent {
         let (data, http, https) = (DataDir::new(), free_address(), free_address());
         let kubeconfig = api.join("agent.kubeconfig").display().to_string();
         let arguments = [
@@ -84,7 +84,7 @@ impl Agent {
         Agent { data, http, arguments, process: None }
     }
 
-    fn start(&mut self) {
+    pub fn start(&mut self) {
         let mut command = Command::new(program());
         self.process = Some(Process::logged(command.arg("agent").args(&self.arguments).env_remove("KUBECONFIG")));
     }
@@ -96,7 +96,7 @@ impl Agent {
     }
 
     #[track_caller]
-    fn answers(&self, host: &str, status: u16, body: &str) {
+    pub fn answers(&self, host: &str, status: u16, body: &str) {
         until(&format!("{host} answers {status} {body}"), || match self.get(host) {
             Some((found, text)) if found == status && text.contains(body) => Ok(()),
             other => Err(format!("{other:?}")),
@@ -167,24 +167,30 @@ impl Drop for Client {
     }
 }
 
-#[test]
-fn a_route_is_served_until_its_instance_has_left() {
-    let (data, ports) = (DataDir::new(), Ports::free());
-    let arguments = [&["--data-dir", data.path()][..], &DOMAIN].concat();
-    let server = Server::start(ports, &arguments);
-    let kubectl = Kubectl::new(data.join("kubeconfig"));
+/// Starts a platform, and creates the kubeconfig of an agent.
+pub fn platform(data: &DataDir, ports: Ports) -> (Server, Kubectl) {
+    let server = Server::start(ports, &[&["--data-dir", data.path()][..], &DOMAIN].concat());
     let (directory, kubeconfig) = (["--data-dir", data.path()], data.join("agent.kubeconfig"));
     let user = ["user", "add", "agent1", "--role", "router-agent", "--no-credential"];
     program::ok(&[&user[..], &directory].concat());
     let kubeconfig = kubeconfig.to_str().expect("UTF-8");
     program::ok(&[&["kubeconfig", "--user", "agent1", "--out", kubeconfig][..], &directory].concat());
+    (server, Kubectl::new(data.join("kubeconfig")))
+}
+
+/// The Router shard1 with addresses, and the namespace of the Routes.
+pub fn router(addresses: &str) -> String {
+    format!(
+        "apiVersion: signpost.dev/v1alpha1\nkind: Router\nmetadata: {{name: shard1}}\nspec: {{ttl: 1, addresses: [{addresses}]}}\n---\n\
+         apiVersion: v1\nkind: Namespace\nmetadata: {{name: web}}\n---\n"
+    )
+}
+
+#[test]
+fn a_route_is_served_until_its_instance_has_left() {
+    let (data, ports) = (DataDir::new(), Ports::free());
+    let (server, kubectl) = platform(&data, ports);
     let mut agent = Agent::new(&data, ports.dns);
-    let router = |addresses: &str| {
-        format!(
-            "apiVersion: signpost.dev/v1alpha1\nkind: Router\nmetadata: {{name: shard1}}\nspec: {{ttl: 1, addresses: [{addresses}]}}\n---\n\
-             apiVersion: v1\nkind: Namespace\nmetadata: {{name: web}}\n---\n"
-        )
-    };
     let own = format!("{{ip: {}}}", agent.http.ip());
     kubectl.ok_with(&["apply", "-f", "-"], &router(&format!("{own}, {{ip: 192.0.2.1}}")));
     let objects = service("shop", application("shop")) + &route("shop", "shop") + &route("none", "none");
@@ -232,7 +238,7 @@ fn a_route_is_served_until_its_instance_has_left() {
     agent.answers("web-late.shard1.example.org", 200, "late");
     agent.answers("web-none.shard1.example.org", 503, "");
 
-    let _server = Server::start(ports, &arguments);
+    let _server = Server::start(ports, &[&["--data-dir", data.path()][..], &DOMAIN].concat());
     let mut client = Client::start(agent.http);
     kubectl.ok_with(&["apply", "-f", "-"], &route("again", "late"));
     agent.answers("web-again.shard1.example.org", 200, "late");

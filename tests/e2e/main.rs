@@ -8,6 +8,7 @@ mod agent;
 mod bad_input;
 mod called;
 mod commands;
+mod curl;
 mod damage;
 mod deletion_hold;
 mod dig;

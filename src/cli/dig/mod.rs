@@ -7,6 +7,7 @@ mod around;
 mod names;
 mod why;
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -30,7 +31,7 @@ use signpost_dns::wire::edns::option;
 use signpost_dns::wire::{Name, RecordType};
 
 /// How long one try may take.
-const TIMEOUT: Duration = Duration::from_secs(2);
+pub(super) const TIMEOUT: Duration = Duration::from_secs(2);
 /// The request for the server's identifier (RFC 5001 §2.1): the option, empty.
 const NSID: [u8; 4] = [(option::NSID >> 8) as u8, option::NSID as u8, 0, 0];
 
@@ -125,8 +126,15 @@ async fn explain(zones: &Zones, question: &Question, server: SocketAddr, respons
     why
 }
 
+/// The Routes that have a name, or to whose names it is an alias, as `namespace/name`. The user may read the platform's zones.
+pub(super) async fn routes_of(place: &ApiLocation, name: &Name) -> Result<BTreeSet<String>, String> {
+    let zones = around::around(place, true, name, RecordType::A).await?;
+    let steps = Why::explain(&zones, name, RecordType::A).steps;
+    Ok(steps.into_iter().flat_map(|step| step.routes).map(|route| route.route).collect())
+}
+
 /// Who is asked.
-async fn server(given: Option<&str>, place: &ApiLocation) -> Result<SocketAddr, String> {
+pub(super) async fn server(given: Option<&str>, place: &ApiLocation) -> Result<SocketAddr, String> {
     let Some(given) = given else {
         let first = place.settings.dns.listen.first();
         return first

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use serde::Serialize;
 
+use crate::cli::backends::Backends;
 use crate::cli::style::{Painter, Style};
 use crate::cli::table::{Cell, Properties, Table};
 use signpost_api::v1alpha1::route::{AssignedName, FormerName, Phase, Route};
@@ -21,6 +22,8 @@ pub(super) struct RouteExplanation {
     phase: Phase,
     placement: Option<Placement>,
     conditions: Vec<Condition>,
+    /// Absent if the user may not read Services and EndpointSlices.
+    backends: Option<Backends>,
     why_not: Option<WhyNot>,
 }
 
@@ -56,7 +59,7 @@ struct WhyNot {
 
 impl RouteExplanation {
     /// What is told of a Route with this binding.
-    pub(super) fn new(route: &Route, binding: Option<RouteBinding>) -> RouteExplanation {
+    pub(super) fn new(route: &Route, binding: Option<RouteBinding>, backends: Option<Backends>) -> RouteExplanation {
         let metadata = &route.metadata;
         let status = route.status.clone().unwrap_or_default();
         let placement = binding.map(|binding| Placement {
@@ -76,6 +79,7 @@ impl RouteExplanation {
             phase: status.phase,
             placement,
             conditions: status.conditions,
+            backends,
             why_not: None,
         }
     }
@@ -186,6 +190,10 @@ impl RouteExplanation {
         if self.placement.is_none() && self.conditions.is_empty() {
             fact("why", "no scheduler has looked at the route yet".to_owned());
         }
+        if let Some(backends) = &self.backends {
+            backends.target_lines().for_each(|line| fact("backend", line));
+            backends.fault_lines().for_each(|line| fact("fault", line));
+        }
         if let Some(why_not) = &self.why_not {
             fact("why not", why_not.answer.clone());
         }
@@ -286,7 +294,7 @@ mod tests {
         let conditions = json!([{"type": "Scheduled", "status": "True", "reason": "Bound", "message": "placed on shard1",
             "lastTransitionTime": "2025-01-02T03:04:05Z"}]);
         let binding = serde_json::from_value(binding).expect("a RouteBinding");
-        RouteExplanation::new(&route(json!({"phase": "scheduled", "conditions": conditions})), Some(binding))
+        RouteExplanation::new(&route(json!({"phase": "scheduled", "conditions": conditions})), Some(binding), None)
     }
 
     fn verdict(eligible: bool, reason: Option<&str>, message: &str) -> RouterVerdict {
@@ -401,7 +409,7 @@ and 15 more (15 Cordoned)
     fn a_route_that_waits() {
         let conditions = json!([{"type": "Scheduled", "status": "False", "reason": "NoRouter",
             "message": "there is no Router yet", "lastTransitionTime": "2025-01-02T03:04:05Z"}]);
-        let mut account = RouteExplanation::new(&route(json!({"phase": "new", "conditions": conditions})), None);
+        let mut account = RouteExplanation::new(&route(json!({"phase": "new", "conditions": conditions})), None, None);
         account.answer_why_not("shard1", None, Some(verdict(false, Some("Cordoned"), "is cordoned")));
         let expected = "\
 route       shop/front
@@ -410,7 +418,7 @@ Scheduled   False, NoRouter: there is no Router yet
 why not     shard1 is cordoned
 ";
         assert_eq!(account.text(Painter::PLAIN), expected);
-        let unseen = RouteExplanation::new(&route(json!({})), None);
+        let unseen = RouteExplanation::new(&route(json!({})), None, None);
         assert!(unseen.text(Painter::PLAIN).contains("no scheduler has looked at the route yet"));
     }
 }

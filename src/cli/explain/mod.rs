@@ -2,7 +2,7 @@
 //!
 //! A placed route's explanation is the one that was kept on its RouteBinding when it was placed; that of a route that
 //! waits are its conditions. For `--why-not`, the scheduler's own filter also evaluates the Router as it is now: a stored
-//! explanation lists the first Routers only, and objects change.
+//! explanation lists the first Routers only, and objects change. It ends with the endpoints that get the Route's requests.
 
 mod account;
 
@@ -12,6 +12,7 @@ use kube::Api;
 
 use self::account::RouteExplanation;
 use super::access::{self, API_TIMEOUT, Access, ApiLocation};
+use super::backends::Backends;
 use super::output::{self, Format};
 use super::platform::PlatformSettings;
 use super::{Exit, Outcome, option, serve};
@@ -34,7 +35,7 @@ const KEYS: &[&str] = &["kubeconfig", "data-dir", "domain", "nameserver"];
 pub(super) fn command() -> Command {
     let why_not = option("why-not", "ROUTER").help("Says why the route is not on this Router, too");
     let route = Command::new("route")
-        .about("Explain why a Route is on its Router, not on another one, or on none")
+        .about("Explain why a Route is on its Router, not on another one, or on none, and which endpoints it leads to")
         .after_help(
             "Exit codes: 0 explained, 1 there is no such Route or Router or the API does not answer, 2 invalid usage.",
         )
@@ -83,7 +84,8 @@ impl Question<'_> {
         let binding = bindings.get_opt(name).await.map_err(told)?;
         // An earlier Route's of the same name may not be cleared away yet.
         let binding = binding.filter(|binding| route.metadata.uid.as_deref() == Some(&binding.spec.route_uid));
-        let mut account = RouteExplanation::new(&route, binding);
+        let backends = Backends::find(self.access, &route).await?;
+        let mut account = RouteExplanation::new(&route, binding, backends);
         // Whoever may not read Zones is told what the flags tell.
         let platform = PlatformSettings::find(self.place, self.access).await.ok();
         if let Some(name) = self.why_not {
@@ -240,7 +242,7 @@ mod tests {
             let now = judge_now(&key, &route, placement, &NamespaceInfo::default(), &router, 5, domain);
             assert_eq!((now.eligible, now.reason.as_deref()), (false, Some(rejection.reason())));
             let route: Route = object("Route", json!({"namespace": "shop", "name": "front"}), json!({}), Value::Null);
-            let mut account = RouteExplanation::new(&route, None);
+            let mut account = RouteExplanation::new(&route, None, None);
             account.answer_why_not("shard2", None, Some(now));
             let text = account.text(super::super::style::Painter::PLAIN);
             assert!(text.contains(&format!("why not   shard2 {}", rejection.message())), "{text}");

@@ -1,0 +1,151 @@
+//! The applications behind a Route, as the agents of its Router resolve them.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use kube::Api;
+use kube::api::ListParams;
+use serde::Serialize;
+
+use super::access::Access;
+use signpost_agent::resolve::{self, Destination, SERVICE_LABEL};
+use signpost_api::v1alpha1::route::Route;
+
+/// The longest name of a Service (RFC 1035 §2.3.4).
+const SERVICE_NAME_BYTES_MAX: usize = 63;
+
+/// The backends of a Route. Its JSON is an interface: fields are added, and none is renamed.
+#[derive(Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Backends {
+    /// The targets, in the order of the Route.
+    pub(super) targets: Vec<BackendTarget>,
+    /// The reasons why the Route is not, or not wholly, served.
+    pub(super) faults: Vec<BackendFault>,
+}
+
+/// A target of a Route.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct BackendTarget {
+    pub(super) service: String,
+    /// The port of the Route; absent if requests go to all ports.
+    port: Option<String>,
+    weight: u32,
+    /// The endpoints that get requests.
+    pub(super) endpoints: BTreeSet<SocketAddr>,
+}
+
+/// A reason why a Route is not, or not wholly, served.
+#[derive(Debug, Serialize)]
+pub(super) struct BackendFault {
+    reason: String,
+    message: String,
+}
+
+impl Backends {
+    /// Resolves the backends of a Route; `None` if the user may not read Services or EndpointSlices.
+    pub(super) async fn find(access: &Access, route: &Route) -> Result<Option<Backends>, String> {
+        match objects(access, route).await {
+            // Loopback endpoints are included: an option of the agents decides about them.
+            Ok((services, slices)) => Ok(Some(Backends::new(route, &services, &slices))),
+            Err(kube::Error::Api(status)) if status.code == 403 => Ok(None),
+            Err(error) => Err(access.unanswered(error)),
+        }
+    }
+
+    fn new(route: &Route, services: &[Arc<Service>], slices: &[Arc<EndpointSlice>]) -> Backends {
+        let port = route.spec.port.as_ref().map(|port| match &port.target_port {
+            IntOrString::Int(number) => number.to_string(),
+            IntOrString::String(name) => name.clone(),
+        });
+        let (found, faults) = resolve::destinations(route, services, slices, true);
+        let target = |Destination { service, weight, endpoints }| {
+            let port = port.clone();
+            BackendTarget { service, port, weight, endpoints }
+        };
+        let fault = |(reason, message)| BackendFault { reason: format!("{reason:?}"), message };
+        Backends { targets: found.into_iter().map(target).collect(), faults: faults.into_iter().map(fault).collect() }
+    }
+
+    /// A line for each target.
+    pub(super) fn target_lines(&self) -> impl Iterator<Item = String> {
+        self.targets.iter().map(|BackendTarget { service, port, weight, endpoints }| {
+            let port = port.as_ref().map_or("all ports".to_owned(), |port| format!("port {port}"));
+            let count = match endpoints.len() {
+                1 => "1 endpoint".to_owned(),
+                count => format!("{count} endpoints"),
+            };
+            let loopback = match endpoints.iter().any(|endpoint| endpoint.ip().is_loopback()) {
+                true => "; loopback addresses need agents with --loopback-endpoints",
+                false => "",
+            };
+            format!("Service {service}, {port}, weight {weight}: {count} ready{loopback}")
+        })
+    }
+
+    /// A line for each reason why the Route is not, or not wholly, served.
+    pub(super) fn fault_lines(&self) -> impl Iterator<Item = String> {
+        self.faults.iter().map(|BackendFault { reason, message }| format!("{reason}: {message}"))
+    }
+}
+
+/// The Services of a Route's targets, and their EndpointSlices.
+async fn objects(access: &Access, route: &Route) -> Result<(Vec<Arc<Service>>, Vec<Arc<EndpointSlice>>), kube::Error> {
+    let namespace = route.metadata.namespace.as_deref().unwrap_or_default();
+    let services: Api<Service> = Api::namespaced(access.client.clone(), namespace);
+    let slices: Api<EndpointSlice> = Api::namespaced(access.client.clone(), namespace);
+    let (mut found, mut of_services) = (Vec::new(), Vec::new());
+    let targets = route.spec.to.iter().chain(&route.spec.alternate_backends);
+    let names: BTreeSet<&str> =
+        targets.map(|target| target.name.as_str()).filter(|name| is_service_name(name)).collect();
+    for name in names {
+        let Some(service) = services.get_opt(name).await? else { continue };
+        found.push(Arc::new(service));
+        let parameters = ListParams::default().labels(&format!("{SERVICE_LABEL}={name}"));
+        super::access::each(&slices, parameters, |slice| of_services.push(Arc::new(slice))).await?;
+    }
+    Ok((found, of_services))
+}
+
+/// Whether a Service can have this name. A Route can name any text.
+fn is_service_name(name: &str) -> bool {
+    let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    name.len() <= SERVICE_NAME_BYTES_MAX && name.bytes().all(allowed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::objects::object;
+    use serde_json::{Value, json};
+
+    #[test]
+    fn lines() {
+        let spec = json!({"to": {"name": "shop", "weight": 3}, "alternateBackends": [{"name": "none"}], "port": {"targetPort": 80}});
+        let route: Route = object("Route", json!({"namespace": "web", "name": "shop"}), spec, Value::Null);
+        let service = json!({"metadata": {"namespace": "web", "name": "shop"}, "spec": {"ports": [{"port": 80}]}});
+        let slice = json!({"addressType": "IPv4", "metadata": {"namespace": "web", "name": "shop-1", "labels": {SERVICE_LABEL: "shop"}},
+            "endpoints": [{"addresses": ["127.0.0.1"]}], "ports": [{"port": 80}]});
+        let services = [Arc::new(serde_json::from_value(service).expect("a Service"))];
+        let slices = [Arc::new(serde_json::from_value(slice).expect("an EndpointSlice"))];
+        let backends = Backends::new(&route, &services, &slices);
+        let expected = [
+            "Service shop, port 80, weight 3: 1 endpoint ready; loopback addresses need agents with --loopback-endpoints",
+            "Service none, port 80, weight 100: 0 endpoints ready",
+        ];
+        assert_eq!(backends.target_lines().collect::<Vec<_>>(), expected);
+        assert_eq!(backends.fault_lines().collect::<Vec<_>>(), ["NoService: Service none does not exist"]);
+    }
+
+    #[test]
+    fn names_of_services() {
+        for (name, expected) in [("web-1", true), ("a/status", false), ("..", false), (&"a".repeat(64), false)] {
+            assert_eq!(is_service_name(name), expected, "{name}");
+        }
+    }
+}

@@ -1,0 +1,490 @@
+//! `signpost curl`: queries DNS for a name, and sends an HTTP request to each address: the instances of a Router.
+//!
+//! The requests are traced ([`signpost_api::probe`]), so that the responses name the endpoint that answered. The API resolves
+//! these identifiers to Services and addresses.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use futures::{StreamExt as _, stream};
+use kube::Api;
+use reqwest::{Client, Method, Url};
+use serde::Serialize;
+use tower::util::MapFutureLayer;
+
+use super::access::{self, API_TIMEOUT, Access, ApiLocation, cause};
+use super::backends::Backends;
+use super::output::{self, Format};
+use super::style::{Painter, Style};
+use super::table::{Cell, Properties, Table};
+use super::{Error, Outcome, complain, dig, note, option, serve, success_if, switch, zones};
+use signpost_api::probe::{BACKEND_HEADER, TRACE_HEADER, backend_id};
+use signpost_api::v1alpha1::route::{NameKind, Route};
+use signpost_control::client::reflector::ObjectKey;
+use signpost_control::compiler::settings::text_of;
+use signpost_control::dns_client::{Data, Question};
+use signpost_dns::wire::header::Rcode;
+use signpost_dns::wire::{Name, RecordType};
+use signpost_runtime::trust;
+
+/// The time for one request, with its connection.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// The CNAMEs that are followed.
+const CNAMES_MAX: usize = 8;
+/// The requests at a time.
+const CONCURRENCY: usize = 16;
+
+pub(super) fn command() -> Command {
+    let words = Arg::new("words").value_name("NAME").num_args(1..).action(ArgAction::Append).required(true).help(
+        "A DNS name, or a Route as NAME or NAMESPACE/NAME; and the name server or resolver to query, as @ADDRESS, \
+         @ADDRESS:PORT or @HOST [default: the first address of --dns-listen]",
+    );
+    let path = option("path", "PATH").default_value("/").help("The path, with the query string");
+    let method = option("method", "METHOD").value_parser(value_parser!(Method)).default_value("GET").help("The method");
+    let https = switch("https").help("Use HTTPS");
+    let insecure = switch("insecure").short('k').requires("https").help("Do not verify certificates");
+    let port = option("port", "PORT")
+        .value_parser(value_parser!(u16).range(1..))
+        .help("The port of the instances [default: 80, with --https 443]");
+    Command::new("curl")
+        .about("Query DNS for a name and send an HTTP request to each of its addresses: to each instance of a Router")
+        .override_usage("signpost curl [OPTIONS] [@SERVER] <NAME>")
+        .after_help(
+            "NAME with a dot is a DNS name, unless it has a slash or --namespace is given. A Route is requested by its custom \
+             host, or otherwise by its system name, at the addresses of its system name. The table shows the status, the time \
+             until the connection was open (with TLS), until the first byte and until the end of the response, and the \
+             endpoint that answered: its identifier if the API cannot be read. Exit codes: 0 every address answered with a \
+             status below 500; 1 DNS has no address, an address did not answer or with 500 or above, or the API does not \
+             answer for a Route; 2 invalid usage.",
+        )
+        .arg(words)
+        .args([path, method, https, insecure, port, access::namespace_argument(), output::argument()])
+        .args(serve::arguments_of(zones::KEYS))
+        .arg(access::context_argument())
+}
+
+pub(super) fn run(matches: &ArgMatches) -> Outcome {
+    let place = ApiLocation::of(matches)?;
+    let words = matches.get_many::<String>("words").unwrap_or_default();
+    let namespace = matches.get_one::<String>("namespace").map(String::as_str);
+    let (server, target) = arguments(words, namespace).map_err(Error::Usage)?;
+    let request = Request {
+        path: matches.get_one::<String>("path").cloned().expect("it has a default"),
+        method: matches.get_one::<Method>("method").cloned().expect("it has a default"),
+        https: matches.get_flag("https"),
+        insecure: matches.get_flag("insecure"),
+        port: matches.get_one::<u16>("port").copied(),
+    };
+    if !request.path.starts_with('/') {
+        return Err(Error::Usage(format!("--path {:?}: a path begins with \"/\"", request.path)));
+    }
+    let report = access::run(API_TIMEOUT, async {
+        let server = dig::server(server.as_deref(), &place).await?;
+        let found = Found::of(&target, &place).await?;
+        let addresses = addresses(server, &found.name).await?;
+        let url = request.url(&found.host)?;
+        let send = |address| request.send(&url, SocketAddr::new(address, request.port()));
+        let mut answers: Vec<Answer> = stream::iter(addresses).map(send).buffered(CONCURRENCY).collect().await;
+        if answers.iter().any(|answer| answer.backend.is_some()) {
+            found.name_backends(&place, &mut answers).await.unwrap_or_else(note);
+        }
+        let (name, server, method) = (text_of(&found.name), server.to_string(), request.method.to_string());
+        Ok(Report { name, server, method, url: url.to_string(), answers })
+    })?;
+    Format::of(matches).show(&report, |painter| report.text(painter))?;
+    report.faults().for_each(complain);
+    Ok(success_if(report.faults().next().is_none()))
+}
+
+/// What a command line names.
+#[derive(Debug, PartialEq)]
+enum Target {
+    /// A DNS name.
+    Name(Name),
+    /// A Route, with its namespace if that is given.
+    Route(Option<String>, String),
+}
+
+/// The name server and the target.
+fn arguments<'a>(
+    words: impl Iterator<Item = &'a String>,
+    namespace: Option<&str>,
+) -> Result<(Option<String>, Target), String> {
+    let (mut server, mut target) = (None, None);
+    for word in words {
+        if let Some(given) = word.strip_prefix('@') {
+            if given.is_empty() || server.replace(given.to_owned()).is_some() {
+                return Err(format!("{word}: name one server, as @ADDRESS or @ADDRESS:PORT"));
+            }
+        } else if target.is_some() {
+            return Err(format!("{word}: unexpected argument; name one DNS name or Route"));
+        } else if word.contains('.') && !word.contains('/') && namespace.is_none() {
+            let name = word.parse().map_err(|error| format!("{word} is not a domain name: {error}"))?;
+            target = Some(Target::Name(name));
+        } else {
+            let (own, name) = access::object_name(word).map_err(|error| format!("{word}: {error}"))?;
+            if own.is_some() && namespace.is_some() {
+                return Err(format!("{word}: name the namespace once, as NAMESPACE/NAME or with --namespace"));
+            }
+            target = Some(Target::Route(own, name));
+        }
+    }
+    Ok((server, target.ok_or("NAME is missing: signpost curl [@SERVER] NAME")?))
+}
+
+/// The name to query and the host to request.
+struct Found {
+    name: Name,
+    host: String,
+    /// The Route, if it was named.
+    route: Option<(Access, Route)>,
+}
+
+impl Found {
+    async fn of(target: &Target, place: &ApiLocation) -> Result<Found, String> {
+        let (namespace, name) = match target {
+            Target::Name(name) => return Ok(Found { name: name.clone(), host: text_of(name), route: None }),
+            Target::Route(namespace, name) => (namespace, name),
+        };
+        let access = place.connect().await?;
+        let key = ObjectKey::namespaced(namespace.as_ref().unwrap_or(&access.namespace), name);
+        let route = get_route(&access, &key).await?.ok_or_else(|| format!("NotFound: there is no Route {key}"))?;
+        let status = route.status.clone().unwrap_or_default();
+        let system = status.names.into_iter().find(|name| name.kind == NameKind::System).map(|name| name.name);
+        let (Some(dns), Some(system)) = (status.dns, system) else {
+            return Err(format!("Route {key} has no DNS name yet; run \"signpost explain route {key}\""));
+        };
+        let name = system.parse().map_err(|error| format!("Route {key}: {system:?} is not a domain name: {error}"))?;
+        // Nobody requests a wildcard.
+        let host = if dns.starts_with('*') { system } else { dns };
+        Ok(Found { name, host, route: Some((access, route)) })
+    }
+
+    /// Adds Service and address to the backends that the API knows; an error says why it does not.
+    async fn name_backends(&self, place: &ApiLocation, answers: &mut [Answer]) -> Result<(), String> {
+        let mut known = BTreeMap::new();
+        if let Some((access, route)) = &self.route {
+            add_endpoints(access, route, &mut known).await?;
+        } else if place.is_there() {
+            let access = place.connect().await?;
+            for key in dig::routes_of(place, &self.name).await? {
+                let Some((namespace, name)) = key.split_once('/') else { continue };
+                if let Some(route) = get_route(&access, &ObjectKey::namespaced(namespace, name)).await? {
+                    add_endpoints(&access, &route, &mut known).await?;
+                }
+            }
+        }
+        for backend in answers.iter_mut().filter_map(|answer| answer.backend.as_mut()) {
+            if let Some((service, address)) = known.get(&backend.id) {
+                (backend.service, backend.address) = (Some(service.clone()), Some(*address));
+            }
+        }
+        Ok(())
+    }
+}
+
+async fn get_route(access: &Access, key: &ObjectKey) -> Result<Option<Route>, String> {
+    let routes: Api<Route> = Api::namespaced(access.client.clone(), key.namespace.as_deref().unwrap_or_default());
+    routes.get_opt(&key.name).await.map_err(|error| access.unanswered(error))
+}
+
+/// Adds the endpoints of a Route by identifier, each with its Service.
+async fn add_endpoints(
+    access: &Access,
+    route: &Route,
+    known: &mut BTreeMap<String, (String, SocketAddr)>,
+) -> Result<(), String> {
+    let uid = route.metadata.uid.as_deref().unwrap_or_default();
+    for target in Backends::find(access, route).await?.unwrap_or_default().targets {
+        let entry = |address| (backend_id(uid, address), (target.service.clone(), address));
+        known.extend(target.endpoints.iter().copied().map(entry));
+    }
+    Ok(())
+}
+
+/// Queries a server for all addresses of a name. A name server that is an authority for both follows no CNAME to another zone.
+async fn addresses(server: SocketAddr, name: &Name) -> Result<BTreeSet<IpAddr>, String> {
+    let mut found = BTreeSet::new();
+    for rtype in [RecordType::A, RecordType::AAAA] {
+        let mut question = Question { name: name.clone(), rtype };
+        for _ in 0..=CNAMES_MAX {
+            let shown = text_of(&question.name);
+            let response = question.ask_resolver(server, dig::TIMEOUT).await;
+            let response = response.map_err(|error| format!("DNS query for {shown} to {server} failed: {error}"))?;
+            if response.rcode != Rcode::NOERROR {
+                let rcode = response.rcode;
+                return Err(format!(
+                    "{shown}: {server} returned {rcode}; run \"signpost dig @{server} {shown}\", or query a resolver with @SERVER"
+                ));
+            }
+            let (mut target, before) = (None, found.len());
+            for record in response.answers {
+                match record.data {
+                    Data::Address(address) => _ = found.insert(address),
+                    Data::Cname(name) => target = Some(name),
+                    _ => {}
+                }
+            }
+            match target.filter(|_| found.len() == before) {
+                Some(target) => question.name = target,
+                None => break,
+            }
+        }
+    }
+    if found.is_empty() {
+        let shown = text_of(name);
+        return Err(format!("{shown}: {server} returned no address; run \"signpost dig @{server} {shown}\""));
+    }
+    Ok(found)
+}
+
+/// The request to each address.
+struct Request {
+    path: String,
+    method: Method,
+    https: bool,
+    insecure: bool,
+    port: Option<u16>,
+}
+
+impl Request {
+    /// The port of the instances.
+    fn port(&self) -> u16 {
+        self.port.unwrap_or(if self.https { 443 } else { 80 })
+    }
+
+    fn url(&self, host: &str) -> Result<Url, String> {
+        let scheme = if self.https { "https" } else { "http" };
+        let text = format!("{scheme}://{host}:{}{}", self.port(), self.path);
+        Url::parse(&text).map_err(|error| format!("{text} is not a URL: {error}"))
+    }
+
+    async fn send(&self, url: &Url, address: SocketAddr) -> Answer {
+        let started = Instant::now();
+        let connected = Arc::new(OnceLock::new());
+        let exchange = async {
+            let client = self.client(url, address, &connected)?;
+            let request = client.request(self.method.clone(), url.clone()).header(TRACE_HEADER, "1");
+            let mut response = request.send().await.map_err(|error| cause(&error))?;
+            let first_byte = started.elapsed();
+            let id = response.headers().get(BACKEND_HEADER).and_then(|value| value.to_str().ok());
+            let backend = id.map(|id| Backend { id: id.to_owned(), service: None, address: None });
+            let status = response.status().as_u16();
+            while response.chunk().await.map_err(|error| cause(&error))?.is_some() {}
+            Ok((status, first_byte, backend))
+        };
+        let mut answer = Answer::new(address);
+        match exchange.await {
+            Ok((status, first_byte, backend)) => {
+                answer.status = Some(status);
+                answer.first_byte_milliseconds = Some(milliseconds(first_byte));
+                answer.total_milliseconds = Some(milliseconds(started.elapsed()));
+                answer.backend = backend;
+            }
+            Err(error) => answer.error = Some(error),
+        }
+        let connected = connected.get().map(|at: &Instant| at.duration_since(started));
+        answer.connect_milliseconds = connected.map(milliseconds);
+        answer
+    }
+
+    /// A client that connects to one address only, and records when.
+    fn client(&self, url: &Url, address: SocketAddr, connected: &Arc<OnceLock<Instant>>) -> Result<Client, String> {
+        let builder = trust::client(None).map_err(|error| error.to_string())?;
+        let builder = match self.insecure {
+            true => builder.tls_backend_rustls().tls_danger_accept_invalid_certs(true),
+            false => builder,
+        };
+        let connected = Arc::clone(connected);
+        let client = builder
+            .timeout(REQUEST_TIMEOUT)
+            .resolve(url.host_str().unwrap_or_default(), address)
+            .connector_layer(MapFutureLayer::new(move |connection| recorded(connection, Arc::clone(&connected))))
+            .build();
+        client.map_err(|error| cause(&error))
+    }
+}
+
+/// Waits for a connection and records when it is open.
+async fn recorded<C, E>(
+    connection: impl Future<Output = Result<C, E>>,
+    connected: Arc<OnceLock<Instant>>,
+) -> Result<C, E> {
+    let connection = connection.await?;
+    connected.get_or_init(Instant::now);
+    Ok(connection)
+}
+
+/// A time, rounded to hundredths.
+fn milliseconds(time: Duration) -> f64 {
+    (time.as_secs_f64() * 100_000.0).round() / 100.0
+}
+
+/// The report. Its JSON is an interface: fields are added, and none is renamed.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Report {
+    /// The name that was queried.
+    name: String,
+    /// The name server.
+    server: String,
+    method: String,
+    url: String,
+    answers: Vec<Answer>,
+}
+
+/// The answer of one address.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Answer {
+    address: SocketAddr,
+    /// Absent if there is no response.
+    status: Option<u16>,
+    connect_milliseconds: Option<f64>,
+    first_byte_milliseconds: Option<f64>,
+    total_milliseconds: Option<f64>,
+    /// The endpoint that answered; absent if the router itself did.
+    backend: Option<Backend>,
+    error: Option<String>,
+}
+
+/// An endpoint.
+#[derive(Debug, Serialize)]
+struct Backend {
+    /// The identifier that the router shows.
+    id: String,
+    /// Absent if the API does not know the identifier.
+    service: Option<String>,
+    address: Option<SocketAddr>,
+}
+
+impl Answer {
+    fn new(address: SocketAddr) -> Answer {
+        Answer {
+            address,
+            status: None,
+            connect_milliseconds: None,
+            first_byte_milliseconds: None,
+            total_milliseconds: None,
+            backend: None,
+            error: None,
+        }
+    }
+}
+
+impl Report {
+    /// The addresses that did not answer as they should, a line each.
+    fn faults(&self) -> impl Iterator<Item = String> {
+        self.answers.iter().filter_map(|Answer { address, status, error, .. }| match (error, status) {
+            (Some(error), _) => Some(format!("{address}: {} {}: {error}", self.method, self.url)),
+            (None, Some(status @ 500..)) => Some(format!(
+                "{address}: {} {} returned {status}; run \"signpost explain route\" for the Route",
+                self.method, self.url
+            )),
+            _ => None,
+        })
+    }
+
+    fn text(&self, painter: Painter) -> String {
+        let mut facts = Properties::default();
+        facts.add("name", self.name.as_str());
+        facts.add("server", self.server.as_str());
+        facts.add("request", format!("{} {}", self.method, self.url));
+        let mut table = Table::new(["ADDRESS", "STATUS", "CONNECT", "FIRST BYTE", "TOTAL", "BACKEND"]);
+        for answer in &self.answers {
+            let status = match answer.status {
+                Some(status) => Cell::styled(if status < 500 { Style::Good } else { Style::Bad }, status.to_string()),
+                None => Cell::styled(Style::Bad, "failed"),
+            };
+            let time = |time: Option<f64>| Cell::or_dash(time.map(|time| format!("{time} ms")));
+            let backend = answer.backend.as_ref().map(|backend| match (&backend.service, backend.address) {
+                (Some(service), Some(address)) => format!("{address} (Service {service})"),
+                _ => backend.id.clone(),
+            });
+            table.row([
+                Cell::from(answer.address.to_string()),
+                status,
+                time(answer.connect_milliseconds),
+                time(answer.first_byte_milliseconds),
+                time(answer.total_milliseconds),
+                Cell::or_dash(backend),
+            ]);
+        }
+        format!("{}\n{}", facts.text(painter), table.text(painter))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn command_lines() {
+        let read = |line: &str, namespace| {
+            let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+            arguments(words.iter(), namespace).ok()
+        };
+        let route = |namespace: Option<&str>, name: &str| Target::Route(namespace.map(str::to_owned), name.to_owned());
+        let name = |text: &str| Target::Name(text.parse().expect("a name"));
+        for (line, namespace, expected) in [
+            ("web", None, Some((None, route(None, "web")))),
+            ("shop/web", None, Some((None, route(Some("shop"), "web")))),
+            ("@127.0.0.1:53 a.example", None, Some((Some("127.0.0.1:53"), name("a.example")))),
+            ("web.v2 @ns1", Some("shop"), Some((Some("ns1"), route(None, "web.v2")))),
+            ("shop/web.v2", None, Some((None, route(Some("shop"), "web.v2")))),
+            ("@127.0.0.1", None, None),
+            ("@a @b web", None, None),
+            ("a b", None, None),
+            ("a/b/c", None, None),
+            ("a..b", None, None),
+            ("shop/web", Some("shop"), None),
+        ] {
+            let expected = expected.map(|(server, target)| (server.map(str::to_owned), target));
+            assert_eq!(read(line, namespace), expected, "{line}");
+        }
+    }
+
+    #[test]
+    fn text() {
+        let [one, two] = ["192.0.2.1:80", "192.0.2.2:80"].map(|text| text.parse::<SocketAddr>().expect("an address"));
+        let backend =
+            Backend { id: "0123456789abcdef".to_owned(), service: Some("web".to_owned()), address: Some(one) };
+        let answered = Answer {
+            status: Some(503),
+            connect_milliseconds: Some(0.5),
+            first_byte_milliseconds: Some(1.25),
+            total_milliseconds: Some(2.0),
+            backend: Some(backend),
+            ..Answer::new(one)
+        };
+        let failed = Answer { error: Some("timed out".to_owned()), ..Answer::new(two) };
+        let report = Report {
+            name: "a.example".to_owned(),
+            server: "127.0.0.1:53".to_owned(),
+            method: "GET".to_owned(),
+            url: "http://a.example/".to_owned(),
+            answers: vec![answered, failed],
+        };
+        let expected = "\
+name      a.example
+server    127.0.0.1:53
+request   GET http://a.example/
+
+ADDRESS        STATUS   CONNECT   FIRST BYTE   TOTAL   BACKEND
+192.0.2.1:80   503      0.5 ms    1.25 ms      2 ms    192.0.2.1:80 (Service web)
+192.0.2.2:80   failed   -         -            -       -
+";
+        assert_eq!(report.text(Painter::PLAIN), expected);
+        let faults: Vec<String> = report.faults().collect();
+        assert_eq!(
+            faults,
+            [
+                "192.0.2.1:80: GET http://a.example/ returned 503; run \"signpost explain route\" for the Route",
+                "192.0.2.2:80: GET http://a.example/: timed out",
+            ]
+        );
+    }
+}
