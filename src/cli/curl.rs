@@ -99,7 +99,7 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
     Ok(success_if(report.faults().next().is_none()))
 }
 
-/// What a command line names.
+/// The subject of a command line.
 #[derive(Debug, PartialEq)]
 enum Target {
     /// A DNS name.
@@ -163,7 +163,7 @@ impl Found {
         Ok(Found { name, host, route: Some((access, route)) })
     }
 
-    /// Adds Service and address to the backends that the API knows; an error says why it does not.
+    /// Adds Service and address to the backends that the API knows; the error is the reason why it does not.
     async fn name_backends(&self, place: &ApiLocation, answers: &mut [Answer]) -> Result<(), String> {
         let mut known = BTreeMap::new();
         if let Some((access, route)) = &self.route {

@@ -14,7 +14,8 @@ fn every_instance_is_requested_and_names_the_endpoint() {
     let own = format!("{{ip: {}}}", agent.http.ip());
     kubectl.ok_with(&["apply", "-f", "-"], &router(&own));
     let endpoint = application("shop");
-    let objects = service("shop", endpoint) + &route("shop", "shop") + &route("none", "none");
+    let edge = route("edge", "shop").replace("spec: {", "spec: {tls: {termination: edge}, ");
+    let objects = service("shop", endpoint) + &route("shop", "shop") + &route("none", "none") + &edge;
     kubectl.ok_with(&["apply", "-f", "-"], &objects);
     agent.start();
     agent.answers("web-shop.shard1.example.org", 200, "shop");
@@ -38,9 +39,9 @@ fn every_instance_is_requested_and_names_the_endpoint() {
             (Some(0), ..) => Ok(()),
             other => Err(format!("{other:?}")),
         });
-        let (_, report, said) = admin(words);
+        let (_, report, errors) = admin(words);
         let answer = &report["answers"][0];
-        assert_eq!(report["answers"].as_array().map(Vec::len), Some(1), "{words:?}: {report} {said}");
+        assert_eq!(report["answers"].as_array().map(Vec::len), Some(1), "{words:?}: {report} {errors}");
         assert_eq!((&answer["status"], &answer["address"]), (&200.into(), &agent.http.to_string().into()), "{report}");
         let backend = &answer["backend"];
         assert_eq!(
@@ -56,25 +57,37 @@ fn every_instance_is_requested_and_names_the_endpoint() {
     assert!(ids.iter().all(|id| id == &ids[0]), "{ids:?}");
     // Without the API, the identifier has to do.
     let absent = data.join("none").display().to_string();
-    let (code, report, said) = curl(&["web-shop.shard1.example.org", "--kubeconfig", &absent]);
-    assert_eq!((code, &report["answers"][0]["backend"]), (Some(0), &serde_json::json!({"id": ids[0]})), "{said}");
+    let (code, report, errors) = curl(&["web-shop.shard1.example.org", "--kubeconfig", &absent]);
+    assert_eq!((code, &report["answers"][0]["backend"]), (Some(0), &serde_json::json!({"id": ids[0]})), "{errors}");
 
-    let (code, report, said) = admin(&["web/none"]);
+    let (code, report, errors) = admin(&["web/none"]);
     let answer = &report["answers"][0];
     assert_eq!((code, &answer["status"], &answer["backend"]), (Some(1), &503.into(), &Value::Null), "{report}");
-    assert!(said.contains("returned 503"), "{said}");
-    let (code, _, said) = admin(&["x.y.example.org"]);
-    assert!(code == Some(1) && said.contains("NXDOMAIN"), "{said}");
+    assert!(errors.contains("returned 503"), "{errors}");
+    // The default certificate is for no host.
+    let https = agent.https.port().to_string();
+    let edge = |words: &[&str]| {
+        let ran =
+            run(&[&["curl", &at, "web/edge", "--https", "--port", &https, "-o", "json"][..], words, &directory]
+                .concat());
+        (ran.code, serde_json::from_str::<Value>(&ran.out).unwrap_or_default(), ran.err)
+    };
+    let (code, report, errors) = edge(&["-k"]);
+    assert_eq!((code, &report["answers"][0]["backend"]["service"]), (Some(0), &"shop".into()), "{report} {errors}");
+    let (code, _, errors) = edge(&[]);
+    assert!(code == Some(1) && errors.contains("certificate"), "{errors}");
+    let (code, _, errors) = admin(&["x.y.example.org"]);
+    assert!(code == Some(1) && errors.contains("NXDOMAIN"), "{errors}");
 
     // An address without an instance.
     kubectl.ok_with(&["apply", "-f", "-"], &router(&format!("{own}, {{ip: 127.0.0.2}}")));
     until("both addresses are requested", || {
-        let (code, report, said) = admin(&["web/shop"]);
+        let (code, report, errors) = admin(&["web/shop"]);
         let statuses: Vec<&Value> =
             report["answers"].as_array().into_iter().flatten().map(|answer| &answer["status"]).collect();
         let is_right = code == Some(1) && statuses == [&Value::from(200), &Value::Null];
-        let is_told = said.contains(&format!("127.0.0.2:{port}")) && said.contains("connection refused");
-        if is_right && is_told { Ok(()) } else { Err(format!("{code:?} {report} {said}")) }
+        let is_reported = errors.contains(&format!("127.0.0.2:{port}")) && errors.contains("connection refused");
+        if is_right && is_reported { Ok(()) } else { Err(format!("{code:?} {report} {errors}")) }
     });
 
     let explain = |name: &str| program::ok(&[&["explain", "route", name][..], &directory].concat());

@@ -7,7 +7,7 @@
 //!
 //! Any value but the empty one counts. The proxies remove both headers from requests to applications.
 //!
-//! Everyone can send these requests. The identifiers are hashes of the Route's UID, which is random, so that they tell nothing about
+//! Everyone can send these requests. The identifiers are hashes of the Route's UID, which is random, so that they reveal nothing about
 //! the Route, its namespace, or the addresses of its endpoints to those who may not read the Route.
 
 use std::net::SocketAddr;

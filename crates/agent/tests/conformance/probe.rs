@@ -12,13 +12,13 @@ const PROBE: &str = "Signpost-Probe: 1\r\n";
 const TRACE: &str = "Signpost-Trace: 1\r\n";
 
 /// An address where nothing listens.
-fn nowhere() -> SocketAddr {
+fn closed_address() -> SocketAddr {
     signpost_testing::free_address()
 }
 
 /// The proxy itself answers a probe of each Route, whatever its state is, and no other.
 pub async fn probes(mut bench: Bench) {
-    let dead = nowhere();
+    let dead = closed_address();
     let tls = |termination, insecure| with_tls(dead, termination, insecure);
     let routes: [(&str, &str, &str, Upstream); 9] = [
         ("root", "a.example", "/", plain(&[(dead, 1)])),
@@ -79,8 +79,8 @@ pub async fn traces(mut bench: Bench) {
     let mut site = Site::default();
     route(&mut site, "one", "one.example", "/", plain(&[(one, 1)]));
     route(&mut site, "both", "both.example", "/", plain(&[(one, 1), (two, 1)]));
-    route(&mut site, "half", "half.example", "/", plain(&[(nowhere(), 1), (two, 1)]));
-    route(&mut site, "dead", "dead.example", "/", plain(&[(nowhere(), 1)]));
+    route(&mut site, "half", "half.example", "/", plain(&[(closed_address(), 1), (two, 1)]));
+    route(&mut site, "dead", "dead.example", "/", plain(&[(closed_address(), 1)]));
     route(&mut site, "empty", "empty.example", "/", plain(&[]));
     route(&mut site, "edge", "edge.example", "/", with_tls(one, Termination::Edge, Insecure::Redirect));
     route(&mut site, "again", "again.example", "/", with_tls(tls, Termination::Reencrypt, Insecure::Allow));
@@ -89,7 +89,8 @@ pub async fn traces(mut bench: Bench) {
     bench.apply(&site).await;
     let http = bench.http;
     // Host, Route, and the endpoints by the name with which they answer.
-    let cases: [(&str, &str, &[(&str, SocketAddr)]); 4] = [
+    type Endpoints<'a> = &'a [(&'a str, SocketAddr)];
+    let cases: [(&str, &str, Endpoints); 4] = [
         ("one.example", "one", &[("one", one)]),
         ("both.example", "both", &[("one", one), ("two", two)]),
         ("half.example", "half", &[("two", two)]),
