@@ -169,7 +169,7 @@ impl Topology {
                     of: has.filter(|has| *has as usize > routes),
                     routes,
                     state: router.spec.state,
-                    addresses: router.spec.addresses.iter().map(address).collect(),
+                    addresses: router.addresses().iter().map(address).collect(),
                     name,
                 }
             })

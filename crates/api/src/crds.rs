@@ -21,6 +21,8 @@ pub fn crds(domain: Option<&str>) -> Vec<CustomResourceDefinition> {
                 ("State", "string", ".spec.state", 0),
                 // A cluster shows the first thing that a path finds.
                 ("Addresses", "string", ".spec.addresses[*].ip", 0),
+                // Not "2/2", which takes two fields.
+                ("Instances", "integer", ".status.readyInstances", 0),
                 ("Routes", "integer", ".status.routes", 0),
                 ("Ready", "string", ".status.conditions[?(@.type==\"Ready\")].status", 0),
                 ("Mode", "string", ".spec.mode", 1),

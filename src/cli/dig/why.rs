@@ -321,18 +321,19 @@ fn of_router(router: &Router, known: &ZoneEntry, owner: &Name, rtype: RecordType
             from.push(format!("Router {name}, spec.records[{at}]: {text}"));
         }
     }
+    let field = router.addresses_field();
     let addresses = || {
         let family = if rtype == RecordType::AAAA { "IPv6" } else { "IPv4" };
         match (found, rtype) {
-            (Found::Answer, _) => format!("Router {name}, spec.addresses"),
+            (Found::Answer, _) => format!("Router {name}, {field}"),
             (_, RecordType::A | RecordType::AAAA) => format!("Router {name} has no active {family} address"),
-            _ => format!("Router {name}, spec.addresses and spec.records, none of type {rtype}"),
+            _ => format!("Router {name}, {field} and spec.records, none of type {rtype}"),
         }
     };
     match from.is_empty() {
         true if owner.is_wildcard() && owner.parent().as_ref() == Some(apex) => from.push(addresses()),
         true if found == Found::Answer => {
-            from.push(format!("Router {name}, spec.addresses: copied from the wildcard, which this name blocks"));
+            from.push(format!("Router {name}, {field}: copied from the wildcard, which this name blocks"));
         }
         true => from.push(format!("Router {name}")),
         false => {}

@@ -47,7 +47,7 @@ pub(super) fn dead_routers(routers: &[Router], routes: Option<&[Route]>) -> BTre
         let counted = || router.status.as_ref().and_then(|status| status.routes).unwrap_or(0) as usize;
         let count = if routes.is_some() { counts.get(name).copied().unwrap_or(0) } else { counted() };
         let takes = router.spec.state == RouterState::Active && router.metadata.deletion_timestamp.is_none();
-        let is_active = router.spec.addresses.iter().any(|address| address.state == AddressState::Active);
+        let is_active = router.addresses().iter().any(|address| address.state == AddressState::Active);
         let what = match count {
             _ if is_active => return None,
             0 if takes => "it cannot take any route".to_owned(),

@@ -73,6 +73,7 @@ fn bounds(kind: &str) -> Vec<(&'static str, Value)> {
         "Router" => vec![
             ("spec.routeSelector.matchExpressions[].operator", OPERATORS.clone()),
             ("spec.namespaceSelector.matchExpressions[].operator", OPERATORS.clone()),
+            ("spec.addressesFrom.serviceSelector.matchExpressions[].operator", OPERATORS.clone()),
         ],
         _ => Vec::new(),
     }
@@ -93,6 +94,7 @@ fn router(domain: Option<&str>) -> Vec<Rule> {
     rules.extend(router_records());
     rules.extend(selector("spec.routeSelector"));
     rules.extend(selector("spec.namespaceSelector"));
+    rules.extend(selector("spec.addressesFrom.serviceSelector"));
     rules
 }
 
@@ -167,6 +169,18 @@ fn router_addresses() -> Vec<Rule> {
             format!("self.matches(r'{}')", domain_pattern("", '*')),
             "must be a host name: labels of letters, digits and inner dashes, without a dot at the end",
         ),
+        rule(
+            "spec.addressesFrom",
+            "(has(self.instances) && self.instances) != has(self.serviceSelector)",
+            "must have either instances: true or serviceSelector",
+        ),
+        about(
+            "spec.addressesFrom",
+            ".namespace",
+            "has(self.__namespace__) == has(self.serviceSelector)",
+            "must be there with serviceSelector, and only then",
+        ),
+        about("spec.ports", ".https", "self.http != self.https", "must not be the port for plain HTTP"),
         about(
             "spec.capacity",
             ".soft",

@@ -12,7 +12,7 @@ use crate::kinds::{PlatformConfig, conflict_keys};
 use crate::names::{self, LABEL_OCTETS_MAX, NAME_OCTETS_MAX, is_at_or_below};
 use crate::statuses::Statuses;
 use crate::v1alpha1::deletion_hold::DeletionHold;
-use crate::v1alpha1::router::{ADDRESSES_HEALTHY, READY, Router};
+use crate::v1alpha1::router::{ADDRESSES_HEALTHY, READY, Router, RouterKind};
 use signpost_apiserver::cause::Cause;
 use signpost_apiserver::error::ApiError;
 use signpost_apiserver::json_scan::Json;
@@ -42,8 +42,22 @@ pub static ROUTER: LazyLock<Kind> = LazyLock::new(|| {
 const COLUMNS: &[Column] = &[
     Column::new("DNS", &["spec.dns"], "The shard's zone."),
     Column::new("State", &["spec.state"], "`active`, `cordoned` (no new routes) or `draining`."),
-    Column::new("Addresses", &["spec.addresses"], "The addresses that its names are answered with.")
-        .with_cell(|read, _| columns::list(read[0].items().filter_map(|address| address.get(["ip"])[0].text()), 3)),
+    Column::new(
+        "Addresses",
+        &["spec.addresses", "status.currentAddresses", "spec.addressesFrom"],
+        "The addresses that its names are answered with.",
+    )
+    .with_cell(|read, _| {
+        // `addresses` beside `addressesFrom` are not answered by themselves.
+        let addresses = if read[1].is_null() && read[2].is_null() { read[0] } else { read[1] };
+        columns::list(addresses.items().filter_map(|address| address.get(["ip"])[0].text()), 3)
+    }),
+    Column::new(
+        "Instances",
+        &["status.readyInstances", "spec.instances", "spec.type"],
+        "How many instances serve, and how many there are to be.",
+    )
+    .with_cell(|read, _| instances(read[0], read[1], read[2])),
     Column::new("Routes", &["status.routes"], "How many routes are bound to it.").of_type("integer"),
     Column::new("Ready", &["status.conditions"], "Whether it can take and serve routes.")
         .with_cell(|read, _| Cell::As(columns::condition(read[0], READY, "status"))),
@@ -67,6 +81,21 @@ const COLUMNS: &[Column] = &[
         .with_cell(|read, _| Cell::As(columns::condition(read[0], READY, "reason")))
         .wide(),
 ];
+
+/// The instances that serve and those that are wanted, as `2/2`; blank where there are none of either.
+fn instances<'a>(ready: Json<'a>, wanted: Json<'a>, kind: Json<'a>) -> Cell<'a> {
+    let is_external = kind.text().is_none_or(|kind| kind == RouterKind::External.word());
+    let wanted = match (wanted.is_null(), is_external) {
+        (false, _) => String::from_utf8_lossy(wanted.octets()),
+        (true, false) => "1".into(),
+        (true, true) => String::from_utf8_lossy(ready.octets()),
+    };
+    match ready.is_null() {
+        true if is_external => Cell::Blank,
+        true => Cell::text(format!("0/{wanted}")),
+        false => Cell::text(format!("{}/{wanted}", String::from_utf8_lossy(ready.octets()))),
+    }
+}
 
 /// The two limits as `soft/hard`, with a dash for one that is not set; blank without any.
 fn capacity<'a>(soft: Json<'a>, hard: Json<'a>) -> Cell<'a> {
@@ -228,6 +257,11 @@ fn faults(spec: &Value) -> Vec<Cause> {
     let mut causes = check_selector("spec.routeSelector", spec.get("routeSelector"));
     causes.extend(check_selector("spec.namespaceSelector", spec.get("namespaceSelector")));
     causes.extend(address_faults(&spec["addresses"]));
+    causes.extend(source_faults(&spec["addressesFrom"]));
+    let ports = &spec["ports"];
+    if !ports["http"].is_null() && ports["http"] == ports["https"] {
+        causes.push(Cause::invalid("spec.ports.https", &ports["https"], "must not be the port for plain HTTP"));
+    }
     causes.extend(check_faults(&spec["healthCheck"]));
     let (soft, hard) = (&spec["capacity"]["soft"], &spec["capacity"]["hard"]);
     if let (Some(soft_limit), Some(hard_limit)) = (soft.as_u64(), hard.as_u64())
@@ -238,6 +272,26 @@ fn faults(spec: &Value) -> Vec<Cause> {
     }
     for (index, record) in spec["records"].as_array().into_iter().flatten().enumerate() {
         causes.extend(record_fault(&format!("spec.records[{index}]"), record));
+    }
+    causes
+}
+
+/// The faults of `addressesFrom`.
+fn source_faults(from: &Value) -> Vec<Cause> {
+    let path = "spec.addressesFrom";
+    if from.is_null() {
+        return Vec::new();
+    }
+    let mut causes = check_selector("spec.addressesFrom.serviceSelector", from.get("serviceSelector"));
+    let (instances, selects) = (from["instances"] == true, !from["serviceSelector"].is_null());
+    if instances == selects {
+        causes.push(Cause::invalid(path, from, "must have either instances: true or serviceSelector"));
+    }
+    if selects && from["namespace"].is_null() {
+        causes.push(Cause::required("spec.addressesFrom.namespace", "the namespace of the Services"));
+    } else if !selects && !from["namespace"].is_null() {
+        let what = "must be absent without serviceSelector";
+        causes.push(Cause::invalid("spec.addressesFrom.namespace", &from["namespace"], what));
     }
     causes
 }

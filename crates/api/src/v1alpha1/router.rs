@@ -16,6 +16,8 @@ pub const ADDRESSES_HEALTHY: &str = "AddressesHealthy";
 /// Condition of a Router whose state is `draining`: no route is left on it and no former name leads through its zone, so that
 /// it can be deleted.
 pub const DRAINED: &str = "Drained";
+/// Condition of a Router with instances: as many of them serve as `spec.instances` asks for.
+pub const INSTANCES_READY: &str = "InstancesReady";
 /// Condition of a Router: its zone is published on the name servers.
 pub const ZONE_PUBLISHED: &str = "ZonePublished";
 
@@ -51,11 +53,27 @@ pub struct RouterSpec {
     /// Which routes may be placed here, by the labels of their namespace. Empty or absent: any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace_selector: Option<LabelSelector>,
-    /// The addresses of the shard's instances, which the wildcard answers with; at most 128.
+    /// Who runs the instances: with `haproxy` and `nginx` the platform keeps `instances` of that proxy running, `external`
+    /// ones are run by somebody else.
+    #[serde(default, rename = "type")]
+    pub kind: RouterKind,
+    /// How many instances there are to be, 0 to 128. Absent: 1 if the platform runs them, and any number if not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 128))]
+    pub instances: Option<u32>,
+    /// The ports at which instances accept requests. Absent: 80 and 443.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ports: Option<Ports>,
+    /// The addresses of the shard's instances, which the wildcard answers with; at most 128. Beside `addressesFrom` these
+    /// are not answered by themselves, but say weight, state and priority of those that come from there.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     // A cluster compares each with each by a rule in CEL, and allows a million steps for it.
     #[schemars(length(max = 128), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["ip"]))]
     pub addresses: Vec<Address>,
+    /// Where the addresses come from that the wildcard answers with. Absent: from `addresses`; from the instances, if the
+    /// platform runs these and `addresses` is empty.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub addresses_from: Option<AddressesFrom>,
     /// How addresses are used together. `active-active` answers with all of them, rotated; `active-passive` with those of
     /// the lowest `priority` number that has an active address, and of which, with a health check, enough are healthy.
     #[serde(default)]
@@ -83,6 +101,79 @@ pub struct RouterSpec {
     /// Absent: none is probed, and all active ones are answered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub health_check: Option<HealthCheck>,
+}
+
+/// Who runs the instances of a shard.
+#[allow(missing_docs, reason = "documented variants would turn the schema's enum into a oneOf")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum RouterKind {
+    #[default]
+    External,
+    Haproxy,
+    Nginx,
+}
+
+impl RouterKind {
+    /// Its word in JSON and in text; of a proxy also the name of its program.
+    pub fn word(self) -> &'static str {
+        match self {
+            RouterKind::External => "external",
+            RouterKind::Haproxy => "haproxy",
+            RouterKind::Nginx => "nginx",
+        }
+    }
+
+    /// Whether the platform runs the instances.
+    pub fn is_managed(self) -> bool {
+        self != RouterKind::External
+    }
+}
+
+/// The ports of instances.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Ports {
+    /// For plain HTTP, 1 to 65535.
+    #[serde(default = "default_http")]
+    #[schemars(range(min = 1, max = 65535))]
+    pub http: u16,
+    /// For TLS, 1 to 65535; another one than `http`.
+    #[serde(default = "default_https")]
+    #[schemars(range(min = 1, max = 65535))]
+    pub https: u16,
+}
+
+impl Default for Ports {
+    fn default() -> Self {
+        Ports { http: default_http(), https: default_https() }
+    }
+}
+
+fn default_http() -> u16 {
+    80
+}
+
+fn default_https() -> u16 {
+    443
+}
+
+/// Where a shard's addresses come from: either `instances` or `serviceSelector`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AddressesFrom {
+    /// From the live instances, as their Leases report them. An instance that is killed leaves when its Lease expires, as long
+    /// as enough others are live: the panic threshold of `healthCheck` or the configuration counts.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub instances: bool,
+    /// From the Services and EndpointSlices in `namespace` with these labels: the addresses of a Service's load balancer, else
+    /// its external IPs, else its ready endpoints; of an EndpointSlice its ready endpoints.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service_selector: Option<LabelSelector>,
+    /// The namespace of these.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 63))]
+    pub namespace: Option<String>,
 }
 
 /// How the addresses of a shard are probed. The leading controller does it, from where it runs.
@@ -253,6 +344,39 @@ pub struct Capacity {
     pub hard: Option<u32>,
 }
 
+impl Router {
+    /// Where the addresses come from; `None`: `spec.addresses` is all there is.
+    pub fn addresses_from(&self) -> Option<&AddressesFrom> {
+        static INSTANCES: AddressesFrom = AddressesFrom { instances: true, service_selector: None, namespace: None };
+        let spec = &self.spec;
+        let is_implied = spec.kind.is_managed() && spec.addresses.is_empty();
+        spec.addresses_from.as_ref().or(is_implied.then_some(&INSTANCES))
+    }
+
+    /// The addresses in use.
+    pub fn addresses(&self) -> &[Address] {
+        match self.addresses_from() {
+            None => &self.spec.addresses,
+            Some(_) => self.status.as_ref().map_or(&[], |status| &status.current_addresses),
+        }
+    }
+
+    /// The field that has the addresses in use.
+    pub fn addresses_field(&self) -> &'static str {
+        if self.addresses_from().is_some() { "status.currentAddresses" } else { "spec.addresses" }
+    }
+
+    /// The ports at which its instances accept requests.
+    pub fn ports(&self) -> Ports {
+        self.spec.ports.unwrap_or_default()
+    }
+
+    /// How many instances there are to be; `None`: any number.
+    pub fn instances_wanted(&self) -> Option<u32> {
+        self.spec.instances.or(self.spec.kind.is_managed().then_some(1))
+    }
+}
+
 impl RouterStatus {
     /// Whether the condition [`ZONE_PUBLISHED`] says that a name server answers, and not with the Router's zone as it is. One that
     /// does not answer, or that the deletion hold keeps at what was, may well serve the zone.
@@ -270,7 +394,8 @@ pub struct RouterStatus {
     /// The `metadata.generation` that this status speaks of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// What is true of the Router at the moment: `Ready`, `Accepted`, `AddressesHealthy`, `ZonePublished`, `Drained`.
+    /// What is true of the Router at the moment: `Ready`, `Accepted`, `AddressesHealthy`, `InstancesReady`, `ZonePublished`,
+    /// `Drained`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
@@ -289,6 +414,17 @@ pub struct RouterStatus {
     /// Until when resolvers may hold addresses of the shard for longer than `spec.ttl`, since that was lowered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl_horizon: Option<Time>,
+    /// The addresses in use, where they do not come from `spec.addresses`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 128), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["ip"]))]
+    pub current_addresses: Vec<Address>,
+    /// The instances that have reported, at most 128.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 128), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub instances: Vec<Instance>,
+    /// How many of them serve.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ready_instances: Option<u32>,
     /// What probes found of each address, for a Router with a health check.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 128), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["ip"]))]
@@ -297,6 +433,43 @@ pub struct RouterStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 100))]
     pub panic_threshold: Option<u32>,
+}
+
+/// One instance of a shard, as its Lease reports it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Instance {
+    /// The name of its Lease, in the namespace `default`.
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
+    /// The address at which clients reach it.
+    #[schemars(length(min = 2, max = 45))]
+    pub ip: String,
+    /// The port for plain HTTP.
+    pub http_port: u16,
+    /// The port for TLS.
+    pub https_port: u16,
+    /// `serving`; `leaving`: it is about to stop and is not answered any more; `expired`: its Lease was not renewed in time.
+    pub state: InstanceState,
+    /// The proxy, such as `haproxy`.
+    #[schemars(length(max = 63))]
+    pub proxy: String,
+    /// The version of the agent.
+    #[schemars(length(max = 63))]
+    pub version: String,
+    /// How many Routes it does not, or not wholly, serve.
+    #[serde(default)]
+    pub faults: u32,
+}
+
+/// The state of an instance.
+#[allow(missing_docs, reason = "documented variants would turn the schema's enum into a oneOf")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum InstanceState {
+    Serving,
+    Leaving,
+    Expired,
 }
 
 /// What probes found of one address.

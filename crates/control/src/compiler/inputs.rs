@@ -51,11 +51,12 @@ impl RouterInput {
             Err(error) => Err(format!("{dns:?} is not a domain name: {error}")),
         };
         let apex = apex.map_err(|message| diagnostics.push(Diagnostic::router(name, "spec.dns", message))).ok()?;
-        let mut addresses = Vec::with_capacity(spec.addresses.len());
-        for (at, address) in spec.addresses.iter().enumerate() {
+        let field = router.addresses_field();
+        let mut addresses = Vec::with_capacity(router.addresses().len());
+        for (at, address) in router.addresses().iter().enumerate() {
             let Ok(ip) = address.ip.parse::<IpAddr>() else {
                 let message = format!("{:?} is neither an IPv4 nor an IPv6 address; it is left out", address.ip);
-                diagnostics.push(Diagnostic::router(name, format!("spec.addresses[{at}].ip"), message));
+                diagnostics.push(Diagnostic::router(name, format!("{field}[{at}].ip"), message));
                 continue;
             };
             addresses.push(AddressInput {

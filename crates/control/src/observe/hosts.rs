@@ -273,8 +273,8 @@ async fn look(client: &kube::Client, settings: &Settings, key: &ObjectKey) -> ku
 
 async fn addresses_of(client: &kube::Client, router: &str) -> kube::Result<Vec<IpAddr>> {
     let router = Api::<Router>::all(client.clone()).get_opt(router).await?;
-    let addresses = router.map(|router| router.spec.addresses).unwrap_or_default();
-    let active = addresses.into_iter().filter(|address| address.state == AddressState::Active);
+    let addresses = router.as_ref().map(Router::addresses).unwrap_or_default();
+    let active = addresses.iter().filter(|address| address.state == AddressState::Active);
     Ok(active.filter_map(|address| address.ip.parse().ok()).collect())
 }
 

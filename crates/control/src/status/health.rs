@@ -71,7 +71,7 @@ pub fn is_panic(status: &RouterStatus) -> bool {
 
 /// Which addresses are answered under panic, up to the verb.
 fn answered(router: &Router, addresses: impl Iterator<Item = IpAddr>) -> String {
-    let active = router.spec.addresses.iter().filter(|address| address.state == Default::default()).count();
+    let active = router.addresses().iter().filter(|address| address.state == Default::default()).count();
     let answered: Vec<String> = addresses.map(|ip| ip.to_string()).collect();
     if answered.len() == active {
         return "all are".to_owned();
@@ -88,7 +88,7 @@ fn statement(router: &Router, answered: Option<&str>) -> ConditionUpdate {
         let ip = ip.parse::<IpAddr>().ok();
         status?.addresses.iter().find(|found| found.ip.parse::<IpAddr>().ok() == ip)
     };
-    let active: Vec<_> = router.spec.addresses.iter().filter(|address| address.state == Default::default()).collect();
+    let active: Vec<_> = router.addresses().iter().filter(|address| address.state == Default::default()).collect();
     let in_state =
         |wanted| active.iter().filter_map(|address| health(&address.ip)).filter(move |found| found.health == wanted);
     let healthy = in_state(AddressHealthState::Healthy).count();

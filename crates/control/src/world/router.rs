@@ -144,13 +144,13 @@ impl RouterTarget {
     pub fn new(router: &Router, domain: &str) -> Self {
         let (spec, metadata) = (&router.spec, &router.metadata);
         let name = metadata.name.clone().unwrap_or_default();
-        let active = || spec.addresses.iter().filter(|address| address.state == AddressState::Active);
+        let active = || router.addresses().iter().filter(|address| address.state == AddressState::Active);
         let has = |family: fn(&IpAddr) -> bool| {
             active().any(|address| address.ip.parse::<IpAddr>().is_ok_and(|ip| family(&ip)))
         };
         let is_unpublished = router.status.as_ref().is_some_and(RouterStatus::is_zone_unserved);
         let dns = spec.dns.clone().filter(|dns| !dns.is_empty()).unwrap_or_else(|| format!("{name}.{domain}"));
-        let own = |ip: &IpAddr| spec.addresses.iter().any(|address| address.ip.parse() == Ok(*ip));
+        let own = |ip: &IpAddr| router.addresses().iter().any(|address| address.ip.parse() == Ok(*ip));
         let taken = spec.records.iter().filter_map(|record| taken_label(record, &dns, own)).collect();
         RouterTarget {
             is_unpublished,

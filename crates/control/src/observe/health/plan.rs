@@ -144,7 +144,7 @@ impl Plan {
             return;
         };
         let mut addresses: Vec<IpAddr> = Vec::new();
-        for ip in object.spec.addresses.iter().filter_map(|address| address.ip.parse().ok()) {
+        for ip in object.addresses().iter().filter_map(|address| address.ip.parse().ok()) {
             if !addresses.contains(&ip) {
                 addresses.push(ip);
             }

@@ -9,6 +9,7 @@ use crate::names;
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     cases.extend(routers());
+    cases.extend(sources());
     cases.extend(health_checks());
     cases.extend(selectors());
     cases.extend(routes());
@@ -84,6 +85,30 @@ fn routers() -> Vec<Case> {
     }
     for (length, character, good) in [(8192, "x", true), (8193, "x", false), (4096, "ä", true), (4097, "ä", false)] {
         cases.push(("Router", None, spec(json!({"records": [character.repeat(length)]})), good));
+    }
+    cases
+}
+
+fn sources() -> Vec<Case> {
+    let of = |from: Value| spec(json!({"addressesFrom": from}));
+    let selector = json!({"matchLabels": {"app": "router"}});
+    let wrong = json!({"matchExpressions": [{"key": "app", "operator": "In"}]});
+    let mut cases: Vec<Case> = Vec::new();
+    for (from, good) in [
+        (json!({"instances": true}), true),
+        (json!({"serviceSelector": selector, "namespace": "edge"}), true),
+        (json!({"serviceSelector": selector, "namespace": "edge", "instances": false}), true),
+        (json!({}), false),
+        (json!({"instances": false}), false),
+        (json!({"serviceSelector": selector}), false),
+        (json!({"serviceSelector": selector, "namespace": "edge", "instances": true}), false),
+        (json!({"instances": true, "namespace": "edge"}), false),
+        (json!({"serviceSelector": wrong, "namespace": "edge"}), false),
+    ] {
+        cases.push(("Router", None, of(from), good));
+    }
+    for (ports, good) in [(json!({"http": 8080, "https": 8443}), true), (json!({"http": 443}), false)] {
+        cases.push(("Router", None, spec(json!({"ports": ports})), good));
     }
     cases
 }
