@@ -31,7 +31,7 @@ use signpost_control::observe::live::feed::ZoneFeed;
 use signpost_control::observe::live::proofs::Server;
 use signpost_control::observe::ownership::authorities::Authorities;
 use signpost_control::observe::ownership::challenge::Key;
-use signpost_control::observe::{health, hosts, live, ownership};
+use signpost_control::observe::{health, hosts, instances, live, ownership};
 use signpost_control::reconcile::former_names::FormerNameRetention;
 use signpost_control::reconcile::{self, Reconciler};
 use signpost_control::scheduler::chooser::StrategyConfig;
@@ -169,12 +169,16 @@ impl Role<'_> {
         reconciler.with_scheduler(scheduler)
     }
 
-    /// Probes the addresses of Routers while this process leads.
+    /// Probes the addresses of Routers, and watches their instances, while this process leads.
     fn probe_addresses(&self, tasks: &mut Tasks, leadership: watch::Receiver<Leadership>) {
-        let probes = health::metrics::Metrics::default();
-        self.admin.metrics.register(|registry| probes.register(registry));
+        let metrics = (health::metrics::Metrics::default(), instances::Metrics::default());
+        self.admin.metrics.register(|registry| {
+            metrics.0.register(registry);
+            metrics.1.register(registry);
+        });
         let (world, dial) = (self.clients.world.clone(), self.here.runtime_settings.health.subscribe());
-        let start = move |stop| probe(world.clone(), dial.clone(), probes.clone(), stop);
+        let client = self.clients.controller.clone();
+        let start = move |stop| probe(client.clone(), world.clone(), dial.clone(), metrics.clone(), stop);
         tasks.spawn("health of addresses", while_leading(leadership, tasks.stop_token(), start));
     }
 
@@ -266,20 +270,24 @@ async fn run_for_lease(
     }
 }
 
-/// Probes addresses until `stop`, as the dial says. When that is turned, probing begins anew, as it does with a new leader: from
+/// Probes addresses and watches instances until `stop`, as the dial says. When that is turned, probing begins anew, as it does with a new leader: from
 /// what the Routers' status says.
 async fn probe(
+    client: Client,
     world: World,
     mut dial: watch::Receiver<(usize, u32)>,
-    metrics: health::metrics::Metrics,
+    metrics: (health::metrics::Metrics, instances::Metrics),
     stop: CancellationToken,
 ) {
     while !stop.is_cancelled() {
         let (probes_max, panic_percent) = *dial.borrow_and_update();
         let (round, settings) = (stop.child_token(), health::Settings { probes_max, panic_percent });
-        let mut running = pin!(health::run(world.clone(), settings, metrics.clone(), round.clone()));
+        let probes = health::run(world.clone(), settings, metrics.0.clone(), round.clone());
+        let (client, world) = (client.clone(), world.clone());
+        let instances = instances::run(client, world, panic_percent, metrics.1.clone(), round.clone());
+        let mut running = pin!(async { tokio::join!(probes, instances) });
         tokio::select! {
-            () = &mut running => return,
+            _ = &mut running => return,
             Ok(()) = dial.changed() => {
                 round.cancel();
                 running.await;

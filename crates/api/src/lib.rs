@@ -10,6 +10,7 @@ pub mod v1alpha1;
 
 pub mod names;
 
+pub mod instance;
 pub mod probe;
 pub mod route_state;
 pub mod selectors;

@@ -1,5 +1,7 @@
 //! A Router: one shard of the platform's routers.
 
+use std::net::IpAddr;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, Time};
 use kube::CustomResource;
 use schemars::JsonSchema;
@@ -342,6 +344,13 @@ pub struct Capacity {
     /// At this many routes, no more are placed here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hard: Option<u32>,
+}
+
+impl Address {
+    /// One that is answered like any other.
+    pub fn new(ip: IpAddr) -> Self {
+        Address { ip: ip.to_string(), weight: default_weight(), state: AddressState::Active, priority: 0 }
+    }
 }
 
 impl Router {

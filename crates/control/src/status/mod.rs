@@ -1,9 +1,10 @@
 //! What the statuses of Routes and Routers say. Pure: time comes in as an argument.
 //!
-//! [`route`], [`scheduling`], [`router`] and [`health`] decide every condition, each in one place. One writer carries that out: the
+//! [`route`], [`scheduling`], [`router`], [`instances`] and [`health`] decide every condition, each in one place. One writer carries that out: the
 //! [reconciler](crate::reconcile).
 
 pub mod health;
+pub mod instances;
 pub mod route;
 pub mod router;
 pub mod scheduling;

@@ -14,6 +14,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 
 use super::health::{self, Notice};
+use super::instances;
 use crate::compiler::Settings;
 use crate::world::RouterInfo;
 use crate::world::condition::{ConditionUpdate, Status, state};
@@ -70,8 +71,9 @@ pub fn router(
     };
     let says_drained = before.conditions.iter().any(|condition| condition.type_ == DRAINED);
     let zone = findings.zone.as_ref().map(|(statement, _)| statement.clone());
-    let statements =
-        [Some(ready(router, load, platform)), accepted(router, load), drained(router, load, says_drained), zone];
+    let instances = findings.instances.as_ref().and_then(|found| instances::apply(object, found, &mut after));
+    let ready = Some(ready(router, load, platform));
+    let statements = [ready, accepted(router, load), instances, drained(router, load, says_drained), zone];
     for statement in statements.into_iter().flatten() {
         state(&mut after.conditions, &statement, generation, now);
     }
@@ -96,6 +98,9 @@ fn patch(status: &RouterStatus) -> Value {
         "serial": status.serial,
         "addresses": Some(&status.addresses).filter(|addresses| !addresses.is_empty()),
         "panicThreshold": status.panic_threshold,
+        "currentAddresses": Some(&status.current_addresses).filter(|addresses| !addresses.is_empty()),
+        "instances": Some(&status.instances).filter(|instances| !instances.is_empty()),
+        "readyInstances": status.ready_instances,
     })
 }
 

@@ -8,11 +8,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Namespace;
 
 use self::observations::Observations;
 use crate::client::reflector::{self, Informer};
 use crate::compiler::{self, settings::text_of};
+use signpost_api::access::AGENT_NAMESPACE;
+use signpost_api::instance::{self, InstanceReport};
 use signpost_api::v1alpha1::deletion_hold::DeletionHold;
 use signpost_api::v1alpha1::name_claim::NameClaim;
 use signpost_api::v1alpha1::route::Route;
@@ -63,6 +66,8 @@ pub struct World {
     pub zones: Informer<Zone>,
     /// Of deletion holds. There are few, so they are kept as they are.
     pub holds: Informer<DeletionHold>,
+    /// Of the Leases of Routers' instances; `None`: one that is not the report of an instance.
+    pub instances: Informer<Option<InstanceReport>>,
     /// What this process has found out by itself, for the statuses of Routes and Routers.
     pub observations: Arc<Observations>,
 }
@@ -75,6 +80,11 @@ impl World {
         let quarantined = Quarantined::default();
         let counted = quarantined.clone();
         let patient = reflector::Settings { backoff_longest: HOLDS_WAIT_LONGEST, ..listing() };
+        let leases = reflector::Settings {
+            namespace: Some(AGENT_NAMESPACE.to_owned()),
+            label_selector: Some(instance::SELECTOR.to_owned()),
+            ..listing()
+        };
         World {
             routers: Informer::new(client.clone(), listing(), move |one: Router| RouterInfo::new(&one, &settings)),
             routes: Informer::new(client.clone(), listing(), |one: Route| RouteInfo::new(&one)),
@@ -91,6 +101,7 @@ impl World {
             namespaces: Informer::new(client.clone(), listing(), |one: Namespace| NamespaceInfo::from(one)),
             zones: Informer::new(client.clone(), listing(), |one: Zone| one),
             holds: Informer::new(client.clone(), patient, |one: DeletionHold| one),
+            instances: Informer::new(client.clone(), leases, |one: Lease| InstanceReport::read(&one)),
             observations: Arc::default(),
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! The scheduler knows why a Route has no Router, [`live`](crate::observe::live) which names are answered,
 //! [`ownership`](crate::observe::ownership) whose a host is, [`hosts`](crate::observe::hosts) where it points,
-//! [`health`](crate::observe::health) which addresses answer probes. None of them writes a status: each puts its finding here,
+//! [`health`](crate::observe::health) which addresses answer probes, [`instances`](crate::observe::instances) which instances serve. None of them writes a status: each puts its finding here,
 //! and the reconciler merges them into one write.
 //!
 //! A later finding of a part replaces its earlier one. What was found of a Route leaves when its status says so; of a Router it
@@ -18,7 +18,7 @@ use super::condition::ConditionUpdate;
 use crate::client::reflector::ObjectKey;
 use crate::client::uid::Uid;
 use signpost_api::v1alpha1::route::{Challenge, NameKind};
-use signpost_api::v1alpha1::router::{AddressHealth, RouterStatus};
+use signpost_api::v1alpha1::router::{AddressHealth, Instance, RouterStatus};
 use signpost_dns::zone::Serial;
 
 /// Findings that wait to be written, from which on those who make thousands at a time wait.
@@ -75,6 +75,17 @@ pub struct RouterFindings {
     pub zone: Option<(ConditionUpdate, Option<Serial>)>,
     /// The health of its addresses, if that is to be written.
     pub health: Option<HealthFindings>,
+    /// Its instances, if all Leases are known.
+    pub instances: Option<InstanceFindings>,
+}
+
+/// The instances of a Router.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct InstanceFindings {
+    /// Those with a Lease, by name.
+    pub instances: Vec<Instance>,
+    /// How many of a hundred must serve for the dead ones not to be answered.
+    pub panic_percent: u32,
 }
 
 /// The health of a Router's addresses.

@@ -1,0 +1,187 @@
+//! What an instance of a Router reports: a Lease that its agent renews.
+//!
+//! The Leases are in [`AGENT_NAMESPACE`](crate::access::AGENT_NAMESPACE) and have the label [`SELECTOR`]; annotations hold the report.
+//! An instance that has left deletes its Lease; one that was killed lets it expire.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::ObjectMeta;
+
+use crate::v1alpha1::router::{Instance, InstanceState};
+
+/// The label of all Leases of instances, as a label selector.
+pub const SELECTOR: &str = "app.kubernetes.io/component=router-instance";
+/// Longer than this without a renewal, an instance counts as dead.
+pub const LEASE_DURATION: Duration = Duration::from_secs(15);
+
+/// The prefix of the annotations.
+const PREFIX: &str = "instance.signpost.dev/";
+
+/// A report. Each field but `renewed` and `duration` is an annotation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InstanceReport {
+    /// The name of the Router.
+    pub router: String,
+    /// The address at which clients reach the proxy.
+    pub address: IpAddr,
+    /// The port for plain HTTP.
+    pub http_port: u16,
+    /// The port for TLS.
+    pub https_port: u16,
+    /// The word for the proxy, such as `haproxy`.
+    pub proxy: String,
+    /// The version of the agent.
+    pub version: String,
+    /// `serving` or `leaving`.
+    pub state: InstanceState,
+    /// How many Routes and certificates are not, or not wholly, served.
+    pub faults: u32,
+    /// Every RouteBinding of the Router up to this resource version is applied; 0 if that is not known.
+    pub applied_revision: u64,
+    /// When the Lease was renewed, by the clock of the agent.
+    pub renewed: Timestamp,
+    /// How long after a renewal the Lease expires.
+    pub duration: Duration,
+}
+
+impl InstanceReport {
+    /// Returns the name of its Lease, which is unique among the instances of a platform.
+    pub fn lease_name(&self) -> String {
+        let address: String = self.address.to_string().replace(['.', ':'], "-");
+        format!("router-{}-{address}-{}", self.router, self.http_port)
+    }
+
+    /// Returns the Lease that says it.
+    pub fn to_lease(&self) -> Lease {
+        let state = if self.state == InstanceState::Leaving { "leaving" } else { "serving" };
+        let annotations = [
+            ("router", self.router.clone()),
+            ("address", self.address.to_string()),
+            ("http-port", self.http_port.to_string()),
+            ("https-port", self.https_port.to_string()),
+            ("proxy", self.proxy.clone()),
+            ("version", self.version.clone()),
+            ("state", state.to_owned()),
+            ("faults", self.faults.to_string()),
+            ("applied-revision", self.applied_revision.to_string()),
+        ];
+        let annotations = annotations.map(|(name, value)| (format!("{PREFIX}{name}"), value));
+        let labels = SELECTOR.split_once('=').map(|(key, value)| (key.to_owned(), value.to_owned()));
+        Lease {
+            metadata: ObjectMeta {
+                name: Some(self.lease_name()),
+                labels: Some(labels.into_iter().collect()),
+                annotations: Some(annotations.into()),
+                ..ObjectMeta::default()
+            },
+            spec: Some(LeaseSpec {
+                holder_identity: Some(self.lease_name()),
+                lease_duration_seconds: i32::try_from(self.duration.as_secs()).ok(),
+                renew_time: Some(MicroTime(self.renewed)),
+                ..LeaseSpec::default()
+            }),
+        }
+    }
+
+    /// Reads a Lease; `None`: it is not the report of an instance.
+    pub fn read(lease: &Lease) -> Option<InstanceReport> {
+        let annotations = lease.metadata.annotations.as_ref()?;
+        let text = |name: &str| annotations.get(&format!("{PREFIX}{name}")).map(String::as_str);
+        let spec = lease.spec.as_ref()?;
+        let seconds = spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
+        let report = InstanceReport {
+            router: text("router")?.to_owned(),
+            address: text("address")?.parse().ok()?,
+            http_port: text("http-port")?.parse().ok()?,
+            https_port: text("https-port")?.parse().ok()?,
+            proxy: text("proxy")?.to_owned(),
+            version: text("version").unwrap_or_default().to_owned(),
+            state: if text("state") == Some("leaving") { InstanceState::Leaving } else { InstanceState::Serving },
+            faults: text("faults").and_then(|count| count.parse().ok()).unwrap_or(0),
+            applied_revision: text("applied-revision").and_then(|revision| revision.parse().ok()).unwrap_or(0),
+            renewed: spec.renew_time.as_ref()?.0,
+            duration: seconds.map_or(LEASE_DURATION, Duration::from_secs),
+        };
+        // So no agent speaks for the address of another by mistake.
+        (lease.metadata.name.as_deref() == Some(&report.lease_name())).then_some(report)
+    }
+
+    /// What the status of its Router says of it.
+    pub fn to_instance(&self, is_expired: bool) -> Instance {
+        Instance {
+            name: self.lease_name(),
+            ip: self.address.to_string(),
+            http_port: self.http_port,
+            https_port: self.https_port,
+            state: if is_expired { InstanceState::Expired } else { self.state },
+            proxy: self.proxy.clone(),
+            version: self.version.clone(),
+            faults: self.faults,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(address: &str) -> InstanceReport {
+        InstanceReport {
+            router: "shard1".to_owned(),
+            address: address.parse().expect("an address"),
+            http_port: 80,
+            https_port: 443,
+            proxy: "haproxy".to_owned(),
+            version: "1.0".to_owned(),
+            state: InstanceState::Leaving,
+            faults: 2,
+            applied_revision: 7,
+            renewed: Timestamp::UNIX_EPOCH,
+            duration: LEASE_DURATION,
+        }
+    }
+
+    #[test]
+    fn a_lease_says_it_all() {
+        for (address, name) in
+            [("192.0.2.1", "router-shard1-192-0-2-1-80"), ("2001:db8::", "router-shard1-2001-db8---80")]
+        {
+            let lease = report(address).to_lease();
+            assert_eq!(lease.metadata.name.as_deref(), Some(name));
+            assert_eq!(InstanceReport::read(&lease), Some(report(address)));
+        }
+    }
+
+    /// Agents and control planes of different versions meet: what is written never changes.
+    #[test]
+    fn its_words() {
+        let lease = serde_json::to_value(report("192.0.2.1").to_lease()).expect("JSON");
+        let annotations = &lease["metadata"]["annotations"];
+        for (name, value) in [("router", "shard1"), ("state", "leaving"), ("applied-revision", "7"), ("faults", "2")] {
+            assert_eq!(annotations[format!("instance.signpost.dev/{name}")], value, "{lease}");
+        }
+        assert_eq!(lease["metadata"]["labels"]["app.kubernetes.io/component"], "router-instance");
+        assert_eq!(lease["spec"]["leaseDurationSeconds"], 15);
+    }
+
+    #[test]
+    fn what_is_not_a_report() {
+        let lease = report("192.0.2.1").to_lease();
+        let without = |name: &str| {
+            let mut lease = lease.clone();
+            lease.metadata.annotations.as_mut().expect("the report").remove(&format!("{PREFIX}{name}"));
+            lease
+        };
+        for name in ["router", "address", "http-port", "https-port", "proxy"] {
+            assert_eq!(InstanceReport::read(&without(name)), None, "{name}");
+        }
+        let mut renamed = lease.clone();
+        renamed.metadata.name = Some("router-shard1-192-0-2-2-80".to_owned());
+        assert_eq!(InstanceReport::read(&renamed), None);
+        assert_eq!(InstanceReport::read(&Lease::default()), None);
+    }
+}

@@ -1,0 +1,363 @@
+//! The instances of Routers: which of them serve, by the Leases that their agents renew.
+//!
+//! A Lease expires when it was not renewed for its duration by the clock of this process: clocks of instances may differ. One that a
+//! new leader finds gets that time once more, unless the Router's status says that it has expired.
+//!
+//! The reconciler writes what is found here into `status.instances`, `status.readyInstances` and, for Routers whose addresses come
+//! from instances, `status.currentAddresses`, from which the name servers make the zone.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::Duration;
+
+use futures::FutureExt as _;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::Api;
+use kube::api::{DeleteParams, Preconditions};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+use tokio::time::{Instant, sleep_until, timeout};
+use tokio_util::sync::CancellationToken;
+
+use crate::client::reflector::{Change, ObjectKey, Store};
+use crate::status::instances::is_enough;
+use crate::world::observations::{InstanceFindings, Observations};
+use crate::world::{RouterInfo, World};
+use signpost_api::access::AGENT_NAMESPACE;
+use signpost_api::instance::InstanceReport;
+use signpost_api::v1alpha1::router::{Instance, InstanceState};
+
+/// An instance that has been dead for so long, and that no answer needs, is forgotten: its Lease is deleted.
+const DEAD_LONGEST: Duration = Duration::from_secs(600);
+/// The time for one request.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What `/metrics` shows of instances; clones share it.
+#[derive(Debug, Clone, Default)]
+pub struct Metrics {
+    instances: Family<[(&'static str, String); 2], Gauge>,
+    expired: Counter,
+}
+
+impl Metrics {
+    /// Adds them to `registry`, under the registry's own prefix.
+    pub fn register(&self, registry: &mut Registry) {
+        registry.register("router_instances", "Instances of Routers, by state", self.instances.clone());
+        registry.register("router_instance_expirations", "Leases of instances that expired", self.expired.clone());
+    }
+
+    fn show(&self, router: &str, instances: &[Instance]) {
+        for (state, word) in [
+            (InstanceState::Serving, "serving"),
+            (InstanceState::Leaving, "leaving"),
+            (InstanceState::Expired, "expired"),
+        ] {
+            let count = instances.iter().filter(|instance| instance.state == state).count();
+            let labels = [("router", router.to_owned()), ("state", word.to_owned())];
+            self.instances.get_or_create(&labels).set(i64::try_from(count).unwrap_or(i64::MAX));
+        }
+    }
+
+    fn forget(&self, router: &str) {
+        for word in ["serving", "leaving", "expired"] {
+            self.instances.remove(&[("router", router.to_owned()), ("state", word.to_owned())]);
+        }
+    }
+}
+
+/// Watches the Leases until `stop`, which the end of this process's leadership is, too. `panic_percent` is the panic threshold of
+/// Routers that set none.
+pub async fn run(client: kube::Client, world: World, panic_percent: u32, metrics: Metrics, stop: CancellationToken) {
+    let (routers, mut router_changes) = world.routers.read();
+    let (reports, mut changes) = world.instances.read();
+    let observations = world.observations;
+    observations.for_routers(|router| router.instances = None);
+    let leases: Api<Lease> = Api::namespaced(client, AGENT_NAMESPACE);
+    let mut watch = Watch { panic_percent, metrics, ..Watch::default() };
+    loop {
+        let wake_at = watch.expire(Instant::now());
+        if reports.is_synced() && routers.is_synced() {
+            watch.tell(&routers, &observations);
+            for key in watch.take_dead() {
+                forget(&leases, &reports, &key).await;
+            }
+        }
+        tokio::select! {
+            () = stop.cancelled() => break,
+            change = router_changes.next() => {
+                watch.take_routers(change);
+                while let Some(change) = router_changes.next().now_or_never() {
+                    watch.take_routers(change);
+                }
+            }
+            change = changes.next() => {
+                watch.take_reports(change, &routers, Instant::now());
+                while let Some(change) = changes.next().now_or_never() {
+                    watch.take_reports(change, &routers, Instant::now());
+                }
+            }
+            () = sleep_until(wake_at.unwrap_or_else(Instant::now)), if wake_at.is_some() => {}
+        }
+    }
+    let shown: Vec<String> = watch.routers.into_iter().collect();
+    shown.iter().for_each(|router| watch.metrics.forget(router));
+}
+
+/// Deletes a Lease, if it is as it was.
+async fn forget(leases: &Api<Lease>, reports: &Store<Option<InstanceReport>>, key: &ObjectKey) {
+    let Some((_, version)) = reports.get_versioned(key) else { return };
+    let preconditions = Preconditions { resource_version: Some(version.into()), uid: None };
+    let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+    match timeout(REQUEST_TIMEOUT, leases.delete(&key.name, &parameters)).await {
+        Ok(Ok(_)) => tracing::info!(lease = key.name, "deleted the Lease of a dead instance"),
+        Ok(Err(error)) => tracing::warn!(lease = key.name, %error, "failed to delete the Lease of a dead instance"),
+        Err(_) => tracing::warn!(lease = key.name, "failed to delete the Lease of a dead instance: timed out"),
+    }
+}
+
+/// What is known of Leases.
+#[derive(Default)]
+struct Watch {
+    panic_percent: u32,
+    metrics: Metrics,
+    instances: BTreeMap<String, HashMap<ObjectKey, Known>>,
+    /// When which Lease is to be looked at.
+    turns: BTreeSet<(Instant, ObjectKey)>,
+    /// The Routers that there are.
+    routers: BTreeSet<String>,
+    /// The Routers of which something is to be said.
+    dirty: BTreeSet<String>,
+    /// The Leases that have been expired for [`DEAD_LONGEST`].
+    dead: Vec<ObjectKey>,
+}
+
+/// An instance, and when its Lease was seen renewed.
+#[derive(Debug)]
+struct Known {
+    report: InstanceReport,
+    turn: Instant,
+    is_expired: bool,
+}
+
+impl Watch {
+    fn take_routers(&mut self, change: Change<RouterInfo>) {
+        let (applied, gone) = change.into_parts();
+        for (key, _) in gone {
+            self.routers.remove(&key.name);
+            self.metrics.forget(&key.name);
+        }
+        for applied in applied {
+            if self.routers.insert(applied.key.name.clone()) {
+                self.dirty.insert(applied.key.name);
+            }
+        }
+    }
+
+    fn take_reports(&mut self, change: Change<Option<InstanceReport>>, routers: &Store<RouterInfo>, now: Instant) {
+        let is_first = change.is_first();
+        let (applied, gone) = change.into_parts();
+        for (key, last) in gone {
+            last.iter().for_each(|last| self.remove(&last.router, &key));
+        }
+        for applied in applied {
+            if let Some(before) = applied.before.as_ref().and_then(|before| Option::as_ref(before)) {
+                // It speaks of another Router, or of none.
+                let stays = Option::as_ref(&applied.now).is_some_and(|report| report.router == before.router);
+                if !stays {
+                    self.remove(&before.router, &applied.key);
+                }
+            }
+            let Some(report) = Option::as_ref(&applied.now) else { continue };
+            let was_expired = || {
+                let router = routers.get(&ObjectKey::cluster(&report.router));
+                let status = router.as_ref().and_then(|router| router.object.status.as_ref());
+                let told = status.and_then(|status| status.instances.iter().find(|one| one.name == applied.key.name));
+                told.is_some_and(|told| told.state == InstanceState::Expired)
+            };
+            self.set(applied.key.clone(), report.clone(), is_first && was_expired(), now);
+        }
+    }
+
+    fn remove(&mut self, router: &str, key: &ObjectKey) {
+        let Some(of_router) = self.instances.get_mut(router) else { return };
+        if let Some(known) = of_router.remove(key) {
+            self.turns.remove(&(known.turn, key.clone()));
+            self.dirty.insert(router.to_owned());
+        }
+        if of_router.is_empty() {
+            self.instances.remove(router);
+        }
+    }
+
+    fn set(&mut self, key: ObjectKey, report: InstanceReport, is_expired: bool, now: Instant) {
+        let router = report.router.clone();
+        let of_router = self.instances.entry(router.clone()).or_default();
+        if let Some(known) = of_router.get_mut(&key) {
+            if known.report.renewed == report.renewed {
+                // Somebody else has changed the Lease.
+                known.report = report;
+                self.dirty.insert(router);
+                return;
+            }
+            self.turns.remove(&(known.turn, key.clone()));
+        }
+        let turn = now + if is_expired { DEAD_LONGEST } else { report.duration };
+        self.turns.insert((turn, key.clone()));
+        let before = of_router.insert(key, Known { report: report.clone(), turn, is_expired });
+        let is_same =
+            before.is_some_and(|before| before.report.to_instance(before.is_expired) == report.to_instance(is_expired));
+        if !is_same {
+            self.dirty.insert(router);
+        }
+    }
+
+    /// Notes which Leases have expired; returns when to look again.
+    fn expire(&mut self, now: Instant) -> Option<Instant> {
+        while let Some((turn, key)) = self.turns.first().filter(|(turn, _)| *turn <= now).cloned() {
+            self.turns.remove(&(turn, key.clone()));
+            let known = self.instances.iter_mut().find_map(|(router, known)| Some((router, known.get_mut(&key)?)));
+            let Some((router, known)) = known else { continue };
+            if known.is_expired {
+                self.dead.push(key.clone());
+            } else {
+                known.is_expired = true;
+                self.metrics.expired.inc();
+                self.dirty.insert(router.clone());
+                tracing::warn!(router, lease = key.name, "an instance has not renewed its Lease: it counts as dead");
+            }
+            known.turn = now + DEAD_LONGEST;
+            self.turns.insert((known.turn, key));
+        }
+        self.turns.first().map(|(turn, _)| *turn)
+    }
+
+    /// Tells what is new.
+    fn tell(&mut self, routers: &Store<RouterInfo>, observations: &Observations) {
+        for name in std::mem::take(&mut self.dirty) {
+            if !self.routers.contains(&name) {
+                continue;
+            }
+            let known = self.instances.get(&name).into_iter().flatten();
+            let mut instances: Vec<Instance> =
+                known.map(|(_, known)| known.report.to_instance(known.is_expired)).collect();
+            instances.sort_by(|one, other| one.name.cmp(&other.name));
+            self.metrics.show(&name, &instances);
+            let object = routers.get(&ObjectKey::cluster(&name));
+            let check = object.as_ref().and_then(|router| router.object.spec.health_check.as_ref());
+            let panic_percent = check.and_then(|check| check.panic_threshold).unwrap_or(self.panic_percent);
+            let findings = InstanceFindings { instances, panic_percent };
+            observations.set_router(&name, |router| router.instances = Some(findings));
+        }
+    }
+
+    /// The Leases to delete: of instances that have been dead for long, where enough others serve.
+    fn take_dead(&mut self) -> Vec<ObjectKey> {
+        let mut dead = std::mem::take(&mut self.dead);
+        dead.retain(|key| {
+            let of_router = self.instances.values().find(|of_router| of_router.contains_key(key));
+            of_router.is_some_and(|of_router| {
+                let serving = of_router.values().filter(|known| !known.is_expired).count();
+                of_router.get(key).is_some_and(|known| known.is_expired)
+                    && is_enough(serving, of_router.len(), self.panic_percent)
+            })
+        });
+        dead
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use jiff::Timestamp;
+    use signpost_api::instance::LEASE_DURATION;
+
+    fn report(octet: u8, renewal: i64) -> InstanceReport {
+        InstanceReport {
+            router: "shard1".to_owned(),
+            address: [192, 0, 2, octet].into(),
+            http_port: 80,
+            https_port: 443,
+            proxy: "haproxy".to_owned(),
+            version: String::new(),
+            state: InstanceState::Serving,
+            faults: 0,
+            applied_revision: 0,
+            renewed: Timestamp::constant(renewal, 0),
+            duration: LEASE_DURATION,
+        }
+    }
+
+    /// A watch of instances, and what it says at seconds since its start.
+    struct Scene {
+        watch: Watch,
+        start: Instant,
+    }
+
+    impl Scene {
+        fn new() -> Scene {
+            Scene { watch: Watch { panic_percent: 50, ..Watch::default() }, start: Instant::now() }
+        }
+
+        fn at(&self, seconds: u64) -> Instant {
+            self.start + Duration::from_secs(seconds)
+        }
+
+        fn renew(&mut self, octet: u8, seconds: u64) {
+            let report = report(octet, i64::try_from(seconds).expect("few seconds"));
+            let key = ObjectKey::namespaced("default", &report.lease_name());
+            self.watch.set(key, report, false, self.at(seconds));
+        }
+
+        fn serving(&mut self, seconds: u64) -> usize {
+            self.watch.expire(self.at(seconds));
+            self.watch.instances["shard1"].values().filter(|known| !known.is_expired).count()
+        }
+    }
+
+    #[test]
+    fn a_lease_expires_unless_it_is_renewed() {
+        let mut scene = Scene::new();
+        scene.renew(1, 0);
+        scene.renew(2, 0);
+        assert_eq!(scene.watch.expire(scene.at(1)), Some(scene.at(15)));
+        scene.renew(1, 10);
+        assert_eq!((scene.serving(14), scene.serving(15), scene.serving(25)), (2, 1, 0));
+        scene.renew(2, 30);
+        assert_eq!(scene.serving(30), 1);
+    }
+
+    /// The applied revision changes without a renewal when somebody else writes the Lease.
+    #[test]
+    fn another_change_is_no_renewal() {
+        let mut scene = Scene::new();
+        scene.renew(1, 0);
+        let key = ObjectKey::namespaced("default", &report(1, 0).lease_name());
+        scene.watch.set(key, report(1, 0), false, scene.at(10));
+        assert_eq!(scene.serving(15), 0);
+    }
+
+    #[test]
+    fn the_lease_of_a_dead_instance_is_deleted_once_no_answer_needs_it() {
+        let mut scene = Scene::new();
+        scene.renew(1, 0);
+        scene.watch.expire(scene.at(15));
+        scene.watch.expire(scene.at(615));
+        assert_eq!(scene.watch.take_dead().len(), 0, "it is answered under panic");
+        scene.renew(2, 1210);
+        scene.watch.expire(scene.at(1215));
+        assert_eq!(scene.watch.take_dead().len(), 1);
+    }
+
+    /// A renewal is no news: the status does not change.
+    #[test]
+    fn only_changes_are_told() {
+        let mut scene = Scene::new();
+        scene.renew(1, 0);
+        assert_eq!(std::mem::take(&mut scene.watch.dirty).len(), 1);
+        scene.renew(1, 5);
+        assert!(scene.watch.dirty.is_empty());
+        scene.watch.expire(scene.at(20));
+        assert_eq!(scene.watch.dirty.len(), 1);
+    }
+}

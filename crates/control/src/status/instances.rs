@@ -1,0 +1,192 @@
+//! What a Router's status says of its instances, and which addresses they give it. Pure.
+
+use std::net::IpAddr;
+
+use crate::world::condition::ConditionUpdate;
+use crate::world::observations::InstanceFindings;
+use signpost_api::v1alpha1::router::{Address, INSTANCES_READY, Instance, InstanceState, Router, RouterStatus};
+
+/// Most instances that a status tells.
+const INSTANCES_MAX: usize = 128;
+/// Most instances that a condition names.
+const NAMED_MAX: usize = 5;
+
+/// Whether so many of `all` instances are enough for the dead ones not to be answered; `panic_percent` is the panic threshold.
+pub fn is_enough(serving: usize, all: usize, panic_percent: u32) -> bool {
+    serving > 0 && serving * 100 >= all * panic_percent as usize
+}
+
+/// Writes what was found into a status, and returns what its condition `InstancesReady` should say: nothing for a Router that has
+/// no instances and is to have none.
+pub fn apply(router: &Router, findings: &InstanceFindings, status: &mut RouterStatus) -> Option<ConditionUpdate> {
+    status.instances = findings.instances.clone();
+    status.instances.truncate(INSTANCES_MAX);
+    let from = router.addresses_from();
+    let is_from_instances = from.is_some_and(|from| from.instances);
+    if from.is_none() {
+        status.current_addresses = Vec::new();
+    } else if is_from_instances {
+        status.current_addresses = addresses(router, findings);
+    }
+    let (wanted, is_told) = (router.instances_wanted(), !findings.instances.is_empty() || is_from_instances);
+    let says_so = status.conditions.iter().any(|condition| condition.type_ == INSTANCES_READY);
+    if wanted.is_none() && !is_told && !says_so {
+        status.ready_instances = None;
+        return None;
+    }
+    let ready = serving(&findings.instances).count();
+    status.ready_instances = Some(u32::try_from(ready).unwrap_or(u32::MAX));
+    Some(statement(wanted.map(|wanted| wanted as usize), ready, &findings.instances))
+}
+
+fn serving(instances: &[Instance]) -> impl Iterator<Item = &Instance> {
+    instances.iter().filter(|instance| instance.state == InstanceState::Serving)
+}
+
+/// The addresses of the instances that serve, and of dead ones if too few do. Those of `spec.addresses` keep weight, state and
+/// priority.
+fn addresses(router: &Router, findings: &InstanceFindings) -> Vec<Address> {
+    let staying = || findings.instances.iter().filter(|instance| instance.state != InstanceState::Leaving);
+    let is_enough = is_enough(serving(&findings.instances).count(), staying().count(), findings.panic_percent);
+    let answered = staying().filter(|instance| !is_enough || instance.state == InstanceState::Serving);
+    let mut ips: Vec<IpAddr> = answered.filter_map(|instance| instance.ip.parse().ok()).collect();
+    ips.sort_unstable();
+    ips.dedup();
+    ips.truncate(INSTANCES_MAX);
+    let of = |ip: &IpAddr| {
+        let said = router.spec.addresses.iter().find(|address| address.ip.parse() == Ok(*ip));
+        said.cloned().unwrap_or_else(|| Address::new(*ip))
+    };
+    ips.iter().map(of).collect()
+}
+
+fn statement(wanted: Option<usize>, ready: usize, instances: &[Instance]) -> ConditionUpdate {
+    let mut message = match (wanted, ready) {
+        (Some(wanted), _) => format!("{ready} of {wanted} instances serve"),
+        (None, 1) => "1 instance serves".to_owned(),
+        (None, _) => format!("{ready} instances serve"),
+    };
+    let mut add = |what: &str, of: &[String]| {
+        if !of.is_empty() {
+            message += &format!("; {what}: {}", of[..of.len().min(NAMED_MAX)].join(", "));
+            if of.len() > NAMED_MAX {
+                message += &format!(" and {} more", of.len() - NAMED_MAX);
+            }
+        }
+    };
+    let place = |instance: &Instance| format!("{} (Lease {})", instance.ip, instance.name);
+    let in_state = |state| instances.iter().filter(move |instance| instance.state == state).map(place);
+    let dead: Vec<String> = in_state(InstanceState::Expired).collect();
+    add("dead, since the Lease was not renewed", &dead);
+    add("leaving", &in_state(InstanceState::Leaving).collect::<Vec<_>>());
+    let at_fault = serving(instances).filter(|instance| instance.faults > 0);
+    let at_fault: Vec<String> = at_fault.map(|instance| format!("{} ({})", instance.ip, instance.faults)).collect();
+    add("with Routes that are not, or not wholly, served, as the log of the agent says", &at_fault);
+    let (is_true, reason) = match wanted {
+        Some(wanted) if ready >= wanted => (true, "InstancesServe"),
+        None if ready > 0 && dead.is_empty() => (true, "InstancesServe"),
+        _ if ready == 0 => (false, "NoInstance"),
+        _ => (false, "TooFewInstances"),
+    };
+    ConditionUpdate { kind: INSTANCES_READY, status: is_true.into(), reason, message }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn router(spec: Value) -> Router {
+        serde_json::from_value(json!({
+            "apiVersion": "signpost.dev/v1alpha1", "kind": "Router", "metadata": {"name": "shard1"}, "spec": spec,
+        }))
+        .expect("a Router")
+    }
+
+    /// Instances by the last octet of their address and the first letter of their state.
+    fn findings(words: &str) -> InstanceFindings {
+        let instance = |word: &str| {
+            let (octet, letter) = word.split_at(1);
+            let state = match letter {
+                "s" => InstanceState::Serving,
+                "l" => InstanceState::Leaving,
+                _ => InstanceState::Expired,
+            };
+            Instance {
+                name: format!("router-shard1-192-0-2-{octet}-80"),
+                ip: format!("192.0.2.{octet}"),
+                http_port: 80,
+                https_port: 443,
+                state,
+                proxy: "haproxy".to_owned(),
+                version: String::new(),
+                faults: 0,
+            }
+        };
+        InstanceFindings { instances: words.split_whitespace().map(instance).collect(), panic_percent: 50 }
+    }
+
+    #[test]
+    fn which_addresses_are_answered() {
+        for (words, answered) in [
+            ("", ""),
+            ("1s 2s", "1 2"),
+            ("1s 2e", "1"),
+            ("1s 2l", "1"),
+            // Too few serve for the dead ones to count.
+            ("1s 2e 3e", "1 2 3"),
+            ("1e 2e", "1 2"),
+            ("1e 2l", "1"),
+            ("1l", ""),
+        ] {
+            let mut status = RouterStatus::default();
+            apply(&router(json!({"type": "haproxy"})), &findings(words), &mut status);
+            let ips: Vec<_> = status.current_addresses.iter().map(|address| address.ip.clone()).collect();
+            let expected: Vec<_> = answered.split_whitespace().map(|octet| format!("192.0.2.{octet}")).collect();
+            assert_eq!(ips, expected, "{words}");
+        }
+    }
+
+    #[test]
+    fn addresses_keep_what_the_spec_says_of_them() {
+        let spec = json!({
+            "addressesFrom": {"instances": true}, "addresses": [{"ip": "192.0.2.1", "weight": 3}, {"ip": "192.0.2.9"}],
+        });
+        let mut status = RouterStatus::default();
+        apply(&router(spec), &findings("1s 2s"), &mut status);
+        let weights: Vec<_> = status.current_addresses.iter().map(|address| address.weight).collect();
+        assert_eq!(weights, [3, 1]);
+        // Without `addressesFrom` those of the spec are answered.
+        apply(&router(json!({"addresses": [{"ip": "192.0.2.1"}]})), &findings("1s"), &mut status);
+        assert_eq!((status.current_addresses.len(), status.ready_instances), (0, Some(1)));
+    }
+
+    #[test]
+    fn the_condition() {
+        let managed = json!({"type": "haproxy", "instances": 2});
+        for (spec, words, expected) in [
+            (json!({}), "", None),
+            (json!({}), "1s", Some("InstancesServe: 1 instance serves")),
+            (json!({"instances": 0}), "", Some("InstancesServe: 0 of 0 instances serve")),
+            (json!({"type": "nginx"}), "", Some("NoInstance: 0 of 1 instances serve")),
+            (managed.clone(), "1s 2s", Some("InstancesServe: 2 of 2 instances serve")),
+            (
+                managed.clone(),
+                "1s 2e",
+                Some(
+                    "TooFewInstances: 1 of 2 instances serve; dead, since the Lease was not renewed: 192.0.2.2 (Lease \
+                     router-shard1-192-0-2-2-80)",
+                ),
+            ),
+            (
+                managed,
+                "1l",
+                Some("NoInstance: 0 of 2 instances serve; leaving: 192.0.2.1 (Lease router-shard1-192-0-2-1-80)"),
+            ),
+        ] {
+            let said = apply(&router(spec), &findings(words), &mut RouterStatus::default());
+            let said = said.map(|said| format!("{}: {}", said.reason, said.message));
+            assert_eq!(said.as_deref(), expected, "{words}");
+        }
+    }
+}
