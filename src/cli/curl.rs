@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
-use futures::{StreamExt as _, stream};
+use futures::{StreamExt as _, TryStreamExt as _, stream};
 use kube::Api;
 use reqwest::{Client, Method, Url};
 use serde::Serialize;
@@ -23,6 +23,7 @@ use super::table::{Cell, Properties, Table};
 use super::{Error, Outcome, complain, dig, note, option, serve, success_if, switch, zones};
 use signpost_api::probe::{BACKEND_HEADER, TRACE_HEADER, backend_id};
 use signpost_api::v1alpha1::route::{NameKind, Route};
+use signpost_api::v1alpha1::router::{Instance, Router};
 use signpost_control::client::reflector::ObjectKey;
 use signpost_control::compiler::settings::text_of;
 use signpost_control::dns_client::{Data, Question};
@@ -48,7 +49,7 @@ pub(super) fn command() -> Command {
     let insecure = switch("insecure").short('k').requires("https").help("Do not verify certificates");
     let port = option("port", "PORT")
         .value_parser(value_parser!(u16).range(1..))
-        .help("The port of the instances [default: 80, with --https 443]");
+        .help("The port of the instances [default: what the Router says, or otherwise 80, with --https 443]");
     Command::new("curl")
         .about("Query DNS for a name and send an HTTP request to each of its addresses: to each instance of a Router")
         .override_usage("signpost curl [OPTIONS] [@SERVER] <NAME>")
@@ -85,11 +86,19 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
         let server = dig::server(server.as_deref(), &place).await?;
         let found = Found::of(&target, &place).await?;
         let addresses = addresses(server, &found.name).await?;
-        let url = request.url(&found.host)?;
-        let send = |address| request.send(&url, SocketAddr::new(address, request.port()));
-        let mut answers: Vec<Answer> = stream::iter(addresses).map(send).buffered(CONCURRENCY).collect().await;
+        let ports = found.ports(request.https).await.unwrap_or_else(|error| {
+            note(error);
+            InstancePorts::default()
+        });
+        let url = request.url(&found.host, request.port(ports.of_router))?;
+        let send = |address: IpAddr| {
+            let port = request.port(ports.of_instances.get(&address).copied().or(ports.of_router));
+            let (request, host) = (&request, &found.host);
+            async move { Ok::<_, String>(request.send(&request.url(host, port)?, SocketAddr::new(address, port)).await) }
+        };
+        let mut answers: Vec<Answer> = stream::iter(addresses).map(send).buffered(CONCURRENCY).try_collect().await?;
         if answers.iter().any(|answer| answer.backend.is_some()) {
-            found.name_backends(&place, &mut answers).await.unwrap_or_else(note);
+            found.name_backends(&mut answers).await.unwrap_or_else(note);
         }
         let (name, server, method) = (text_of(&found.name), server.to_string(), request.method.to_string());
         Ok(Report { name, server, method, url: url.to_string(), answers })
@@ -139,14 +148,30 @@ fn arguments<'a>(
 struct Found {
     name: Name,
     host: String,
-    /// The Route, if it was named.
-    route: Option<(Access, Route)>,
+    /// The API, if it can be read.
+    access: Option<Access>,
+    /// The Routes that the name leads to.
+    routes: Vec<Route>,
+}
+
+/// The ports at which a Router's instances accept requests.
+#[derive(Debug, Default)]
+struct InstancePorts {
+    of_router: Option<u16>,
+    /// Of those that report.
+    of_instances: BTreeMap<IpAddr, u16>,
 }
 
 impl Found {
     async fn of(target: &Target, place: &ApiLocation) -> Result<Found, String> {
         let (namespace, name) = match target {
-            Target::Name(name) => return Ok(Found { name: name.clone(), host: text_of(name), route: None }),
+            Target::Name(name) => {
+                let mut found = Found { name: name.clone(), host: text_of(name), access: None, routes: Vec::new() };
+                if place.is_there() {
+                    found.find_routes(place).await.unwrap_or_else(note);
+                }
+                return Ok(found);
+            }
             Target::Route(namespace, name) => (namespace, name),
         };
         let access = place.connect().await?;
@@ -160,22 +185,43 @@ impl Found {
         let name = system.parse().map_err(|error| format!("Route {key}: {system:?} is not a domain name: {error}"))?;
         // Nobody requests a wildcard.
         let host = if dns.starts_with('*') { system } else { dns };
-        Ok(Found { name, host, route: Some((access, route)) })
+        Ok(Found { name, host, access: Some(access), routes: vec![route] })
+    }
+
+    /// Adds the Routes of the name.
+    async fn find_routes(&mut self, place: &ApiLocation) -> Result<(), String> {
+        let access = place.connect().await?;
+        for key in dig::routes_of(place, &self.name).await? {
+            let Some((namespace, name)) = key.split_once('/') else { continue };
+            self.routes.extend(get_route(&access, &ObjectKey::namespaced(namespace, name)).await?);
+        }
+        self.access = Some(access);
+        Ok(())
+    }
+
+    /// The ports at which the Router of the name accepts requests; the error is the reason why they are not known.
+    async fn ports(&self, https: bool) -> Result<InstancePorts, String> {
+        let router = self.routes.iter().find_map(|route| route.status.as_ref()?.router.as_deref());
+        let (Some(access), Some(router)) = (&self.access, router) else { return Ok(InstancePorts::default()) };
+        let router = Api::<Router>::all(access.client.clone()).get_opt(router).await;
+        let Some(router) = router.map_err(|error| access.unanswered(error))? else {
+            return Ok(InstancePorts::default());
+        };
+        let of_scheme = |http, of_https| if https { of_https } else { http };
+        let (ports, instances) = (router.ports(), router.status.map(|status| status.instances).unwrap_or_default());
+        let of_instance =
+            |instance: &Instance| Some((instance.ip.parse().ok()?, of_scheme(instance.http_port, instance.https_port)));
+        Ok(InstancePorts {
+            of_router: Some(of_scheme(ports.http, ports.https)),
+            of_instances: instances.iter().filter_map(of_instance).collect(),
+        })
     }
 
     /// Adds Service and address to the backends that the API knows; the error is the reason why it does not.
-    async fn name_backends(&self, place: &ApiLocation, answers: &mut [Answer]) -> Result<(), String> {
-        let mut known = BTreeMap::new();
-        if let Some((access, route)) = &self.route {
+    async fn name_backends(&self, answers: &mut [Answer]) -> Result<(), String> {
+        let (Some(access), mut known) = (&self.access, BTreeMap::new()) else { return Ok(()) };
+        for route in &self.routes {
             add_endpoints(access, route, &mut known).await?;
-        } else if place.is_there() {
-            let access = place.connect().await?;
-            for key in dig::routes_of(place, &self.name).await? {
-                let Some((namespace, name)) = key.split_once('/') else { continue };
-                if let Some(route) = get_route(&access, &ObjectKey::namespaced(namespace, name)).await? {
-                    add_endpoints(&access, &route, &mut known).await?;
-                }
-            }
         }
         for backend in answers.iter_mut().filter_map(|answer| answer.backend.as_mut()) {
             if let Some((service, address)) = known.get(&backend.id) {
@@ -251,14 +297,14 @@ struct Request {
 }
 
 impl Request {
-    /// The port of the instances.
-    fn port(&self) -> u16 {
-        self.port.unwrap_or(if self.https { 443 } else { 80 })
+    /// The port of an instance, if the platform says `told`.
+    fn port(&self, told: Option<u16>) -> u16 {
+        self.port.or(told).unwrap_or(if self.https { 443 } else { 80 })
     }
 
-    fn url(&self, host: &str) -> Result<Url, String> {
+    fn url(&self, host: &str, port: u16) -> Result<Url, String> {
         let scheme = if self.https { "https" } else { "http" };
-        let text = format!("{scheme}://{host}:{}{}", self.port(), self.path);
+        let text = format!("{scheme}://{host}:{port}{}", self.path);
         Url::parse(&text).map_err(|error| format!("{text} is not a URL: {error}"))
     }
 

@@ -61,7 +61,6 @@ pub fn route(name: &str, target: &str) -> String {
 pub struct Agent {
     data: DataDir,
     pub http: SocketAddr,
-    pub https: SocketAddr,
     arguments: Vec<String>,
     process: Option<Process>,
 }
@@ -82,7 +81,7 @@ impl Agent {
         ];
         let arguments = arguments.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]);
         let arguments = arguments.chain(["--loopback-endpoints".to_owned()]).collect();
-        Agent { data, http, https, arguments, process: None }
+        Agent { data, http, arguments, process: None }
     }
 
     pub fn start(&mut self) {
