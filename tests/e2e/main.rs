@@ -28,6 +28,7 @@ mod platform;
 mod query_log;
 mod resolver;
 mod restart;
+mod routers;
 mod scheduling;
 mod service;
 mod split;

@@ -62,6 +62,8 @@ impl Asker {
     pub fn ask(&mut self, name: &str, rtype: RecordType, patience: Duration) -> Option<Answer> {
         self.id = self.id.wrapping_add(1);
         let mut query = Message::new(self.id, MessageType::Query, OpCode::Query);
+        // For resolvers; name servers ignore it.
+        query.metadata.recursion_desired = true;
         let mut owner: Name = name.parse().expect("a name");
         owner.set_fqdn(true);
         query.add_query(Query::query(owner, rtype));

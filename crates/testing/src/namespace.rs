@@ -5,6 +5,13 @@ use std::process::Command;
 /// The variable of the process that runs inside the namespace.
 const INSIDE: &str = "E2E_INSIDE_NAMESPACE";
 
+/// The arguments of `unshare`. Who is not root keeps the user and gets the rights in a user namespace: nginx, when it runs as root,
+/// changes its groups, which no user namespace allows.
+fn isolation() -> &'static [&'static str] {
+    let net = Command::new("unshare").args(["--net", "true"]).output().expect("util-linux is installed");
+    if net.status.success() { &["--net"] } else { &["--map-current-user", "--keep-caps", "--net"] }
+}
+
 /// Runs the named test of this program again inside a network namespace with its loopback up; returns true there, and false
 /// outside once that run has passed.
 pub fn inside_namespace(test: &str) -> bool {
@@ -15,7 +22,7 @@ pub fn inside_namespace(test: &str) -> bool {
     }
     let program = std::env::current_exe().expect("a test knows its own path");
     let mut command = Command::new("unshare");
-    command.args(["--map-root-user", "--net", "--"]).arg(program);
+    command.args(isolation()).arg("--").arg(program);
     let status =
         command.args(["--exact", test, "--nocapture"]).env(INSIDE, "1").status().expect("util-linux is installed");
     assert!(status.success(), "{test} failed inside its network namespace");

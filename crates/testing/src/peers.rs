@@ -71,7 +71,8 @@ impl Peer<'_> {
     }
 }
 
-/// Starts Unbound, which finds each of the zones `stubs` at the server beside it.
+/// Starts Unbound, which finds each of the zones `stubs` at the server beside it; a zone with several servers stands there several
+/// times in a row.
 pub fn unbound(listen: SocketAddr, folder: &Path, stubs: &[(&str, SocketAddr)]) -> Process {
     let mut configuration = format!(
         "server:\n  interface: {}\n  port: {}\n  username: \"\"\n  chroot: \"\"\n  directory: \"/\"\n  pidfile: \"\"\n  \
@@ -80,12 +81,15 @@ pub fn unbound(listen: SocketAddr, folder: &Path, stubs: &[(&str, SocketAddr)]) 
         listen.ip(),
         listen.port()
     );
+    let mut before = "";
     for (zone, server) in stubs {
-        // Otherwise Unbound answers for the zones of RFC 6761 itself.
-        write!(configuration, "server:\n  local-zone: \"{zone}\" transparent\n").expect("a string takes all");
-        let (ip, port) = (server.ip(), server.port());
-        write!(configuration, "stub-zone:\n  name: \"{zone}\"\n  stub-addr: {ip}@{port}\n")
-            .expect("a string takes all");
+        if *zone != before {
+            // Otherwise Unbound answers for the zones of RFC 6761 itself.
+            write!(configuration, "server:\n  local-zone: \"{zone}\" transparent\nstub-zone:\n  name: \"{zone}\"\n")
+                .expect("a string takes all");
+        }
+        before = zone;
+        writeln!(configuration, "  stub-addr: {}@{}", server.ip(), server.port()).expect("a string takes all");
     }
     run("unbound", &["-d", "-c"], folder, &configuration)
 }
