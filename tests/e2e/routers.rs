@@ -164,7 +164,7 @@ impl Scene {
         program::ok(&[&user[..], &directory].concat());
         program::ok(&[&["kubeconfig", "--user", "agent1", "--out", &kubeconfig][..], &directory].concat());
         scene.servers = [0, 1].map(|index| Some(scene.start_name_server(index)));
-        scene.kubectl.ok_with(&["apply", "-f", "-"], &objects(application()));
+        scene.kubectl.ok_with(&["apply", "-f", "-"], &routers());
         scene.write_certificate();
         for (name, router, proxy, octet) in [
             ("a1", "shard1", "haproxy", 11),
@@ -184,6 +184,7 @@ impl Scene {
         for router in ["router/shard1", "router/shard2"] {
             scene.kubectl.ok(&["wait", "--for=condition=InstancesReady", "--timeout=60s", router]);
         }
+        scene.kubectl.ok_with(&["apply", "-f", "-"], &routes(application()));
         until("all Routes are ready", || match scene.routes(is_ready).len() {
             ROUTES => Ok(()),
             count => Err(count.to_string()),
@@ -372,8 +373,16 @@ fn answer(mut stream: TcpStream) -> Option<()> {
     Some(())
 }
 
-/// The Routers, and the Routes to the application.
-fn objects(application: SocketAddr) -> String {
+fn routers() -> String {
+    let router = |name| {
+        json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Router", "metadata": {"name": name},
+            "spec": {"ttl": TTL, "addressesFrom": {"instances": true}, "instances": 2}})
+    };
+    json!({"apiVersion": "v1", "kind": "List", "items": [router("shard1"), router("shard2")]}).to_string()
+}
+
+/// The Routes to the application.
+fn routes(application: SocketAddr) -> String {
     let mut objects = vec![
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "web"}}),
         json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web", "namespace": "web"},
@@ -382,16 +391,12 @@ fn objects(application: SocketAddr) -> String {
             "metadata": {"name": "web-1", "namespace": "web", "labels": {"kubernetes.io/service-name": "web"}},
             "endpoints": [{"addresses": [application.ip()]}], "ports": [{"port": application.port()}]}),
     ];
-    for name in ["shard1", "shard2"] {
-        objects.push(json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Router", "metadata": {"name": name},
-            "spec": {"ttl": TTL, "addressesFrom": {"instances": true}, "instances": 2}}));
-    }
-    for number in 0..ROUTES {
-        objects.push(json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Route",
+    objects.extend((0..ROUTES).map(|number| {
+        json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Route",
             "metadata": {"name": format!("r{number}"), "namespace": "web"},
             "spec": {"to": {"name": "web"}, "port": {"targetPort": 80},
-                "tls": {"termination": "edge", "insecureEdgeTerminationPolicy": "Allow"}}}));
-    }
+                "tls": {"termination": "edge", "insecureEdgeTerminationPolicy": "Allow"}}})
+    }));
     json!({"apiVersion": "v1", "kind": "List", "items": objects}).to_string()
 }
 

@@ -62,7 +62,7 @@ fn binding(number: u32, shard: u32) -> Arc<BindingInput> {
         label: format!("namespace-route{number}").into(),
         shard: format!("shard{shard}.v3.example").into(),
         former_names: Box::default(),
-        former_names_to: None,
+        leads_to: None,
     })
 }
 

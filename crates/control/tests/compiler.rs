@@ -444,7 +444,7 @@ proptest! {
                         changes.into_iter().for_each(|change| put(&mut parent_zone, change));
                     }
                     Change::Alias { label, binding, .. } => {
-                        let shard = binding.as_ref().map(|binding| &*binding.shard);
+                        let shard = binding.as_ref().map(|binding| binding.target());
                         put(&mut alias_zone, alias::change(&label, shard, &settings));
                     }
                 }

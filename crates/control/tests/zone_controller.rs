@@ -65,7 +65,7 @@ fn binding(number: u8, shard: u8) -> Arc<BindingInput> {
             .map(|left| format!("r{left}.v3.example").parse().expect("a name"))
             .collect(),
         // One has come back, and its former names lead to where it was.
-        former_names_to: (number == 2 && shard == 0).then(|| "r3.v3.example".into()),
+        leads_to: (number == 2 && shard == 0).then(|| "r3.v3.example".into()),
     })
 }
 
@@ -519,7 +519,7 @@ fn a_former_name_among_very_many_is_not_the_whole_zone_anew() {
             label: format!("ns-b{number}").into(),
             shard: shard.into(),
             former_names: left.iter().map(|left| left.parse().expect("a name")).collect(),
-            former_names_to: None,
+            leads_to: None,
         })
     };
     let mut now = Instant::now();

@@ -380,6 +380,12 @@ impl Router {
         self.spec.ports.unwrap_or_default()
     }
 
+    /// Whether its instances report what they serve.
+    pub fn has_instances(&self) -> bool {
+        let reports = self.status.as_ref().is_some_and(|status| !status.instances.is_empty());
+        reports || self.spec.kind.is_managed() || self.addresses_from().is_some_and(|from| from.instances)
+    }
+
     /// How many instances there are to be; `None`: any number.
     pub fn instances_wanted(&self) -> Option<u32> {
         self.spec.instances.or(self.spec.kind.is_managed().then_some(1))

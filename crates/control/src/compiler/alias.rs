@@ -14,7 +14,7 @@ pub fn zone<'a>(bindings: impl IntoIterator<Item = &'a BindingInput>, settings: 
     let mut contents = Contents::new(settings.alias_apex().clone());
     apex::dress(&mut contents, settings, serial);
     for binding in bindings {
-        let OwnerChange { owner, rrsets, .. } = change(&binding.label, Some(&binding.shard), settings);
+        let OwnerChange { owner, rrsets, .. } = change(&binding.label, Some(binding.target()), settings);
         for rrset in rrsets {
             contents.set(owner.clone(), rrset).expect("aliases are below the alias zone's apex");
         }
@@ -22,7 +22,7 @@ pub fn zone<'a>(bindings: impl IntoIterator<Item = &'a BindingInput>, settings: 
     contents
 }
 
-/// What the alias of `label` is while its Route is on `shard`; without one it is gone.
+/// What the alias of `label` is while it leads to the zone `shard`; without one it is gone.
 ///
 /// # Panics
 ///

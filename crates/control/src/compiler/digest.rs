@@ -52,7 +52,7 @@ impl Digest {
         Digest::of(b"delegation", &[apex.to_lowercase().as_wire()])
     }
 
-    /// What one alias adds to the digest of the alias zone: a label, and the shard below which the label's name is.
+    /// What one alias adds to the digest of the alias zone: a label, and the zone below which it leads.
     pub fn of_alias(label: &str, shard: &str) -> Digest {
         Digest::of(b"alias", &[label.to_ascii_lowercase().as_bytes(), shard.to_ascii_lowercase().as_bytes()])
     }

@@ -13,7 +13,7 @@
 //! is now, so that a Route that moves twice has two former names to one name, never a chain; and a zone that a Route has come
 //! back to holds no former name of it, so that there is no loop. Resolvers may hold for a while what such a zone said before: until
 //! they do not, the former names lead to the name that the Route left last, where the wildcard answers
-//! ([`BindingInput::former_names_to`]).
+//! ([`BindingInput::leads_to`]).
 //!
 //! A former name that comes or goes costs what one name costs, however many there are: a drained shard gets tens of thousands.
 
@@ -89,7 +89,7 @@ impl FormerNameIndex {
     pub fn replace(&mut self, before: Option<&BindingInput>, now: Option<&BindingInput>) -> Vec<Changed> {
         let leads = |binding: Option<&BindingInput>, apex: &Name| {
             let binding = binding.filter(|binding| binding.former_names.contains(apex))?;
-            Some(Box::from(binding.former_names_to.as_deref().unwrap_or(&binding.shard)))
+            Some(Box::from(binding.target()))
         };
         let of = |binding: Option<&BindingInput>| binding.map_or(Vec::new(), |binding| binding.former_names.to_vec());
         let Some(label) = now.or(before).map(|binding| &binding.label) else { return Vec::new() };

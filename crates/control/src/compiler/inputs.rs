@@ -127,12 +127,17 @@ pub struct BindingInput {
     pub shard: Arc<str>,
     /// The zones that the Route has left, in which its former names lead on; `shard` is none of them.
     pub former_names: Box<[Name]>,
-    /// The zone below which they lead, if that is not `shard` yet, in lower case and without a dot at the end: resolvers may
-    /// still hold that the Route's name of now leads elsewhere.
-    pub former_names_to: Option<Box<str>>,
+    /// The zone below which these and the alias lead, if that is not `shard` yet, in lower case and without a dot at the end:
+    /// resolvers may still hold that the Route's name of now leads elsewhere, or the instances do not serve it yet.
+    pub leads_to: Option<Box<str>>,
 }
 
 impl BindingInput {
+    /// The zone below which alias and former names lead.
+    pub fn target(&self) -> &str {
+        self.leads_to.as_deref().unwrap_or(&self.shard)
+    }
+
     /// Reads a RouteBinding. `None` if it has no alias, which a diagnostic explains.
     pub fn read(binding: &RouteBinding, diagnostics: &mut Vec<Diagnostic>) -> Option<BindingInput> {
         let metadata = &binding.metadata;
@@ -155,20 +160,20 @@ impl BindingInput {
                 return None;
             }
         };
-        let (former_names, former_names_to) = left_zones(binding, &label, &apex, &key, diagnostics);
+        let (former_names, leads_to) = left_zones(binding, &label, &apex, &key, diagnostics);
         Some(BindingInput {
             key,
             created: created(metadata),
             label: label.into(),
             shard: shard.trim_end_matches('.').into(),
             former_names,
-            former_names_to,
+            leads_to,
         })
     }
 }
 
 /// The zones in which a binding has former names, each once, in canonical order; and the one whose former name is yet to begin, to which
-/// the others lead until then.
+/// the others and the alias lead until then.
 fn left_zones(
     binding: &RouteBinding,
     label: &str,
@@ -196,10 +201,9 @@ fn left_zones(
     zones.sort_unstable();
     zones.dedup();
     zones.retain(|zone| Some(zone) != last_left.as_ref());
-    let former_names_to = last_left.filter(|_| !zones.is_empty());
     let text = |zone: Name| zone.to_lowercase().to_string().strip_suffix('.').map(Box::from);
-    let former_names_to = former_names_to.and_then(text);
-    (zones.into_boxed_slice(), former_names_to)
+    let leads_to = last_left.and_then(text);
+    (zones.into_boxed_slice(), leads_to)
 }
 
 /// The key of a binding: `<namespace>/<name>`.

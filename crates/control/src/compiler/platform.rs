@@ -220,16 +220,16 @@ impl Platform {
                 changes.push(Change::FormerName { apex, label: label.into(), zone, digest });
             }
         }
-        let shard = |binding: &Option<Arc<BindingInput>>| binding.as_ref().map(|binding| binding.shard.clone());
-        let (was, is) = (shard(&before), shard(&now));
+        let zones = |binding: &BindingInput| (binding.shard.clone(), Box::<str>::from(binding.target()));
+        let (was, is) = (before.as_deref().map(zones), now.as_deref().map(zones));
         if was == is {
             return;
         }
-        if let Some(shard) = was {
-            self.aliases_digest = self.aliases_digest.minus(Digest::of_alias(label, &shard));
+        if let Some((_, target)) = was {
+            self.aliases_digest = self.aliases_digest.minus(Digest::of_alias(label, &target));
         }
-        if let Some(shard) = is {
-            self.aliases_digest = self.aliases_digest.plus(Digest::of_alias(label, &shard));
+        if let Some((_, target)) = is {
+            self.aliases_digest = self.aliases_digest.plus(Digest::of_alias(label, &target));
         }
         changes.push(Change::Alias { label: label.into(), binding: now, digest: self.aliases_digest });
     }

@@ -215,7 +215,9 @@ impl Reconciler {
         let (objects, watched) = world.objects();
         let (deletion_holds, deletion_hold_changes) = world.holds.read();
         let observations = Arc::clone(&world.observations);
-        let known = Known { objects, deletion_holds, observations, index: Default::default() };
+        // Who observes the instances polls their informer.
+        let (instances, _) = world.instances.read();
+        let known = Known { objects, deletion_holds, instances, observations, index: Default::default() };
         Reconciler {
             writer: Writer::new(client, &settings),
             queue: WorkQueue::new(ACTIONS_AT_A_TIME, [settings.retry, settings.retry * 32]),

@@ -17,15 +17,24 @@ use crate::status::router::{self, Load};
 use crate::world::binding::FormerNameInfo;
 use crate::world::objects::Objects;
 use crate::world::observations::{Observations, RouterFindings};
-use crate::world::{BindingInfo, ClaimInfo, RouteInfo};
+use crate::world::{BindingInfo, ClaimInfo, RouteInfo, later};
+use signpost_api::access::AGENT_NAMESPACE;
+use signpost_api::instance::InstanceReport;
 use signpost_api::names::{host_claim_name, label_claim_name, wildcards_above};
 use signpost_api::v1alpha1::deletion_hold::DeletionHold;
 use signpost_api::v1alpha1::name_claim::ClaimKind;
+use signpost_api::v1alpha1::router::{Instance, InstanceState};
+
+/// How often a Route that has moved is looked at until instances serve it.
+const INSTANCES_INTERVAL: Duration = Duration::from_millis(100);
+/// How long instances are waited for; then its names lead to the Router nevertheless, since the one that it has left may be shut down.
+const INSTANCES_LONGEST: Duration = Duration::from_secs(60);
 
 /// The objects as the informers show them, what was found out, and what both are indexed by.
 pub(super) struct Known {
     pub objects: Objects,
     pub deletion_holds: Store<DeletionHold>,
+    pub instances: Store<Option<InstanceReport>>,
     pub observations: Arc<Observations>,
     pub index: Index,
 }
@@ -92,6 +101,9 @@ impl Known {
             Key::FormerNames(key) => {
                 match self.objects.bindings.get(key).and_then(|binding| binding.former_name_turn()) {
                     None => Plan::Done,
+                    Some(turn) if turn <= now && self.waits_for_instances(key, now) => {
+                        Plan::LookAgain(INSTANCES_INTERVAL)
+                    }
                     Some(turn) if turn <= now => Plan::Act(Action::SettleNames(key.clone())),
                     Some(turn) => Plan::LookAgain(Duration::try_from(turn.duration_since(now)).unwrap_or_default()),
                 }
@@ -100,6 +112,27 @@ impl Known {
             Key::Findings(key) => self.plan_route(key, false, settings, now),
             Key::Router(name) => self.plan_router(name, settings, now),
         }
+    }
+
+    /// Whether the names of a Route that has moved are still to lead to where it was, since the instances of its Router do not all serve
+    /// it yet.
+    fn waits_for_instances(&self, key: &ObjectKey, now: Timestamp) -> bool {
+        let Some(binding) = self.objects.bindings.get(key) else { return false };
+        let last_left = binding.former_names.iter().find(|former_name| former_name.from.is_some());
+        let Some(since) = last_left.and_then(|former_name| former_name.from) else { return false };
+        let Some(router) = self.objects.router(&binding.router).filter(|router| router.target.active.has_instances)
+        else {
+            return false;
+        };
+        let instances = router.object.status.iter().flat_map(|status| &status.instances);
+        let mut serving = instances.filter(|instance| instance.state == InstanceState::Serving).peekable();
+        let is_behind = |instance: &Instance| {
+            let report = self.instances.get(&ObjectKey::namespaced(AGENT_NAMESPACE, &instance.name));
+            report.is_none_or(|report| {
+                report.as_ref().as_ref().is_none_or(|report| report.applied_revision < binding.turn)
+            })
+        };
+        later(since, INSTANCES_LONGEST) > now && (serving.peek().is_none() || serving.any(is_behind))
     }
 
     fn plan_claim(&self, name: &str, settings: &Settings, now: Timestamp) -> Plan {

@@ -81,6 +81,8 @@ pub struct Leaving {
     pub reason: MoveReason,
     /// How long the route's name there leads to its new one; `None` if the Router, and its zone, are gone.
     pub former_name: Option<Duration>,
+    /// Whether the instances of the Router that it moves to say when they serve it: then its other names lead there from then on.
+    pub to_instances: bool,
 }
 
 /// How an attempt ended.

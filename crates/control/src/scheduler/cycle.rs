@@ -146,7 +146,8 @@ impl Scheduler {
         let router = self.snapshot.router(&binding.router).filter(|(router, _)| !binding.is_zone_gone(router));
         let former_name =
             router.map(|(router, _)| held_by_caches(router, Timestamp::now()).max(self.settings.former_name_retention));
-        Some(Leaving { router: binding.router.to_string(), reason: request.reason, former_name })
+        let router = binding.router.to_string();
+        Some(Leaving { router, reason: request.reason, former_name, to_instances: false })
     }
 
     /// A route with nowhere to go stays where it is, and is looked at again when that may have changed.
@@ -210,7 +211,7 @@ impl Scheduler {
             // Another one may have held it when this one was asked about.
             self.reserve_host(&subject);
         }
-        let Subject { key, route, version, host_is_own, leaving, started, .. } = subject;
+        let Subject { key, route, version, host_is_own, mut leaving, started, .. } = subject;
         let mut placement = match decided {
             Ok(placement) => placement,
             Err(nowhere) => {
@@ -225,6 +226,10 @@ impl Scheduler {
                 return;
             }
         };
+        if let Some(leaving) = &mut leaving {
+            let router = self.snapshot.router(&placement.router);
+            leaving.to_instances = router.is_some_and(|(router, _)| router.active.has_instances);
+        }
         if let Some(Leaving { router, reason: MoveReason::Drained, .. }) = &leaving {
             let summary = &mut placement.explanation.summary;
             *summary = format!("moved from {router}, which is draining: {summary}");

@@ -15,6 +15,9 @@
 //! [`PENDING`], so whatever mixture of old and new a resolver holds, each step is to a name that was led to later, and there
 //! is no loop.
 //!
+//! The instances of a Router, if they report, serve the Route some time after the move. So alias and former names lead to what the route
+//! has left until they do: that former name has a time `from` which it begins, too, and begins once they have reported.
+//!
 //! The label stays the route's, and so do its claims, its alias and its custom host: of its names only the system name is
 //! another one. Each write carries the resourceVersion of the binding that was read, so that whoever else changed it meanwhile
 //! is not undone, and that of the Route, so that nobody is moved whose wish has changed. To repeat a move that was done is
@@ -74,7 +77,7 @@ impl Binder {
                 return Ok(Outcome::Changed);
             }
             let now = Timestamp::now();
-            let Some(mut moved) = moved(binding, plan, leaving.former_name, now) else {
+            let Some(mut moved) = moved(binding, plan, leaving, now) else {
                 let error = format!("its name below {} would be over 253 octets", plan.placement.dns);
                 return Ok(Outcome::failed(error));
             };
@@ -93,8 +96,9 @@ impl Binder {
 }
 
 /// The binding as it is after the move; `None` if the name would be too long. The zone that it moves to holds no former name of it
-/// any more; the one that it leaves holds one for the time `stays`, from now on or from when it cannot make a loop.
-fn moved(mut binding: RouteBinding, plan: &Plan, stays: Option<Duration>, now: Timestamp) -> Option<RouteBinding> {
+/// any more; the one that it leaves holds one for its time, from now on or from when it cannot make a loop and the instances of the
+/// Router serve the Route.
+fn moved(mut binding: RouteBinding, plan: &Plan, leaving: &Leaving, now: Timestamp) -> Option<RouteBinding> {
     let spec = &mut binding.spec;
     let former = names::system_name(&spec.label, &spec.dns)?;
     let system = names::system_name(&spec.label, &plan.placement.dns)?;
@@ -102,14 +106,14 @@ fn moved(mut binding: RouteBinding, plan: &Plan, stays: Option<Duration>, now: T
     let has_led = spec.former_names.iter().any(|one| one.name == system && one.from.is_none());
     spec.former_names.retain(|one| one.name != system && one.name != former);
     let to_another = former != system;
-    if let Some(lasts) = stays.filter(|_| to_another) {
+    if let Some(lasts) = leaving.former_name.filter(|_| to_another) {
         let since = Time(now);
         let until = Time(later(now, if has_led { lasts + PENDING } else { lasts }));
         spec.former_names.push(FormerName { name: former, router: spec.router.clone(), since, from: None, until });
     }
-    if has_led {
-        // What the others lead to: what they led to before.
-        let from = later(now, PENDING);
+    if has_led || leaving.to_instances {
+        // What the others lead to: what they led to before. Instances are waited for when the time has come.
+        let from = if has_led { later(now, PENDING) } else { now };
         let at = spec.former_names.iter().position(|one| one.from.is_some());
         let last_left = match at {
             Some(at) => spec.former_names.get_mut(at),
@@ -149,6 +153,7 @@ mod tests {
     use crate::compiler::inputs::BindingInput;
     use crate::scheduler::decision::Placement;
     use crate::scheduler::filter::tests::router;
+    use crate::scheduler::requests::MoveReason;
 
     fn at(second: i64) -> Timestamp {
         Timestamp::from_second(second).expect("in range")
@@ -185,16 +190,31 @@ mod tests {
         }
     }
 
+    fn leaving(former_name: Option<Duration>) -> Leaving {
+        Leaving { router: String::new(), reason: MoveReason::Asked, former_name, to_instances: false }
+    }
+
+    /// What the Route has left is led to until the instances of its Router have reported.
+    #[test]
+    fn instances_are_waited_for() {
+        let day = Some(Duration::from_secs(86_400));
+        let to_instances = Leaving { to_instances: true, ..leaving(day) };
+        let moved = moved(binding(1), &to(2), &to_instances, at(1000)).expect("short");
+        let read = BindingInput::read(&moved, &mut Vec::new()).expect("it has an alias");
+        assert_eq!((read.target(), read.former_names.len()), ("s1.example", 0));
+        assert_eq!(moved.spec.former_names[0].from, Some(Time(at(1000))));
+    }
+
     #[test]
     fn there_and_back_again() {
         let day = Some(Duration::from_secs(86_400));
-        let there = moved(binding(1), &to(2), day, at(1000)).expect("short");
+        let there = moved(binding(1), &to(2), &leaving(day), at(1000)).expect("short");
         assert_eq!((there.spec.router.as_str(), there.spec.dns.as_str()), ("s2", "s2.v3.example"));
         assert_eq!(there.spec.names[0].name, "ns-app.s2.v3.example");
         assert_eq!(there.spec.names[1].name, "ns-app.routes.v3.example", "the alias stays");
         let told: Vec<_> = there.spec.former_names.iter().map(|one| (one.name.as_str(), one.until.0)).collect();
         assert_eq!(told, [("ns-app.s1.v3.example", at(87_400))]);
-        let back = moved(there.clone(), &to(1), day, at(2000)).expect("short");
+        let back = moved(there.clone(), &to(1), &leaving(day), at(2000)).expect("short");
         let told = |binding: &RouteBinding| -> Vec<_> {
             let of = |one: &FormerName| (one.name.clone(), one.from.as_ref().map(|from| from.0.as_second()));
             binding.spec.former_names.iter().map(of).collect()
@@ -203,17 +223,17 @@ mod tests {
         assert_eq!(told(&back), [s(2, Some(2040))], "where it is there is no former name, and the other begins later");
         assert_eq!(back.spec.former_names[0].until.0, at(88_440), "it lasts as long as any");
         // Once more there: the name of s2 has not led anywhere, so that it is led to at once.
-        assert_eq!(told(&moved(back.clone(), &to(2), day, at(2010)).expect("short")), [s(1, None)]);
+        assert_eq!(told(&moved(back.clone(), &to(2), &leaving(day), at(2010)).expect("short")), [s(1, None)]);
         // Elsewhere: nothing leads from there, so that all lead there at once.
-        assert_eq!(told(&moved(back, &to(3), day, at(2010)).expect("short")), [s(2, None), s(1, None)]);
+        assert_eq!(told(&moved(back, &to(3), &leaving(day), at(2010)).expect("short")), [s(2, None), s(1, None)]);
         // All the way round: the others lead to where it was last, and go on to when it comes to be on another of them.
-        let third = moved(there.clone(), &to(3), day, at(2000)).expect("short");
+        let third = moved(there.clone(), &to(3), &leaving(day), at(2000)).expect("short");
         assert_eq!(told(&third), [s(1, None), s(2, None)]);
-        let round = moved(third, &to(1), day, at(3000)).expect("short");
+        let round = moved(third, &to(1), &leaving(day), at(3000)).expect("short");
         assert_eq!(told(&round), [s(2, None), s(3, Some(3040))]);
-        let again = moved(round, &to(2), day, at(3010)).expect("short");
+        let again = moved(round, &to(2), &leaving(day), at(3010)).expect("short");
         assert_eq!(told(&again), [s(3, Some(3050)), s(1, None)]);
-        let gone = moved(there.clone(), &to(3), None, at(2000)).expect("short");
+        let gone = moved(there.clone(), &to(3), &leaving(None), at(2000)).expect("short");
         assert_eq!(gone.spec.former_names.len(), 1, "the zone that it left is gone; the other former name stays");
     }
 
@@ -236,7 +256,7 @@ mod tests {
             for (shard, pause, former_name) in moves {
                 now += pause;
                 let left = binding.spec.dns.clone();
-                binding = moved(binding, &to(shard), Some(Duration::from_secs(former_name)), at(now)).expect("short");
+                binding = moved(binding, &to(shard), &leaving(Some(Duration::from_secs(former_name))), at(now)).expect("short");
                 let own = format!("ns-app.{}", binding.spec.dns);
                 let names: BTreeSet<_> = binding.spec.former_names.iter().map(|former_name| &former_name.name).collect();
                 prop_assert_eq!(names.len(), binding.spec.former_names.len());
@@ -265,7 +285,7 @@ mod tests {
                     }
                     hold(&mut held, &binding, now + ttl);
                 }
-                binding = moved(binding, &to(shard), Some(Duration::from_secs(90_000)), at(now)).expect("short");
+                binding = moved(binding, &to(shard), &leaving(Some(Duration::from_secs(90_000))), at(now)).expect("short");
                 hold(&mut held, &binding, now + ttl);
                 held.values_mut().for_each(|targets| targets.retain(|_, until| *until > now));
                 held.retain(|_, targets| !targets.is_empty());
@@ -283,7 +303,7 @@ mod tests {
     /// Notes what is served of a binding's former names.
     fn hold(held: &mut BTreeMap<String, BTreeMap<String, i64>>, binding: &RouteBinding, until: i64) {
         let read = BindingInput::read(binding, &mut Vec::new()).expect("it has an alias");
-        let zone = read.former_names_to.as_deref().unwrap_or(&read.shard);
+        let zone = read.target();
         for left in &read.former_names {
             let name = format!("{}.{}", read.label, left.to_string().trim_end_matches('.'));
             held.entry(name).or_default().insert(format!("{}.{zone}", read.label), until);

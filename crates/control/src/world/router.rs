@@ -137,6 +137,8 @@ pub struct ActiveAddresses {
     pub ipv4: bool,
     /// Whether one is an IPv6 address.
     pub ipv6: bool,
+    /// Whether the instances there report what they serve.
+    pub has_instances: bool,
 }
 
 impl RouterTarget {
@@ -167,6 +169,7 @@ impl RouterTarget {
                 any: active().next().is_some(),
                 ipv4: has(IpAddr::is_ipv4),
                 ipv6: has(IpAddr::is_ipv6),
+                has_instances: router.has_instances(),
             },
             ttl: spec.ttl,
             ttl_horizon: router.status.as_ref().and_then(|status| status.ttl_horizon.as_ref()).map(|horizon| horizon.0),

@@ -93,10 +93,10 @@ pub fn binding(name: &str, binding: Option<&BindingInput>) -> JournalEntry {
         fields.octets(binding.label.as_bytes());
         fields.octets(binding.shard.as_bytes());
         // Nearly all bindings have none, and are written as they were before there were any.
-        if !binding.former_names.is_empty() {
+        if !binding.former_names.is_empty() || binding.leads_to.is_some() {
             fields.number(binding.former_names.len() as u64);
             binding.former_names.iter().for_each(|zone| fields.octets(zone.as_wire()));
-            binding.former_names_to.iter().for_each(|zone| fields.octets(zone.as_bytes()));
+            binding.leads_to.iter().for_each(|zone| fields.octets(zone.as_bytes()));
         }
         fields.0
     });
@@ -163,7 +163,7 @@ pub fn load(live: Live<'_>) -> Option<Loaded> {
                 label: text(fields.octets()?)?,
                 shard: text(fields.octets()?)?.into(),
                 former_names: read_former_names(&mut fields)?,
-                former_names_to: read_former_names_to(&mut fields)?,
+                leads_to: read_leads_to(&mut fields)?,
             }),
             HELD => {
                 let (letter, name) = name.split_first()?;
@@ -242,7 +242,7 @@ fn read_former_names(fields: &mut Reader<'_>) -> Option<Box<[Name]>> {
     (0..count).map(|_| Name::from_wire(fields.octets()?).ok()).collect()
 }
 
-fn read_former_names_to(fields: &mut Reader<'_>) -> Option<Option<Box<str>>> {
+fn read_leads_to(fields: &mut Reader<'_>) -> Option<Option<Box<str>>> {
     if fields.0.is_empty() { Some(None) } else { text(fields.octets()?).map(Some) }
 }
 
@@ -326,7 +326,7 @@ mod tests {
             label: "ns-r".into(),
             shard: "shard1.v3.example".into(),
             former_names: Box::from([name("shard0.v3.example."), name("old.example.")]),
-            former_names_to: Some("shard0.v3.example".into()),
+            leads_to: Some("shard0.v3.example".into()),
         };
         let published =
             Published { serial: Serial(u32::MAX), digest: Digest(u128::MAX), config: Digest(1), provisional: true };

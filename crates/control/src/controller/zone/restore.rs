@@ -95,7 +95,7 @@ fn restore_parent(routers: &[RouterInput], settings: &Settings, published: &Publ
 }
 
 fn restore_alias(loaded: &Loaded, settings: &Settings, published: &Published) -> Option<Arc<Zone>> {
-    let parts = loaded.bindings.iter().map(|binding| Digest::of_alias(&binding.label, &binding.shard));
+    let parts = loaded.bindings.iter().map(|binding| Digest::of_alias(&binding.label, binding.target()));
     let digest = parts.fold(Digest::default(), Digest::plus);
     (digest == published.digest).then(|| build(&alias::zone(&loaded.bindings, settings, published.serial.0)))
 }

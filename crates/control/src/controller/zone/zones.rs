@@ -357,9 +357,13 @@ impl Zones {
                     self.dirty.insert(self.settings.domain().clone());
                 }
                 Change::Alias { label, binding, digest } => {
-                    let step = alias::change(&label, binding.as_ref().map(|binding| &*binding.shard), &self.settings);
-                    self.alias.timeline.push(vec![step], digest, now);
-                    self.dirty.insert(self.settings.alias_apex().clone());
+                    // A Route may be on another shard, and its alias lead where it led.
+                    if digest != self.alias.timeline.digest() {
+                        let target = binding.as_ref().map(|binding| binding.target());
+                        let step = alias::change(&label, target, &self.settings);
+                        self.alias.timeline.push(vec![step], digest, now);
+                        self.dirty.insert(self.settings.alias_apex().clone());
+                    }
                 }
                 Change::Shard { apex, router: Some(router) } => {
                     let former_names = self.platform.former_names(&apex).digest();

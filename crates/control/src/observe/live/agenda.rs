@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::check::{Check, Fault, PROBE_LABEL, Probe, Seen, Shown, WhenOld};
-use super::proofs::{Agenda, IDLE_MAX, Proofs, SERVERS_MAX, shard_of, system_name};
+use super::proofs::{Agenda, IDLE_MAX, Proofs, SERVERS_MAX, alias_target, shard_of, system_name};
 use super::standing::{Effect, PATIENCE, RETRY_LONGEST, State};
 use super::zones::Zone;
 use crate::compiler::settings::text_of;
@@ -159,7 +159,7 @@ impl Proofs {
         });
         let probe = |label: &str, is_own| {
             let name = self.config.settings.alias_apex().prepend(label.as_bytes()).ok()?;
-            let expected = Expected::Alias(system_name(&self.routes.get(label)?.binding));
+            let expected = Expected::Alias(alias_target(&self.routes.get(label)?.binding));
             Some(Probe { name, expected, is_own })
         };
         let of_labels = labels.iter().filter_map(|label| probe(label, is_own(label)));

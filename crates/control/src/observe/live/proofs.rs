@@ -427,6 +427,12 @@ pub(super) fn shard_of(binding: &BindingInput) -> Name {
     binding.shard.parse().expect("BindingInput::read has checked it")
 }
 
+/// The name to which the alias leads.
+pub(super) fn alias_target(binding: &BindingInput) -> Name {
+    let zone: Name = binding.target().parse().expect("BindingInput::read has checked it");
+    zone.prepend(binding.label.as_bytes()).expect("BindingInput::read has checked the length")
+}
+
 /// The name on the shard.
 pub(super) fn system_name(binding: &BindingInput) -> Name {
     shard_of(binding).prepend(binding.label.as_bytes()).expect("BindingInput::read has checked the length")

@@ -132,8 +132,7 @@ mod tests {
     fn a_route_takes_the_place_of_the_one_with_its_label() {
         let route = |key: &str, label: &str| {
             let (key, label, shard) = (key.into(), label.into(), "shard.example".into());
-            let binding =
-                BindingInput { key, created: 0, label, shard, former_names: Box::default(), former_names_to: None };
+            let binding = BindingInput { key, created: 0, label, shard, former_names: Box::default(), leads_to: None };
             RouteState { binding: Arc::new(binding), serial: Serial(1), since: Instant::now(), to_ask: 0, reason: None }
         };
         let mut routes = RouteStates::default();

@@ -60,7 +60,7 @@ impl World {
             label: label.into(),
             shard: format!("{shard}.v3.example").into(),
             former_names: Box::default(),
-            former_names_to: None,
+            leads_to: None,
         };
         let mut news = ZoneNews { alias_serial: Some(Serial(serial)), ..ZoneNews::default() };
         let alias = AliasNews { binding: Arc::new(binding), serial: Serial(serial) };
