@@ -380,7 +380,7 @@ impl World {
                 replica.served.get(apex).filter(|_| same)
             };
             for (label, alias) in told.aliases.iter().filter_map(|(label, alias)| Some((label, alias.as_ref()?))) {
-                let change = alias::change(label, Some(&alias.binding.shard), &settings());
+                let change = alias::change(label, Some(alias.binding.target()), &settings());
                 if let Some(zone) = serves(settings().alias_apex(), alias.serial) {
                     prop_assert_eq!(zone.owner(&change.owner), change.rrsets, "{}", label);
                 }

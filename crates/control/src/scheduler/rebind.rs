@@ -201,7 +201,7 @@ mod tests {
         let to_instances = Leaving { to_instances: true, ..leaving(day) };
         let moved = moved(binding(1), &to(2), &to_instances, at(1000)).expect("short");
         let read = BindingInput::read(&moved, &mut Vec::new()).expect("it has an alias");
-        assert_eq!((read.target(), read.former_names.len()), ("s1.example", 0));
+        assert_eq!((read.target(), read.former_names.len()), ("s1.v3.example", 0));
         assert_eq!(moved.spec.former_names[0].from, Some(Time(at(1000))));
     }
 

@@ -1,3 +1,5 @@
+//! Renderings as text: what a Site becomes, and what no Site can make of it.
+
 use super::*;
 use crate::site::Paths;
 
