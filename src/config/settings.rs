@@ -8,7 +8,9 @@ use std::time::Duration;
 use super::key::{settings, unset};
 use super::reader::Reader;
 use super::rule::{boolean, by, duration, number, parsed, path, size, table, text, words};
-use super::value::{self, CookieMode, LogClients, LogFormat, NameServer, Resolver, Role, SecretName, Strategy};
+use super::value::{
+    self, CookieMode, LogClients, LogFormat, NameServer, Resolver, Role, RouterRuntime, SecretName, Strategy,
+};
 use signpost_apiserver::audit::Policy;
 use signpost_apiserver::auth::issuer;
 use signpost_apiserver::auth::jwt::IssuerSettings;
@@ -323,6 +325,14 @@ settings! {
         /// The percentage of the active addresses of a Router that must be healthy for health to count; with fewer, all
         /// addresses are in answers. `healthCheck.panicThreshold` of a Router overrides it.
         panic_threshold: u32 = number("PERCENT", 0..=100), "50", reload;
+    }
+    routers: Routers "routers" "Instances of Routers" {
+        /// What keeps the instances of Routers with the type `haproxy` or `nginx` running: `process`, a process with the
+        /// roles `api` and `scheduler`, on this machine; `off`, nothing. The instances keep running when that process
+        /// ends, unless by SIGINT, and the next one adopts them.
+        runtime: RouterRuntime = words("RUNTIME", value::ROUTER_RUNTIMES), "process";
+        /// The directory of the certificates of these instances; see `--certificates` of `signpost agent`.
+        certificates: Option<PathBuf> = path("DIR"), unset("none");
     }
     query_log: QueryLog "query-log" "Query log" {
         /// Log one DNS request in N, selected at random, with its response: 1 logs all, 0 none. Records that the writer

@@ -84,6 +84,18 @@ pub enum LogClients {
 pub(super) const LOG_CLIENTS: [(&str, LogClients); 3] =
     [("full", LogClients::Full), ("network", LogClients::Network), ("none", LogClients::None)];
 
+/// What keeps the instances of Routers running.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RouterRuntime {
+    /// This process, as its child processes.
+    Process,
+    /// Nothing.
+    Off,
+}
+
+pub(super) const ROUTER_RUNTIMES: [(&str, RouterRuntime); 2] =
+    [("process", RouterRuntime::Process), ("off", RouterRuntime::Off)];
+
 pub(super) const AUDIT_POLICIES: [(&str, Option<Policy>); 3] =
     [("writes", Some(Policy::Writes)), ("all", Some(Policy::All)), ("off", None)];
 

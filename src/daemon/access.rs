@@ -17,7 +17,8 @@ use tokio_rustls::rustls::server::ResolvesServerCert;
 use super::data_dir::DataDir;
 use super::maintenance::{self, Maintenance, MaintenanceTask};
 use crate::config::Settings;
-use signpost_api::identity::{GROUP_MASTERS, USER_ADMIN, USER_NAME_SERVER, USER_SCHEDULER};
+use signpost_api::access::GROUP_ROUTER_AGENTS;
+use signpost_api::identity::{GROUP_MASTERS, USER_ADMIN, USER_NAME_SERVER, USER_ROUTER_AGENT, USER_SCHEDULER};
 use signpost_apiserver::auth::Authenticator;
 use signpost_apiserver::auth::certificate::Revocations;
 use signpost_apiserver::auth::jwks::Pace;
@@ -31,11 +32,15 @@ use signpost_runtime::tls::{self, Authority, tokens};
 /// The kubeconfig of name servers.
 pub const NAME_SERVER_KUBECONFIG: &str = "name-server.kubeconfig";
 
+/// The kubeconfig of the agents of instances.
+pub const ROUTER_AGENT_KUBECONFIG: &str = "router-agent.kubeconfig";
+
 /// The kubeconfigs, and whom each is for.
 pub const KUBECONFIGS: &[(&str, Client<'static>)] = &[
     ("kubeconfig", Client { user: USER_ADMIN, groups: &[GROUP_MASTERS] }),
     ("scheduler.kubeconfig", Client { user: USER_SCHEDULER, groups: &[] }),
     (NAME_SERVER_KUBECONFIG, Client { user: USER_NAME_SERVER, groups: &[] }),
+    (ROUTER_AGENT_KUBECONFIG, Client { user: USER_ROUTER_AGENT, groups: &[GROUP_ROUTER_AGENTS] }),
 ];
 
 /// Whose certificate it is, for the log.

@@ -5,12 +5,14 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio_rustls::rustls::ServerConfig;
+use tokio_util::sync::CancellationToken;
 
 use super::access::{self, Access};
 use super::admin_tls::{self, Source};
@@ -27,6 +29,7 @@ use crate::admin::dashboard::Dashboard;
 use crate::admin::health::{Check, Warning};
 use crate::admin::host::Hosts;
 use crate::admin::{self, Admin};
+use crate::config::value::RouterRuntime;
 use crate::config::{AdminTls, Role, Settings};
 use signpost_api::identity::{
     GROUP_AUTHENTICATED, GROUP_MASTERS, Identity, USER_ADMIN, USER_CONTROLLER, USER_NAME_SERVER, USER_SCHEDULER,
@@ -37,6 +40,8 @@ use signpost_control::client::metrics::InformerMetrics;
 use signpost_control::client::reflector::HealthProbe;
 use signpost_control::controller::domain;
 use signpost_control::controller::ledger::BaseSerial;
+use signpost_control::instances;
+use signpost_control::instances::process::{self, Processes};
 use signpost_control::world::{self, World};
 use signpost_dns::sys::files;
 use signpost_dns::transport::Bound;
@@ -76,6 +81,8 @@ pub async fn process(
     let (base_serial, base) = watch::channel(None);
     let (told_files, files) = watch::channel(Arc::default());
     let started = build.scheduler(api.as_ref(), world.as_ref(), base, files).await?;
+    let end_instances = CancellationToken::new();
+    build.instances(api.as_ref(), world.as_ref(), end_instances.clone())?;
     let dns = build.dns(api.as_ref(), world, sockets.dns).await?;
     // The zone files were read: the ledger may begin.
     base_serial.send_replace(Some(dns.as_ref().map_or(BaseSerial::Unknown, Dns::base_serial)));
@@ -97,6 +104,7 @@ pub async fn process(
         told,
         runtime_settings,
         applied: None,
+        end_instances,
         control,
         serving,
         edge,
@@ -367,6 +375,36 @@ impl<'a> Build<'a> {
         let platform = dns::platform_settings(settings, listened)?;
         let role = scheduling::Role { config: settings, clients, platform, here, admin: &self.admin };
         Ok(Some(role.start(&mut self.control, &mut self.informers)))
+    }
+
+    /// The instances of Routers, which run beside the API.
+    fn instances(
+        &mut self,
+        api: Option<&Api>,
+        world: Option<&World>,
+        end_instances: CancellationToken,
+    ) -> Result<(), Error> {
+        let settings = self.settings;
+        let (Some(_), Some(world), Some(data_dir)) = (api, world, &self.data_dir) else { return Ok(()) };
+        if !settings.has(Role::Scheduler) || settings.routers.runtime != RouterRuntime::Process {
+            return Ok(());
+        }
+        let platform = dns::platform_settings(settings, &self.listened)?;
+        let servers = scheduling::servers_to_ask(settings, &platform, &self.listened);
+        let absolute = |path: PathBuf| std::path::absolute(&path).unwrap_or(path);
+        let processes = process::Settings {
+            program: std::env::current_exe().map_err(Error::Workers)?,
+            directory: absolute(data_dir.join("routers")),
+            kubeconfig: absolute(data_dir.join(access::ROUTER_AGENT_KUBECONFIG)),
+            certificates: settings.routers.certificates.clone().map(absolute),
+            name_servers: servers.into_iter().map(|server| server.address).collect(),
+        };
+        let metrics = process::Metrics::default();
+        self.admin.metrics.register(|registry| metrics.register(registry));
+        let runtime = Processes::open(processes, metrics);
+        let stop = self.control.stop_token();
+        self.control.spawn("instances of Routers", instances::run(world.clone(), runtime, stop, end_instances));
+        Ok(())
     }
 
     /// The name server.

@@ -41,6 +41,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio_rustls::rustls::crypto::aws_lc_rs;
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use self::api::Api;
@@ -186,6 +187,9 @@ pub fn run(places: Places, mut settings: Settings) -> Result<(), Error> {
         if outcome.is_ok() {
             process.lame_duck(settings.lame_duck, &mut signals).await;
         }
+        if signals.is_interrupted() {
+            process.end_instances.cancel();
+        }
         tracing::info!("stopping");
         tokio::select! {
             () = process.drain() => {}
@@ -227,6 +231,8 @@ struct Process {
     /// Settings that the loops go by.
     runtime_settings: RuntimeSettings,
     applied: Option<manifests::Report>,
+    /// Has the instances of Routers end with this process.
+    end_instances: CancellationToken,
     /// Scheduler and control loops.
     control: Tasks,
     /// The API, which ends after the loops: a leader lets its Lease go.

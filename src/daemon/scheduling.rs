@@ -298,7 +298,11 @@ async fn probe(
 
 /// The name servers that are asked whether names are live: those of `verify.server`; else those of `nameserver` where
 /// resolvers find them; else the one that a platform without any has, where it listens.
-fn servers_to_ask(config: &config::Settings, platform: &compiler::Settings, listened: &[SocketAddr]) -> Vec<Server> {
+pub fn servers_to_ask(
+    config: &config::Settings,
+    platform: &compiler::Settings,
+    listened: &[SocketAddr],
+) -> Vec<Server> {
     if !config.verify.server.is_empty() {
         return config.verify.server.clone();
     }

@@ -18,6 +18,7 @@ pub struct Signals {
     terminate: Stream,
     interrupt: Stream,
     hang_up: Stream,
+    is_interrupted: bool,
 }
 
 impl Signals {
@@ -27,6 +28,7 @@ impl Signals {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
             hang_up: signal(SignalKind::hangup())?,
+            is_interrupted: false,
         })
     }
 
@@ -34,9 +36,17 @@ impl Signals {
     pub async fn next(&mut self) -> Signal {
         tokio::select! {
             _ = self.terminate.recv() => Signal::End,
-            _ = self.interrupt.recv() => Signal::End,
+            _ = self.interrupt.recv() => {
+                self.is_interrupted = true;
+                Signal::End
+            }
             _ = self.hang_up.recv() => Signal::Reload,
         }
+    }
+
+    /// Whether a person has ended the process at a terminal (SIGINT).
+    pub fn is_interrupted(&self) -> bool {
+        self.is_interrupted
     }
 
     /// The next one that ends the process; reloads meanwhile are forgotten.

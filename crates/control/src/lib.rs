@@ -17,6 +17,8 @@ pub mod status;
 
 pub mod reconcile;
 
+pub mod instances;
+
 pub mod observe;
 
 pub mod controller;

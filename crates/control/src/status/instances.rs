@@ -17,8 +17,13 @@ pub fn is_enough(serving: usize, all: usize, panic_percent: u32) -> bool {
 }
 
 /// Writes what was found into a status, and returns what its condition `InstancesReady` should say: nothing for a Router that has
-/// no instances and is to have none.
-pub fn apply(router: &Router, findings: &InstanceFindings, status: &mut RouterStatus) -> Option<ConditionUpdate> {
+/// no instances and is to have none. `error` says why an instance that the platform runs does not.
+pub fn apply(
+    router: &Router,
+    findings: &InstanceFindings,
+    error: Option<&str>,
+    status: &mut RouterStatus,
+) -> Option<ConditionUpdate> {
     status.instances = findings.instances.clone();
     status.instances.truncate(INSTANCES_MAX);
     let from = router.addresses_from();
@@ -36,7 +41,7 @@ pub fn apply(router: &Router, findings: &InstanceFindings, status: &mut RouterSt
     }
     let ready = serving(&findings.instances).count();
     status.ready_instances = Some(u32::try_from(ready).unwrap_or(u32::MAX));
-    Some(statement(wanted.map(|wanted| wanted as usize), ready, &findings.instances))
+    Some(statement(wanted.map(|wanted| wanted as usize), ready, &findings.instances, error))
 }
 
 fn serving(instances: &[Instance]) -> impl Iterator<Item = &Instance> {
@@ -60,7 +65,7 @@ fn addresses(router: &Router, findings: &InstanceFindings) -> Vec<Address> {
     ips.iter().map(of).collect()
 }
 
-fn statement(wanted: Option<usize>, ready: usize, instances: &[Instance]) -> ConditionUpdate {
+fn statement(wanted: Option<usize>, ready: usize, instances: &[Instance], error: Option<&str>) -> ConditionUpdate {
     let mut message = match (wanted, ready) {
         (Some(wanted), _) => format!("{ready} of {wanted} instances serve"),
         (None, 1) => "1 instance serves".to_owned(),
@@ -82,6 +87,10 @@ fn statement(wanted: Option<usize>, ready: usize, instances: &[Instance]) -> Con
     let at_fault = serving(instances).filter(|instance| instance.faults > 0);
     let at_fault: Vec<String> = at_fault.map(|instance| format!("{} ({})", instance.ip, instance.faults)).collect();
     add("with Routes that are not, or not wholly, served, as the log of the agent says", &at_fault);
+    if let Some(error) = error {
+        message += "; ";
+        message += error;
+    }
     let (is_true, reason) = match wanted {
         Some(wanted) if ready >= wanted => (true, "InstancesServe"),
         None if ready > 0 && dead.is_empty() => (true, "InstancesServe"),
@@ -140,7 +149,7 @@ mod tests {
             ("1l", ""),
         ] {
             let mut status = RouterStatus::default();
-            apply(&router(json!({"type": "haproxy"})), &findings(words), &mut status);
+            apply(&router(json!({"type": "haproxy"})), &findings(words), None, &mut status);
             let ips: Vec<_> = status.current_addresses.iter().map(|address| address.ip.clone()).collect();
             let expected: Vec<_> = answered.split_whitespace().map(|octet| format!("192.0.2.{octet}")).collect();
             assert_eq!(ips, expected, "{words}");
@@ -153,11 +162,11 @@ mod tests {
             "addressesFrom": {"instances": true}, "addresses": [{"ip": "192.0.2.1", "weight": 3}, {"ip": "192.0.2.9"}],
         });
         let mut status = RouterStatus::default();
-        apply(&router(spec), &findings("1s 2s"), &mut status);
+        apply(&router(spec), &findings("1s 2s"), None, &mut status);
         let weights: Vec<_> = status.current_addresses.iter().map(|address| address.weight).collect();
         assert_eq!(weights, [3, 1]);
         // Without `addressesFrom` those of the spec are answered.
-        apply(&router(json!({"addresses": [{"ip": "192.0.2.1"}]})), &findings("1s"), &mut status);
+        apply(&router(json!({"addresses": [{"ip": "192.0.2.1"}]})), &findings("1s"), None, &mut status);
         assert_eq!((status.current_addresses.len(), status.ready_instances), (0, Some(1)));
     }
 
@@ -184,7 +193,7 @@ mod tests {
                 Some("NoInstance: 0 of 2 instances serve; leaving: 192.0.2.1 (Lease router-shard1-192-0-2-1-80)"),
             ),
         ] {
-            let said = apply(&router(spec), &findings(words), &mut RouterStatus::default());
+            let said = apply(&router(spec), &findings(words), None, &mut RouterStatus::default());
             let said = said.map(|said| format!("{}: {}", said.reason, said.message));
             assert_eq!(said.as_deref(), expected, "{words}");
         }

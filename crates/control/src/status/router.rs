@@ -71,7 +71,10 @@ pub fn router(
     };
     let says_drained = before.conditions.iter().any(|condition| condition.type_ == DRAINED);
     let zone = findings.zone.as_ref().map(|(statement, _)| statement.clone());
-    let instances = findings.instances.as_ref().and_then(|found| instances::apply(object, found, &mut after));
+    let instances = findings
+        .instances
+        .as_ref()
+        .and_then(|found| instances::apply(object, found, findings.runtime_error.as_deref(), &mut after));
     let ready = Some(ready(router, load, platform));
     let statements = [ready, accepted(router, load), instances, drained(router, load, says_drained), zone];
     for statement in statements.into_iter().flatten() {

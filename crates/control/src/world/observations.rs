@@ -77,6 +77,8 @@ pub struct RouterFindings {
     pub health: Option<HealthFindings>,
     /// Its instances, if all Leases are known.
     pub instances: Option<InstanceFindings>,
+    /// Why an instance that the platform runs does not.
+    pub runtime_error: Option<String>,
 }
 
 /// The instances of a Router.

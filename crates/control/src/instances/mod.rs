@@ -1,0 +1,131 @@
+//! The RouterController: keeps the instances of managed Routers running.
+//!
+//! ```text
+//!  Routers ──► what is wanted of each ──► Runtime: starts, stops, replaces ──► agents with their proxies ──► Leases
+//!  (spec.type, instances, ports, addresses)                                                                   │
+//!      ▲ status.instances: which serve ◄──────────────────────────────────────────────────────────────────────┘
+//! ```
+//!
+//! A [`Runtime`] decides how instances run. [`process`] runs them as child processes of this one.
+
+pub mod plan;
+pub mod process;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::time::Duration;
+
+use futures::FutureExt as _;
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use crate::client::reflector::Change;
+use crate::world::{RouterInfo, World};
+use signpost_api::v1alpha1::router::{InstanceState, Ports, Router, RouterKind};
+
+/// The longest time between two looks at what runs.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// What is wanted of the instances of a Router.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// The proxy.
+    pub kind: RouterKind,
+    /// How many.
+    pub count: usize,
+    /// Where they accept requests.
+    pub ports: Ports,
+    /// Their addresses, as many as the Router names.
+    pub addresses: Vec<IpAddr>,
+    /// The names of the Leases of those that serve.
+    pub serving: BTreeSet<String>,
+}
+
+impl Wanted {
+    /// What a Router says; `None`: the platform does not run its instances.
+    pub fn of(router: &Router) -> Option<Wanted> {
+        let kind = router.spec.kind;
+        if !kind.is_managed() || router.metadata.deletion_timestamp.is_some() {
+            return None;
+        }
+        let count = router.instances_wanted().unwrap_or(1) as usize;
+        let named = router.spec.addresses.iter().filter_map(|address| address.ip.parse().ok());
+        let instances = router.status.iter().flat_map(|status| &status.instances);
+        let serving = instances.filter(|instance| instance.state == InstanceState::Serving);
+        Some(Wanted {
+            kind,
+            count,
+            ports: router.ports(),
+            addresses: named.take(count).collect(),
+            serving: serving.map(|instance| instance.name.clone()).collect(),
+        })
+    }
+}
+
+/// Runs instances.
+pub trait Runtime: Send {
+    /// Takes a step from what runs to what is wanted of each Router; instances of others are stopped. Returns why instances of a
+    /// Router do not run.
+    fn reconcile(&mut self, wanted: &BTreeMap<String, Wanted>)
+    -> impl Future<Output = BTreeMap<String, String>> + Send;
+
+    /// Stops all instances, without waiting for DNS.
+    fn shut_down(&mut self) -> impl Future<Output = ()> + Send;
+}
+
+/// Keeps instances running until `stop`. They run on then, unless `shut_down` has fired.
+pub async fn run(world: World, mut runtime: impl Runtime, stop: CancellationToken, shut_down: CancellationToken) {
+    let (routers, mut changes) = world.routers.read();
+    let observations = world.observations;
+    let mut wanted: BTreeMap<String, Wanted> = BTreeMap::new();
+    let mut told: BTreeMap<String, String> = BTreeMap::new();
+    let mut next = Instant::now();
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => break,
+            change = changes.next() => {
+                let mut is_other = take(change, &mut wanted);
+                while let Some(change) = changes.next().now_or_never() {
+                    is_other |= take(change, &mut wanted);
+                }
+                if !is_other {
+                    continue;
+                }
+            }
+            () = sleep_until(next) => {}
+        }
+        // A Router that is not known yet may have instances that run.
+        if !routers.is_synced() {
+            next = Instant::now() + INTERVAL;
+            continue;
+        }
+        let errors = runtime.reconcile(&wanted).await;
+        next = Instant::now() + INTERVAL;
+        for router in wanted.keys().filter(|router| errors.get(*router) != told.get(*router)) {
+            let error = errors.get(router).cloned();
+            observations.set_router(router, |findings| findings.runtime_error = error);
+        }
+        told = errors;
+    }
+    if shut_down.is_cancelled() {
+        runtime.shut_down().await;
+    }
+}
+
+/// Notes what is wanted now; returns whether that is something else.
+fn take(change: Change<RouterInfo>, wanted: &mut BTreeMap<String, Wanted>) -> bool {
+    let (applied, gone) = change.into_parts();
+    let mut is_other = false;
+    for (key, _) in gone {
+        is_other |= wanted.remove(&key.name).is_some();
+    }
+    for applied in applied {
+        let name = applied.key.name;
+        is_other |= match Wanted::of(&applied.now.object) {
+            Some(now) if wanted.get(&name) == Some(&now) => false,
+            Some(now) => wanted.insert(name, now).is_none_or(|_| true),
+            None => wanted.remove(&name).is_some(),
+        };
+    }
+    is_other
+}

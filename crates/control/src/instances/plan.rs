@@ -1,0 +1,168 @@
+//! Which instances of a Router to start and to stop. Pure.
+//!
+//! Another proxy or port is a new instance: with an address of its own it starts beside those that it replaces, and they stop once it
+//! serves. With an address that the Router names it starts when the one before it has left, one after the other.
+
+use std::net::IpAddr;
+
+use super::Wanted;
+use signpost_api::v1alpha1::router::{Ports, RouterKind};
+
+/// What an instance is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// The proxy.
+    pub kind: RouterKind,
+    /// Where it accepts requests.
+    pub ports: Ports,
+}
+
+/// An instance that runs, or is to run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Slot {
+    /// Its number, the same for as long as it is there.
+    pub id: u32,
+    /// What it is made of; `None`: another version of the program has started it.
+    pub shape: Option<Shape>,
+    /// Its address.
+    pub address: IpAddr,
+    /// Whether it was told to stop.
+    pub is_stopping: bool,
+    /// Whether its Lease says that it serves.
+    pub is_serving: bool,
+}
+
+/// A step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Starts an instance at an address that the Router names, or at one that is free.
+    Start(Option<IpAddr>),
+    /// Stops an instance.
+    Stop(u32),
+}
+
+/// Which steps to take for the instances of a Router, oldest first, as they are; `None`: it is to have none.
+pub fn steps(wanted: Option<&Wanted>, slots: &[Slot]) -> Vec<Step> {
+    let running = || slots.iter().filter(|slot| !slot.is_stopping);
+    let Some(wanted) = wanted else { return running().map(|slot| Step::Stop(slot.id)).collect() };
+    let shape = Some(Shape { kind: wanted.kind, ports: wanted.ports });
+    let is_named = |slot: &&Slot| wanted.addresses.contains(&slot.address);
+    let mut steps = Vec::new();
+
+    for address in &wanted.addresses {
+        if !slots.iter().any(|slot| slot.address == *address) {
+            steps.push(Step::Start(Some(*address)));
+        }
+    }
+    let mut outdated = running().filter(is_named).filter(|slot| slot.shape != shape);
+    let others_serve = |outdated: &Slot| {
+        let others = slots.iter().filter(is_named).filter(|slot| slot.id != outdated.id);
+        others.into_iter().all(|slot| slot.is_serving && !slot.is_stopping)
+    };
+    if let Some(outdated) = outdated.next()
+        && steps.is_empty()
+        && others_serve(outdated)
+    {
+        steps.push(Step::Stop(outdated.id));
+    }
+
+    let count = wanted.count.saturating_sub(wanted.addresses.len());
+    let (current, old): (Vec<_>, Vec<_>) =
+        running().filter(|slot| !is_named(slot)).partition(|slot| slot.shape == shape);
+    steps.extend((current.len()..count).map(|_| Step::Start(None)));
+    steps.extend(current.iter().skip(count).rev().map(|slot| Step::Stop(slot.id)));
+    // Those that serve stay until as many new ones do.
+    let serving = current.iter().take(count).filter(|slot| slot.is_serving).count();
+    let spare = (serving + old.len()).saturating_sub(count).min(old.len());
+    let (idle, busy): (Vec<_>, Vec<_>) = old.into_iter().partition(|slot: &&Slot| !slot.is_serving);
+    steps.extend(idle.into_iter().chain(busy).take(spare).map(|slot| Step::Stop(slot.id)));
+    steps
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    const HAPROXY: Shape = Shape { kind: RouterKind::Haproxy, ports: Ports { http: 80, https: 443 } };
+
+    fn address(octet: u8) -> IpAddr {
+        [192, 0, 2, octet].into()
+    }
+
+    /// Instances as `ID LETTERS`: `h` HAProxy or `n` nginx, then `s` if it serves, `x` if it stops. The address is that of the number.
+    fn slots(words: &str) -> Vec<Slot> {
+        let slot = |word: &str| {
+            let (id, letters) = word.split_at(1);
+            let kind = if letters.starts_with('n') { RouterKind::Nginx } else { RouterKind::Haproxy };
+            let id = id.parse().expect("a digit");
+            Slot {
+                id: u32::from(id),
+                shape: Some(Shape { kind, ..HAPROXY }),
+                address: address(id),
+                is_stopping: letters.contains('x'),
+                is_serving: letters.contains('s'),
+            }
+        };
+        words.split_whitespace().map(slot).collect()
+    }
+
+    fn told(steps: &[Step]) -> String {
+        let told = steps.iter().map(|step| match step {
+            Step::Start(None) => "+".to_owned(),
+            Step::Start(Some(address)) => format!("+{}", address.to_string().rsplit('.').next().unwrap_or_default()),
+            Step::Stop(id) => format!("-{id}"),
+        });
+        told.collect::<Vec<_>>().join(" ")
+    }
+
+    fn wanted(count: usize, octets: &[u8]) -> Wanted {
+        let addresses = octets.iter().map(|octet| address(*octet)).collect();
+        Wanted { kind: HAPROXY.kind, count, ports: HAPROXY.ports, addresses, serving: BTreeSet::new() }
+    }
+
+    #[test]
+    fn with_addresses_of_their_own() {
+        for (count, is, steps) in [
+            (2, "", "+ +"),
+            (2, "1hs 2hs", ""),
+            (2, "1hs 2hsx", "+"),
+            (3, "1hs 2hs", "+"),
+            (1, "1hs 2hs 3hs", "-3 -2"),
+            (0, "1hs", "-1"),
+            // Another proxy: the new ones first, and then as many leave as serve.
+            (2, "1ns 2ns", "+ +"),
+            (2, "1ns 2ns 3h 4h", ""),
+            (2, "1ns 2ns 3hs 4h", "-1"),
+            (2, "1nsx 2ns 3hs 4h", ""),
+            (2, "1ns 2ns 3hs 4hs", "-1 -2"),
+            // What does not serve is not missed.
+            (2, "1ns 2n 3hs 4h", "-2"),
+            (1, "1ns 2ns", "+ -1"),
+        ] {
+            assert_eq!(told(&super::steps(Some(&wanted(count, &[])), &slots(is))), steps, "{count} of {is}");
+        }
+        assert_eq!(told(&super::steps(None, &slots("1hs 2hsx"))), "-1");
+    }
+
+    #[test]
+    fn with_addresses_of_the_router() {
+        for (octets, is, steps) in [
+            (&[1, 2][..], "", "+1 +2"),
+            (&[1, 2], "1hs 2hs", ""),
+            (&[1, 2], "1hs 2hsx", ""),
+            // Another proxy: one leaves when all others serve.
+            (&[1, 2], "1ns 2ns", "-1"),
+            (&[1, 2], "1nsx 2ns", ""),
+            (&[1, 2], "2ns", "+1"),
+            (&[1, 2], "1h 2ns", ""),
+            (&[1, 2], "1hs 2ns", "-2"),
+            (&[1], "1ns", "-1"),
+            // The Router names another address.
+            (&[1, 3], "1hs 2hs", "+3 -2"),
+        ] {
+            let wanted = wanted(octets.len(), octets);
+            assert_eq!(told(&super::steps(Some(&wanted), &slots(is))), steps, "{octets:?} of {is}");
+        }
+    }
+}

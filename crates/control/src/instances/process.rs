@@ -1,0 +1,404 @@
+//! Instances as child processes of this one: `signpost agent`, each with a directory of its own.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `instance.json` | what the instance is, its process id and start time |
+//! | `log`, `log.1` | what it has printed, at most [`LOG_BYTES_MAX`] each |
+//! | `agent-<router>/` | the files of the agent and its proxy |
+//!
+//! They outlive this process, and the next one adopts those whose process id and start time are right. One that ends by itself is
+//! started again after a pause that grows.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::registry::Registry;
+use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
+use serde::{Deserialize, Serialize};
+
+use super::plan::{Shape, Slot, Step, steps};
+use super::{Runtime, Wanted};
+use crate::client::backoff::random;
+use signpost_api::v1alpha1::router::{Ports, RouterKind};
+
+/// The most of a log that is kept before it is moved to `log.1`.
+pub const LOG_BYTES_MAX: u64 = 1 << 20;
+/// The network of instances without an address of their Router: 65,534 addresses on loopback.
+const NETWORK: Ipv4Addr = Ipv4Addr::new(127, 64, 0, 0);
+/// The port of an agent's admin endpoints on its address.
+const ADMIN_PORT: u16 = 9453;
+/// The pause before an instance is started again: at first, and at most.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(30));
+/// An instance that has run for so long is started again after the first pause.
+const STABLE: Duration = Duration::from_secs(60);
+/// The open files of an instance, at most: four for each connection that a proxy forwards, and some.
+const FILES_MAX: u64 = 65_536;
+/// How long [`Runtime::shut_down`] waits for instances; they go on to finish their connections.
+const SHUT_DOWN_LONGEST: Duration = Duration::from_secs(3);
+/// The pause between two looks at processes that end.
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
+const RECORD: &str = "instance.json";
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// How to run instances.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The program.
+    pub program: PathBuf,
+    /// The directory of all instances.
+    pub directory: PathBuf,
+    /// The kubeconfig of agents.
+    pub kubeconfig: PathBuf,
+    /// The directory with certificates.
+    pub certificates: Option<PathBuf>,
+    /// The name servers of the platform.
+    pub name_servers: Vec<SocketAddr>,
+}
+
+/// What it counts; clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct Metrics {
+    starts: Counter,
+    adoptions: Counter,
+    failures: Counter,
+}
+
+impl Metrics {
+    /// Adds them to `registry`, under the registry's own prefix.
+    pub fn register(&self, registry: &mut Registry) {
+        registry.register("instance_starts", "Processes of instances that were started", self.starts.clone());
+        let help = "Processes of instances that a process before this one had started";
+        registry.register("instance_adoptions", help, self.adoptions.clone());
+        registry.register(
+            "instance_failures",
+            "Processes of instances that ended by themselves",
+            self.failures.clone(),
+        );
+    }
+}
+
+/// The file with what an instance is.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Record {
+    router: String,
+    #[serde(rename = "type")]
+    kind: RouterKind,
+    ports: Ports,
+    address: IpAddr,
+    /// The version of the program that started it.
+    version: String,
+    is_stopping: bool,
+    /// The process, and when the system says that it began.
+    process: Option<(i32, u64)>,
+}
+
+/// An instance.
+struct Instance {
+    record: Record,
+    /// The process, if it was not adopted.
+    child: Option<Child>,
+    started: Instant,
+    /// When to start it again, and the pause before that.
+    restart: Option<(Instant, Duration)>,
+    /// Why it ended.
+    error: Option<String>,
+}
+
+/// Instances as child processes.
+pub struct Processes {
+    settings: Settings,
+    metrics: Metrics,
+    instances: BTreeMap<u32, Instance>,
+}
+
+impl Processes {
+    /// Takes over the instances in the directory.
+    pub fn open(settings: Settings, metrics: Metrics) -> Processes {
+        let mut this = Processes { settings, metrics, instances: BTreeMap::new() };
+        for entry in std::fs::read_dir(&this.settings.directory).into_iter().flatten().flatten() {
+            let id = entry.file_name().to_str().and_then(|name| name.parse().ok());
+            let record = std::fs::read(entry.path().join(RECORD)).ok();
+            let record = record.and_then(|text| serde_json::from_slice::<Record>(&text).ok());
+            let (Some(id), Some(record)) = (id, record) else { continue };
+            let mut instance = Instance { record, child: None, started: Instant::now(), restart: None, error: None };
+            if instance.is_running() {
+                let Record { router, address, process, .. } = &instance.record;
+                let process_id = process.map(|(id, _)| id);
+                tracing::info!(router, %address, process_id, "adopted the instance");
+                this.metrics.adoptions.inc();
+            }
+            this.instances.insert(id, instance);
+        }
+        this
+    }
+
+    fn directory(&self, id: u32) -> PathBuf {
+        self.settings.directory.join(id.to_string())
+    }
+
+    /// Notes which processes have ended, and starts those again that should run.
+    fn look(&mut self) {
+        let ids: Vec<u32> = self.instances.keys().copied().collect();
+        for id in ids {
+            let directory = self.directory(id);
+            rotate(&directory);
+            let Some(instance) = self.instances.get_mut(&id) else { continue };
+            if instance.is_running() {
+                continue;
+            }
+            let now = Instant::now();
+            if instance.record.is_stopping {
+                tracing::info!(router = instance.record.router, address = %instance.record.address, "the instance has stopped");
+                self.instances.remove(&id);
+                if let Err(error) = std::fs::remove_dir_all(&directory) {
+                    tracing::warn!(directory = %directory.display(), %error, "failed to remove the files of an instance");
+                }
+                continue;
+            }
+            if instance.record.process.is_some() {
+                self.metrics.failures.inc();
+                instance.failed(&directory, now);
+            } else if instance.restart.is_none_or(|(at, _)| at <= now) {
+                self.launch(id);
+            }
+        }
+    }
+
+    /// Starts the process of an instance.
+    fn launch(&mut self, id: u32) {
+        let directory = self.directory(id);
+        let Some(instance) = self.instances.get_mut(&id) else { return };
+        let now = Instant::now();
+        match spawn(&self.settings, &instance.record, &directory) {
+            Ok(child) => {
+                self.metrics.starts.inc();
+                let pid = i32::try_from(child.id()).unwrap_or(i32::MAX);
+                instance.record.process = Some((pid, start_time(pid).unwrap_or(0)));
+                (instance.child, instance.started) = (Some(child), now);
+                let Record { router, address, kind, .. } = &instance.record;
+                tracing::info!(router, %address, proxy = kind.word(), process_id = pid, "started an instance");
+            }
+            Err(error) => {
+                instance.error = Some(format!("{}: {error}", self.settings.program.display()));
+                instance.restart = Some(instance.next_restart(now));
+            }
+        }
+        self.save(id);
+    }
+
+    fn save(&self, id: u32) {
+        let Some(instance) = self.instances.get(&id) else { return };
+        let path = self.directory(id).join(RECORD);
+        let text = serde_json::to_vec_pretty(&instance.record).expect("a record is JSON");
+        let candidate = path.with_extension("new");
+        let written = std::fs::write(&candidate, text).and_then(|()| std::fs::rename(&candidate, &path));
+        if let Err(error) = written {
+            tracing::error!(path = %path.display(), %error, "failed to write; the instance will not be adopted");
+        }
+    }
+
+    /// An address in the network that no instance has.
+    fn free_address(&self) -> Option<IpAddr> {
+        let taken: BTreeSet<IpAddr> = self.instances.values().map(|instance| instance.record.address).collect();
+        let network = u32::from(NETWORK);
+        (1..u32::from(u16::MAX)).map(|host| IpAddr::from(Ipv4Addr::from(network | host))).find(|ip| !taken.contains(ip))
+    }
+
+    fn take(&mut self, router: &str, wanted: Option<&Wanted>, step: Step) {
+        match (step, wanted) {
+            (Step::Start(address), Some(wanted)) => {
+                let Some(address) = address.or_else(|| self.free_address()) else { return };
+                let id = (0..).find(|id| !self.instances.contains_key(id)).expect("there are fewer instances");
+                let record = Record {
+                    router: router.to_owned(),
+                    kind: wanted.kind,
+                    ports: wanted.ports,
+                    address,
+                    version: VERSION.to_owned(),
+                    is_stopping: false,
+                    process: None,
+                };
+                let instance = Instance { record, child: None, started: Instant::now(), restart: None, error: None };
+                self.instances.insert(id, instance);
+                self.launch(id);
+            }
+            (Step::Stop(id), _) => {
+                if let Some(instance) = self.instances.get_mut(&id) {
+                    instance.record.is_stopping = true;
+                    let address = instance.record.address;
+                    tracing::info!(router, %address, "stopping an instance: its address leaves DNS, and its connections finish");
+                    instance.signal();
+                    self.save(id);
+                }
+            }
+            (Step::Start(_), None) => {}
+        }
+    }
+
+    fn slots(&self, router: &str, wanted: Option<&Wanted>) -> Vec<Slot> {
+        let of_router = self.instances.iter().filter(|(_, instance)| instance.record.router == router);
+        let slot = |(id, instance): (&u32, &Instance)| {
+            let Record { kind, ports, address, is_stopping, ref version, .. } = instance.record;
+            let shape = (version == VERSION).then_some(Shape { kind, ports });
+            let is_serving = wanted.is_some_and(|wanted| {
+                let text = address.to_string().replace(['.', ':'], "-");
+                wanted.serving.contains(&format!("router-{router}-{text}-{}", ports.http))
+            });
+            Slot { id: *id, shape, address, is_stopping, is_serving }
+        };
+        of_router.map(slot).collect()
+    }
+}
+
+impl Runtime for Processes {
+    async fn reconcile(&mut self, wanted: &BTreeMap<String, Wanted>) -> BTreeMap<String, String> {
+        self.look();
+        let mut routers: BTreeSet<String> = wanted.keys().cloned().collect();
+        routers.extend(self.instances.values().map(|instance| instance.record.router.clone()));
+        for router in routers {
+            let wanted = wanted.get(&router);
+            for step in steps(wanted, &self.slots(&router, wanted)) {
+                self.take(&router, wanted, step);
+            }
+        }
+        let failing = self.instances.values().filter(|instance| instance.started.elapsed() < STABLE);
+        let error = |instance: &Instance| {
+            let Record { router, address, .. } = &instance.record;
+            Some((router.clone(), format!("the agent at {address} ended: {}", instance.error.as_ref()?)))
+        };
+        failing.filter_map(error).collect()
+    }
+
+    async fn shut_down(&mut self) {
+        // The first signal has an agent leave DNS, the second has it not wait for that.
+        for _ in 0..2 {
+            self.instances.values_mut().for_each(Instance::signal);
+            tokio::time::sleep(LOOK_INTERVAL).await;
+        }
+        let deadline = Instant::now() + SHUT_DOWN_LONGEST;
+        while self.instances.values_mut().any(|instance| instance.is_running()) && Instant::now() < deadline {
+            tokio::time::sleep(LOOK_INTERVAL).await;
+        }
+    }
+}
+
+impl Instance {
+    /// Whether its process runs. A child that has ended leaves the table of processes by this.
+    fn is_running(&mut self) -> bool {
+        match &mut self.child {
+            Some(child) => matches!(child.try_wait(), Ok(None)),
+            None => self.record.process.is_some_and(|(pid, started)| start_time(pid) == Some(started)),
+        }
+    }
+
+    /// Tells the process to end, if it is the one that was started.
+    fn signal(&mut self) {
+        let pid = self.record.process.map(|(pid, _)| pid).and_then(Pid::from_raw);
+        if let Some(pid) = pid.filter(|_| self.is_running()) {
+            // The only error is that it has ended.
+            let _ = kill_process(pid, Signal::TERM);
+        }
+    }
+
+    fn failed(&mut self, directory: &Path, now: Instant) {
+        let status = self.child.take().and_then(|mut child| child.wait().ok());
+        let status = status.map_or_else(|| "it is gone".to_owned(), |status| status.to_string());
+        let error = match last_line(&directory.join("log")) {
+            Some(line) => format!("{status}: {line}"),
+            None => status,
+        };
+        let Record { router, address, .. } = &self.record;
+        tracing::warn!(router, %address, error, "an instance ended");
+        self.error = Some(error);
+        self.restart = Some(self.next_restart(now));
+        self.record.process = None;
+    }
+
+    /// When to start it next, and the pause before that.
+    fn next_restart(&self, now: Instant) -> (Instant, Duration) {
+        let former = self.restart.filter(|_| now.duration_since(self.started) < STABLE);
+        let pause = former.map_or(PAUSE.0, |(_, pause)| (pause * 2).min(PAUSE.1));
+        // Up to a quarter more, so that instances which fail together do not start together.
+        let jitter = pause.mul_f64((random() % 256) as f64 / 1024.0);
+        (now + pause + jitter, pause)
+    }
+}
+
+/// Starts the agent of an instance.
+fn spawn(settings: &Settings, record: &Record, directory: &Path) -> io::Result<Child> {
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+    let log = std::fs::OpenOptions::new().create(true).append(true).mode(0o600).open(directory.join("log"))?;
+    let Record { router, kind, ports, address, .. } = record;
+    let admin = match address.is_loopback() {
+        true => SocketAddr::new(*address, ADMIN_PORT),
+        false => SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0),
+    };
+    let mut command = Command::new(&settings.program);
+    command
+        .args(["agent", "--router", router, "--proxy", kind.word(), "--address", &address.to_string()])
+        .args(["--http-port", &ports.http.to_string(), "--https-port", &ports.https.to_string()])
+        .args(["--admin-listen", &admin.to_string()])
+        .arg("--data-dir")
+        .arg(directory)
+        .arg("--kubeconfig")
+        .arg(&settings.kubeconfig)
+        .args(settings.name_servers.iter().flat_map(|server| ["--name-server".to_owned(), server.to_string()]));
+    if address.is_loopback() {
+        command.arg("--loopback-endpoints");
+    }
+    if let Some(certificates) = &settings.certificates {
+        command.arg("--certificates").arg(certificates);
+    }
+    // A signal from a terminal is for this process, which tells them.
+    let child = command.process_group(0).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).spawn()?;
+    limit(&child);
+    Ok(child)
+}
+
+/// Limits what a process may use. What cannot be limited runs without limits.
+fn limit(child: &Child) {
+    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    for (resource, most) in [(Resource::Nofile, FILES_MAX), (Resource::Core, 0)] {
+        let limit = Rlimit { current: Some(most), maximum: Some(most) };
+        if let Err(error) = prlimit(pid, resource, limit) {
+            tracing::debug!(?resource, %error, "failed to limit an instance");
+        }
+    }
+}
+
+/// When a process began, in ticks since the system did; `None`: it has ended.
+fn start_time(pid: i32) -> Option<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name of the program is in parentheses, and may hold some.
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+    let state = fields.next()?;
+    // proc_pid_stat(5): the 22nd field; a zombie has ended.
+    let started = fields.nth(18)?.parse().ok()?;
+    (state != "Z").then_some(started)
+}
+
+/// Moves a log to `log.1` when it is long. The process goes on to write at its end.
+fn rotate(directory: &Path) {
+    let log = directory.join("log");
+    if std::fs::metadata(&log).is_ok_and(|metadata| metadata.len() > LOG_BYTES_MAX) {
+        let moved = std::fs::copy(&log, directory.join("log.1"))
+            .and_then(|_| std::fs::OpenOptions::new().write(true).open(&log)?.set_len(0));
+        if let Err(error) = moved {
+            tracing::warn!(log = %log.display(), %error, "failed to rotate a log");
+        }
+    }
+}
+
+fn last_line(log: &Path) -> Option<String> {
+    let text = std::fs::read(log).ok()?;
+    let text = String::from_utf8_lossy(&text);
+    text.lines().rev().find(|line| !line.trim().is_empty()).map(str::to_owned)
+}
