@@ -31,7 +31,7 @@ use signpost_control::observe::live::feed::ZoneFeed;
 use signpost_control::observe::live::proofs::Server;
 use signpost_control::observe::ownership::authorities::Authorities;
 use signpost_control::observe::ownership::challenge::Key;
-use signpost_control::observe::{health, hosts, instances, live, ownership};
+use signpost_control::observe::{health, hosts, instances, live, ownership, programmed};
 use signpost_control::reconcile::former_names::FormerNameRetention;
 use signpost_control::reconcile::{self, Reconciler};
 use signpost_control::scheduler::chooser::StrategyConfig;
@@ -208,10 +208,12 @@ impl Role<'_> {
         let pointing = hosts::Settings { resolvers: host_resolvers(config), patience: config.verify.timeout };
         let (proofs, pointed, asked) =
             (live::metrics::Metrics::default(), hosts::Metrics::default(), ownership::Metrics::default());
+        let probed = programmed::Metrics::default();
         admin.metrics.register(|registry| {
             proofs.register(registry);
             pointed.register(registry);
             asked.register(registry);
+            probed.register(registry);
         });
         let (settings, former) = (platform.clone(), config.former_domain.clone());
         let sources = ledger::Sources { world: world.clone(), settings, former, base: here.base, told };
@@ -222,11 +224,12 @@ impl Role<'_> {
             let ledger = ledger::run(client(), sources.clone(), Arc::clone(&feed), stop.clone());
             let proofs =
                 live::run(world.clone(), platform.clone(), proving.clone(), feed, proofs.clone(), stop.clone());
+            let programmed = programmed::run(client(), world.clone(), probed.clone(), stop.clone());
             let points = hosts::run(client(), world.clone(), pointing.clone(), pointed.clone(), stop.clone());
             let owned = |owners| ownership::run(client(), world.clone(), owners, asked.clone(), stop.clone());
             let hosts = OptionFuture::from(owners.clone().map(owned));
             async {
-                tokio::join!(ledger, proofs, points, hosts);
+                tokio::join!(ledger, proofs, programmed, points, hosts);
             }
         };
         tasks

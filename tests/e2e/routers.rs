@@ -346,7 +346,7 @@ impl Drop for Instance {
 
 fn is_ready(route: &Value) -> bool {
     let conditions = route["status"]["conditions"].as_array().into_iter().flatten();
-    conditions.into_iter().any(|condition| condition["type"] == "Resolvable" && condition["status"] == "True")
+    conditions.into_iter().any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
 }
 
 /// An application that answers each request with its host.

@@ -16,6 +16,12 @@ pub const PUBLISHED: &str = "Published";
 /// Condition of a Route: every listed name server was asked for its name and answered right.
 pub const RESOLVABLE: &str = "Resolvable";
 
+/// Condition of a Route whose Router has instances that report: each of them that is live serves it.
+pub const PROGRAMMED: &str = "Programmed";
+/// Condition of a Route: a request to its name reaches its application. It is [`RESOLVABLE`] and, if its Router has instances that
+/// report, [`PROGRAMMED`].
+pub const READY: &str = "Ready";
+
 /// Condition of a Route: it is to move to another Router and has not yet. `False` once it has.
 pub const MOVE_PENDING: &str = "MovePending";
 

@@ -9,4 +9,6 @@ pub mod instances;
 
 pub mod ownership;
 
+pub mod programmed;
+
 pub mod hosts;

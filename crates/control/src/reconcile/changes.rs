@@ -215,7 +215,7 @@ impl Reconciler {
         for applied in applied {
             self.soon(Key::Router(applied.key.name.clone()));
             let (before, now) = (applied.before, applied.now);
-            if before.as_ref().map_or(!first, |before| !before.selects_as(&now) || before.zone() != now.zone()) {
+            if before.as_ref().map_or(!first, |before| !before.places_as(&now)) {
                 changed.insert(applied.key.name.clone());
             }
             if before

@@ -169,7 +169,10 @@ impl Known {
             blocking: &blocking,
             lost: &lost,
         });
-        let inputs = Inputs { key, placement, findings: &findings, verifies_hosts: settings.verify_hosts };
+        let router = self.objects.bindings.get(key).and_then(|binding| self.objects.router(&binding.router));
+        let has_instances = router.is_some_and(|router| router.target.active.has_instances);
+        let inputs =
+            Inputs { key, placement, findings: &findings, verifies_hosts: settings.verify_hosts, has_instances };
         let change = route::route(&route, inputs);
         if !change.is_empty() {
             let fresh = route.conditions.names.is_nothing().then_some(version);

@@ -15,7 +15,8 @@
 //!   `FormerNameBlocked` says so. And so it does if that Router is gone, or is another one by now, which takes the name with its zone;
 //!   the former name stays for as long as it would, in case that the Router comes back.
 //! - `Scheduled` and `Admitted` that someone took away or changed are put back.
-//! - `Published`, `Resolvable`, `HostVerified`, `HostPointsHere` and `MovePending` say what other parts of the process have
+//! - `Ready` follows from `Resolvable` and, where the Router has instances, `Programmed`.
+//! - `Published`, `Resolvable`, `Programmed`, `HostVerified`, `HostPointsHere` and `MovePending` say what other parts of the process have
 //!   [found out](crate::world::observations).
 //!
 //! Only what is wrong is written: a Route whose names are live gets no write from here.
@@ -23,6 +24,7 @@
 use std::num::NonZeroI64;
 
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde_json::{Value, json};
 
 use super::scheduling::admitted;
@@ -38,8 +40,8 @@ use signpost_api::kinds::route_binding;
 use signpost_api::names::{challenge_name, other_label};
 use signpost_api::selectors::unmatched_term;
 use signpost_api::v1alpha1::route::{
-    ADMITTED, FORMER_NAME_BLOCKED, HOST_POINTS_HERE, HOST_VERIFIED, NameKind, Phase, ROUTER_GONE, Route, RouteStatus,
-    SCHEDULED,
+    ADMITTED, FORMER_NAME_BLOCKED, HOST_POINTS_HERE, HOST_VERIFIED, NameKind, PROGRAMMED, Phase, READY, RESOLVABLE,
+    ROUTER_GONE, Route, RouteStatus, SCHEDULED,
 };
 use signpost_api::v1alpha1::route_binding::RouteBindingSpec;
 
@@ -82,6 +84,8 @@ pub struct Inputs<'a> {
     pub findings: &'a RouteFindings,
     /// Whether hosts are to be verified.
     pub verifies_hosts: bool,
+    /// Whether the instances of its Router report what they serve.
+    pub has_instances: bool,
 }
 
 /// What the conditions of a placed Route depend on.
@@ -129,12 +133,17 @@ pub struct Change {
     pub findings: RouteFindings,
     /// Conditions that it should not have.
     pub withdrawn: Vec<&'static str>,
+    /// Whether the instances of its Router report what they serve.
+    pub has_instances: bool,
+    /// What it says of `Ready` does not follow from the others.
+    pub is_ready_wrong: bool,
 }
 
 impl Change {
     /// Whether nothing should be different.
     pub fn is_empty(&self) -> bool {
         !self.is_unassigned
+            && !self.is_ready_wrong
             && self.statements.is_empty()
             && self.withdrawn.is_empty()
             && self.findings.iter().all(Option::is_none)
@@ -147,8 +156,13 @@ pub fn route(route: &RouteInfo, inputs: Inputs<'_>) -> Change {
         uid: route.uid.clone(),
         generation: route.generation.map(NonZeroI64::get),
         findings: inputs.findings.clone(),
+        has_instances: inputs.has_instances,
+        is_ready_wrong: is_ready_wrong(route, inputs.has_instances),
         ..Change::default()
     };
+    if route.conditions.names.programmed.is_some() && route.bound && !inputs.has_instances {
+        change.withdrawn.push(PROGRAMMED);
+    }
     if route.conditions.has_points_here && !(route.bound && route.custom_name.is_some()) {
         change.withdrawn.push(HOST_POINTS_HERE);
     }
@@ -161,6 +175,32 @@ pub fn route(route: &RouteInfo, inputs: Inputs<'_>) -> Change {
         change.statements = statements(route, inputs.key, placement);
     }
     change
+}
+
+/// Whether what a Route says of `Ready` is missing or does not follow from the conditions that it says.
+fn is_ready_wrong(route: &RouteInfo, has_instances: bool) -> bool {
+    let names = &route.conditions.names;
+    let Some(resolvable) = names.resolvable.filter(|_| route.bound) else { return false };
+    let is_ready = resolvable.mark.is_true() && (!has_instances || names.programmed.is_some_and(Mark::is_true));
+    names.ready.map(Mark::is_true) != Some(is_ready)
+}
+
+/// What `Ready` says beside the other conditions; `None`: nothing is known of the names yet.
+fn ready(conditions: &[Condition], has_instances: bool) -> Option<ConditionUpdate> {
+    let is_true = |kind: &str| {
+        conditions.iter().find(|condition| condition.type_ == kind).map(|condition| condition.status == "True")
+    };
+    let (status, reason, message) = match (is_true(RESOLVABLE)?, is_true(PROGRAMMED)) {
+        (false, _) => (Status::False, "NotResolvable", "not all names resolve: the condition Resolvable says why"),
+        (true, programmed) if has_instances && programmed != Some(true) => (
+            Status::False,
+            "NotProgrammed",
+            "not every instance of its Router serves it: the condition Programmed says why",
+        ),
+        (true, Some(true)) => (Status::True, "Ready", "its names resolve, and every instance of its Router serves it"),
+        (true, _) => (Status::True, "Ready", "its names resolve"),
+    };
+    Some(ConditionUpdate { kind: READY, status, reason, message: message.to_owned() })
 }
 
 /// What the conditions of a placed Route should say of its placement, and do not.
@@ -338,6 +378,9 @@ pub fn apply(change: &Change, route: &Route, now: Timestamp) -> Option<Changed> 
     after.conditions.retain(|condition| !change.withdrawn.contains(&condition.type_.as_str()));
     if change.withdrawn.contains(&HOST_VERIFIED) {
         after.challenge = None;
+    }
+    if let Some(statement) = ready(&after.conditions, change.has_instances).filter(|_| is_about(&About::Bound, route)) {
+        state(&mut after.conditions, &statement, generation, now);
     }
     let patch = json!({
         "conditions": after.conditions, "challenge": after.challenge, "observedGeneration": after.observed_generation,

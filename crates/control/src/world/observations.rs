@@ -2,7 +2,7 @@
 //!
 //! The scheduler knows why a Route has no Router, [`live`](crate::observe::live) which names are answered,
 //! [`ownership`](crate::observe::ownership) whose a host is, [`hosts`](crate::observe::hosts) where it points,
-//! [`health`](crate::observe::health) which addresses answer probes, [`instances`](crate::observe::instances) which instances serve. None of them writes a status: each puts its finding here,
+//! [`programmed`](crate::observe::programmed) whether instances serve it, [`health`](crate::observe::health) which addresses answer probes, [`instances`](crate::observe::instances) which instances serve. None of them writes a status: each puts its finding here,
 //! and the reconciler merges them into one write.
 //!
 //! A later finding of a part replaces its earlier one. What was found of a Route leaves when its status says so; of a Router it
@@ -35,6 +35,8 @@ pub enum Part {
     Ownership,
     /// Whether its host leads to the platform.
     Pointing,
+    /// Whether the instances of its Router serve it.
+    Programmed,
 }
 
 /// What one part of the process has found out of a Route.
@@ -66,7 +68,7 @@ pub enum About {
 }
 
 /// What each [`Part`] has found out of a Route.
-pub type RouteFindings = [Option<Arc<Finding>>; 4];
+pub type RouteFindings = [Option<Arc<Finding>>; 5];
 
 /// What was found out of a Router.
 #[derive(Debug, Clone, Default, PartialEq)]

@@ -14,7 +14,7 @@ use signpost_api::names::challenge_name;
 use signpost_api::route_state::RouteState;
 use signpost_api::v1alpha1::route::{
     ADMITTED, AssignedName, FORMER_NAME_BLOCKED, FormerName, HOST_POINTS_HERE, HOST_VERIFIED, MOVE_ANNOTATION,
-    MOVE_PENDING, NameKind, PUBLISHED, Phase, RESOLVABLE, ROUTER_GONE, Route, SCHEDULED,
+    MOVE_PENDING, NameKind, PROGRAMMED, PUBLISHED, Phase, READY, RESOLVABLE, ROUTER_GONE, Route, SCHEDULED,
 };
 
 /// Condition of a Route: it is bound to a Router whose selectors do not match it any more.
@@ -105,7 +105,7 @@ pub struct Conditions {
     pub is_host_challenged: bool,
     /// Whether it has a condition `HostPointsHere`.
     pub has_points_here: bool,
-    /// `Published` and `Resolvable`.
+    /// `Published`, `Resolvable`, `Programmed` and `Ready`.
     pub names: ReportedNames,
     /// The state that they add up to.
     pub state: RouteState,
@@ -240,13 +240,17 @@ impl Conditions {
     }
 }
 
-/// What a Route says of `Published` and `Resolvable`, shortened: there may be 100,000 Routes.
+/// What a Route says of whether its names lead to it, shortened: there may be 100,000 Routes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ReportedNames {
     /// Of `Published`.
     pub published: Option<Reported>,
     /// Of `Resolvable`.
     pub resolvable: Option<Reported>,
+    /// `Programmed`.
+    pub programmed: Option<Mark>,
+    /// `Ready`.
+    pub ready: Option<Mark>,
 }
 
 /// What one of these conditions says.
@@ -271,10 +275,15 @@ impl ReportedNames {
                 is_current: condition.observed_generation == generation,
             })
         };
-        ReportedNames { published: reported(PUBLISHED), resolvable: reported(RESOLVABLE) }
+        ReportedNames {
+            published: reported(PUBLISHED),
+            resolvable: reported(RESOLVABLE),
+            programmed: Mark::find(conditions, PROGRAMMED),
+            ready: Mark::find(conditions, READY),
+        }
     }
 
-    /// Whether nothing was said of either.
+    /// Whether nothing was said of these.
     pub fn is_nothing(&self) -> bool {
         *self == ReportedNames::default()
     }

@@ -54,10 +54,11 @@ impl RouterInfo {
         matches(&self.target.route_selector, route) && matches(&self.target.namespace_selector, namespace)
     }
 
-    /// Whether both have the same selectors.
-    pub fn selects_as(&self, other: &RouterInfo) -> bool {
+    /// Whether both are the same for the statuses of their Routes: the selectors, and whether there are instances.
+    pub fn places_as(&self, other: &RouterInfo) -> bool {
         let (own, other) = (&self.target, &other.target);
         (&own.route_selector, &own.namespace_selector) == (&other.route_selector, &other.namespace_selector)
+            && own.active.has_instances == other.active.has_instances
     }
 
     /// Labels, in lower case, whose names in its zone do not lead to it, and why, in words that follow the name.

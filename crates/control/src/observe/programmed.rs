@@ -1,0 +1,379 @@
+//! Whether the instances of Routers serve the Routes: what the condition `Programmed` says.
+//!
+//! ```text
+//!  RouteBinding ──► waits until every serving instance ──► one HTTP probe ──► Programmed
+//!                   has applied its resource version       of an instance
+//! ```
+//!
+//! A Route is looked at when its binding has changed or its Router has other instances, and again until it is programmed. One that is
+//! not for [`GRACE`] says so. Routers without instances that report are left out.
+
+use std::collections::{BTreeSet, HashMap};
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use futures::FutureExt as _;
+use futures::stream::{FuturesUnordered, StreamExt as _};
+use kube::Api;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::Registry;
+use tokio::time::{Instant, sleep_until, timeout};
+use tokio_util::sync::CancellationToken;
+
+use crate::client::backoff::random;
+use crate::client::reflector::{Change, ObjectKey, Store};
+use crate::client::transport_error::told;
+use crate::client::uid::Uid;
+use crate::world::condition::{ConditionUpdate, Status};
+use crate::world::observations::{About, Finding, Observations, Part};
+use crate::world::route::Mark;
+use crate::world::{BindingInfo, RouteInfo, RouterInfo, World};
+use signpost_api::instance::InstanceReport;
+use signpost_api::probe::{PROBE_HEADER, ROUTE_HEADER, route_id};
+use signpost_api::v1alpha1::route::{PROGRAMMED, Route};
+use signpost_api::v1alpha1::router::{Instance, InstanceState};
+
+/// Probes at a time.
+const PROBES_MAX: usize = 64;
+/// The time for one probe, with reading the Route.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
+/// The pause after a failed probe: at first, and at most.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(10));
+/// How long a Route may not be programmed before it says so: mostly it is within milliseconds.
+const GRACE: Duration = Duration::from_secs(5);
+/// Most instances that a condition names.
+const NAMED_MAX: usize = 3;
+
+/// What `/metrics` shows of it; clones share it.
+#[derive(Debug, Clone)]
+pub struct Metrics {
+    probes: Family<[(&'static str, &'static str); 1], Counter>,
+    times: Histogram,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        // 1 ms to 131 s.
+        Metrics { probes: Family::default(), times: Histogram::new(exponential_buckets(0.001, 2.0, 18)) }
+    }
+}
+
+impl Metrics {
+    /// Adds them to `registry`, under the registry's own prefix.
+    pub fn register(&self, registry: &mut Registry) {
+        registry.register("route_probes", "Probes of Routes at instances, by outcome", self.probes.clone());
+        let help = "Time from the first sight of a binding until every instance of its Router served it";
+        registry.register("route_programmed_seconds", help, self.times.clone());
+    }
+}
+
+/// Looks until `stop`, which the end of this process's leadership is, too.
+pub async fn run(client: kube::Client, world: World, metrics: Metrics, stop: CancellationToken) {
+    let (objects, mut changes) = world.objects();
+    let (reports, mut report_changes) = world.instances.read();
+    world.observations.forget(Part::Programmed);
+    let http = reqwest::Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none());
+    // An instance that stops waits for its connections.
+    let http = http.pool_max_idle_per_host(0).build();
+    let Ok(http) = http else { return tracing::error!("no HTTP client can be made: Routes are not probed") };
+    let known = Known { routes: objects.routes, bindings: objects.bindings, routers: objects.routers, reports };
+    let mut watch = Watch { metrics, waiting: HashMap::new(), turns: BTreeSet::new() };
+    let mut probes = FuturesUnordered::new();
+    loop {
+        let now = Instant::now();
+        while probes.len() < PROBES_MAX
+            && world.observations.has_room()
+            && known.is_synced()
+            && let Some(key) = watch.pop_due(now)
+        {
+            if let Some(place) = watch.look(&key, &known, &world.observations, now) {
+                let (client, http) = (client.clone(), http.clone());
+                probes.push(async move {
+                    let result = timeout(PROBE_TIMEOUT, probe(client, http, &key, place)).await;
+                    (
+                        key,
+                        result.unwrap_or_else(|_| {
+                            Err(format!("{place} does not answer within {} s", PROBE_TIMEOUT.as_secs()))
+                        }),
+                    )
+                });
+            }
+        }
+        // A finding that waits to be written, or a list, ends the wait.
+        let wake_at =
+            if probes.len() < PROBES_MAX { watch.next_turn().map(|turn| turn.max(now + PAUSE.0)) } else { None };
+        tokio::select! {
+            () = stop.cancelled() => break,
+            Some((key, result)) = probes.next(), if !probes.is_empty() => {
+                watch.take_result(&key, result, &known, &world.observations);
+            }
+            change = changes.bindings.next() => watch.take_bindings(change),
+            change = changes.routes.next() => watch.take_routes(change, &known),
+            change = changes.routers.next() => watch.take_routers(change, &known),
+            change = report_changes.next() => {
+                drop(change);
+                while report_changes.next().now_or_never().is_some() {}
+                watch.look_at_all();
+            }
+            () = sleep_until(wake_at.unwrap_or(now)), if wake_at.is_some() => {}
+        }
+    }
+}
+
+/// Requests a Route from an instance, as everyone may; the error is why that does not show that it is served.
+async fn probe(client: kube::Client, http: reqwest::Client, key: &ObjectKey, place: SocketAddr) -> Result<(), String> {
+    let route = Api::<Route>::namespaced(client, key.namespace()).get(&key.name).await;
+    let route = route.map_err(|error| format!("the Route cannot be read: {error}"))?;
+    let host = route.status.as_ref().and_then(|status| status.names.first()).map(|name| name.name.clone());
+    let path = route.spec.path.as_deref().filter(|path| path.starts_with('/')).unwrap_or("/");
+    let request = http.get(format!("http://{place}{path}")).header(PROBE_HEADER, "1");
+    let request = request.header(reqwest::header::HOST, host.unwrap_or_default());
+    let response = request.send().await.map_err(|error| format!("{place}: {}", told(error, "the host")))?;
+    let served = response.headers().get(ROUTE_HEADER).and_then(|id| id.to_str().ok());
+    match served {
+        Some(id) if id == route_id(route.metadata.uid.as_deref().unwrap_or_default()) => Ok(()),
+        Some(_) => Err(format!("{place} serves another Route there")),
+        None => Err(format!("{place} does not serve it: it answers with HTTP status {}", response.status().as_u16())),
+    }
+}
+
+/// The objects.
+struct Known {
+    routes: Store<RouteInfo>,
+    bindings: Store<BindingInfo>,
+    routers: Store<RouterInfo>,
+    reports: Store<Option<InstanceReport>>,
+}
+
+impl Known {
+    fn is_synced(&self) -> bool {
+        self.routes.is_synced() && self.bindings.is_synced() && self.routers.is_synced() && self.reports.is_synced()
+    }
+
+    /// The Router of a Route, if its instances report.
+    fn router_of(&self, binding: &BindingInfo) -> Option<std::sync::Arc<RouterInfo>> {
+        self.routers.get(&ObjectKey::cluster(&binding.router)).filter(|router| router.target.active.has_instances)
+    }
+}
+
+/// Routes that are not known to be programmed.
+struct Watch {
+    metrics: Metrics,
+    waiting: HashMap<ObjectKey, Waiting>,
+    turns: BTreeSet<(Instant, ObjectKey)>,
+}
+
+/// A Route that waits.
+struct Waiting {
+    since: Instant,
+    /// When it is looked at next; `None`: it is being probed.
+    turn: Option<Instant>,
+    pause: Duration,
+    /// It was programmed by its former binding, or before this process led: a probe is not needed if nothing lags.
+    is_known: bool,
+    /// It was probed with this binding, and is served.
+    is_probed: bool,
+    /// Why it is not programmed.
+    error: Option<(&'static str, String)>,
+}
+
+impl Watch {
+    fn pop_due(&mut self, now: Instant) -> Option<ObjectKey> {
+        let (turn, key) = self.turns.first().filter(|(turn, _)| *turn <= now).cloned()?;
+        self.turns.remove(&(turn, key.clone()));
+        if let Some(waiting) = self.waiting.get_mut(&key) {
+            waiting.turn = None;
+        }
+        Some(key)
+    }
+
+    fn next_turn(&self) -> Option<Instant> {
+        self.turns.first().map(|(turn, _)| *turn)
+    }
+
+    /// Looks at a Route soon; `is_known`: it said that it was programmed, and what has changed is not its binding.
+    fn add(&mut self, key: ObjectKey, is_known: bool) {
+        let now = Instant::now();
+        if let Some(turn) = self.waiting.remove(&key).and_then(|waiting| waiting.turn) {
+            self.turns.remove(&(turn, key.clone()));
+        }
+        let waiting = Waiting { since: now, turn: Some(now), pause: PAUSE.0, is_known, is_probed: false, error: None };
+        self.turns.insert((now, key.clone()));
+        self.waiting.insert(key, waiting);
+    }
+
+    fn forget(&mut self, key: &ObjectKey) {
+        if let Some(turn) = self.waiting.remove(key).and_then(|waiting| waiting.turn) {
+            self.turns.remove(&(turn, key.clone()));
+        }
+    }
+
+    fn take_bindings(&mut self, change: Change<BindingInfo>) {
+        let is_first = change.is_first();
+        let (applied, gone) = change.into_parts();
+        gone.iter().for_each(|(key, _)| self.forget(key));
+        for applied in applied {
+            self.add(applied.key, is_first);
+        }
+    }
+
+    /// A Route is looked at when it says that it is bound, and when it does not say any more what was found.
+    fn take_routes(&mut self, change: Change<RouteInfo>, known: &Known) {
+        if change.is_first() {
+            return;
+        }
+        for applied in change.into_parts().0 {
+            let says = |route: &RouteInfo| route.conditions.names.programmed.is_some();
+            let is_lost = applied.before.as_ref().is_some_and(|before| says(before) && !says(&applied.now));
+            let is_new = applied.now.bound && !applied.before.as_ref().is_some_and(|before| before.bound);
+            if is_lost || is_new && known.bindings.get(&applied.key).is_some() {
+                self.add(applied.key, false);
+            }
+        }
+    }
+
+    /// The Routes of a Router are looked at when other instances serve.
+    fn take_routers(&mut self, change: Change<RouterInfo>, known: &Known) {
+        if change.is_first() {
+            return;
+        }
+        let serving = |router: &RouterInfo| {
+            let names: BTreeSet<String> = serving(router).map(|instance| instance.name.clone()).collect();
+            (names, router.target.active.has_instances)
+        };
+        let is_other = |before: Option<&RouterInfo>, now: &RouterInfo| before.map(serving) != Some(serving(now));
+        let applied = change.into_parts().0.into_iter();
+        let changed: BTreeSet<String> = applied
+            .filter(|applied| is_other(applied.before.as_deref(), &applied.now))
+            .map(|applied| applied.key.name)
+            .collect();
+        if changed.is_empty() {
+            return;
+        }
+        for (key, binding) in known.bindings.all() {
+            if changed.contains(&*binding.router) && !self.waiting.contains_key(&key) {
+                self.add(key, true);
+            }
+        }
+    }
+
+    /// Instances have applied more.
+    fn look_at_all(&mut self) {
+        let now = Instant::now();
+        for (key, waiting) in self.waiting.iter_mut().filter(|(_, waiting)| !waiting.is_probed) {
+            if let Some(turn) = waiting.turn.filter(|turn| *turn > now) {
+                self.turns.remove(&(turn, key.clone()));
+                waiting.turn = Some(now);
+                self.turns.insert((now, key.clone()));
+            }
+        }
+    }
+
+    /// Looks at a Route, and returns the instance to probe, if that is needed.
+    fn look(
+        &mut self,
+        key: &ObjectKey,
+        known: &Known,
+        observations: &Observations,
+        now: Instant,
+    ) -> Option<SocketAddr> {
+        let waiting = self.waiting.get_mut(key)?;
+        let (route, binding) = (known.routes.get(key), known.bindings.get(key));
+        let (Some(route), Some(binding)) = (route.filter(|route| route.bound), binding) else {
+            // The Route tells when it is bound.
+            self.forget(key);
+            return None;
+        };
+        let router = known.router_of(&binding).filter(|_| binding.route_uid == route.uid);
+        let Some(router) = router else {
+            self.forget(key);
+            return None;
+        };
+        let is_true = route.conditions.names.programmed.is_some_and(Mark::is_true);
+        let serving: Vec<&Instance> = serving(&router).collect();
+        let lags = |instance: &&&Instance| {
+            let report =
+                known.reports.get(&ObjectKey::namespaced(signpost_api::access::AGENT_NAMESPACE, &instance.name));
+            report.is_none_or(|report| Option::as_ref(&report).is_none_or(|one| one.applied_revision < binding.turn))
+        };
+        let lagging: Vec<&str> = serving.iter().filter(lags).map(|instance| &*instance.ip).collect();
+        if serving.is_empty() {
+            let message =
+                format!("no instance of Router {} serves: its condition InstancesReady says why", binding.router);
+            waiting.error = Some(("NoInstance", message));
+        } else if !lagging.is_empty() {
+            let (named, more) =
+                (lagging[..lagging.len().min(NAMED_MAX)].join(", "), lagging.len().saturating_sub(NAMED_MAX));
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            let message = format!("instances of Router {} have not applied it yet: {named}{more}", binding.router);
+            waiting.error = Some(("NotApplied", message));
+        } else if waiting.is_probed || waiting.is_known && is_true {
+            let waiting = self.waiting.remove(key)?;
+            if !is_true {
+                self.metrics.times.observe(now.duration_since(waiting.since).as_secs_f64());
+                let (count, router) = (serving.len(), &binding.router);
+                let message = format!("{count} of {count} live instances of Router {router} serve it");
+                tell(observations, key, route.uid.clone(), Status::True, "Programmed", message);
+            }
+            return None;
+        } else {
+            // Another instance each time, so that no one stands for all.
+            let at = usize::try_from(random()).unwrap_or(0) % serving.len();
+            let place = serving[at].ip.parse::<IpAddr>().map(|ip| SocketAddr::new(ip, serving[at].http_port));
+            if let Ok(place) = place {
+                return Some(place);
+            }
+        }
+        self.wait(key, &route, observations, now);
+        None
+    }
+
+    /// Has a Route wait, and says why if it has waited for long.
+    fn wait(&mut self, key: &ObjectKey, route: &RouteInfo, observations: &Observations, now: Instant) {
+        let Some(waiting) = self.waiting.get_mut(key) else { return };
+        let late = waiting.since + GRACE;
+        if let Some((reason, message)) = waiting.error.clone().filter(|_| now >= late) {
+            if route.conditions.names.programmed != Some(Mark::of("False", reason, &message)) {
+                tell(observations, key, route.uid.clone(), Status::False, reason, message);
+            }
+        }
+        let wanted = now + waiting.pause.mul_f64(1.0 + (random() % 256) as f64 / 1024.0);
+        let turn = if now < late { wanted.min(late) } else { wanted };
+        waiting.pause = (waiting.pause * 2).min(PAUSE.1);
+        waiting.turn = Some(turn);
+        self.turns.insert((turn, key.clone()));
+    }
+
+    fn take_result(&mut self, key: &ObjectKey, result: Result<(), String>, known: &Known, observations: &Observations) {
+        let (outcome, now) = (if result.is_ok() { "good" } else { "bad" }, Instant::now());
+        self.metrics.probes.get_or_create(&[("outcome", outcome)]).inc();
+        // Another binding came meanwhile: it is looked at again anyway.
+        let Some(waiting) = self.waiting.get_mut(key).filter(|waiting| waiting.turn.is_none()) else { return };
+        match (result, known.routes.get(key)) {
+            (Ok(()), _) => {
+                waiting.is_probed = true;
+                waiting.turn = Some(now);
+                self.turns.insert((now, key.clone()));
+            }
+            (Err(error), Some(route)) => {
+                waiting.error = Some(("ProbeFailed", error));
+                self.wait(key, &route, observations, now);
+            }
+            (Err(_), None) => self.forget(key),
+        }
+    }
+}
+
+/// The instances of a Router that serve.
+fn serving(router: &RouterInfo) -> impl Iterator<Item = &Instance> {
+    let instances = router.object.status.iter().flat_map(|status| &status.instances);
+    instances.filter(|instance| instance.state == InstanceState::Serving)
+}
+
+fn tell(observations: &Observations, key: &ObjectKey, uid: Uid, status: Status, reason: &'static str, message: String) {
+    let statement = ConditionUpdate { kind: PROGRAMMED, status, reason, message };
+    let finding = Finding { uid, about: About::Bound, statements: vec![statement], challenge: None };
+    observations.set_route(key, Part::Programmed, Some(finding));
+}
