@@ -264,7 +264,7 @@ impl Scene {
 
     /// The system names of the Routes, where they are now.
     fn names(&self) -> Vec<String> {
-        let routes = self.routes(is_ready);
+        let routes = self.routes(|route| route["status"]["dns"].is_string());
         assert_eq!(routes.len(), ROUTES);
         routes.iter().filter_map(|route| route["status"]["dns"].as_str()).map(str::to_owned).collect()
     }

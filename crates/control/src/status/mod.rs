@@ -5,6 +5,7 @@
 
 pub mod health;
 pub mod instances;
+pub mod ready;
 pub mod route;
 pub mod router;
 pub mod scheduling;

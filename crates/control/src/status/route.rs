@@ -24,9 +24,9 @@
 use std::num::NonZeroI64;
 
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde_json::{Value, json};
 
+use super::ready;
 use super::scheduling::admitted;
 use crate::client::reflector::ObjectKey;
 use crate::client::uid::Uid;
@@ -40,8 +40,8 @@ use signpost_api::kinds::route_binding;
 use signpost_api::names::{challenge_name, other_label};
 use signpost_api::selectors::unmatched_term;
 use signpost_api::v1alpha1::route::{
-    ADMITTED, FORMER_NAME_BLOCKED, HOST_POINTS_HERE, HOST_VERIFIED, NameKind, PROGRAMMED, Phase, READY, RESOLVABLE,
-    ROUTER_GONE, Route, RouteStatus, SCHEDULED,
+    ADMITTED, FORMER_NAME_BLOCKED, HOST_POINTS_HERE, HOST_VERIFIED, NameKind, PROGRAMMED, Phase, ROUTER_GONE, Route,
+    RouteStatus, SCHEDULED,
 };
 use signpost_api::v1alpha1::route_binding::RouteBindingSpec;
 
@@ -157,7 +157,7 @@ pub fn route(route: &RouteInfo, inputs: Inputs<'_>) -> Change {
         generation: route.generation.map(NonZeroI64::get),
         findings: inputs.findings.clone(),
         has_instances: inputs.has_instances,
-        is_ready_wrong: is_ready_wrong(route, inputs.has_instances),
+        is_ready_wrong: ready::is_wrong(route, inputs.has_instances),
         ..Change::default()
     };
     if route.conditions.names.programmed.is_some() && route.bound && !inputs.has_instances {
@@ -175,32 +175,6 @@ pub fn route(route: &RouteInfo, inputs: Inputs<'_>) -> Change {
         change.statements = statements(route, inputs.key, placement);
     }
     change
-}
-
-/// Whether what a Route says of `Ready` is missing or does not follow from the conditions that it says.
-fn is_ready_wrong(route: &RouteInfo, has_instances: bool) -> bool {
-    let names = &route.conditions.names;
-    let Some(resolvable) = names.resolvable.filter(|_| route.bound) else { return false };
-    let is_ready = resolvable.mark.is_true() && (!has_instances || names.programmed.is_some_and(Mark::is_true));
-    names.ready.map(Mark::is_true) != Some(is_ready)
-}
-
-/// What `Ready` says beside the other conditions; `None`: nothing is known of the names yet.
-fn ready(conditions: &[Condition], has_instances: bool) -> Option<ConditionUpdate> {
-    let is_true = |kind: &str| {
-        conditions.iter().find(|condition| condition.type_ == kind).map(|condition| condition.status == "True")
-    };
-    let (status, reason, message) = match (is_true(RESOLVABLE)?, is_true(PROGRAMMED)) {
-        (false, _) => (Status::False, "NotResolvable", "not all names resolve: the condition Resolvable says why"),
-        (true, programmed) if has_instances && programmed != Some(true) => (
-            Status::False,
-            "NotProgrammed",
-            "not every instance of its Router serves it: the condition Programmed says why",
-        ),
-        (true, Some(true)) => (Status::True, "Ready", "its names resolve, and every instance of its Router serves it"),
-        (true, _) => (Status::True, "Ready", "its names resolve"),
-    };
-    Some(ConditionUpdate { kind: READY, status, reason, message: message.to_owned() })
 }
 
 /// What the conditions of a placed Route should say of its placement, and do not.
@@ -379,7 +353,9 @@ pub fn apply(change: &Change, route: &Route, now: Timestamp) -> Option<Changed> 
     if change.withdrawn.contains(&HOST_VERIFIED) {
         after.challenge = None;
     }
-    if let Some(statement) = ready(&after.conditions, change.has_instances).filter(|_| is_about(&About::Bound, route)) {
+    if let Some(statement) =
+        ready::statement(&after.conditions, change.has_instances).filter(|_| is_about(&About::Bound, route))
+    {
         state(&mut after.conditions, &statement, generation, now);
     }
     let patch = json!({
