@@ -334,10 +334,10 @@ impl Watch {
     fn wait(&mut self, key: &ObjectKey, route: &RouteInfo, observations: &Observations, now: Instant) {
         let Some(waiting) = self.waiting.get_mut(key) else { return };
         let late = waiting.since + GRACE;
-        if let Some((reason, message)) = waiting.error.clone().filter(|_| now >= late) {
-            if route.conditions.names.programmed != Some(Mark::of("False", reason, &message)) {
-                tell(observations, key, route.uid.clone(), Status::False, reason, message);
-            }
+        if let Some((reason, message)) = waiting.error.clone().filter(|_| now >= late)
+            && route.conditions.names.programmed != Some(Mark::of("False", reason, &message))
+        {
+            tell(observations, key, route.uid.clone(), Status::False, reason, message);
         }
         let wanted = now + waiting.pause.mul_f64(1.0 + (random() % 256) as f64 / 1024.0);
         let turn = if now < late { wanted.min(late) } else { wanted };

@@ -327,7 +327,7 @@ impl Reconciler {
         for _ in 0..LOOKS_IN_A_ROW {
             let Some(key) = self.queue.begin(now) else { return false };
             match self.known.plan(&key, &self.settings, time) {
-                Plan::Act(action) => self.start(key, action, term.clone()),
+                Plan::Act(action) => self.start(key, *action, term.clone()),
                 Plan::Done => {
                     self.queue.end(&key);
                     self.queue.succeeded(&key);

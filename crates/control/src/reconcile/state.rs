@@ -66,7 +66,13 @@ pub(super) enum Plan {
     /// Nothing before so long.
     LookAgain(Duration),
     /// This.
-    Act(Action),
+    Act(Box<Action>),
+}
+
+impl Plan {
+    fn act(action: Action) -> Self {
+        Self::Act(Box::new(action))
+    }
 }
 
 /// What is done for a key: each is one write, and safe to repeat.
@@ -94,7 +100,7 @@ impl Known {
                 let route = self.objects.routes.get(key);
                 let is_stray = |binding: &BindingInfo| claim::is_stray(binding, route.as_deref());
                 match self.objects.bindings.get(key).is_some_and(|binding| !binding.deleting && is_stray(&binding)) {
-                    true => Plan::Act(Action::ClearBinding(key.clone())),
+                    true => Plan::act(Action::ClearBinding(key.clone())),
                     false => Plan::Done,
                 }
             }
@@ -104,7 +110,7 @@ impl Known {
                     Some(turn) if turn <= now && self.waits_for_instances(key, now) => {
                         Plan::LookAgain(INSTANCES_INTERVAL)
                     }
-                    Some(turn) if turn <= now => Plan::Act(Action::SettleNames(key.clone())),
+                    Some(turn) if turn <= now => Plan::act(Action::SettleNames(key.clone())),
                     Some(turn) => Plan::LookAgain(Duration::try_from(turn.duration_since(now)).unwrap_or_default()),
                 }
             }
@@ -142,7 +148,7 @@ impl Known {
         match claim::judge(&claim, route.as_deref(), binding.as_deref(), now, settings) {
             Step::Keep => Plan::Done,
             Step::LookAgain(time) => Plan::LookAgain(Duration::try_from(time.duration_since(now)).unwrap_or_default()),
-            Step::Release | Step::Adopt | Step::Purge => Plan::Act(Action::SettleClaim(name.to_owned())),
+            Step::Release | Step::Adopt | Step::Purge => Plan::act(Action::SettleClaim(name.to_owned())),
         }
     }
 
@@ -176,10 +182,10 @@ impl Known {
         let change = route::route(&route, inputs);
         if !change.is_empty() {
             let fresh = route.conditions.names.is_nothing().then_some(version);
-            return Plan::Act(Action::WriteRoute { key: key.clone(), change, fresh });
+            return Plan::act(Action::WriteRoute { key: key.clone(), change, fresh });
         }
         match route.bound && hold == Hold::Free {
-            true => Plan::Act(Action::Reclaim(key.clone(), route.uid.to_string())),
+            true => Plan::act(Action::Reclaim(key.clone(), route.uid.to_string())),
             false => Plan::Done,
         }
     }
@@ -261,7 +267,7 @@ impl Known {
         }
         let (load, findings) = (self.load(name), self.observations.router(name));
         match router::router(&router, &load, &findings, settings.platform.as_deref(), now) {
-            Some(_) => Plan::Act(Action::WriteRouter { name: name.to_owned(), load, findings }),
+            Some(_) => Plan::act(Action::WriteRouter { name: name.to_owned(), load, findings }),
             None => Plan::Done,
         }
     }
