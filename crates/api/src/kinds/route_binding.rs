@@ -26,7 +26,7 @@ use super::{name_claim, route};
 use crate::kinds::{PlatformConfig, conflict_keys};
 use crate::names;
 use crate::v1alpha1::name_claim::Holder;
-use crate::v1alpha1::route::{ADMITTED, MOVE_PENDING, NameKind, PUBLISHED, RESOLVABLE, SCHEDULED};
+use crate::v1alpha1::route::{ADMITTED, MOVE_PENDING, NameKind, PROGRAMMED, PUBLISHED, READY, RESOLVABLE, SCHEDULED};
 use crate::v1alpha1::route_binding::{FENCING_ANNOTATION, FENCING_FIELD, RouteBinding, RouteBindingSpec};
 use crate::v1alpha1::{SCHEDULER_LEASE, SCHEDULER_LEASE_NAMESPACE};
 use signpost_apiserver::apply;
@@ -469,10 +469,13 @@ async fn unbind(context: &Context<'_>, binding: &Value, reader: &dyn Reader) -> 
     })))
 }
 
+/// The conditions of a Route that speak of its names.
+const OF_NAMES: [&str; 4] = [PUBLISHED, RESOLVABLE, PROGRAMMED, READY];
+
 /// What was found out about the old names says nothing of the new ones; `kubectl wait` must not take it for an answer.
 fn forget_publication(status: &mut Value) {
     if let Some(conditions) = status.get_mut("conditions").and_then(Value::as_array_mut) {
-        conditions.retain(|condition| condition["type"] != PUBLISHED && condition["type"] != RESOLVABLE);
+        conditions.retain(|condition| !OF_NAMES.iter().any(|kind| condition["type"] == *kind));
     }
 }
 

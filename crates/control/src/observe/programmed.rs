@@ -55,8 +55,12 @@ pub struct Metrics {
 
 impl Default for Metrics {
     fn default() -> Self {
+        let probes: Family<_, Counter> = Family::default();
+        for outcome in ["good", "bad"] {
+            let _ = probes.get_or_create(&[("outcome", outcome)]);
+        }
         // 1 ms to 131 s.
-        Metrics { probes: Family::default(), times: Histogram::new(exponential_buckets(0.001, 2.0, 18)) }
+        Metrics { probes, times: Histogram::new(exponential_buckets(0.001, 2.0, 18)) }
     }
 }
 

@@ -19,6 +19,7 @@ use crate::client::recorder::Recorder;
 use crate::client::reflector::ObjectKey;
 use crate::client::write::{patch_status, update_status};
 use crate::status::health;
+use crate::status::ready;
 use crate::status::route::{Change, apply, assigned};
 use crate::status::router::{self, Load};
 use crate::world::condition::ConditionUpdate;
@@ -161,9 +162,13 @@ impl Writer {
             json!({"op": "test", "path": "/status/names/0/name", "value": system_name}),
         ];
         let (generation, now) = (change.generation, Timestamp::now());
-        operations.extend(finding.statements.iter().map(|statement| {
-            json!({"op": "add", "path": "/status/conditions/-", "value": statement.condition(generation, now)})
-        }));
+        let mut conditions: Vec<_> =
+            finding.statements.iter().map(|statement| statement.condition(generation, now)).collect();
+        let ready = ready::statement(&conditions, change.has_instances);
+        conditions.extend(ready.map(|statement| statement.condition(generation, now)));
+        operations.extend(
+            conditions.iter().map(|condition| json!({"op": "add", "path": "/status/conditions/-", "value": condition})),
+        );
         let body = serde_json::to_vec(&operations).map_err(kube::Error::SerdeError)?;
         match patch_status::<Route>(&self.client, key.namespace.as_deref(), &key.name, body).await {
             Ok(()) => Ok(Some(finding.statements.clone())),
