@@ -31,7 +31,7 @@ use signpost_control::observe::live::feed::ZoneFeed;
 use signpost_control::observe::live::proofs::Server;
 use signpost_control::observe::ownership::authorities::Authorities;
 use signpost_control::observe::ownership::challenge::Key;
-use signpost_control::observe::{health, hosts, instances, live, ownership, programmed};
+use signpost_control::observe::{health, hosts, instances, live, ownership, programmed, services};
 use signpost_control::reconcile::former_names::FormerNameRetention;
 use signpost_control::reconcile::{self, Reconciler};
 use signpost_control::scheduler::chooser::StrategyConfig;
@@ -169,7 +169,7 @@ impl Role<'_> {
         reconciler.with_scheduler(scheduler)
     }
 
-    /// Probes the addresses of Routers, and watches their instances, while this process leads.
+    /// Probes the addresses of Routers, and watches their instances and the Services that they select, while this process leads.
     fn probe_addresses(&self, tasks: &mut Tasks, leadership: watch::Receiver<Leadership>) {
         let metrics = (health::metrics::Metrics::default(), instances::Metrics::default());
         self.admin.metrics.register(|registry| {
@@ -273,7 +273,7 @@ async fn run_for_lease(
     }
 }
 
-/// Probes addresses and watches instances until `stop`, as the dial says. When that is turned, probing begins anew, as it does with a new leader: from
+/// Probes addresses and watches instances and Services until `stop`, as the dial says. When that is turned, probing begins anew, as it does with a new leader: from
 /// what the Routers' status says.
 async fn probe(
     client: Client,
@@ -287,8 +287,9 @@ async fn probe(
         let (round, settings) = (stop.child_token(), health::Settings { probes_max, panic_percent });
         let probes = health::run(world.clone(), settings, metrics.0.clone(), round.clone());
         let (client, world) = (client.clone(), world.clone());
+        let services = services::run(client.clone(), world.clone(), round.clone());
         let instances = instances::run(client, world, panic_percent, metrics.1.clone(), round.clone());
-        let mut running = pin!(async { tokio::join!(probes, instances) });
+        let mut running = pin!(async { tokio::join!(probes, instances, services) });
         tokio::select! {
             _ = &mut running => return,
             Ok(()) = dial.changed() => {

@@ -31,6 +31,7 @@ mod restart;
 mod routers;
 mod scheduling;
 mod service;
+mod services;
 mod split;
 mod stale;
 mod statuses;

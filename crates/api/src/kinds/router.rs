@@ -365,7 +365,7 @@ fn address_faults(addresses: &Value) -> Vec<Cause> {
 }
 
 /// Why nobody could reach an application at this address.
-pub(super) fn unusable(ip: IpAddr) -> Option<&'static str> {
+pub fn unusable(ip: IpAddr) -> Option<&'static str> {
     match ip {
         _ if ip.is_unspecified() => Some("must not be the unspecified address"),
         _ if ip.is_multicast() => Some("must not be a multicast address"),

@@ -169,7 +169,7 @@ pub struct AddressesFrom {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub instances: bool,
     /// From the Services and EndpointSlices in `namespace` with these labels: the addresses of a Service's load balancer, else
-    /// its external IPs, else its ready endpoints; of an EndpointSlice its ready endpoints.
+    /// its external IPs, else, unless it is of type LoadBalancer, its ready endpoints; of an EndpointSlice its ready endpoints.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service_selector: Option<LabelSelector>,
     /// The namespace of these.

@@ -8,6 +8,8 @@ use signpost_api::v1alpha1::router::{Address, INSTANCES_READY, Instance, Instanc
 
 /// Most instances that a status tells.
 const INSTANCES_MAX: usize = 128;
+/// Most addresses in use.
+const ADDRESSES_MAX: usize = 128;
 /// Most instances that a condition names.
 const NAMED_MAX: usize = 5;
 
@@ -31,7 +33,7 @@ pub fn apply(
     if from.is_none() {
         status.current_addresses = Vec::new();
     } else if is_from_instances {
-        status.current_addresses = addresses(router, findings);
+        status.current_addresses = with_spec(router, answered(findings));
     }
     let (wanted, is_told) = (router.instances_wanted(), !findings.instances.is_empty() || is_from_instances);
     let says_so = status.conditions.iter().any(|condition| condition.type_ == INSTANCES_READY);
@@ -48,16 +50,26 @@ fn serving(instances: &[Instance]) -> impl Iterator<Item = &Instance> {
     instances.iter().filter(|instance| instance.state == InstanceState::Serving)
 }
 
-/// The addresses of the instances that serve, and of dead ones if too few do. Those of `spec.addresses` keep weight, state and
-/// priority.
-fn addresses(router: &Router, findings: &InstanceFindings) -> Vec<Address> {
+/// Writes the addresses of the Services that a Router selects into its status.
+pub fn apply_services(router: &Router, ips: &[IpAddr], status: &mut RouterStatus) {
+    if router.addresses_from().is_some_and(|from| from.service_selector.is_some()) {
+        status.current_addresses = with_spec(router, ips.to_vec());
+    }
+}
+
+/// The addresses of the instances that serve, and of dead ones if too few do.
+fn answered(findings: &InstanceFindings) -> Vec<IpAddr> {
     let staying = || findings.instances.iter().filter(|instance| instance.state != InstanceState::Leaving);
     let is_enough = is_enough(serving(&findings.instances).count(), staying().count(), findings.panic_percent);
     let answered = staying().filter(|instance| !is_enough || instance.state == InstanceState::Serving);
-    let mut ips: Vec<IpAddr> = answered.filter_map(|instance| instance.ip.parse().ok()).collect();
+    answered.filter_map(|instance| instance.ip.parse().ok()).collect()
+}
+
+/// Addresses for a status. Those that are in `spec.addresses` have the weight, state and priority that it says.
+fn with_spec(router: &Router, mut ips: Vec<IpAddr>) -> Vec<Address> {
     ips.sort_unstable();
     ips.dedup();
-    ips.truncate(INSTANCES_MAX);
+    ips.truncate(ADDRESSES_MAX);
     let of = |ip: &IpAddr| {
         let said = router.spec.addresses.iter().find(|address| address.ip.parse() == Ok(*ip));
         said.cloned().unwrap_or_else(|| Address::new(*ip))

@@ -75,6 +75,9 @@ pub fn router(
         .instances
         .as_ref()
         .and_then(|found| instances::apply(object, found, findings.runtime_error.as_deref(), &mut after));
+    if let Some(ips) = &findings.services {
+        instances::apply_services(object, ips, &mut after);
+    }
     let ready = Some(ready(router, load, platform));
     let statements = [ready, accepted(router, load), instances, drained(router, load, says_drained), zone];
     for statement in statements.into_iter().flatten() {

@@ -2,13 +2,15 @@
 //!
 //! The scheduler knows why a Route has no Router, [`live`](crate::observe::live) which names are answered,
 //! [`ownership`](crate::observe::ownership) whose a host is, [`hosts`](crate::observe::hosts) where it points,
-//! [`programmed`](crate::observe::programmed) whether instances serve it, [`health`](crate::observe::health) which addresses answer probes, [`instances`](crate::observe::instances) which instances serve. None of them writes a status: each puts its finding here,
+//! [`programmed`](crate::observe::programmed) whether instances serve it, [`health`](crate::observe::health) which addresses answer probes, [`instances`](crate::observe::instances) which instances serve,
+//! [`services`](crate::observe::services) which addresses Services have. None of them writes a status: each puts its finding here,
 //! and the reconciler merges them into one write.
 //!
 //! A later finding of a part replaces its earlier one. What was found of a Route leaves when its status says so; of a Router it
 //! stays, to be compared with its status whenever that changes.
 
 use std::collections::{HashMap, HashSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -79,6 +81,8 @@ pub struct RouterFindings {
     pub health: Option<HealthFindings>,
     /// Its instances, if all Leases are known.
     pub instances: Option<InstanceFindings>,
+    /// The addresses of the Services that it selects, if these are known.
+    pub services: Option<Vec<IpAddr>>,
     /// Why an instance that the platform runs does not.
     pub runtime_error: Option<String>,
 }

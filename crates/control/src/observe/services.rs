@@ -1,0 +1,289 @@
+//! The addresses of Routers with `addressesFrom.serviceSelector`: those of the Services and EndpointSlices that it selects.
+//!
+//! Only the namespaces that such a Router names are watched, and not the cluster: its other EndpointSlices are many, and nothing here
+//! needs them. What is found is written by the reconciler into `status.currentAddresses`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::pending;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use futures::FutureExt as _;
+use futures::future::select_all;
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::core::Selector;
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+
+use crate::client::reflector::{self, Change, Changes, Informer, ObjectKey, Store};
+use crate::world::router::{Labels, matches, selector};
+use crate::world::{RouterInfo, World};
+use signpost_api::kinds::router::unusable;
+use signpost_api::v1alpha1::router::Router;
+
+/// The label of an EndpointSlice that names its Service.
+const SERVICE_NAME: &str = "kubernetes.io/service-name";
+/// Changes within so long are taken in together.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// What is to be known of a Service.
+#[derive(Debug, Default, PartialEq)]
+struct ServiceInfo {
+    labels: Labels,
+    /// Its addresses outside the cluster.
+    external: BTreeSet<IpAddr>,
+    /// Whether it has its endpoints' addresses if it has none of its own. A load balancer will have some.
+    has_endpoints: bool,
+}
+
+impl ServiceInfo {
+    fn new(service: Service) -> ServiceInfo {
+        let spec = service.spec.unwrap_or_default();
+        let balancer = service.status.and_then(|status| status.load_balancer).and_then(|balancer| balancer.ingress);
+        let balancer = balancer.into_iter().flatten().filter_map(|ingress| ingress.ip);
+        let mut external = usable(balancer);
+        if external.is_empty() {
+            external = usable(spec.external_ips.into_iter().flatten());
+        }
+        let kind = spec.type_.as_deref().unwrap_or_default();
+        let has_endpoints = !["LoadBalancer", "ExternalName"].contains(&kind);
+        ServiceInfo { labels: service.metadata.labels.unwrap_or_default(), external, has_endpoints }
+    }
+}
+
+/// What is to be known of an EndpointSlice.
+#[derive(Debug, Default, PartialEq)]
+struct SliceInfo {
+    labels: Labels,
+    /// The addresses that are ready.
+    ready: BTreeSet<IpAddr>,
+}
+
+impl SliceInfo {
+    fn new(slice: EndpointSlice) -> SliceInfo {
+        // Whose readiness is unknown is ready, as Kubernetes says.
+        let ready = slice.endpoints.into_iter().flatten().filter(|endpoint| {
+            endpoint.conditions.as_ref().and_then(|conditions| conditions.ready).is_none_or(|is_ready| is_ready)
+        });
+        let ready = usable(ready.flat_map(|endpoint| endpoint.addresses));
+        SliceInfo { labels: slice.metadata.labels.unwrap_or_default(), ready }
+    }
+}
+
+fn usable(ips: impl Iterator<Item = String>) -> BTreeSet<IpAddr> {
+    ips.filter_map(|ip| ip.parse().ok()).filter(|ip| unusable(*ip).is_none()).collect()
+}
+
+/// The addresses that a selector selects.
+fn addresses(
+    selector: &Result<Selector, String>,
+    services: &[(ObjectKey, std::sync::Arc<ServiceInfo>)],
+    slices: &[(ObjectKey, std::sync::Arc<SliceInfo>)],
+) -> BTreeSet<IpAddr> {
+    let selected: BTreeMap<&str, &ServiceInfo> = services
+        .iter()
+        .filter(|(_, service)| matches(selector, &service.labels))
+        .map(|(key, service)| (&*key.name, &**service))
+        .collect();
+    let external = selected.values().flat_map(|service| service.external.iter().copied());
+    // The slices of a Service have its labels: where it is selected, it says whether they count.
+    let counts = |slice: &SliceInfo| match slice.labels.get(SERVICE_NAME).and_then(|name| selected.get(&**name)) {
+        Some(service) => service.has_endpoints && service.external.is_empty(),
+        None => matches(selector, &slice.labels),
+    };
+    let ready = slices.iter().filter(|(_, slice)| counts(slice)).flat_map(|(_, slice)| slice.ready.iter().copied());
+    external.chain(ready).collect()
+}
+
+/// A namespace that is watched.
+struct Namespace {
+    services: (Store<ServiceInfo>, Changes<ServiceInfo>),
+    slices: (Store<SliceInfo>, Changes<SliceInfo>),
+}
+
+impl Namespace {
+    fn new(client: &kube::Client, name: &str) -> Namespace {
+        let settings = || reflector::Settings { namespace: Some(name.to_owned()), ..reflector::Settings::default() };
+        Namespace {
+            services: Informer::new(client.clone(), settings(), ServiceInfo::new).read(),
+            slices: Informer::new(client.clone(), settings(), SliceInfo::new).read(),
+        }
+    }
+
+    async fn changed(&mut self) {
+        tokio::select! {
+            change = self.services.1.next() => drop(change),
+            change = self.slices.1.next() => drop(change),
+        }
+    }
+
+    fn is_synced(&self) -> bool {
+        self.services.0.is_synced() && self.slices.0.is_synced()
+    }
+}
+
+/// A Router whose addresses are selected.
+struct Selecting {
+    namespace: String,
+    selector: Result<Selector, String>,
+    /// What was told last.
+    told: Option<Vec<IpAddr>>,
+}
+
+impl Selecting {
+    fn of(router: &Router) -> Option<Selecting> {
+        let from = router.addresses_from()?;
+        let (selected, namespace) = (from.service_selector.clone()?, from.namespace.clone()?);
+        Some(Selecting { namespace, selector: selector(&Some(selected)), told: None })
+    }
+}
+
+/// Watches until `stop`, which the end of this process's leadership is, too.
+pub async fn run(client: kube::Client, world: World, stop: CancellationToken) {
+    let (_routers, mut changes) = world.routers.read();
+    let observations = world.observations;
+    observations.for_routers(|router| router.services = None);
+    let mut selecting: BTreeMap<String, Selecting> = BTreeMap::new();
+    let mut namespaces: BTreeMap<String, Namespace> = BTreeMap::new();
+    loop {
+        let is_stopped = tokio::select! {
+            () = stop.cancelled() => true,
+            change = changes.next() => {
+                take(change, &mut selecting);
+                false
+            }
+            () = any_changed(&mut namespaces) => {
+                sleep(PAUSE).await;
+                false
+            }
+        };
+        if is_stopped {
+            return;
+        }
+        let wanted: BTreeSet<&str> = selecting.values().map(|router| &*router.namespace).collect();
+        namespaces.retain(|name, _| wanted.contains(&**name));
+        for name in wanted {
+            namespaces.entry(name.to_owned()).or_insert_with(|| Namespace::new(&client, name));
+        }
+        for (name, namespace) in namespaces.iter().filter(|(_, namespace)| namespace.is_synced()) {
+            let (services, slices) = (namespace.services.0.all(), namespace.slices.0.all());
+            for (router, selecting) in selecting.iter_mut().filter(|(_, selecting)| selecting.namespace == *name) {
+                let found: Vec<IpAddr> = addresses(&selecting.selector, &services, &slices).into_iter().collect();
+                if selecting.told.as_ref() != Some(&found) {
+                    selecting.told = Some(found.clone());
+                    observations.set_router(router, |findings| findings.services = Some(found));
+                }
+            }
+        }
+    }
+}
+
+async fn any_changed(namespaces: &mut BTreeMap<String, Namespace>) {
+    if namespaces.is_empty() {
+        return pending().await;
+    }
+    let changes = namespaces.values_mut().map(|namespace| namespace.changed().boxed());
+    select_all(changes).await;
+}
+
+/// Notes which Routers select their addresses.
+fn take(change: Change<RouterInfo>, selecting: &mut BTreeMap<String, Selecting>) {
+    let (applied, gone) = change.into_parts();
+    for (key, _) in gone {
+        selecting.remove(&key.name);
+    }
+    for applied in applied {
+        let name = applied.key.name;
+        match Selecting::of(&applied.now.object) {
+            Some(now) => {
+                let is_same =
+                    |before: &Selecting| (&before.namespace, &before.selector) == (&now.namespace, &now.selector);
+                if !selecting.get(&name).is_some_and(is_same) {
+                    selecting.insert(name, now);
+                }
+            }
+            None => _ = selecting.remove(&name),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+    use std::sync::Arc;
+
+    fn service(name: &str, labels: Value, spec: Value, balancer: &[&str]) -> (ObjectKey, Arc<ServiceInfo>) {
+        let ingress: Vec<Value> = balancer.iter().map(|ip| json!({"ip": ip})).collect();
+        let service = json!({
+            "metadata": {"name": name, "labels": labels}, "spec": spec, "status": {"loadBalancer": {"ingress": ingress}},
+        });
+        let service = serde_json::from_value(service).expect("a Service");
+        (ObjectKey::namespaced("edge", name), Arc::new(ServiceInfo::new(service)))
+    }
+
+    /// An EndpointSlice with an address that is ready, one that is not, and one of which that is not known.
+    fn slice(name: &str, labels: Value, octet: u8) -> (ObjectKey, Arc<SliceInfo>) {
+        let ip = |last: u8| format!("192.0.2.{}", octet + last);
+        let slice = json!({
+            "addressType": "IPv4", "metadata": {"name": name, "labels": labels},
+            "endpoints": [
+                {"addresses": [ip(0)], "conditions": {"ready": true}},
+                {"addresses": [ip(1)], "conditions": {"ready": false}},
+                {"addresses": [ip(2)]},
+                {"addresses": ["224.0.0.1"]},
+            ],
+        });
+        let slice = serde_json::from_value(slice).expect("an EndpointSlice");
+        (ObjectKey::namespaced("edge", name), Arc::new(SliceInfo::new(slice)))
+    }
+
+    #[test]
+    fn which_addresses_are_selected() {
+        let edge = || json!({"tier": "edge"});
+        let of = |service: &str| json!({"kubernetes.io/service-name": service});
+        let edge_of = |service: &str| json!({"kubernetes.io/service-name": service, "tier": "edge"});
+        let balancer = || json!({"type": "LoadBalancer"});
+        for (what, services, slices, expected) in [
+            ("nothing", vec![], vec![], vec![]),
+            (
+                "another tier",
+                vec![service("a", json!({"tier": "core"}), json!({}), &[])],
+                vec![slice("a", of("a"), 1)],
+                vec![],
+            ),
+            (
+                "a balancer",
+                vec![service("a", edge(), balancer(), &["198.51.100.1"])],
+                vec![slice("a", edge_of("a"), 1)],
+                vec!["198.51.100.1"],
+            ),
+            ("one that waits", vec![service("a", edge(), balancer(), &[])], vec![slice("a", edge_of("a"), 1)], vec![]),
+            (
+                "external addresses",
+                vec![service("a", edge(), json!({"externalIPs": ["198.51.100.2", "0.0.0.0"]}), &[])],
+                vec![slice("a", of("a"), 1)],
+                vec!["198.51.100.2"],
+            ),
+            (
+                "endpoints, whatever the labels of their slice",
+                vec![service("a", edge(), json!({}), &[])],
+                vec![slice("a", of("a"), 1), slice("b", of("b"), 10)],
+                vec!["192.0.2.1", "192.0.2.3"],
+            ),
+            ("a slice alone", vec![], vec![slice("a", edge(), 1)], vec!["192.0.2.1", "192.0.2.3"]),
+            (
+                "both",
+                vec![service("a", edge(), balancer(), &["198.51.100.1"])],
+                vec![slice("b", edge_of("b"), 10)],
+                vec!["192.0.2.10", "192.0.2.12", "198.51.100.1"],
+            ),
+        ] {
+            let wanted = serde_json::from_value(json!({"matchLabels": {"tier": "edge"}})).expect("a selector");
+            let found = addresses(&selector(&Some(wanted)), &services, &slices);
+            let found: Vec<String> = found.iter().map(IpAddr::to_string).collect();
+            assert_eq!(found, expected, "{what}");
+        }
+    }
+}
