@@ -37,6 +37,7 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 #[derive(Debug, Clone, Default)]
 pub struct Metrics {
     instances: Family<[(&'static str, String); 2], Gauge>,
+    faults: Family<[(&'static str, String); 1], Gauge>,
     expired: Counter,
 }
 
@@ -44,6 +45,8 @@ impl Metrics {
     /// Adds them to `registry`, under the registry's own prefix.
     pub fn register(&self, registry: &mut Registry) {
         registry.register("router_instances", "Instances of Routers, by state", self.instances.clone());
+        let help = "Routes and certificates that instances do not, or not wholly, serve: of the instance with most";
+        registry.register("router_instance_faults", help, self.faults.clone());
         registry.register("router_instance_expirations", "Leases of instances that expired", self.expired.clone());
     }
 
@@ -57,12 +60,16 @@ impl Metrics {
             let labels = [("router", router.to_owned()), ("state", word.to_owned())];
             self.instances.get_or_create(&labels).set(i64::try_from(count).unwrap_or(i64::MAX));
         }
+        let serving = instances.iter().filter(|instance| instance.state == InstanceState::Serving);
+        let faults = serving.map(|instance| instance.faults).max().unwrap_or(0);
+        self.faults.get_or_create(&[("router", router.to_owned())]).set(i64::from(faults));
     }
 
     fn forget(&self, router: &str) {
         for word in ["serving", "leaving", "expired"] {
             self.instances.remove(&[("router", router.to_owned()), ("state", word.to_owned())]);
         }
+        self.faults.remove(&[("router", router.to_owned())]);
     }
 }
 

@@ -17,6 +17,7 @@ use futures::stream::{FuturesUnordered, StreamExt as _};
 use kube::Api;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 use tokio::time::{Instant, sleep_until, timeout};
@@ -49,6 +50,7 @@ const NAMED_MAX: usize = 3;
 /// What `/metrics` shows of it; clones share it.
 #[derive(Debug, Clone)]
 pub struct Metrics {
+    waiting: Gauge,
     probes: Family<[(&'static str, &'static str); 1], Counter>,
     times: Histogram,
 }
@@ -60,13 +62,15 @@ impl Default for Metrics {
             let _ = probes.get_or_create(&[("outcome", outcome)]);
         }
         // 1 ms to 131 s.
-        Metrics { probes, times: Histogram::new(exponential_buckets(0.001, 2.0, 18)) }
+        Metrics { waiting: Gauge::default(), probes, times: Histogram::new(exponential_buckets(0.001, 2.0, 18)) }
     }
 }
 
 impl Metrics {
     /// Adds them to `registry`, under the registry's own prefix.
     pub fn register(&self, registry: &mut Registry) {
+        let help = "Routes that not every instance of their Router is known to serve";
+        registry.register("routes_not_programmed", help, self.waiting.clone());
         registry.register("route_probes", "Probes of Routes at instances, by outcome", self.probes.clone());
         let help = "Time from the first sight of a binding until every instance of its Router served it";
         registry.register("route_programmed_seconds", help, self.times.clone());
@@ -105,6 +109,7 @@ pub async fn run(client: kube::Client, world: World, metrics: Metrics, stop: Can
                 });
             }
         }
+        watch.metrics.waiting.set(i64::try_from(watch.waiting.len()).unwrap_or(i64::MAX));
         // A finding that waits to be written, or a list, ends the wait.
         let wake_at =
             if probes.len() < PROBES_MAX { watch.next_turn().map(|turn| turn.max(now + PAUSE.0)) } else { None };
@@ -124,6 +129,7 @@ pub async fn run(client: kube::Client, world: World, metrics: Metrics, stop: Can
             () = sleep_until(wake_at.unwrap_or(now)), if wake_at.is_some() => {}
         }
     }
+    watch.metrics.waiting.set(0);
 }
 
 /// Requests a Route from an instance, as everyone may; the error is why that does not show that it is served.
