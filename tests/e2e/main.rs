@@ -19,6 +19,7 @@ mod export;
 mod guard;
 mod health;
 mod live;
+mod local_router;
 mod manual;
 mod metrics;
 mod moves;

@@ -354,7 +354,7 @@ fn is_ready(route: &Value) -> bool {
 }
 
 /// An application that answers each request with its host.
-fn application() -> SocketAddr {
+pub fn application() -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     let address = listener.local_addr().expect("it is bound");
     std::thread::spawn(move || {
@@ -404,7 +404,7 @@ fn routes(application: SocketAddr) -> String {
     json!({"apiVersion": "v1", "kind": "List", "items": objects}).to_string()
 }
 
-fn addresses_of(asker: &mut Asker, name: &str) -> Vec<IpAddr> {
+pub fn addresses_of(asker: &mut Asker, name: &str) -> Vec<IpAddr> {
     let answer = asker.ask(name, RecordType::A, Duration::from_secs(5));
     answer.map_or(Vec::new(), |answer| answer.addresses.into_iter().collect())
 }

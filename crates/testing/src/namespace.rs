@@ -28,3 +28,21 @@ pub fn inside_namespace(test: &str) -> bool {
     assert!(status.success(), "{test} failed inside its network namespace");
     false
 }
+
+/// Kills every other process of the network namespace of this one, when it is dropped: those that outlive the process that has started
+/// them, too. Only for use [inside](inside_namespace) a namespace of the test.
+pub struct KillOthers;
+
+impl Drop for KillOthers {
+    fn drop(&mut self) {
+        let namespace = |id: &str| std::fs::read_link(format!("/proc/{id}/ns/net")).ok();
+        let own = namespace("self");
+        let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+        let ids = entries.filter_map(|entry| entry.file_name().into_string().ok());
+        let is_other = |id: &String| id.parse::<u32>().is_ok_and(|number| number != std::process::id());
+        let others: Vec<String> = ids.filter(is_other).filter(|id| namespace(id) == own).collect();
+        if std::env::var_os(INSIDE).is_some() && own.is_some() && !others.is_empty() {
+            let _ = Command::new("kill").arg("-KILL").args(others).status();
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! A Router whose instances are child processes of the server: from `kubectl apply` to a response of the application, while a client
+//! requests it all the time and the server is killed, the Router scales, and its proxy changes.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use crate::routers::{addresses_of, application};
+use signpost_testing::dns::Asker;
+use signpost_testing::namespace::{KillOthers, inside_namespace};
+use signpost_testing::net::exchange;
+use signpost_testing::{DataDir, Kubectl, Ports, Server, program, root, until};
+
+const NAME: &str = "myapp-hello.local.v3.rhcloud.com";
+const ROUTE: &str = "apiVersion: signpost.dev/v1alpha1\nkind: Route\n\
+     metadata: {name: hello, namespace: myapp, labels: {tier: local}}\nspec: {to: {name: hello}}\n";
+/// The time to live of the Router's addresses, in seconds.
+const TTL: &str = "2";
+
+#[test]
+fn the_platform_keeps_instances_running() {
+    if !inside_namespace("local_router::the_platform_keeps_instances_running") {
+        return;
+    }
+    let _others = KillOthers;
+    let (data, ports) = (DataDir::new(), Ports::free());
+    let manifests = [root().join("examples/rhcloud"), root().join("examples/rhcloud/local")];
+    let manifests = manifests.iter().flat_map(|path| ["--manifests", path.to_str().expect("UTF-8")]);
+    let arguments: Vec<&str> = ["--data-dir", data.path()].into_iter().chain(manifests).collect();
+    let server = Server::start(ports, &arguments);
+    let kubectl = Kubectl::new(data.join("kubeconfig"));
+    let router = |patch: &str| kubectl.ok(&["patch", "router", "local", "--type=merge", "-p", patch]);
+    let wait = |condition: &str, object: &str| {
+        kubectl.ok(&["wait", "-n", "myapp", &format!("--for=condition={condition}"), "--timeout=60s", object])
+    };
+
+    // As the README has it, with an application at another port.
+    let backend = application();
+    let port = backend.port();
+    let ports_patch = format!(r#"{{"ports": [{{"port": {port}}}]}}"#);
+    kubectl.ok(&["patch", "endpointslice", "hello-1", "-n", "myapp", "--type=merge", "-p", &ports_patch]);
+    router(&format!(r#"{{"spec": {{"ttl": {TTL}}}}}"#));
+    kubectl.ok_with(&["apply", "-f", "-"], ROUTE);
+    wait("Ready", "route/hello");
+    wait("InstancesReady", "router/local");
+    assert!(kubectl.ok(&["get", "router", "local"]).contains("2/2"));
+    let reached =
+        program::ok(&["curl", "myapp/hello", &format!("@{}", ports.dns), "--kubeconfig", &data.file("kubeconfig")]);
+    assert_eq!(reached.matches(&format!(":8080   200 ")).count(), 2, "{reached}");
+    assert_eq!(reached.matches(&format!("127.0.0.1:{port} (Service hello)")).count(), 2, "{reached}");
+
+    let clients = Client::start(ports.dns);
+    clients.check("all is well");
+    let before = agents();
+    assert_eq!(before.len(), 2);
+    server.kill();
+    clients.check_addresses("the server is dead");
+    let server = Server::start(ports, &arguments);
+    wait("InstancesReady", "router/local");
+    clients.check("another server runs");
+    assert_eq!(agents(), before, "they were adopted");
+
+    let serve = |what: &str, count: usize, proxy: &str| {
+        until(what, || {
+            let status = kubectl.json(&["router", "local"])["status"].take();
+            let instances = status["instances"].as_array().cloned().unwrap_or_default();
+            let is_right = |one: &serde_json::Value| one["state"] == "serving" && one["proxy"] == proxy;
+            let addresses = status["currentAddresses"].as_array().map_or(0, Vec::len);
+            match instances.len() == count && instances.iter().all(is_right) && addresses == count {
+                true => Ok(()),
+                false => Err(status),
+            }
+        });
+        clients.check(what);
+    };
+    router(r#"{"spec": {"instances": 3}}"#);
+    serve("three instances serve", 3, "haproxy");
+    router(r#"{"spec": {"instances": 2}}"#);
+    serve("two instances serve", 2, "haproxy");
+    router(r#"{"spec": {"type": "nginx"}}"#);
+    serve("two instances with nginx serve", 2, "nginx");
+
+    // A process that ends by itself is started again.
+    let lost = *agents().keys().next().expect("they run");
+    clients.pause();
+    let _ = std::process::Command::new("kill").args(["-KILL", &lost.to_string()]).status();
+    until("it was started again", || match agents() {
+        now if now.len() == 2 && !now.contains_key(&lost) => Ok(()),
+        now => Err(format!("{now:?}")),
+    });
+
+    server.signal("INT");
+    let mut server = server;
+    assert!(server.wait().success());
+    until("no instance is left", || match agents() {
+        left if left.is_empty() => Ok(()),
+        left => Err(format!("{left:?}")),
+    });
+}
+
+/// The agents that run in this network namespace, and their addresses.
+fn agents() -> BTreeMap<u32, String> {
+    let own = std::fs::read_link("/proc/self/ns/net").ok();
+    let ids = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let ids = ids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let agent = |id: u32| {
+        let line = std::fs::read(format!("/proc/{id}/cmdline")).ok()?;
+        let words: Vec<String> =
+            line.split(|octet| *octet == 0).map(|word| String::from_utf8_lossy(word).into()).collect();
+        let is_agent = words.get(1).is_some_and(|word| word == "agent");
+        let address = words.iter().position(|word| word == "--address").and_then(|at| words.get(at + 1)).cloned();
+        (is_agent && std::fs::read_link(format!("/proc/{id}/ns/net")).ok() == own).then_some((id, address?))
+    };
+    ids.filter_map(agent).collect()
+}
+
+/// A client that requests the Route from each of its addresses all the time. While no name server answers, from those that it knows.
+struct Client {
+    shared: Arc<Shared>,
+}
+
+#[derive(Default)]
+struct Shared {
+    rounds: AtomicUsize,
+    is_paused: AtomicBool,
+    /// What has failed.
+    failures: Mutex<Vec<String>>,
+}
+
+impl Client {
+    fn start(dns: SocketAddr) -> Client {
+        let shared = Arc::new(Shared::default());
+        let client = Arc::clone(&shared);
+        std::thread::spawn(move || {
+            let mut known: Vec<IpAddr> = Vec::new();
+            loop {
+                std::thread::sleep(Duration::from_millis(5));
+                if client.is_paused.load(Ordering::Relaxed) {
+                    continue;
+                }
+                let found = addresses_of(&mut Asker::new(dns), NAME);
+                if !found.is_empty() {
+                    known = found;
+                }
+                for ip in &known {
+                    let request = format!("GET / HTTP/1.1\r\nHost: {NAME}");
+                    match exchange(SocketAddr::new(*ip, 8080), &request, "") {
+                        Some(answer) if answer.status == 200 && answer.body == NAME => {}
+                        other => client.failures.lock().expect("no panic").push(format!("{ip}: {other:?}")),
+                    }
+                }
+                client.rounds.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        Client { shared }
+    }
+
+    fn pause(&self) {
+        self.shared.is_paused.store(true, Ordering::Relaxed);
+    }
+
+    /// Waits for requests of all addresses, and finds that none has failed since the start.
+    #[track_caller]
+    fn check(&self, when: &str) {
+        let before = self.shared.rounds.load(Ordering::Relaxed);
+        until(when, || match self.shared.rounds.load(Ordering::Relaxed) {
+            now if now > before + 20 => Ok(()),
+            now => Err(now),
+        });
+        self.check_addresses(when);
+    }
+
+    #[track_caller]
+    fn check_addresses(&self, when: &str) {
+        let failures = self.shared.failures.lock().expect("no panic").clone();
+        assert!(failures.is_empty(), "{when}: {:#?}", &failures[..failures.len().min(8)]);
+    }
+}
