@@ -48,7 +48,7 @@ fn the_platform_keeps_instances_running() {
     assert!(kubectl.ok(&["get", "router", "local"]).contains("2/2"));
     let reached =
         program::ok(&["curl", "myapp/hello", &format!("@{}", ports.dns), "--kubeconfig", &data.file("kubeconfig")]);
-    assert_eq!(reached.matches(&format!(":8080   200 ")).count(), 2, "{reached}");
+    assert_eq!(reached.matches(":8080   200 ").count(), 2, "{reached}");
     assert_eq!(reached.matches(&format!("127.0.0.1:{port} (Service hello)")).count(), 2, "{reached}");
 
     let clients = Client::start(ports.dns);

@@ -221,7 +221,7 @@ fn taken_label(record: &str, dns: &str, is_own: impl Fn(&IpAddr) -> bool) -> Opt
 }
 
 /// Reads a selector; without one, it matches everything.
-pub fn selector(selector: &Option<LabelSelector>) -> Result<Selector, String> {
+pub(crate) fn selector(selector: &Option<LabelSelector>) -> Result<Selector, String> {
     Selector::try_from(selector.clone().unwrap_or_default()).map_err(|error| error.to_string())
 }
 
