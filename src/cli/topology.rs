@@ -96,6 +96,16 @@ struct Shard {
     /// How many it has in all, where only some are looked at.
     of: Option<u32>,
     addresses: Vec<Address>,
+    /// How many instances serve of how many there should be; absent: none report.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    instances: Option<Instances>,
+}
+
+/// The instances of a shard.
+#[derive(Debug, Serialize)]
+struct Instances {
+    serving: u32,
+    wanted: u32,
 }
 
 /// An address of a shard.
@@ -170,6 +180,7 @@ impl Topology {
                     routes,
                     state: router.spec.state,
                     addresses: router.addresses().iter().map(address).collect(),
+                    instances: instances(router),
                     name,
                 }
             })
@@ -203,7 +214,7 @@ impl Topology {
                 ]);
             }
         }
-        let mut shards = Table::bounded(["SHARD", "STATE", "ROUTES", "ADDRESSES"]);
+        let mut shards = Table::bounded(["SHARD", "STATE", "ROUTES", "INSTANCES", "ADDRESSES"]);
         for shard in &self.shards {
             let state = match shard.state {
                 RouterState::Active => Cell::from(shard.state.word()),
@@ -223,10 +234,24 @@ impl Topology {
                 true => Cell::styled(Style::Bad, "none"),
                 false => Cell::from(addresses.join(", ")),
             };
-            shards.row([shard.name.as_str().into(), state, routes.into(), addresses]);
+            let instances = match &shard.instances {
+                None => Cell::from("-"),
+                Some(Instances { serving, wanted }) if serving < wanted => {
+                    Cell::styled(Style::Warning, format!("{serving}/{wanted}"))
+                }
+                Some(Instances { serving, wanted }) => Cell::from(format!("{serving}/{wanted}")),
+            };
+            shards.row([shard.name.as_str().into(), state, routes.into(), instances, addresses]);
         }
         format!("{}\n{}", groups.text(painter), shards.text(painter))
     }
+}
+
+/// The instances of a Router, if some report.
+fn instances(router: &Router) -> Option<Instances> {
+    let status = router.status.as_ref()?;
+    let reported = || u32::try_from(status.instances.len()).unwrap_or(u32::MAX);
+    Some(Instances { serving: status.ready_instances?, wanted: router.instances_wanted().unwrap_or_else(reported) })
 }
 
 /// The Routers and routes that the user may see. A tenant sees the routes of its namespace, and of Routers what these tell.
@@ -300,7 +325,12 @@ mod tests {
     #[test]
     fn two_tables() {
         let routers = [
-            router("shard2", json!({"state": "cordoned"})),
+            object(
+                "Router",
+                json!({"name": "shard2"}),
+                json!({"state": "cordoned", "type": "haproxy", "instances": 2}),
+                json!({"readyInstances": 1}),
+            ),
             router("shard1", json!({"addresses": [{"ip": "192.0.2.1"}, {"ip": "192.0.2.2", "state": "drained"}]})),
         ];
         let mut routes = vec![
@@ -315,9 +345,9 @@ blog        shard2    7        p0, p1, p2, p3, p4, and 2 more
 shop        shard1    2        cart, front
 shop        waiting   1        vault (NoRouter)
 
-SHARD    STATE      ROUTES   ADDRESSES
-shard1   active     2        192.0.2.1, 192.0.2.2 (drained)
-shard2   cordoned   7        none
+SHARD    STATE      ROUTES   INSTANCES   ADDRESSES
+shard1   active     2        -           192.0.2.1, 192.0.2.2 (drained)
+shard2   cordoned   7        1/2         none
 ";
         assert_eq!(Topology::new(&routers, &routes, &[]).text(Painter::PLAIN), expected);
     }

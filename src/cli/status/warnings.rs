@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use signpost_api::route_state::RouteState;
 use signpost_api::v1alpha1::route::{ADMITTED, MOVE_PENDING, PUBLISHED, Phase, RESOLVABLE, Route};
 use signpost_api::v1alpha1::router::{
-    ACCEPTED, ADDRESSES_HEALTHY, AddressState, NO_ACTIVE_ADDRESS, READY, Router, RouterState, ZONE_PUBLISHED,
+    ACCEPTED, ADDRESSES_HEALTHY, AddressState, INSTANCES_READY, NO_ACTIVE_ADDRESS, READY, Router, RouterState,
+    ZONE_PUBLISHED,
 };
 
 /// How many objects a warning names, and how many Routers have a warning of their own for one thing.
@@ -14,7 +15,7 @@ const NAMED: usize = 3;
 /// Returns the warnings that the conditions of Routers give. `dead`: the Routers that are reported as outages.
 pub(super) fn of_routers(routers: &[Router], dead: &BTreeMap<String, String>) -> Vec<String> {
     let mut warnings = Vec::new();
-    for kind in [READY, ACCEPTED, ADDRESSES_HEALTHY, ZONE_PUBLISHED] {
+    for kind in [READY, ACCEPTED, ADDRESSES_HEALTHY, INSTANCES_READY, ZONE_PUBLISHED] {
         let told = routers.iter().filter_map(|router| {
             let conditions = &router.status.as_ref()?.conditions;
             let said = conditions.iter().find(|said| said.type_ == kind && said.status == "False")?;

@@ -12,6 +12,7 @@ import {
   count,
   empty,
   firstRoute,
+  instancesWord,
   link,
   measured,
   metric,
@@ -191,6 +192,9 @@ function attention(overview, routers, lease, deletionHolds, samples, state, righ
       ]);
     } else if (down)
       found.push(["warn", h("a", { href: link.router(name) }, name), `: ${plural(down, "address", "addresses")} down`]);
+    const instances = instancesWord(router);
+    if (instances && instances[0] !== "good" && kind !== "bad")
+      found.push(["warn", h("a", { href: link.router(name) }, name), `: ${instances[1]}`]);
     if (hard && routes >= hard)
       found.push([
         "warn",
@@ -377,7 +381,7 @@ export function fullness(routes, capacity) {
 function card(router, bound, version, samples) {
   const { name } = router.metadata;
   const [kind, word] = routerState(router);
-  const addresses = addressStates(router);
+  const [addresses, instances] = [addressStates(router), instancesWord(router)];
   const series = samples?.columns.get(`signpost_dns_zone_requests_total{zone="${router.spec.dns}."}`);
   const routes = bound?.routes ?? 0;
   return h(
@@ -412,6 +416,7 @@ function card(router, bound, version, samples) {
       addresses.length > ADDRESSES_MAX && h("li.dim", null, `and ${addresses.length - ADDRESSES_MAX} more`),
       addresses.length === 0 && h("li.dim", null, "no addresses"),
     ),
+    instances && h("div.row", null, badge(...instances)),
     series &&
       h(
         "div.row.spread",

@@ -12,6 +12,7 @@ import {
   count,
   empty,
   facts,
+  instancesWord,
   link,
   measured,
   metric,
@@ -81,6 +82,7 @@ export function render({ router, overview, zone }, { name }, { samples, rights }
           ]),
         ),
         section(plural(addressStates(router).length, "address", "addresses"), addresses(router)),
+        instances(router),
       ),
       h(
         "div",
@@ -191,6 +193,51 @@ function selector(selector) {
   );
   const all = [...labels, ...expressions];
   return all.length ? all.map((text) => h("span.chip", { "data-key": text }, text)) : "any";
+}
+
+/** The instances that have reported, as their Leases say. */
+function instances(router) {
+  const told = instancesWord(router);
+  if (!told) return null;
+  const all = router.status.instances ?? [];
+  const kinds = { serving: "good", leaving: "note", expired: "bad" };
+  const columns = ["Instance", "State", "Ports", "Proxy", "Version", "Faults"];
+  return section(
+    told[1],
+    h(
+      "div.scroll",
+      null,
+      h(
+        "table",
+        null,
+        h(
+          "thead",
+          null,
+          h(
+            "tr",
+            null,
+            columns.map((name) => h("th", { "data-key": name }, name)),
+          ),
+        ),
+        h(
+          "tbody",
+          null,
+          all.map((one) =>
+            h(
+              "tr",
+              { "data-key": one.name, title: `Lease ${one.name}` },
+              h("td.mono", null, one.ip),
+              h("td", null, badge(kinds[one.state] ?? "note", one.state)),
+              h("td", null, `${one.httpPort}, ${one.httpsPort}`),
+              h("td", null, one.proxy),
+              h("td", null, one.version),
+              h("td", null, one.faults > 0 ? badge("warn", String(one.faults)) : "none"),
+            ),
+          ),
+        ),
+      ),
+    ),
+  );
 }
 
 function addresses(router) {

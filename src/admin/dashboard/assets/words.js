@@ -208,10 +208,25 @@ export const facts = (pairs) =>
 
 export const section = (title, ...content) => h("section.card", { "data-key": title }, h("h2", null, title), content);
 
+/** The addresses in use. */
+function addressesInUse({ spec, status }) {
+  const managed = (spec.type ?? "external") !== "external";
+  const own = spec.addresses ?? [];
+  return spec.addressesFrom || (managed && own.length === 0) ? (status?.currentAddresses ?? []) : own;
+}
+
+/** The instances of a Router in words: how many of those that there should be serve; `null`: it has none. */
+export function instancesWord({ spec, status }) {
+  const serving = status?.readyInstances;
+  if (serving === undefined || serving === null) return null;
+  const wanted = spec.instances ?? ((spec.type ?? "external") !== "external" ? 1 : status.instances?.length);
+  return [wanted <= serving ? "good" : serving > 0 ? "warn" : "bad", `${serving} of ${wanted} instances serve`];
+}
+
 /** Addresses of a Router with what is known of each: its own state, and what probes found of it. */
 export function addressStates(router) {
   const told = new Map((router.status?.addresses ?? []).map((one) => [one.ip, one]));
-  return (router.spec.addresses ?? []).map((address) => {
+  return addressesInUse(router).map((address) => {
     const { health, error } = told.get(address.ip) ?? {};
     const drained = address.state === "drained";
     const down = !drained && health === "unhealthy";
