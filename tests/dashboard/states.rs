@@ -177,3 +177,34 @@ fn events_of_one_second_stand_in_order() {
         "Earlier Asked for Bound Scheduled Admitted Published Resolvable Moved NotResolvable Later"
     );
 }
+
+/// An instance of a Router, as its agent reports it.
+const LEASE: &str = "apiVersion: coordination.k8s.io/v1\nkind: Lease\nmetadata:\n  name: router-local-192-0-2-7-8080\n  \
+     namespace: default\n  labels: {app.kubernetes.io/component: router-instance}\n  annotations:\n    \
+     instance.signpost.dev/router: local\n    instance.signpost.dev/address: 192.0.2.7\n    \
+     instance.signpost.dev/http-port: \"8080\"\n    instance.signpost.dev/https-port: \"8443\"\n    \
+     instance.signpost.dev/proxy: haproxy\n    instance.signpost.dev/faults: \"3\"\n\
+     spec: {leaseDurationSeconds: 3600, renewTime: \"2026-01-01T00:00:00.000000Z\"}\n";
+
+#[test]
+fn instances_are_shown_with_their_addresses() {
+    let Some(browser) = Browser::start() else { return };
+    let data = DataDir::new();
+    let manifests = root().join("examples/rhcloud");
+    let router = manifests.join("local/10-router.yaml");
+    let manifests = [&manifests, &router].map(|path| path.to_str().expect("UTF-8"));
+    let arguments = ["--data-dir", data.path(), "--manifests", manifests[0], "--manifests", manifests[1]];
+    let server = Server::start(Ports::free(), &[&arguments[..], &["--routers-runtime", "off"]].concat());
+    let example = Example { data, server };
+    Kubectl::new(example.data.join("kubeconfig")).ok_with(&["apply", "-f", "-"], LEASE);
+    browser.sign_in(example.server.admin, &example.token());
+    browser.sees("local: 1 of 2 instances serve");
+    browser.go("#/routers/local");
+    let cells = "return [...document.querySelectorAll('td.mono')]";
+    browser.sees("1 of 2 instances serve");
+    browser.comes_true(&format!("{cells}.filter((cell) => cell.innerText === '192.0.2.7').length === 2"));
+    let text = browser.text();
+    for part in ["1 address", "192.0.2.7", "serving", "8080, 8443", "haproxy"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}
