@@ -8,7 +8,7 @@
 //! of the Service with that number. A headless Service is like any other. A Service of type ExternalName is not supported: with it,
 //! a tenant could make the router connect to hosts that only the router can reach.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
@@ -68,22 +68,20 @@ pub enum Reason {
 /// Resolves the Site of a Router. Endpoints on loopback addresses count only if `loopback` is set: on a machine that runs more than the
 /// applications of one tenant, they are a way around its firewall.
 pub fn resolve(router: &str, objects: Objects, loopback: bool) -> (Site, Vec<RouteFault>) {
-    let routes: BTreeMap<_, _> = objects.routes.iter().map(|route| (key(&route.metadata), &**route)).collect();
+    let routes: HashMap<_, _> = objects.routes.iter().map(|route| (id(&route.metadata), &**route)).collect();
     let backends = Backends::new(objects.services, objects.slices, loopback);
     let mut bound: Vec<_> = objects
         .bindings
         .iter()
         .filter(|binding| is_served(router, binding))
         .filter_map(|binding| {
-            let route = *routes.get(&key(&binding.metadata))?;
+            let route = *routes.get(&id(&binding.metadata))?;
             (route.metadata.uid.as_deref() == Some(&binding.spec.route_uid)).then_some((route, binding))
         })
         .collect();
     // The oldest Route wins a host and path that two have.
-    bound.sort_by_key(|(route, _)| {
-        let created = route.metadata.creation_timestamp.as_ref().map(|time| time.0);
-        (created, key(&route.metadata))
-    });
+    let age = |route: &Route| route.metadata.creation_timestamp.as_ref().map(|time| time.0);
+    bound.sort_by(|(one, _), (other, _)| (age(one), id(&one.metadata)).cmp(&(age(other), id(&other.metadata))));
     let (mut site, mut faults) = (Site::default(), Vec::new());
     for (route, binding) in bound {
         let (namespace, name) = key(&route.metadata);
@@ -110,6 +108,10 @@ pub fn resolve(router: &str, objects: Objects, loopback: bool) -> (Site, Vec<Rou
     faults.sort();
     faults.dedup();
     (site, faults)
+}
+
+fn id(metadata: &ObjectMeta) -> (&str, &str) {
+    (metadata.namespace.as_deref().unwrap_or_default(), metadata.name.as_deref().unwrap_or_default())
 }
 
 fn key(metadata: &ObjectMeta) -> (String, String) {

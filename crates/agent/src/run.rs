@@ -36,8 +36,8 @@ use crate::site::{Certificate, Host, Site};
 
 /// The file with the last Site.
 const LAST_SITE: &str = "site.json";
-/// The pause in which changes are gathered: at least, and at most. In between it is as long as the last one took to apply, so that
-/// applying takes half of the time under load.
+/// The pause in which changes are gathered: at least, and at most. In between, the time since the last change was applied is as long as
+/// it took to apply, so that applying takes half of the time under load.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(500));
 /// The time between two checks of the proxy and the certificates, and the longest between two writes of the last Site.
 const TICK: Duration = Duration::from_secs(1);
@@ -180,15 +180,15 @@ impl Agent {
         });
         let mut ticks = interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut pause = PAUSE.0;
+        let (mut applied, mut pause) = (Instant::now(), PAUSE.0);
         loop {
             tokio::select! {
                 () = &mut leaving => break,
                 () = changed.notified() => {
-                    sleep(pause).await;
+                    sleep(pause.saturating_sub(applied.elapsed()).max(PAUSE.0)).await;
                     let started = Instant::now();
                     self.update().await;
-                    pause = started.elapsed().clamp(PAUSE.0, PAUSE.1);
+                    (applied, pause) = (Instant::now(), started.elapsed().clamp(PAUSE.0, PAUSE.1));
                 }
                 _ = ticks.tick() => self.tick().await,
             }
