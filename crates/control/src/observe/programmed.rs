@@ -6,7 +6,7 @@
 //! ```
 //!
 //! A Route is looked at when its binding has changed or its Router has other instances, and again until it is programmed. One that is
-//! not for [`GRACE`] says so. Routers without instances that report are left out.
+//! not after five seconds says so. Routers without instances that report are left out.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::{IpAddr, SocketAddr};
