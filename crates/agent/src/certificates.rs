@@ -49,7 +49,7 @@ impl Directory {
         for (path, (bytes, _)) in &files {
             let Some(host) = host(path) else { continue };
             match std::fs::read_to_string(path) {
-                Ok(pem) if *bytes <= BYTES_MAX => _ = certificates.insert(host, Certificate { pem }),
+                Ok(pem) if *bytes <= BYTES_MAX => _ = certificates.insert(host, Certificate { pem: pem.into() }),
                 Ok(_) => tracing::warn!(file = %path.display(), "ignored a certificate of more than {BYTES_MAX} bytes"),
                 Err(error) => tracing::warn!(file = %path.display(), %error, "failed to read a certificate"),
             }

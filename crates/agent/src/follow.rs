@@ -1,6 +1,6 @@
 //! The objects of one kind that concern a Router, as of a list-watch.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,11 +14,10 @@ use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use tokio::sync::Notify;
 
+use crate::resolve::{Changed, Key};
+
 /// The first and the longest pause after an error of a watch; it doubles with each error in a row.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(5));
-
-/// Namespace and name.
-type Key = (String, String);
 
 /// The objects of one kind. An object that cannot be decoded counts as it was before.
 pub(crate) struct Followed<K> {
@@ -31,6 +30,8 @@ struct State<K> {
     objects: BTreeMap<Key, Arc<K>>,
     /// The objects of a list that is not complete yet.
     listed: Option<BTreeMap<Key, Arc<K>>>,
+    /// The objects that may have changed since they were taken.
+    changed: BTreeSet<Key>,
     is_synced: bool,
     revision: u64,
 }
@@ -40,15 +41,23 @@ where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
 {
     pub(crate) fn new(wants: impl Fn(&mut K) -> bool + Send + Sync + 'static) -> Followed<K> {
-        let state = State { objects: BTreeMap::new(), listed: None, is_synced: false, revision: 0 };
+        let (objects, changed) = (BTreeMap::new(), BTreeSet::new());
+        let state = State { objects, listed: None, changed, is_synced: false, revision: 0 };
         Followed { wants: Box::new(wants), state: Mutex::new(state) }
     }
 
-    /// Returns the objects, and the highest resource version among those that concern the Router, deleted ones included; `None`
-    /// before the first complete list.
-    pub(crate) fn objects(&self) -> Option<(Vec<Arc<K>>, u64)> {
-        let state = self.state.lock();
-        state.is_synced.then(|| (state.objects.values().cloned().collect(), state.revision))
+    /// Whether a list is complete.
+    pub(crate) fn is_synced(&self) -> bool {
+        self.state.lock().is_synced
+    }
+
+    /// Takes the objects that have changed since the last call, and returns the highest resource version among those that concern the
+    /// Router, deleted ones included.
+    pub(crate) fn take(&self) -> (Changed<K>, u64) {
+        let mut guard = self.state.lock();
+        let state = &mut *guard;
+        let changed = std::mem::take(&mut state.changed).into_iter();
+        (changed.map(|key| (key.clone(), state.objects.get(&key).cloned())).collect(), state.revision)
     }
 
     /// Lists and watches without end. Each change notifies `changed`.
@@ -98,19 +107,27 @@ where
                 false
             }
             Event::InitDone => {
-                state.objects = state.listed.take().unwrap_or_default();
+                let before = std::mem::replace(&mut state.objects, state.listed.take().unwrap_or_default());
+                state.changed.extend(before.into_keys());
+                state.changed.extend(state.objects.keys().cloned());
                 state.is_synced = true;
                 true
             }
             Event::Apply(object) => {
                 let mut objects = std::mem::take(&mut state.objects);
+                let key = key(&object);
                 let has_changed = self.insert(object, &mut objects, state);
                 state.objects = objects;
+                if has_changed {
+                    state.changed.insert(key);
+                }
                 has_changed
             }
             Event::Delete(object) => {
-                let was_there = state.objects.remove(&key(&object)).is_some();
+                let key = key(&object);
+                let was_there = state.objects.remove(&key).is_some();
                 if was_there {
+                    state.changed.insert(key);
                     state.revision = state.revision.max(revision(&object));
                 }
                 was_there
@@ -171,9 +188,12 @@ mod tests {
     #[test]
     fn events() {
         let followed = Followed::<Service>::new(|service| service.name_any() != "other");
-        let seen = || {
-            let (objects, revision) = followed.objects()?;
-            Some((objects.iter().map(|object| object.name_any()).collect::<Vec<_>>().join(" "), revision))
+        let mut known = BTreeMap::new();
+        let mut seen = || {
+            let (changed, revision) = followed.is_synced().then(|| followed.take())?;
+            known.extend(changed);
+            known.retain(|_, object| object.is_some());
+            Some((known.keys().map(|(_, name)| name.as_str()).collect::<Vec<_>>().join(" "), revision))
         };
         let good = || json!({"type": "ClusterIP"});
         let bad = || json!({"type": 7});

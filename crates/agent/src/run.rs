@@ -3,7 +3,6 @@
 //! The last Site that was applied is on disk, so that an agent that starts while the API is unreachable serves it. Until the first
 //! complete lists of all kinds, nothing else is applied.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::pin::pin;
@@ -23,6 +22,7 @@ use signpost_api::v1alpha1::route_binding::RouteBinding;
 use signpost_runtime::tls::files;
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, watch};
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
@@ -31,8 +31,8 @@ use crate::certificates::Directory;
 use crate::follow::Followed;
 use crate::lease::{Instance, Report};
 use crate::proxy::{Proxy, ProxyError};
-use crate::resolve::{Objects, RouteFault, is_served, resolve};
-use crate::site::{Certificate, Host, Site};
+use crate::resolve::{Objects, Resolver, RouteFault, is_served};
+use crate::site::{Changes, Site};
 
 /// The file with the last Site.
 const LAST_SITE: &str = "site.json";
@@ -74,38 +74,41 @@ pub struct Agent {
     services: Arc<Followed<Service>>,
     slices: Arc<Followed<EndpointSlice>>,
     directory: Option<Directory>,
-    certificates: BTreeMap<Host, Certificate>,
+    resolver: Resolver,
     /// The last Site of an earlier run.
     restored: Option<LastSite>,
-    /// The Site that this run has applied last.
-    applied: Option<LastSite>,
+    /// Whether the proxy serves the Site of the resolver, apart from the parts that it rejects.
+    is_applied: bool,
+    /// The number of these parts.
+    rejected: usize,
     is_saved: bool,
-    /// The end of the last write of the last Site, and how long it took.
-    saving: Option<(Instant, Duration)>,
-    faults: Vec<RouteFault>,
+    /// A write of the last Site; it ends with how long it took.
+    saving: Option<JoinHandle<Result<Duration, String>>>,
+    /// The time before which the last Site is not written again.
+    next_save: Instant,
     report: watch::Sender<Report>,
     renewed: watch::Sender<bool>,
 }
 
 /// The contents of the file with the last Site.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Serialize, Deserialize)]
 struct LastSite {
     revision: u64,
-    site: Site,
+    site: Arc<Site>,
 }
 
 impl Agent {
     /// Creates an agent.
     pub fn new(settings: Settings, proxy: Box<dyn Proxy>) -> Agent {
         let router = settings.instance.router.clone();
-        let of_binding = router.clone();
+        let (of_route, of_binding) = (router.clone(), router.clone());
         Agent {
             proxy,
             // A Route's status has the Router and former names of its binding; the Routes of other Routers are not kept.
             routes: Arc::new(Followed::new(move |route: &mut Route| {
                 let Some(status) = route.status.take() else { return false };
-                status.router.as_ref() == Some(&router)
-                    || status.former_names.iter().any(|former| former.router == router)
+                status.router.as_ref() == Some(&of_route)
+                    || status.former_names.iter().any(|former| former.router == of_route)
             })),
             bindings: Arc::new(Followed::new(move |binding: &mut RouteBinding| {
                 (binding.spec.explanation, binding.status) = (None, None);
@@ -120,12 +123,13 @@ impl Agent {
                 true
             })),
             directory: settings.certificates.clone().map(Directory::new),
-            certificates: BTreeMap::new(),
+            resolver: Resolver::new(&router, settings.loopback),
             restored: None,
-            applied: None,
+            is_applied: false,
+            rejected: 0,
             is_saved: true,
             saving: None,
-            faults: Vec::new(),
+            next_save: Instant::now(),
             report: watch::Sender::new(Report::default()),
             renewed: watch::Sender::new(false),
             settings,
@@ -197,64 +201,82 @@ impl Agent {
         lease_stop.cancel();
         // Its requests have time limits, and it has no panic of its own.
         let _ = lease.await;
-        self.save();
+        self.end_save().await;
+        self.next_save = Instant::now();
+        self.save().await;
+        self.end_save().await;
         stopped
     }
 
     /// Applies what the API has, if that is known.
     async fn update(&mut self) {
-        let (Some((routes, _)), Some((bindings, revision))) = (self.routes.objects(), self.bindings.objects()) else {
-            return;
-        };
-        let (Some((services, _)), Some((slices, _))) = (self.services.objects(), self.slices.objects()) else { return };
-        let objects = Objects { routes: &routes, bindings: &bindings, services: &services, slices: &slices };
-        let (site, faults) = resolve(&self.settings.instance.router, objects, self.settings.loopback);
-        let revision = applied_revision(revision, &bindings, &routes);
-        self.report.send_if_modified(|report| !std::mem::replace(&mut report.is_synced, true));
-        self.serve(LastSite { revision, site }, faults).await;
-    }
-
-    /// Applies a Site, and reports the outcome.
-    async fn serve(&mut self, mut wanted: LastSite, faults: Vec<RouteFault>) {
-        wanted.site.certificates = self.certificates.clone();
-        let is_same = self.applied.as_ref().is_some_and(|applied| applied.site == wanted.site);
-        let is_serving = self.report.borrow().is_serving;
-        let outcome = match is_same && is_serving {
-            true => None,
-            false => Some(self.proxy.apply(&wanted.site).await),
-        };
-        log_new(&faults, &self.faults);
-        self.report.send_modify(|report| {
-            let rejected = match &outcome {
-                // The parts that the proxy rejected before are still left out.
-                None => report.faults - routes_at_fault(&self.faults),
-                Some(Ok(applied)) => {
-                    report.error = None;
-                    report.changes += 1;
-                    report.reloads += u64::from(applied.reloaded);
-                    applied.faults.len()
-                }
-                Some(Err(error)) => {
-                    tracing::error!(%error, "failed to apply a change; the proxy serves what it served before");
-                    report.error = Some(error.to_string());
-                    return;
-                }
-            };
-            (report.revision, report.routes) = (wanted.revision, wanted.site.routes.len());
-            report.faults = routes_at_fault(&faults) + rejected;
-        });
-        if let Some(Err(_)) = outcome {
+        let is_synced = self.routes.is_synced() && self.bindings.is_synced();
+        if !is_synced || !self.services.is_synced() || !self.slices.is_synced() {
             return;
         }
-        self.is_saved &= is_same;
-        self.applied = Some(wanted);
-        self.faults = faults;
-        if self.saving.is_none_or(|(at, took)| at.elapsed() >= took * SAVING_SHARE) {
-            self.save();
+        let ((routes, _), (bindings, newest)) = (self.routes.take(), self.bindings.take());
+        let ((services, _), (slices, _)) = (self.services.take(), self.slices.take());
+        let (changes, faults) = self.resolver.update(Objects { routes, bindings, services, slices });
+        for fault in faults.iter().take(FAULTS_LOGGED_MAX) {
+            let RouteFault { route, reason, message } = fault;
+            tracing::warn!(%route, ?reason, message, "a Route is not, or not wholly, served");
+        }
+        self.report.send_if_modified(|report| !std::mem::replace(&mut report.is_synced, true));
+        self.restored = None;
+        let is_serving = self.report.borrow().is_serving;
+        let is_same = self.is_applied && changes.is_empty() && is_serving;
+        if !is_same {
+            self.is_saved = false;
+            // After anything but a success, what the proxy serves is not known.
+            let known = self.is_applied.then_some(&changes);
+            let site = self.resolver.site().clone();
+            self.is_applied = self.apply(&site, known).await;
+        }
+        if self.is_applied {
+            let (revision, routes) = (self.resolver.revision(newest), self.resolver.site().routes.len());
+            let faults = self.resolver.routes_at_fault() + self.rejected;
+            self.report.send_if_modified(|report| {
+                let before = (report.revision, report.routes, report.faults);
+                (report.revision, report.routes, report.faults) = (revision, routes, faults);
+                before != (revision, routes, faults)
+            });
+            self.save().await;
         }
         if !is_serving {
             self.probe().await;
         }
+    }
+
+    /// Makes the proxy serve a Site; returns whether it does.
+    async fn apply(&mut self, site: &Site, changes: Option<&Changes>) -> bool {
+        let outcome = self.proxy.apply(site, changes).await;
+        self.report.send_modify(|report| match &outcome {
+            Ok(applied) => {
+                report.error = None;
+                report.changes += 1;
+                report.reloads += u64::from(applied.reloaded);
+            }
+            Err(error) => {
+                tracing::error!(%error, "failed to apply a change; the proxy serves what it served before");
+                report.error = Some(error.to_string());
+            }
+        });
+        self.rejected = outcome.as_ref().map_or(self.rejected, |applied| applied.faults.len());
+        outcome.is_ok()
+    }
+
+    /// Makes the proxy serve the Site of an earlier run.
+    async fn apply_restored(&mut self) {
+        let Some(LastSite { revision, site }) = &self.restored else { return };
+        let (revision, mut site) = (*revision, Site::clone(site));
+        site.certificates.clone_from(&self.resolver.site().certificates);
+        if self.apply(&site, None).await {
+            let rejected = self.rejected;
+            self.report.send_modify(|report| {
+                (report.revision, report.routes, report.faults) = (revision, site.routes.len(), rejected);
+            });
+        }
+        self.probe().await;
     }
 
     /// Starts a proxy that has ended, applies changed certificates and failed changes, and saves the last Site.
@@ -263,13 +285,14 @@ impl Agent {
         self.probe().await;
         let report = self.report.borrow().clone();
         if has_changed || !report.is_serving || report.error.is_some() {
-            let last = self.applied.as_ref().or(self.restored.as_ref()).filter(|_| !report.is_synced);
-            match last.cloned() {
-                Some(last) => self.serve(last, Vec::new()).await,
-                None => self.update().await,
+            // Certificates are compared whole.
+            self.is_applied &= !has_changed;
+            match report.is_synced {
+                true => self.update().await,
+                false => self.apply_restored().await,
             }
         }
-        self.save();
+        self.save().await;
     }
 
     /// Reports whether the proxy accepts connections.
@@ -290,7 +313,7 @@ impl Agent {
             None | Some(Ok(None)) => false,
             Some(Ok(Some(certificates))) => {
                 tracing::info!(certificates = certificates.len(), "read the certificates");
-                self.certificates = certificates;
+                self.resolver.set_certificates(certificates);
                 true
             }
             Some(Err(error)) => {
@@ -304,7 +327,7 @@ impl Agent {
     async fn restore(&mut self) {
         let is_adopted = self.proxy.adopt().await;
         self.restored = self.read_last();
-        let Some(last) = self.restored.clone() else { return };
+        let Some(last) = &self.restored else { return };
         let (routes, revision) = (last.site.routes.len(), last.revision);
         tracing::info!(routes, revision, "starting with the last-known-good Site");
         match is_adopted {
@@ -313,7 +336,7 @@ impl Agent {
                 self.report.send_modify(|report| (report.revision, report.routes) = (revision, routes));
                 self.probe().await;
             }
-            false => self.serve(last, Vec::new()).await,
+            false => self.apply_restored().await,
         }
     }
 
@@ -330,37 +353,36 @@ impl Agent {
         })
     }
 
-    /// Writes the Site that is served into the file, unless it is there.
-    fn save(&mut self) {
-        let Some(applied) = self.applied.as_ref().filter(|_| !self.is_saved) else { return };
-        let started = Instant::now();
-        let text = serde_json::to_vec(applied).expect("its keys are texts");
-        match files::write_private(&self.settings.directory.join(LAST_SITE), &text) {
-            Ok(()) => self.is_saved = true,
-            Err(error) => tracing::error!(%error, "failed to write the last-known-good Site"),
+    /// Starts to write the Site that is served into the file, unless it is there or another write is due before.
+    async fn save(&mut self) {
+        if self.saving.as_ref().is_some_and(JoinHandle::is_finished) {
+            self.end_save().await;
         }
-        self.saving = Some((Instant::now(), started.elapsed()));
+        if self.is_saved || !self.is_applied || self.saving.is_some() || Instant::now() < self.next_save {
+            return;
+        }
+        let path = self.settings.directory.join(LAST_SITE);
+        let last = LastSite { revision: self.report.borrow().revision, site: self.resolver.site().clone() };
+        self.is_saved = true;
+        // A change in the meantime copies the Site.
+        self.saving = Some(tokio::task::spawn_blocking(move || {
+            let started = Instant::now();
+            let text = serde_json::to_vec(&last).expect("its keys are texts");
+            files::write_private(&path, &text).map_err(|error| error.to_string())?;
+            Ok(started.elapsed())
+        }));
     }
-}
 
-/// The resource version up to which all bindings are applied, of which the newest is `newest`. A binding whose Route has not come yet
-/// is not applied.
-fn applied_revision(newest: u64, bindings: &[Arc<RouteBinding>], routes: &[Arc<Route>]) -> u64 {
-    let known: std::collections::HashSet<_> = routes.iter().filter_map(|route| route.metadata.uid.as_deref()).collect();
-    let waiting = bindings.iter().filter(|binding| !known.contains(binding.spec.route_uid.as_str()));
-    let version = |binding: &Arc<RouteBinding>| binding.metadata.resource_version.as_ref()?.parse::<u64>().ok();
-    waiting.filter_map(version).min().map_or(newest, |oldest| newest.min(oldest.saturating_sub(1)))
-}
-
-/// The number of Routes that have a fault, or more than one.
-fn routes_at_fault(faults: &[RouteFault]) -> usize {
-    faults.iter().map(|fault| &fault.route).collect::<BTreeSet<_>>().len()
-}
-
-/// Logs the faults that were not there before.
-fn log_new(faults: &[RouteFault], before: &[RouteFault]) {
-    for fault in faults.iter().filter(|fault| !before.contains(fault)).take(FAULTS_LOGGED_MAX) {
-        tracing::warn!(route = %fault.route, reason = ?fault.reason, message = fault.message, "a Route is not, or not wholly, served");
+    /// Waits until a write has ended.
+    async fn end_save(&mut self) {
+        let Some(saving) = self.saving.take() else { return };
+        match saving.await.unwrap_or_else(|error| Err(error.to_string())) {
+            Ok(took) => self.next_save = Instant::now() + took * SAVING_SHARE,
+            Err(error) => {
+                tracing::error!(error, "failed to write the last-known-good Site");
+                (self.is_saved, self.next_save) = (false, Instant::now() + TICK);
+            }
+        }
     }
 }
 

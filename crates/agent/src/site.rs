@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -37,6 +38,22 @@ pub struct Site {
 
 /// The Routes of a host by path prefix.
 pub type Paths = BTreeMap<PathPrefix, RouteKey>;
+
+/// What may differ between two Sites, apart from certificates.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// The Routes whose [`Upstream`] may differ.
+    pub routes: BTreeSet<RouteKey>,
+    /// The hosts whose paths, or one of whose Routes, may differ.
+    pub hosts: BTreeSet<Host>,
+}
+
+impl Changes {
+    /// Whether nothing differs.
+    pub fn is_empty(&self) -> bool {
+        self.routes.is_empty() && self.hosts.is_empty()
+    }
+}
 
 /// The servers of a Route, and its treatment of TLS.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -145,8 +162,8 @@ pub struct Server {
 /// A certificate for clients of the router.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Certificate {
-    /// The certificate, its chain and its private key in PEM.
-    pub pem: String,
+    /// The certificate, its chain and its private key in PEM. Shared, so that equal ones are often compared by address.
+    pub pem: Arc<str>,
 }
 
 impl fmt::Debug for Certificate {

@@ -22,7 +22,7 @@ use super::{
 };
 use crate::render::haproxy::{CONFIG, Command, Layout, WORKER_SOCKET};
 use crate::render::{AUTHORITIES, DEFAULT_CERTIFICATE, Settings};
-use crate::site::Site;
+use crate::site::{Changes, Site};
 
 /// The name of its processes.
 const NAME: &str = "haproxy";
@@ -67,10 +67,10 @@ impl Haproxy {
     }
 
     /// Makes the worker follow the Site without a reload.
-    async fn change(&mut self, site: &Site) -> Result<(), Unchanged> {
+    async fn change(&mut self, site: &Site, changes: Option<&Changes>) -> Result<(), Unchanged> {
         // Taken, so that it is gone if any step fails.
         let mut layout = self.layout.take().ok_or(Unchanged::Unknown)?;
-        let commands = layout.advance(site).ok_or(Unchanged::Full)?;
+        let commands = layout.advance(site, changes).ok_or(Unchanged::Full)?;
         let deletions = layout.deletions();
         if !commands.is_empty() || !deletions.is_empty() {
             let mut session = Session::open(&self.directory.join(WORKER_SOCKET)).await?;
@@ -183,13 +183,15 @@ impl Proxy for Haproxy {
         self.is_running()
     }
 
-    async fn apply(&mut self, site: &Site) -> Result<Applied, ProxyError> {
+    async fn apply(&mut self, site: &Site, changes: Option<&Changes>) -> Result<Applied, ProxyError> {
         if !self.adopt().await {
             self.layout = None;
         }
+        // A part that was left out can be back with all its hosts.
+        let changes = changes.filter(|_| self.rejected.is_empty());
         let wanted = self.rejected.filter(site);
         let mut reloaded = false;
-        if let Err(reason) = self.change(&wanted).await {
+        if let Err(reason) = self.change(&wanted, changes).await {
             tracing::info!(%reason, "reloading HAProxy");
             self.reload(&wanted).await?;
             reloaded = true;

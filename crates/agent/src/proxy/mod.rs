@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, Command};
 
 use crate::render::{CERTIFICATES, DEFAULT_CERTIFICATE};
-use crate::site::{Part, Site};
+use crate::site::{Changes, Part, Site};
 
 /// The most parts of one Site that are left out one by one because the proxy rejects them. A search for one takes about
 /// `2 × log2(parts)` checks; more rejected parts than these mean that something else is wrong.
@@ -35,8 +35,10 @@ pub trait Proxy: Send {
     /// Makes the proxy serve a Site, without failing a request in progress. If no proxy runs that can be adopted, one is
     /// started.
     ///
+    /// `changes` since the Site of the last call save the comparison of all that has not changed; `None`: they are not known.
+    ///
     /// Parts that the proxy rejects are left out and reported. After an error, the proxy serves what it served before.
-    async fn apply(&mut self, site: &Site) -> Result<Applied, ProxyError>;
+    async fn apply(&mut self, site: &Site, changes: Option<&Changes>) -> Result<Applied, ProxyError>;
 
     /// Stops the proxy: it closes its listeners at once, and ends when its connections have ended or after `drain`.
     async fn stop(&mut self, drain: Duration) -> Result<(), ProxyError>;
@@ -105,6 +107,10 @@ impl Rejected {
         }
         let parts = site.parts().into_iter().filter(|part| !self.0.contains_key(part));
         Cow::Owned(site.only(&parts.collect()))
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     pub(crate) fn faults(&self) -> Vec<Fault> {

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::render::nginx::{CONFIG, GENERATION_SOCKET, SOCKETS, files};
 use crate::render::{AUTHORITIES, DEFAULT_CERTIFICATE, Settings};
-use crate::site::Site;
+use crate::site::{Changes, Site};
 
 /// The name of its processes.
 const NAME: &str = "nginx";
@@ -151,7 +151,7 @@ impl Proxy for Nginx {
         self.is_running()
     }
 
-    async fn apply(&mut self, site: &Site) -> Result<Applied, ProxyError> {
+    async fn apply(&mut self, site: &Site, _: Option<&Changes>) -> Result<Applied, ProxyError> {
         let runs = self.adopt().await;
         let wanted = self.rejected.filter(site);
         let served = self.served.take();

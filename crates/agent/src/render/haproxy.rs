@@ -15,13 +15,14 @@
 //! The keys of `paths.map` and the paths that are looked up in it end with `/`, so that the longest prefix (`map_beg`, a prefix
 //! tree) always ends with a whole element.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 use signpost_api::probe::{BACKEND_HEADER, PROBE_HEADER, ROUTE_HEADER, TRACE_HEADER, backend_id, route_id};
 
 use super::{DEFAULT_CERTIFICATE, MISDIRECTED, NOT_FOUND, Settings, UNAVAILABLE, certificate_file};
-use crate::site::{Certificate, Host, RouteKey, Server, Site, Upstream, WILDCARD_DEPTH_MAX};
+use crate::site::{Certificate, Changes, Host, Paths, RouteKey, Server, Site, Upstream, WILDCARD_DEPTH_MAX};
 
 /// The backends that are free after a reload, so that as many Routes can come before the next. An empty backend takes
 /// 11 KiB of HAProxy's memory; 12,000 of them add 0.1 s to a reload.
@@ -48,11 +49,19 @@ const CERTIFICATE_LIST: &str = "certificates.list";
 pub struct Layout {
     http: Pool,
     tcp: Pool,
-    hosts: BTreeMap<String, String>,
-    paths: BTreeMap<String, String>,
+    hosts: BTreeMap<Host, VirtualHost>,
     certificates: BTreeMap<Host, Certificate>,
     /// The options of servers with TLS, without the name.
     verify: &'static str,
+}
+
+/// What the maps have for a host.
+#[derive(Debug)]
+struct VirtualHost {
+    /// The value in `hosts.map`.
+    tls: String,
+    /// The entries of `paths.map`.
+    paths: BTreeMap<String, String>,
 }
 
 /// A command of the Runtime API and the response that means success.
@@ -71,6 +80,8 @@ struct Pool {
     size: usize,
     free: Vec<usize>,
     slots: BTreeMap<RouteKey, Slot>,
+    /// The numbers of `slots`.
+    used: BTreeSet<usize>,
     /// Servers that no Route uses any more, by backend. They still have connections, or are not deleted yet.
     retired: BTreeMap<usize, BTreeSet<String>>,
 }
@@ -90,34 +101,53 @@ impl Layout {
             Some(_) => "verify required ca-file authorities.pem",
             None => "verify none",
         };
-        let pool = |prefix, tcp, spare| Pool::new(prefix, wanted(site, tcp).count(), spare);
+        let used = |tcp| site.routes.values().filter(|upstream| needs_backend(upstream, tcp)).count();
+        let pool = |prefix, tcp, spare| Pool::new(prefix, used(tcp), spare);
         let (http, tcp) = (pool('h', false, SPARE_HTTP), pool('t', true, SPARE_TCP));
         let certificates = BTreeMap::new();
-        let mut layout = Layout { http, tcp, hosts: BTreeMap::new(), paths: BTreeMap::new(), certificates, verify };
-        layout.advance(site).expect("the pools have room for the Site, from which their sizes come");
+        let mut layout = Layout { http, tcp, hosts: BTreeMap::new(), certificates, verify };
+        layout.advance(site, None).expect("the pools have room for the Site, from which their sizes come");
         layout
     }
 
-    /// Changes the layout to that of another Site, and returns the commands that make a running HAProxy follow. `None`: a pool is
-    /// used up. The layout is then in an undefined state; a new one and a reload are necessary.
-    pub fn advance(&mut self, site: &Site) -> Option<Vec<Command>> {
+    /// Changes the layout to that of another Site, and returns the commands that make a running HAProxy follow. Only what may have
+    /// changed is compared; `None`: all of it. `None` as the outcome: a pool is used up. The layout is then in an undefined state; a new
+    /// one and a reload are necessary.
+    pub fn advance(&mut self, site: &Site, changes: Option<&Changes>) -> Option<Vec<Command>> {
+        let changes = changes.map_or_else(|| Cow::Owned(self.all_changes(site)), Cow::Borrowed);
         let mut commands = self.advance_certificates(site);
         let mut retire = Vec::new();
         for (pool, tcp) in [(&mut self.http, false), (&mut self.tcp, true)] {
-            let wanted: BTreeMap<_, _> = wanted(site, tcp).collect();
-            for (route, upstream) in &wanted {
-                pool.place(route, upstream, self.verify, &mut commands, &mut retire)?;
+            for route in &changes.routes {
+                match site.routes.get(route).filter(|upstream| needs_backend(upstream, tcp)) {
+                    Some(upstream) => pool.place(route, upstream, self.verify, &mut commands, &mut retire)?,
+                    None => pool.release(route, &mut retire),
+                }
             }
-            pool.release(&wanted, &mut retire);
         }
-        let (hosts, paths) = self.maps(site);
-        let mut removals = Vec::new();
-        advance_map(PATHS, &mut self.paths, paths, &mut commands, &mut removals);
-        advance_map(HOSTS, &mut self.hosts, hosts, &mut commands, &mut removals);
+        let (mut of_paths, mut of_hosts) = (MapCommands::new(PATHS), MapCommands::new(HOSTS));
+        for host in &changes.hosts {
+            let after = site.hosts.get(host).map(|routes| self.virtual_host(site, host, routes));
+            let before = self.hosts.remove(host);
+            let tls =
+                |of: &Option<VirtualHost>| BTreeMap::from_iter(of.iter().map(|of| (host.to_string(), of.tls.clone())));
+            of_hosts.advance(&tls(&before), &tls(&after));
+            let paths = |of: &Option<VirtualHost>| of.as_ref().map(|of| of.paths.clone()).unwrap_or_default();
+            of_paths.advance(&paths(&before), &paths(&after));
+            self.hosts.extend(after.map(|after| (host.clone(), after)));
+        }
+        commands.extend(of_paths.changes.into_iter().chain(of_hosts.changes));
         // A host goes before its paths, and these before the servers they lead to.
-        commands.extend(removals.into_iter().rev());
+        commands.extend(of_hosts.removals.into_iter().chain(of_paths.removals));
         commands.extend(retire);
         Some(commands)
+    }
+
+    /// All that may differ between the layout and a Site.
+    fn all_changes(&self, site: &Site) -> Changes {
+        let routes = self.http.slots.keys().chain(self.tcp.slots.keys()).chain(site.routes.keys());
+        let hosts = self.hosts.keys().chain(site.hosts.keys());
+        Changes { routes: routes.cloned().collect(), hosts: hosts.cloned().collect() }
     }
 
     /// Returns commands that delete servers without connections, each with the backend and the server for [`Self::deleted`].
@@ -140,7 +170,7 @@ impl Layout {
             servers.remove(server);
             if servers.is_empty() {
                 pool.retired.remove(&number);
-                if pool.slots.values().all(|slot| slot.number != number) {
+                if !pool.used.contains(&number) {
                     pool.free.push(number);
                 }
             }
@@ -149,45 +179,44 @@ impl Layout {
 
     /// Returns all files of the configuration by name.
     pub fn files(&self, settings: &Settings) -> BTreeMap<String, String> {
-        let map = |entries: &BTreeMap<String, String>| {
-            entries.iter().map(|(key, value)| format!("{key} {value}\n")).collect::<String>()
-        };
+        let hosts = self.hosts.iter().map(|(host, of)| format!("{host} {}\n", of.tls));
+        let paths = self.hosts.values().flat_map(|of| &of.paths).map(|(path, value)| format!("{path} {value}\n"));
         let list = |(host, _): (&Host, _)| format!("{} {host}\n", certificate_file(host));
         let mut files = BTreeMap::from([
             (CONFIG.to_owned(), self.config(settings)),
-            (HOSTS.to_owned(), map(&self.hosts)),
-            (PATHS.to_owned(), map(&self.paths)),
+            (HOSTS.to_owned(), hosts.collect()),
+            (PATHS.to_owned(), paths.collect()),
             (CERTIFICATE_LIST.to_owned(), self.certificates.iter().map(list).collect()),
             ("503.http".to_owned(), response("503 Service Unavailable", UNAVAILABLE)),
         ]);
         files.extend(
-            self.certificates.iter().map(|(host, certificate)| (certificate_file(host), certificate.pem.clone())),
+            self.certificates.iter().map(|(host, certificate)| (certificate_file(host), certificate.pem.to_string())),
         );
         files
     }
 
-    /// The entries that `hosts.map` and `paths.map` have for a Site.
-    fn maps(&self, site: &Site) -> (BTreeMap<String, String>, BTreeMap<String, String>) {
-        let (mut hosts, mut paths) = (BTreeMap::new(), BTreeMap::new());
-        for (host, routes) in &site.hosts {
-            let tls = match site.passthrough(routes) {
-                Some(route) => self.tcp.backend(route).unwrap_or_else(|| UNAVAILABLE_TCP.to_owned()),
-                None => TERMINATED.to_owned(),
-            };
-            hosts.insert(host.to_string(), tls);
-            for (path, route) in routes {
-                let Some(upstream) = site.routes.get(route) else { continue };
-                let backend = self.http.backend(route).unwrap_or_else(|| UNAVAILABLE_HTTP.to_owned());
-                let (http, https) = (upstream.over_http().word(), upstream.over_https().word());
-                let (path, id) = (path.as_str().trim_end_matches('/'), route_id(&upstream.uid));
-                paths.insert(format!("{host}{path}/"), format!("{backend}:{http}:{https}:{id}"));
-            }
+    /// The entries that a host has in the maps.
+    fn virtual_host(&self, site: &Site, host: &Host, routes: &Paths) -> VirtualHost {
+        let tls = match site.passthrough(routes) {
+            Some(route) => self.tcp.backend(route).unwrap_or_else(|| UNAVAILABLE_TCP.to_owned()),
+            None => TERMINATED.to_owned(),
+        };
+        let mut paths = BTreeMap::new();
+        for (path, route) in routes {
+            let Some(upstream) = site.routes.get(route) else { continue };
+            let backend = self.http.backend(route).unwrap_or_else(|| UNAVAILABLE_HTTP.to_owned());
+            let (http, https) = (upstream.over_http().word(), upstream.over_https().word());
+            let (path, id) = (path.as_str().trim_end_matches('/'), route_id(&upstream.uid));
+            paths.insert(format!("{host}{path}/"), format!("{backend}:{http}:{https}:{id}"));
         }
-        (hosts, paths)
+        VirtualHost { tls, paths }
     }
 
     fn advance_certificates(&mut self, site: &Site) -> Vec<Command> {
         let mut commands = Vec::new();
+        if self.certificates == site.certificates {
+            return commands;
+        }
         for (host, certificate) in &site.certificates {
             let file = certificate_file(host);
             let before = self.certificates.get(host);
@@ -357,33 +386,35 @@ fn response(status: &str, body: &str) -> String {
     )
 }
 
-/// The Routes of a Site that need a backend of one kind.
-fn wanted(site: &Site, tcp: bool) -> impl Iterator<Item = (&RouteKey, &Upstream)> {
-    site.routes.iter().filter(move |(_, upstream)| upstream.is_passthrough() == tcp && upstream.is_available())
+/// Whether a Route needs a backend of one kind.
+fn needs_backend(upstream: &Upstream, tcp: bool) -> bool {
+    upstream.is_passthrough() == tcp && upstream.is_available()
 }
 
-/// Replaces the entries of a map.
-fn advance_map(
-    file: &str,
-    before: &mut BTreeMap<String, String>,
-    after: BTreeMap<String, String>,
-    commands: &mut Vec<Command>,
-    removals: &mut Vec<Command>,
-) {
-    // A semicolon ends a command.
-    let escaped = |key: &str| key.replace(';', "\\;");
-    for (key, value) in &after {
-        match before.get(key) {
-            None => commands.push(Command::new(format!("add map {file} {} {value}", escaped(key)), "")),
-            Some(old) if old != value => {
-                commands.push(Command::new(format!("set map {file} {} {value}", escaped(key)), ""))
-            }
-            Some(_) => {}
-        }
+/// Commands that change the entries of a map.
+struct MapCommands {
+    file: &'static str,
+    changes: Vec<Command>,
+    removals: Vec<Command>,
+}
+
+impl MapCommands {
+    fn new(file: &'static str) -> MapCommands {
+        MapCommands { file, changes: Vec::new(), removals: Vec::new() }
     }
-    let removed = before.keys().filter(|key| !after.contains_key(*key));
-    removals.extend(removed.map(|key| Command::new(format!("del map {file} {}", escaped(key)), "")));
-    *before = after;
+
+    /// Replaces entries.
+    fn advance(&mut self, before: &BTreeMap<String, String>, after: &BTreeMap<String, String>) {
+        let file = self.file;
+        // A semicolon ends a command.
+        let escaped = |key: &str| key.replace(';', "\\;");
+        for (key, value) in after.iter().filter(|(key, value)| before.get(*key) != Some(value)) {
+            let verb = if before.contains_key(key) { "set" } else { "add" };
+            self.changes.push(Command::new(format!("{verb} map {file} {} {value}", escaped(key)), ""));
+        }
+        let removed = before.keys().filter(|key| !after.contains_key(*key));
+        self.removals.extend(removed.map(|key| Command::new(format!("del map {file} {}", escaped(key)), "")));
+    }
 }
 
 impl Command {
@@ -401,7 +432,8 @@ impl Pool {
     fn new(prefix: char, used: usize, spare: usize) -> Pool {
         // In proportion to the use, too, so that the number of reloads grows with the logarithm of the number of Routes.
         let size = used + spare.max(used / 4);
-        Pool { prefix, size, free: (0..size).rev().collect(), slots: BTreeMap::new(), retired: BTreeMap::new() }
+        let (slots, used, retired) = (BTreeMap::new(), BTreeSet::new(), BTreeMap::new());
+        Pool { prefix, size, free: (0..size).rev().collect(), slots, used, retired }
     }
 
     /// The name of the backend of a Route.
@@ -420,6 +452,7 @@ impl Pool {
     ) -> Option<()> {
         if !self.slots.contains_key(route) {
             let slot = Slot { number: self.free.pop()?, upstream: Upstream::default() };
+            self.used.insert(slot.number);
             self.slots.insert(route.clone(), slot);
         }
         let slot = self.slots.get_mut(route)?;
@@ -447,13 +480,11 @@ impl Pool {
         Some(())
     }
 
-    /// Takes the backends of Routes that need none any more.
-    fn release(&mut self, wanted: &BTreeMap<&RouteKey, &Upstream>, retire: &mut Vec<Command>) {
-        let released: Vec<RouteKey> = self.slots.keys().filter(|route| !wanted.contains_key(route)).cloned().collect();
-        for route in released {
-            let Some(slot) = self.slots.remove(&route) else { continue };
-            self.retire(slot.number, servers(&slot.upstream).map(|(name, _)| name).collect(), retire);
-        }
+    /// Takes the backend of a Route that needs none any more.
+    fn release(&mut self, route: &RouteKey, retire: &mut Vec<Command>) {
+        let Some(slot) = self.slots.remove(route) else { return };
+        self.used.remove(&slot.number);
+        self.retire(slot.number, servers(&slot.upstream).map(|(name, _)| name).collect(), retire);
     }
 
     /// Stops new requests to servers, which can be deleted when their connections have ended.

@@ -36,7 +36,7 @@ enum Scheme {
 pub fn files(site: &Site, settings: &Settings, generation: u64) -> BTreeMap<String, String> {
     let mut files = BTreeMap::from([(CONFIG.to_owned(), config(site, settings, generation))]);
     let certificates = site.certificates.iter();
-    files.extend(certificates.map(|(host, certificate)| (certificate_file(host), certificate.pem.clone())));
+    files.extend(certificates.map(|(host, certificate)| (certificate_file(host), certificate.pem.to_string())));
     files
 }
 

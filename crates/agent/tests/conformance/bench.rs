@@ -58,7 +58,7 @@ impl Bench {
     }
 
     pub async fn apply(&mut self, site: &Site) -> Applied {
-        self.proxy.apply(site).await.expect("the proxy follows")
+        self.proxy.apply(site, None).await.expect("the proxy follows")
     }
 
     /// Sends a signal to the proxy's master; returns whether that runs.

@@ -84,7 +84,7 @@ pub async fn traces(mut bench: Bench) {
     route(&mut site, "empty", "empty.example", "/", plain(&[]));
     route(&mut site, "edge", "edge.example", "/", with_tls(one, Termination::Edge, Insecure::Redirect));
     route(&mut site, "again", "again.example", "/", with_tls(tls, Termination::Reencrypt, Insecure::Allow));
-    let certificate = signpost_agent::site::Certificate { pem: edge.pem.clone() };
+    let certificate = signpost_agent::site::Certificate { pem: edge.pem.as_str().into() };
     site.certificates.insert("edge.example".parse().expect("a host"), certificate);
     bench.apply(&site).await;
     let http = bench.http;

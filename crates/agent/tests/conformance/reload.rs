@@ -105,11 +105,11 @@ pub async fn rejected_certificate(mut bench: Bench) {
     let upstream = with_tls(application("web", None).await, Termination::Edge, Insecure::Allow);
     route(&mut site, "web", "web.example", "/", upstream.clone());
     route(&mut site, "other", "other.example", "/", upstream);
-    site.certificates.insert("web.example".parse().expect("a host"), Certificate { pem: good.pem.clone() });
+    site.certificates.insert("web.example".parse().expect("a host"), Certificate { pem: good.pem.as_str().into() });
     bench.apply(&site).await;
     let mut broken = site.clone();
     let pem = "-----BEGIN CERTIFICATE-----\nnonsense\n-----END CERTIFICATE-----\n".to_owned();
-    broken.certificates.insert("other.example".parse().expect("a host"), Certificate { pem });
+    broken.certificates.insert("other.example".parse().expect("a host"), Certificate { pem: pem.into() });
     for _ in 0..2 {
         let applied = bench.apply(&broken).await;
         let parts: Vec<&Part> = applied.faults.iter().map(|fault| &fault.part).collect();

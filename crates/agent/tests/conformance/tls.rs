@@ -6,7 +6,7 @@ use crate::bench::{Bench, application, plain, route, with_tls};
 use crate::client::{Identity, get, get_tls};
 
 fn certificate(site: &mut Site, host: &str, identity: &Identity) {
-    site.certificates.insert(host.parse().expect("a host"), Certificate { pem: identity.pem.clone() });
+    site.certificates.insert(host.parse().expect("a host"), Certificate { pem: identity.pem.as_str().into() });
 }
 
 /// Edge, passthrough and reencrypt on one address, with exact and wildcard hosts.

@@ -1,7 +1,6 @@
 //! Renderings as text: what a Site becomes, and what no Site can make of it.
 
 use super::*;
-use crate::site::Paths;
 
 const SETTINGS: Settings =
     Settings { http: Vec::new(), https: Vec::new(), public_https_port: 443, upstream_authorities: None };
@@ -50,8 +49,8 @@ fn a_change_becomes_commands_in_a_safe_order() {
         "add map paths.map a.example/a\\;b/ h0:serve:refuse:a.example-id",
         "add map hosts.map a.example https",
     ];
-    assert_eq!(texts(layout.advance(&site(&[("a.example", one)]))), added);
-    assert_eq!(texts(layout.advance(&site(&[("a.example", one)]))), [""; 0]);
+    assert_eq!(texts(layout.advance(&site(&[("a.example", one)]), None)), added);
+    assert_eq!(texts(layout.advance(&site(&[("a.example", one)]), None)), [""; 0]);
     let changed = [
         "set server h0/a.example-192.0.2.1:80 weight 9",
         "set server h0/a.example-192.0.2.1:80 state ready",
@@ -59,14 +58,14 @@ fn a_change_becomes_commands_in_a_safe_order() {
         "set server h0/a.example-[2001:db8::1]:80 state ready",
     ];
     let two: &[(&str, u16)] = &[("192.0.2.1:80", 9), ("[2001:db8::1]:80", 1)];
-    assert_eq!(texts(layout.advance(&site(&[("a.example", two)]))), changed);
+    assert_eq!(texts(layout.advance(&site(&[("a.example", two)]), None)), changed);
     let removed = [
         "del map hosts.map a.example",
         "del map paths.map a.example/a\\;b/",
         "set server h0/a.example-192.0.2.1:80 state maint",
         "set server h0/a.example-[2001:db8::1]:80 state maint",
     ];
-    assert_eq!(texts(layout.advance(&Site::default())), removed);
+    assert_eq!(texts(layout.advance(&Site::default(), None)), removed);
 }
 
 #[test]
@@ -75,7 +74,8 @@ fn a_backend_is_reused_when_its_servers_are_deleted() {
     let (a, b) = (site(&[("a.example", one)]), site(&[("b.example", one)]));
     let mut layout = Layout::new(&a, &SETTINGS);
     assert!(
-        texts(layout.advance(&b)).contains(&"add server h1/b.example-192.0.2.1:80 192.0.2.1:80 weight 1".to_owned())
+        texts(layout.advance(&b, None))
+            .contains(&"add server h1/b.example-192.0.2.1:80 192.0.2.1:80 weight 1".to_owned())
     );
     let deletions = layout.deletions();
     let names: Vec<_> = deletions.iter().map(|(_, backend, server)| (backend.as_str(), server.as_str())).collect();
@@ -84,7 +84,8 @@ fn a_backend_is_reused_when_its_servers_are_deleted() {
     layout.deleted("h0", &id);
     let both = site(&[("a.example", one), ("b.example", one)]);
     assert!(
-        texts(layout.advance(&both)).contains(&"add server h0/a.example-192.0.2.1:80 192.0.2.1:80 weight 1".to_owned())
+        texts(layout.advance(&both, None))
+            .contains(&"add server h0/a.example-192.0.2.1:80 192.0.2.1:80 weight 1".to_owned())
     );
 }
 
@@ -93,9 +94,9 @@ fn a_server_that_returns_before_it_is_deleted_is_enabled() {
     let servers: [&[(&str, u16)]; 2] = [&[("192.0.2.1:80", 1), ("192.0.2.2:80", 1)], &[("192.0.2.1:80", 1)]];
     let mut layout = Layout::new(&site(&[("a.example", servers[0])]), &SETTINGS);
     let maint = ["set server h0/a.example-192.0.2.2:80 state maint"];
-    assert_eq!(texts(layout.advance(&site(&[("a.example", servers[1])]))), maint);
+    assert_eq!(texts(layout.advance(&site(&[("a.example", servers[1])]), None)), maint);
     let ready = ["set server h0/a.example-192.0.2.2:80 weight 1", "set server h0/a.example-192.0.2.2:80 state ready"];
-    assert_eq!(texts(layout.advance(&site(&[("a.example", servers[0])]))), ready);
+    assert_eq!(texts(layout.advance(&site(&[("a.example", servers[0])]), None)), ready);
     assert!(layout.deletions().is_empty());
 }
 
@@ -105,6 +106,6 @@ fn more_routes_than_spare_backends_need_a_new_layout() {
     let one: &[(&str, u16)] = &[("192.0.2.1:80", 1)];
     let routes: Vec<_> = hosts.iter().map(|host| (host.as_str(), one)).collect();
     let mut layout = Layout::new(&Site::default(), &SETTINGS);
-    assert!(layout.advance(&site(&routes[1..])).is_some());
-    assert_eq!(layout.advance(&site(&routes)), None);
+    assert!(layout.advance(&site(&routes[1..]), None).is_some());
+    assert_eq!(layout.advance(&site(&routes), None), None);
 }
