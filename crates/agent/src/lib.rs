@@ -20,4 +20,6 @@ pub mod lease;
 
 mod follow;
 
+mod last_site;
+
 mod certificates;

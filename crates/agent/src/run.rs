@@ -16,33 +16,27 @@ use kube::api::Api;
 use kube::core::DeserializeGuard;
 use kube::{Client, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 use signpost_api::v1alpha1::route::Route;
 use signpost_api::v1alpha1::route_binding::RouteBinding;
-use signpost_runtime::tls::files;
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, watch};
-use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::certificates::Directory;
 use crate::follow::Followed;
+use crate::last_site::{LastSite, LastSiteFile};
 use crate::lease::{Instance, Report};
 use crate::proxy::{Proxy, ProxyError};
 use crate::resolve::{Objects, Resolver, RouteFault, is_served};
 use crate::site::{Changes, Site};
 
-/// The file with the last Site.
-const LAST_SITE: &str = "site.json";
 /// The pause in which changes are gathered: at least, and at most. In between, the time since the last change was applied is as long as
 /// it took to apply, so that applying takes half of the time under load.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(500));
-/// The time between two checks of the proxy and the certificates, and the longest between two writes of the last Site.
+/// The time between two checks of the proxy and the certificates.
 const TICK: Duration = Duration::from_secs(1);
-/// An applied Site is written at once, unless writing would then take more than this part of the time.
-const SAVING_SHARE: u32 = 20;
 /// The time for a connection to the proxy.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// The most faults that the log shows of one change.
@@ -59,7 +53,7 @@ pub struct Settings {
     pub directory: PathBuf,
     /// The directory with certificates.
     pub certificates: Option<PathBuf>,
-    /// Whether endpoints on loopback addresses count; see [`resolve`].
+    /// Whether endpoints on loopback addresses count; see [`Resolver::new`].
     pub loopback: bool,
     /// The time in which connections may finish when the proxy stops.
     pub drain: Duration,
@@ -81,20 +75,9 @@ pub struct Agent {
     is_applied: bool,
     /// The number of these parts.
     rejected: usize,
-    is_saved: bool,
-    /// A write of the last Site; it ends with how long it took.
-    saving: Option<JoinHandle<Result<Duration, String>>>,
-    /// The time before which the last Site is not written again.
-    next_save: Instant,
+    file: LastSiteFile,
     report: watch::Sender<Report>,
     renewed: watch::Sender<bool>,
-}
-
-/// The contents of the file with the last Site.
-#[derive(Serialize, Deserialize)]
-struct LastSite {
-    revision: u64,
-    site: Arc<Site>,
 }
 
 impl Agent {
@@ -127,9 +110,7 @@ impl Agent {
             restored: None,
             is_applied: false,
             rejected: 0,
-            is_saved: true,
-            saving: None,
-            next_save: Instant::now(),
+            file: LastSiteFile::new(&settings.directory),
             report: watch::Sender::new(Report::default()),
             renewed: watch::Sender::new(false),
             settings,
@@ -201,10 +182,7 @@ impl Agent {
         lease_stop.cancel();
         // Its requests have time limits, and it has no panic of its own.
         let _ = lease.await;
-        self.end_save().await;
-        self.next_save = Instant::now();
-        self.save().await;
-        self.end_save().await;
+        self.file.finish(|| last_site(&self.report, &self.resolver)).await;
         stopped
     }
 
@@ -226,7 +204,6 @@ impl Agent {
         let is_serving = self.report.borrow().is_serving;
         let is_same = self.is_applied && changes.is_empty() && is_serving;
         if !is_same {
-            self.is_saved = false;
             // After anything but a success, what the proxy serves is not known.
             let known = self.is_applied.then_some(&changes);
             let site = self.resolver.site().clone();
@@ -240,6 +217,7 @@ impl Agent {
                 (report.revision, report.routes, report.faults) = (revision, routes, faults);
                 before != (revision, routes, faults)
             });
+            self.file.has_changed(!is_same);
             self.save().await;
         }
         if !is_serving {
@@ -295,6 +273,13 @@ impl Agent {
         self.save().await;
     }
 
+    /// Starts to write the last Site, if it has changed and the proxy serves it.
+    async fn save(&mut self) {
+        if self.is_applied {
+            self.file.save(|| last_site(&self.report, &self.resolver)).await;
+        }
+    }
+
     /// Reports whether the proxy accepts connections.
     async fn probe(&mut self) {
         let mut address = self.settings.http;
@@ -326,7 +311,7 @@ impl Agent {
     /// Serves the last Site of an earlier run, unless its proxy still does.
     async fn restore(&mut self) {
         let is_adopted = self.proxy.adopt().await;
-        self.restored = self.read_last();
+        self.restored = self.file.read();
         let Some(last) = &self.restored else { return };
         let (routes, revision) = (last.site.routes.len(), last.revision);
         tracing::info!(routes, revision, "starting with the last-known-good Site");
@@ -339,51 +324,11 @@ impl Agent {
             false => self.apply_restored().await,
         }
     }
+}
 
-    /// Reads the last Site of an earlier run.
-    fn read_last(&self) -> Option<LastSite> {
-        let path = self.settings.directory.join(LAST_SITE);
-        let text = files::read(&path).map_err(|error| error.to_string());
-        let last = text.and_then(|text| {
-            text.map(|text| serde_json::from_str(&text)).transpose().map_err(|error| error.to_string())
-        });
-        last.unwrap_or_else(|error| {
-            tracing::error!(file = %path.display(), error, "failed to read the last-known-good Site");
-            None
-        })
-    }
-
-    /// Starts to write the Site that is served into the file, unless it is there or another write is due before.
-    async fn save(&mut self) {
-        if self.saving.as_ref().is_some_and(JoinHandle::is_finished) {
-            self.end_save().await;
-        }
-        if self.is_saved || !self.is_applied || self.saving.is_some() || Instant::now() < self.next_save {
-            return;
-        }
-        let path = self.settings.directory.join(LAST_SITE);
-        let last = LastSite { revision: self.report.borrow().revision, site: self.resolver.site().clone() };
-        self.is_saved = true;
-        // A change in the meantime copies the Site.
-        self.saving = Some(tokio::task::spawn_blocking(move || {
-            let started = Instant::now();
-            let text = serde_json::to_vec(&last).expect("its keys are texts");
-            files::write_private(&path, &text).map_err(|error| error.to_string())?;
-            Ok(started.elapsed())
-        }));
-    }
-
-    /// Waits until a write has ended.
-    async fn end_save(&mut self) {
-        let Some(saving) = self.saving.take() else { return };
-        match saving.await.unwrap_or_else(|error| Err(error.to_string())) {
-            Ok(took) => self.next_save = Instant::now() + took * SAVING_SHARE,
-            Err(error) => {
-                tracing::error!(error, "failed to write the last-known-good Site");
-                (self.is_saved, self.next_save) = (false, Instant::now() + TICK);
-            }
-        }
-    }
+/// What is served now, for the file.
+fn last_site(report: &watch::Sender<Report>, resolver: &Resolver) -> LastSite {
+    LastSite { revision: report.borrow().revision, site: resolver.site().clone() }
 }
 
 fn spawn_follower<K>(objects: &Arc<Followed<K>>, client: &Client, changed: &Arc<Notify>) -> AbortOnDropHandle<()>

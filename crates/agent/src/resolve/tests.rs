@@ -1,3 +1,5 @@
+//! What a Router serves, by the objects that there are, and however they came to be.
+
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use signpost_api::v1alpha1::route::WEIGHT_DEFAULT;
