@@ -101,7 +101,9 @@ pub async fn live(seed: u64) {
     let truth = Arc::new(Mutex::new(Truth::new(seed, behaviour == Behaviour::Ours)));
     truth.lock().note(format!("{behaviour:?}"));
     let api = Api::start(behaviour, truth.clone(), chance.clone()).await;
-    let disks = tempfile::Builder::new().tempdir_in(memory_disk()).expect("a directory");
+    // Its own name: if another run of the seed had the same, one of them would draw another, and then other identifiers than it.
+    let prefix = format!("simulation-{}-", std::process::id());
+    let disks = tempfile::Builder::new().prefix(&prefix).tempdir_in(memory_disk()).expect("a directory");
     let (servers, planes) = (2 + chance.below(2), 2 + chance.below(2));
     let names = SERVERS.into_iter().take(servers as usize).chain(PLANES.into_iter().take(planes as usize)).collect();
     let (processes, answering) = (BTreeMap::new(), Arc::default());
