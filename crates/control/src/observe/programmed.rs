@@ -86,17 +86,17 @@ pub async fn run(client: kube::Client, world: World, metrics: Metrics, stop: Can
     // An instance that stops waits for its connections.
     let http = http.pool_max_idle_per_host(0).build();
     let Ok(http) = http else { return tracing::error!("no HTTP client can be made: Routes are not probed") };
-    let known = Known { routes: objects.routes, bindings: objects.bindings, routers: objects.routers, reports };
+    let stores = Stores { routes: objects.routes, bindings: objects.bindings, routers: objects.routers, reports };
     let mut watch = Watch { metrics, waiting: HashMap::new(), turns: BTreeSet::new() };
     let mut probes = FuturesUnordered::new();
     loop {
         let now = Instant::now();
         while probes.len() < PROBES_MAX
             && world.observations.has_room()
-            && known.is_synced()
+            && stores.is_synced()
             && let Some(key) = watch.pop_due(now)
         {
-            if let Some(place) = watch.look(&key, &known, &world.observations, now) {
+            if let Some(place) = watch.look(&key, &stores, &world.observations, now) {
                 let (client, http) = (client.clone(), http.clone());
                 probes.push(async move {
                     let result = timeout(PROBE_TIMEOUT, probe(client, http, &key, place)).await;
@@ -116,11 +116,11 @@ pub async fn run(client: kube::Client, world: World, metrics: Metrics, stop: Can
         tokio::select! {
             () = stop.cancelled() => break,
             Some((key, result)) = probes.next(), if !probes.is_empty() => {
-                watch.take_result(&key, result, &known, &world.observations);
+                watch.take_result(&key, result, &stores, &world.observations);
             }
             change = changes.bindings.next() => watch.take_bindings(change),
-            change = changes.routes.next() => watch.take_routes(change, &known),
-            change = changes.routers.next() => watch.take_routers(change, &known),
+            change = changes.routes.next() => watch.take_routes(change, &stores),
+            change = changes.routers.next() => watch.take_routers(change, &stores),
             change = report_changes.next() => {
                 drop(change);
                 while report_changes.next().now_or_never().is_some() {}
@@ -149,15 +149,15 @@ async fn probe(client: kube::Client, http: reqwest::Client, key: &ObjectKey, pla
     }
 }
 
-/// The objects.
-struct Known {
+/// The objects that say which Route is served where.
+struct Stores {
     routes: Store<RouteInfo>,
     bindings: Store<BindingInfo>,
     routers: Store<RouterInfo>,
     reports: Store<Option<InstanceReport>>,
 }
 
-impl Known {
+impl Stores {
     fn is_synced(&self) -> bool {
         self.routes.is_synced() && self.bindings.is_synced() && self.routers.is_synced() && self.reports.is_synced()
     }
@@ -230,7 +230,7 @@ impl Watch {
     }
 
     /// A Route is looked at when it says that it is bound, and when it does not say any more what was found.
-    fn take_routes(&mut self, change: Change<RouteInfo>, known: &Known) {
+    fn take_routes(&mut self, change: Change<RouteInfo>, stores: &Stores) {
         if change.is_first() {
             return;
         }
@@ -238,14 +238,14 @@ impl Watch {
             let says = |route: &RouteInfo| route.conditions.names.programmed.is_some();
             let is_lost = applied.before.as_ref().is_some_and(|before| says(before) && !says(&applied.now));
             let is_new = applied.now.bound && !applied.before.as_ref().is_some_and(|before| before.bound);
-            if is_lost || is_new && known.bindings.get(&applied.key).is_some() {
+            if is_lost || is_new && stores.bindings.get(&applied.key).is_some() {
                 self.add(applied.key, false);
             }
         }
     }
 
     /// The Routes of a Router are looked at when other instances serve.
-    fn take_routers(&mut self, change: Change<RouterInfo>, known: &Known) {
+    fn take_routers(&mut self, change: Change<RouterInfo>, stores: &Stores) {
         if change.is_first() {
             return;
         }
@@ -262,7 +262,7 @@ impl Watch {
         if changed.is_empty() {
             return;
         }
-        for (key, binding) in known.bindings.all() {
+        for (key, binding) in stores.bindings.all() {
             if changed.contains(&*binding.router) && !self.waiting.contains_key(&key) {
                 self.add(key, true);
             }
@@ -285,18 +285,18 @@ impl Watch {
     fn look(
         &mut self,
         key: &ObjectKey,
-        known: &Known,
+        stores: &Stores,
         observations: &Observations,
         now: Instant,
     ) -> Option<SocketAddr> {
         let waiting = self.waiting.get_mut(key)?;
-        let (route, binding) = (known.routes.get(key), known.bindings.get(key));
+        let (route, binding) = (stores.routes.get(key), stores.bindings.get(key));
         let (Some(route), Some(binding)) = (route.filter(|route| route.bound), binding) else {
             // The Route tells when it is bound.
             self.forget(key);
             return None;
         };
-        let router = known.router_of(&binding).filter(|_| binding.route_uid == route.uid);
+        let router = stores.router_of(&binding).filter(|_| binding.route_uid == route.uid);
         let Some(router) = router else {
             self.forget(key);
             return None;
@@ -305,7 +305,7 @@ impl Watch {
         let serving: Vec<&Instance> = serving(&router).collect();
         let lags = |instance: &&&Instance| {
             let report =
-                known.reports.get(&ObjectKey::namespaced(signpost_api::access::AGENT_NAMESPACE, &instance.name));
+                stores.reports.get(&ObjectKey::namespaced(signpost_api::access::AGENT_NAMESPACE, &instance.name));
             report.is_none_or(|report| Option::as_ref(&report).is_none_or(|one| one.applied_revision < binding.turn))
         };
         let lagging: Vec<&str> = serving.iter().filter(lags).map(|instance| &*instance.ip).collect();
@@ -356,12 +356,18 @@ impl Watch {
         self.turns.insert((turn, key.clone()));
     }
 
-    fn take_result(&mut self, key: &ObjectKey, result: Result<(), String>, known: &Known, observations: &Observations) {
+    fn take_result(
+        &mut self,
+        key: &ObjectKey,
+        result: Result<(), String>,
+        stores: &Stores,
+        observations: &Observations,
+    ) {
         let (outcome, now) = (if result.is_ok() { "good" } else { "bad" }, Instant::now());
         self.metrics.probes.get_or_create(&[("outcome", outcome)]).inc();
         // Another binding came meanwhile: it is looked at again anyway.
         let Some(waiting) = self.waiting.get_mut(key).filter(|waiting| waiting.turn.is_none()) else { return };
-        match (result, known.routes.get(key)) {
+        match (result, stores.routes.get(key)) {
             (Ok(()), _) => {
                 waiting.is_probed = true;
                 waiting.turn = Some(now);

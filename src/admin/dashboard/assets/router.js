@@ -135,35 +135,15 @@ export function render({ router, overview, zone }, { name }, { samples, rights }
     zone &&
       section(
         "Versions of its zone",
-        h(
-          "div.scroll",
-          null,
-          h(
-            "table",
-            null,
+        table(
+          ["Serial", "Given out", "Digest of the contents"],
+          (zone.spec.versions ?? []).map((version) =>
             h(
-              "thead",
-              null,
-              h(
-                "tr",
-                null,
-                h("th", null, "Serial"),
-                h("th", null, "Given out"),
-                h("th", null, "Digest of the contents"),
-              ),
-            ),
-            h(
-              "tbody",
-              null,
-              (zone.spec.versions ?? []).map((version) =>
-                h(
-                  "tr",
-                  { "data-key": version.serial },
-                  h("td.mono", null, String(version.serial)),
-                  h("td", null, time(version.at)),
-                  h("td.mono.dim", null, version.digest.slice(0, 16)),
-                ),
-              ),
+              "tr",
+              { "data-key": version.serial },
+              h("td.mono", null, String(version.serial)),
+              h("td", null, time(version.at)),
+              h("td.mono.dim", null, version.digest.slice(0, 16)),
             ),
           ),
         ),
@@ -195,49 +175,34 @@ function selector(selector) {
   return all.length ? all.map((text) => h("span.chip", { "data-key": text }, text)) : "any";
 }
 
+/** A table of rows below the names of its columns. */
+function table(columns, rows) {
+  const names = columns.map((name) => h("th", { "data-key": name }, name));
+  return h(
+    "div.scroll",
+    null,
+    h("table", null, h("thead", null, h("tr", null, names)), h("tbody", null, rows)),
+  );
+}
+
 /** The instances that have reported, as their Leases say. */
 function instances(router) {
   const told = instancesWord(router);
   if (!told) return null;
   const all = router.status.instances ?? [];
   const kinds = { serving: "good", leaving: "note", expired: "bad" };
-  const columns = ["Instance", "State", "Ports", "Proxy", "Version", "Faults"];
-  return section(
-    told[1],
+  const row = (one) =>
     h(
-      "div.scroll",
-      null,
-      h(
-        "table",
-        null,
-        h(
-          "thead",
-          null,
-          h(
-            "tr",
-            null,
-            columns.map((name) => h("th", { "data-key": name }, name)),
-          ),
-        ),
-        h(
-          "tbody",
-          null,
-          all.map((one) =>
-            h(
-              "tr",
-              { "data-key": one.name, title: `Lease ${one.name}` },
-              h("td.mono", null, one.ip),
-              h("td", null, badge(kinds[one.state] ?? "note", one.state)),
-              h("td", null, `${one.httpPort}, ${one.httpsPort}`),
-              h("td", null, one.proxy),
-              h("td", null, one.version),
-              h("td", null, one.faults > 0 ? badge("warn", String(one.faults)) : "none"),
-            ),
-          ),
-        ),
-      ),
-    ),
-  );
+      "tr",
+      { "data-key": one.name, title: `Lease ${one.name}` },
+      h("td.mono", null, one.ip),
+      h("td", null, badge(kinds[one.state] ?? "note", one.state)),
+      h("td", null, `${one.httpPort}, ${one.httpsPort}`),
+      h("td", null, one.proxy),
+      h("td", null, one.version),
+      h("td", null, one.faults > 0 ? badge("warn", String(one.faults)) : "none"),
+    );
+  return section(told[1], table(["Instance", "State", "Ports", "Proxy", "Version", "Faults"], all.map(row)));
 }
 
 function addresses(router) {
