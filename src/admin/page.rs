@@ -13,11 +13,9 @@ pub type Rows<'a, T> = Vec<(Labels<'a>, T)>;
 
 /// A histogram to be written.
 pub struct Histogram<'a> {
-    /// The labels.
     pub labels: Labels<'a>,
     /// One more than there are bounds; not cumulated.
     pub buckets: Vec<u64>,
-    /// The sum of all values.
     pub sum: f64,
 }
 
@@ -31,7 +29,7 @@ impl<'a> Page<'a> {
     }
 
     /// Writes a counter, a row for each set of labels.
-    pub fn counter(&mut self, name: &str, help: &str, rows: &[(Labels<'_>, u64)]) -> Result<(), fmt::Error> {
+    pub fn counter(&mut self, name: &str, help: &str, rows: &[(Labels<'_>, u64)]) -> fmt::Result {
         let mut metric = self.0.encode_descriptor(name, &format!("{help}."), None, MetricType::Counter)?;
         for (labels, value) in rows {
             match labels.is_empty() {
@@ -42,8 +40,30 @@ impl<'a> Page<'a> {
         Ok(())
     }
 
-    /// Writes a gauge, likewise.
-    pub fn gauge(&mut self, name: &str, help: &str, rows: &[(Labels<'_>, i64)]) -> Result<(), fmt::Error> {
+    /// Writes a counter without labels.
+    pub fn count(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
+        self.counter(name, help, &[(vec![], value)])
+    }
+
+    /// Writes a counter, a row for each value of a label.
+    pub fn counts<'v>(
+        &mut self,
+        name: &str,
+        help: &str,
+        label: &'v str,
+        rows: impl IntoIterator<Item = (&'v str, u64)>,
+    ) -> fmt::Result {
+        let rows: Rows<'v, u64> = rows.into_iter().map(|(value, count)| (vec![(label, value)], count)).collect();
+        self.counter(name, help, &rows)
+    }
+
+    /// Writes a gauge without labels.
+    pub fn level(&mut self, name: &str, help: &str, value: i64) -> fmt::Result {
+        self.gauge(name, help, &[(vec![], value)])
+    }
+
+    /// Writes a gauge, a row for each set of labels.
+    pub fn gauge(&mut self, name: &str, help: &str, rows: &[(Labels<'_>, i64)]) -> fmt::Result {
         let mut metric = self.0.encode_descriptor(name, &format!("{help}."), None, MetricType::Gauge)?;
         for (labels, value) in rows {
             match labels.is_empty() {
@@ -62,7 +82,7 @@ impl<'a> Page<'a> {
         unit: Unit,
         bounds: &[f64],
         rows: &[Histogram<'_>],
-    ) -> Result<(), fmt::Error> {
+    ) -> fmt::Result {
         let mut metric = self.0.encode_descriptor(name, &format!("{help}."), Some(&unit), MetricType::Histogram)?;
         for row in rows {
             let bounds = bounds.iter().copied().chain([f64::INFINITY]);

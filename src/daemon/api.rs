@@ -19,7 +19,7 @@ use super::room;
 use super::sockets;
 use super::tasks::Tasks;
 use crate::admin::health::Check;
-use crate::admin::page::{Page, Rows};
+use crate::admin::page::Page;
 use crate::config::Settings;
 use signpost_api::identity::Identity;
 use signpost_api::kinds::{PlatformConfig, server_settings};
@@ -49,9 +49,7 @@ pub struct Api {
     pub access: Arc<Access>,
     audit: Option<Arc<Audit>>,
     store_writable: Arc<AtomicBool>,
-    /// What is damaged in its store.
     pub damage: Arc<Damage>,
-    /// Where it listens.
     pub addresses: Vec<SocketAddr>,
 }
 
@@ -142,25 +140,19 @@ impl Api {
         let (refusals, audit) = (self.server.refusals().clone(), self.audit.clone());
         let (writable, damage) = (self.store_writable.clone(), self.damage.clone());
         move |page| {
-            let refused: Rows<'_, u64> =
-                refusals.counts().map(|(limit, count)| (vec![("limit", limit)], count)).collect();
             let help = "API requests that a limit refused, by limit; docs/limits.md describes each";
-            page.counter("api_limited_requests", help, &refused)?;
+            page.counts("api_limited_requests", help, "limit", refusals.counts())?;
             if let Some(audit) = &audit {
                 let counts = audit.log().counts();
                 let outcomes = [("written", counts.written), ("lost", counts.lost), ("suppressed", counts.suppressed)];
                 let help = "Audit events: written, lost since the file was too slow or could not be written, or suppressed: \
                             more requests that changed nothing than one user may have written";
-                page.counter(
-                    "api_audit_events",
-                    help,
-                    &outcomes.map(|(name, count)| (vec![("outcome", name)], count)),
-                )?;
+                page.counts("api_audit_events", help, "outcome", outcomes)?;
             }
             let help = "Whether the store takes writes (1), or its disk is full or fails (0)";
-            page.gauge("store_writable", help, &[(vec![], i64::from(writable.load(Ordering::Relaxed)))])?;
+            page.level("store_writable", help, i64::from(writable.load(Ordering::Relaxed)))?;
             let help = "Stored values that are damaged: they are neither served nor taken for deleted";
-            page.gauge("store_damaged_values", help, &[(vec![], damage.count() as i64)])
+            page.level("store_damaged_values", help, damage.count() as i64)
         }
     }
 

@@ -23,13 +23,9 @@ use signpost_dns::zone::{Serial, ZoneDb};
 pub struct DnsMetrics {
     /// Not held: whoever stops the listeners waits for their threads.
     pub running: Weak<Running>,
-    /// The zones.
     pub db: Arc<ZoneDb>,
-    /// What the query log has done.
     pub query_log: Arc<query_log::Counts>,
-    /// Of the directory of zone files.
     pub files: Option<Arc<static_zones::Status>>,
-    /// Of the loop that follows the API.
     pub status: Option<Arc<Status>>,
     /// Of names without a Route.
     pub unrouted: Option<Arc<Unrouted>>,
@@ -44,38 +40,28 @@ impl DnsMetrics {
             zones(page, &self.db.numbered(), &running.zone_counts())?;
             serials(page, &self.db)?;
             sockets(page, &running)?;
-            let written = [(vec![], self.query_log.written())];
-            page.counter("dns_query_log_records", "Requests written to the query log", &written)?;
-            let dropped = [
-                (vec![("reason", "full")], running.query_log_lost()),
-                (vec![("reason", "write")], self.query_log.unwritten()),
-            ];
-            page.counter("dns_query_log_dropped", "Requests drawn for the query log but not written", &dropped)?;
+            page.count("dns_query_log_records", "Requests written to the query log", self.query_log.written())?;
+            let dropped = [("full", running.query_log_lost()), ("write", self.query_log.unwritten())];
+            page.counts(
+                "dns_query_log_dropped",
+                "Requests drawn for the query log but not written",
+                "reason",
+                dropped,
+            )?;
         }
         if let Some(unrouted) = &self.unrouted {
             unrouted_names(page, unrouted)?;
         }
-        page.gauge("dns_zones", "Zones that are served", &[(vec![], self.db.zone_count() as i64)])?;
-        let ready = i64::from(self.db.is_ready());
-        page.gauge(
-            "dns_ready",
-            "Whether all zones are there (1); until then (0) names outside those that are there get SERVFAIL",
-            &[(vec![], ready)],
-        )?;
+        page.level("dns_zones", "Zones that are served", self.db.zone_count() as i64)?;
+        let help = "Whether all zones are there (1); until then (0) names outside those that are there get SERVFAIL";
+        page.level("dns_ready", help, i64::from(self.db.is_ready()))?;
         if let Some(files) = &self.files {
-            page.gauge("zone_files", "Zones that files give", &[(vec![], files.zones() as i64)])?;
-            let broken = [(vec![], files.broken() as i64)];
-            page.gauge("zone_files_broken", "Zone files with errors that give no zone", &broken)?;
-            page.counter(
-                "zone_file_reads",
-                "Readings of the zones folder, but for looks that find nothing new",
-                &[(vec![], files.reloads() as u64)],
-            )?;
+            page.level("zone_files", "Zones that files give", files.zones() as i64)?;
+            page.level("zone_files_broken", "Zone files with errors that give no zone", files.broken() as i64)?;
+            let help = "Readings of the zones folder, but for looks that find nothing new";
+            page.count("zone_file_reads", help, files.reloads() as u64)?;
         }
-        match &self.status {
-            Some(status) => synced(page, status),
-            None => Ok(()),
-        }
+        self.status.as_ref().map_or(Ok(()), |status| synced(page, status))
     }
 }
 
@@ -83,7 +69,7 @@ impl DnsMetrics {
 const ALWAYS: [&str; 2] = ["udp", "tcp"];
 
 /// What the query engine counted.
-fn queries(page: &mut Page<'_>, sum: &stats::Counts) -> Result<(), fmt::Error> {
+fn queries(page: &mut Page<'_>, sum: &stats::Counts) -> fmt::Result {
     let used = |(transport, traffic): &(&&'static str, &stats::Traffic<u64>)| {
         ALWAYS.contains(transport) || traffic.request_count() > 0
     };
@@ -105,16 +91,23 @@ fn queries(page: &mut Page<'_>, sum: &stats::Counts) -> Result<(), fmt::Error> {
     }
     page.counter("dns_requests", "Requests received, those included that get no response", &requests)?;
     page.counter("dns_responses", "Responses made, by response code", &responses)?;
-    let truncated: Rows<'_, u64> =
-        traffic.iter().map(|(transport, traffic)| (vec![("transport", *transport)], traffic.truncated)).collect();
-    page.counter("dns_truncated_responses", "Responses that were truncated (TC)", &truncated)?;
-    page.counter("dns_dropped_requests", "Requests that got no response", &by("reason", &stats::DROPS, &sum.drops))?;
-    page.counter("dns_answers", "Answers from zones, by what was found", &by("kind", &stats::KINDS, &sum.kinds))?;
-    let opcodes = by("opcode", &stats::OPCODES, &sum.opcodes);
-    page.counter("dns_opcode_requests", "Requests that are no queries, by opcode", &opcodes)?;
-    page.counter("dns_cookies", "Requests with a cookie", &by("kind", &stats::COOKIES, &sum.cookies))?;
-    let limited = by("action", &stats::LIMITED, &sum.limited);
-    page.counter("dns_rate_limited", "Responses over the rate limit, by what became of them", &limited)?;
+    let truncated = traffic.iter().map(|(transport, traffic)| (*transport, traffic.truncated));
+    page.counts("dns_truncated_responses", "Responses that were truncated (TC)", "transport", truncated)?;
+    for (name, help, label, values, counts) in [
+        ("dns_dropped_requests", "Requests that got no response", "reason", &stats::DROPS[..], &sum.drops[..]),
+        ("dns_answers", "Answers from zones, by what was found", "kind", &stats::KINDS, &sum.kinds),
+        ("dns_opcode_requests", "Requests that are no queries, by opcode", "opcode", &stats::OPCODES, &sum.opcodes),
+        ("dns_cookies", "Requests with a cookie", "kind", &stats::COOKIES, &sum.cookies),
+        (
+            "dns_rate_limited",
+            "Responses over the rate limit, by what became of them",
+            "action",
+            &stats::LIMITED,
+            &sum.limited,
+        ),
+    ] {
+        page.counts(name, help, label, values.iter().copied().zip(counts.iter().copied()))?;
+    }
     let bounds = sizes::BOUNDS.map(f64::from);
     let histograms = |sizes: fn(&stats::Traffic<u64>) -> &stats::Sizes<u64>| -> Vec<Histogram<'_>> {
         let histogram = |(transport, traffic): &(&'static str, &stats::Traffic<u64>)| {
@@ -130,7 +123,7 @@ fn queries(page: &mut Page<'_>, sum: &stats::Counts) -> Result<(), fmt::Error> {
 }
 
 /// How long the listeners took.
-fn durations(page: &mut Page<'_>, running: &Running) -> Result<(), fmt::Error> {
+fn durations(page: &mut Page<'_>, running: &Running) -> fmt::Result {
     let mut rows = Vec::new();
     for (transport, counts) in stats::TRANSPORTS.iter().zip(running.durations()) {
         if ALWAYS.contains(transport) || counts.request_count() > 0 {
@@ -146,7 +139,7 @@ fn durations(page: &mut Page<'_>, running: &Running) -> Result<(), fmt::Error> {
 const OTHER_ZONES: &str = "other";
 
 /// What was counted for each zone that has a number, and for all others together.
-fn zones(page: &mut Page<'_>, apexes: &[Name], counts: &[stats::ZoneCounts]) -> Result<(), fmt::Error> {
+fn zones(page: &mut Page<'_>, apexes: &[Name], counts: &[stats::ZoneCounts]) -> fmt::Result {
     let names: Vec<String> = apexes.iter().map(|apex| apex.to_string().to_ascii_lowercase()).collect();
     let others = counts.last().map(|counts| (OTHER_ZONES, counts));
     let mut rows: Rows<'_, u64> = Vec::new();
@@ -158,23 +151,19 @@ fn zones(page: &mut Page<'_>, apexes: &[Name], counts: &[stats::ZoneCounts]) -> 
 }
 
 /// Requests for names without a Route.
-fn unrouted_names(page: &mut Page<'_>, unrouted: &Unrouted) -> Result<(), fmt::Error> {
+fn unrouted_names(page: &mut Page<'_>, unrouted: &Unrouted) -> fmt::Result {
     let counts = unrouted.counts();
     let zones: Vec<(String, u64)> =
         counts.zones.iter().map(|(apex, count)| (apex.to_string().to_ascii_lowercase(), *count)).collect();
     let zones = zones.iter().map(|(zone, count)| (zone.as_str(), *count)).chain([(OTHER_ZONES, counts.others)]);
-    let rows: Rows<'_, u64> = zones.map(|(zone, count)| (vec![("zone", zone)], count)).collect();
-    page.counter(
-        "dns_unrouted_requests",
-        "Requests that a shard's wildcard answered though no Route has the name",
-        &rows,
-    )?;
-    let lost = [(vec![], counts.lost)];
-    page.counter("dns_unrouted_lost", "Requests not looked at for that, since too many came at once", &lost)
+    let help = "Requests that a shard's wildcard answered though no Route has the name";
+    page.counts("dns_unrouted_requests", help, "zone", zones)?;
+    let help = "Requests not looked at for that, since too many came at once";
+    page.count("dns_unrouted_lost", help, counts.lost)
 }
 
 /// The serials under which the zones that have numbers are served.
-fn serials(page: &mut Page<'_>, db: &ZoneDb) -> Result<(), fmt::Error> {
+fn serials(page: &mut Page<'_>, db: &ZoneDb) -> fmt::Result {
     let serial = |apex: &Name| Some((apex.to_string().to_ascii_lowercase(), db.get(apex)?.serial()?));
     let serials: Vec<(String, Serial)> = db.numbered().iter().filter_map(serial).collect();
     let rows: Rows<'_, i64> =
@@ -183,18 +172,13 @@ fn serials(page: &mut Page<'_>, db: &ZoneDb) -> Result<(), fmt::Error> {
 }
 
 /// What the listeners counted.
-fn sockets(page: &mut Page<'_>, running: &Running) -> Result<(), fmt::Error> {
+fn sockets(page: &mut Page<'_>, running: &Running) -> fmt::Result {
     let totals = running.stats();
-    let one = |count| [(Vec::new(), count)];
-    page.counter("dns_udp_datagrams", "Datagrams received", &one(totals.datagrams))?;
-    page.counter("dns_udp_batches", "System calls that received datagrams", &one(totals.batches))?;
-    page.counter(
-        "dns_udp_gso_messages",
-        "System's messages that held several replies to one peer",
-        &one(totals.trains),
-    )?;
-    page.counter("dns_tcp_connections", "Connections accepted", &one(totals.connections))?;
-    page.counter("dns_tcp_messages", "Messages received on connections", &one(totals.messages))?;
+    page.count("dns_udp_datagrams", "Datagrams received", totals.datagrams)?;
+    page.count("dns_udp_batches", "System calls that received datagrams", totals.batches)?;
+    page.count("dns_udp_gso_messages", "System's messages that held several replies to one peer", totals.trains)?;
+    page.count("dns_tcp_connections", "Connections accepted", totals.connections)?;
+    page.count("dns_tcp_messages", "Messages received on connections", totals.messages)?;
     let closed = [
         ("total", totals.refused_total),
         ("client", totals.refused_client),
@@ -204,8 +188,7 @@ fn sockets(page: &mut Page<'_>, running: &Running) -> Result<(), fmt::Error> {
         ("malformed", totals.malformed),
         ("broken", totals.broken),
     ];
-    let closed: Rows<u64> = closed.into_iter().map(|(reason, count)| (vec![("reason", reason)], count)).collect();
-    page.counter("dns_tcp_closed", "Connections that we closed, or that broke, by reason", &closed)?;
+    page.counts("dns_tcp_closed", "Connections that we closed, or that broke, by reason", "reason", closed)?;
     let faults = [
         ("send", totals.send_errors),
         ("gso", totals.trains_refused),
@@ -213,28 +196,25 @@ fn sockets(page: &mut Page<'_>, running: &Running) -> Result<(), fmt::Error> {
         ("accept", totals.accept_errors),
         ("panic", totals.panics),
     ];
-    let faults: Rows<u64> = faults.into_iter().map(|(reason, count)| (vec![("reason", reason)], count)).collect();
-    page.counter("dns_socket_errors", "Faults of sockets and workers", &faults)
+    page.counts("dns_socket_errors", "Faults of sockets and workers", "reason", faults)
 }
 
 /// How the loop that follows the API fares.
-fn synced(page: &mut Page<'_>, status: &Status) -> Result<(), fmt::Error> {
+fn synced(page: &mut Page<'_>, status: &Status) -> fmt::Result {
     let counters = status.counters();
-    page.gauge("platform_zones", "Zones made from the API's objects", &[(vec![], status.zones() as i64)])?;
-    page.counter("zones_published", "Times that a zone was published", &[(vec![], counters.published)])?;
-    let provisional = [(vec![], counters.provisional)];
-    page.counter("zones_provisional", "Of these, under a serial that the ledger did not name", &provisional)?;
-    page.counter("zones_removed", "Zones taken away", &[(vec![], counters.removed)])?;
-    let stale = [(vec![], i64::from(status.is_stale()))];
-    page.gauge("dns_stale", "Whether answers are marked as stale, since the API was not heard for long (1)", &stale)?;
-    let failing = [(vec![], i64::from(status.is_last_good_failing()))];
-    page.gauge("last_good_failing", "Whether the last-good state cannot be written", &failing)?;
-    let refused = [(vec![], i64::from(status.is_last_good_refused()))];
-    let told = "Whether the last-good state found at the start was damaged or of another platform, and no new one is on the disk yet";
-    page.gauge("last_good_refused", told, &refused)?;
-    let told = "When a last-good state was damaged or of another platform and moved aside, in seconds since the epoch; 0: not since the start";
+    page.level("platform_zones", "Zones made from the API's objects", status.zones() as i64)?;
+    page.count("zones_published", "Times that a zone was published", counters.published)?;
+    page.count("zones_provisional", "Of these, under a serial that the ledger did not name", counters.provisional)?;
+    page.count("zones_removed", "Zones taken away", counters.removed)?;
+    let help = "Whether answers are marked as stale, since the API was not heard for long (1)";
+    page.level("dns_stale", help, i64::from(status.is_stale()))?;
+    let help = "Whether the last-good state cannot be written";
+    page.level("last_good_failing", help, i64::from(status.is_last_good_failing()))?;
+    let help = "Whether the last-good state found at the start was damaged or of another platform, and no new one is on the disk yet";
+    page.level("last_good_refused", help, i64::from(status.is_last_good_refused()))?;
+    let help = "When a last-good state was damaged or of another platform and moved aside, in seconds since the epoch; 0: not since the start";
     let at = status.last_good_refused_at().map_or(0, Timestamp::as_second);
-    page.gauge("last_good_refused_time_seconds", told, &[(vec![], at)])?;
+    page.level("last_good_refused_time_seconds", help, at)?;
     let held = status.held();
     let sum = |count: fn(&Held) -> usize| -> Rows<'_, i64> {
         let row = |kind: DeletionHoldKind| {
@@ -247,11 +227,7 @@ fn synced(page: &mut Page<'_>, status: &Status) -> Result<(), fmt::Error> {
     page.gauge("deletion_hold_objects", "Objects that are missing in the API and still served", &objects)?;
     let undecided = sum(|held| usize::from(held.decision.is_none()));
     page.gauge("deletion_hold_pending", "Whether a hold waits for someone to approve or reject it", &undecided)?;
-    page.gauge(
-        "zone_input_errors",
-        "Faults of objects that zones are made from",
-        &[(vec![], status.diagnostics().len() as i64)],
-    )
+    page.level("zone_input_errors", "Faults of objects that zones are made from", status.diagnostics().len() as i64)
 }
 
 /// The informers that the loop keeps, for [`signpost_control::client::metrics::InformerMetrics`]. Until the loop runs they are unheard of.
@@ -273,9 +249,4 @@ pub fn informers(status: &Arc<Status>) -> Vec<(&'static str, HealthProbe)> {
         ("dns", Arc::new(move || status.informers().into_iter().nth(at).unwrap_or_else(&unheard)))
     };
     ["Router", "RouteBinding", "Zone"].into_iter().enumerate().map(probe).collect()
-}
-
-/// A row for each label of a list of counts.
-fn by<'a>(label: &'a str, values: &[&'a str], counts: &[u64]) -> Rows<'a, u64> {
-    values.iter().zip(counts).map(|(value, count)| (vec![(label, *value)], *count)).collect()
 }
