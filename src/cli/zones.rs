@@ -10,6 +10,8 @@ use serde::Serialize;
 use super::access::{Access, ApiLocation};
 use super::folder::StaticZones;
 use super::platform::PlatformSettings;
+use super::style::Style;
+use super::table::Cell;
 use super::{complain, hold, note};
 use crate::config::Settings;
 use crate::daemon::platform;
@@ -17,7 +19,7 @@ use signpost_api::v1alpha1::deletion_hold::DeletionHold;
 use signpost_api::v1alpha1::route_binding::RouteBinding;
 use signpost_api::v1alpha1::router::Router;
 use signpost_api::v1alpha1::zone::ZoneKind;
-use signpost_control::compiler;
+use signpost_control::compiler::{self, apex};
 use signpost_control::controller::export::{self, Export};
 use signpost_dns::wire::{Name, RecordType};
 use signpost_dns::zone::Contents;
@@ -62,11 +64,8 @@ pub(super) fn rdata_text(rtype: RecordType, rdata: &[u8]) -> String {
 pub(super) enum Source {
     /// Routers, the configuration, and the base file if there is one.
     Parent,
-    /// RouteBindings.
     Alias,
-    /// This Router.
     Shard(String),
-    /// This file.
     File(PathBuf),
 }
 
@@ -87,10 +86,43 @@ impl Source {
 pub(super) struct ZoneEntry {
     /// Its records, SOA included.
     pub(super) contents: Contents,
-    /// What it was made of.
     pub(super) source: Source,
     /// Whether name servers publish it under the same serial: it is in the ledger, or in a file.
     pub(super) serial_is_sure: bool,
+}
+
+/// What each command tells of a zone. Its JSON is an interface: fields are added, and none is renamed.
+#[derive(Debug, PartialEq, Serialize)]
+pub(super) struct ZoneSummary {
+    pub(super) zone: String,
+    /// `parent`, `alias`, `shard` or `file`.
+    pub(super) kind: &'static str,
+    pub(super) serial: Option<u32>,
+    /// Whether the serial is given out.
+    pub(super) published: bool,
+}
+
+impl ZoneEntry {
+    /// Returns what each command tells of the zone.
+    pub(super) fn summary(&self) -> ZoneSummary {
+        ZoneSummary {
+            zone: self.contents.apex().to_string(),
+            kind: self.source.kind(),
+            serial: apex::serial_of(&self.contents),
+            published: self.serial_is_sure,
+        }
+    }
+}
+
+impl ZoneSummary {
+    /// The serial, in parentheses if it is not given out.
+    pub(super) fn serial_cell(&self) -> Cell {
+        match self.serial {
+            Some(serial) if self.published => Cell::from(serial.to_string()),
+            Some(serial) => Cell::styled(Style::Warning, format!("({serial})")),
+            None => Cell::or_dash(None::<String>),
+        }
+    }
 }
 
 /// All zones, and what they were made from.
@@ -99,9 +131,7 @@ pub(super) struct Zones {
     /// The parent zone, the alias zone, the shards' in canonical order, then those of files in the order of their
     /// names.
     pub(super) zones: Vec<ZoneEntry>,
-    /// The Routers.
     pub(super) routers: Vec<Router>,
-    /// The RouteBindings.
     pub(super) bindings: Vec<RouteBinding>,
     /// What the configuration adds to every zone; none where no API was asked.
     pub(super) platform: Option<compiler::Settings>,

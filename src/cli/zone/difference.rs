@@ -151,13 +151,4 @@ mod tests {
         assert!(!ignored.contains("SOA") && ignored.lines().count() == 5, "{ignored}");
         assert_eq!(Changes::new(zone(BEFORE), zone(&BEFORE.replace("h 1", "h 9")), true).text(Painter::PLAIN), "");
     }
-
-    #[test]
-    fn a_bad_file_says_where() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("z.example.zone");
-        std::fs::write(&path, "@ SOA nonsense\n").expect("written");
-        let error = read(&path, None).expect_err("it is bad");
-        assert!(error.contains("z.example.zone:1:"), "{error}");
-    }
 }

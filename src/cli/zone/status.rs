@@ -11,11 +11,10 @@ use crate::cli::access::{self, ApiLocation};
 use crate::cli::output::{self, Format};
 use crate::cli::style::{Painter, Style};
 use crate::cli::table::Table;
-use crate::cli::zones::Zones;
+use crate::cli::zones::{ZoneSummary, Zones};
 use crate::cli::{Error, Outcome, option, progress, success_if, table::Cell};
 use crate::config::DNS_PORT;
 use crate::config::value::server_address;
-use signpost_control::compiler::apex;
 use signpost_control::dns_client::{QueryError, Question, Response};
 use signpost_dns::wire::header::Rcode;
 use signpost_dns::wire::{Name, RecordType};
@@ -88,11 +87,9 @@ fn listed(place: &ApiLocation, zones: &Zones, port: Option<u16>) -> Vec<SocketAd
 #[derive(Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Row {
-    zone: String,
-    /// By the API's objects, or the zone's file.
-    serial: Option<u32>,
-    /// Whether that serial is given out.
-    published: bool,
+    /// Its serial is that by the API's objects, or by the zone's file.
+    #[serde(flatten)]
+    summary: ZoneSummary,
     /// Whether every server has it.
     in_step: bool,
     /// Whether those that have not are ahead: they have heard of more than was read here, or took a serial on their own.
@@ -106,7 +103,6 @@ struct Row {
 struct Held {
     server: String,
     serial: Option<u32>,
-    /// Why it told none.
     error: Option<String>,
 }
 
@@ -122,7 +118,7 @@ async fn ask(zones: &Zones, apexes: &[&Name], servers: &[SocketAddr]) -> Vec<Row
     let mut rows = Vec::with_capacity(asked.len());
     for zone in asked {
         let rest = answers.split_off(servers.len().min(answers.len()));
-        rows.push(row(zone.contents.apex(), apex::serial_of(&zone.contents), zone.serial_is_sure, answers));
+        rows.push(Row::new(zone.summary(), answers));
         answers = rest;
     }
     rows
@@ -141,30 +137,28 @@ fn held(server: SocketAddr, answer: Result<Response, QueryError>) -> Held {
     Held { server: server.to_string(), serial, error }
 }
 
-fn row(apex: &Name, serial: Option<u32>, published: bool, servers: Vec<Held>) -> Row {
-    // A serial that is not given out yet is a guess: then the servers shall have one and the same.
-    let reference = if published { serial } else { servers.first().and_then(|held| held.serial) };
-    let in_step = servers.iter().all(|held| held.serial.is_some() && held.serial == reference);
-    let is_ahead = |held: &Held| match (held.serial, reference) {
-        (Some(has), Some(reference)) => has == reference || Serial(has).is_after(Serial(reference)),
-        _ => false,
-    };
-    let ahead = !in_step && published && servers.iter().all(is_ahead);
-    Row { zone: apex.to_string(), serial, published, in_step, ahead, servers }
+impl Row {
+    fn new(summary: ZoneSummary, servers: Vec<Held>) -> Row {
+        let ZoneSummary { serial, published, .. } = summary;
+        // A serial that is not given out yet is a guess: then the servers shall have one and the same.
+        let reference = if published { serial } else { servers.first().and_then(|held| held.serial) };
+        let in_step = servers.iter().all(|held| held.serial.is_some() && held.serial == reference);
+        let is_ahead = |held: &Held| match (held.serial, reference) {
+            (Some(has), Some(reference)) => has == reference || Serial(has).is_after(Serial(reference)),
+            _ => false,
+        };
+        let ahead = !in_step && published && servers.iter().all(is_ahead);
+        Row { summary, in_step, ahead, servers }
+    }
 }
 
 fn table(rows: &[Row], servers: &[SocketAddr], painter: Painter) -> String {
     if rows.is_empty() {
         return "no zones\n".to_owned();
     }
-    let mut text = String::new();
     let mut table = Table::new(["ZONE", "SERIAL", "STATUS", "SERVERS"]);
     for row in rows {
-        let serial = match row.serial {
-            Some(serial) if row.published => Cell::from(serial.to_string()),
-            Some(serial) => Cell::styled(Style::Warning, format!("({serial})")),
-            None => Cell::or_dash(None::<String>),
-        };
+        let ZoneSummary { zone, serial, published, .. } = &row.summary;
         let status = match (row.in_step, row.ahead) {
             (true, _) => Cell::styled(Style::Good, "in step"),
             (false, true) => Cell::styled(Style::Good, "ahead"),
@@ -173,12 +167,12 @@ fn table(rows: &[Row], servers: &[SocketAddr], painter: Painter) -> String {
         let others: Vec<String> = row
             .servers
             .iter()
-            .filter(|held| held.serial != row.serial || held.serial.is_none())
-            .map(|held| match (held.serial, row.serial, &held.error) {
+            .filter(|held| held.serial != *serial || held.serial.is_none())
+            .map(|held| match (held.serial, *serial, &held.error) {
                 (Some(has), Some(serial), _) if Serial(serial).is_after(Serial(has)) => {
                     format!("{}: {has}, behind by {}", held.server, serial.wrapping_sub(has))
                 }
-                (Some(has), Some(serial), _) if row.published => {
+                (Some(has), Some(serial), _) if *published => {
                     format!("{}: {has}, ahead by {}", held.server, has.wrapping_sub(serial))
                 }
                 (Some(has), ..) => format!("{}: {has}", held.server),
@@ -186,10 +180,9 @@ fn table(rows: &[Row], servers: &[SocketAddr], painter: Painter) -> String {
             })
             .collect();
         let others = if others.is_empty() { format!("all {}", servers.len()) } else { others.join("; ") };
-        table.row([Cell::from(row.zone.as_str()), serial, status, Cell::from(others)]);
+        table.row([Cell::from(zone.as_str()), row.summary.serial_cell(), status, Cell::from(others)]);
     }
-    text.push_str(&table.text(painter));
-    text
+    table.text(painter)
 }
 
 #[cfg(test)]
@@ -200,26 +193,23 @@ mod tests {
     fn serials_side_by_side() {
         let servers: Vec<SocketAddr> =
             ["192.0.2.1:53", "192.0.2.2:53"].map(|server| server.parse().expect("an address")).to_vec();
-        let row = |zone: &str, serial, published, has: [Option<u32>; 2]| {
+        let row = |zone: &str, published, has: [Option<u32>; 2]| {
             let held = servers.iter().zip(has).map(|(server, serial)| Held {
                 server: server.to_string(),
                 serial,
                 error: serial.is_none().then(|| "REFUSED".to_owned()),
             });
-            super::row(&zone.parse().expect("a name"), Some(serial), published, held.collect())
+            let summary = ZoneSummary { zone: zone.to_owned(), kind: "file", serial: Some(5), published };
+            Row::new(summary, held.collect())
         };
         let rows = [
-            row("a.example.", 5, true, [Some(5), Some(5)]),
-            row("b.example.", 5, true, [Some(5), Some(3)]),
-            row("c.example.", 5, true, [None, Some(6)]),
-            row("d.example.", 5, false, [Some(4), Some(4)]),
-            row("e.example.", 5, true, [Some(5), Some(6)]),
-            row("f.example.", 5, true, [Some(6), Some(4)]),
+            row("c.example.", true, [None, Some(6)]),
+            row("d.example.", false, [Some(4), Some(4)]),
+            row("e.example.", true, [Some(5), Some(6)]),
+            row("f.example.", true, [Some(6), Some(4)]),
         ];
         let expected = "\
 ZONE         SERIAL   STATUS    SERVERS
-a.example.   5        in step   all 2
-b.example.   5        differs   192.0.2.2:53: 3, behind by 2
 c.example.   5        differs   192.0.2.1:53: REFUSED; 192.0.2.2:53: 6, ahead by 1
 d.example.   (5)      in step   192.0.2.1:53: 4, behind by 1; 192.0.2.2:53: 4, behind by 1
 e.example.   5        ahead     192.0.2.2:53: 6, ahead by 1
