@@ -11,7 +11,6 @@ use signpost_dns::wire::Name;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// As it should be.
     Good,
     /// It could not be looked at, or is worth knowing.
     Note,
@@ -33,12 +32,10 @@ pub struct Finding {
     /// All that it is about, where that is more than one.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub subjects: Vec<String>,
-    /// What was found and what to do.
     pub message: String,
     /// Records to add, in the zone that the message names, as in a master file.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub add: Vec<String>,
-    /// Records to take away there.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub remove: Vec<String>,
 }
@@ -81,7 +78,6 @@ impl Finding {
 /// All findings of one visit.
 #[derive(Debug, Serialize)]
 pub struct Report {
-    /// The platform's domain.
     pub domain: String,
     /// How many findings are errors.
     pub errors: usize,

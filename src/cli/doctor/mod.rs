@@ -161,13 +161,10 @@ fn target(matches: &ArgMatches, place: &ApiLocation) -> Result<DoctorTarget, Str
 
 /// What the API knows.
 struct ApiInfo {
-    /// The platform's domain.
     domain: String,
     /// Its name servers, if those are known.
     name_servers: Option<Vec<NameServer>>,
-    /// The zones of all Routers.
     shards: Vec<Name>,
-    /// What the host's alias should be.
     target: Option<Name>,
     /// Owner and text of the record that should prove the host.
     proof: Option<(Name, String)>,

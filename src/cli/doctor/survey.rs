@@ -15,9 +15,7 @@ pub type NameServers = BTreeMap<Name, BTreeSet<IpAddr>>;
 /// All that was seen.
 #[derive(Debug, Clone)]
 pub struct Observations {
-    /// The platform's domain.
     pub domain: Name,
-    /// The zone of its aliases.
     pub alias_zone: Name,
     /// The name servers that the configuration names; empty if it names none.
     pub expected: NameServers,
@@ -27,9 +25,7 @@ pub struct Observations {
     pub parent_zone: Option<Name>,
     /// Why the walk did not come to a parent.
     pub lost: Option<String>,
-    /// What each server of the parent says.
     pub parents: Vec<Parent>,
-    /// What each name server of the domain says.
     pub servers: Vec<Server>,
     /// Name servers whose addresses could not be found out.
     pub without_address: Vec<Name>,
@@ -42,16 +38,13 @@ pub struct Observations {
 /// One server of the parent.
 #[derive(Debug, Clone)]
 pub struct Parent {
-    /// Where it was asked.
     pub address: SocketAddr,
-    /// What it says.
     pub says: Result<Delegation, QueryError>,
 }
 
 /// A parent's answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Delegation {
-    /// The response code.
     pub rcode: Rcode,
     /// The name servers, and their glue.
     pub servers: NameServers,
@@ -62,11 +55,9 @@ pub struct Delegation {
 pub struct Server {
     /// Its name; several, parted by commas, if they have one address.
     pub name: String,
-    /// Where it was asked.
     pub address: SocketAddr,
     /// Over UDP, the domain's start of authority.
     pub udp: Result<Start, QueryError>,
-    /// The same over TCP.
     pub tcp: Result<Start, QueryError>,
     /// The domain's name servers as it knows them, and their addresses if they are inside the domain.
     pub child: NameServers,
@@ -83,7 +74,6 @@ pub struct Server {
 /// The answer for a start of authority.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Start {
-    /// The response code.
     pub rcode: Rcode,
     /// Whether it answers with authority.
     pub authoritative: bool,
@@ -98,9 +88,7 @@ pub struct Start {
 /// A transfer that was asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Transfer {
-    /// It was refused.
     Refused,
-    /// The zone was given.
     Given,
     /// It could not be asked for.
     Unknown,
@@ -109,9 +97,7 @@ pub enum Transfer {
 /// One more zone, as one name server has it.
 #[derive(Debug, Clone)]
 pub struct Zone {
-    /// Its apex.
     pub apex: Name,
-    /// Its start of authority.
     pub start: Result<Start, QueryError>,
     /// The addresses of a name that only a wildcard gives; `None` where there need be no wildcard.
     pub wildcard: Option<Result<BTreeSet<IpAddr>, String>>,
@@ -120,7 +106,6 @@ pub struct Zone {
 /// A custom host.
 #[derive(Debug, Clone)]
 pub struct Host {
-    /// The host.
     pub name: Name,
     /// What its CNAME should name, if that is known.
     pub target: Option<Name>,
@@ -133,9 +118,7 @@ pub struct Host {
 /// A record that proves who has a host.
 #[derive(Debug, Clone)]
 pub struct Proof {
-    /// Its owner.
     pub owner: Name,
-    /// Its text.
     pub text: String,
     /// Whether the resolver has it.
     pub seen: Result<bool, String>,
@@ -144,10 +127,8 @@ pub struct Proof {
 /// What a resolver says of a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trail {
-    /// The response code.
     pub rcode: Rcode,
     /// The targets of CNAMEs, in order.
     pub aliases: Vec<Name>,
-    /// The addresses at the end.
     pub addresses: BTreeSet<IpAddr>,
 }

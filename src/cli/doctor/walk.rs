@@ -31,35 +31,28 @@ const ADDRESSES: [RecordType; 2] = [RecordType::A, RecordType::AAAA];
 pub struct DoctorTarget {
     /// How long one try of a query may take.
     pub timeout: Duration,
-    /// The domain.
     pub domain: Name,
-    /// What the configuration says of its name servers.
     pub expected: NameServers,
     /// Whether loopback and private addresses are meant.
     pub private: bool,
     /// The parent's servers, if they are given: then nobody else is asked on the way.
     pub parents: Vec<SocketAddr>,
-    /// The root's servers.
     pub roots: Vec<SocketAddr>,
     /// The port of all servers that are found by the way.
     pub port: u16,
     /// Zones whose wildcards should answer, if the shards are known.
     pub shards: Option<Vec<Name>>,
-    /// The alias zone.
     pub alias_zone: Name,
-    /// A custom host.
     pub host: Option<HostTarget>,
 }
 
 /// What to look at of a custom host.
 pub struct HostTarget {
-    /// Its name.
     pub name: Name,
     /// What its alias should be, if that is known.
     pub target: Option<Name>,
     /// Owner and text of the record that should prove it, if one should.
     pub proof: Option<(Name, String)>,
-    /// The resolver to ask.
     pub resolver: SocketAddr,
 }
 
@@ -81,7 +74,7 @@ impl DoctorTarget {
         };
         let servers = match self.parents.is_empty() {
             false => Ok((None, self.parents.clone())),
-            true => self.find_parent().await.map(|(zone, servers)| (Some(zone), servers)),
+            true => self.descend(&self.domain, true, 0).await.map(|(zone, servers)| (Some(zone), servers)),
         };
         match servers {
             Ok((zone, servers)) => {
@@ -113,18 +106,15 @@ impl DoctorTarget {
         Query::new(name, rtype).send(server, self.timeout).await
     }
 
-    /// The zone above the domain, and its servers.
-    async fn find_parent(&self) -> Result<(Name, Vec<SocketAddr>), String> {
+    /// Follows referrals from the root towards `name`: the last zone on the way, and its servers. A zone cut at `name` itself
+    /// is not entered if `above`.
+    async fn descend(&self, name: &Name, above: bool, depth: usize) -> Result<(Name, Vec<SocketAddr>), String> {
         let (mut zone, mut servers) = (Name::root(), self.roots.clone());
         for _ in 0..REFERRALS_MAX {
-            let reply = self.first_answer(&servers, &self.domain).await.map_err(|why| format!("at {zone}: {why}"))?;
-            let Some((cut, names)) = referral(&reply, &self.domain).filter(|(cut, _)| cut.is_below(&zone)) else {
-                return Ok((zone, servers));
-            };
-            if cut == self.domain {
-                return Ok((zone, servers));
-            }
-            servers = self.addresses_of(&names, 0).await;
+            let reply = self.first_answer(&servers, name).await.map_err(|why| format!("at {zone}: {why}"))?;
+            let cut = referral(&reply, name).filter(|(cut, _)| cut.is_below(&zone) && !(above && cut == name));
+            let Some((cut, names)) = cut.filter(|_| depth <= DEPTH_MAX) else { return Ok((zone, servers)) };
+            servers = self.addresses_of(&names, depth).await;
             if servers.is_empty() {
                 let names: Vec<&Name> = names.keys().collect();
                 return Err(format!("the servers of {cut} have no addresses: {names:?}"));
@@ -161,15 +151,8 @@ impl DoctorTarget {
     /// The addresses of a name server outside the domain, by the way from the root.
     fn resolve<'a>(&'a self, name: &'a Name, depth: usize) -> BoxFuture<'a, Vec<IpAddr>> {
         async move {
-            let (mut zone, mut servers) = (Name::root(), self.roots.clone());
-            for _ in 0..REFERRALS_MAX {
-                let Ok(reply) = self.first_answer(&servers, name).await else { return Vec::new() };
-                match referral(&reply, name).filter(|(cut, _)| cut.is_below(&zone) && depth <= DEPTH_MAX) {
-                    Some((cut, names)) => (servers, zone) = (self.addresses_of(&names, depth).await, cut),
-                    None => break,
-                }
-            }
             let mut found = Vec::new();
+            let Ok((_, servers)) = self.descend(name, false, depth).await else { return found };
             for rtype in ADDRESSES {
                 for server in servers.iter().take(TRIED_MAX) {
                     if let Ok(reply) = self.ask(*server, name, rtype).await {
