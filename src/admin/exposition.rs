@@ -46,11 +46,8 @@ impl Format {
 /// One sample of a page of numbers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sample {
-    /// Name of the series.
     pub name: String,
-    /// Its labels.
     pub labels: BTreeMap<String, String>,
-    /// Its value.
     pub value: f64,
 }
 
@@ -153,7 +150,7 @@ mod tests {
             (Some("application/openmetrics-text;q=0.2, text/plain;q=0.5"), Format::Prometheus),
             (
                 Some(
-                    "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.5,application/openmetrics-text;version=0.0.1;q=0.4,text/plain;version=0.0.4;q=0.3,*/*;q=0.2",
+                    "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.5,text/plain;q=0.3,*/*;q=0.2",
                 ),
                 Format::OpenMetrics,
             ),

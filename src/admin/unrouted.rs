@@ -23,7 +23,6 @@ pub struct Report {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Zone {
-    /// Its apex.
     pub zone: String,
     /// Requests for names without a Route.
     pub requests: u64,

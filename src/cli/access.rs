@@ -113,7 +113,6 @@ pub(super) struct ApiLocation {
 
 #[derive(Debug, PartialEq, Eq)]
 enum Source {
-    /// One file.
     File(PathBuf),
     /// The files that `$KUBECONFIG` lists.
     Variable,
@@ -194,7 +193,6 @@ fn source(settings: &Settings, data_dir_given: bool, variable: bool, home: Optio
 
 /// A way into the API.
 pub(super) struct Access {
-    /// The client.
     pub(super) client: Client,
     /// The namespace of objects that are named without one.
     pub(super) namespace: String,

@@ -36,7 +36,6 @@ pub(super) struct BackendTarget {
     /// The port of the Route; absent if requests go to all ports.
     port: Option<String>,
     weight: u32,
-    /// The endpoints that get requests.
     pub(super) endpoints: BTreeSet<SocketAddr>,
 }
 

@@ -203,14 +203,11 @@ async fn fetch(place: &ApiLocation, to: &mut impl io::Write) -> Result<(), Strin
 #[serde(rename_all = "camelCase")]
 struct Report {
     file: String,
-    /// The revision that the backup is.
     revision: u64,
     objects: u64,
     /// Objects that were damaged in the store, and are not in the backup, by key.
     damaged: Vec<String>,
-    /// Where it was restored to.
     data_dir: Option<String>,
-    /// With which revision the restored store begins.
     first_revision: Option<u64>,
 }
 
@@ -239,42 +236,5 @@ impl Report {
             facts.add("restored", format!("to {folder}, which goes on with revision {first}"));
         }
         facts.text(painter)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use signpost_apiserver::store::{Key, Revision};
-
-    #[test]
-    fn what_is_told() {
-        let damaged = vec![Key("/signpost.dev/routes/a/b".into())];
-        let summary = Summary { revision: Revision(42), first: Revision(1_000_000_042), values: 7, damaged };
-        let report = Report::new(Path::new("b"), &summary, Some(Path::new("data")));
-        let expected = "\
-backup     b
-objects    7
-revision   42
-checksum   verified (SHA-256 of the whole file)
-left out   /signpost.dev/routes/a/b: damaged in the store
-restored   to data, which goes on with revision 1000000042
-";
-        assert_eq!(report.text(Painter::PLAIN), expected);
-        let json = Format::Json.render(&Report::new(Path::new("b"), &summary, None), String::new);
-        let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
-        assert_eq!(
-            json,
-            serde_json::json!({"file": "b", "revision": 42, "objects": 7, "damaged": ["/signpost.dev/routes/a/b"]})
-        );
-    }
-
-    #[test]
-    fn a_damaged_file_is_named() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("b");
-        std::fs::write(&path, "signpost store backup\n").expect("written");
-        let error = check(&path).expect_err("it is cut off");
-        assert!(error.contains(&path.display().to_string()) && error.contains("cut off"), "{error}");
     }
 }

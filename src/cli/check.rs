@@ -57,7 +57,6 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
 #[derive(Debug, Serialize)]
 struct File {
     file: String,
-    /// Why the file cannot be read.
     error: Option<String>,
     /// The zone, if the file is one that can be served.
     zone: Option<Zone>,

@@ -48,7 +48,6 @@ struct Report {
     lost_history: u64,
     /// Keys that were restored from the backup.
     restored: Vec<String>,
-    /// Keys that were deleted.
     dropped: Vec<String>,
 }
 

@@ -111,7 +111,6 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
 /// The subject of a command line.
 #[derive(Debug, PartialEq)]
 enum Target {
-    /// A DNS name.
     Name(Name),
     /// A Route, with its namespace if that is given.
     Route(Option<String>, String),
@@ -150,7 +149,6 @@ struct Found {
     host: String,
     /// The API, if it can be read.
     access: Option<Access>,
-    /// The Routes that the name leads to.
     routes: Vec<Route>,
 }
 
@@ -158,7 +156,6 @@ struct Found {
 #[derive(Debug, Default)]
 struct InstancePorts {
     of_router: Option<u16>,
-    /// Of those that report.
     of_instances: BTreeMap<IpAddr, u16>,
 }
 
@@ -373,9 +370,7 @@ fn milliseconds(time: Duration) -> f64 {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Report {
-    /// The name that was queried.
     name: String,
-    /// The name server.
     server: String,
     method: String,
     url: String,
@@ -400,7 +395,6 @@ struct Answer {
 /// An endpoint.
 #[derive(Debug, Serialize)]
 struct Backend {
-    /// The identifier that the router shows.
     id: String,
     /// Absent if the API does not know the identifier.
     service: Option<String>,

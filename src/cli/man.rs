@@ -56,20 +56,3 @@ fn page(command: &Command, name: &str) -> Result<Vec<u8>, String> {
     man.render(&mut page).map_err(|error| error.to_string())?;
     Ok(page)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_page_for_every_command() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let mut all = crate::cli::command();
-        all.build();
-        write_all(&all, "signpost", folder.path()).expect("written");
-        let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).expect("is there");
-        assert!(read("signpost.1").contains(".SH SUBCOMMANDS"));
-        let page = read("signpost-zone-diff.1");
-        assert!(page.contains(".TH signpost-zone-diff 1") && page.contains("ignore\\-serial"), "{page}");
-    }
-}

@@ -13,11 +13,8 @@ use super::{Exit, Outcome, print};
 /// A form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Format {
-    /// For people.
     Table,
-    /// One JSON document.
     Json,
-    /// The same as YAML.
     Yaml,
 }
 

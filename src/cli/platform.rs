@@ -33,7 +33,6 @@ pub(super) struct PlatformSettings {
     pub(super) quarantined_max: Option<u32>,
     /// The labels that no Route gets; `None`: not known.
     pub(super) reserved_labels: Option<Vec<String>>,
-    /// By which strategy a forecast decides.
     pub(super) strategy: StrategyName,
     /// Why the platform may choose otherwise than that strategy.
     pub(super) caveat: Option<&'static str>,
@@ -188,20 +187,9 @@ mod tests {
         assert_eq!(found.quarantined_max, Some(5));
         assert_eq!(found.reserved_labels, Some(vec!["billing".to_owned()]));
         assert_eq!(found.name_servers.expect("they are told")[0].name, "ns.plat.example");
-        let flags = [
-            "--domain",
-            "plat.example",
-            "--scheduler-drain-rate",
-            "7",
-            "--name-quarantine-max",
-            "6",
-            "--name-reserved-labels",
-            "pay,login",
-            "--scheduler-strategy",
-            "weighted",
-            "--nameserver",
-            "ns.example.net",
-        ];
+        let flags = "--domain plat.example --scheduler-drain-rate 7 --name-quarantine-max 6 --scheduler-strategy weighted \
+                     --name-reserved-labels pay,login --nameserver ns.example.net";
+        let flags: Vec<&str> = flags.split_whitespace().collect();
         let found = PlatformSettings::of(&place(&flags), Some(&zones)).expect("both agree");
         assert_eq!((found.drain_rate, found.strategy), (Some(7), StrategyName::Weighted));
         assert_eq!(found.quarantined_max, Some(6));

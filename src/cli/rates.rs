@@ -11,7 +11,6 @@ use super::scrape::Scrape;
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Rates {
-    /// Requests received.
     pub(super) queries: f64,
     /// Responses by code, those without any left out.
     pub(super) rcodes: BTreeMap<String, f64>,

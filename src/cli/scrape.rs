@@ -43,7 +43,6 @@ pub(super) fn arguments() -> impl Iterator<Item = Arg> {
 
 /// What is to be asked.
 pub(super) struct Target {
-    /// The endpoints.
     pub(super) urls: Vec<String>,
     /// The file of authorities to trust; `None`: those of the system.
     pub(super) authorities: Option<PathBuf>,

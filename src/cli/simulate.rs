@@ -143,17 +143,3 @@ async fn judge(platform: &MoveContext, document: manifests::Document) -> Result<
         Err(error) => Err(platform.access.unanswered(error)),
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn weights() {
-        assert_eq!(weight("shard1=0"), Ok(("shard1".to_owned(), 0)));
-        assert_eq!(weight("shard1=1000"), Ok(("shard1".to_owned(), 1000)));
-        for bad in ["shard1", "=1", "shard1=", "shard1=1001", "shard1=-1", "shard1=x"] {
-            assert!(weight(bad).is_err(), "{bad}");
-        }
-    }
-}

@@ -8,15 +8,10 @@ use anstyle::AnsiColor;
 /// What a piece of text means to its reader; the colour follows from it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Style {
-    /// As it should be.
     Good,
-    /// Worth a look.
     Warning,
-    /// Wrong.
     Bad,
-    /// Of little weight.
     Dim,
-    /// A heading.
     Strong,
 }
 

@@ -27,11 +27,8 @@ const WHOSE: &str = "the admin endpoint";
 
 /// Where the certificate comes from.
 pub enum Source {
-    /// The API of this process.
     Api(Arc<Access>),
-    /// Files of the operator's.
     Files(Arc<Served>),
-    /// An authority of this process's own.
     Own(Box<Authority>),
 }
 

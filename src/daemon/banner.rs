@@ -11,17 +11,13 @@ use crate::config::{Role, Settings};
 
 /// What is told.
 pub struct Facts<'a> {
-    /// The settings.
     pub settings: &'a Settings,
-    /// Where the name server listens.
     pub dns: &'a [SocketAddr],
     /// The API, if it is here.
     pub api: Option<&'a Api>,
-    /// Where the admin endpoints are.
     pub admin: &'a [SocketAddr],
     /// `http` or `https`.
     pub admin_scheme: &'a str,
-    /// What became of the manifests.
     pub applied: Option<&'a Report>,
 }
 

@@ -28,39 +28,14 @@ pub struct DataDir {
 /// Why the data directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum DataDirError {
-    /// Another process holds it.
     #[error("the data directory {} is in use by {holder}; stop that process, or give this one its own --data-dir", path.display())]
-    InUse {
-        /// The directory.
-        path: PathBuf,
-        /// The other process.
-        holder: String,
-    },
-    /// A newer program wrote it.
+    InUse { path: PathBuf, holder: String },
     #[error("the data directory {} has format {found}, and this program knows formats up to {FORMAT}; run the version of signpost that wrote it, or a newer one", path.display())]
-    Newer {
-        /// The directory.
-        path: PathBuf,
-        /// Its format.
-        found: u32,
-    },
-    /// Its format cannot be read.
+    Newer { path: PathBuf, found: u32 },
     #[error("{}: \"{found}\" is no format number; is {} a data directory of signpost?", path.join("format").display(), path.display())]
-    Strange {
-        /// The directory.
-        path: PathBuf,
-        /// What the file holds.
-        found: String,
-    },
-    /// A file cannot be read or written.
+    Strange { path: PathBuf, found: String },
     #[error("cannot use the data directory: {}: {source}", path.display())]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// What the system says.
-        source: std::io::Error,
-    },
-    /// As above, from the writer of private files.
+    File { path: PathBuf, source: std::io::Error },
     #[error("cannot use the data directory: {0}")]
     Private(#[from] tls::Error),
 }

@@ -121,11 +121,8 @@ fn here(settings: &Settings, addresses: &[SocketAddr]) -> String {
 
 /// What the name server follows besides zone files.
 pub struct Follow {
-    /// A client that may list and watch.
     pub client: kube::Client,
-    /// The objects.
     pub world: World,
-    /// The platform's settings.
     pub platform: Arc<compiler::Settings>,
     /// Folder of the last-good state; `None` where the API is in this process.
     pub state: Option<PathBuf>,

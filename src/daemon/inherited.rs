@@ -15,10 +15,8 @@ use signpost_dns::transport::inherited_sockets::InheritedSockets;
 /// Sockets were passed on that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum InheritedError {
-    /// It is neither a listening TCP socket nor a UDP socket of IPv4 or IPv6.
     #[error("inherited file descriptor {number}: {reason}; the service manager's socket unit says what it passes")]
     Unusable {
-        /// Its number.
         number: usize,
         /// What it is, or what the system says.
         reason: String,

@@ -22,7 +22,6 @@ const WARN_BEFORE: Duration = Duration::from_secs(14 * 86_400);
 pub enum MaintenanceTask {
     /// A look whether files were replaced.
     Look,
-    /// Certificates that end soon.
     Renewal,
 }
 

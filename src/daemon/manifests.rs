@@ -22,16 +22,13 @@ const MANAGER: &str = "signpost-manifests";
 /// One object in a file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Document {
-    /// Where it stands.
     pub place: Place,
-    /// The object.
     pub object: Value,
 }
 
 /// Where a document begins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
-    /// The file.
     pub path: PathBuf,
     /// Which document of the file, from 1 on.
     pub document: usize,
@@ -51,18 +48,10 @@ impl fmt::Display for Place {
 /// A fault in the manifests.
 #[derive(Debug, thiserror::Error)]
 pub enum ManifestError {
-    /// A file or folder cannot be read, or there is nothing in it.
     #[error("{}: {fault}", path.display())]
-    File {
-        /// Its path.
-        path: PathBuf,
-        /// What is wrong.
-        fault: String,
-    },
-    /// A document is no YAML or no object, or the API would not take it.
+    File { path: PathBuf, fault: String },
     #[error("{place}: {fault}")]
     Document {
-        /// Where.
         place: Place,
         /// What is wrong, after the field if it is one field's fault.
         fault: String,

@@ -78,60 +78,38 @@ const STOP_LONGEST: Duration = Duration::from_secs(15);
 /// Why a process did not start, or stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// An address cannot be listened on.
     #[error(transparent)]
     Listen(#[from] sockets::ListenError),
-    /// An address of the name server cannot be listened on.
     #[error("cannot listen: {0}")]
     ListenDns(#[from] transport::BindError),
-    /// The service manager passes sockets that cannot be used.
     #[error(transparent)]
     Inherited(#[from] inherited::InheritedError),
-    /// The data directory cannot be used.
     #[error(transparent)]
     DataDir(#[from] data_dir::DataDirError),
-    /// The store in it cannot be opened.
     #[error(transparent)]
     Store(#[from] store::embedded::OpenError),
-    /// Certificates or kubeconfigs cannot be had.
     #[error("certificates: {0}")]
     Tls(#[from] tls::Error),
-    /// The audit log cannot be written.
     #[error("cannot open the audit log {}: {source} (--audit-log, or --audit-policy off)", path.display())]
-    Audit {
-        /// The file.
-        path: PathBuf,
-        /// What the system says.
-        source: std::io::Error,
-    },
-    /// The API did not come up.
+    Audit { path: PathBuf, source: std::io::Error },
     #[error("the API was not ready within {} seconds; see the log", .0.as_secs())]
     ApiNotReady(Duration),
-    /// The kubeconfig cannot be used.
     #[error(transparent)]
     Client(#[from] client::ClientError),
-    /// Domain and name servers do not make a zone.
     #[error(transparent)]
     Platform(#[from] compiler::settings::SettingsError),
-    /// The store is that of a platform with another domain.
     #[error(transparent)]
     DomainMismatch(#[from] DomainMismatch),
-    /// The zone files cannot be read.
     #[error("{0} (--zones)")]
     ZoneFiles(#[from] controller::static_zones::FolderError),
-    /// Spans cannot be sent.
     #[error("{0} (--trace-endpoint, --trace-headers, --trace-ca)")]
     Traces(#[from] telemetry::otlp::SetupError),
-    /// The query log cannot be written.
     #[error(transparent)]
     QueryLog(#[from] query_log::OpenError),
-    /// Manifests were refused; nothing of them was applied.
     #[error("nothing of the manifests was applied:\n{}", lines(.0))]
     Manifests(Vec<manifests::ManifestError>),
-    /// The system refuses threads.
     #[error("cannot start threads: {0}")]
     Workers(std::io::Error),
-    /// Something that must run ended.
     #[error("{0}; see the log")]
     Failed(String),
 }
@@ -228,12 +206,10 @@ struct Process {
     switch: Option<watch::Sender<StrategyConfig>>,
     /// Changes what the API tells of the configuration, likewise.
     told: Option<watch::Sender<Option<ZonePlatform>>>,
-    /// Settings that the loops go by.
     runtime_settings: RuntimeSettings,
     applied: Option<manifests::Report>,
     /// Has the instances of Routers end with this process.
     end_instances: CancellationToken,
-    /// Scheduler and control loops.
     control: Tasks,
     /// The API, which ends after the loops: a leader lets its Lease go.
     serving: Tasks,

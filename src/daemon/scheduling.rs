@@ -44,11 +44,8 @@ const READINESS_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The clients of the loops, each of an identity of its own where the API is in this process.
 pub struct Clients<'a> {
-    /// The scheduler's.
     pub scheduler: Client,
-    /// That of the loops beside it.
     pub controller: Client,
-    /// The objects that they read.
     pub world: &'a World,
 }
 
@@ -64,7 +61,6 @@ pub struct Started {
 pub struct Here<'a> {
     /// Its name, the same after a restart.
     pub instance: &'a str,
-    /// Where its name server answers.
     pub listened: &'a [SocketAddr],
     /// What the challenges of hosts are made with; `None`: hosts need no proof.
     pub host_key: Option<Key>,
@@ -72,17 +68,13 @@ pub struct Here<'a> {
     pub base: watch::Receiver<Option<BaseSerial>>,
     /// Apexes of the zones that it serves from files.
     pub files: watch::Receiver<Arc<BTreeSet<Name>>>,
-    /// Settings that a reload changes.
     pub runtime_settings: &'a RuntimeSettings,
 }
 
 /// The role, before it starts.
 pub struct Role<'a> {
-    /// The settings of the process.
     pub config: &'a config::Settings,
-    /// The clients of the loops.
     pub clients: Clients<'a>,
-    /// The platform's settings.
     pub platform: Arc<compiler::Settings>,
     /// What the loops are to know of this process.
     pub here: Here<'a>,

@@ -9,7 +9,6 @@ use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
 pub enum Signal {
     /// End (SIGTERM, SIGINT).
     End,
-    /// Read the configuration and zone files again (SIGHUP).
     Reload,
 }
 

@@ -15,11 +15,8 @@ const BACKLOG: i32 = 1024;
 #[derive(Debug, thiserror::Error)]
 #[error("cannot listen on {address} ({flag}): {}", why(source))]
 pub struct ListenError {
-    /// The address.
     pub address: SocketAddr,
-    /// The flag that names it.
     pub flag: &'static str,
-    /// What the system says.
     pub source: io::Error,
 }
 

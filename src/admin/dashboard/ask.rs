@@ -16,11 +16,9 @@ const ANSWER_OCTETS_MAX: usize = 8 << 20;
 /// Why there is no answer, as the browser is told.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
-    /// HTTP status.
     pub status: StatusCode,
     /// In one word: the API's own, or `SignedOut`, `ApiAway`, `Starting`.
     pub reason: String,
-    /// In a sentence.
     pub message: String,
 }
 

@@ -119,11 +119,8 @@ pub fn overview(routes: &[Keyed]) -> Value {
 pub struct Wanted {
     /// Words that must all be somewhere in the namespace, the name, the DNS name, the host or the Router's name.
     q: String,
-    /// Of this namespace.
     namespace: Option<String>,
-    /// On this Router.
     router: Option<String>,
-    /// In this state.
     state: Option<RouteState>,
     /// How many to pass over.
     offset: usize,

@@ -62,11 +62,8 @@ struct Recent {
 /// Something that changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Changed {
-    /// A Route.
     Route(ObjectKey),
-    /// A Router.
     Router(String),
-    /// A Zone.
     Zone,
     /// Anything: everything was listed anew.
     All,
@@ -75,7 +72,6 @@ pub enum Changed {
 /// What changed since some version, for a viewer.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Serialize)]
 pub struct News {
-    /// The version that this leads to.
     pub version: u64,
     /// Routes, as `namespace/name`.
     pub routes: Vec<String>,

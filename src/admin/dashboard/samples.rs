@@ -31,11 +31,8 @@ const COLUMNS_MAX: usize = 256;
 enum Reading {
     /// The rate of a counter, per second.
     Rate,
-    /// The sum of gauges.
     Sum,
-    /// The largest of gauges.
     Largest,
-    /// The smallest of gauges.
     Smallest,
     /// The median and the 99th percentile of a histogram.
     Quantiles,

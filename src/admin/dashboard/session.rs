@@ -54,13 +54,9 @@ pub struct Sessions(Mutex<HashMap<Box<[u8]>, Arc<Session>>>);
 
 /// Someone who is signed in.
 pub struct Session {
-    /// A client that carries the user's token.
     pub client: kube::Client,
-    /// User name.
     pub user: String,
-    /// Groups.
     pub groups: Vec<String>,
-    /// Streams of changes that are open.
     pub streams: Arc<AtomicUsize>,
     /// Room for answers of the API that are on their way to the browsers of the user, the same in all their sessions.
     pub answers: Arc<Semaphore>,
@@ -75,15 +71,10 @@ pub struct Session {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Rights {
-    /// Routes of all namespaces.
     pub all: bool,
-    /// Else the namespaces whose routes they may see.
     pub namespaces: Vec<String>,
-    /// Routers.
     pub routers: bool,
-    /// Zones.
     pub zones: bool,
-    /// The schedulers' Lease.
     pub leases: bool,
     /// The numbers of this process: for who may see all Zones, since they tell of all.
     pub numbers: bool,

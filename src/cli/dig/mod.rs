@@ -191,7 +191,6 @@ struct Report {
     octets: usize,
     status: String,
     flags: Vec<&'static str>,
-    /// The server's identifier.
     nsid: Option<String>,
     extended_errors: Vec<ErrorFact>,
     answer: Vec<RecordLine>,

@@ -37,13 +37,3 @@ pub(super) fn error_name(code: u16) -> &'static str {
     ];
     NAMES.get(usize::from(code)).copied().unwrap_or("Unassigned")
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_of_codes() {
-        assert_eq!((error_name(14), error_name(20), error_name(999)), ("Not Ready", "Not Authoritative", "Unassigned"));
-    }
-}

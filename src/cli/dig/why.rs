@@ -39,7 +39,6 @@ pub(super) struct Why {
 pub(super) struct Step {
     pub(super) name: String,
     pub(super) found: Found,
-    /// The zone that the name is in.
     pub(super) zone: Option<ZoneFact>,
     /// The owner that speaks for the name: itself, a wildcard, a zone cut, or the closest name that exists.
     pub(super) owner: Option<String>,
@@ -47,7 +46,6 @@ pub(super) struct Step {
     pub(super) wildcard: bool,
     /// What the records there came from.
     pub(super) from: Vec<String>,
-    /// The routes that have the name.
     pub(super) routes: Vec<RouteFact>,
     #[serde(skip)]
     expected: Expected,
@@ -71,7 +69,6 @@ pub(super) enum Found {
 pub(super) struct ZoneFact {
     pub(super) apex: String,
     pub(super) kind: &'static str,
-    /// What it is made of.
     pub(super) made_of: String,
     pub(super) serial: Option<u32>,
     /// The serial that the server has; absent if it was not asked or did not say.

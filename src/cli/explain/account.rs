@@ -49,7 +49,6 @@ struct Placement {
 #[serde(rename_all = "camelCase")]
 struct WhyNot {
     router: String,
-    /// In a sentence.
     answer: String,
     /// The verdict when the route was placed, if it was kept.
     when_placed: Option<RouterVerdict>,
@@ -262,66 +261,35 @@ fn others(explanation: &Explanation) -> String {
 mod tests {
     use super::*;
     use crate::cli::objects::object;
-    use serde_json::{Value, json};
-
-    fn route(status: Value) -> Route {
-        object("Route", json!({"namespace": "shop", "name": "front", "uid": "u1"}), json!({}), status)
-    }
+    use serde_json::json;
 
     fn placed() -> RouteExplanation {
-        let binding = json!({
-            "apiVersion": "signpost.dev/v1alpha1", "kind": "RouteBinding",
-            "metadata": {"namespace": "shop", "name": "front", "creationTimestamp": "2025-01-02T03:04:05Z"},
-            "spec": {
-                "routeNamespace": "shop", "routeName": "front", "routeUID": "u1", "router": "shard1",
-                "dns": "shard1.v3.example", "label": "shop-front", "strategy": "least-routes",
-                "names": [{"name": "shop-front.shard1.v3.example", "type": "system"}],
-                "explanation": {
-                    "summary": "least-routes chose shard1 among 4 eligible of 20 Routers; filtered out: 16 Cordoned",
-                    "considered": 20, "eligible": 4,
-                    "omitted": [{"reason": "Cordoned", "count": 15}],
-                    "routers": [
-                        {"name": "shard1", "eligible": true, "score": -3, "routes": 3},
-                        {"name": "shard2", "eligible": true, "score": -3, "routes": 3},
-                        {"name": "shard3", "eligible": true, "score": -12, "routes": 12},
-                        {"name": "shard4", "eligible": true, "reason": "AboveSoftCapacity",
-                            "message": "has reached its soft capacity, and others have not", "routes": 9},
-                        {"name": "shard5", "eligible": false, "reason": "Cordoned", "message": "is cordoned", "routes": 0},
-                    ],
-                },
-            },
+        let explanation = json!({
+            "summary": "why", "considered": 20, "eligible": 4, "omitted": [{"reason": "Cordoned", "count": 15}],
+            // Of an earlier version, and ignored.
+            "classes": [{"reason": "Cordoned", "count": 16, "routers": ["shard10..shard19"], "untold": 6}], "classMap": "AAAA",
+            "routers": [
+                {"name": "shard1", "eligible": true, "score": -3, "routes": 3},
+                {"name": "shard2", "eligible": true, "score": -3, "routes": 3},
+                {"name": "shard3", "eligible": true, "score": -12, "routes": 12},
+                {"name": "shard4", "eligible": true, "reason": "AboveSoftCapacity",
+                    "message": "has reached its soft capacity, and others have not", "routes": 9},
+                {"name": "shard5", "eligible": false, "reason": "Cordoned", "message": "is cordoned", "routes": 0},
+            ],
         });
-        let conditions = json!([{"type": "Scheduled", "status": "True", "reason": "Bound", "message": "placed on shard1",
-            "lastTransitionTime": "2025-01-02T03:04:05Z"}]);
-        let binding = serde_json::from_value(binding).expect("a RouteBinding");
-        RouteExplanation::new(&route(json!({"phase": "scheduled", "conditions": conditions})), Some(binding), None)
+        let spec = json!({
+            "routeNamespace": "shop", "routeName": "front", "routeUID": "u1", "router": "shard1", "dns": "shard1.v3.example",
+            "label": "shop-front", "strategy": "least-routes", "names": [], "explanation": explanation,
+        });
+        let metadata = json!({"namespace": "shop", "name": "front", "creationTimestamp": "2025-01-02T03:04:05Z"});
+        let route: Route = object("Route", metadata.clone(), json!({}), json!({"phase": "scheduled"}));
+        let binding = object("RouteBinding", metadata, spec, json!(null));
+        RouteExplanation::new(&route, Some(binding), None)
     }
 
     fn verdict(eligible: bool, reason: Option<&str>, message: &str) -> RouterVerdict {
         let (reason, message) = (reason.map(str::to_owned), Some(message.to_owned()));
         RouterVerdict { eligible, reason, message, ..RouterVerdict::default() }
-    }
-
-    #[test]
-    fn a_placed_route_as_text() {
-        let expected = "\
-route       shop/front
-router      shard1 (shard1.v3.example)
-name        shop-front.shard1.v3.example
-strategy    least-routes
-placed      2025-01-02T03:04:05Z
-why         least-routes chose shard1 among 4 eligible of 20 Routers; filtered out: 16 Cordoned
-Scheduled   True, Bound: placed on shard1
-
-ROUTER   VERDICT             SCORE   ROUTES   WHY
-shard1   Chosen              -3      3
-shard2   Eligible            -3      3
-shard3   Eligible            -12     12
-shard4   AboveSoftCapacity   -       9        has reached its soft capacity, and others have not
-shard5   Cordoned            -       0        is cordoned
-and 15 more (15 Cordoned)
-";
-        assert_eq!(placed().text(Painter::PLAIN), expected);
     }
 
     #[test]
@@ -331,94 +299,27 @@ and 15 more (15 Cordoned)
         let fine = || verdict(true, None, "could take the route");
         let could = "could take the route, but a placed route is not moved";
         let moment = "evaluated now, not at the time of the decision: it";
+        let tie = "Eligible, score -3, where shard1 had -3, and a tie goes to the first by name";
+        let unlisted = "not among the 5 of 20 Routers that the explanation lists (15 Cordoned)";
+        let full = "AboveSoftCapacity, it has reached its soft capacity, and others have not";
         for (router, created, now, answer) in [
-            ("shard1", None, Some(fine()), "the route is on shard1".to_owned()),
-            (
-                "shard2",
-                None,
-                Some(fine()),
-                format!(
-                    "shard2 when the route was placed: Eligible, score -3, where shard1 had -3, and a tie goes to the first by \
-                     name; now it {could}"
-                ),
-            ),
+            ("shard2", None, Some(fine()), format!("{tie}; now it {could}")),
             (
                 "shard3",
                 None,
                 Some(cordoned()),
-                "shard3 when the route was placed: Eligible, score -12, where shard1 had -3; now it is cordoned".to_owned(),
+                "Eligible, score -12, where shard1 had -3; now it is cordoned".to_owned(),
             ),
-            (
-                "shard4",
-                None,
-                None,
-                "shard4 when the route was placed: AboveSoftCapacity, it has reached its soft capacity, and others have not; by \
-                 now it is gone"
-                    .to_owned(),
-            ),
-            (
-                "shard5",
-                None,
-                Some(cordoned()),
-                "shard5 when the route was placed: Cordoned, it is cordoned; now it is cordoned".to_owned(),
-            ),
-            (
-                "shard6",
-                at("2024-01-01T00:00:00Z"),
-                Some(cordoned()),
-                format!(
-                    "shard6 when the route was placed: not among the 5 of 20 Routers that the explanation lists (15 Cordoned); \
-                     {moment} is cordoned"
-                ),
-            ),
-            (
-                "shard7",
-                at("2026-01-01T00:00:00Z"),
-                Some(fine()),
-                format!("shard7 when the route was placed: it was not there yet; {moment} {could}"),
-            ),
+            ("shard4", None, None, format!("{full}; by now it is gone")),
+            ("shard5", None, Some(cordoned()), "Cordoned, it is cordoned; now it is cordoned".to_owned()),
+            ("shard6", at("2024-01-01T00:00:00Z"), Some(cordoned()), format!("{unlisted}; {moment} is cordoned")),
+            ("shard7", at("2026-01-01T00:00:00Z"), Some(fine()), format!("it was not there yet; {moment} {could}")),
         ] {
             let mut account = placed();
             account.answer_why_not(router, created, now);
-            assert_eq!(account.why_not.as_ref().map(|why| &why.answer), Some(&answer));
-            assert!(account.text(Painter::PLAIN).contains(&format!("why not     {answer}\n")));
+            let answer = format!("{router} when the route was placed: {answer}");
+            assert_eq!(account.why_not.map(|why| why.answer), Some(answer));
         }
         assert!(placed().tells_of("shard5") && !placed().tells_of("shard6"));
-    }
-
-    #[test]
-    fn an_explanation_of_an_earlier_version() {
-        let mut account = placed();
-        let placement = account.placement.as_mut().expect("it is placed");
-        let explanation = placement.explanation.as_mut().expect("it is explained");
-        let mut stored = serde_json::to_value(&*explanation).expect("JSON");
-        let classes = json!([{"reason": "Cordoned", "count": 16, "routers": ["shard10..shard19"], "untold": 6}]);
-        for (field, value) in
-            [("classes", classes), ("classMap", json!("AAAA")), ("snapshot", json!("42")), ("tieBreak", json!("x"))]
-        {
-            stored[field] = value;
-        }
-        stored.as_object_mut().map(|stored| stored.remove("omitted"));
-        *explanation = serde_json::from_value(stored).expect("its fields are ignored");
-        account.answer_why_not("shard6", None, None);
-        let answer = "shard6 when the route was placed: not among the 5 of 20 Routers that the explanation lists; by now it is gone";
-        assert_eq!(account.why_not.map(|why| why.answer).as_deref(), Some(answer));
-    }
-
-    #[test]
-    fn a_route_that_waits() {
-        let conditions = json!([{"type": "Scheduled", "status": "False", "reason": "NoRouter",
-            "message": "there is no Router yet", "lastTransitionTime": "2025-01-02T03:04:05Z"}]);
-        let mut account = RouteExplanation::new(&route(json!({"phase": "new", "conditions": conditions})), None, None);
-        account.answer_why_not("shard1", None, Some(verdict(false, Some("Cordoned"), "is cordoned")));
-        let expected = "\
-route       shop/front
-router      none
-Scheduled   False, NoRouter: there is no Router yet
-why not     shard1 is cordoned
-";
-        assert_eq!(account.text(Painter::PLAIN), expected);
-        let unseen = RouteExplanation::new(&route(json!({})), None, None);
-        assert!(unseen.text(Painter::PLAIN).contains("no scheduler has looked at the route yet"));
     }
 }

@@ -26,9 +26,7 @@ pub(crate) struct MovePlan {
     pub(crate) moves: Vec<Move>,
     /// The routes that would have to go and have nowhere to.
     pub(crate) stays: Vec<Stay>,
-    /// Whose routes get another name.
     pub(crate) users: Vec<Users>,
-    /// The custom hosts of routes that move.
     pub(crate) hosts: Vec<Host>,
     /// The Routers, before and after.
     pub(crate) capacity: Vec<Capacity>,
@@ -42,7 +40,6 @@ pub(crate) struct MovePlan {
     /// Routers that routes leave and that are gone already, or have another zone by now: no former name is left there.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) gone: Vec<String>,
-    /// What else there is to say.
     pub(crate) notes: Vec<String>,
 }
 
@@ -58,7 +55,6 @@ pub(crate) struct Move {
     /// The platform's name on its Router, of now and of then; for one that has none yet, the name that it wants.
     pub(crate) name_now: Option<String>,
     pub(crate) name_then: Option<String>,
-    /// The name that stays.
     pub(crate) alias: Option<String>,
 }
 
@@ -119,7 +115,6 @@ pub(crate) struct Context<'a> {
     pub(crate) former_name_idle_timeout: Option<Duration>,
     /// The record that each custom host needs, as its Route says.
     pub(crate) records: &'a BTreeMap<ObjectKey, String>,
-    /// What the routes are bound to.
     pub(crate) bound: &'a BTreeMap<ObjectKey, Bound>,
     pub(crate) now: Timestamp,
 }

@@ -26,11 +26,9 @@ pub(crate) const API_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The platform, and how to speak to it.
 pub(crate) struct MoveContext {
-    /// The way into the API.
     pub(crate) access: Access,
     /// What is known of its configuration.
     pub(crate) known: PlatformSettings,
-    /// The objects.
     pub(crate) simulation: Simulation,
     /// The record that each custom host needs, as its Route says.
     pub(crate) records: BTreeMap<ObjectKey, String>,

@@ -117,7 +117,6 @@ pub(super) struct Process {
     reachable: bool,
     ready: bool,
     error: Option<String>,
-    /// What it needs and lacks.
     missing: Vec<String>,
     /// What is wrong and not in the way of readiness.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -133,7 +132,6 @@ pub(super) struct Process {
     sync_age_seconds: Option<f64>,
     /// Watches that are not connected or not complete, as `owner/kind`.
     broken_watches: Vec<String>,
-    /// By the second.
     rates: Option<Rates>,
 }
 
@@ -141,14 +139,12 @@ pub(super) struct Process {
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct ProcessCounts {
-    /// Zones that it serves.
     zones: Option<u64>,
     /// Objects missing from the API's list whose names are still served.
     held_losses: Option<u64>,
     /// Holds of such objects that nobody has decided of.
     undecided_holds: Option<u64>,
     broken_zone_files: Option<u64>,
-    /// Certificates that it shows and that have ended.
     expired_certificates: Option<u64>,
     /// Certificates that are not valid yet.
     #[serde(skip_serializing_if = "Option::is_none")]

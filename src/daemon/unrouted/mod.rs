@@ -49,7 +49,6 @@ struct Told {
 pub struct Counts {
     /// By zone: all shards' zones that have numbers, and those of before that had requests.
     pub zones: Vec<(Name, u64)>,
-    /// Of all other zones.
     pub others: u64,
     /// How many requests those sightings stand for that were lost.
     pub lost: u64,

@@ -137,17 +137,3 @@ fn a_leader_that_is_gone() {
     let report = Report::new(Asked { kubeconfig: "k".into(), platform: Ok(platform), processes: Vec::new() }, now());
     assert_eq!(report.warnings[0], "no scheduler leads: host-1 has not renewed its Lease for 2m");
 }
-
-#[test]
-fn an_outage_is_no_warning() {
-    let mut platform = platform();
-    let on = json!({"phase": "scheduled", "router": "shard2"});
-    let routes = platform.objects.routes.as_mut().expect("they were read");
-    routes.push(object("Route", json!({"namespace": "shop", "name": "b"}), json!({}), on));
-    let report = Report::new(Asked { kubeconfig: "k".into(), platform: Ok(platform), processes: Vec::new() }, now());
-    assert!(!report.healthy);
-    assert_eq!(report.outages, ["Router shard2 has no active address: its route leads nowhere"]);
-    assert!(!report.warnings.iter().any(|warning| warning.contains("shard2")), "{:?}", report.warnings);
-    let text = report.text(Painter::PLAIN);
-    assert!(text.contains("outages    1\n") && text.contains("\n- Router shard2 has no active"), "{text}");
-}
