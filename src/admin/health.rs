@@ -34,7 +34,6 @@ enum Standing {
 pub struct Check(Arc<State>);
 
 impl Check {
-    /// It is there.
     pub fn ready(&self) {
         self.stands(Standing::Ready);
     }
@@ -44,7 +43,6 @@ impl Check {
         self.stands(Standing::Warning(what.into()));
     }
 
-    /// It is not there, and why.
     pub fn missing(&self, why: impl Into<String>) {
         self.stands(Standing::Missing(why.into()));
     }
@@ -67,7 +65,6 @@ impl Health {
         self.warnings.lock().push((role, what, warning));
     }
 
-    /// How it stands.
     pub fn report(&self) -> Report {
         let checks = self.checks.lock();
         let line =

@@ -30,7 +30,6 @@ use unrouted::Unrouted;
 
 use signpost_runtime::httpd::Peer;
 
-/// What the endpoints show.
 #[derive(Clone, Default)]
 pub struct Admin {
     /// What is missing.

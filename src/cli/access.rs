@@ -61,7 +61,6 @@ pub(super) fn object_name(text: &str) -> Result<(Option<String>, String), &'stat
     Ok((namespace.map(str::to_owned), name.to_owned()))
 }
 
-/// A Route as an argument.
 pub(super) fn route_argument() -> Arg {
     Arg::new("route")
         .value_name("[NAMESPACE/]NAME")

@@ -71,7 +71,6 @@ impl Backends {
         Backends { targets: found.into_iter().map(target).collect(), faults: faults.into_iter().map(fault).collect() }
     }
 
-    /// A line for each target.
     pub(super) fn target_lines(&self) -> impl Iterator<Item = String> {
         self.targets.iter().map(|BackendTarget { service, port, weight, endpoints }| {
             let port = port.as_ref().map_or("all ports".to_owned(), |port| format!("port {port}"));

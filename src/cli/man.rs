@@ -49,7 +49,6 @@ fn write_all(command: &Command, name: &str, folder: &Path) -> Result<(), String>
     Ok(())
 }
 
-/// The page of one command.
 fn page(command: &Command, name: &str) -> Result<Vec<u8>, String> {
     let mut page = Vec::new();
     let man = clap_mangen::Man::new(command.clone().display_name(name.to_owned()));

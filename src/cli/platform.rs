@@ -14,7 +14,6 @@ use signpost_api::v1alpha1::zone::{Zone, ZoneKind, ZonePlatform};
 use signpost_control::scheduler::strategy::StrategyName;
 use signpost_control::scheduler::webhook;
 
-/// What is known of the platform.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PlatformSettings {
     /// Its domain, without a dot at the end.

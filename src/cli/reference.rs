@@ -4,7 +4,6 @@ use std::fmt::Write as _;
 
 use clap::{Arg, Command};
 
-/// What stands above the commands.
 const HEAD: &str = "\
 # Command line
 

@@ -41,7 +41,6 @@ pub(super) fn arguments() -> impl Iterator<Item = Arg> {
     [admin, authorities].into_iter().chain(serve::flags_of(KEYS))
 }
 
-/// What is to be asked.
 pub(super) struct Target {
     pub(super) urls: Vec<String>,
     /// The file of authorities to trust; `None`: those of the system.

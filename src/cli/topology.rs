@@ -59,7 +59,6 @@ struct Topology {
     routes: usize,
 }
 
-/// A namespace.
 #[derive(Debug, Serialize)]
 struct Namespace {
     name: String,
@@ -86,7 +85,6 @@ struct Leaf {
     reason: Option<String>,
 }
 
-/// A shard.
 #[derive(Debug, Serialize)]
 struct Shard {
     name: String,

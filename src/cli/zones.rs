@@ -59,7 +59,6 @@ pub(super) fn rdata_text(rtype: RecordType, rdata: &[u8]) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
-/// What a zone was made of.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Source {
     /// Routers, the configuration, and the base file if there is one.
@@ -81,7 +80,6 @@ impl Source {
     }
 }
 
-/// A zone.
 #[derive(Debug, Clone)]
 pub(super) struct ZoneEntry {
     /// Its records, SOA included.

@@ -29,7 +29,6 @@ use signpost_runtime::tls::served::{Look, Served, look};
 use signpost_runtime::tls::users::{self, CredentialKind, UserStore};
 use signpost_runtime::tls::{self, Authority, tokens};
 
-/// The kubeconfig of name servers.
 pub const NAME_SERVER_KUBECONFIG: &str = "name-server.kubeconfig";
 
 /// The kubeconfig of the agents of instances.
@@ -46,7 +45,6 @@ pub const KUBECONFIGS: &[(&str, Client<'static>)] = &[
 /// Whose certificate it is, for the log.
 const WHOSE: &str = "the API";
 
-/// What lets clients into the API.
 pub struct Access {
     authority: Arc<Authority>,
     authenticator: Arc<Authenticator>,
@@ -88,12 +86,10 @@ impl Access {
         Ok(access)
     }
 
-    /// Who is who.
     pub fn authenticator(&self) -> Arc<Authenticator> {
         self.authenticator.clone()
     }
 
-    /// What the API's listeners need.
     pub fn server_config(&self) -> Result<Arc<ServerConfig>, tls::Error> {
         self.authority.server_config(self.served.clone())
     }
@@ -220,7 +216,6 @@ impl Access {
         Ok(())
     }
 
-    /// What clients are to trust.
     fn trust(&self) -> Result<Trust, tls::Error> {
         match (&self.served, &self.trusted) {
             (None, _) => Ok(Trust::Authority(self.authority.certificate_pem().to_string())),

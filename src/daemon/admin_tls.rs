@@ -54,7 +54,6 @@ impl Source {
         Ok(Some(Arc::new(source)))
     }
 
-    /// What the listeners need.
     pub fn server_config(&self) -> Result<Arc<ServerConfig>, tls::Error> {
         tls::server_config(match self {
             Source::Api(access) => access.certificate(),

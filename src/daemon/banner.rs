@@ -9,7 +9,6 @@ use super::manifests::Report;
 use super::scheduling::reachable;
 use crate::config::{Role, Settings};
 
-/// What is told.
 pub struct Facts<'a> {
     pub settings: &'a Settings,
     pub dns: &'a [SocketAddr],
@@ -73,7 +72,6 @@ fn text(facts: &Facts<'_>) -> String {
     text
 }
 
-/// What to try next.
 fn tries(facts: &Facts<'_>) -> Vec<String> {
     let mut lines = Vec::new();
     if let Some(api) = facts.api {

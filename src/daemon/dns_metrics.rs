@@ -68,7 +68,6 @@ impl DnsMetrics {
 /// Transports that are always listened on. Others' series appear with their first request, so that a page is not mostly zeros.
 const ALWAYS: [&str; 2] = ["udp", "tcp"];
 
-/// What the query engine counted.
 fn queries(page: &mut Page<'_>, sum: &stats::Counts) -> fmt::Result {
     let used = |(transport, traffic): &(&&'static str, &stats::Traffic<u64>)| {
         ALWAYS.contains(transport) || traffic.request_count() > 0
@@ -171,7 +170,6 @@ fn serials(page: &mut Page<'_>, db: &ZoneDb) -> fmt::Result {
     page.gauge("dns_zone_serial", "SOA serial under which a zone is served", &rows)
 }
 
-/// What the listeners counted.
 fn sockets(page: &mut Page<'_>, running: &Running) -> fmt::Result {
     let totals = running.stats();
     page.count("dns_udp_datagrams", "Datagrams received", totals.datagrams)?;

@@ -44,7 +44,6 @@ impl Engine {
         Engine { live: Arc::new(ArcSwap::from_pointee(origin.compose())), origin: Mutex::new(origin) }
     }
 
-    /// What workers follow.
     pub fn live(&self) -> &LiveSettings {
         &self.live
     }

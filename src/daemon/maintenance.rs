@@ -17,7 +17,6 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// How long before the end of the operator's own certificate the log begins to warn.
 const WARN_BEFORE: Duration = Duration::from_secs(14 * 86_400);
 
-/// What is due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MaintenanceTask {
     /// A look whether files were replaced.

@@ -68,7 +68,6 @@ impl ManifestError {
     }
 }
 
-/// What became of the manifests.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// How many objects are new.

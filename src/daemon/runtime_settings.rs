@@ -17,7 +17,6 @@ pub struct RuntimeSettings {
 }
 
 impl RuntimeSettings {
-    /// As the settings say.
     pub fn new(settings: &Settings) -> RuntimeSettings {
         RuntimeSettings {
             deletion_hold_threshold: watch::Sender::new(settings.deletion_hold.threshold),

@@ -4,7 +4,6 @@ use std::io;
 
 use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
 
-/// What was said.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Signal {
     /// End (SIGTERM, SIGINT).
@@ -31,7 +30,6 @@ impl Signals {
         })
     }
 
-    /// The next one.
     pub async fn next(&mut self) -> Signal {
         tokio::select! {
             _ = self.terminate.recv() => Signal::End,

@@ -45,7 +45,6 @@ pub async fn index(headers: HeaderMap) -> Response {
     serve(&INDEX, &headers)
 }
 
-/// What the page loads.
 pub async fn asset(Path(name): Path<String>, headers: HeaderMap) -> Response {
     match ASSETS.iter().find(|(known, _, _)| *known == name) {
         Some(asset) => serve(asset, &headers),

@@ -17,7 +17,6 @@ const LINKS_MAX: usize = 8_000;
 /// Routes in one page of a list.
 const PAGE_MAX: usize = 500;
 
-/// What is kept of a route.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RouteFacts {
     router: Option<Box<str>>,
@@ -45,10 +44,8 @@ impl From<&Route> for RouteFacts {
     }
 }
 
-/// A route with its key.
 pub type Keyed = (ObjectKey, Arc<RouteFacts>);
 
-/// Counts by state.
 #[derive(Default, Clone)]
 struct Counts([u64; RouteState::ALL.len()]);
 

@@ -51,7 +51,6 @@ pub struct Feed {
     _stop: DropGuard,
 }
 
-/// What changed lately.
 #[derive(Default)]
 struct Recent {
     version: u64,
@@ -158,7 +157,6 @@ impl Feed {
         Feed { routes, recent, born: now, used: Mutex::new(now), _stop: stop.drop_guard() }
     }
 
-    /// All routes.
     pub fn routes(&self) -> Vec<(ObjectKey, Arc<RouteFacts>)> {
         self.routes.all()
     }

@@ -59,7 +59,6 @@ use signpost_runtime::httpd::Encrypted;
 const BODY_OCTETS_MAX: usize = 16 << 10;
 /// Most answers of the API on their way to browsers at once: with their largest size some 256 MiB.
 const ANSWERS_MAX: usize = 32;
-/// In what pieces they go out.
 const PIECE_OCTETS: usize = 64 << 10;
 /// What a page may do. Nothing comes from elsewhere and nothing goes elsewhere; no script or style stands in the markup, and
 /// none can be made from text (Trusted Types).
@@ -76,7 +75,6 @@ const NAMESPACES: &str = "/api/v1/namespaces";
 #[derive(Clone)]
 pub struct Dashboard(Arc<Shared>);
 
-/// What its endpoints share.
 pub struct Shared {
     door: OnceLock<Option<kube::Client>>,
     sessions: Sessions,
@@ -137,7 +135,6 @@ impl Dashboard {
         session::may_list_zones(self.0.door()?, token).await
     }
 
-    /// Its endpoints.
     pub fn router(self) -> Router {
         Router::new()
             .route("/dashboard", get(|| async { Redirect::permanent("/dashboard/") }))

@@ -133,7 +133,6 @@ pub(super) async fn routes_of(place: &ApiLocation, name: &Name) -> Result<BTreeS
     Ok(steps.into_iter().flat_map(|step| step.routes).map(|route| route.route).collect())
 }
 
-/// Who is asked.
 pub(super) async fn server(given: Option<&str>, place: &ApiLocation) -> Result<SocketAddr, String> {
     let Some(given) = given else {
         let first = place.settings.dns.listen.first();
@@ -150,7 +149,6 @@ pub(super) async fn server(given: Option<&str>, place: &ApiLocation) -> Result<S
     found.next().ok_or_else(|| format!("@{given}: the host has no address"))
 }
 
-/// What stands on the command line.
 #[derive(Debug, PartialEq)]
 struct DigArgs {
     server: Option<String>,
@@ -283,7 +281,6 @@ impl Report {
     }
 }
 
-/// What is told of one look-up.
 fn step_facts(step: &Step) -> Properties {
     let mut facts = Properties::default();
     facts.add("name", step.name.as_str());

@@ -51,7 +51,6 @@ pub(super) struct Step {
     expected: Expected,
 }
 
-/// What was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Found {
@@ -63,7 +62,6 @@ pub(super) enum Found {
     NotOurs,
 }
 
-/// A zone.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ZoneFact {
@@ -87,7 +85,6 @@ pub(super) struct RouteFact {
     pub(super) kind: NameKind,
 }
 
-/// What the server should say.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Expected {
     rcode: Option<Rcode>,

@@ -20,7 +20,6 @@ pub enum Severity {
     Error,
 }
 
-/// One finding.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
     /// How bad it is.
@@ -62,7 +61,6 @@ impl Finding {
         self.subjects.push(other.subject.clone());
     }
 
-    /// With records to add.
     pub fn add(mut self, records: impl IntoIterator<Item = String>) -> Self {
         self.add.extend(records);
         self

@@ -352,7 +352,6 @@ fn faults_of(survey: &Observations, server: &Server, udp: &Start) -> Vec<(Severi
     faults
 }
 
-/// What is wrong with its EDNS.
 fn edns(udp: &Start, server: &Server) -> Vec<(&'static str, String)> {
     let Some(payload) = udp.edns else {
         return vec![("edns-missing", "it answers without EDNS; something on the way may take it out".to_owned())];

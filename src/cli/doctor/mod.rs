@@ -159,7 +159,6 @@ fn target(matches: &ArgMatches, place: &ApiLocation) -> Result<DoctorTarget, Str
     })
 }
 
-/// What the API knows.
 struct ApiInfo {
     domain: String,
     /// Its name servers, if those are known.

@@ -24,10 +24,8 @@ const DEPTH_MAX: usize = 4;
 const GHOST: &[u8] = b"signpost-doctor--asks";
 /// An option of the range for experiments (RFC 6891 §9), 65,001, which no server knows, with one octet.
 const OPTION_UNKNOWN: [u8; 5] = [0xfd, 0xe9, 0, 1, 0];
-/// The types of addresses.
 const ADDRESSES: [RecordType; 2] = [RecordType::A, RecordType::AAAA];
 
-/// What to look at.
 pub struct DoctorTarget {
     /// How long one try of a query may take.
     pub timeout: Duration,

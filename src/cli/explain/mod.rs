@@ -63,7 +63,6 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
     Format::of(matches).show(&account, |painter| account.text(painter))
 }
 
-/// What is asked, and whom.
 struct Question<'a> {
     key: ObjectKey,
     why_not: Option<&'a str>,

@@ -84,7 +84,6 @@ fn of_router(name: &'static str, about: &'static str) -> Command {
     Command::new(name).about(about).after_help(EXIT_CODES).arg(router)
 }
 
-/// What all of these commands take.
 fn common() -> impl Iterator<Item = Arg> {
     let dry_run = switch("dry-run").help("Says what would happen, and changes nothing");
     [dry_run, output::argument(), access::context_argument()].into_iter().chain(serve::arguments_of(KEYS))

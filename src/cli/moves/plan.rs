@@ -107,7 +107,6 @@ pub(crate) struct Capacity {
     pub(crate) left: Option<u32>,
 }
 
-/// What is known beside the objects.
 pub(crate) struct Context<'a> {
     pub(crate) domain: &'a str,
     /// `None`: not known.
@@ -225,7 +224,6 @@ impl MovePlan {
         ))
     }
 
-    /// As text for people.
     pub(crate) fn table(&self, painter: Painter) -> String {
         let route = |namespace: &str, name: &str| Cell::from(format!("{namespace}/{name}"));
         let or_dash = |text: &Option<String>| Cell::or_dash(text.clone());
@@ -269,7 +267,6 @@ impl MovePlan {
         text
     }
 
-    /// What becomes of names, in sentences.
     fn consequences(&self) -> Vec<String> {
         if self.users.is_empty() {
             return Vec::new();

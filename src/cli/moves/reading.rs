@@ -86,7 +86,6 @@ impl MoveContext {
         Ok(MoveContext { access, known, simulation, records, bound })
     }
 
-    /// What is known beside the forecast.
     pub(crate) fn context(&self) -> Context<'_> {
         Context {
             domain: &self.known.domain,

@@ -63,7 +63,6 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
     Ok(success_if(report.healthy))
 }
 
-/// What the API tells.
 async fn platform(place: &ApiLocation) -> Result<ApiSnapshot, String> {
     let access = place.connect().await?;
     let started = Instant::now();
@@ -89,7 +88,6 @@ async fn lease(access: &Access) -> Result<Option<Lease>, String> {
     }
 }
 
-/// What a process tells of itself.
 async fn process(admin: &Admin, url: &str, interval: Duration) -> Process {
     let look = async {
         let (ready, checks) = admin.ready(url).await?;

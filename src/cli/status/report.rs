@@ -22,14 +22,12 @@ use signpost_api::v1alpha1::zone::{Zone, ZoneKind};
 /// A watch that has been silent for longer than this has lost the API: one that is idle hears of it about every minute.
 const SYNC_AGE_MAX_SECONDS: f64 = 180.0;
 
-/// What was found out.
 pub(super) struct Asked {
     pub(super) kubeconfig: String,
     pub(super) platform: Result<ApiSnapshot, String>,
     pub(super) processes: Vec<Process>,
 }
 
-/// What the API tells.
 pub(super) struct ApiSnapshot {
     pub(super) version: String,
     /// How long one request took.
@@ -109,7 +107,6 @@ impl Counts {
     }
 }
 
-/// What a process tells of itself.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Process {

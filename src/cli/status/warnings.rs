@@ -61,7 +61,6 @@ pub(super) fn dead_routers(routers: &[Router], routes: Option<&[Route]>) -> BTre
     dead.collect()
 }
 
-/// What is told of routes.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct OfRoutes {
     /// Names that lead nowhere.

@@ -43,7 +43,6 @@ pub struct QueryLog {
     thread: JoinHandle<()>,
 }
 
-/// What the log has done.
 #[derive(Default)]
 pub struct Counts {
     written: AtomicU64,
@@ -99,7 +98,6 @@ impl QueryLog {
         Ok(QueryLog { shared, thread })
     }
 
-    /// What it has done.
     pub fn counts(&self) -> &Arc<Counts> {
         &self.shared.counts
     }

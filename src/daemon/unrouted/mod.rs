@@ -122,7 +122,6 @@ impl Unrouted {
         Some((zone.apex().clone(), zone.number()))
     }
 
-    /// What was counted.
     pub fn counts(&self) -> Counts {
         let apexes = self.db.numbered();
         let told = self.told.lock();

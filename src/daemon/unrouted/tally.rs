@@ -54,7 +54,6 @@ struct Span {
     total: u64,
 }
 
-/// What was counted of a name.
 struct Count {
     requests: u64,
     /// How many of these may have been another name's.
