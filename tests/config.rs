@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use signpost::config::value::CookieMode;
-use signpost::config::{self, KEYS, Places, Role, layers, reference};
+use signpost::config::{self, ConfigSources, KEYS, Role, layers, reference};
 use signpost_api::kinds::quotas::Limits;
 use signpost_api::names::LabelRules;
 use signpost_apiserver::audit::log::Bounds;
@@ -22,7 +22,7 @@ fn load(file: &str, variables: &[(&str, &str)], flags: &[(&'static str, &str)]) 
         let key = KEYS.iter().find(|key| key.flag == *name).expect("a flag");
         (key.path.as_str(), layers::from_flag(key, [(*value).to_owned()].iter()))
     };
-    let places = Places {
+    let places = ConfigSources {
         config: Some(path),
         flags: flags.iter().map(flag).collect(),
         environment: variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
@@ -429,7 +429,7 @@ fn what_chooses_routers_reloads() {
 
 #[test]
 fn a_missing_file_is_named() {
-    let places = Places { config: Some(PathBuf::from("/nowhere/signpost.toml")), ..Places::default() };
+    let places = ConfigSources { config: Some(PathBuf::from("/nowhere/signpost.toml")), ..ConfigSources::default() };
     let error = config::load(&places).expect_err("there is none").to_string();
     assert!(error.starts_with("/nowhere/signpost.toml: cannot read"), "{error}");
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use kube_cel::{AdmissionRequest, VapEvaluator, VapExpression};
 use serde_json::{Value, json};
-use signpost::config::{self, Places};
+use signpost::config::{self, ConfigSources};
 use signpost_api::access::{GROUP_NAME_SERVERS, decide};
 use signpost_api::identity::Identity;
 use signpost_apiserver::auth::rules::{Access, Decision};
@@ -202,7 +202,7 @@ fn on_a_clusters_api_nobody_forges_a_decision() {
 #[test]
 fn the_settings_that_are_shipped_are_valid() {
     for file in ["deploy/signpost.toml", "deploy/container/signpost.toml", "deploy/kubernetes/base/signpost.toml"] {
-        let places = Places { config: Some(root().join(file)), ..Places::default() };
+        let places = ConfigSources { config: Some(root().join(file)), ..ConfigSources::default() };
         let settings = config::load(&places).unwrap_or_else(|errors| panic!("{file}: {errors}"));
         assert!(settings.data_dir.starts_with(PathBuf::from("/var/lib/signpost")), "{file}");
     }
@@ -221,7 +221,7 @@ fn the_settings_that_are_shipped_are_valid() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("signpost.toml");
     fs::write(&file, uncommented.join("\n")).expect("written");
-    let settings = config::load(&Places { config: Some(file), ..Places::default() });
+    let settings = config::load(&ConfigSources { config: Some(file), ..ConfigSources::default() });
     let settings = settings.unwrap_or_else(|errors| panic!("deploy/signpost.toml, uncommented: {errors}"));
     assert_eq!((settings.domain.as_str(), settings.nameserver.len()), ("apps.example.com", 2));
 }

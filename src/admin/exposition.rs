@@ -45,18 +45,18 @@ impl Format {
 
 /// One sample of a page of numbers.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Sample {
+pub struct MetricSample {
     pub name: String,
     pub labels: BTreeMap<String, String>,
     pub value: f64,
 }
 
 /// Reads the samples of a page in either format. Lines that are no samples are passed over.
-pub fn samples(page: &str) -> impl Iterator<Item = Sample> {
+pub fn samples(page: &str) -> impl Iterator<Item = MetricSample> {
     page.lines().filter(|line| !line.starts_with('#')).filter_map(sample)
 }
 
-fn sample(line: &str) -> Option<Sample> {
+fn sample(line: &str) -> Option<MetricSample> {
     let end = line.find(['{', ' '])?;
     let name = line[..end].to_owned();
     let mut labels = BTreeMap::new();
@@ -77,7 +77,7 @@ fn sample(line: &str) -> Option<Sample> {
         }
     }
     let value = rest.split_whitespace().next()?.parse().ok()?;
-    Some(Sample { name, labels, value })
+    Some(MetricSample { name, labels, value })
 }
 
 /// The text up to the closing quote, and what follows it.

@@ -18,11 +18,11 @@ pub type Warning = Box<dyn Fn() -> Option<String> + Send + Sync>;
 struct State {
     role: &'static str,
     what: &'static str,
-    standing: Mutex<Standing>,
+    status: Mutex<CheckStatus>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Standing {
+enum CheckStatus {
     Ready,
     /// It is of use, but something is wrong.
     Warning(String),
@@ -35,27 +35,27 @@ pub struct Check(Arc<State>);
 
 impl Check {
     pub fn ready(&self) {
-        self.stands(Standing::Ready);
+        self.set(CheckStatus::Ready);
     }
 
     /// It is there, and what is wrong with it all the same.
     pub fn warn(&self, what: impl Into<String>) {
-        self.stands(Standing::Warning(what.into()));
+        self.set(CheckStatus::Warning(what.into()));
     }
 
     pub fn missing(&self, why: impl Into<String>) {
-        self.stands(Standing::Missing(why.into()));
+        self.set(CheckStatus::Missing(why.into()));
     }
 
-    fn stands(&self, standing: Standing) {
-        *self.0.standing.lock() = standing;
+    fn set(&self, status: CheckStatus) {
+        *self.0.status.lock() = status;
     }
 }
 
 impl Health {
     /// Adds a check that is not ready yet, and why.
     pub fn add(&self, role: &'static str, what: &'static str, missing: &str) -> Check {
-        let state = Arc::new(State { role, what, standing: Mutex::new(Standing::Missing(missing.to_owned())) });
+        let state = Arc::new(State { role, what, status: Mutex::new(CheckStatus::Missing(missing.to_owned())) });
         self.checks.lock().push(state.clone());
         Check(state)
     }
@@ -68,10 +68,10 @@ impl Health {
     pub fn report(&self) -> Report {
         let checks = self.checks.lock();
         let line =
-            |state: &Arc<State>| Line { role: state.role, what: state.what, standing: state.standing.lock().clone() };
+            |state: &Arc<State>| CheckLine { role: state.role, what: state.what, status: state.status.lock().clone() };
         let warnings = self.warnings.lock();
         let warning = |(role, what, warning): &(&'static str, &'static str, Warning)| {
-            Some(Line { role, what, standing: Standing::Warning(warning()?) })
+            Some(CheckLine { role, what, status: CheckStatus::Warning(warning()?) })
         };
         Report(checks.iter().map(line).chain(warnings.iter().filter_map(warning)).collect())
     }
@@ -79,39 +79,39 @@ impl Health {
 
 /// How a process stands: a line a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Report(Vec<Line>);
+pub struct Report(Vec<CheckLine>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Line {
+struct CheckLine {
     role: &'static str,
     what: &'static str,
-    standing: Standing,
+    status: CheckStatus,
 }
 
 impl Report {
     /// Whether nothing is missing.
     pub fn is_ready(&self) -> bool {
-        !self.0.iter().any(|line| matches!(line.standing, Standing::Missing(_)))
+        !self.0.iter().any(|line| matches!(line.status, CheckStatus::Missing(_)))
     }
 
     /// What is missing, such as `dns/zones: …`.
     pub fn missing(&self) -> Vec<String> {
-        self.lines(|standing| match standing {
-            Standing::Missing(why) => Some(why),
-            Standing::Ready | Standing::Warning(_) => None,
+        self.lines(|status| match status {
+            CheckStatus::Missing(why) => Some(why),
+            CheckStatus::Ready | CheckStatus::Warning(_) => None,
         })
     }
 
     /// What is there and has something wrong with it, likewise.
     pub fn warnings(&self) -> Vec<String> {
-        self.lines(|standing| match standing {
-            Standing::Warning(what) => Some(what),
-            Standing::Ready | Standing::Missing(_) => None,
+        self.lines(|status| match status {
+            CheckStatus::Warning(what) => Some(what),
+            CheckStatus::Ready | CheckStatus::Missing(_) => None,
         })
     }
 
-    fn lines(&self, words: impl Fn(&Standing) -> Option<&String>) -> Vec<String> {
-        let text = |line: &Line| Some(format!("{}/{}: {}", line.role, line.what, words(&line.standing)?));
+    fn lines(&self, words: impl Fn(&CheckStatus) -> Option<&String>) -> Vec<String> {
+        let text = |line: &CheckLine| Some(format!("{}/{}: {}", line.role, line.what, words(&line.status)?));
         self.0.iter().filter_map(text).collect()
     }
 }
@@ -119,10 +119,10 @@ impl Report {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for line in &self.0 {
-            match &line.standing {
-                Standing::Ready => writeln!(f, "[+] {}/{}", line.role, line.what)?,
-                Standing::Warning(what) => writeln!(f, "[!] {}/{}: {what}", line.role, line.what)?,
-                Standing::Missing(why) => writeln!(f, "[-] {}/{}: {why}", line.role, line.what)?,
+            match &line.status {
+                CheckStatus::Ready => writeln!(f, "[+] {}/{}", line.role, line.what)?,
+                CheckStatus::Warning(what) => writeln!(f, "[!] {}/{}: {what}", line.role, line.what)?,
+                CheckStatus::Missing(why) => writeln!(f, "[-] {}/{}: {why}", line.role, line.what)?,
             }
         }
         writeln!(f, "{}", if self.is_ready() { "ready" } else { "not ready" })

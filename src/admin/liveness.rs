@@ -13,7 +13,7 @@ const LOOKS_APART_MAX: Duration = Duration::from_secs(3);
 const UNWATCHED_MAX: Duration = Duration::from_secs(30);
 
 /// Reads a counter of turns; `None` once its owner was told to end.
-type Turns = Box<dyn Fn() -> Option<u64> + Send + Sync>;
+type Beats = Box<dyn Fn() -> Option<u64> + Send + Sync>;
 
 /// All that is watched.
 #[derive(Default)]
@@ -24,13 +24,13 @@ pub struct Liveness {
 #[derive(Default)]
 struct State {
     parts: Vec<Part>,
-    looked: Option<Instant>,
+    sampled: Option<Instant>,
 }
 
 struct Part {
     name: String,
     limit: Duration,
-    turns: Turns,
+    beats: Beats,
     /// The turns at the last look that found more, and how long it has been since.
     seen: u64,
     still: Duration,
@@ -42,21 +42,21 @@ impl Liveness {
         &self,
         name: impl Into<String>,
         limit: Duration,
-        turns: impl Fn() -> Option<u64> + Send + Sync + 'static,
+        beats: impl Fn() -> Option<u64> + Send + Sync + 'static,
     ) {
-        let (seen, still) = (turns().unwrap_or(0), Duration::ZERO);
-        self.state.lock().parts.push(Part { name: name.into(), limit, turns: Box::new(turns), seen, still });
+        let (seen, still) = (beats().unwrap_or(0), Duration::ZERO);
+        self.state.lock().parts.push(Part { name: name.into(), limit, beats: Box::new(beats), seen, still });
     }
 
     /// Looks at all counters.
-    pub fn look(&self, now: Instant) {
+    pub fn sample(&self, now: Instant) {
         let mut state = self.state.lock();
-        let since = state.looked.replace(now).map_or(Duration::ZERO, |looked| now.saturating_duration_since(looked));
+        let since = state.sampled.replace(now).map_or(Duration::ZERO, |sampled| now.saturating_duration_since(sampled));
         let since = if since > LOOKS_APART_MAX { Duration::ZERO } else { since };
         state.parts.retain_mut(|part| {
-            let Some(turns) = (part.turns)() else { return false };
-            part.still = if turns == part.seen { part.still + since } else { Duration::ZERO };
-            part.seen = turns;
+            let Some(beats) = (part.beats)() else { return false };
+            part.still = if beats == part.seen { part.still + since } else { Duration::ZERO };
+            part.seen = beats;
             true
         });
     }
@@ -64,11 +64,11 @@ impl Liveness {
     /// The parts that were hung at the last look, a sentence for each.
     pub fn hung(&self, now: Instant) -> Vec<String> {
         let state = self.state.lock();
-        let hung = state.parts.iter().filter(|part| part.still >= part.limit && (part.turns)() == Some(part.seen));
+        let hung = state.parts.iter().filter(|part| part.still >= part.limit && (part.beats)() == Some(part.seen));
         let mut hung: Vec<String> = hung
             .map(|part| format!("{} is hung: it has not moved for {} s", part.name, part.still.as_secs()))
             .collect();
-        if state.looked.is_some_and(|looked| now.saturating_duration_since(looked) > UNWATCHED_MAX) {
+        if state.sampled.is_some_and(|sampled| now.saturating_duration_since(sampled) > UNWATCHED_MAX) {
             hung.push("the thread that watches the others is hung".to_owned());
         }
         hung
@@ -85,33 +85,33 @@ mod tests {
     #[test]
     fn what_stands_still_for_its_limit_is_hung_and_named() {
         let liveness = Liveness::default();
-        let (turns, gone) = (Arc::new(AtomicU64::new(7)), Arc::new(AtomicBool::new(false)));
-        let read = (turns.clone(), gone.clone());
+        let (beats, gone) = (Arc::new(AtomicU64::new(7)), Arc::new(AtomicBool::new(false)));
+        let read = (beats.clone(), gone.clone());
         let worker = move || (!read.1.load(Ordering::Relaxed)).then(|| read.0.load(Ordering::Relaxed));
         liveness.watch("the worker", Duration::from_secs(10), worker);
         let mut now = Instant::now();
         let mut pass = |seconds: u64| {
             for _ in 0..seconds {
                 now += Duration::from_secs(1);
-                liveness.look(now);
+                liveness.sample(now);
             }
             (now, liveness.hung(now))
         };
         assert!(pass(10).1.is_empty(), "nine seconds since the first look");
         assert_eq!(pass(1).1, ["the worker is hung: it has not moved for 10 s"]);
-        turns.fetch_add(1, Ordering::Relaxed);
+        beats.fetch_add(1, Ordering::Relaxed);
         assert!(pass(1).1.is_empty());
         assert_eq!(pass(10).1.len(), 1);
         // What moved after the last look is not hung.
-        turns.fetch_add(1, Ordering::Relaxed);
+        beats.fetch_add(1, Ordering::Relaxed);
         assert!(pass(0).1.is_empty());
         // The whole process stood still, as under SIGSTOP: that says nothing of the worker.
         let (at, _) = pass(5);
-        liveness.look(at + Duration::from_secs(3600));
+        liveness.sample(at + Duration::from_secs(3600));
         assert!(liveness.hung(at + Duration::from_secs(3600)).is_empty());
         // Nobody looks any more.
-        let told = liveness.hung(at + Duration::from_secs(7200));
-        assert_eq!(told, ["the thread that watches the others is hung"]);
+        let hung = liveness.hung(at + Duration::from_secs(7200));
+        assert_eq!(hung, ["the thread that watches the others is hung"]);
         gone.store(true, Ordering::Relaxed);
         assert!(pass(20).1.is_empty(), "it was told to end");
     }

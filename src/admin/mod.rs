@@ -166,16 +166,16 @@ mod tests {
         let limit = std::time::Duration::from_secs(2);
         admin.liveness.watch("DNS worker 0", limit, || Some(1));
         let start = Instant::now();
-        admin.liveness.look(start);
+        admin.liveness.sample(start);
         assert_eq!(get(&admin, "/livez").await.0, StatusCode::OK);
-        admin.liveness.look(start + limit);
+        admin.liveness.sample(start + limit);
         let (status, text) = get(&admin, "/livez").await;
         assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR);
         assert!(text.starts_with("DNS worker 0 is hung"), "{text}");
     }
 
     #[tokio::test]
-    async fn unrouted_names_are_told_once_there_is_who_counts_them() {
+    async fn unrouted_names_are_served_to_this_machine() {
         let admin = Admin::default();
         let (status, text) = get(&admin, "/unrouted-names").await;
         assert_eq!(status, StatusCode::NOT_FOUND);

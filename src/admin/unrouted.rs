@@ -27,13 +27,13 @@ pub struct Zone {
     /// Requests for names without a Route.
     pub requests: u64,
     /// The names asked most, the first one most of all.
-    pub names: Vec<Asked>,
+    pub names: Vec<QueriedName>,
 }
 
 /// A name without a Route.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Asked {
+pub struct QueriedName {
     /// The name; `*.` stands for whatever was asked below it.
     pub name: String,
     /// Requests, at most.

@@ -359,7 +359,7 @@ mod tests {
         let data = folder.path().join("data");
         std::fs::create_dir(&data).expect("made");
         let of_data_dir = data.join("kubeconfig");
-        let mut settings = config::read(&config::Places::default()).expect("defaults are valid");
+        let mut settings = config::read(&config::ConfigSources::default()).expect("defaults are valid");
         settings.data_dir = data;
         let source = |settings: &Settings, given, variable| source(settings, given, variable, Some(home.clone()));
         let file = |path: &PathBuf| Source::File(path.clone());

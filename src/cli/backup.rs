@@ -95,7 +95,7 @@ pub(super) fn run_restore(matches: &ArgMatches) -> Outcome {
     let settings = config::read(&serve::places(matches))?;
     let file = matches.get_one::<PathBuf>("file").expect("clap demands it");
     let summary = check(file)?;
-    let told = |error: RestoreError| match &error {
+    let failure = |error: RestoreError| match &error {
         RestoreError::Read(_)
         | RestoreError::Damaged(_)
         | RestoreError::NewerFormat { .. }
@@ -104,7 +104,7 @@ pub(super) fn run_restore(matches: &ArgMatches) -> Outcome {
         }
         _ => error.to_string(),
     };
-    backup::restore(&settings.data_dir, &mut open(file)?, restored::moved_on).map_err(told)?;
+    backup::restore(&settings.data_dir, &mut open(file)?, restored::moved_on).map_err(failure)?;
     let report = Report::new(file, &summary, Some(&settings.data_dir));
     Format::of(matches).show(&report, |painter| report.text(painter))
 }
@@ -184,8 +184,8 @@ async fn fetch(place: &ApiLocation, to: &mut impl io::Write) -> Result<(), Strin
     let status = response.status();
     if !status.is_success() {
         let body = response.into_body().collect().await.map(|body| body.to_bytes()).unwrap_or_default();
-        let told: Option<serde_json::Value> = serde_json::from_slice(&body).ok();
-        let message = told.as_ref().and_then(|status| status["message"].as_str()).unwrap_or("it has no backups");
+        let failure: Option<serde_json::Value> = serde_json::from_slice(&body).ok();
+        let message = failure.as_ref().and_then(|status| status["message"].as_str()).unwrap_or("it has no backups");
         return Err(access.refused(status.as_u16(), &format!("{message} ({status})")));
     }
     let mut body = response.into_body();

@@ -74,9 +74,9 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
 }
 
 fn check(data_dir: &std::path::Path, drop: &[Key], restore: &[Key], from: Option<&PathBuf>) -> Result<Report, String> {
-    let told = |error: signpost_apiserver::store::embedded::OpenError| error.to_string();
-    let store = Offline::open(data_dir).map_err(told)?;
-    let mut found = store.verify().map_err(told)?;
+    let failure = |error: signpost_apiserver::store::embedded::OpenError| error.to_string();
+    let store = Offline::open(data_dir).map_err(failure)?;
+    let mut found = store.verify().map_err(failure)?;
     let is_damaged = |key: &&Key| found.damaged.iter().any(|damaged| damaged.key == **key);
     if let Some(key) = drop.iter().chain(restore).find(|key| !is_damaged(key)) {
         return Err(format!("{}: this value is not damaged; nothing was changed", key.0));
@@ -100,8 +100,8 @@ fn check(data_dir: &std::path::Path, drop: &[Key], restore: &[Key], from: Option
         }
     }
     if !writes.is_empty() {
-        store.mend(writes).map_err(told)?;
-        found = store.verify().map_err(told)?;
+        store.mend(writes).map_err(failure)?;
+        found = store.verify().map_err(failure)?;
     }
     let kinds = kinds(PlatformConfig::new(""));
     let damaged = found.damaged.iter().map(|damaged| {

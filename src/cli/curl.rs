@@ -295,8 +295,8 @@ struct Request {
 
 impl Request {
     /// The port of an instance, if the platform says `told`.
-    fn port(&self, told: Option<u16>) -> u16 {
-        self.port.or(told).unwrap_or(if self.https { 443 } else { 80 })
+    fn port(&self, of_router: Option<u16>) -> u16 {
+        self.port.or(of_router).unwrap_or(if self.https { 443 } else { 80 })
     }
 
     fn url(&self, host: &str, port: u16) -> Result<Url, String> {

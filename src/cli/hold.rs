@@ -167,7 +167,7 @@ impl Row {
     /// Those of its holders that have not been heard as they should, each with how long ago it was.
     fn silent(&self, now: Timestamp) -> Vec<String> {
         let is_silent = |holder: &&HolderRow| now.duration_since(holder.heard.0) >= SILENT;
-        self.holders.iter().filter(is_silent).map(|holder| holder.told(now)).collect()
+        self.holders.iter().filter(is_silent).map(|holder| holder.describe(now)).collect()
     }
 
     fn cells(&self, now: Timestamp) -> [Cell; 7] {
@@ -187,7 +187,7 @@ impl Row {
             names.push_str(" …");
         }
         let missing = format!("{} of {} {}s", self.objects, self.known, self.kind.word());
-        let hosts = self.holders.iter().map(|holder| holder.told(now));
+        let hosts = self.holders.iter().map(|holder| holder.describe(now));
         let mut holders = hosts.take(NAMES_SHOWN).collect::<Vec<_>>().join(", ");
         if self.holders.is_empty() {
             holders = NOBODY.to_owned();
@@ -203,7 +203,7 @@ impl Row {
 
 impl HolderRow {
     /// Who it is, and when it was last heard.
-    fn told(&self, now: Timestamp) -> String {
+    fn describe(&self, now: Timestamp) -> String {
         let host = self.host.as_ref().unwrap_or(&self.server);
         format!("{host}, heard {} ago", age::since(self.heard.0, now))
     }
@@ -230,9 +230,9 @@ fn is_changing(hold: &DeletionHold, now: Timestamp) -> bool {
 const NAMES_TOLD: usize = 10;
 
 async fn decide(access: &Access, id: &str, decision: Decision, dry_run: bool, asks: bool) -> Result<String, String> {
-    let told = |error: kube::Error| format!("{}; {WITHOUT_API}", access.unanswered(error));
+    let failure = |error: kube::Error| format!("{}; {WITHOUT_API}", access.unanswered(error));
     let api: Api<DeletionHold> = Api::all(access.client.clone());
-    let hold = api.get_opt(id).await.map_err(told)?;
+    let hold = api.get_opt(id).await.map_err(failure)?;
     let hold =
         hold.ok_or_else(|| format!("NotFound: nothing is held under {id:?}; \"signpost hold list\" shows what is"))?;
     if !hold.is_held() {
@@ -266,7 +266,7 @@ async fn decide(access: &Access, id: &str, decision: Decision, dry_run: bool, as
         "spec": {"decision": decision, "decidedAt": Time(Timestamp::now())},
     });
     let patched = api.patch(id, &PatchParams::default(), &Patch::Merge(patch)).await;
-    Ok(decided(&Row::new(patched.map_err(told)?), decision, Timestamp::now()))
+    Ok(decided(&Row::new(patched.map_err(failure)?), decision, Timestamp::now()))
 }
 
 /// What a decision comes to: what name servers do with it they do later, and those that are gone not at all.
@@ -274,7 +274,7 @@ fn decided(row: &Row, decision: Decision, now: Timestamp) -> String {
     let Row { id, objects, kind, holders, .. } = row;
     let (kind, silent) = (kind.word(), row.silent(now));
     let heard = holders.len() - silent.len();
-    let mut told = match decision {
+    let mut text = match decision {
         Decision::Approve => format!(
             "approved: {objects} {kind}s will be let go by the {heard} name server(s) that hold {id}; \"signpost hold list\" \
              shows who still does"
@@ -286,12 +286,12 @@ fn decided(row: &Row, decision: Decision, now: Timestamp) -> String {
     };
     if !silent.is_empty() {
         let longest = SILENCE_MAX.as_mins();
-        told += &format!(
+        text += &format!(
             ". Not counted, since silent: {}; who is silent for {longest} minutes is taken off by the other name servers",
             silent.join("; ")
         );
     }
-    told
+    text
 }
 
 #[cfg(test)]
@@ -346,14 +346,14 @@ mod tests {
             (Decision::Reject, "00:00", "by the 2 name server(s)"),
         ] {
             let now = format!("2026-01-01T{minute}:00Z").parse().expect("a time");
-            let told = decided(&rows[0], decision, now);
-            assert!(told.contains(expected), "{told}");
-            assert_eq!(told.contains("silent"), minute != "00:00", "{told}");
+            let text = decided(&rows[0], decision, now);
+            assert!(text.contains(expected), "{text}");
+            assert_eq!(text.contains("silent"), minute != "00:00", "{text}");
         }
     }
 
     #[test]
-    fn a_hold_that_has_grown_tells_what_it_holds_now_and_is_not_approved_unseen() {
+    fn a_hold_that_has_grown_is_not_approved_unseen() {
         let hold = |changed: &str| -> DeletionHold {
             let holder =
                 json!({"server": "ns", "since": "2026-01-01T00:00:00Z", "generation": 1, "changedAt": changed});

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{ArgMatches, Command};
 
-use super::user::{self, Made};
+use super::user::{self, NewCredential};
 use super::{Exit, Outcome, access, file, note, option, print, serve};
 use signpost_runtime::tls::files;
 use signpost_runtime::tls::kubeconfig::{self, Contents, Secret};
@@ -47,8 +47,8 @@ fn write(matches: &ArgMatches, data_dir: PathBuf) -> Result<(), String> {
     let server = matches.get_one::<String>("server").unwrap_or(&url);
     let made = user::make(matches, &data_dir.join("pki"), name).map_err(|error| error.to_string())?;
     let secret = match &made {
-        Made::Token(token) => Secret::Token(token),
-        Made::Certificate(made) => Secret::Certificate(&made.certificate_pem, &made.key_pem),
+        NewCredential::Token(token) => Secret::Token(token),
+        NewCredential::Certificate(made) => Secret::Certificate(&made.certificate_pem, &made.key_pem),
     };
     let namespace = matches.get_one::<String>("namespace").map(String::as_str);
     let text = kubeconfig::text(&Contents { user: name, server, trust: &trust, secret, namespace });
@@ -59,7 +59,7 @@ fn write(matches: &ArgMatches, data_dir: PathBuf) -> Result<(), String> {
             note(format_args!("{} lets {name} in", path.display()));
         }
     }
-    if let Made::Token(token) = &made {
+    if let NewCredential::Token(token) = &made {
         user::until_it_works(&data_dir.join("pki"), name, token);
     }
     Ok(())

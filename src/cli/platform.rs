@@ -61,16 +61,16 @@ impl PlatformSettings {
     fn of(place: &ApiLocation, zones: Option<&[Zone]>) -> Result<PlatformSettings, String> {
         let settings = &place.settings;
         let zone = parent(zones.unwrap_or_default());
-        let told = zone.and_then(|zone| zone.metadata.name.as_deref());
-        let domain = match (place.is_given("domain"), told) {
-            (true, Some(told)) if told != settings.domain => {
+        let published = zone.and_then(|zone| zone.metadata.name.as_deref());
+        let domain = match (place.is_given("domain"), published) {
+            (true, Some(published)) if published != settings.domain => {
                 return Err(format!(
-                    "the platform of this API is {told}, not {}: leave --domain away, or name another kubeconfig",
+                    "the platform of this API is {published}, not {}: leave --domain away, or name another kubeconfig",
                     settings.domain
                 ));
             }
             (true, _) => settings.domain.clone(),
-            (false, Some(told)) => told.to_owned(),
+            (false, Some(published)) => published.to_owned(),
             (false, None) if zones.is_none() => {
                 return Err("the platform's domain is not known here: you may not read Zones; give --domain".to_owned());
             }
@@ -83,18 +83,18 @@ impl PlatformSettings {
         Ok(PlatformSettings::with(place, domain, zone.and_then(|zone| zone.spec.platform.as_ref())))
     }
 
-    fn with(place: &ApiLocation, domain: String, told: Option<&ZonePlatform>) -> PlatformSettings {
+    fn with(place: &ApiLocation, domain: String, published: Option<&ZonePlatform>) -> PlatformSettings {
         let settings = &place.settings;
-        let name_servers = match told {
+        let name_servers = match published {
             _ if place.is_given("nameserver") => Some(settings.nameserver.clone()),
-            told => told.map(|told| told.name_servers.iter().map(name_server).collect()),
+            published => published.map(|published| published.name_servers.iter().map(name_server).collect()),
         };
-        let (strategy, caveat) = match told {
+        let (strategy, caveat) = match published {
             _ if place.is_given("scheduler.strategy") => own_strategy(settings),
             None => (own_strategy(settings).0, Some(NO_STRATEGY)),
-            Some(told) => {
-                let is_webhook = told.strategy == webhook::NAME;
-                let name = told.webhook_fallback.as_deref().filter(|_| is_webhook).unwrap_or(&told.strategy);
+            Some(published) => {
+                let is_webhook = published.strategy == webhook::NAME;
+                let name = published.webhook_fallback.as_deref().filter(|_| is_webhook).unwrap_or(&published.strategy);
                 match name.parse() {
                     Ok(name) => (name, is_webhook.then_some(WEBHOOK)),
                     // A strategy of a newer server.
@@ -103,21 +103,21 @@ impl PlatformSettings {
             }
         };
         let seconds = |seconds: u32| Duration::from_secs(seconds.into());
-        let quiet = told.map(|told| seconds(told.former_name_idle_timeout_seconds));
+        let quiet = published.map(|published| seconds(published.former_name_idle_timeout_seconds));
         let quiet = own(place, "former-name.idle-timeout", &settings.former_name.idle_timeout).or(quiet);
-        let retention = told.map(|told| seconds(told.former_name_retention_seconds));
+        let retention = published.map(|published| seconds(published.former_name_retention_seconds));
         PlatformSettings {
             domain,
             name_servers,
-            asked: told.map(|told| told.asked.clone()).unwrap_or_default(),
+            asked: published.map(|published| published.asked.clone()).unwrap_or_default(),
             former_name_retention: own(place, "former-name.retention", &settings.former_name.retention).or(retention),
             former_name_idle_timeout: quiet.filter(|quiet| !quiet.is_zero()),
             drain_rate: own(place, "scheduler.drain-rate", &settings.scheduler.drain_rate)
-                .or(told.map(|told| told.drain_rate)),
+                .or(published.map(|published| published.drain_rate)),
             quarantined_max: own(place, QUARANTINE_MAX, &settings.name.quarantine_max)
-                .or(told.and_then(|told| told.name_quarantine_max)),
+                .or(published.and_then(|published| published.name_quarantine_max)),
             reserved_labels: own(place, RESERVED_LABELS, &settings.name.reserved_labels)
-                .or(told.and_then(|told| told.reserved_labels.clone())),
+                .or(published.and_then(|published| published.reserved_labels.clone())),
             strategy,
             caveat,
         }
@@ -135,10 +135,10 @@ fn parent(zones: &[Zone]) -> Option<&Zone> {
     zones.iter().filter(|zone| zone.spec.kind == ZoneKind::Parent).max_by_key(written)
 }
 
-fn name_server(told: &signpost_api::v1alpha1::zone::ZoneNameServer) -> NameServer {
+fn name_server(published: &signpost_api::v1alpha1::zone::ZoneNameServer) -> NameServer {
     NameServer {
-        name: told.name.clone(),
-        addresses: told.addresses.iter().filter_map(|address| address.parse().ok()).collect(),
+        name: published.name.clone(),
+        addresses: published.addresses.iter().filter_map(|address| address.parse().ok()).collect(),
     }
 }
 
@@ -167,17 +167,17 @@ mod tests {
         object("Zone", json!({"name": name}), spec, Value::Null)
     }
 
-    fn told(strategy: &str) -> Value {
+    fn published(strategy: &str) -> Value {
         json!({"nameServers": [{"name": "ns.plat.example", "addresses": ["192.0.2.53"]}], "strategy": strategy,
             "webhookFallback": "round-robin", "drainRate": 3, "formerNameRetentionSeconds": 60, "formerNameIdleTimeoutSeconds": 0, "nameQuarantineMax": 5,
             "reservedLabels": ["billing"], "asked": ["192.0.2.53:53"]})
     }
 
     #[test]
-    fn the_api_tells_what_no_flag_says() {
+    fn the_api_publishes_what_no_flag_sets() {
         let zones = [
             zone("old.example", "2026-01-01T00:00:00Z", &Value::Null),
-            zone("plat.example", "2026-02-01T00:00:00Z", &told("least-routes")),
+            zone("plat.example", "2026-02-01T00:00:00Z", &published("least-routes")),
         ];
         let found = PlatformSettings::of(&place(&[]), Some(&zones)).expect("it is told");
         assert_eq!((found.domain.as_str(), found.drain_rate), ("plat.example", Some(3)));
@@ -196,7 +196,7 @@ mod tests {
         assert_eq!(found.name_servers.expect("they are given")[0].name, "ns.example.net");
         let error = PlatformSettings::of(&place(&["--domain", "v3.example"]), Some(&zones)).expect_err("it is another");
         assert!(error.contains("is plat.example, not v3.example"), "{error}");
-        let webhook = [zone("plat.example", "2026-02-01T00:00:00Z", &told("webhook"))];
+        let webhook = [zone("plat.example", "2026-02-01T00:00:00Z", &published("webhook"))];
         let found = PlatformSettings::of(&place(&[]), Some(&webhook)).expect("it is told");
         assert_eq!((found.strategy, found.caveat), (StrategyName::RoundRobin, Some(WEBHOOK)));
     }

@@ -19,17 +19,17 @@ pub(super) async fn during<T>(what: &str, work: impl Future<Output = T>) -> T {
     let mut ticks = interval_at(started + SILENCE, PACE);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     tokio::pin!(work);
-    let mut told = false;
+    let mut is_shown = false;
     loop {
         tokio::select! {
             done = &mut work => {
-                if told {
+                if is_shown {
                     wipe();
                 }
                 return done;
             }
             _ = ticks.tick() => {
-                told = true;
+                is_shown = true;
                 // Nobody is left to tell if this fails.
                 let _ = write!(stderr(), "\r{what} … {} s", started.elapsed().as_secs());
                 let _ = stderr().flush();

@@ -91,7 +91,7 @@ mod tests {
     /// Whoever scripts a command wants to know what its exit code means.
     #[test]
     fn every_command_states_its_exit_codes() {
-        fn look(command: &Command, path: &str, stated: bool, without: &mut Vec<String>) {
+        fn collect(command: &Command, path: &str, stated: bool, without: &mut Vec<String>) {
             let own = |text: Option<&clap::builder::StyledStr>| {
                 text.is_some_and(|text| text.to_string().contains("Exit codes:"))
             };
@@ -101,10 +101,10 @@ mod tests {
             if below.peek().is_none() && !stated {
                 without.push(path.clone());
             }
-            below.for_each(|command| look(command, &path, stated, without));
+            below.for_each(|command| collect(command, &path, stated, without));
         }
         let mut without = Vec::new();
-        look(&crate::cli::command(), "", false, &mut without);
+        collect(&crate::cli::command(), "", false, &mut without);
         assert_eq!(without, Vec::<String>::new());
     }
 }

@@ -10,7 +10,7 @@ use clap::{Arg, ArgAction, ArgMatches};
 
 use super::access::cause;
 use super::{Error, file, option, serve};
-use crate::admin::exposition::{Sample, samples};
+use crate::admin::exposition::{MetricSample, samples};
 use crate::admin::unrouted::Report;
 use crate::config::{self, AdminTls};
 use crate::daemon::scheduling::reachable;
@@ -112,7 +112,7 @@ impl Admin {
     }
 
     async fn get_as(&self, url: &str, path: &str, token: Option<&str>) -> Result<(u16, String), String> {
-        let told = |error: reqwest::Error| {
+        let failure = |error: reqwest::Error| {
             let is_late = error.is_timeout();
             let why = if is_late { "timed out".to_owned() } else { cause(&error.without_url()) };
             format!("{url} does not answer: {why} (--admin)")
@@ -121,9 +121,9 @@ impl Admin {
         if let Some(token) = token {
             request = request.bearer_auth(token);
         }
-        let mut response = request.send().await.map_err(told)?;
+        let mut response = request.send().await.map_err(failure)?;
         let mut octets = Vec::new();
-        while let Some(chunk) = response.chunk().await.map_err(told)? {
+        while let Some(chunk) = response.chunk().await.map_err(failure)? {
             if octets.len() + chunk.len() > PAGE_OCTETS_MAX {
                 return Err(format!("{url}{path} is longer than {PAGE_OCTETS_MAX} octets"));
             }
@@ -143,7 +143,7 @@ impl Admin {
 pub(super) struct Scrape {
     /// When they were asked for.
     pub(super) at: Instant,
-    samples: Vec<Sample>,
+    samples: Vec<MetricSample>,
 }
 
 impl Scrape {
@@ -154,7 +154,7 @@ impl Scrape {
     }
 
     /// The samples of this name.
-    pub(super) fn of<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Sample> {
+    pub(super) fn of<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a MetricSample> {
         self.samples.iter().filter(move |sample| sample.name == name)
     }
 

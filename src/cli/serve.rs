@@ -9,7 +9,7 @@ use crate::config::key::Key;
 use crate::config::layers;
 use crate::config::reader::Layer;
 use crate::config::rule::Form;
-use crate::config::{KEYS, Places};
+use crate::config::{ConfigSources, KEYS};
 use crate::daemon::{self, configuration};
 
 pub(super) fn command() -> Command {
@@ -73,7 +73,7 @@ fn flag(key: &'static Key) -> Arg {
 }
 
 /// Where settings stand: the flags in `matches` and this process's environment.
-pub(super) fn places(matches: &ArgMatches) -> Places {
+pub(super) fn places(matches: &ArgMatches) -> ConfigSources {
     let environment: Vec<(String, String)> = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
         .collect();
@@ -86,7 +86,7 @@ pub(super) fn places(matches: &ArgMatches) -> Places {
             flags.insert(key.path.as_str(), layers::from_flag(key, given));
         }
     }
-    Places { config, flags, environment }
+    ConfigSources { config, flags, environment }
 }
 
 pub(super) fn run(matches: &ArgMatches) -> Outcome {

@@ -77,7 +77,7 @@ async fn simulate(
     let mut platform = MoveContext::read(place).await?;
     let mut added = Vec::new();
     for document in documents {
-        added.push(judge(&platform, document).await?);
+        added.push(dry_run(&platform, document).await?);
     }
     let before = Capacity::of(&platform.simulation);
     let simulation = &mut platform.simulation;
@@ -107,7 +107,7 @@ async fn simulate(
     steps.extend(simulation.place(strategy));
     let mut plan = MovePlan::new("simulate", true);
     plan.notes.extend(platform.known.caveat.map(str::to_owned));
-    plan.tell(steps, &platform.simulation, &platform.context());
+    plan.add_steps(steps, &platform.simulation, &platform.context());
     let simulation = &mut platform.simulation;
     for name in names("remove") {
         match simulation.router(name).map_or(0, |(_, shard)| shard.routes) {
@@ -125,10 +125,10 @@ async fn simulate(
 }
 
 /// The Router as it would be if it were applied.
-async fn judge(platform: &MoveContext, document: manifests::Document) -> Result<Router, String> {
-    let manifests::Document { place, object } = document;
+async fn dry_run(platform: &MoveContext, document: manifests::Document) -> Result<Router, String> {
+    let manifests::Document { location, object } = document;
     if object["kind"] != "Router" {
-        return Err(format!("{place}: only Routers can be added to a simulation"));
+        return Err(format!("{location}: only Routers can be added to a simulation"));
     }
     let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
     let routers: Api<Router> = Api::all(platform.access.client.clone());
@@ -139,7 +139,7 @@ async fn judge(platform: &MoveContext, document: manifests::Document) -> Result<
     let patch = Patch::Apply(object);
     match routers.patch(&name, &parameters, &patch).await {
         Ok(router) => Ok(router),
-        Err(kube::Error::Api(status)) => Err(format!("{place}: {}", status.message)),
+        Err(kube::Error::Api(status)) => Err(format!("{location}: {}", status.message)),
         Err(error) => Err(platform.access.unanswered(error)),
     }
 }

@@ -276,13 +276,13 @@ async fn list(access: &Access, namespace: Option<&str>) -> Result<(Vec<Router>, 
     };
     let routers = routers.unwrap_or_else(|| {
         note("you may not list Routers: they are shown as far as these routes tell");
-        told_by(&routes)
+        routers_of(&routes)
     });
     Ok((routers, routes))
 }
 
 /// The Routers that routes are on, with the zones that their names are in.
-fn told_by(routes: &[Route]) -> Vec<Router> {
+fn routers_of(routes: &[Route]) -> Vec<Router> {
     let on = routes.iter().filter_map(|route| {
         let status = route.status.as_ref()?;
         let system = status.names.iter().find(|name| name.kind == NameKind::System)?;

@@ -137,20 +137,20 @@ pub(super) fn folder(matches: &ArgMatches) -> Result<PathBuf, Error> {
 }
 
 /// A new credential in clear, to be shown once.
-pub(super) enum Made {
+pub(super) enum NewCredential {
     Token(String),
     Certificate(tls::ClientIdentity),
 }
 
 /// Makes a credential as the arguments want it, and enters it.
-pub(super) fn make(matches: &ArgMatches, folder: &std::path::Path, name: &str) -> Result<Made, BookError> {
+pub(super) fn make(matches: &ArgMatches, folder: &std::path::Path, name: &str) -> Result<NewCredential, BookError> {
     let now = Timestamp::now();
     let ttl = matches.get_one::<SignedDuration>("ttl").copied();
     if !matches.get_flag("certificate") {
         let token = tokens::generate()?;
         let expires = ttl.map(|ttl| now + ttl);
         users::change(folder, |book| book.enter(name, CredentialKind::Token, tokens::sha256(&token), now, expires))?;
-        return Ok(Made::Token(token));
+        return Ok(NewCredential::Token(token));
     }
     let expires = now + ttl.unwrap_or(CERTIFICATE_TTL);
     users::change(folder, |book| {
@@ -158,7 +158,7 @@ pub(super) fn make(matches: &ArgMatches, folder: &std::path::Path, name: &str) -
         let earliest = book.earliest(name).map(SystemTime::from);
         let made = tls::sign_client(folder, name, &groups, now.into(), earliest, expires.into())?;
         book.enter(name, CredentialKind::Certificate, made.serial.clone(), now, Some(expires))?;
-        Ok(Made::Certificate(made))
+        Ok(NewCredential::Certificate(made))
     })
 }
 
@@ -212,12 +212,12 @@ fn add(matches: &ArgMatches, folder: &std::path::Path, groups: &[String]) -> Res
         return Ok(());
     }
     match make(matches, folder, name)? {
-        Made::Token(token) => {
+        NewCredential::Token(token) => {
             note("the token below is shown this once");
             print(&format!("{token}\n"));
             until_it_works(folder, name, &token);
         }
-        Made::Certificate(made) => {
+        NewCredential::Certificate(made) => {
             note("the key below is shown this once");
             print(&format!("{}{}", made.certificate_pem, made.key_pem));
         }

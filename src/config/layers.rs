@@ -10,7 +10,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::key::{self, Key, VARIABLE_PREFIX};
-use super::reader::{Given, Layer, Source};
+use super::reader::{Layer, SetValues, Source};
 use super::rule::{Arity, Form, split};
 use super::settings::KEYS;
 use super::{Error, Errors, find, renamed};
@@ -72,7 +72,7 @@ impl File<'_> {
         let source = self.source(value.span().start);
         match texts(key, value, directory) {
             Ok(values) => {
-                self.layer.insert(key.path.as_str(), Given { values, source });
+                self.layer.insert(key.path.as_str(), SetValues { values, source });
             }
             Err((span, expected, found)) => {
                 let line = match expected.starts_with("without") {
@@ -190,16 +190,16 @@ pub fn from_environment(variables: &[(String, String)]) -> Result<Layer, Errors>
     let given = |key: &'static Key| {
         let (name, text) = value(&key.variable())?;
         let separators = if let Arity::List { variable, .. } = key.shape.arity { variable } else { &[] };
-        Some((key.path.as_str(), Given { values: split(text, separators), source: Source::Variable(name.clone()) }))
+        Some((key.path.as_str(), SetValues { values: split(text, separators), source: Source::Variable(name.clone()) }))
     };
     Ok(KEYS.iter().filter_map(given).collect())
 }
 
 /// The values of a flag, which may have been given several times.
-pub fn from_flag<'a>(key: &'static Key, given: impl Iterator<Item = &'a String>) -> Given {
+pub fn from_flag<'a>(key: &'static Key, given: impl Iterator<Item = &'a String>) -> SetValues {
     let separators = if let Arity::List { flag, .. } = key.shape.arity { flag } else { &[] };
     let values = given.flat_map(|value| split(value, separators)).collect();
-    Given { values, source: Source::Flag(format!("--{}", key.flag)) }
+    SetValues { values, source: Source::Flag(format!("--{}", key.flag)) }
 }
 
 /// Variables with our prefix that are not known, each with the most similar known variable.

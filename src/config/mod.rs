@@ -71,7 +71,7 @@ impl std::error::Error for Errors {}
 
 /// The places of values, as the process found them; a reload reads the file again.
 #[derive(Debug, Clone, Default)]
-pub struct Places {
+pub struct ConfigSources {
     /// `--config` or `SIGNPOST_CONFIG`.
     pub config: Option<PathBuf>,
     /// The values of flags.
@@ -85,7 +85,7 @@ pub struct Places {
 /// # Errors
 ///
 /// All errors of the configuration.
-pub fn load(places: &Places) -> Result<Settings, Errors> {
+pub fn load(places: &ConfigSources) -> Result<Settings, Errors> {
     let settings = read(places)?;
     Errors::unless_empty(unusable(&settings)).map(|()| settings)
 }
@@ -95,7 +95,7 @@ pub fn load(places: &Places) -> Result<Settings, Errors> {
 /// # Errors
 ///
 /// All errors of the configuration.
-pub fn read(places: &Places) -> Result<Settings, Errors> {
+pub fn read(places: &ConfigSources) -> Result<Settings, Errors> {
     read_given(places).map(|(settings, _)| settings)
 }
 
@@ -104,7 +104,7 @@ pub fn read(places: &Places) -> Result<Settings, Errors> {
 /// # Errors
 ///
 /// All errors of the configuration.
-pub fn read_given(places: &Places) -> Result<(Settings, BTreeSet<&'static str>), Errors> {
+pub fn read_given(places: &ConfigSources) -> Result<(Settings, BTreeSet<&'static str>), Errors> {
     let mut merged = match &places.config {
         None => Layer::new(),
         Some(path) => read_file(path)?,

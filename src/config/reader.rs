@@ -38,7 +38,7 @@ impl fmt::Display for Source {
 
 /// The values of a key in one place.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Given {
+pub struct SetValues {
     /// The values as texts; one unless the key is a list.
     pub values: Vec<String>,
     /// The location.
@@ -46,7 +46,7 @@ pub struct Given {
 }
 
 /// Values by the paths of their keys.
-pub type Layer = BTreeMap<&'static str, Given>;
+pub type Layer = BTreeMap<&'static str, SetValues>;
 
 /// Reads settings one by one and collects the errors.
 pub struct Reader<'a> {
@@ -65,7 +65,7 @@ impl Reader<'_> {
         field.expect("a setting that needs a value has a default")
     }
 
-    fn values<T>(&mut self, key: &Key, given: &Given, rule: &Rule<T>) -> Vec<T> {
+    fn values<T>(&mut self, key: &Key, given: &SetValues, rule: &Rule<T>) -> Vec<T> {
         let before = self.errors.len();
         let mut error = |found: &str, expected: String| {
             let found = if key.is_secret { "(not shown)" } else { found };

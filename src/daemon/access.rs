@@ -80,7 +80,7 @@ impl Access {
             seen: Mutex::default(),
         };
         access.write_kubeconfigs()?;
-        let seen = access.look();
+        let seen = access.file_states();
         access.read_users()?;
         *access.seen.lock() = seen;
         Ok(access)
@@ -125,21 +125,21 @@ impl Access {
 
     /// Takes up files that were replaced, whether they look so or not.
     pub fn reload(&self) {
-        let seen = self.look();
+        let seen = self.file_states();
         self.take_users();
         if let Some(served) = &self.served {
-            maintenance::tell(WHOSE, served.reload());
+            maintenance::log_read(WHOSE, served.reload());
         }
         *self.seen.lock() = seen;
     }
 
-    fn look_and_take(&self) {
-        let now = self.look();
+    fn follow_files(&self) {
+        let now = self.file_states();
         if now != *self.seen.lock() {
             self.take_users();
         }
         if let Some(served) = &self.served {
-            maintenance::tell(WHOSE, served.follow());
+            maintenance::log_read(WHOSE, served.follow());
         }
         *self.seen.lock() = now;
     }
@@ -161,7 +161,7 @@ impl Access {
         }
     }
 
-    fn look(&self) -> [Look; 2] {
+    fn file_states(&self) -> [Look; 2] {
         ["tokens", users::FILE].map(|file| look(&self.folder.join("pki").join(file)))
     }
 
@@ -226,10 +226,10 @@ impl Access {
 }
 
 impl Maintenance for Access {
-    fn tend(&self, due: MaintenanceTask) {
+    fn maintain(&self, due: MaintenanceTask) {
         match due {
             MaintenanceTask::Look => {
-                self.look_and_take();
+                self.follow_files();
                 // The clock was set.
                 if !self.authority.is_valid(SystemTime::now()) {
                     self.renew();

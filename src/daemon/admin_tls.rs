@@ -83,15 +83,15 @@ impl Source {
     /// Takes up files that were replaced, whether they look so or not.
     pub fn reload(&self) {
         if let Source::Files(served) = self {
-            maintenance::tell(WHOSE, served.reload());
+            maintenance::log_read(WHOSE, served.reload());
         }
     }
 }
 
 impl Maintenance for Source {
-    fn tend(&self, due: MaintenanceTask) {
+    fn maintain(&self, due: MaintenanceTask) {
         match (self, due) {
-            (Source::Files(served), MaintenanceTask::Look) => maintenance::tell(WHOSE, served.follow()),
+            (Source::Files(served), MaintenanceTask::Look) => maintenance::log_read(WHOSE, served.follow()),
             (Source::Files(served), MaintenanceTask::Renewal) => maintenance::warn_of_end(WHOSE, served),
             (Source::Own(authority), due) => {
                 if due == MaintenanceTask::Look && authority.is_valid(SystemTime::now()) {

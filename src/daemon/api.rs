@@ -76,8 +76,8 @@ impl Api {
         tasks.watch("the store", store.ended());
         let server = ApiServer::new(Arc::new(store.clone()), server_settings(platform_config(settings), authenticator));
         let damage = store.damage();
-        let told = damage.clone();
-        tasks.watch("the store's file", async move { told.broken().await });
+        let watched = damage.clone();
+        tasks.watch("the store's file", async move { watched.broken().await });
         let store_writable = store.writable();
         let backed_up = store.clone();
         let write = move |mut to: &mut dyn std::io::Write| {
@@ -121,7 +121,7 @@ impl Api {
             }
         }
         check.ready();
-        tasks.spawn("disk", room::tell(store, check.clone(), tasks.stop_token()));
+        tasks.spawn("disk", room::watch(store, check.clone(), tasks.stop_token()));
         Ok(Api { server, access, audit, store_writable, damage, addresses })
     }
 

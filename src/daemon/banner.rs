@@ -9,7 +9,7 @@ use super::manifests::Report;
 use super::scheduling::reachable;
 use crate::config::{Role, Settings};
 
-pub struct Facts<'a> {
+pub struct Banner<'a> {
     pub settings: &'a Settings,
     pub dns: &'a [SocketAddr],
     /// The API, if it is here.
@@ -21,12 +21,12 @@ pub struct Facts<'a> {
 }
 
 /// Prints it to standard output. Nobody need read it.
-pub fn print(facts: &Facts<'_>) {
-    let _ = io::stdout().write_all(text(facts).as_bytes());
+pub fn print(banner: &Banner<'_>) {
+    let _ = io::stdout().write_all(text(banner).as_bytes());
 }
 
-fn text(facts: &Facts<'_>) -> String {
-    let Facts { settings, dns, api, admin, admin_scheme, applied } = facts;
+fn text(banner: &Banner<'_>) -> String {
+    let Banner { settings, dns, api, admin, admin_scheme, applied } = banner;
     let mut text = String::new();
     // Writing to a String cannot fail.
     let mut line = |what: &str, value: String| {
@@ -50,11 +50,11 @@ fn text(facts: &Facts<'_>) -> String {
     }
     if let Some(report) = applied {
         let Report { created, changed, unchanged, kept } = report;
-        let mut told = format!("{created} created, {changed} changed, {unchanged} unchanged");
+        let mut counts = format!("{created} created, {changed} changed, {unchanged} unchanged");
         if !kept.is_empty() {
-            let _ = write!(told, ", {} left as others have set them", kept.len());
+            let _ = write!(counts, ", {} left as others have set them", kept.len());
         }
-        line("manifests", told);
+        line("manifests", counts);
     }
     let mut text = format!("signpost {} is running\n{text}", env!("CARGO_PKG_VERSION"));
     if let Some(report) = applied {
@@ -62,7 +62,7 @@ fn text(facts: &Facts<'_>) -> String {
             let _ = writeln!(text, "  kept        {kept}");
         }
     }
-    let tries = tries(facts);
+    let tries = tries(banner);
     if !tries.is_empty() {
         let _ = writeln!(text, "\nTry:");
         for line in tries {
@@ -72,17 +72,17 @@ fn text(facts: &Facts<'_>) -> String {
     text
 }
 
-fn tries(facts: &Facts<'_>) -> Vec<String> {
+fn tries(banner: &Banner<'_>) -> Vec<String> {
     let mut lines = Vec::new();
-    if let Some(api) = facts.api {
+    if let Some(api) = banner.api {
         let kubeconfig = api.access.admin_kubeconfig();
         lines.push(format!("kubectl --kubeconfig {} get routers,routes -A", kubeconfig.display()));
     }
-    if let (Some(address), true) = (facts.dns.first(), facts.settings.dns_follows_api()) {
+    if let (Some(address), true) = (banner.dns.first(), banner.settings.dns_follows_api()) {
         let ip = reachable(address.ip());
-        lines.push(format!("dig @{ip} -p {} {} SOA", address.port(), facts.settings.domain));
-        if facts.applied.is_some() {
-            lines.push(format!("dig @{ip} -p {} myapp-test.routes.{}", address.port(), facts.settings.domain));
+        lines.push(format!("dig @{ip} -p {} {} SOA", address.port(), banner.settings.domain));
+        if banner.applied.is_some() {
+            lines.push(format!("dig @{ip} -p {} myapp-test.routes.{}", address.port(), banner.settings.domain));
         }
     }
     lines

@@ -79,7 +79,7 @@ pub async fn process(
     build.open_dashboard(&endpoints.dashboard, api.as_ref()).await?;
     let world = build.world(api.as_ref()).await?;
     let (base_serial, base) = watch::channel(None);
-    let (told_files, files) = watch::channel(Arc::default());
+    let (files_sender, files) = watch::channel(Arc::default());
     let started = build.scheduler(api.as_ref(), world.as_ref(), base, files).await?;
     let end_instances = CancellationToken::new();
     build.instances(api.as_ref(), world.as_ref(), end_instances.clone())?;
@@ -87,13 +87,13 @@ pub async fn process(
     // The zone files were read: the ledger may begin.
     base_serial.send_replace(Some(dns.as_ref().map_or(BaseSerial::Unknown, Dns::base_serial)));
     if let Some(dns) = &dns {
-        build.control.spawn("apexes of zone files", dns.tell_files(told_files, build.control.stop_token()));
+        build.control.spawn("apexes of zone files", dns.follow_files(files_sender, build.control.stop_token()));
     }
     let Build { admin, starting, data_dir, runtime_settings, informers, control, serving, edge, .. } = build;
     if !informers.is_empty() {
         admin.metrics.collect(InformerMetrics::new(informers));
     }
-    let (switch, told) = started.map(|Started { switch, told }| (switch, told)).unzip();
+    let (switch, published) = started.map(|Started { switch, published }| (switch, published)).unzip();
     let mut process = Process {
         admin_addresses: endpoints.addresses,
         admin_tls,
@@ -101,7 +101,7 @@ pub async fn process(
         api,
         dns,
         switch,
-        told,
+        published,
         runtime_settings,
         applied: None,
         end_instances,

@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use super::{dns, manifests};
-use crate::config::{self, Error, Errors, Places, Role, Settings};
+use crate::config::{self, ConfigSources, Error, Errors, Role, Settings};
 use signpost_api::names::{check_zone, is_at_or_below};
 
 /// Domains of examples: of our own pages, and those that RFC 2606 and RFC 6761 reserve.
@@ -21,7 +21,7 @@ const EXAMPLES: [&str; 7] =
 /// # Errors
 ///
 /// All faults of the configuration.
-pub fn load(places: &Places) -> Result<Settings, Errors> {
+pub fn load(places: &ConfigSources) -> Result<Settings, Errors> {
     let mut settings = config::load(places)?;
     if !settings.needs_data_dir() {
         return Ok(settings);
@@ -124,7 +124,7 @@ mod tests {
             (key.path.as_str(), from_flag(key, [(*value).to_owned()].iter()))
         };
         let flags: Layer = flags.iter().map(given).collect();
-        load(&Places { flags, ..Places::default() }).map_err(|errors| errors.to_string())
+        load(&ConfigSources { flags, ..ConfigSources::default() }).map_err(|errors| errors.to_string())
     }
 
     #[test]

@@ -212,12 +212,12 @@ impl Dns {
     }
 
     /// Tells which apexes zone files serve, now and whenever that changes, until `stop`.
-    pub fn tell_files(
+    pub fn follow_files(
         &self,
-        told: watch::Sender<Arc<BTreeSet<Name>>>,
+        sender: watch::Sender<Arc<BTreeSet<Name>>>,
         stop: CancellationToken,
     ) -> impl Future<Output = ()> + Send + use<> {
-        self.apexes.clone().tell_files(told, stop)
+        self.apexes.clone().tell_files(sender, stop)
     }
 
     /// Where it listens.

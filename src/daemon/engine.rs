@@ -128,10 +128,10 @@ pub async fn roll(engine: Arc<Engine>, stop: CancellationToken) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{self, Places};
+    use crate::config::{self, ConfigSources};
 
     fn settings(change: impl FnOnce(&mut Settings)) -> Settings {
-        let mut settings = config::read(&Places::default()).expect("the defaults are valid");
+        let mut settings = config::read(&ConfigSources::default()).expect("the defaults are valid");
         change(&mut settings);
         settings
     }
@@ -173,13 +173,13 @@ mod tests {
         let engine = Engine::new(&settings(|_| {}));
         let now = || nameserver::Settings { cookies: None, ..(**engine.live().load()).clone() };
         assert_eq!(now(), nameserver::Settings { sightings: now().sightings, ..nameserver::Settings::default() });
-        let told = settings(|settings| {
+        let changed = settings(|settings| {
             settings.server.id = Some("ns1".to_owned());
             settings.server.version = Some("one".to_owned());
             settings.dns.udp_payload = 4096;
         });
         let mut taken = settings(|_| {});
-        taken.reload(&told);
+        taken.reload(&changed);
         engine.configure(&taken);
         assert_eq!((now().version.as_deref(), now().server_id.as_deref()), (Some("one"), Some("ns1")));
         assert_eq!((now().nsid.as_deref(), now().udp_payload_max), (Some(&b"ns1"[..]), 4096));

@@ -36,14 +36,14 @@ pub async fn keep(
     stop: CancellationToken,
 ) {
     let mut backoff = Backoff::new(RETRY[0].min(interval), RETRY[1]);
-    let mut is_told = false;
+    let mut is_logged = false;
     loop {
         let wait = match write(&client, &file, &secret).await {
             Ok(()) => {
-                if !is_told {
+                if !is_logged {
                     tracing::info!(namespace = secret.namespace, name = secret.name, "wrote the name servers' Secret");
                 }
-                is_told = true;
+                is_logged = true;
                 backoff.reset();
                 interval
             }
@@ -54,7 +54,7 @@ pub async fn keep(
                     error,
                     "failed to write the name servers' Secret; the service account needs the verbs create and patch on it"
                 );
-                is_told = false;
+                is_logged = false;
                 backoff.next_wait()
             }
         };
@@ -101,7 +101,7 @@ mod tests {
         let file = folder.path().join("name-server.kubeconfig");
         std::fs::write(&file, "apiVersion: v1\n").expect("written");
         let seen: Arc<Mutex<Vec<(String, Value)>>> = Arc::default();
-        let (taken, mut told) = tokio::sync::mpsc::unbounded_channel();
+        let (taken, mut counts) = tokio::sync::mpsc::unbounded_channel();
         let requests = seen.clone();
         let service = Router::new().fallback(move |request: Request| {
             let (requests, taken) = (requests.clone(), taken.clone());
@@ -122,11 +122,11 @@ mod tests {
         let stop = CancellationToken::new();
         let name = SecretName { namespace: "ns".to_owned(), name: "access".to_owned() };
         let task = tokio::spawn(keep(client, file.clone(), name, Duration::from_millis(1), stop.clone()));
-        assert_eq!((told.recv().await, told.recv().await), (Some(1), Some(2)));
+        assert_eq!((counts.recv().await, counts.recv().await), (Some(1), Some(2)));
         std::fs::write(&file, "new").expect("written");
         let is_new = |(_, object): &(String, Value)| object["data"]["kubeconfig"] == BASE64.encode(b"new");
         while !seen.lock().expect("no panic").last().is_some_and(is_new) {
-            timeout(Duration::from_secs(60), told.recv()).await.expect("the change is written");
+            timeout(Duration::from_secs(60), counts.recv()).await.expect("the change is written");
         }
         stop.cancel();
         task.await.expect("it ends");

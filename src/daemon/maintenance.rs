@@ -27,7 +27,7 @@ pub enum MaintenanceTask {
 /// Something that is looked after.
 pub trait Maintenance: Send + Sync + 'static {
     /// Does what is due. It may read, write and sync files.
-    fn tend(&self, due: MaintenanceTask);
+    fn maintain(&self, due: MaintenanceTask);
 }
 
 /// Looks after `subject` until `stop` fires.
@@ -43,14 +43,14 @@ pub async fn keep(subject: Arc<impl Maintenance>, stop: CancellationToken) {
         };
         let subject = subject.clone();
         // Not on a thread that others wait for.
-        if tokio::task::spawn_blocking(move || subject.tend(due)).await.is_err() {
+        if tokio::task::spawn_blocking(move || subject.maintain(due)).await.is_err() {
             tracing::error!(?due, "the look at certificates and users panicked");
         }
     }
 }
 
 /// Says what came of reading the operator's files again; `whose` endpoint shows the certificate.
-pub fn tell(whose: &str, taken: Result<bool, tls::Error>) {
+pub fn log_read(whose: &str, taken: Result<bool, tls::Error>) {
     match taken {
         Ok(true) => tracing::info!("new connections to {whose} get the new certificate"),
         Ok(false) => {}

@@ -22,13 +22,13 @@ const MANAGER: &str = "signpost-manifests";
 /// One object in a file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Document {
-    pub place: Place,
+    pub location: Location,
     pub object: Value,
 }
 
 /// Where a document begins.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct Location {
     pub path: PathBuf,
     /// Which document of the file, from 1 on.
     pub document: usize,
@@ -38,7 +38,7 @@ pub struct Place {
     pub what: String,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}: document {}", self.path.display(), self.line, self.document)?;
         if self.what.is_empty() { Ok(()) } else { write!(f, " ({})", self.what) }
@@ -50,9 +50,9 @@ impl fmt::Display for Place {
 pub enum ManifestError {
     #[error("{}: {fault}", path.display())]
     File { path: PathBuf, fault: String },
-    #[error("{place}: {fault}")]
+    #[error("{location}: {fault}")]
     Document {
-        place: Place,
+        location: Location,
         /// What is wrong, after the field if it is one field's fault.
         fault: String,
     },
@@ -63,8 +63,8 @@ impl ManifestError {
         ManifestError::File { path: path.to_owned(), fault: fault.to_string() }
     }
 
-    fn document(place: &Place, fault: impl Into<String>) -> Self {
-        ManifestError::Document { place: place.clone(), fault: fault.into() }
+    fn document(location: &Location, fault: impl Into<String>) -> Self {
+        ManifestError::Document { location: location.clone(), fault: fault.into() }
     }
 }
 
@@ -145,26 +145,27 @@ fn split(path: &Path, text: &str, documents: &mut Vec<Document>, errors: &mut Ve
     let has_content =
         |text: &str| text.lines().any(|line| !line.trim().is_empty() && !line.trim_start().starts_with('#'));
     for (at, (line, part)) in parts.into_iter().filter(|(_, part)| has_content(part)).enumerate() {
-        let place = Place { path: path.to_owned(), document: at + 1, line, what: String::new() };
+        let location = Location { path: path.to_owned(), document: at + 1, line, what: String::new() };
         match serde_saphyr::from_str::<Value>(&part) {
-            Ok(object) => take(place, object, documents, errors),
+            Ok(object) => take(location, object, documents, errors),
             Err(error) => {
-                let place = match error.location() {
-                    Some(location) => Place { line: line + location.line() as usize - 1, ..place },
-                    None => place,
+                let location = match error.location() {
+                    Some(found) => Location { line: line + found.line() as usize - 1, ..location },
+                    None => location,
                 };
-                errors.push(ManifestError::document(&place, error.to_string().lines().next().unwrap_or("is no YAML")));
+                errors
+                    .push(ManifestError::document(&location, error.to_string().lines().next().unwrap_or("is no YAML")));
             }
         }
     }
 }
 
 /// Takes an object, or the items of a `List`.
-fn take(mut place: Place, mut object: Value, documents: &mut Vec<Document>, errors: &mut Vec<ManifestError>) {
+fn take(mut location: Location, mut object: Value, documents: &mut Vec<Document>, errors: &mut Vec<ManifestError>) {
     let is_list = object["kind"] == "List";
     if let (true, Some(items)) = (is_list, object.get_mut("items").and_then(Value::as_array_mut)) {
         for item in std::mem::take(items) {
-            take(place.clone(), item, documents, errors);
+            take(location.clone(), item, documents, errors);
         }
         return;
     }
@@ -173,11 +174,11 @@ fn take(mut place: Place, mut object: Value, documents: &mut Vec<Document>, erro
     let missing: Vec<_> = missing.into_iter().filter(|(pointer, _)| text(pointer).is_empty()).collect();
     let namespace = text("/metadata/namespace");
     let separator = if namespace.is_empty() { "" } else { "/" };
-    place.what = format!("{} {namespace}{separator}{}", text("/kind"), text("/metadata/name")).trim().to_owned();
+    location.what = format!("{} {namespace}{separator}{}", text("/kind"), text("/metadata/name")).trim().to_owned();
     match missing.first() {
-        None => documents.push(Document { place, object }),
+        None => documents.push(Document { location, object }),
         Some((_, field)) => {
-            errors.push(ManifestError::document(&place, format!("{field}: Required value: every object has one")));
+            errors.push(ManifestError::document(&location, format!("{field}: Required value: every object has one")));
         }
     }
 }
@@ -192,16 +193,16 @@ pub async fn apply(client: &Client, documents: &[Document]) -> Result<Report, Ve
         let target = Target::new(client, document, &kinds);
         match target.try_out(documents).await {
             Ok(None) => accepted.push(target),
-            Ok(Some(text)) => report.kept.push(format!("{}: {text}", document.place)),
-            Err(status) => errors.extend(refused(&document.place, &status)),
+            Ok(Some(text)) => report.kept.push(format!("{}: {text}", document.location)),
+            Err(status) => errors.extend(refused(&document.location, &status)),
         }
     }
     if !errors.is_empty() {
         return Err(errors);
     }
     for target in accepted {
-        let before = target.resource_version().await.map_err(|status| refused(&target.document.place, &status))?;
-        let after = target.patch(false).await.map_err(|status| refused(&target.document.place, &status))?;
+        let before = target.resource_version().await.map_err(|status| refused(&target.document.location, &status))?;
+        let after = target.patch(false).await.map_err(|status| refused(&target.document.location, &status))?;
         match before {
             None => report.created += 1,
             Some(before) if Some(&before) == after.metadata.resource_version.as_ref() => report.unchanged += 1,
@@ -235,7 +236,7 @@ async fn kinds(client: &Client, documents: &[Document]) -> Result<Kinds, Vec<Man
             }
             Err(error) => {
                 let fault = format!("the API serves no kind \"{kind}\" of \"{api_version}\" ({error})");
-                errors.push(ManifestError::document(&document.place, fault));
+                errors.push(ManifestError::document(&document.location, fault));
             }
         }
     }
@@ -344,11 +345,11 @@ fn is_set_by_others(status: &Status) -> bool {
 }
 
 /// A refusal as one error a cause, each with its field.
-fn refused(place: &Place, status: &Status) -> Vec<ManifestError> {
+fn refused(location: &Location, status: &Status) -> Vec<ManifestError> {
     let causes = status.details.as_ref().map(|details| details.causes.as_slice()).unwrap_or_default();
     let of_cause = |field: &str, message: &str| match field {
-        "" => ManifestError::document(place, message),
-        field => ManifestError::document(place, format!("{field}: {message}")),
+        "" => ManifestError::document(location, message),
+        field => ManifestError::document(location, format!("{field}: {message}")),
     };
     let mut seen = BTreeSet::new();
     let each = causes.iter().filter(|cause| seen.insert((&cause.field, &cause.message)));
@@ -372,7 +373,7 @@ mod tests {
                     kind: Route\nmetadata:\n  name: r\n  namespace: a\n";
         let (documents, errors) = documents(text);
         assert!(errors.is_empty(), "{errors:?}");
-        let places: Vec<_> = documents.iter().map(|document| document.place.to_string()).collect();
+        let places: Vec<_> = documents.iter().map(|document| document.location.to_string()).collect();
         assert_eq!(places, ["m.yaml:3: document 1 (Namespace a)", "m.yaml:9: document 2 (Route a/r)"]);
     }
 

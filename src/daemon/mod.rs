@@ -53,7 +53,7 @@ use self::tasks::Tasks;
 use crate::admin::Admin;
 use crate::admin::health::Health;
 use crate::admin::liveness::Liveness;
-use crate::config::{self, Places, Settings};
+use crate::config::{self, ConfigSources, Settings};
 use signpost_api::identity::Identity;
 use signpost_api::v1alpha1::zone::ZonePlatform;
 use signpost_apiserver::store;
@@ -134,7 +134,7 @@ fn lines(errors: &[manifests::ManifestError]) -> String {
 }
 
 /// Runs a process from its first step to its last. Returns when it was told to end, or when it cannot go on.
-pub fn run(places: Places, mut settings: Settings) -> Result<(), Error> {
+pub fn run(places: ConfigSources, mut settings: Settings) -> Result<(), Error> {
     // First, while there is but one thread: it takes variables out of the environment.
     let given = inherited::from_environment()?;
     let log = telemetry::init(&settings.log.level, settings.log.format);
@@ -185,12 +185,12 @@ pub fn run(places: Places, mut settings: Settings) -> Result<(), Error> {
 
 /// Counts turns of the control runtime, so that it is noticed when it stands still.
 async fn beat(liveness: Arc<Liveness>) {
-    let turns = Arc::new(AtomicU64::new(0));
-    let read = Arc::downgrade(&turns);
+    let beats = Arc::new(AtomicU64::new(0));
+    let read = Arc::downgrade(&beats);
     liveness.watch("the control runtime", CONTROL_HUNG_AFTER, move || Some(read.upgrade()?.load(Ordering::Relaxed)));
     loop {
         tokio::time::sleep(BEAT_INTERVAL).await;
-        turns.fetch_add(1, Ordering::Relaxed);
+        beats.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -205,7 +205,7 @@ struct Process {
     /// Changes what chooses Routers, if this process has the role `scheduler`.
     switch: Option<watch::Sender<StrategyConfig>>,
     /// Changes what the API tells of the configuration, likewise.
-    told: Option<watch::Sender<Option<ZonePlatform>>>,
+    published: Option<watch::Sender<Option<ZonePlatform>>>,
     runtime_settings: RuntimeSettings,
     applied: Option<manifests::Report>,
     /// Has the instances of Routers end with this process.
@@ -222,7 +222,7 @@ struct Process {
 impl Process {
     /// Tells the operator what listens where, and what to try.
     fn announce(&self, settings: &Settings) {
-        banner::print(&banner::Facts {
+        banner::print(&banner::Banner {
             settings,
             dns: self.dns.as_ref().map(Dns::addresses).unwrap_or_default(),
             api: self.api.as_ref(),
@@ -236,7 +236,7 @@ impl Process {
     async fn serve(
         &mut self,
         signals: &mut Signals,
-        places: Places,
+        places: ConfigSources,
         settings: &mut Settings,
         log: Option<Log>,
     ) -> Result<(), Error> {
@@ -275,7 +275,7 @@ impl Process {
     }
 
     /// Reads the configuration, the zone files, users and certificates again.
-    async fn reload(&self, places: &Places, settings: &mut Settings, log: Option<&Log>) {
+    async fn reload(&self, places: &ConfigSources, settings: &mut Settings, log: Option<&Log>) {
         if let Some(dns) = &self.dns {
             dns.reload();
         }
@@ -306,12 +306,12 @@ impl Process {
         self.runtime_settings.turn(settings);
         // Even if nothing has changed in these keys: the file that one of them names may have.
         let chooser = settings.chooser();
-        if let Some(told) = &self.told {
-            told.send_if_modified(|told| {
-                let Some(told) = told else { return false };
-                let was = told.clone();
-                (told.strategy, told.webhook_fallback) = platform::chosen_by(settings);
-                *told != was
+        if let Some(published) = &self.published {
+            published.send_if_modified(|published| {
+                let Some(published) = published else { return false };
+                let was = published.clone();
+                (published.strategy, published.webhook_fallback) = platform::chosen_by(settings);
+                *published != was
             });
         }
         if let Some(switch) = &self.switch {

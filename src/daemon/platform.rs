@@ -29,7 +29,7 @@ pub fn settings(
 }
 
 /// What the parent's Zone object tells of the configuration. `asked`: where name servers are asked whether names are live.
-pub fn told(settings: &Settings, platform: &compiler::Settings, asked: &[SocketAddr]) -> ZonePlatform {
+pub fn published(settings: &Settings, platform: &compiler::Settings, asked: &[SocketAddr]) -> ZonePlatform {
     let name_server = |server: &NameServer| ZoneNameServer {
         name: text_of(&server.name),
         addresses: server.addresses.iter().map(ToString::to_string).collect(),

@@ -18,18 +18,18 @@ pub async fn when_there_is_room<T, E: Error + 'static>(
     check: &Check,
     mut step: impl AsyncFnMut() -> Result<T, E>,
 ) -> Result<T, E> {
-    let mut told = false;
+    let mut reported = false;
     loop {
         match step().await {
             Err(error) if is_full(&error) => {
                 check.missing(format!("the disk is full: {error}; free some space, and the start goes on"));
-                if !std::mem::replace(&mut told, true) {
+                if !std::mem::replace(&mut reported, true) {
                     tracing::error!("the disk is full, the start waits for room: {error}");
                 }
                 tokio::time::sleep(INTERVAL).await;
             }
             done => {
-                if told {
+                if reported {
                     tracing::warn!("the disk has room again, the start goes on");
                 }
                 return done;
@@ -60,16 +60,16 @@ pub fn words(needed: u64) -> String {
 }
 
 /// Has `check` say whether the disk of the store is full, until `stop`.
-pub async fn tell(store: impl Store, check: Check, stop: CancellationToken) {
-    let mut told = None;
+pub async fn watch(store: impl Store, check: Check, stop: CancellationToken) {
+    let mut reported = None;
     while stop.run_until_cancelled(tokio::time::sleep(INTERVAL / 4)).await.is_some() {
         let full = store.full();
-        if full != told {
+        if full != reported {
             match full {
                 Some(needed) => check.warn(words(needed)),
                 None => check.ready(),
             }
-            told = full;
+            reported = full;
         }
     }
 }

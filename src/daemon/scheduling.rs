@@ -54,7 +54,7 @@ pub struct Started {
     /// Changes what chooses Routers.
     pub switch: watch::Sender<StrategyConfig>,
     /// Changes what the API tells of the configuration.
-    pub told: watch::Sender<Option<ZonePlatform>>,
+    pub published: watch::Sender<Option<ZonePlatform>>,
 }
 
 /// What the loops are to know of this process.
@@ -99,8 +99,8 @@ impl Role<'_> {
         tasks.spawn("scheduler's readiness", ready_when_listed(own.clone(), check, stop));
         informers.extend(own);
         self.probe_addresses(tasks, leadership.clone());
-        let told = self.keep_serials_and_proofs(tasks, leadership);
-        Started { switch, told }
+        let published = self.keep_serials_and_proofs(tasks, leadership);
+        Started { switch, published }
     }
 
     /// Competes for the Lease, once the API's objects are known to be of this domain.
@@ -113,11 +113,11 @@ impl Role<'_> {
         let (candidate, name, stop) =
             (self.clients.scheduler.clone(), self.here.instance.to_owned(), tasks.stop_token());
         tasks.spawn("leadership", async move {
-            let tell = |other: Option<&DomainMismatch>| match other {
+            let report = |other: Option<&DomainMismatch>| match other {
                 None => objects.ready(),
                 Some(other) => objects.missing(other.to_string()),
             };
-            if domain::agreed(&candidate, &domains, Duty::Lead, &stop, tell).await {
+            if domain::agreed(&candidate, &domains, Duty::Lead, &stop, report).await {
                 run_for_lease(candidate, &name, lease, lead, stop).await;
             }
         });
@@ -183,7 +183,7 @@ impl Role<'_> {
         let Role { config, clients: Clients { controller, world, .. }, platform, here, admin } = self;
         let servers = config.verify.names.then(|| servers_to_ask(config, &platform, here.listened));
         let addresses: Vec<SocketAddr> = servers.iter().flatten().map(|server| server.address).collect();
-        let (tell, told) = watch::channel(Some(platform::told(config, &platform, &addresses)));
+        let (publish, published) = watch::channel(Some(platform::published(config, &platform, &addresses)));
         let proving = live::Settings {
             servers,
             timeout: config.verify.timeout,
@@ -208,7 +208,7 @@ impl Role<'_> {
             probed.register(registry);
         });
         let (settings, former) = (platform.clone(), config.former_domain.clone());
-        let sources = ledger::Sources { world: world.clone(), settings, former, base: here.base, told };
+        let sources = ledger::Sources { world: world.clone(), settings, former, base: here.base, told: published };
         let world = world.clone();
         let start = move |stop: CancellationToken| {
             let client = || controller.clone();
@@ -226,7 +226,7 @@ impl Role<'_> {
         };
         tasks
             .spawn("ledger of serials and verification of names", while_leading(leadership, tasks.stop_token(), start));
-        tell
+        publish
     }
 }
 

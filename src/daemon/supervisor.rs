@@ -19,20 +19,20 @@ const WAITING_MAX: usize = 16;
 
 /// The process has started, and `what` it does.
 pub fn ready(what: &str) {
-    tell(&[NotifyState::Ready, NotifyState::Status(what)]);
+    notify(&[NotifyState::Ready, NotifyState::Status(what)]);
 }
 
 /// The process reads its settings again; [`ready`] ends that. Newer managers want to know since when.
 pub fn reloading() {
     let mut states = vec![NotifyState::Reloading];
     states.extend(NotifyState::monotonic_usec_now().ok());
-    tell(&states);
+    notify(&states);
 }
 
 /// The process stops, and why it may take that long: for `longest` the manager shall not lose its patience.
 pub fn stopping(what: &str, longest: Duration) {
     let microseconds = u32::try_from(longest.as_micros()).unwrap_or(u32::MAX);
-    tell(&[NotifyState::Stopping, NotifyState::Status(what), NotifyState::ExtendTimeoutUsec(microseconds)]);
+    notify(&[NotifyState::Stopping, NotifyState::Status(what), NotifyState::ExtendTimeoutUsec(microseconds)]);
 }
 
 /// How often it is looked whether all parts of the process move.
@@ -54,11 +54,11 @@ pub fn keep_alive(liveness: Arc<Liveness>) -> io::Result<Watch> {
     let limit = sd_notify::watchdog_enabled().filter(|limit| !limit.is_zero());
     let interval = limit.map_or(LOOK_INTERVAL, |limit| (limit / 4).min(LOOK_INTERVAL));
     std::thread::Builder::new().name("watchdog".into()).spawn(move || {
-        let mut told: Option<Instant> = None;
+        let mut notified: Option<Instant> = None;
         let mut is_hung = false;
         loop {
             let now = Instant::now();
-            liveness.look(now);
+            liveness.sample(now);
             let hung = liveness.hung(now);
             if is_hung == hung.is_empty() {
                 is_hung = !is_hung;
@@ -70,10 +70,11 @@ pub fn keep_alive(liveness: Arc<Liveness>) -> io::Result<Watch> {
                     false => tracing::warn!("all parts of the process move again"),
                 }
             }
-            let is_due = limit.is_some_and(|limit| told.is_none_or(|told| now - told + interval > limit / 2));
+            let is_due =
+                limit.is_some_and(|limit| notified.is_none_or(|notified| now - notified + interval > limit / 2));
             if hung.is_empty() && is_due {
-                tell(&[NotifyState::Watchdog]);
-                told = Some(now);
+                notify(&[NotifyState::Watchdog]);
+                notified = Some(now);
             }
             if stopped.recv_timeout(interval) != Err(RecvTimeoutError::Timeout) {
                 return;
@@ -83,7 +84,7 @@ pub fn keep_alive(liveness: Arc<Liveness>) -> io::Result<Watch> {
     Ok(Watch { _stop: stop })
 }
 
-fn tell(states: &[NotifyState<'_>]) {
+fn notify(states: &[NotifyState<'_>]) {
     static MESSAGES: LazyLock<SyncSender<String>> = LazyLock::new(|| {
         let (sender, receiver) = sync_channel::<String>(WAITING_MAX);
         let telling = std::thread::Builder::new().name("supervisor".into()).spawn(move || {

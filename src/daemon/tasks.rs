@@ -124,7 +124,7 @@ mod tests {
     use signpost_runtime::ending::Ending;
 
     #[tokio::test]
-    async fn tasks_end_when_told_and_are_named_when_not() {
+    async fn tasks_that_end_early_are_named() {
         let mut tasks = Tasks::new();
         let stop = tasks.stop_token();
         tasks.spawn("good", async move { stop.cancelled().await });

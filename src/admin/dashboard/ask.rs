@@ -66,9 +66,9 @@ async fn send(client: &kube::Client, request: Result<Request<Body>, axum::http::
         if status.is_success() {
             return Ok(octets.to_vec());
         }
-        let told: Value = serde_json::from_slice(&octets).unwrap_or_default();
-        let reason = told["reason"].as_str().unwrap_or("Failed");
-        let message = told["message"].as_str().unwrap_or("the API refused without saying why");
+        let refusal: Value = serde_json::from_slice(&octets).unwrap_or_default();
+        let reason = refusal["reason"].as_str().unwrap_or("Failed");
+        let message = refusal["message"].as_str().unwrap_or("the API refused without saying why");
         Err(Failure::new(status, reason, message))
     };
     let late = || Failure::away(format!("the API did not answer within {} seconds", ANSWER_LONGEST.as_secs()));

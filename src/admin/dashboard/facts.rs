@@ -18,7 +18,7 @@ const LINKS_MAX: usize = 8_000;
 const PAGE_MAX: usize = 500;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RouteFacts {
+pub struct RouteSummary {
     router: Option<Box<str>>,
     dns: Option<Box<str>>,
     alias: Option<Box<str>>,
@@ -28,12 +28,12 @@ pub struct RouteFacts {
     reason: Option<Box<str>>,
 }
 
-impl From<&Route> for RouteFacts {
+impl From<&Route> for RouteSummary {
     fn from(route: &Route) -> Self {
         let status = route.status.clone().unwrap_or_default();
         let (state, decided) = RouteState::of(&status);
         let short = |text: Option<&str>| text.filter(|text| !text.is_empty()).map(Into::into);
-        RouteFacts {
+        RouteSummary {
             router: short(status.router.as_deref()),
             dns: short(status.dns.as_deref()),
             alias: short(status.canonical_name.as_deref()),
@@ -44,7 +44,7 @@ impl From<&Route> for RouteFacts {
     }
 }
 
-pub type Keyed = (ObjectKey, Arc<RouteFacts>);
+pub type Keyed = (ObjectKey, Arc<RouteSummary>);
 
 #[derive(Default, Clone)]
 struct Counts([u64; RouteState::ALL.len()]);
@@ -71,13 +71,13 @@ pub fn overview(routes: &[Keyed]) -> Value {
     let mut namespaces: BTreeMap<&str, Counts> = BTreeMap::new();
     let mut routers: BTreeMap<&str, Counts> = BTreeMap::new();
     let mut links: BTreeMap<(&str, &str), u64> = BTreeMap::new();
-    for (key, facts) in routes {
+    for (key, summary) in routes {
         let namespace = key.namespace.as_deref().unwrap_or_default();
-        all.add(facts.state);
-        namespaces.entry(namespace).or_default().add(facts.state);
-        let router = facts.router.as_deref().unwrap_or_default();
+        all.add(summary.state);
+        namespaces.entry(namespace).or_default().add(summary.state);
+        let router = summary.router.as_deref().unwrap_or_default();
         if !router.is_empty() {
-            routers.entry(router).or_default().add(facts.state);
+            routers.entry(router).or_default().add(summary.state);
         }
         *links.entry((namespace, router)).or_default() += 1;
     }
@@ -135,32 +135,32 @@ pub fn page(routes: &[Keyed], wanted: &Wanted) -> Value {
     json!({"total": found.len(), "offset": wanted.offset, "items": items})
 }
 
-fn is_wanted((key, facts): &Keyed, wanted: &Wanted, words: &[String]) -> bool {
+fn is_wanted((key, summary): &Keyed, wanted: &Wanted, words: &[String]) -> bool {
     let is = |asked: &Option<String>, found: Option<&str>| asked.as_deref().is_none_or(|asked| Some(asked) == found);
     let has = |word: &String| {
-        let texts = [key.namespace.as_deref(), Some(key.name.as_str()), facts.router.as_deref()];
-        let names = [facts.dns.as_deref(), facts.alias.as_deref(), facts.host.as_deref()];
+        let texts = [key.namespace.as_deref(), Some(key.name.as_str()), summary.router.as_deref()];
+        let names = [summary.dns.as_deref(), summary.alias.as_deref(), summary.host.as_deref()];
         // `namespace/name` is one text for whoever pastes it.
         let whole = word.contains('/').then(|| key.to_string());
         let mut all = texts.into_iter().chain(names).flatten().chain(whole.as_deref());
         all.any(|text| text.to_ascii_lowercase().contains(word.as_str()))
     };
     is(&wanted.namespace, key.namespace.as_deref())
-        && is(&wanted.router, facts.router.as_deref())
-        && wanted.state.is_none_or(|state| state == facts.state)
+        && is(&wanted.router, summary.router.as_deref())
+        && wanted.state.is_none_or(|state| state == summary.state)
         && words.iter().all(has)
 }
 
-fn item((key, facts): &Keyed) -> Value {
+fn item((key, summary): &Keyed) -> Value {
     json!({
         "namespace": key.namespace,
         "name": key.name,
-        "dns": facts.dns,
-        "alias": facts.alias,
-        "host": facts.host,
-        "router": facts.router,
-        "state": facts.state,
-        "reason": facts.reason,
+        "dns": summary.dns,
+        "alias": summary.alias,
+        "host": summary.host,
+        "router": summary.router,
+        "state": summary.state,
+        "reason": summary.reason,
     })
 }
 
@@ -174,7 +174,7 @@ mod tests {
             "metadata": {"namespace": namespace, "name": name}, "spec": {}, "status": status,
         }))
         .expect("a Route");
-        (ObjectKey::namespaced(namespace, name), Arc::new(RouteFacts::from(&route)))
+        (ObjectKey::namespaced(namespace, name), Arc::new(RouteSummary::from(&route)))
     }
 
     fn platform() -> Vec<Keyed> {
@@ -189,22 +189,22 @@ mod tests {
 
     #[test]
     fn counts_by_namespace_router_and_both() {
-        let told = overview(&platform());
-        assert_eq!(told["routes"], 4);
-        assert_eq!(told["states"], json!({"scheduled": 3, "pending": 1}));
+        let answer = overview(&platform());
+        assert_eq!(answer["routes"], 4);
+        assert_eq!(answer["states"], json!({"scheduled": 3, "pending": 1}));
         assert_eq!(
-            told["namespaces"][0],
+            answer["namespaces"][0],
             json!({"name": "news", "routes": 2, "states": {"scheduled": 1, "pending": 1}})
         );
-        assert_eq!(told["routers"][0], json!({"name": "shard1", "routes": 2, "states": {"scheduled": 2}}));
-        assert_eq!(told["links"], json!([[0, "", 1], [0, "shard1", 1], [1, "shard1", 1], [1, "shard2", 1]]));
+        assert_eq!(answer["routers"][0], json!({"name": "shard1", "routes": 2, "states": {"scheduled": 2}}));
+        assert_eq!(answer["links"], json!([[0, "", 1], [0, "shard1", 1], [1, "shard1", 1], [1, "shard2", 1]]));
     }
 
     #[test]
     fn pages_of_what_is_wanted() {
         let names = |wanted: Wanted| -> Vec<String> {
-            let told = page(&platform(), &wanted);
-            let items = told["items"].as_array().expect("a list").iter();
+            let answer = page(&platform(), &wanted);
+            let items = answer["items"].as_array().expect("a list").iter();
             items.map(|item| format!("{}/{}", item["namespace"], item["name"]).replace('"', "")).collect()
         };
         let query = |q: &str| Wanted { q: q.to_owned(), ..Wanted::default() };

@@ -20,7 +20,7 @@ use serde::Serialize;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::ask::Failure;
-use super::facts::RouteFacts;
+use super::facts::RouteSummary;
 use super::session::{Rights, Session};
 use signpost_api::v1alpha1::route::Route;
 use signpost_api::v1alpha1::router::Router;
@@ -44,7 +44,7 @@ pub struct Feeds(Mutex<HashMap<Option<String>, Arc<Feed>>>);
 
 /// One informer.
 pub struct Feed {
-    routes: Store<RouteFacts>,
+    routes: Store<RouteSummary>,
     recent: Arc<Mutex<Recent>>,
     born: Instant,
     used: Mutex<Instant>,
@@ -70,7 +70,7 @@ pub enum Changed {
 
 /// What changed since some version, for a viewer.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Serialize)]
-pub struct News {
+pub struct ChangeSummary {
     pub version: u64,
     /// Routes, as `namespace/name`.
     pub routes: Vec<String>,
@@ -85,9 +85,9 @@ pub struct News {
 /// Routes named in one message.
 const NAMED_MAX: usize = 32;
 
-impl News {
+impl ChangeSummary {
     /// Both, of two informers.
-    pub fn and(mut self, other: News) -> News {
+    pub fn and(mut self, other: ChangeSummary) -> ChangeSummary {
         self.version += other.version;
         self.more |= other.more || self.routes.len() + other.routes.len() > NAMED_MAX;
         self.routes.extend(other.routes);
@@ -139,7 +139,7 @@ impl Feeds {
 impl Feed {
     fn start(client: kube::Client, namespace: Option<String>, rights: &Rights) -> Self {
         let settings = reflector::Settings { namespace, ..reflector::Settings::default() };
-        let (routes, route_changes) = reflect(client.clone(), settings, |route: Route| RouteFacts::from(&route));
+        let (routes, route_changes) = reflect(client.clone(), settings, |route: Route| RouteSummary::from(&route));
         // Of these nothing is kept: viewers read the few there are from the API.
         let routers = rights.routers.then(|| reflect(client.clone(), Default::default(), |_: Router| ()).1);
         let zones = rights.zones.then(|| reflect(client, Default::default(), |_: Zone| ()).1);
@@ -157,7 +157,7 @@ impl Feed {
         Feed { routes, recent, born: now, used: Mutex::new(now), _stop: stop.drop_guard() }
     }
 
-    pub fn routes(&self) -> Vec<(ObjectKey, Arc<RouteFacts>)> {
+    pub fn routes(&self) -> Vec<(ObjectKey, Arc<RouteSummary>)> {
         self.routes.all()
     }
 
@@ -172,7 +172,7 @@ impl Feed {
     }
 
     /// What changed after `version`.
-    pub fn since(&self, version: u64) -> News {
+    pub fn since(&self, version: u64) -> ChangeSummary {
         self.recent.lock().since(version)
     }
 
@@ -197,8 +197,8 @@ impl Recent {
         self.changes.push_back((self.version, changed));
     }
 
-    fn since(&self, version: u64) -> News {
-        let mut news = News { version: self.version, ..News::default() };
+    fn since(&self, version: u64) -> ChangeSummary {
+        let mut news = ChangeSummary { version: self.version, ..ChangeSummary::default() };
         // One that is forgotten may have been anything.
         if self.version > version && self.changes.front().is_none_or(|(first, _)| *first > version + 1) {
             (news.more, news.routers, news.zones) = (true, true, true);
@@ -226,7 +226,7 @@ impl Recent {
 
 /// Notes all that changes, for ever.
 async fn follow(
-    mut routes: Changes<RouteFacts>,
+    mut routes: Changes<RouteSummary>,
     mut routers: Option<Changes<()>>,
     mut zones: Option<Changes<()>>,
     recent: Arc<Mutex<Recent>>,
@@ -263,7 +263,7 @@ mod tests {
     #[test]
     fn news_are_named_once_and_bounded() {
         let mut recent = Recent::default();
-        assert_eq!(recent.since(0), News::default());
+        assert_eq!(recent.since(0), ChangeSummary::default());
         for name in ["a", "b", "a"] {
             recent.push(Changed::Route(ObjectKey::namespaced("shop", name)));
         }

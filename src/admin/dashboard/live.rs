@@ -20,8 +20,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::Shared;
 use super::ask::Failure;
-use super::feed::{Feed, News};
-use super::places::Place;
+use super::feed::{ChangeSummary, Feed};
+use super::places::StreamPermit;
 use super::session::Session;
 
 /// Least time between two messages.
@@ -57,7 +57,7 @@ struct Viewer {
     session: Arc<Session>,
     feeds: Vec<Arc<Feed>>,
     /// The version of each feed up to which this viewer was told.
-    told: Vec<u64>,
+    sent: Vec<u64>,
     numbers: bool,
     sampled: u64,
     state: Value,
@@ -66,13 +66,13 @@ struct Viewer {
     checked: Instant,
     over: bool,
     stop: CancellationToken,
-    place: Place,
+    permit: StreamPermit,
     _open: Open,
 }
 
 /// The answer to a viewer.
 pub async fn stream(shared: Arc<Shared>, session: Arc<Session>) -> Result<Response, Failure> {
-    let place = shared.streams.take(&session.user).ok_or_else(too_many)?;
+    let permit = shared.streams.take(&session.user).ok_or_else(too_many)?;
     let open = Open::of(&session);
     let rights = session.rights().await?;
     let feeds = shared.feeds.of(&session, &rights).await?;
@@ -80,7 +80,7 @@ pub async fn stream(shared: Arc<Shared>, session: Arc<Session>) -> Result<Respon
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let now = Instant::now();
     let viewer = Viewer {
-        told: feeds.iter().map(|feed| feed.version()).collect(),
+        sent: feeds.iter().map(|feed| feed.version()).collect(),
         stop: shared.stopping(),
         shared,
         session,
@@ -92,7 +92,7 @@ pub async fn stream(shared: Arc<Shared>, session: Arc<Session>) -> Result<Respon
         spoke: now,
         checked: now,
         over: false,
-        place,
+        permit,
         _open: open,
     };
     let pieces = stream::unfold(viewer, |mut viewer| async move {
@@ -114,7 +114,7 @@ impl Viewer {
         while !self.over {
             tokio::select! {
                 () = self.stop.cancelled() => return None,
-                () = self.place.lost() => return Some(self.end(&too_many())),
+                () = self.permit.lost() => return Some(self.end(&too_many())),
                 _ = self.ticks.tick() => {}
             }
             if self.checked.elapsed() >= CHECK {
@@ -167,14 +167,14 @@ impl Viewer {
     /// What is to be told now, if anything is.
     fn news(&mut self) -> Option<Value> {
         let mut message = serde_json::Map::new();
-        let mut changed: Option<News> = None;
-        for (feed, told) in self.feeds.iter().zip(&mut self.told) {
+        let mut changed: Option<ChangeSummary> = None;
+        for (feed, sent) in self.feeds.iter().zip(&mut self.sent) {
             feed.touch();
-            let news = feed.since(*told);
-            if news.version == *told {
+            let news = feed.since(*sent);
+            if news.version == *sent {
                 continue;
             }
-            *told = news.version;
+            *sent = news.version;
             changed = Some(match changed.take() {
                 None => news,
                 Some(before) => before.and(news),

@@ -47,7 +47,7 @@ use tokio_util::sync::CancellationToken;
 use self::ask::Failure;
 use self::facts::{Keyed, Wanted};
 use self::feed::Feeds;
-use self::places::Places;
+use self::places::StreamLimiter;
 use self::samples::Samples;
 use self::session::{Session, Sessions};
 use super::exposition::Format;
@@ -80,7 +80,7 @@ pub struct Shared {
     sessions: Sessions,
     feeds: Feeds,
     samples: Samples,
-    streams: Arc<Places>,
+    streams: Arc<StreamLimiter>,
     /// Room for answers of the API on their way to browsers, which may take them slowly.
     answers: Arc<Semaphore>,
     health: Arc<Health>,
@@ -96,7 +96,7 @@ impl Dashboard {
             sessions: Sessions::default(),
             feeds: Feeds::default(),
             samples: Samples::default(),
-            streams: Places::new(live::STREAMS_MAX, live::STREAMS_OF_USER_MAX),
+            streams: StreamLimiter::new(live::STREAMS_MAX, live::STREAMS_OF_USER_MAX),
             answers: Arc::new(Semaphore::new(ANSWERS_MAX)),
             health,
             metrics,
@@ -264,17 +264,17 @@ fn described(session: &Session, rights: &session::Rights) -> Value {
 async fn overview(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Answer {
     let session = shared.sessions.of(&headers)?;
     let (version, routes) = shared.routes_of(&session).await?;
-    let mut told = facts::overview(&routes);
-    told["version"] = json!(version);
-    Ok(json_of(&told))
+    let mut answer = facts::overview(&routes);
+    answer["version"] = json!(version);
+    Ok(json_of(&answer))
 }
 
 async fn routes(State(shared): State<Arc<Shared>>, headers: HeaderMap, Query(wanted): Query<Wanted>) -> Answer {
     let session = shared.sessions.of(&headers)?;
     let (version, routes) = shared.routes_of(&session).await?;
-    let mut told = facts::page(&routes, &wanted);
-    told["version"] = json!(version);
-    Ok(json_of(&told))
+    let mut answer = facts::page(&routes, &wanted);
+    answer["version"] = json!(version);
+    Ok(json_of(&answer))
 }
 
 async fn all_samples(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Answer {

@@ -12,31 +12,31 @@ use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 /// A number of places, and who has which: the oldest first.
-pub struct Places {
+pub struct StreamLimiter {
     all: usize,
     of_user: usize,
-    taken: Mutex<VecDeque<Arc<Taken>>>,
+    taken: Mutex<VecDeque<Arc<OpenStream>>>,
 }
 
-struct Taken {
+struct OpenStream {
     user: String,
     lost: CancellationToken,
 }
 
 /// A place, free again when this is dropped.
-pub struct Place {
-    of: Arc<Places>,
-    taken: Arc<Taken>,
+pub struct StreamPermit {
+    of: Arc<StreamLimiter>,
+    taken: Arc<OpenStream>,
 }
 
-impl Places {
+impl StreamLimiter {
     /// So many in all, and at most so many of one user.
     pub fn new(all: usize, of_user: usize) -> Arc<Self> {
-        Arc::new(Places { all, of_user, taken: Mutex::default() })
+        Arc::new(StreamLimiter { all, of_user, taken: Mutex::default() })
     }
 
     /// A place for `user`; `None` if this user has as many as anyone may have now.
-    pub fn take(self: &Arc<Self>, user: &str) -> Option<Place> {
+    pub fn take(self: &Arc<Self>, user: &str) -> Option<StreamPermit> {
         let mut taken = self.taken.lock();
         let mut counts: HashMap<&str, usize> = HashMap::new();
         taken.iter().for_each(|place| *counts.entry(&place.user).or_default() += 1);
@@ -51,20 +51,20 @@ impl Places {
             let oldest = taken.iter().position(|place| place.user == most)?;
             taken.remove(oldest)?.lost.cancel();
         }
-        let place = Arc::new(Taken { user: user.to_owned(), lost: CancellationToken::new() });
+        let place = Arc::new(OpenStream { user: user.to_owned(), lost: CancellationToken::new() });
         taken.push_back(place.clone());
-        Some(Place { of: self.clone(), taken: place })
+        Some(StreamPermit { of: self.clone(), taken: place })
     }
 }
 
-impl Place {
+impl StreamPermit {
     /// Waits until somebody else was given the place.
     pub async fn lost(&self) {
         self.taken.lost.cancelled().await;
     }
 }
 
-impl Drop for Place {
+impl Drop for StreamPermit {
     fn drop(&mut self) {
         self.of.taken.lock().retain(|place| !Arc::ptr_eq(place, &self.taken));
     }
@@ -76,16 +76,16 @@ mod tests {
 
     #[test]
     fn a_user_has_a_bound_and_keeps_nobody_out() {
-        let places = Places::new(12, 8);
+        let places = StreamLimiter::new(12, 8);
         let take = |user| std::iter::repeat_with(|| places.take(user)).map_while(|place| place).collect::<Vec<_>>();
-        let count = |held: &[Place]| held.iter().filter(|place| !place.taken.lost.is_cancelled()).count();
+        let count = |held: &[StreamPermit]| held.iter().filter(|place| !place.taken.lost.is_cancelled()).count();
         let (alice, bob) = (take("alice"), take("bob"));
         assert_eq!((alice.len(), count(&alice), count(&bob)), (8, 6, 6), "the rest, and then what makes it even");
         let carol = take("carol");
         assert_eq!([&alice, &bob, &carol].map(|held| count(held)), [4; 3]);
         assert!(alice[0].taken.lost.is_cancelled(), "the oldest goes first");
         drop((alice, bob, carol));
-        let held: Vec<Place> = (0..12).filter_map(|user| places.take(&user.to_string())).collect();
+        let held: Vec<StreamPermit> = (0..12).filter_map(|user| places.take(&user.to_string())).collect();
         assert!(places.take("another").is_none() && count(&held) == 12, "of users with one each nobody is put out");
         drop(held);
         assert!(places.taken.lock().is_empty());

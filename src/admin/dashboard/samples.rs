@@ -16,7 +16,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 
-use crate::admin::exposition::{self, Sample};
+use crate::admin::exposition::{self, MetricSample};
 
 /// Time between two samples. Shorter shows no more of a platform's life; longer, and a plot does not move.
 pub const INTERVAL: Duration = Duration::from_secs(2);
@@ -154,7 +154,7 @@ struct Summed {
 /// Sums by column: `family`, `family{label="value"}`, or `family|bound` for a bucket of a histogram.
 fn read(page: &str) -> BTreeMap<String, Summed> {
     let mut sums: BTreeMap<String, Summed> = BTreeMap::new();
-    for Sample { name, labels, value } in exposition::samples(page) {
+    for MetricSample { name, labels, value } in exposition::samples(page) {
         let bucket_of = name.strip_suffix("_bucket");
         let wanted = FAMILIES.iter().find(|(family, _, reading)| match bucket_of {
             Some(histogram) => *reading == Reading::Quantiles && *family == histogram,

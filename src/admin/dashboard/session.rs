@@ -91,8 +91,8 @@ impl Sessions {
     ) -> Result<(String, Arc<Session>), Failure> {
         let client = bearing(door, token)?;
         let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
-        let told = ask::post(&client, "/apis/authentication.k8s.io/v1/selfsubjectreviews", &review).await?;
-        let info = &told["status"]["userInfo"];
+        let answer = ask::post(&client, "/apis/authentication.k8s.io/v1/selfsubjectreviews", &review).await?;
+        let info = &answer["status"]["userInfo"];
         let user = info["username"].as_str().unwrap_or_default().to_owned();
         let groups: Vec<String> =
             info["groups"].as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect();
@@ -242,8 +242,8 @@ async fn may(
     let attributes = json!({"verb": verb, "group": group, "resource": resource, "namespace": namespace.unwrap_or("")});
     let review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
         "spec": {"resourceAttributes": attributes}});
-    let told = ask::post(client, "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", &review).await?;
-    Ok(told["status"]["allowed"].as_bool().unwrap_or(false))
+    let answer = ask::post(client, "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", &review).await?;
+    Ok(answer["status"]["allowed"].as_bool().unwrap_or(false))
 }
 
 /// The value of `Set-Cookie` for a session. `secure`: the browser came over HTTPS.

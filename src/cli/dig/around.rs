@@ -58,7 +58,7 @@ pub(super) async fn around(place: &ApiLocation, ask: bool, name: &Name, rtype: R
 
 /// What a tenant, who may not see the platform's zones, can be told of a name: which of its own routes has it. `None`: the user
 /// may see the zones.
-pub(super) async fn told_tenant(place: &ApiLocation, name: &Name) -> Result<Option<String>, String> {
+pub(super) async fn explain_to_tenant(place: &ApiLocation, name: &Name) -> Result<Option<String>, String> {
     let access = place.connect().await?;
     let zones: Api<v1alpha1::zone::Zone> = Api::all(access.client.clone());
     match zones.list(&ListParams::default().limit(1)).await {

@@ -77,9 +77,10 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
             match explained {
                 true => {
                     if asks(&place)
-                        && let Some(told) = around::told_tenant(&place, &question.name).await.ok().flatten()
+                        && let Some(explanation) =
+                            around::explain_to_tenant(&place, &question.name).await.ok().flatten()
                     {
-                        note(told);
+                        note(explanation);
                         return None;
                     }
                     let zones = around::around(&place, asks(&place), &question.name, question.rtype);

@@ -81,7 +81,7 @@ fn zones() -> Zones {
 }
 
 /// What is told of a name: each step without its name and zone.
-fn told(asked: &str, rtype: RecordType) -> String {
+fn explained(asked: &str, rtype: RecordType) -> String {
     let why = Why::explain(&zones(), &name(asked), rtype);
     let steps: Vec<String> = why
         .steps
@@ -105,7 +105,7 @@ fn system() -> String {
 /// Checks what is told of names.
 fn check<const N: usize>(cases: [(&str, RecordType, String); N]) {
     for (asked, rtype, expected) in cases {
-        assert_eq!(told(asked, rtype), expected, "{asked} {rtype}");
+        assert_eq!(explained(asked, rtype), expected, "{asked} {rtype}");
     }
 }
 
@@ -200,7 +200,7 @@ fn aliases_and_names_of_the_parent() {
 
 #[test]
 fn an_alias_leads_from_a_file_into_the_zones_of_objects() {
-    let through = told("x.w.own.example.", RecordType::A);
+    let through = explained("x.w.own.example.", RecordType::A);
     assert!(
         through.starts_with("found an alias by the wildcard *.w.own.example. | from the file own.example.zone || "),
         "{through}"

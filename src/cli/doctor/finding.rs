@@ -21,7 +21,7 @@ pub enum Severity {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Finding {
+pub struct Diagnosis {
     /// How bad it is.
     pub severity: Severity,
     /// A word that stays the same from version to version, such as `glue-missing`.
@@ -39,22 +39,22 @@ pub struct Finding {
     pub remove: Vec<String>,
 }
 
-impl Finding {
+impl Diagnosis {
     /// A finding without records.
     pub fn new(severity: Severity, code: &'static str, subject: impl ToString, message: impl Into<String>) -> Self {
         let (subjects, add, remove) = (Vec::new(), Vec::new(), Vec::new());
-        Finding { severity, code, subject: subject.to_string(), subjects, message: message.into(), add, remove }
+        Diagnosis { severity, code, subject: subject.to_string(), subjects, message: message.into(), add, remove }
     }
 
     /// Whether the other says the same of something else.
-    pub fn says_as(&self, other: &Finding) -> bool {
-        let Finding { severity, code, message, add, remove, .. } = self;
+    pub fn matches(&self, other: &Diagnosis) -> bool {
+        let Diagnosis { severity, code, message, add, remove, .. } = self;
         (severity, code, message, add, remove)
             == (&other.severity, &other.code, &other.message, &other.add, &other.remove)
     }
 
     /// Makes it one of what the other is about, too.
-    pub fn join(&mut self, other: &Finding) {
+    pub fn join(&mut self, other: &Diagnosis) {
         if self.subjects.is_empty() {
             self.subjects.push(self.subject.clone());
         }
@@ -82,12 +82,12 @@ pub struct Report {
     /// How many are warnings.
     pub warnings: usize,
     /// The findings, in the order of the walk.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<Diagnosis>,
 }
 
 impl Report {
     /// Counts the findings.
-    pub fn new(domain: &Name, findings: Vec<Finding>) -> Report {
+    pub fn new(domain: &Name, findings: Vec<Diagnosis>) -> Report {
         let count = |severity| findings.iter().filter(|finding| finding.severity == severity).count();
         let (errors, warnings) = (count(Severity::Error), count(Severity::Warning));
         Report { domain: domain.to_string(), errors, warnings, findings }
@@ -109,9 +109,9 @@ impl Report {
                 0 => finding.subject.clone(),
                 count => format!("{} and {} more", finding.subject, count - 1),
             };
-            let told = harmless(&format!("{subject}: {} [{}]", finding.message, finding.code));
+            let line = harmless(&format!("{subject}: {} [{}]", finding.message, finding.code));
             // Writing to a String cannot fail.
-            let _ = writeln!(text, "{word} {told}");
+            let _ = writeln!(text, "{word} {line}");
             if !finding.subjects.is_empty() {
                 let _ = writeln!(text, "           of      {}", harmless(&finding.subjects.join(", ")));
             }

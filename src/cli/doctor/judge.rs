@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use super::finding::{Finding, Severity};
+use super::finding::{Diagnosis, Severity};
 use super::survey::{Delegation, Host, NameServers, Observations, Server, Start, Transfer, Zone};
 use signpost_control::dns_client::QueryError;
 use signpost_dns::wire::Name;
@@ -19,7 +19,7 @@ const PAYLOAD_MAX: u16 = 1_452;
 const ALIAS_TTL: u32 = 300;
 
 /// All findings, in the order of the walk.
-pub fn judge(survey: &Observations) -> Vec<Finding> {
+pub fn diagnose(survey: &Observations) -> Vec<Diagnosis> {
     let mut findings = Vec::new();
     let intended = intended(survey);
     delegation(survey, &Wanted::new(survey, &intended), &mut findings);
@@ -31,7 +31,7 @@ pub fn judge(survey: &Observations) -> Vec<Finding> {
     if !survey.knows_shards {
         let message = "the shards are not known here, so their wildcards were not asked for; give --shard ZONE, or a \
                        kubeconfig that may list Routers";
-        findings.push(Finding::new(Note, "shards-unknown", &survey.domain, message));
+        findings.push(Diagnosis::new(Note, "shards-unknown", &survey.domain, message));
     }
     if let Some(host) = &survey.host {
         proof(host, &mut findings);
@@ -41,10 +41,10 @@ pub fn judge(survey: &Observations) -> Vec<Finding> {
 }
 
 /// Equal findings of several servers as one, in the place of the first.
-fn grouped(findings: Vec<Finding>) -> Vec<Finding> {
-    let mut groups: Vec<Finding> = Vec::new();
+fn grouped(findings: Vec<Diagnosis>) -> Vec<Diagnosis> {
+    let mut groups: Vec<Diagnosis> = Vec::new();
     for finding in findings {
-        match groups.iter_mut().find(|group| group.says_as(&finding)) {
+        match groups.iter_mut().find(|group| group.matches(&finding)) {
             Some(group) => group.join(&finding),
             None => groups.push(finding),
         }
@@ -112,7 +112,7 @@ fn whole_delegation(domain: &Name, wanted: &Wanted<'_>) -> Vec<String> {
     records
 }
 
-fn delegation(survey: &Observations, intended: &Wanted<'_>, findings: &mut Vec<Finding>) {
+fn delegation(survey: &Observations, intended: &Wanted<'_>, findings: &mut Vec<Diagnosis>) {
     let domain = &survey.domain;
     let zone = survey.parent_zone.as_ref().map_or("the parent zone".to_owned(), |zone| format!("the zone {zone}"));
     if let Some(why) = &survey.lost {
@@ -120,17 +120,18 @@ fn delegation(survey: &Observations, intended: &Wanted<'_>, findings: &mut Vec<F
             "the way from the root does not lead to {domain}: {why}; if this machine may not ask the root's servers, \
              give --parent ADDRESS"
         );
-        findings.push(Finding::new(Error, "parent-not-found", domain, message).add(whole_delegation(domain, intended)));
+        findings
+            .push(Diagnosis::new(Error, "parent-not-found", domain, message).add(whole_delegation(domain, intended)));
         return;
     }
     let mut answers: Vec<(&std::net::SocketAddr, &Delegation)> = Vec::new();
     for parent in &survey.parents {
         let subject = format!("parent {}", parent.address);
         match &parent.says {
-            Err(fault) => findings.push(Finding::new(Error, "parent-silent", subject, fault.to_string())),
+            Err(fault) => findings.push(Diagnosis::new(Error, "parent-silent", subject, fault.to_string())),
             Ok(says) if says.servers.is_empty() && !matches!(says.rcode, Rcode::NOERROR | Rcode::NXDOMAIN) => {
                 let message = format!("it answers {}: it does not serve the zone above {domain}", says.rcode);
-                findings.push(Finding::new(Error, "parent-not-authoritative", subject, message));
+                findings.push(Diagnosis::new(Error, "parent-not-authoritative", subject, message));
             }
             Ok(says) => answers.push((&parent.address, says)),
         }
@@ -149,19 +150,19 @@ fn delegation(survey: &Observations, intended: &Wanted<'_>, findings: &mut Vec<F
             if !records.is_empty() {
                 message += &format!("; in {zone}:");
             }
-            findings.push(Finding::new(Error, "delegation-missing", subject, message).add(records));
+            findings.push(Diagnosis::new(Error, "delegation-missing", subject, message).add(records));
             continue;
         }
         if says.servers != first.servers {
             let message =
                 "it delegates otherwise than the first server of the parent; the parent's servers are not in step";
-            findings.push(Finding::new(Warning, "parents-differ", &subject, message));
+            findings.push(Diagnosis::new(Warning, "parents-differ", &subject, message));
         }
         let before = findings.len();
         compare(domain, &zone, &subject, &says.servers, intended, findings);
         if findings.len() == before {
             let names = list(says.servers.keys());
-            findings.push(Finding::new(Good, "delegation", subject, format!("it delegates {domain} to {names}")));
+            findings.push(Diagnosis::new(Good, "delegation", subject, format!("it delegates {domain} to {names}")));
         }
     }
 }
@@ -173,7 +174,7 @@ fn compare(
     subject: &str,
     says: &NameServers,
     wanted: &Wanted<'_>,
-    findings: &mut Vec<Finding>,
+    findings: &mut Vec<Diagnosis>,
 ) {
     let intended = wanted.all;
     for (name, addresses) in &wanted.public {
@@ -186,14 +187,14 @@ fn compare(
                 Some(_) => continue,
             };
             let message = format!("it {lacks} {name}, and {NO_PUBLIC}");
-            findings.push(Finding::new(Error, "ns-not-public", subject, message));
+            findings.push(Diagnosis::new(Error, "ns-not-public", subject, message));
             continue;
         }
         let Some(there) = says.get(name) else {
             let mut records = vec![ns(domain, name)];
             records.extend(addresses.iter().filter(|_| inside).map(|address| glue(name, address)));
             let message = format!("it does not name {name}; in {zone}:");
-            findings.push(Finding::new(Error, "ns-missing", subject, message).add(records));
+            findings.push(Diagnosis::new(Error, "ns-missing", subject, message).add(records));
             continue;
         };
         if !inside {
@@ -202,12 +203,12 @@ fn compare(
         if there.is_empty() {
             let message = format!("it gives no address of {name}, which cannot be found without; in {zone} (glue):");
             let records = addresses.iter().map(|address| glue(name, address));
-            findings.push(Finding::new(Error, "glue-missing", subject, message).add(records));
+            findings.push(Diagnosis::new(Error, "glue-missing", subject, message).add(records));
         } else if there != addresses && !addresses.is_empty() {
             let message = format!("its addresses of {name} are not those that {name} has; in {zone} (glue):");
             let add = addresses.difference(there).map(|address| glue(name, address));
             let remove = there.difference(addresses).map(|address| glue(name, address));
-            findings.push(Finding::new(Error, "glue-wrong", subject, message).add(add).remove(remove));
+            findings.push(Diagnosis::new(Error, "glue-wrong", subject, message).add(add).remove(remove));
         }
     }
     if intended.is_empty() {
@@ -215,21 +216,21 @@ fn compare(
         for (name, _) in lacking {
             let message =
                 format!("it gives no address of {name}, which cannot be found without; add its A and AAAA to {zone}");
-            findings.push(Finding::new(Error, "glue-missing", subject, message));
+            findings.push(Diagnosis::new(Error, "glue-missing", subject, message));
         }
         return;
     }
     for name in says.keys().filter(|name| !intended.contains_key(*name)) {
         let message = format!("it names {name}, which is no name server of {domain}; in {zone}:");
-        findings.push(Finding::new(Warning, "ns-extra", subject, message).remove([ns(domain, name)]));
+        findings.push(Diagnosis::new(Warning, "ns-extra", subject, message).remove([ns(domain, name)]));
     }
 }
 
 /// What is to be said of the addresses by themselves.
-fn addresses(survey: &Observations, intended: &NameServers, findings: &mut Vec<Finding>) {
+fn addresses(survey: &Observations, intended: &NameServers, findings: &mut Vec<Diagnosis>) {
     for name in &survey.without_address {
         let message = "nobody gives an address of this name server, so it was not asked";
-        findings.push(Finding::new(Error, "ns-without-address", name, message));
+        findings.push(Diagnosis::new(Error, "ns-without-address", name, message));
     }
     let mut seen: BTreeMap<IpAddr, &str> = BTreeMap::new();
     for server in &survey.servers {
@@ -242,7 +243,7 @@ fn addresses(survey: &Observations, intended: &NameServers, findings: &mut Vec<F
                     "{address} is {kind}: resolvers elsewhere cannot reach it; give its public address in \
                      \"nameserver\" and in the parent, or --private if that is meant"
                 );
-                findings.push(Finding::new(Error, "address-not-public", *name, message));
+                findings.push(Diagnosis::new(Error, "address-not-public", *name, message));
             }
         }
     }
@@ -250,7 +251,7 @@ fn addresses(survey: &Observations, intended: &NameServers, findings: &mut Vec<F
     if all.len() == 1 {
         let message =
             "there is one name server at one address: when it is away, so are all names (RFC 1034 §4.1 asks for two)";
-        findings.push(Finding::new(Warning, "one-server", &survey.domain, message));
+        findings.push(Diagnosis::new(Warning, "one-server", &survey.domain, message));
     }
 }
 
@@ -274,10 +275,10 @@ fn not_public(address: IpAddr) -> Option<&'static str> {
     }
 }
 
-fn one_server(survey: &Observations, server: &Server, findings: &mut Vec<Finding>) {
+fn one_server(survey: &Observations, server: &Server, findings: &mut Vec<Diagnosis>) {
     let domain = &survey.domain;
     let subject = format!("{} ({})", server.name, server.address);
-    let mut say = |severity, code, message: String| findings.push(Finding::new(severity, code, &subject, message));
+    let mut say = |severity, code, message: String| findings.push(Diagnosis::new(severity, code, &subject, message));
     let udp = match &server.udp {
         Ok(start) => start,
         Err(fault) => {
@@ -399,7 +400,7 @@ fn list<'a>(names: impl Iterator<Item = &'a Name>) -> String {
 }
 
 /// Whether all servers have each zone under one serial.
-fn serials(survey: &Observations, findings: &mut Vec<Finding>) {
+fn serials(survey: &Observations, findings: &mut Vec<Diagnosis>) {
     let mut zones: BTreeMap<&Name, BTreeMap<u32, Vec<String>>> = BTreeMap::new();
     for server in &survey.servers {
         let own = std::iter::once((&survey.domain, &server.udp));
@@ -416,25 +417,25 @@ fn serials(survey: &Observations, findings: &mut Vec<Finding>) {
             "the servers have different serials: {}; one that stays behind does not hear the API",
             each.join("; ")
         );
-        findings.push(Finding::new(Warning, "serials-differ", apex, message));
+        findings.push(Diagnosis::new(Warning, "serials-differ", apex, message));
     }
 }
 
 /// Whether the record is there that a platform with `verify.hosts` asks for.
-fn proof(host: &Host, findings: &mut Vec<Finding>) {
+fn proof(host: &Host, findings: &mut Vec<Diagnosis>) {
     let Some(proof) = &host.proof else { return };
     findings.push(match &proof.seen {
-        Err(why) => Finding::new(Error, "host-unseen", &host.name, why.clone()),
-        Ok(true) => Finding::new(Good, "host-proof", &host.name, "the record that proves it is there"),
+        Err(why) => Diagnosis::new(Error, "host-unseen", &host.name, why.clone()),
+        Ok(true) => Diagnosis::new(Good, "host-proof", &host.name, "the record that proves it is there"),
         Ok(false) => {
             let message = "the record that proves it is not there, so it is not admitted; in the zone of the host:";
             let record = format!("{} {ALIAS_TTL} IN TXT \"{}\"", proof.owner, proof.text);
-            Finding::new(Error, "host-unverified", &host.name, message).add([record])
+            Diagnosis::new(Error, "host-unverified", &host.name, message).add([record])
         }
     });
 }
 
-fn custom_host(survey: &Observations, host: &Host, findings: &mut Vec<Finding>) {
+fn custom_host(survey: &Observations, host: &Host, findings: &mut Vec<Diagnosis>) {
     let name = &host.name;
     let record = |target: &dyn std::fmt::Display| format!("{name} {ALIAS_TTL} IN CNAME {target}");
     let wanted = host.target.as_ref().map_or_else(|| format!("<label>.{}", survey.alias_zone), Name::to_string);
@@ -444,11 +445,11 @@ fn custom_host(survey: &Observations, host: &Host, findings: &mut Vec<Finding>) 
     };
     let trail = match &host.seen {
         Ok(trail) => trail,
-        Err(why) => return findings.push(Finding::new(Error, "host-unseen", name, why.as_str())),
+        Err(why) => return findings.push(Diagnosis::new(Error, "host-unseen", name, why.as_str())),
     };
     let Some(first) = trail.aliases.first() else {
         let finding = match trail.addresses.is_empty() {
-            true => Finding::new(Error, "host-missing", name, format!("it has neither alias nor address; {ask_for}")),
+            true => Diagnosis::new(Error, "host-missing", name, format!("it has neither alias nor address; {ask_for}")),
             false => {
                 let message = format!(
                     "it has addresses of its own ({}), which stay behind when its route moves; {ask_for}",
@@ -456,14 +457,14 @@ fn custom_host(survey: &Observations, host: &Host, findings: &mut Vec<Finding>) 
                 );
                 let of =
                     |address: &IpAddr| format!("{name} IN {} {address}", if address.is_ipv4() { "A" } else { "AAAA" });
-                Finding::new(Warning, "host-addresses", name, message).remove(trail.addresses.iter().map(of))
+                Diagnosis::new(Warning, "host-addresses", name, message).remove(trail.addresses.iter().map(of))
             }
         };
         return findings.push(finding.add([record(&wanted)]));
     };
     let leads_into = |zone: &Name| trail.aliases.iter().any(|alias| alias.is_at_or_below(zone));
     let replace = |severity, code, message: String| {
-        Finding::new(severity, code, name, message).remove([record(first)]).add([record(&wanted)])
+        Diagnosis::new(severity, code, name, message).remove([record(first)]).add([record(&wanted)])
     };
     match &host.target {
         Some(target) if !trail.aliases.contains(target) => {
@@ -485,11 +486,11 @@ fn custom_host(survey: &Observations, host: &Host, findings: &mut Vec<Finding>) 
         let end = trail.aliases.last().unwrap_or(first);
         let message =
             format!("its alias leads to {end}, which has no address ({}); is its Route scheduled?", trail.rcode);
-        findings.push(Finding::new(Error, "host-dead-end", name, message));
+        findings.push(Diagnosis::new(Error, "host-dead-end", name, message));
     } else {
         let addresses: Vec<String> = trail.addresses.iter().map(IpAddr::to_string).collect();
         let message = format!("leads by {} to {}", list(trail.aliases.iter()), addresses.join(", "));
-        findings.push(Finding::new(Good, "host", name, message));
+        findings.push(Diagnosis::new(Good, "host", name, message));
     }
 }
 

@@ -72,16 +72,16 @@ fn healthy() -> Observations {
 }
 
 /// Asserts that the survey has exactly these findings that are not good, and gives them.
-fn check(survey: &Observations, codes: &[(Severity, &str)]) -> Vec<Finding> {
-    let found: Vec<Finding> = judge(survey).into_iter().filter(|finding| finding.severity != Good).collect();
-    let told: Vec<(Severity, &str)> = found.iter().map(|finding| (finding.severity, finding.code)).collect();
-    assert_eq!(told, codes, "{found:#?}");
+fn check(survey: &Observations, codes: &[(Severity, &str)]) -> Vec<Diagnosis> {
+    let found: Vec<Diagnosis> = diagnose(survey).into_iter().filter(|finding| finding.severity != Good).collect();
+    let listed: Vec<(Severity, &str)> = found.iter().map(|finding| (finding.severity, finding.code)).collect();
+    assert_eq!(listed, codes, "{found:#?}");
     found
 }
 
 #[test]
 fn what_is_as_it_should_be_is_good() {
-    let findings = judge(&healthy());
+    let findings = diagnose(&healthy());
     assert!(findings.iter().all(|finding| finding.severity == Good), "{findings:#?}");
     let codes: Vec<&str> = findings.iter().map(|finding| finding.code).collect();
     assert_eq!(codes, ["delegation", "server"]);
@@ -89,7 +89,7 @@ fn what_is_as_it_should_be_is_good() {
 }
 
 #[test]
-fn parents_that_differ_or_fail_are_told() {
+fn parents_that_differ_or_fail() {
     let mut survey = healthy();
     let only = name_servers(&[("ns1.apps.example.", &["192.0.2.1"])]);
     survey.parents.push(parent(only));
@@ -137,7 +137,7 @@ fn addresses_that_nobody_can_reach_are_errors_unless_they_are_meant() {
 }
 
 #[test]
-fn each_fault_of_a_server_is_told_by_itself() {
+fn faults_of_a_server() {
     type Break = fn(&mut Server);
     let cases: [(&[(Severity, &str)], Break); 15] = [
         (&[(Error, "udp-silent"), (Note, "tcp")], |server| server.udp = Err(silent())),
@@ -170,7 +170,7 @@ fn each_fault_of_a_server_is_told_by_itself() {
 }
 
 #[test]
-fn a_custom_host_leads_to_its_alias_or_the_record_is_told() {
+fn custom_hosts() {
     let target = "shop-web.routes.apps.example.";
     let trail = |aliases: &[&str], addresses: &[&str]| Trail {
         rcode: Rcode::NOERROR,
@@ -197,13 +197,13 @@ fn a_custom_host_leads_to_its_alias_or_the_record_is_told() {
         let (name, target) = (name("www.shop.example."), knows.then(|| name(target)));
         survey.host = Some(Host { name, target, seen: Ok(seen), proof: None });
         let findings = check(&survey, codes);
-        let told: Vec<&str> = findings.iter().flat_map(|finding| &finding.add).map(String::as_str).collect();
-        assert_eq!(told, add, "{findings:#?}");
+        let listed: Vec<&str> = findings.iter().flat_map(|finding| &finding.add).map(String::as_str).collect();
+        assert_eq!(listed, add, "{findings:#?}");
     }
 }
 
 #[test]
-fn a_host_that_must_be_verified_is_or_the_record_is_told() {
+fn proofs_of_hosts() {
     let alias = Trail {
         rcode: Rcode::NOERROR,
         aliases: vec![name("shop-web.routes.apps.example.")],
@@ -223,8 +223,8 @@ fn a_host_that_must_be_verified_is_or_the_record_is_told() {
         let name = name("www.shop.example.");
         let host = Some(Host { name, target: None, seen: Ok(alias.clone()), proof });
         let findings = check(&Observations { host, ..healthy() }, codes);
-        let told: Vec<&str> = findings.iter().flat_map(|finding| &finding.add).map(String::as_str).collect();
-        assert_eq!(told, add);
+        let listed: Vec<&str> = findings.iter().flat_map(|finding| &finding.add).map(String::as_str).collect();
+        assert_eq!(listed, add);
     }
 }
 
@@ -243,7 +243,7 @@ fn no_record_is_recommended_that_is_wrong_elsewhere() {
         survey.expected = mixed();
         survey.servers.iter_mut().for_each(|server| server.child = mixed());
         survey.parents = vec![parent(servers.clone())];
-        let findings = judge(&survey);
+        let findings = diagnose(&survey);
         for record in findings.iter().flat_map(|finding| &finding.add) {
             assert!(!record.contains("10.0.0.1") && !record.contains("fd00::") && !record.contains("ns1."), "{record}");
         }
@@ -251,7 +251,7 @@ fn no_record_is_recommended_that_is_wrong_elsewhere() {
         assert!(!findings.iter().flat_map(|finding| &finding.remove).any(removed), "the public address of ns1 stays");
         // Where they are meant, they are.
         survey.private = true;
-        let findings = judge(&survey);
+        let findings = diagnose(&survey);
         assert!(
             findings.iter().flat_map(|finding| &finding.add).any(|record| record.contains("10.0.0.1")),
             "{servers:?}"
@@ -260,7 +260,7 @@ fn no_record_is_recommended_that_is_wrong_elsewhere() {
 }
 
 #[test]
-fn a_finding_of_many_servers_is_told_once() {
+fn equal_findings_are_one() {
     let mut survey = healthy();
     let says = Ok(Delegation { rcode: Rcode::REFUSED, servers: NameServers::new() });
     survey.parents = (1..=13)

@@ -104,7 +104,7 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
     let place = ApiLocation::of(matches)?;
     let target = target(matches, &place).map_err(Error::Usage)?;
     let survey = access::run(LIMIT, async { Ok(progress::during("asking name servers", target.survey()).await) })?;
-    let report = Report::new(&target.domain, judge::judge(&survey));
+    let report = Report::new(&target.domain, judge::diagnose(&survey));
     Format::of(matches).show(&report, |painter| report.table(painter))?;
     let faults = if matches.get_flag("strict") { report.errors + report.warnings } else { report.errors };
     Ok(success_if(faults == 0))
@@ -126,8 +126,8 @@ fn target(matches: &ArgMatches, place: &ApiLocation) -> Result<DoctorTarget, Str
         None if !place.is_given("domain") => return Err("which domain? give --domain, or a kubeconfig".to_owned()),
         _ => name(&settings.domain)?,
     };
-    let told = api.as_ref().and_then(|api| api.name_servers.as_ref());
-    let expected = told.unwrap_or(&settings.nameserver).iter();
+    let reported = api.as_ref().and_then(|api| api.name_servers.as_ref());
+    let expected = reported.unwrap_or(&settings.nameserver).iter();
     let expected = expected.map(|server| Ok((name(&server.name)?, server.addresses.iter().copied().collect())));
     let expected = expected.collect::<Result<NameServers, String>>()?;
     let shards: Option<Vec<Name>> = match matches.get_many::<Name>("shard") {
@@ -174,11 +174,11 @@ fn ask_api(place: &ApiLocation, host: Option<&Name>) -> Option<ApiInfo> {
     if !place.is_there() {
         return None;
     }
-    let told = access::run(API_TIMEOUT, told(place, host));
-    told.inspect_err(|why| note(format_args!("note: the API is left out: {why}"))).ok()
+    let reported = access::run(API_TIMEOUT, reported(place, host));
+    reported.inspect_err(|why| note(format_args!("note: the API is left out: {why}"))).ok()
 }
 
-async fn told(place: &ApiLocation, host: Option<&Name>) -> Result<ApiInfo, String> {
+async fn reported(place: &ApiLocation, host: Option<&Name>) -> Result<ApiInfo, String> {
     let access = place.connect().await?;
     let PlatformSettings { domain, name_servers, .. } = PlatformSettings::find(place, &access).await?;
     let zone = |router: Router| {

@@ -84,18 +84,18 @@ impl DoctorTarget {
         }
         let (servers, without_address) = self.servers(&survey).await;
         survey.without_address = without_address;
-        let look = |(name, address)| self.look(name, address);
-        survey.servers = join_all(servers.into_iter().take(SERVERS_MAX).map(look)).await;
-        if let Some(wish) = &self.host {
-            let proof = match &wish.proof {
+        let inspect = |(name, address)| self.inspect(name, address);
+        survey.servers = join_all(servers.into_iter().take(SERVERS_MAX).map(inspect)).await;
+        if let Some(wanted) = &self.host {
+            let proof = match &wanted.proof {
                 None => None,
                 Some((owner, text)) => {
-                    let seen = self.has_text(owner, text, wish.resolver).await;
+                    let seen = self.has_text(owner, text, wanted.resolver).await;
                     Some(Proof { owner: owner.clone(), text: text.clone(), seen })
                 }
             };
-            let seen = self.trail(&wish.name, wish.resolver).await;
-            survey.host = Some(Host { name: wish.name.clone(), target: wish.target.clone(), seen, proof });
+            let seen = self.trail(&wanted.name, wanted.resolver).await;
+            survey.host = Some(Host { name: wanted.name.clone(), target: wanted.target.clone(), seen, proof });
         }
         survey
     }
@@ -195,7 +195,7 @@ impl DoctorTarget {
     }
 
     /// Asks one name server everything.
-    async fn look(&self, name: String, address: SocketAddr) -> Server {
+    async fn inspect(&self, name: String, address: SocketAddr) -> Server {
         let domain = &self.domain;
         let soa = Query::new(domain, RecordType::SOA);
         let udp = Query { flags: FLAG_RD, ..soa }.send(address, self.timeout).await.map(|reply| start(&reply));

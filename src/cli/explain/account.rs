@@ -89,7 +89,7 @@ impl RouteExplanation {
     }
 
     /// Whether the explanation that was kept speaks of the Router.
-    pub(super) fn tells_of(&self, router: &str) -> bool {
+    pub(super) fn mentions(&self, router: &str) -> bool {
         self.verdict(router).is_some() || self.placement.as_ref().is_some_and(|placement| placement.router == router)
     }
 
@@ -320,6 +320,6 @@ mod tests {
             let answer = format!("{router} when the route was placed: {answer}");
             assert_eq!(account.why_not.map(|why| why.answer), Some(answer));
         }
-        assert!(placed().tells_of("shard5") && !placed().tells_of("shard6"));
+        assert!(placed().mentions("shard5") && !placed().mentions("shard6"));
     }
 }

@@ -75,12 +75,12 @@ impl Question<'_> {
         let client = &self.access.client;
         let ObjectKey { namespace, name } = &self.key;
         let namespace = namespace.as_deref().unwrap_or_default();
-        let told = |error: kube::Error| self.access.unanswered(error);
+        let failure = |error: kube::Error| self.access.unanswered(error);
         let routes: Api<Route> = Api::namespaced(client.clone(), namespace);
-        let route = routes.get_opt(name).await.map_err(told)?;
+        let route = routes.get_opt(name).await.map_err(failure)?;
         let route = route.ok_or_else(|| format!("NotFound: there is no Route {}", self.key))?;
         let bindings: Api<RouteBinding> = Api::namespaced(client.clone(), namespace);
-        let binding = bindings.get_opt(name).await.map_err(told)?;
+        let binding = bindings.get_opt(name).await.map_err(failure)?;
         // An earlier Route's of the same name may not be cleared away yet.
         let binding = binding.filter(|binding| route.metadata.uid.as_deref() == Some(&binding.spec.route_uid));
         let backends = Backends::find(self.access, &route).await?;
@@ -89,13 +89,13 @@ impl Question<'_> {
         let platform = PlatformSettings::find(self.place, self.access).await.ok();
         if let Some(name) = self.why_not {
             let routers: Api<Router> = Api::all(client.clone());
-            let router = routers.get_opt(name).await.map_err(told)?;
+            let router = routers.get_opt(name).await.map_err(failure)?;
             let created = router.as_ref().and_then(|router| router.metadata.creation_timestamp.clone());
             let now = match router {
-                Some(router) => Some(self.judge(route, account.placed(), router, platform).await),
+                Some(router) => Some(self.evaluate(route, account.placed(), router, platform).await),
                 None => None,
             };
-            if now.is_none() && !account.tells_of(name) {
+            if now.is_none() && !account.mentions(name) {
                 return Err(format!("NotFound: there is no Router {name}"));
             }
             account.answer_why_not(name, created, now);
@@ -104,7 +104,7 @@ impl Question<'_> {
     }
 
     /// Whether the Router could take the Route, which is on another one by some strategy or on none, as things are now.
-    async fn judge(
+    async fn evaluate(
         &self,
         route: Route,
         placed: Option<(&str, &str)>,
@@ -142,7 +142,7 @@ impl Question<'_> {
         if !sees_namespace {
             router.namespace_selector = Ok(kube::core::Selector::default());
         }
-        judge_now(&self.key, &RouteInfo::new(&route), placement, &namespace, &router, routes, &domain)
+        evaluate_now(&self.key, &RouteInfo::new(&route), placement, &namespace, &router, routes, &domain)
     }
 }
 
@@ -161,7 +161,7 @@ fn domain_by(router: &Router) -> String {
 }
 
 /// What the scheduler's filter says of a Router with so many routes.
-fn judge_now(
+fn evaluate_now(
     key: &ObjectKey,
     route: &RouteInfo,
     placement: Placement<'_>,
@@ -173,10 +173,10 @@ fn judge_now(
     let is_platform_name = |host: &&str| takes_names_of(host, domain) || takes_names_of(host, &router.dns);
     let platform_host = route.host.as_deref().filter(is_platform_name);
     let leaving = placement.router.filter(|on| *on != router.name);
-    let wish = Wish { key, route, namespace, platform_host, leaving };
+    let request = Wish { key, route, namespace, platform_host, leaving };
     let shard = Shard { routes, ..Shard::default() };
-    let verdict = FilterResult::of(&wish, router, &shard, placement.strategy.map(StrategyName::strategy));
-    let mut now = explain::verdict(&wish, &verdict);
+    let verdict = FilterResult::of(&request, router, &shard, placement.strategy.map(StrategyName::strategy));
+    let mut now = explain::verdict(&request, &verdict);
     now.message.get_or_insert_with(|| "could take the route".to_owned());
     now
 }
@@ -189,7 +189,7 @@ mod tests {
 
     /// The command tells the filter where the Route is, by which strategy, and which hosts are names of the platform.
     #[test]
-    fn the_filter_judges_as_for_the_scheduler() {
+    fn the_filter_evaluates_as_for_the_scheduler() {
         let domain = "v3.example";
         let unpublished = json!({"conditions": [{"type": "ZonePublished", "status": "False", "reason": "WrongAnswer",
             "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
@@ -211,7 +211,7 @@ mod tests {
             let router = RouterTarget::new(&object("Router", json!({"name": "shard2"}), merged, status), domain);
             let route = RouteInfo { host: host.map(Into::into), ..RouteInfo::default() };
             let (key, placement) = (ObjectKey::namespaced("shop", "front"), Placement { router: on, strategy });
-            let now = judge_now(&key, &route, placement, &NamespaceInfo::default(), &router, 5, domain);
+            let now = evaluate_now(&key, &route, placement, &NamespaceInfo::default(), &router, 5, domain);
             assert_eq!((now.eligible, now.reason.as_deref()), (reason.is_none(), reason), "{spec}");
         }
     }

@@ -164,9 +164,9 @@ async fn move_route(mut call: Call, key: &ObjectKey, to: &str, wait: Duration) -
     let (on, zone) = (on.map(|(router, _)| router.to_owned()), zone.unwrap_or_default().to_owned());
     let before = Capacity::of(simulation);
     let step = simulation.move_route(key, to).expect("it was found above");
-    let refused = step.outcome.as_ref().err().map(|nowhere| nowhere.message.clone());
+    let refused = step.outcome.as_ref().err().map(|rejection| rejection.message.clone());
     let mut plan = MovePlan::new("move", call.dry_run);
-    plan.tell(vec![step], &call.platform.simulation, &call.platform.context());
+    plan.add_steps(vec![step], &call.platform.simulation, &call.platform.context());
     plan.capacity = Capacity::compare(&before, &call.platform.simulation);
     plan.capacity.retain(|capacity| capacity.router == to);
     if call.dry_run {
@@ -263,7 +263,7 @@ async fn set_state(mut call: Call, name: &str, state: RouterState) -> Result<(),
             }
             _ => {}
         }
-        plan.tell(steps, &call.platform.simulation, &call.platform.context());
+        plan.add_steps(steps, &call.platform.simulation, &call.platform.context());
     } else {
         let routes = simulation.router(name).map_or(0, |(_, shard)| shard.routes);
         plan.notes.push(match state {

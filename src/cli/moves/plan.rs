@@ -166,15 +166,15 @@ impl MovePlan {
     }
 
     /// Takes in what would become of routes.
-    pub(crate) fn tell(&mut self, steps: Vec<Step>, simulation: &Simulation, context: &Context<'_>) {
+    pub(crate) fn add_steps(&mut self, steps: Vec<Step>, simulation: &Simulation, context: &Context<'_>) {
         let mut users: BTreeMap<String, u32> = BTreeMap::new();
         let mut caches = Duration::ZERO;
         for Step { key, from, outcome } in steps {
             let (namespace, name) = (key.namespace.clone().unwrap_or_default(), key.name.clone());
             let placement = match outcome {
                 Ok(placement) => placement,
-                Err(nowhere) => {
-                    let (reason, message) = (nowhere.reason.to_owned(), nowhere.message);
+                Err(rejection) => {
+                    let (reason, message) = (rejection.reason.to_owned(), rejection.message);
                     self.stays.push(Stay { namespace, name, router: from, reason, message });
                     continue;
                 }
@@ -352,7 +352,7 @@ mod tests {
             now: Timestamp::UNIX_EPOCH,
         };
         let mut plan = MovePlan::new("move", true);
-        plan.tell(vec![step], &simulation, &context);
+        plan.add_steps(vec![step], &simulation, &context);
         plan
     }
 

@@ -39,7 +39,7 @@ impl MoveContext {
     /// Reads Routers, Namespaces, Routes, RouteBindings, and the NameClaims in quarantine.
     pub(crate) async fn read(place: &ApiLocation) -> Result<Self, String> {
         let access = place.connect().await?;
-        let told = |error: kube::Error| match error {
+        let failure = |error: kube::Error| match error {
             kube::Error::Api(status) if status.code == 403 => format!(
                 "you may not see the whole platform, as a forecast needs ({}): routes are moved by whoever operates it",
                 status.message
@@ -47,7 +47,7 @@ impl MoveContext {
             error => access.unanswered(error),
         };
         let namespaces: Api<Namespace> = Api::all(access.client.clone());
-        namespaces.list_metadata(&ListParams::default().limit(1)).await.map_err(told)?;
+        namespaces.list_metadata(&ListParams::default().limit(1)).await.map_err(failure)?;
         let known = progress::during("reading the platform", PlatformSettings::find(place, &access)).await?;
         let mut simulation = Simulation::new(&known.domain, Instant::now());
         if let Some(most) = known.quarantined_max {
@@ -82,7 +82,7 @@ impl MoveContext {
             })
             .await
         };
-        progress::during("reading the platform", reading).await.map_err(told)?;
+        progress::during("reading the platform", reading).await.map_err(failure)?;
         Ok(MoveContext { access, known, simulation, records, bound })
     }
 

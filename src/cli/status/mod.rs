@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 
-use self::report::{ApiSnapshot, Asked, Objects, Process, Report};
+use self::report::{ApiSnapshot, Objects, Process, Report, StatusInputs};
 use super::access::{self, API_TIMEOUT, Access, ApiLocation};
 use super::output::{self, Format};
 use super::rates::Rates;
@@ -56,7 +56,7 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
         let processes = futures::future::join_all(urls.iter().map(|url| process(&admin, url, interval)));
         let asking = async { tokio::join!(platform(&place), processes) };
         let (platform, processes) = progress::during("looking around", asking).await;
-        Ok(Asked { kubeconfig: place.origin(), platform, processes })
+        Ok(StatusInputs { kubeconfig: place.origin(), platform, processes })
     });
     let report = Report::new(asked?, Timestamp::now());
     Format::of(matches).show(&report, |painter| report.text(painter))?;

@@ -22,7 +22,7 @@ use signpost_api::v1alpha1::zone::{Zone, ZoneKind};
 /// A watch that has been silent for longer than this has lost the API: one that is idle hears of it about every minute.
 const SYNC_AGE_MAX_SECONDS: f64 = 180.0;
 
-pub(super) struct Asked {
+pub(super) struct StatusInputs {
     pub(super) kubeconfig: String,
     pub(super) platform: Result<ApiSnapshot, String>,
     pub(super) processes: Vec<Process>,
@@ -251,8 +251,8 @@ impl Process {
 
 impl Report {
     /// Puts together what was found out.
-    pub(super) fn new(asked: Asked, now: Timestamp) -> Report {
-        let Asked { kubeconfig, platform, processes } = asked;
+    pub(super) fn new(asked: StatusInputs, now: Timestamp) -> Report {
+        let StatusInputs { kubeconfig, platform, processes } = asked;
         let mut warnings = Vec::new();
         let reachable = platform.is_ok();
         let mut report = Report {
@@ -323,9 +323,9 @@ impl Report {
             let state = |route: &Route| RouteState::of(route.status.as_ref().unwrap_or(&new)).0.word();
             self.routes = Some(Counts::of(routes.iter().map(state)));
             let routers = names.as_ref().map(|names| names.iter().map(String::as_str).collect());
-            let told = warnings::of_routes(&routes, routers.as_ref());
-            self.outages.extend(told.outages);
-            warnings.extend(told.warnings);
+            let of_routes = warnings::of_routes(&routes, routers.as_ref());
+            self.outages.extend(of_routes.outages);
+            warnings.extend(of_routes.warnings);
         }
     }
 

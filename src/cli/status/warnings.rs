@@ -16,19 +16,19 @@ const NAMED: usize = 3;
 pub(super) fn of_routers(routers: &[Router], dead: &BTreeMap<String, String>) -> Vec<String> {
     let mut warnings = Vec::new();
     for kind in [READY, ACCEPTED, ADDRESSES_HEALTHY, INSTANCES_READY, ZONE_PUBLISHED] {
-        let told = routers.iter().filter_map(|router| {
+        let found = routers.iter().filter_map(|router| {
             let conditions = &router.status.as_ref()?.conditions;
             let said = conditions.iter().find(|said| said.type_ == kind && said.status == "False")?;
             let name = router.metadata.name.as_deref().unwrap_or_default();
-            let is_told = kind == READY && dead.contains_key(name)
+            let is_reported = kind == READY && dead.contains_key(name)
                 // The second is what `Ready` says.
                 || kind == ADDRESSES_HEALTHY && ["NoVerdictYet", "NoActiveAddress"].contains(&said.reason.as_str());
-            (!is_told).then(|| format!("Router {name}: {kind} is False, {}: {}", said.reason, said.message))
+            (!is_reported).then(|| format!("Router {name}: {kind} is False, {}: {}", said.reason, said.message))
         });
-        let mut told: Vec<String> = told.collect();
-        let more = told.len().saturating_sub(NAMED);
-        told.truncate(NAMED);
-        warnings.append(&mut told);
+        let mut found: Vec<String> = found.collect();
+        let more = found.len().saturating_sub(NAMED);
+        found.truncate(NAMED);
+        warnings.append(&mut found);
         if more > 0 {
             warnings.push(format!("and {more} more Routers whose condition {kind} is False: kubectl get routers"));
         }
@@ -104,12 +104,12 @@ pub(super) fn of_routes(routes: &[Route], routers: Option<&BTreeSet<&str>>) -> O
             add(5, format!("to move and cannot, {}", said.reason));
         }
     }
-    let mut told = OfRoutes::default();
+    let mut found = OfRoutes::default();
     for ((rank, trouble), names) in by_trouble {
-        let to = if rank < 2 { &mut told.outages } else { &mut told.warnings };
+        let to = if rank < 2 { &mut found.outages } else { &mut found.warnings };
         to.push(summed(&trouble, names));
     }
-    told
+    found
 }
 
 /// Routes with the same trouble, in one line.
@@ -172,13 +172,13 @@ mod tests {
             router("empty", json!({"addresses": drained, "state": "draining"}), 0),
             router("new", json!({}), 0),
         ];
-        let told: Vec<String> = dead_routers(&routers, None).into_values().collect();
+        let found: Vec<String> = dead_routers(&routers, None).into_values().collect();
         let expected = [
             "Router many has no active address: its 3 routes lead nowhere",
             "Router new has no active address: it cannot take any route",
             "Router one has no active address: its route leads nowhere",
         ];
-        assert_eq!(told, expected);
+        assert_eq!(found, expected);
         assert_eq!(dead_routers(&routers, Some(&[])).len(), 2, "the routes themselves are counted, where they can be");
     }
 
@@ -209,9 +209,9 @@ mod tests {
             "4 routes not resolvable, WrongAnswer: shop/a, shop/b, shop/c, …",
             "1 route to move and cannot, Cordoned: shop/f",
         ];
-        let told = of_routes(&routes, Some(&BTreeSet::from(["s1"])));
+        let found = of_routes(&routes, Some(&BTreeSet::from(["s1"])));
         assert_eq!(
-            (told.outages, told.warnings),
+            (found.outages, found.warnings),
             (outages.map(str::to_owned).into(), expected.map(str::to_owned).into())
         );
         assert_eq!(

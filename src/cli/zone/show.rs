@@ -24,22 +24,22 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
     let (_, zones) = super::gather(matches)?;
     let zone = zones.at(apex).ok_or_else(|| super::not_found(apex))?;
     let text = || String::from_utf8_lossy(&zonefile::write::to_text(&zone.contents)).into_owned();
-    Format::of(matches).show(&Shown::new(zone), |_| text())
+    Format::of(matches).show(&ZoneDocument::new(zone), |_| text())
 }
 
 /// A zone. Its JSON is an interface: fields are added, and none is renamed.
 #[derive(Debug, Serialize)]
-struct Shown {
+struct ZoneDocument {
     #[serde(flatten)]
     summary: ZoneSummary,
     /// In canonical order of their owners.
     records: Vec<RecordLine>,
 }
 
-impl Shown {
-    fn new(zone: &ZoneEntry) -> Shown {
+impl ZoneDocument {
+    fn new(zone: &ZoneEntry) -> ZoneDocument {
         let owners = zone.contents.owners();
         let records = owners.flat_map(|(owner, rrsets)| rrsets.iter().flat_map(|rrset| lines(owner, Some(rrset))));
-        Shown { summary: zone.summary(), records: records.collect() }
+        ZoneDocument { summary: zone.summary(), records: records.collect() }
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::{ArgMatches, Command, value_parser};
 use jiff::Timestamp;
 
-use crate::admin::unrouted::{Asked, Report, Zone};
+use crate::admin::unrouted::{QueriedName, Report, Zone};
 use crate::cli::output::{self, Format};
 use crate::cli::scrape::{self, Admin, Target};
 use crate::cli::serve;
@@ -61,14 +61,14 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
         let reports = futures::future::join_all(urls.iter().map(|url| admin.unrouted(url, token.as_deref())));
         Ok(progress::during("asking processes", reports).await)
     })?;
-    let (told, silent): (Vec<_>, Vec<_>) = reports.into_iter().partition(Result::is_ok);
+    let (answered, silent): (Vec<_>, Vec<_>) = reports.into_iter().partition(Result::is_ok);
     silent.into_iter().filter_map(Result::err).for_each(complain);
-    if told.is_empty() {
+    if answered.is_empty() {
         return Ok(Exit::Failure);
     }
     let names = usize::from(*matches.get_one::<u16>("names").expect("it has a default"));
     let apex = matches.get_one::<signpost_dns::wire::Name>("apex").map(|apex| apex.to_string().to_ascii_lowercase());
-    let mut report = merged(told.into_iter().flatten());
+    let mut report = merged(answered.into_iter().flatten());
     report.zones.retain(|zone| apex.as_ref().is_none_or(|apex| zone.zone == *apex));
     report.zones.iter_mut().for_each(|zone| zone.names.truncate(names));
     Format::of(matches).show(&report, |painter| table(&report, Timestamp::now(), painter))
@@ -77,27 +77,27 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
 /// The sums of what several processes tell, since the earliest of their times.
 fn merged(reports: impl Iterator<Item = Report>) -> Report {
     let mut since: Option<Timestamp> = None;
-    let mut zones: BTreeMap<String, (u64, BTreeMap<String, Asked>)> = BTreeMap::new();
+    let mut zones: BTreeMap<String, (u64, BTreeMap<String, QueriedName>)> = BTreeMap::new();
     for report in reports {
         since = Some(since.map_or(report.since, |since| since.min(report.since)));
         for zone in report.zones {
             let (requests, names) = zones.entry(zone.zone).or_default();
             *requests += zone.requests;
-            for asked in zone.names {
-                let sum = names.entry(asked.name.clone()).or_insert_with(|| Asked {
+            for queried in zone.names {
+                let sum = names.entry(queried.name.clone()).or_insert_with(|| QueriedName {
                     requests: 0,
                     at_least: 0,
-                    ..asked.clone()
+                    ..queried.clone()
                 });
-                sum.requests += asked.requests;
-                sum.at_least += asked.at_least;
-                sum.last_queried_time = sum.last_queried_time.max(asked.last_queried_time);
+                sum.requests += queried.requests;
+                sum.at_least += queried.at_least;
+                sum.last_queried_time = sum.last_queried_time.max(queried.last_queried_time);
             }
         }
     }
-    let zone = |(zone, (requests, names)): (String, (u64, BTreeMap<String, Asked>))| {
-        let mut names: Vec<Asked> = names.into_values().collect();
-        names.sort_by_key(|asked| std::cmp::Reverse(asked.requests));
+    let zone = |(zone, (requests, names)): (String, (u64, BTreeMap<String, QueriedName>))| {
+        let mut names: Vec<QueriedName> = names.into_values().collect();
+        names.sort_by_key(|queried| std::cmp::Reverse(queried.requests));
         Zone { zone, requests, names }
     };
     let mut zones: Vec<Zone> = zones.into_iter().map(zone).collect();
@@ -113,13 +113,13 @@ fn table(report: &Report, now: Timestamp, painter: Painter) -> String {
     let mut table = Table::new(["NAME", "REQUESTS", "LAST ASKED"]);
     for zone in &report.zones {
         table.row([Cell::styled(Style::Strong, zone.zone.as_str()), Cell::from(zone.requests.to_string())]);
-        for asked in &zone.names {
-            let requests = match asked.requests == asked.at_least {
-                true => asked.requests.to_string(),
-                false => format!("{}-{}", asked.at_least, asked.requests),
+        for queried in &zone.names {
+            let requests = match queried.requests == queried.at_least {
+                true => queried.requests.to_string(),
+                false => format!("{}-{}", queried.at_least, queried.requests),
             };
-            let last = format!("{} ago", age::since(asked.last_queried_time, now));
-            table.row([Cell::from(format!("  {}", asked.name)), Cell::from(requests), Cell::from(last)]);
+            let last = format!("{} ago", age::since(queried.last_queried_time, now));
+            table.row([Cell::from(format!("  {}", queried.name)), Cell::from(requests), Cell::from(last)]);
         }
     }
     format!("{}\nin the last {since}\n", table.text(painter))
@@ -133,11 +133,11 @@ mod tests {
         Timestamp::from_second(second).expect("in range")
     }
 
-    fn asked(name: &str, requests: u64, at_least: u64, last: i64) -> Asked {
-        Asked { name: name.to_owned(), requests, at_least, last_queried_time: at(last) }
+    fn queried(name: &str, requests: u64, at_least: u64, last: i64) -> QueriedName {
+        QueriedName { name: name.to_owned(), requests, at_least, last_queried_time: at(last) }
     }
 
-    fn zone(zone: &str, requests: u64, names: Vec<Asked>) -> Zone {
+    fn zone(zone: &str, requests: u64, names: Vec<QueriedName>) -> Zone {
         Zone { zone: zone.to_owned(), requests, names }
     }
 
@@ -146,8 +146,12 @@ mod tests {
         let one = Report {
             since: at(1_000),
             zones: vec![
-                zone("s2.example.", 9, vec![asked("a.s2.example.", 9, 9, 1_500)]),
-                zone("s1.example.", 4, vec![asked("a.s1.example.", 3, 3, 1_200), asked("b.s1.example.", 1, 1, 1_100)]),
+                zone("s2.example.", 9, vec![queried("a.s2.example.", 9, 9, 1_500)]),
+                zone(
+                    "s1.example.",
+                    4,
+                    vec![queried("a.s1.example.", 3, 3, 1_200), queried("b.s1.example.", 1, 1, 1_100)],
+                ),
             ],
         };
         let other = Report {
@@ -155,7 +159,7 @@ mod tests {
             zones: vec![zone(
                 "s1.example.",
                 8,
-                vec![asked("b.s1.example.", 6, 4, 1_300), asked("*.c.s1.example.", 2, 2, 990)],
+                vec![queried("b.s1.example.", 6, 4, 1_300), queried("*.c.s1.example.", 2, 2, 990)],
             )],
         };
         let report = merged([one, other].into_iter());

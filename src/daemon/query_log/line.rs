@@ -24,7 +24,7 @@ const FLAGS: [(u16, &str); 7] =
 
 /// Adds the line of a record to `text`.
 pub fn write(text: &mut Vec<u8>, record: &Record, format: LogFormat, clients: LogClients) {
-    let line = Line::of(record, clients);
+    let line = LogLine::of(record, clients);
     // Writing to memory cannot fail, nor can making JSON of strings and numbers.
     let _ = match format {
         LogFormat::Json => serde_json::to_writer(&mut *text, &line).map_err(Into::into),
@@ -35,7 +35,7 @@ pub fn write(text: &mut Vec<u8>, record: &Record, format: LogFormat, clients: Lo
 
 /// What a line says. The order of the fields is that of the columns.
 #[derive(Serialize)]
-struct Line {
+struct LogLine {
     #[serde(flatten)]
     request: Request,
     #[serde(flatten)]
@@ -78,8 +78,8 @@ struct Edns {
     dnssec_ok: bool,
 }
 
-impl Line {
-    fn of(record: &Record, clients: LogClients) -> Line {
+impl LogLine {
+    fn of(record: &Record, clients: LogClients) -> LogLine {
         let (name, qtype, class) = record
             .question()
             .map(|(name, qtype, class)| (name.to_string(), qtype.to_string(), class.to_string()))
@@ -112,13 +112,13 @@ impl Line {
             additionals,
             response_bytes: reply.octets,
         };
-        Line { request, response, zone: record.zone().map(|zone| zone.to_string().to_ascii_lowercase()) }
+        LogLine { request, response, zone: record.zone().map(|zone| zone.to_string().to_ascii_lowercase()) }
     }
 }
 
-impl Display for Line {
+impl Display for LogLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Line { request, response, zone } = self;
+        let LogLine { request, response, zone } = self;
         let or_dash = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
         let list = |flags: &[&str]| if flags.is_empty() { "-".to_owned() } else { flags.join(",") };
         let client = match (&request.client, request.port) {

@@ -17,7 +17,7 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use self::tally::{Seen, Tally};
+use self::tally::{NameKey, Tally};
 use crate::admin::unrouted::Report;
 use signpost_control::compiler;
 use signpost_control::observe::live::check::PROBE_LABEL;
@@ -36,10 +36,10 @@ const ROUND: usize = 4096;
 pub struct Unrouted {
     db: Arc<ZoneDb>,
     platform: Arc<compiler::Settings>,
-    told: Mutex<Told>,
+    counted: Mutex<Counted>,
 }
 
-struct Told {
+struct Counted {
     tally: Tally,
     lost: u64,
 }
@@ -58,7 +58,7 @@ impl Unrouted {
     /// Nothing counted yet, for the shards' zones in `db`. Of each zone `names` names are told.
     pub fn new(names: usize, db: Arc<ZoneDb>, platform: Arc<compiler::Settings>) -> Self {
         let tally = Tally::new(names, Timestamp::now());
-        Unrouted { db, platform, told: Mutex::new(Told { tally, lost: 0 }) }
+        Unrouted { db, platform, counted: Mutex::new(Counted { tally, lost: 0 }) }
     }
 
     /// Counts what comes out of `rings`, until `stop`.
@@ -72,8 +72,8 @@ impl Unrouted {
             }
             let now = Timestamp::now();
             let lost = rings.iter().map(WildcardHitReceiver::lost).sum();
-            self.told.lock().lost = lost;
-            self.told.lock().tally.turn(now);
+            self.counted.lock().lost = lost;
+            self.counted.lock().tally.turn(now);
             for ring in &mut rings {
                 self.take(ring, now);
             }
@@ -95,24 +95,24 @@ impl Unrouted {
         };
         let numbers = self.db.numbers_max();
         let rest = std::iter::from_fn(|| ring.pop()).take(ROUND);
-        for sighting in [first].into_iter().chain(rest) {
-            if let Some((apex, number)) = self.unrouted(&sighting, &snapshot, &aliases) {
-                let seen = Seen { label: sighting.label().into(), is_below: sighting.is_below };
+        for hit in [first].into_iter().chain(rest) {
+            if let Some((apex, number)) = self.unrouted(&hit, &snapshot, &aliases) {
+                let seen = NameKey { label: hit.label().into(), is_below: hit.is_below };
                 let number = Some(number).filter(|number| *number < numbers);
-                self.told.lock().tally.add(&apex, number, seen, u64::from(sighting.weight), now);
+                self.counted.lock().tally.add(&apex, number, seen, u64::from(hit.weight), now);
             }
         }
     }
 
     /// The shard's zone and its number, if the name has no Route there.
-    fn unrouted(&self, sighting: &WildcardHit, snapshot: &Snapshot, aliases: &Zone) -> Option<(Name, usize)> {
-        if sighting.label().starts_with(PROBE_LABEL.as_bytes()) {
+    fn unrouted(&self, hit: &WildcardHit, snapshot: &Snapshot, aliases: &Zone) -> Option<(Name, usize)> {
+        if hit.label().starts_with(PROBE_LABEL.as_bytes()) {
             return None;
         }
-        let zone = snapshot.by_hash(sighting.zone)?;
-        if !sighting.is_below {
-            let name = zone.apex().prepend(sighting.label()).ok()?;
-            let alias = aliases.apex().prepend(sighting.label()).ok()?;
+        let zone = snapshot.by_hash(hit.zone)?;
+        if !hit.is_below {
+            let name = zone.apex().prepend(hit.label()).ok()?;
+            let alias = aliases.apex().prepend(hit.label()).ok()?;
             let leads_here = |target: &[u8]| target.eq_ignore_ascii_case(name.as_wire());
             let mut records = aliases.owner(&alias).into_iter().filter(|rrset| rrset.rtype == RecordType::CNAME);
             if records.any(|rrset| rrset.rdata.iter().any(|target| leads_here(target))) {
@@ -124,18 +124,18 @@ impl Unrouted {
 
     pub fn counts(&self) -> Counts {
         let apexes = self.db.numbered();
-        let told = self.told.lock();
-        let (requests, others) = told.tally.requests();
+        let counted = self.counted.lock();
+        let (requests, others) = counted.tally.requests();
         let requests = requests.iter().copied().chain(std::iter::repeat(0));
         let zones = apexes
             .into_iter()
             .zip(requests)
             .filter(|(apex, count)| *count > 0 || self.db.get(apex).is_some_and(|zone| zone.is_shard()));
-        Counts { zones: zones.collect(), others, lost: told.lost }
+        Counts { zones: zones.collect(), others, lost: counted.lost }
     }
 
     /// The names asked most.
     pub fn report(&self) -> Report {
-        self.told.lock().tally.report()
+        self.counted.lock().tally.report()
     }
 }

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::admin::unrouted::{Asked, Report, Zone};
+use crate::admin::unrouted::{QueriedName, Report, Zone};
 use signpost_dns::wire::Name;
 
 /// Zones with names, at most; another one takes the place of the one that was asked longest ago. With the names of each some
@@ -22,7 +22,7 @@ const SPAN: SignedDuration = SignedDuration::from_hours(1);
 
 /// A name in a zone: its label next to the apex, and whether there were more.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Seen {
+pub struct NameKey {
     /// The label, in lower case.
     pub label: Box<[u8]>,
     /// Whether the name was below it.
@@ -31,7 +31,7 @@ pub struct Seen {
 
 /// The counts.
 pub struct Tally {
-    names_told: usize,
+    names_reported: usize,
     /// Requests by the zone's number, and of all zones without one.
     requests: Vec<u64>,
     others: u64,
@@ -50,7 +50,7 @@ struct Names {
 /// The names asked most in one span.
 #[derive(Default)]
 struct Span {
-    names: HashMap<Seen, Count>,
+    names: HashMap<NameKey, Count>,
     total: u64,
 }
 
@@ -63,7 +63,7 @@ struct Count {
 
 impl Span {
     /// Counts requests for a name, where there are so many `places`, at least one.
-    fn add(&mut self, seen: Seen, weight: u64, places: usize, now: Timestamp) {
+    fn add(&mut self, seen: NameKey, weight: u64, places: usize, now: Timestamp) {
         self.total += weight;
         if let Some(count) = self.names.get_mut(&seen) {
             count.requests += weight;
@@ -85,12 +85,19 @@ impl Span {
 
 impl Tally {
     /// Nothing yet. Of each zone so many names are told.
-    pub fn new(names_told: usize, now: Timestamp) -> Tally {
-        Tally { names_told, requests: Vec::new(), others: 0, zones: HashMap::new(), before_since: now, now_since: now }
+    pub fn new(names_reported: usize, now: Timestamp) -> Tally {
+        Tally {
+            names_reported,
+            requests: Vec::new(),
+            others: 0,
+            zones: HashMap::new(),
+            before_since: now,
+            now_since: now,
+        }
     }
 
     /// Counts requests for a name of the zone `apex`, whose number is `number` if that is below `numbers`.
-    pub fn add(&mut self, apex: &Name, number: Option<usize>, seen: Seen, weight: u64, now: Timestamp) {
+    pub fn add(&mut self, apex: &Name, number: Option<usize>, seen: NameKey, weight: u64, now: Timestamp) {
         match number {
             Some(number) => {
                 if self.requests.len() <= number {
@@ -100,7 +107,7 @@ impl Tally {
             }
             None => self.others += weight,
         }
-        let places = self.names_told * PLACES_PER_NAME;
+        let places = self.names_reported * PLACES_PER_NAME;
         if !self.zones.contains_key(apex) {
             if self.zones.len() >= ZONES_MAX {
                 let oldest = self.zones.iter().min_by_key(|(_, names)| names.last).map(|(apex, _)| apex.clone());
@@ -133,17 +140,18 @@ impl Tally {
 
     /// The names asked most.
     pub fn report(&self) -> Report {
-        let mut zones: Vec<Zone> = self.zones.iter().map(|(apex, names)| names.told(apex, self.names_told)).collect();
+        let mut zones: Vec<Zone> =
+            self.zones.iter().map(|(apex, names)| names.report(apex, self.names_reported)).collect();
         zones.sort_by(|a, b| b.requests.cmp(&a.requests).then_with(|| a.zone.cmp(&b.zone)));
         Report { since: self.before_since, zones }
     }
 }
 
 impl Names {
-    fn told(&self, apex: &Name, names_told: usize) -> Zone {
-        let mut sums: HashMap<&Seen, Asked> = HashMap::new();
+    fn report(&self, apex: &Name, names_reported: usize) -> Zone {
+        let mut sums: HashMap<&NameKey, QueriedName> = HashMap::new();
         for (seen, count) in self.before.names.iter().chain(&self.now.names) {
-            let sum = sums.entry(seen).or_insert_with(|| Asked {
+            let sum = sums.entry(seen).or_insert_with(|| QueriedName {
                 name: name_of(apex, seen),
                 requests: 0,
                 at_least: 0,
@@ -154,15 +162,15 @@ impl Names {
             sum.last_queried_time = sum.last_queried_time.max(count.last);
         }
         let requests = self.before.total + self.now.total;
-        let mut names: Vec<Asked> = sums.into_values().collect();
+        let mut names: Vec<QueriedName> = sums.into_values().collect();
         names.sort_by(|a, b| (b.requests, b.at_least).cmp(&(a.requests, a.at_least)).then_with(|| a.name.cmp(&b.name)));
-        names.truncate(names_told);
+        names.truncate(names_reported);
         Zone { zone: apex.to_string().to_ascii_lowercase(), requests, names }
     }
 }
 
 /// The name that is told: `*.` for whatever is below.
-fn name_of(apex: &Name, seen: &Seen) -> String {
+fn name_of(apex: &Name, seen: &NameKey) -> String {
     let name = apex.prepend(&seen.label).map_or_else(|_| apex.to_string(), |name| name.to_string());
     let below = if seen.is_below { "*." } else { "" };
     format!("{below}{}", name.to_ascii_lowercase())
@@ -181,12 +189,12 @@ mod tests {
         format!("shard{number}.v3.example.").parse().expect("a name")
     }
 
-    fn seen(label: &str, is_below: bool) -> Seen {
-        Seen { label: label.as_bytes().into(), is_below }
+    fn seen(label: &str, is_below: bool) -> NameKey {
+        NameKey { label: label.as_bytes().into(), is_below }
     }
 
     #[test]
-    fn the_names_of_the_last_two_spans_are_told() {
+    fn the_names_of_the_last_two_spans_are_reported() {
         let mut tally = Tally::new(2, at(0));
         for (second, label, is_below, weight) in [
             (1, "old", false, 9),
@@ -200,10 +208,10 @@ mod tests {
         }
         tally.add(&apex(2), None, seen("a b", false), 2, at(3_704));
         type Names = Vec<(String, u64, i64)>;
-        let told = |report: &Report| -> Vec<(String, u64, Names)> {
+        let flat = |report: &Report| -> Vec<(String, u64, Names)> {
             let names = |zone: &Zone| {
-                let told = |one: &Asked| (one.name.clone(), one.requests, one.last_queried_time.as_second());
-                zone.names.iter().map(told).collect()
+                let of_name = |one: &QueriedName| (one.name.clone(), one.requests, one.last_queried_time.as_second());
+                zone.names.iter().map(of_name).collect()
             };
             report.zones.iter().map(|zone| (zone.zone.clone(), zone.requests, names(zone))).collect()
         };
@@ -216,10 +224,10 @@ mod tests {
             ),
             ("shard2.v3.example.".to_owned(), 2, vec![("a\\032b.shard2.v3.example.".to_owned(), 2, 3_704)]),
         ];
-        assert_eq!((told(&report), report.since), (expected, at(0)));
+        assert_eq!((flat(&report), report.since), (expected, at(0)));
         // An hour later what was asked first is not told any more; and when nothing comes, nothing is kept.
         tally.turn(at(7_400));
-        assert_eq!(told(&tally.report())[0].1, 14);
+        assert_eq!(flat(&tally.report())[0].1, 14);
         assert_eq!(tally.report().since, at(3_700));
         tally.turn(at(11_000));
         assert_eq!(tally.report(), Report { since: at(7_400), zones: Vec::new() });
@@ -249,9 +257,9 @@ mod tests {
             stream in proptest::collection::vec((0_u8..40, 1_u64..9), 0..400),
         ) {
             let mut span = Span::default();
-            let mut exact: HashMap<Seen, u64> = HashMap::new();
+            let mut exact: HashMap<NameKey, u64> = HashMap::new();
             for (label, weight) in stream {
-                let seen = Seen { label: [label].into(), is_below: false };
+                let seen = NameKey { label: [label].into(), is_below: false };
                 span.add(seen.clone(), weight, places, at(0));
                 *exact.entry(seen).or_default() += weight;
             }

@@ -13,7 +13,7 @@ import * as router from "./router.js";
 const top = document.getElementById("top");
 const main = document.getElementById("main");
 const banner = document.getElementById("banner");
-const told = document.getElementById("told");
+const announcement = document.getElementById("told");
 
 /** Least time between two loads of the same view because of news, in milliseconds. */
 const PACE = 1000;
@@ -91,7 +91,7 @@ async function go({ moved }) {
       // Whoever loads the page starts at its top; whoever moves within it, at what they moved to.
       if (walked) main.focus({ preventScroll: true });
       walked = true;
-      told.textContent = view.title(next);
+      announcement.textContent = view.title(next);
     }
   } catch (failure) {
     if (failure.name === "AbortError" || request !== mine) return;
@@ -414,7 +414,7 @@ document.addEventListener("click", async (event) => {
       try {
         await navigator.clipboard.writeText(button.dataset.text);
         button.textContent = "copied";
-        told.textContent = "copied";
+        announcement.textContent = "copied";
       } catch {
         button.textContent = "not copied";
       }

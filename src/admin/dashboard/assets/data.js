@@ -30,12 +30,12 @@ async function request(path, options = {}) {
     throw new Failure(0, "Offline", "the server cannot be reached");
   }
   if (response.status === 204) return null;
-  const told = await response.json().catch(() => null);
-  if (response.ok && told !== null) return told;
+  const answer = await response.json().catch(() => null);
+  if (response.ok && answer !== null) return answer;
   throw new Failure(
     response.status,
-    told?.reason ?? "Failed",
-    told?.message ?? `the server answered ${response.status}`,
+    answer?.reason ?? "Failed",
+    answer?.message ?? `the server answered ${response.status}`,
   );
 }
 

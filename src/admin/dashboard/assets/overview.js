@@ -85,9 +85,9 @@ export function render({ overview, routers, zones, lease, deletionHolds }, _, { 
 function outages(overview, routers) {
   const routes = new Map(overview.routers.map((one) => [one.name, one.routes]));
   const needed = ({ metadata, spec }) => routes.get(metadata.name) > 0 || (spec.state ?? "active") === "active";
-  const leadsNowhere = (router) => addressStates(router).every((address) => address.drained || address.down);
+  const isDead = (router) => addressStates(router).every((address) => address.drained || address.down);
   return {
-    shards: routers.filter((router) => needed(router) && leadsNowhere(router) && !panics(router)).length,
+    shards: routers.filter((router) => needed(router) && isDead(router) && !panics(router)).length,
     routes: overview.states.down ?? 0,
   };
 }

@@ -59,9 +59,9 @@ export function stateOf(route) {
   if (refused?.status === "False") return ["refused", refused];
   if (route.status?.phase !== "scheduled") return ["pending", find("Scheduled")];
   const proof = ["Resolvable", "Published"].map(find).filter(Boolean);
-  const leadsNowhere = ({ type, status, reason }) =>
+  const isDead = ({ type, status, reason }) =>
     status === "False" && (type === "Published" || reason === "NoActiveAddress");
-  const down = proof.find(leadsNowhere);
+  const down = proof.find(isDead);
   if (down) return ["down", down];
   const unverified = proof.find((one) => one.status !== "True");
   if (unverified) return ["unverified", unverified];
@@ -403,11 +403,11 @@ function why(route, binding) {
 
 /** All that is known to have happened, the newest first. */
 function story(route, binding, events) {
-  const told = events
+  const reported = events
     .filter((event) => !event.regarding?.uid || event.regarding.uid === route.metadata.uid)
     .map((event) => entry(event));
   const says = (one) =>
-    told.some((event) => event.what === one.reason || (one.message && event.text?.includes(one.message)));
+    reported.some((event) => event.what === one.reason || (one.message && event.text?.includes(one.message)));
   const turned = (route.status?.conditions ?? [])
     .filter((one) => !says(one))
     .map((one) => ({
@@ -436,7 +436,7 @@ function story(route, binding, events) {
       text: `${binding.spec.strategy} put it on ${binding.spec.router}`,
     },
     ...turned,
-    ...told,
+    ...reported,
   ].filter(Boolean);
   return inOrder(all).reverse();
 }

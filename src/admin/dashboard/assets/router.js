@@ -187,8 +187,8 @@ function table(columns, rows) {
 
 /** The instances that have reported, as their Leases say. */
 function instances(router) {
-  const told = instancesWord(router);
-  if (!told) return null;
+  const word = instancesWord(router);
+  if (!word) return null;
   const all = router.status.instances ?? [];
   const kinds = { serving: "good", leaving: "note", expired: "bad" };
   const row = (one) =>
@@ -202,7 +202,7 @@ function instances(router) {
       h("td", null, one.version),
       h("td", null, one.faults > 0 ? badge("warn", String(one.faults)) : "none"),
     );
-  return section(told[1], table(["Instance", "State", "Ports", "Proxy", "Version", "Faults"], all.map(row)));
+  return section(word[1], table(["Instance", "State", "Ports", "Proxy", "Version", "Faults"], all.map(row)));
 }
 
 function addresses(router) {

@@ -320,14 +320,14 @@ export function drawn(root, data, { query }) {
   for (const { from, to, weight } of known) for (const key of [from, to]) sums.set(key, (sums.get(key) ?? 0) + weight);
   const scale = HEIGHT / Math.max(1, ...sums.values());
   const width = (line) => Math.max(0.35, single ? Math.min(2, line.weight * scale) : line.weight * scale);
-  const shelves = new Map();
-  const shelf = (key, line, far) => shelves.set(key, [...(shelves.get(key) ?? []), { line, far: boxes.get(far).top }]);
+  const sides = new Map();
+  const addSide = (key, line, far) => sides.set(key, [...(sides.get(key) ?? []), { line, far: boxes.get(far).top }]);
   for (const line of known) {
-    shelf(`${line.from}>`, line, line.to);
-    shelf(`${line.to}<`, line, line.from);
+    addSide(`${line.from}>`, line, line.to);
+    addSide(`${line.to}<`, line, line.from);
   }
   const shift = new Map();
-  for (const [key, list] of shelves) {
+  for (const [key, list] of sides) {
     list.sort((one, other) => one.far - other.far);
     let at = -list.reduce((sum, { line }) => sum + width(line), 0) / 2;
     for (const { line } of list) {

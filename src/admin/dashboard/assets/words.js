@@ -225,9 +225,9 @@ export function instancesWord({ spec, status }) {
 
 /** Addresses of a Router with what is known of each: its own state, and what probes found of it. */
 export function addressStates(router) {
-  const told = new Map((router.status?.addresses ?? []).map((one) => [one.ip, one]));
+  const reported = new Map((router.status?.addresses ?? []).map((one) => [one.ip, one]));
   return addressesInUse(router).map((address) => {
-    const { health, error } = told.get(address.ip) ?? {};
+    const { health, error } = reported.get(address.ip) ?? {};
     const drained = address.state === "drained";
     const down = !drained && health === "unhealthy";
     const [kind, word] = drained

@@ -76,7 +76,8 @@ fn a_screen() {
     let rates = Rates { queries: 120.0, rcodes, ..Rates::default() };
     let checks = ["[+] process/start", "[+] api/store", "[+] scheduler/objects", "[+] dns/zones"].map(str::to_owned);
     let process = Process::answered("http://127.0.0.1:9453", true, &checks, &scrape, Some(rates), now());
-    let asked = Asked { kubeconfig: "kubeconfig".to_owned(), platform: Ok(platform()), processes: vec![process] };
+    let asked =
+        StatusInputs { kubeconfig: "kubeconfig".to_owned(), platform: Ok(platform()), processes: vec![process] };
     let report = Report::new(asked, now());
     let expected = "\
 api         v1.33.0+signpost, answers in 2.3 ms (kubeconfig)
@@ -111,7 +112,7 @@ fn what_does_not_answer_is_said() {
         Process::answered("http://a", false, &checks, &scrape, None, now()),
         Process::silent("http://b", "http://b does not answer: refused (--admin)".to_owned()),
     ];
-    let asked = Asked { kubeconfig: "k".to_owned(), platform: Err("the API is away".to_owned()), processes };
+    let asked = StatusInputs { kubeconfig: "k".to_owned(), platform: Err("the API is away".to_owned()), processes };
     let report = Report::new(asked, now());
     assert!(!report.healthy);
     assert_eq!(
@@ -134,6 +135,7 @@ fn a_leader_that_is_gone() {
     let lease = json!({"metadata": {}, "spec": {"holderIdentity": "host-1", "renewTime": "2024-12-31T23:58:00.000000Z",
             "leaseDurationSeconds": 15}});
     platform.lease = Some(serde_json::from_value(lease).expect("a Lease"));
-    let report = Report::new(Asked { kubeconfig: "k".into(), platform: Ok(platform), processes: Vec::new() }, now());
+    let report =
+        Report::new(StatusInputs { kubeconfig: "k".into(), platform: Ok(platform), processes: Vec::new() }, now());
     assert_eq!(report.warnings[0], "no scheduler leads: host-1 has not renewed its Lease for 2m");
 }
