@@ -190,7 +190,7 @@ impl Dns {
         let (reload, files) = files.unzip();
         let unrouted = platform.filter(|_| settings.metrics.unrouted_names > 0).map(|platform| {
             let unrouted = Arc::new(Unrouted::new(settings.metrics.unrouted_names, db.clone(), platform));
-            tasks.spawn("unrouted names", unrouted.clone().run(running.sightings(), tasks.stop_token()));
+            tasks.spawn("unrouted names", unrouted.clone().run(running.wildcard_hits(), tasks.stop_token()));
             let reported = unrouted.clone();
             admin.unrouted.open(move || reported.report());
             unrouted

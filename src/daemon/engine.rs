@@ -88,7 +88,7 @@ impl Origin {
             udp_payload_max: settings.dns.udp_payload,
             query_log: NonZeroU32::new(settings.query_log.sample),
             stale: self.stale,
-            sightings: settings.metrics.unrouted_names > 0 && settings.dns_follows_api(),
+            wildcard_hits: settings.metrics.unrouted_names > 0 && settings.dns_follows_api(),
             asked: self.asked.clone(),
             cookies: self.cookies(),
             rate_limit: (limit.per_second > 0).then_some(limit),
@@ -172,7 +172,10 @@ mod tests {
     fn what_the_server_says_of_itself() {
         let engine = Engine::new(&settings(|_| {}));
         let now = || nameserver::Settings { cookies: None, ..(**engine.live().load()).clone() };
-        assert_eq!(now(), nameserver::Settings { sightings: now().sightings, ..nameserver::Settings::default() });
+        assert_eq!(
+            now(),
+            nameserver::Settings { wildcard_hits: now().wildcard_hits, ..nameserver::Settings::default() }
+        );
         let changed = settings(|settings| {
             settings.server.id = Some("ns1".to_owned());
             settings.server.version = Some("one".to_owned());

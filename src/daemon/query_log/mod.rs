@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use crate::config::settings::QueryLog as Settings;
-use signpost_dns::transport::query_log::{RING_RECORDS, Tap};
+use signpost_dns::transport::query_log::{QueryLogReceiver, RING_RECORDS};
 
 /// How often the rings are emptied: seldom enough to cost nothing, often enough that a line is seen at once.
 const LOOK: Duration = Duration::from_millis(50);
@@ -78,19 +78,19 @@ fn open(settings: &Settings) -> Result<Sink, OpenError> {
 }
 
 impl QueryLog {
-    /// Begins to write what comes out of `taps`.
+    /// Begins to write what comes out of `receivers`.
     ///
     /// # Errors
     ///
     /// [`OpenError`] if the file cannot be opened.
-    pub fn start(settings: &Settings, taps: Vec<Tap>) -> Result<QueryLog, OpenError> {
+    pub fn start(settings: &Settings, receivers: Vec<QueryLogReceiver>) -> Result<QueryLog, OpenError> {
         let sink = open(settings)?;
         let shared = Arc::new(Shared {
             next: Mutex::new(Some((settings.clone(), sink))),
             stop: AtomicBool::new(false),
             counts: Arc::default(),
         });
-        let writer = Writer { shared: Arc::clone(&shared), taps, text: Vec::new(), is_failing: false };
+        let writer = Writer { shared: Arc::clone(&shared), receivers, text: Vec::new(), is_failing: false };
         let thread = std::thread::Builder::new()
             .name("query-log".to_owned())
             .spawn(move || writer.run())
@@ -137,7 +137,7 @@ impl QueryLog {
 /// The thread's own.
 struct Writer {
     shared: Arc<Shared>,
-    taps: Vec<Tap>,
+    receivers: Vec<QueryLogReceiver>,
     text: Vec<u8>,
     /// Whether the last write failed: only the first of a row of failures is told.
     is_failing: bool,
@@ -170,9 +170,9 @@ impl Writer {
     /// Writes what the rings hold now. While the log is off, that is what was recorded in the moment of turning it off.
     fn drain(&mut self, settings: &Settings, sink: &mut Sink) {
         let mut records = 0;
-        for at in 0..self.taps.len() {
+        for at in 0..self.receivers.len() {
             for _ in 0..RING_RECORDS {
-                let Some(record) = self.taps[at].pop() else { break };
+                let Some(record) = self.receivers[at].pop() else { break };
                 if settings.sample == 0 {
                     continue;
                 }

@@ -1,7 +1,7 @@
-//! Names without a Route that shards' wildcards answer: what becomes of the workers' sightings of names.
+//! Names without a Route that shards' wildcards answer: what becomes of the workers' wildcard hits.
 //!
 //! ```text
-//!  worker ─► ring (transport/sightings) ─► every 250 ms: has the name a Route? ─► tally ─► /metrics, /unrouted-names
+//!  worker ─► ring (transport/wildcard_hits) ─► every 250 ms: has the name a Route? ─► tally ─► /metrics, /unrouted-names
 //! ```
 //!
 //! A name has a Route if the alias zone has its label, as a CNAME of this very name: the alias zone has a record for every
@@ -50,7 +50,7 @@ pub struct Counts {
     /// By zone: all shards' zones that have numbers, and those of before that had requests.
     pub zones: Vec<(Name, u64)>,
     pub others: u64,
-    /// How many requests those sightings stand for that were lost.
+    /// How many requests the lost hits stand for.
     pub lost: u64,
 }
 

@@ -28,8 +28,8 @@ pub struct Settings {
     pub stale: bool,
     /// One request in so many goes to the query log, if its worker has one; `None`: none does.
     pub query_log: Option<NonZeroU32>,
-    /// Whether workers leave sightings of the names that shards' wildcards answer.
-    pub sightings: bool,
+    /// Whether workers sample the names that shards' wildcards answer.
+    pub wildcard_hits: bool,
     /// Where it is marked when aliases in shards' zones were asked last; `None`: there are none, or nobody wants to know.
     pub asked: Option<Arc<LastQueried>>,
 }
@@ -48,7 +48,7 @@ impl Default for Settings {
             rate_limit: None,
             stale: false,
             query_log: None,
-            sightings: false,
+            wildcard_hits: false,
             asked: None,
         }
     }

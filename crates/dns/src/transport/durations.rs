@@ -35,14 +35,19 @@ pub struct DurationCounts {
 impl Durations {
     /// Records a batch of so many requests, from the one thread that may.
     pub(super) fn record(&self, requests: u64, took: Duration) {
-        self.requests[bucket(took)].add(requests);
-        self.nanoseconds.add(requests.wrapping_mul(nanoseconds(took)));
+        self.record_by(Count::add, requests, took);
     }
 
     /// Records a batch of so many requests, from any thread.
     pub(super) fn record_shared(&self, requests: u64, took: Duration) {
-        self.requests[bucket(took)].add_shared(requests);
-        self.nanoseconds.add_shared(requests.wrapping_mul(nanoseconds(took)));
+        self.record_by(Count::add_shared, requests, took);
+    }
+
+    fn record_by(&self, add: impl Fn(&Count, u64), requests: u64, took: Duration) {
+        // Nanoseconds of what takes less than a few centuries.
+        let nanoseconds = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        add(&self.requests[bucket(took)], requests);
+        add(&self.nanoseconds, requests.wrapping_mul(nanoseconds));
     }
 }
 
@@ -63,11 +68,6 @@ impl DurationCounts {
 fn bucket(took: Duration) -> usize {
     let seconds = took.as_secs_f64();
     BOUNDS_SECONDS.iter().position(|bound| seconds <= *bound).unwrap_or(BOUNDS_SECONDS.len())
-}
-
-/// Nanoseconds of what takes less than a few centuries.
-fn nanoseconds(took: Duration) -> u64 {
-    u64::try_from(took.as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ mod panic;
 pub mod query_log;
 mod random;
 mod random_sampler;
+pub mod ring;
 mod stream;
 mod tcp;
 mod udp;
@@ -35,7 +36,7 @@ use self::counters::Counters;
 use self::durations::DurationCounts;
 use self::inherited_sockets::InheritedSockets;
 use self::panic::{Guard, Panics};
-use self::query_log::{Lost, Tap};
+use self::query_log::QueryLogReceiver;
 use self::stream::Service;
 use self::wildcard_hits::WildcardHitReceiver;
 use self::worker::{QueryWorker, StreamWorkerPool, WorkerOutputs};
@@ -224,8 +225,8 @@ impl Bound {
             workers: Vec::new(),
             tasks: TaskTracker::new(),
             streams,
-            taps: Mutex::default(),
-            sightings: Mutex::default(),
+            query_log: Mutex::default(),
+            wildcard_hits: Mutex::default(),
             lost: Vec::new(),
             panics: Panics::default(),
             pulses: Vec::new(),
@@ -266,10 +267,11 @@ impl Bound {
         let refreshing = tcp::refresh(Arc::clone(&running.streams));
         let guard = running.panics.guard("the refresh of the stream workers".to_owned());
         running.tasks.spawn_on(guarded(guard, refreshing), &handle);
-        let (taps, sightings): (Vec<Tap>, Vec<WildcardHitReceiver>) =
-            outputs.into_iter().map(|WorkerOutputs { query_log, sightings }| (query_log, sightings)).unzip();
-        running.lost = taps.iter().map(Tap::lost).collect();
-        (running.taps, running.sightings) = (Mutex::new(taps), Mutex::new(sightings));
+        for WorkerOutputs { query_log, wildcard_hits } in outputs {
+            running.lost.push(query_log.lost_counter());
+            running.query_log.get_mut().push(query_log);
+            running.wildcard_hits.get_mut().push(wildcard_hits);
+        }
         Ok(running)
     }
 }
@@ -288,10 +290,11 @@ pub struct Running {
     tasks: TaskTracker,
     streams: Arc<Service>,
     /// Until somebody takes them to write the query log.
-    taps: Mutex<Vec<Tap>>,
-    /// Until somebody takes them to look at them.
-    sightings: Mutex<Vec<WildcardHitReceiver>>,
-    lost: Vec<Lost>,
+    query_log: Mutex<Vec<QueryLogReceiver>>,
+    /// Until somebody takes them to count the hits.
+    wildcard_hits: Mutex<Vec<WildcardHitReceiver>>,
+    /// Records of the query log that were lost.
+    lost: Vec<Arc<Count>>,
     panics: Panics,
     pulses: Vec<Pulse>,
     /// Of the streams; gone when all has ended.
@@ -362,18 +365,18 @@ impl Running {
     }
 
     /// Where the records of the query log come out, one for each worker; once, nothing is left for a second caller.
-    pub fn query_log(&self) -> Vec<Tap> {
-        std::mem::take(&mut self.taps.lock())
+    pub fn query_log(&self) -> Vec<QueryLogReceiver> {
+        std::mem::take(&mut self.query_log.lock())
     }
 
-    /// Where the sightings of names come out, one for each worker; once, nothing is left for a second caller.
-    pub fn sightings(&self) -> Vec<WildcardHitReceiver> {
-        std::mem::take(&mut self.sightings.lock())
+    /// Where wildcard hits come out, one for each worker; once, nothing is left for a second caller.
+    pub fn wildcard_hits(&self) -> Vec<WildcardHitReceiver> {
+        std::mem::take(&mut self.wildcard_hits.lock())
     }
 
     /// Records of the query log that were lost, since they were not taken out as fast as they came.
     pub fn query_log_lost(&self) -> u64 {
-        self.lost.iter().map(Lost::read).sum()
+        self.lost.iter().map(|lost| lost.read()).sum()
     }
 
     fn each_stats(&self) -> impl Iterator<Item = &Arc<Stats>> {

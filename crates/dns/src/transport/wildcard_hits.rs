@@ -1,64 +1,56 @@
-//! The workers' side of the sightings of names: which answered requests are looked at, and the rings by which what was seen
-//! leaves.
+//! The workers' side of wildcard hits: which answered requests are sampled, and the rings by which hits leave.
 //!
-//! As long as few requests come, all of them are looked at, so that what is counted is exact. Where many come, a worker draws
-//! one in so many, and what it sees stands for that many: it looks at some hundred requests a second, however many it
-//! answers. Who takes the sightings out need not hurry; where a ring is full, a sighting is lost and counted.
+//! As long as few requests come, all of them are sampled, so that the counts are exact. Where many come, a worker samples one in so
+//! many, and a hit stands for that many: it samples some hundred requests a second, however many it answers. The reader of the hits
+//! need not hurry; where a ring is full, a hit is lost and counted.
 
 use std::num::NonZeroU32;
-use std::sync::Arc;
 use std::time::Duration;
 
-use rtrb::{Consumer, Producer, RingBuffer};
-
-use super::count::Count;
 use super::random::Random;
 use super::random_sampler::RandomSampler;
+use super::ring::{RingReceiver, RingSender, ring};
 use crate::nameserver::Outcome;
 use crate::nameserver::wildcard_hit::WildcardHit;
 use crate::zone::db::Snapshot;
 
-/// Sightings that wait at most, in each ring: 40 KiB, which is what one [`WINDOW`] can bring when all at once a million
+/// Hits that wait at most, in each ring: 40 KiB, which is what one [`WINDOW`] can bring when all at once a million
 /// requests a second come.
-const RING_SIGHTINGS: usize = 512;
-/// The time by which the pace is kept. A ring must be emptied at least as often.
+const RING_HITS: usize = 512;
+/// The time for which a sampling rate holds. A ring must be emptied at least as often.
 pub const WINDOW: Duration = Duration::from_millis(1_000 / WINDOWS_A_SECOND);
 const WINDOWS_A_SECOND: u64 = 4;
-/// Requests looked at in a window before fewer are drawn. A look costs some 300 ns, so that a worker spends less than a
-/// thousandth of its time on it; more looks would tell no more than that the share of a name is right to a few percent.
+/// Requests sampled in a window before the rate falls. A sample costs some 300 ns, so that a worker spends less than a
+/// thousandth of its time on it; more samples would tell no more than that the share of a name is right to a few percent.
 const SAMPLES_PER_WINDOW: u32 = 64;
-/// How many times fewer are drawn from then on, and how many times more after a window with less than an eighth of the looks.
+/// How many times fewer are sampled from then on, and how many times more after a window with less than an eighth of the samples.
 const STEP: u32 = 4;
-/// Fewest that are drawn: one in so many.
+/// The lowest rate: one in so many.
 const EVERY_MAX: u32 = 1 << 20;
 
-/// One request in how many is looked at.
+/// One request in how many is sampled.
 struct SamplingRate {
     every: NonZeroU32,
-    /// The number of the window at hand since the epoch.
+    /// The number of the current window since the epoch.
     window: u64,
-    looks: u32,
-    /// Whether fewer were drawn from some point of the window on.
+    samples: u32,
+    /// Whether the rate fell within the window.
     slowed: bool,
 }
 
-/// What a desk looks out with.
+/// The sampler of one worker.
 pub(super) struct WildcardSampler {
-    sightings: Producer<WildcardHit>,
-    lost: Arc<Count>,
-    draw: RandomSampler,
-    pace: SamplingRate,
+    hits: RingSender<WildcardHit>,
+    sampler: RandomSampler,
+    rate: SamplingRate,
 }
 
-/// The other end of a desk's ring.
-pub struct WildcardHitReceiver {
-    sightings: Consumer<WildcardHit>,
-    lost: Arc<Count>,
-}
+/// The reader's end of a worker's ring.
+pub type WildcardHitReceiver = RingReceiver<WildcardHit>;
 
 impl SamplingRate {
     fn new() -> SamplingRate {
-        SamplingRate { every: NonZeroU32::MIN, window: 0, looks: 0, slowed: false }
+        SamplingRate { every: NonZeroU32::MIN, window: 0, samples: 0, slowed: false }
     }
 
     /// A batch has come.
@@ -75,68 +67,49 @@ impl SamplingRate {
             if self.every == NonZeroU32::MIN {
                 break;
             }
-            if !self.slowed && self.looks < SAMPLES_PER_WINDOW / 8 {
+            if !self.slowed && self.samples < SAMPLES_PER_WINDOW / 8 {
                 self.every = NonZeroU32::new(self.every.get() / STEP).unwrap_or(NonZeroU32::MIN);
             }
-            (self.looks, self.slowed) = (0, false);
+            (self.samples, self.slowed) = (0, false);
         }
-        (self.looks, self.slowed) = (0, false);
+        (self.samples, self.slowed) = (0, false);
     }
 
-    fn looked(&mut self) {
-        self.looks += 1;
-        if self.looks >= SAMPLES_PER_WINDOW && self.every.get() < EVERY_MAX {
+    /// A request was sampled.
+    fn count(&mut self) {
+        self.samples += 1;
+        if self.samples >= SAMPLES_PER_WINDOW && self.every.get() < EVERY_MAX {
             self.every = self.every.saturating_mul(NonZeroU32::new(STEP).expect("it is not zero"));
-            (self.looks, self.slowed) = (0, true);
+            (self.samples, self.slowed) = (0, true);
         }
     }
 }
 
 impl WildcardSampler {
     pub(super) fn new() -> (WildcardSampler, WildcardHitReceiver) {
-        let (producer, consumer) = RingBuffer::new(RING_SIGHTINGS);
-        let lost = Arc::new(Count::default());
-        let sightings = WildcardHitReceiver { sightings: consumer, lost: Arc::clone(&lost) };
-        (
-            WildcardSampler { sightings: producer, lost, draw: RandomSampler::default(), pace: SamplingRate::new() },
-            sightings,
-        )
+        let (hits, receiver) = ring(RING_HITS);
+        (WildcardSampler { hits, sampler: RandomSampler::default(), rate: SamplingRate::new() }, receiver)
     }
 
     /// A batch has come at this time since the epoch.
     pub(super) fn begin(&mut self, since_epoch: Duration) {
-        self.pace.begin(since_epoch);
+        self.rate.begin(since_epoch);
     }
 
-    /// Which of the next `requests` requests is the first to be looked at, if one of them is. Ask again for those after it.
+    /// Which of the next `requests` requests is the first to be sampled, if one of them is. Ask again for those after it.
     pub(super) fn pick(&mut self, requests: usize, random: &mut Random) -> Option<usize> {
-        self.draw.pick(self.pace.every, requests, random)
+        self.sampler.pick(self.rate.every, requests, random)
     }
 
-    /// Looks at a request that was picked.
-    pub(super) fn look(&mut self, query: &[u8], outcome: Outcome, snapshot: &Snapshot) {
-        let weight = self.pace.every.get();
-        self.pace.looked();
-        if outcome != Outcome::Reply {
-            return;
-        }
-        if let Some(sighting) = WildcardHit::of(query, weight, snapshot)
-            && self.sightings.push(sighting).is_err()
+    /// Samples a request that was picked.
+    pub(super) fn sample(&mut self, query: &[u8], outcome: Outcome, snapshot: &Snapshot) {
+        let weight = self.rate.every.get();
+        self.rate.count();
+        if outcome == Outcome::Reply
+            && let Some(hit) = WildcardHit::of(query, weight, snapshot)
         {
-            self.lost.add(u64::from(weight));
+            self.hits.push_with(u64::from(weight), || hit);
         }
-    }
-}
-
-impl WildcardHitReceiver {
-    /// The oldest sighting.
-    pub fn pop(&mut self) -> Option<WildcardHit> {
-        self.sightings.pop().ok()
-    }
-
-    /// How many requests those that were lost stand for, since the start.
-    pub fn lost(&self) -> u64 {
-        self.lost.read()
     }
 }
 
@@ -164,9 +137,9 @@ mod tests {
     const QUERY: &[u8] = b"\0\x07\x01\0\0\x01\0\0\0\0\0\0\x03foo\x05shard\x07example\0\0\x01\0\x01";
 
     /// Answers `rate` requests a window in batches of `batch`, for `windows` windows, and takes out what is seen after each;
-    /// returns how many sightings there were, and how many requests they stand for.
+    /// returns how many hits there were, and how many requests they stand for.
     fn run(
-        lookout: &mut WildcardSampler,
+        sampler: &mut WildcardSampler,
         out: &mut WildcardHitReceiver,
         first: u32,
         windows: u32,
@@ -179,18 +152,18 @@ mod tests {
         for window in first..first + windows {
             let mut left = rate;
             while left > 0 {
-                lookout.begin(WINDOW * window);
+                sampler.begin(WINDOW * window);
                 let size = left.min(batch);
                 let mut from = 0;
-                while let Some(at) = lookout.pick(size - from, &mut random) {
-                    lookout.look(QUERY, Outcome::Reply, &snapshot);
+                while let Some(at) = sampler.pick(size - from, &mut random) {
+                    sampler.sample(QUERY, Outcome::Reply, &snapshot);
                     from += at + 1;
                 }
                 left -= size;
             }
-            while let Some(sighting) = out.pop() {
+            while let Some(hit) = out.pop() {
                 seen += 1;
-                weight += u64::from(sighting.weight);
+                weight += u64::from(hit.weight);
             }
         }
         (seen, weight)
@@ -198,55 +171,41 @@ mod tests {
 
     #[test]
     fn few_are_counted_exactly() {
-        let (mut lookout, mut out) = WildcardSampler::new();
-        assert_eq!(run(&mut lookout, &mut out, 0, 100, 60, 7), (6_000, 6_000));
+        let (mut sampler, mut out) = WildcardSampler::new();
+        assert_eq!(run(&mut sampler, &mut out, 0, 100, 60, 7), (6_000, 6_000));
         assert_eq!(out.lost(), 0);
     }
 
     #[test]
-    fn many_are_estimated_by_few_looks() {
+    fn many_are_estimated_by_few_samples() {
         for (rate, batch) in [(1_000, 64), (20_000, 64), (250_000, 64), (20_000, 1)] {
-            let (mut lookout, mut out) = WildcardSampler::new();
+            let (mut sampler, mut out) = WildcardSampler::new();
             let windows = 200;
-            let (seen, weight) = run(&mut lookout, &mut out, 0, windows, rate, batch);
+            let (seen, weight) = run(&mut sampler, &mut out, 0, windows, rate, batch);
             let requests = rate as u64 * u64::from(windows);
             assert!(weight.abs_diff(requests) < requests / 8, "{rate}: {weight} of {requests}");
             assert!(
-                seen < u64::from(windows) * u64::from(2 * SAMPLES_PER_WINDOW) + RING_SIGHTINGS as u64,
-                "{rate}: {seen} looks"
+                seen < u64::from(windows) * u64::from(2 * SAMPLES_PER_WINDOW) + RING_HITS as u64,
+                "{rate}: {seen} samples"
             );
             assert_eq!(out.lost(), 0, "{rate}: the ring holds what one window can bring");
             // After a quiet time all are counted again.
-            let quiet = run(&mut lookout, &mut out, windows + 1_000, 10, 5, batch);
+            let quiet = run(&mut sampler, &mut out, windows + 1_000, 10, 5, batch);
             assert_eq!(quiet, (50, 50), "{rate}");
         }
     }
 
     #[test]
-    fn what_nobody_takes_out_is_lost_and_counted() {
-        let (mut lookout, mut out) = WildcardSampler::new();
-        let db = shard();
-        let snapshot = db.snapshot();
-        for window in 0..RING_SIGHTINGS as u32 + 3 {
-            lookout.begin(WINDOW * window);
-            lookout.look(QUERY, Outcome::Reply, &snapshot);
-            lookout.look(QUERY, Outcome::Drop, &snapshot);
-        }
-        assert_eq!(out.lost(), 3);
-        assert_eq!(std::iter::from_fn(|| out.pop()).count(), RING_SIGHTINGS);
-    }
-
-    #[test]
     fn a_clock_that_is_set_back_stops_nothing() {
-        let mut pace = SamplingRate::new();
-        pace.begin(WINDOW * 1_000);
+        let mut rate = SamplingRate::new();
+        rate.begin(WINDOW * 1_000);
         for _ in 0..10 * SAMPLES_PER_WINDOW {
-            pace.looked();
+            rate.count();
         }
-        assert!(pace.every.get() > 1_000);
+        assert!(rate.every.get() > 1_000);
         for window in (0..20).rev() {
-            pace.begin(WINDOW * window);
+            rate.begin(WINDOW * window);
         }
-        assert_eq!(pace.every, NonZeroU32::MIN);
+        assert_eq!(rate.every, NonZeroU32::MIN);
     }
 }

@@ -1,4 +1,4 @@
-//! What a worker sits at: its view of the zones and of the settings, its working memory, its counters and its dice.
+//! What a worker has: its view of the zones and of the settings, its working memory, its counters and its random numbers.
 //!
 //! A UDP worker owns one. Stream connections share a handful, each behind a mutex that is held for the microseconds it
 //! takes to answer what one read brought, never over an await.
@@ -12,11 +12,14 @@ use arc_swap::{ArcSwap, Cache};
 use parking_lot::Mutex;
 
 use super::clock::WallClock;
-use super::query_log::{Sampler, Tap};
+use super::query_log::{QueryLogReceiver, RING_RECORDS};
 use super::random::Random;
+use super::random_sampler::RandomSampler;
+use super::ring::{RingSender, ring};
 use super::wildcard_hits::{WildcardHitReceiver, WildcardSampler};
+use crate::nameserver::query_log::Record;
 use crate::nameserver::{
-    Context, Exchange, Limiter, Outcome, Peer, Response, Scratch, Settings, Stats, Transport, respond, respond_batch,
+    Context, Exchange, Limiter, Outcome, Peer, Scratch, Settings, Stats, Transport, respond, respond_batch,
 };
 use crate::zone::db::{Reader, ZoneDb};
 
@@ -26,7 +29,7 @@ pub type LiveSettings = Arc<ArcSwap<Settings>>;
 /// The largest message on a stream (RFC 1035 §4.2.2: a length of two octets).
 pub(super) const MESSAGE_OCTETS_MAX: usize = 65_535;
 
-/// One worker's place.
+/// The state of one worker.
 pub(super) struct QueryWorker {
     zones: Reader,
     settings: Cache<LiveSettings, Arc<Settings>>,
@@ -37,22 +40,51 @@ pub(super) struct QueryWorker {
     clock: WallClock,
     /// When the batch at hand came, since the epoch.
     batch_at: Duration,
-    sampler: Sampler,
-    lookout: WildcardSampler,
+    samplers: Samplers,
     pub(super) random: Random,
 }
 
-/// Where that comes out which a desk leaves for others.
+/// What leaves records of answered requests for others.
+struct Samplers {
+    query_log: RingSender<Record>,
+    query_log_sampler: RandomSampler,
+    wildcard_hits: WildcardSampler,
+}
+
+/// The readers' ends of the rings in which a worker leaves records for others.
 pub(super) struct WorkerOutputs {
-    pub(super) query_log: Tap,
-    pub(super) sightings: WildcardHitReceiver,
+    pub(super) query_log: QueryLogReceiver,
+    pub(super) wildcard_hits: WildcardHitReceiver,
+}
+
+impl Samplers {
+    /// Samples the requests of a batch, which came at `batch_at`, since the epoch.
+    fn sample(&mut self, context: &Context<'_>, exchanges: &[Exchange<'_>], batch_at: Duration, random: &mut Random) {
+        if let Some(every) = context.settings.query_log {
+            let mut rest = exchanges;
+            while let Some(at) = self.query_log_sampler.pick(every, rest.len(), random) {
+                let Exchange { query, peer, response, outcome } = &rest[at];
+                let record = || Record::of(query, peer, batch_at, (*outcome, response), context.snapshot);
+                self.query_log.push_with(1, record);
+                rest = &rest[at + 1..];
+            }
+        }
+        if context.settings.wildcard_hits {
+            self.wildcard_hits.begin(batch_at);
+            let mut rest = exchanges;
+            while let Some(at) = self.wildcard_hits.pick(rest.len(), random) {
+                self.wildcard_hits.sample(rest[at].query, rest[at].outcome, context.snapshot);
+                rest = &rest[at + 1..];
+            }
+        }
+    }
 }
 
 impl QueryWorker {
-    /// A desk, and where that comes out which it leaves for others.
+    /// A worker, and the other ends of its rings.
     pub(super) fn new(db: &ZoneDb, settings: &LiveSettings) -> (Self, WorkerOutputs) {
-        let (sampler, query_log) = Sampler::new();
-        let (lookout, sightings) = WildcardSampler::new();
+        let (query_log_sender, query_log) = ring(RING_RECORDS);
+        let (wildcard_sampler, wildcard_hits) = WildcardSampler::new();
         let query_worker = QueryWorker {
             zones: db.reader(),
             settings: Cache::new(Arc::clone(settings)),
@@ -61,11 +93,14 @@ impl QueryWorker {
             clock: WallClock::new(),
             batch_at: Duration::ZERO,
             limiter: None,
-            sampler,
-            lookout,
+            samplers: Samplers {
+                query_log: query_log_sender,
+                query_log_sampler: RandomSampler::default(),
+                wildcard_hits: wildcard_sampler,
+            },
             random: Random::new(),
         };
-        (query_worker, WorkerOutputs { query_log, sightings })
+        (query_worker, WorkerOutputs { query_log, wildcard_hits })
     }
 
     /// A batch has come at `moment`; returns the seconds since the epoch.
@@ -74,7 +109,7 @@ impl QueryWorker {
         self.batch_at.as_secs()
     }
 
-    /// The counters this desk's user writes.
+    /// The counters of this worker.
     pub(super) fn stats(&self) -> &Arc<Stats> {
         &self.stats
     }
@@ -101,23 +136,7 @@ impl QueryWorker {
         let limiter = self.limiter.as_ref();
         let context = Context { snapshot: self.zones.snapshot(), settings, stats: &self.stats, limiter };
         respond_batch(&context, &mut self.scratch, exchanges);
-        if let Some(every) = context.settings.query_log {
-            let mut rest = &*exchanges;
-            while let Some(at) = self.sampler.pick(every, rest.len(), &mut self.random) {
-                let exchange = &rest[at];
-                let answered = (exchange.outcome, &exchange.response);
-                self.sampler.log(exchange.query, &exchange.peer, self.batch_at, answered, context.snapshot);
-                rest = &rest[at + 1..];
-            }
-        }
-        if context.settings.sightings {
-            self.lookout.begin(self.batch_at);
-            let mut rest = &*exchanges;
-            while let Some(at) = self.lookout.pick(rest.len(), &mut self.random) {
-                self.lookout.look(rest[at].query, rest[at].outcome, context.snapshot);
-                rest = &rest[at + 1..];
-            }
-        }
+        self.samplers.sample(&context, exchanges, self.batch_at, &mut self.random);
     }
 
     /// Answers one message of a stream into `buffer`; returns the length of the response, `None` if there is none. `idle` is
@@ -134,33 +153,21 @@ impl QueryWorker {
         let peer = Peer { address, transport, now, random: self.random.next(), keepalive };
         let settings = self.settings.load();
         let context = Context { snapshot: self.zones.snapshot(), settings, stats: &self.stats, limiter: None };
-        let mut response = Response::new(buffer);
-        let outcome = respond(&context, query, &peer, &mut response);
-        if let Some(every) = context.settings.query_log
-            && self.sampler.pick(every, 1, &mut self.random).is_some()
-        {
-            self.sampler.log(query, &peer, self.batch_at, (outcome, &response), context.snapshot);
-        }
-        if context.settings.sightings {
-            self.lookout.begin(self.batch_at);
-            if self.lookout.pick(1, &mut self.random).is_some() {
-                self.lookout.look(query, outcome, context.snapshot);
-            }
-        }
-        match outcome {
-            Outcome::Reply => Some(response.octets().len()),
-            Outcome::Drop => None,
-        }
+        let mut exchange = Exchange::new(query, peer, buffer);
+        exchange.outcome = respond(&context, query, &peer, &mut exchange.response);
+        let exchanges = std::slice::from_ref(&exchange);
+        self.samplers.sample(&context, exchanges, self.batch_at, &mut self.random);
+        (exchange.outcome == Outcome::Reply).then(|| exchange.response.octets().len())
     }
 }
 
-/// The desks that stream connections share. More desks than processors, so that two connections seldom want the same.
+/// The workers that stream connections share. There are more than processors, so that two connections seldom want the same.
 pub(super) struct StreamWorkerPool {
     stream_workers: Vec<Mutex<StreamWorker>>,
     stats: Vec<Arc<Stats>>,
 }
 
-/// A desk with room for one response of a stream.
+/// A worker with room for one response of a stream.
 pub(super) struct StreamWorker {
     pub(super) query_worker: QueryWorker,
     pub(super) buffer: Box<[u8]>,
@@ -179,10 +186,10 @@ impl StreamWorkerPool {
         &self.stats
     }
 
-    /// Uses the desk of the connection with this number. Do not await meanwhile.
+    /// Uses the worker of the connection with this number. Do not await meanwhile.
     pub(super) fn with<T>(&self, connection: usize, work: impl FnOnce(&mut StreamWorker) -> T) -> T {
         let query_worker = &self.stream_workers[connection % self.stream_workers.len()];
-        // A desk has no state that a panic could leave half-changed: each answer starts anew.
+        // A worker has no state that a panic could leave half-changed: each answer starts anew.
         work(&mut query_worker.lock())
     }
 

@@ -1,0 +1,67 @@
+//! How a worker leaves records for others: a ring of its own, with one writer and one reader, in which nothing waits. A record that
+//! finds the ring full, since its reader cannot keep up, is lost and counted.
+
+use std::sync::Arc;
+
+use rtrb::{Consumer, Producer, RingBuffer};
+
+use super::count::Count;
+
+/// The worker's end of a ring.
+pub(super) struct RingSender<T> {
+    records: Producer<T>,
+    lost: Arc<Count>,
+}
+
+/// The reader's end of a ring.
+pub struct RingReceiver<T> {
+    records: Consumer<T>,
+    lost: Arc<Count>,
+}
+
+/// A ring of so many records. Of its memory nothing is touched before it is used.
+pub(super) fn ring<T>(records_max: usize) -> (RingSender<T>, RingReceiver<T>) {
+    let (producer, consumer) = RingBuffer::new(records_max);
+    let lost = Arc::new(Count::default());
+    (RingSender { records: producer, lost: Arc::clone(&lost) }, RingReceiver { records: consumer, lost })
+}
+
+impl<T> RingSender<T> {
+    /// Leaves the record that `make` makes, which stands for so many requests.
+    pub(super) fn push_with(&mut self, requests: u64, make: impl FnOnce() -> T) {
+        if self.records.is_full() || self.records.push(make()).is_err() {
+            self.lost.add(requests);
+        }
+    }
+}
+
+impl<T> RingReceiver<T> {
+    /// The oldest record.
+    pub fn pop(&mut self) -> Option<T> {
+        self.records.pop().ok()
+    }
+
+    /// How many requests the lost records stand for, since the start.
+    pub fn lost(&self) -> u64 {
+        self.lost.read()
+    }
+
+    /// The counter of what [`Self::lost`] returns.
+    pub(super) fn lost_counter(&self) -> Arc<Count> {
+        Arc::clone(&self.lost)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_ring_loses_and_counts() {
+        let (mut sender, mut receiver) = ring(8);
+        (0..11u64).for_each(|number| sender.push_with(number, || number));
+        assert_eq!(receiver.lost(), 8 + 9 + 10);
+        assert_eq!(std::iter::from_fn(|| receiver.pop()).collect::<Vec<_>>(), (0..8).collect::<Vec<_>>());
+        assert_eq!(receiver.lost_counter().read(), receiver.lost());
+    }
+}
