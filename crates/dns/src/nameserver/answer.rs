@@ -14,7 +14,7 @@ use super::zone_query::{CNAME_CHAIN_MAX, Current, ZoneQuery};
 use crate::wire::RecordType;
 use crate::wire::build::Full;
 use crate::wire::header::Rcode;
-use crate::wire::name::{NAME_OCTETS_MAX, wire_end};
+use crate::wire::name::{NAME_OCTETS_MAX, is_label_start, wire_end};
 use crate::wire::question::QUESTION_AT;
 use crate::zone::Zone;
 use crate::zone::compression::RECORD_HEAD;
@@ -478,11 +478,7 @@ fn find_target<'z>(zone: &'z Zone, target: &Target<'_>) -> Option<Node<'z>> {
 /// case.
 fn is_at_or_below(relative: &[u8], ancestor: &[u8]) -> bool {
     let Some(start) = relative.len().checked_sub(ancestor.len()) else { return false };
-    let mut at = 0;
-    while at < start {
-        at += usize::from(relative[at]) + 1;
-    }
-    at == start && relative[start..].eq_ignore_ascii_case(ancestor)
+    is_label_start(relative, start) && relative[start..].eq_ignore_ascii_case(ancestor)
 }
 
 /// Whether the answer section has a DNAME record of `owner`, which is in lower case, in wire form.

@@ -7,7 +7,7 @@
 use super::names::{Names, POINTER, POINTER_END, expand};
 use super::zone_query::CNAME_CHAIN_MAX;
 use crate::wire::build::{Full, Writer};
-use crate::wire::name::NAME_OCTETS_MAX;
+use crate::wire::name::{NAME_OCTETS_MAX, is_label_start};
 use crate::wire::question::{QUESTION_AT, Question};
 use crate::zone::Zone;
 use crate::zone::compression::{APEX_END, NameOffsets, RECORD_HEAD, Tail, follow, stored_names};
@@ -72,27 +72,20 @@ const QUESTION: Owner<'static> = Owner::At(QUESTION_AT);
 impl<'w, 'b> Message<'w, 'b> {
     #[inline]
     pub(super) fn new(writer: &'w mut Writer<'b>, question: &Question, zone: &Zone) -> Self {
-        let apex_length = zone.apex_length() as u16;
-        let question_length = u16::from(question.name_length);
-        let expansions = [Expansion::default(); CNAME_CHAIN_MAX];
-        let name_end = QUESTION_AT + usize::from(question_length);
-        let (counts, expansion_count, names) = ([0; 3], 0, None);
-        Message { writer, counts, question_length, apex_length, name_end, expansions, expansion_count, names }
+        Message::with(writer, u16::from(question.name_length), zone.apex_length() as u16, None)
     }
 
     /// The same message with no records yet, whose names are to be as short as they go.
     pub(super) fn again<'s>(&'s mut self, names: &'s mut Names) -> Message<'s, 'b> {
-        let (question_length, apex_length) = (self.question_length, self.apex_length);
-        Message {
-            writer: self.writer,
-            counts: [0; 3],
-            question_length,
-            apex_length,
-            name_end: QUESTION_AT + usize::from(question_length),
-            expansions: [Expansion::default(); CNAME_CHAIN_MAX],
-            expansion_count: 0,
-            names: Some(names),
-        }
+        Message::with(self.writer, self.question_length, self.apex_length, Some(names))
+    }
+
+    #[inline]
+    fn with(writer: &'w mut Writer<'b>, question_length: u16, apex_length: u16, names: Option<&'w mut Names>) -> Self {
+        let expansions = [Expansion::default(); CNAME_CHAIN_MAX];
+        let name_end = QUESTION_AT + usize::from(question_length);
+        let (counts, expansion_count) = ([0; 3], 0);
+        Message { writer, counts, question_length, apex_length, name_end, expansions, expansion_count, names }
     }
 
     /// Whether pointers reach all that the message has room for.
@@ -331,11 +324,7 @@ impl<'w, 'b> Message<'w, 'b> {
         let apex_end = QUESTION_AT + usize::from(self.question_length);
         let apex = &self.writer.written()[apex_end - self.apex_octets()..apex_end];
         let split = name.len().checked_sub(apex.len()).filter(|_| apex.len() > 2)?;
-        let mut at = 0;
-        while at < split {
-            at += usize::from(name[at]) + 1;
-        }
-        (at == split && name[split..].eq_ignore_ascii_case(apex)).then_some(&name[..split])
+        (is_label_start(name, split) && name[split..].eq_ignore_ascii_case(apex)).then_some(&name[..split])
     }
 
     /// Writes a pointer to the last `octets` of the apex.

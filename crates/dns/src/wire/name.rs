@@ -53,6 +53,9 @@ pub enum NameError {
     /// A compression pointer or a reserved label type where plain labels are needed.
     #[error("a label type other than a plain label")]
     LabelType,
+    /// An octet that must be escaped here.
+    #[error("octet {0} must be written as \\{0}")]
+    Octet(u8),
 }
 
 impl Name {
@@ -103,29 +106,8 @@ impl Name {
             _ => {}
         }
         let mut wire = Vec::with_capacity(text.len() + 2);
-        let mut label = Vec::with_capacity(LABEL_OCTETS_MAX);
-        let mut rest = text;
-        let mut absolute = false;
-        while let Some((&octet, tail)) = rest.split_first() {
-            rest = tail;
-            match octet {
-                b'.' => {
-                    push_label(&mut wire, &label)?;
-                    label.clear();
-                    absolute = rest.is_empty();
-                }
-                b'\\' => {
-                    let (value, tail) = unescape(rest)?;
-                    rest = tail;
-                    label.push(value);
-                }
-                _ => label.push(octet),
-            }
-        }
-        if !absolute {
-            push_label(&mut wire, &label)?;
-        }
-        Self::finish(wire, if absolute { root_ref() } else { origin })
+        let is_absolute = push_labels(text, |_| true, &mut wire)?;
+        Self::finish(wire, if is_absolute { root_ref() } else { origin })
     }
 
     fn finish(mut wire: Vec<u8>, suffix: &Name) -> Result<Self, NameError> {
@@ -189,6 +171,11 @@ impl Name {
     }
 }
 
+/// The labels in wire form at the start of `octets`, up to their end or to a root label.
+pub fn labels_of(octets: &[u8]) -> Labels<'_> {
+    Labels(octets)
+}
+
 /// The labels of a name, leftmost first.
 #[derive(Clone)]
 pub struct Labels<'a>(&'a [u8]);
@@ -225,12 +212,49 @@ pub fn wire_end(octets: &[u8]) -> Result<usize, NameError> {
     }
 }
 
-fn is_label_start(wire: &[u8], position: usize) -> bool {
+/// Whether a label, or the end, is at `position` of `wire`, which has so many octets at least.
+pub fn is_label_start(wire: &[u8], position: usize) -> bool {
     let mut at = 0;
     while at < position {
         at += usize::from(wire[at]) + 1;
     }
     at == position
+}
+
+/// Appends the labels of a text (RFC 1035 §5.1), and returns whether it has a dot at its end. Each octet that is not escaped must be
+/// one that `takes`.
+pub fn push_labels(text: &[u8], takes: impl Fn(u8) -> bool, wire: &mut Vec<u8>) -> Result<bool, NameError> {
+    let mut rest = text;
+    let mut is_absolute = false;
+    while !rest.is_empty() {
+        let length_at = wire.len();
+        wire.push(0);
+        is_absolute = false;
+        while let Some((&octet, tail)) = rest.split_first() {
+            rest = tail;
+            match octet {
+                b'.' => {
+                    is_absolute = true;
+                    break;
+                }
+                b'\\' => {
+                    let (value, tail) = unescape(rest)?;
+                    rest = tail;
+                    wire.push(value);
+                }
+                _ if takes(octet) => wire.push(octet),
+                _ => return Err(NameError::Octet(octet)),
+            }
+            if wire.len() - length_at - 1 > LABEL_OCTETS_MAX {
+                return Err(NameError::LabelTooLong);
+            }
+        }
+        match wire.len() - length_at - 1 {
+            0 => return Err(NameError::EmptyLabel),
+            length => wire[length_at] = length as u8,
+        }
+    }
+    Ok(is_absolute)
 }
 
 fn push_label(wire: &mut Vec<u8>, label: &[u8]) -> Result<(), NameError> {
@@ -257,6 +281,33 @@ pub fn unescape(after_backslash: &[u8]) -> Result<(u8, &[u8]), NameError> {
     }
 }
 
+/// Appends the text of the name in wire form `wire`, with the dot at its end.
+pub fn push_name_text(wire: &[u8], out: &mut Vec<u8>) {
+    if wire == [0] {
+        out.push(b'.');
+    }
+    for label in labels_of(wire) {
+        push_label_text(label, out);
+        out.push(b'.');
+    }
+}
+
+/// Appends the text of a label; octets that zone files or people would misread are escaped.
+pub fn push_label_text(label: &[u8], out: &mut Vec<u8>) {
+    for &octet in label {
+        match octet {
+            b'.' | b'"' | b';' | b'\\' | b'(' | b')' | b'@' | b'$' => out.extend([b'\\', octet]),
+            0x21..=0x7e => out.push(octet),
+            _ => push_decimal_escape(octet, out),
+        }
+    }
+}
+
+/// Appends an octet as `\DDD` (RFC 1035 §5.1).
+pub fn push_decimal_escape(octet: u8, out: &mut Vec<u8>) {
+    out.extend([b'\\', b'0' + octet / 100, b'0' + octet / 10 % 10, b'0' + octet % 10]);
+}
+
 fn root_ref() -> &'static Name {
     static ROOT: std::sync::LazyLock<Name> = std::sync::LazyLock::new(Name::root);
     &ROOT
@@ -275,22 +326,11 @@ impl FromStr for Name {
 }
 
 impl fmt::Display for Name {
-    /// Presentation format with the dot at the end; octets that zone files or people would misread are escaped.
+    /// Presentation format with the dot at the end.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.is_root() {
-            return f.write_str(".");
-        }
-        for label in self.labels() {
-            for &octet in label {
-                match octet {
-                    b'.' | b'"' | b';' | b'\\' | b'(' | b')' | b'@' | b'$' => write!(f, "\\{}", octet as char)?,
-                    0x21..=0x7e => write!(f, "{}", octet as char)?,
-                    _ => write!(f, "\\{octet:03}")?,
-                }
-            }
-            f.write_str(".")?;
-        }
-        Ok(())
+        let mut text = Vec::with_capacity(self.0.len());
+        push_name_text(&self.0, &mut text);
+        f.write_str(std::str::from_utf8(&text).expect("all that is not ASCII is escaped"))
     }
 }
 

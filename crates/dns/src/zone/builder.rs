@@ -5,17 +5,17 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use super::contents::Contents;
 use super::denial::{self, Denial};
-use super::image::{CounterSlot, Directory, NodeChange, Zone};
+use super::image::{Directory, NodeChange, Zone};
 use super::leaf::{Leaf, TooLarge};
 use super::node::compile::{self, NodeSource};
 use super::node::{Node, flag};
 use super::qname::Qname;
 use super::rrset::Rrset;
 use super::serial::Serial;
+use crate::wire::name::labels_of;
 use crate::wire::{Name, RecordType};
 
 /// What an owner has after a change.
@@ -201,23 +201,9 @@ pub(super) fn assemble(apex: &Name, mut nodes: Vec<Vec<u8>>, denial: Option<Arc<
         let head = Leaf::build(&[apex_node], qname.octets(), qname.hash(0)).map_err(too_large)?;
         (head, Some(Directory::build(nodes).map_err(too_large)?))
     };
-    Ok(Zone {
-        head,
-        directory,
-        apex_hash: qname.hash(0),
-        apex_labels: qname.labels() as u8,
-        labels_max: labels_max as u8,
-        negative_ttl: soa.negative_ttl,
-        serial: soa.serial,
-        unavailable: None,
-        denial,
-        apex: apex.clone(),
-        owner_count,
-        number: CounterSlot::none(),
-        follows: AtomicBool::new(false),
-        shard: AtomicBool::new(false),
-        partial: AtomicBool::new(false),
-    })
+    let zone = Zone::of(apex.clone(), &qname, head, directory);
+    let Soa { serial, negative_ttl } = soa;
+    Ok(Zone { labels_max: labels_max as u8, negative_ttl, serial, denial, owner_count, ..zone })
 }
 
 /// Nodes of a zone being changed, over those that it has.
@@ -335,23 +321,11 @@ impl Edit<'_> {
         };
         let soa =
             Soa::read(Node::at(&apex_node), &zone.apex).ok_or_else(|| BuildError::NoSoa { apex: zone.apex.clone() })?;
-        Ok(Zone {
-            head: Leaf::build(&[apex_node], zone.apex_octets(), zone.apex_hash).map_err(too_large)?,
-            directory: Some(directory.with_changes(changes).map_err(too_large)?),
-            apex_hash: zone.apex_hash,
-            apex_labels: zone.apex_labels,
-            labels_max: zone.labels_max.max(labels as u8),
-            negative_ttl: soa.negative_ttl,
-            serial: soa.serial,
-            unavailable: None,
-            denial: None,
-            apex: zone.apex.clone(),
-            owner_count,
-            number: CounterSlot::none(),
-            follows: AtomicBool::new(false),
-            shard: AtomicBool::new(false),
-            partial: AtomicBool::new(false),
-        })
+        let head = Leaf::build(&[apex_node], zone.apex_octets(), zone.apex_hash).map_err(too_large)?;
+        let directory = directory.with_changes(changes).map_err(too_large)?;
+        let labels_max = zone.labels_max.max(labels as u8);
+        let zone = Zone::of(zone.apex.clone(), &Qname::of(zone.apex.as_wire()), head, Some(directory));
+        Ok(Zone { labels_max, negative_ttl: soa.negative_ttl, serial: soa.serial, owner_count, ..zone })
     }
 }
 
@@ -387,11 +361,6 @@ fn ancestor(name: &Name, skipped: usize) -> Name {
     Name::from_wire(&name.as_wire()[octets..]).expect("a suffix of a name is a name")
 }
 
-fn labels_in(mut relative: &[u8]) -> usize {
-    let mut count = 0;
-    while let Some(&length) = relative.first() {
-        relative = &relative[usize::from(length) + 1..];
-        count += 1;
-    }
-    count
+fn labels_in(relative: &[u8]) -> usize {
+    labels_of(relative).count()
 }

@@ -18,7 +18,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::wire::name::NAME_OCTETS_MAX;
+use crate::wire::name::{NAME_OCTETS_MAX, is_label_start};
 use crate::wire::{Name, RecordType};
 
 /// Where in an RRset's records names lie that pointers may point to: before this. With the question before them, that is
@@ -256,15 +256,7 @@ impl Layout {
 
 /// Whether `labels` end with these labels; neither is nothing.
 fn is_suffix(labels: &[u8], suffix: &[u8]) -> bool {
-    if suffix.is_empty() || !labels.ends_with(suffix) {
-        return false;
-    }
-    let start = labels.len() - suffix.len();
-    let mut at = 0;
-    while at < start {
-        at += 1 + usize::from(labels[at]);
-    }
-    at == start
+    !suffix.is_empty() && labels.ends_with(suffix) && is_label_start(labels, labels.len() - suffix.len())
 }
 
 #[cfg(test)]

@@ -182,7 +182,7 @@ impl Chain {
 }
 
 /// The hash that a name's first label is.
-fn hash_in(owner: &Name) -> Option<Nsec3Hash> {
+pub(super) fn hash_in(owner: &Name) -> Option<Nsec3Hash> {
     let label = owner.labels().next()?.to_ascii_uppercase();
     data_encoding::BASE32HEX_NOPAD.decode(&label).ok().and_then(|hash| Nsec3Hash::try_from(hash).ok())
 }

@@ -59,15 +59,20 @@ impl Zone {
     pub fn unavailable(apex: Name, why: Unavailable) -> Zone {
         let qname = Qname::of(apex.as_wire());
         let head = Leaf::build::<&[u8]>(&[], qname.octets(), qname.hash(0)).expect("no nodes take no room");
+        Zone { unavailable: Some(why), ..Zone::of(apex, &qname, head, None) }
+    }
+
+    /// A zone of these nodes at `apex`, which is `qname`. The rest of what is known of it is for the caller to add.
+    pub(super) fn of(apex: Name, qname: &Qname, head: Leaf, directory: Option<Directory>) -> Zone {
         Zone {
             head,
-            directory: None,
+            directory,
             apex_hash: qname.hash(0),
             apex_labels: qname.labels() as u8,
             labels_max: qname.labels() as u8,
             negative_ttl: 0,
             serial: Serial(0),
-            unavailable: Some(why),
+            unavailable: None,
             denial: None,
             apex,
             owner_count: 0,

@@ -9,10 +9,11 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use data_encoding::{BASE32HEX_NOPAD, BASE64, HEXUPPER};
 
-use super::values::{push_decimal_escape, push_quoted, timestamp_text};
+use super::values::{push_quoted, timestamp_text};
 use super::{location, svc};
-use crate::wire::RecordType;
+use crate::wire::name::push_name_text;
 use crate::wire::rdata::{self, Field, Item};
+use crate::wire::{Name, RecordType};
 
 /// Appends the text of valid `rdata`, names absolute.
 pub fn write(rtype: RecordType, rdata: &[u8], out: &mut Vec<u8>) {
@@ -46,16 +47,15 @@ pub fn write(rtype: RecordType, rdata: &[u8], out: &mut Vec<u8>) {
 fn write_field(item: &Item<'_>, rdata: &[u8], out: &mut Vec<u8>) -> bool {
     let octets = item.octets;
     match item.field {
-        Field::Name(_) => push_name(octets, out),
+        Field::Name(_) => push_name_text(octets, out),
         Field::Names => {
-            let mut at = 0;
-            while at < octets.len() {
-                let length = name_length(&octets[at..]);
-                if at > 0 {
+            let mut rest = octets;
+            while let Ok((name, after)) = Name::split_from(rest) {
+                if rest.len() < octets.len() {
                     out.push(b' ');
                 }
-                push_name(&octets[at..at + length], out);
-                at += length;
+                push_name_text(name.as_wire(), out);
+                rest = after;
             }
         }
         Field::U8 | Field::Algorithm | Field::Scheme => print(out, octets[0]),
@@ -97,7 +97,7 @@ fn write_field(item: &Item<'_>, rdata: &[u8], out: &mut Vec<u8>) -> bool {
         Field::Salt if octets.len() == 1 => out.push(b'-'),
         Field::Salt => push_hex(&octets[1..], out),
         Field::HashedOwner => out.extend_from_slice(BASE32HEX_NOPAD.encode(&octets[1..]).as_bytes()),
-        Field::TypeBitmap => separated(out, b' ', types_of(octets), |out, rtype| push_type(rtype, out)),
+        Field::TypeBitmap => separated(out, b' ', rdata::types_in(octets), |out, rtype| push_type(rtype, out)),
         Field::Gateway => return push_host(rdata[1], octets, out),
         Field::Relay => {
             let (discovery, kind) = (octets[0] >> 7, octets[0] & 0x7f);
@@ -183,31 +183,6 @@ fn push_type(rtype: RecordType, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends a name in wire form as text with the dot at its end.
-pub(super) fn push_name(wire: &[u8], out: &mut Vec<u8>) {
-    let mut rest = wire;
-    if let [0, ..] = rest {
-        out.push(b'.');
-    }
-    while let Some((&length @ 1.., tail)) = rest.split_first() {
-        let (label, after) = tail.split_at(usize::from(length));
-        push_label(label, out);
-        out.push(b'.');
-        rest = after;
-    }
-}
-
-/// Appends a label, with what would be misread escaped.
-pub(super) fn push_label(label: &[u8], out: &mut Vec<u8>) {
-    for &octet in label {
-        match octet {
-            b'.' | b'"' | b';' | b'\\' | b'(' | b')' | b'@' | b'$' => out.extend([b'\\', octet]),
-            0x21..=0x7e => out.push(octet),
-            _ => push_decimal_escape(octet, out),
-        }
-    }
-}
-
 fn push_hex(octets: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(HEXUPPER.encode(octets).as_bytes());
 }
@@ -228,7 +203,7 @@ fn push_host(kind: u8, octets: &[u8], out: &mut Vec<u8>) -> bool {
     match kind {
         0 => out.push(b'.'),
         1 | 2 => return push_address(octets, out),
-        _ => push_name(octets, out),
+        _ => push_name_text(octets, out),
     }
     true
 }
@@ -252,29 +227,6 @@ fn push_address_prefixes(mut rest: &[u8], out: &mut Vec<u8>) -> bool {
         rest = &tail[octets..];
     }
     true
-}
-
-/// The types of a valid bitmap, in order.
-pub(super) fn types_of(mut windows: &[u8]) -> impl Iterator<Item = RecordType> {
-    std::iter::from_fn(move || {
-        let [window, length, tail @ ..] = windows else { return None };
-        let (bits, rest) = tail.split_at(usize::from(*length));
-        windows = rest;
-        Some((*window, bits))
-    })
-    .flat_map(|(window, bits)| {
-        (0..bits.len() * 8)
-            .filter(|bit| bits[bit / 8] & 0x80 >> (bit % 8) != 0)
-            .map(move |bit| RecordType(u16::from_be_bytes([window, bit as u8])))
-    })
-}
-
-fn name_length(wire: &[u8]) -> usize {
-    let mut at = 0;
-    while wire[at] != 0 {
-        at += usize::from(wire[at]) + 1;
-    }
-    at + 1
 }
 
 fn number16(octets: &[u8]) -> u16 {

@@ -6,7 +6,8 @@
 
 use std::io::{self, Write};
 
-use super::rdata_out::{push_label, push_name, write_portable};
+use super::rdata_out::write_portable;
+use crate::wire::name::{push_label_text, push_name_text};
 use crate::wire::{Name, RecordType};
 use crate::zone::rrset::ttl_of;
 use crate::zone::{Contents, Ttl};
@@ -20,7 +21,7 @@ pub fn write(zone: &Contents, to: &mut impl Write) -> io::Result<()> {
     let apex = zone.apex();
     let default_ttl = zone.get(apex, RecordType::SOA).map_or(Ttl::default(), |soa| soa.ttl);
     out.extend_from_slice(b"$ORIGIN ");
-    push_name(apex.as_wire(), &mut out);
+    push_name_text(apex.as_wire(), &mut out);
     writeln!(out, "\n$TTL {}", default_ttl.seconds())?;
     let mut owner_text = Vec::new();
     for (owner, rrsets) in zone.owners() {
@@ -64,6 +65,6 @@ fn push_owner(owner: &Name, apex: &Name, out: &mut Vec<u8>) {
         if index > 0 {
             out.push(b'.');
         }
-        push_label(label, out);
+        push_label_text(label, out);
     }
 }

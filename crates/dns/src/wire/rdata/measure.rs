@@ -3,7 +3,7 @@
 //! Octets come from messages, transfers and files alike, so nothing is taken on trust: every read is bounded by the data.
 
 use super::{Field, RdataError};
-use crate::wire::name::{LABEL_OCTETS_MAX, NAME_OCTETS_MAX, NameError};
+use crate::wire::name::{NameError, wire_end};
 
 /// The end of `field`, which starts at octet `start` of `rdata`.
 pub(super) fn end_of(field: Field, rdata: &[u8], start: usize) -> Result<usize, RdataError> {
@@ -117,20 +117,7 @@ fn check_zone_digest(scheme: u8, hash: u8, octets: usize) -> Result<(), &'static
 
 /// The end of the uncompressed name that starts at octet `start` of `octets`.
 pub(super) fn end_of_name(octets: &[u8], start: usize) -> Result<usize, NameError> {
-    let mut at = start;
-    loop {
-        let length = usize::from(*octets.get(at).ok_or(NameError::Truncated)?);
-        if length > LABEL_OCTETS_MAX {
-            return Err(NameError::LabelType);
-        }
-        at += length + 1;
-        if at - start > NAME_OCTETS_MAX {
-            return Err(NameError::TooLong);
-        }
-        if length == 0 {
-            return Ok(at);
-        }
-    }
+    wire_end(&octets[start..]).map(|length| start + length)
 }
 
 /// RFC 4034 §4.1.2: "Blocks are present in the NSEC RR RDATA in increasing numerical order", 1 to 32 octets each, and

@@ -134,6 +134,21 @@ pub fn names(rtype: RecordType, rdata: &[u8]) -> impl Iterator<Item = EmbeddedNa
     })
 }
 
+/// The types in a type bitmap (RFC 4034 §4.1.2), in order.
+pub fn types_in(mut windows: &[u8]) -> impl Iterator<Item = RecordType> {
+    std::iter::from_fn(move || {
+        let [window, length, tail @ ..] = windows else { return None };
+        let (bits, rest) = tail.split_at(usize::from(*length).min(tail.len()));
+        windows = rest;
+        Some((*window, bits))
+    })
+    .flat_map(|(window, bits)| {
+        (0..bits.len() * 8)
+            .filter(|bit| bits[bit / 8] & 0x80 >> (bit % 8) != 0)
+            .map(move |bit| RecordType(u16::from_be_bytes([window, bit as u8])))
+    })
+}
+
 /// The canonical form of valid `rdata`: names of the types that RFC 4034 §6.2 lists are in lower case.
 pub fn canonical(rtype: RecordType, rdata: &[u8]) -> Cow<'_, [u8]> {
     let mut folded = Cow::Borrowed(rdata);
