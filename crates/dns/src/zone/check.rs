@@ -15,7 +15,6 @@ mod signed;
 mod verify;
 
 use std::collections::HashSet;
-use std::fmt;
 
 pub use code::{Code, Severity, UnparsedRecords};
 pub use report::{Finding, Report};
@@ -28,7 +27,7 @@ use crate::wire::header::HEADER_OCTETS;
 use crate::wire::name::NAME_OCTETS_MAX;
 use crate::wire::rdata::NameForm;
 use crate::wire::{Name, RecordType, rdata};
-use report::Reporter;
+use report::{Reporter, found};
 
 /// Most findings that [`check`] tells of each kind, errors, faults and others; a zone with more is broken in a way that the first
 /// ones show.
@@ -90,12 +89,10 @@ pub fn examine(zone: &Contents, options: &Options<'_>) -> Report {
                 above = OccludedBy::of(&view, owner, rrsets);
             }
             OccludedBy::Cut(cut) => check_below_cut(&view, cut, owner, rrsets, &mut report),
-            OccludedBy::Dname(dname) => report.push(
-                Code::BelowDname,
-                owner,
-                rrsets.first().map(|rrset| rrset.rtype),
-                format_args!("{owner} lies below the DNAME at {dname}: nothing may; move it or take the DNAME away"),
-            ),
+            OccludedBy::Dname(dname) => {
+                found!(report: Code::BelowDname, owner, rrsets.first().map(|rrset| rrset.rtype);
+                    "{owner} lies below the DNAME at {dname}: nothing may; move it or take the DNAME away")
+            }
         }
     }
     servers::check_unused_addresses(&view, &mut report);
@@ -186,72 +183,49 @@ impl<'a> OccludedBy<'a> {
 
 fn check_apex(view: &CheckContext<'_>, report: &mut Reporter<'_>) {
     let apex = view.zone.apex();
-    let mut push = |code, rtype, message: fmt::Arguments<'_>| report.push(code, apex, rtype, message);
     match view.zone.get(apex, RecordType::SOA) {
-        None => push(Code::SoaMissing, None, format_args!("{apex} has no SOA record: a zone needs one at its apex")),
-        Some(soa) if soa.rdata.len() > 1 => {
-            push(
-                Code::SoaMultiple,
-                Some(RecordType::SOA),
-                format_args!("{apex} has {} SOA records, expected one", soa.rdata.len()),
-            );
+        None => {
+            found!(report: Code::SoaMissing, apex, None::<RecordType>; "{apex} has no SOA record: a zone needs one at its apex")
         }
-        Some(soa) if soa.rdata[0].first() == Some(&0) => push(
-            Code::SoaMnameRoot,
-            Some(RecordType::SOA),
-            format_args!("the SOA's primary is '.', which means none: name a server that NOTIFY and updates may go to"),
-        ),
+        Some(soa) if soa.rdata.len() > 1 => {
+            found!(report: Code::SoaMultiple, apex, RecordType::SOA;
+                "{apex} has {} SOA records, expected one", soa.rdata.len());
+        }
+        Some(soa) if soa.rdata[0].first() == Some(&0) => found!(report: Code::SoaMnameRoot, apex, RecordType::SOA;
+            "the SOA's primary is '.', which means none: name a server that NOTIFY and updates may go to"),
         Some(_) => {}
     }
     if view.zone.get(apex, RecordType::NS).is_none() {
-        push(Code::NsMissing, None, format_args!("{apex} has no NS record: a zone needs one at its apex"));
+        found!(report: Code::NsMissing, apex, None::<RecordType>; "{apex} has no NS record: a zone needs one at its apex");
     }
 }
 
 /// What one owner's records must not be, wherever it lies.
 fn check_shape(view: &CheckContext<'_>, owner: &Name, rrsets: &[Rrset], report: &mut Reporter<'_>) {
-    let mut push = |code, rtype, message: fmt::Arguments<'_>| report.push(code, owner, Some(rtype), message);
     for rrset in rrsets {
         let (rtype, count) = (rrset.rtype, rrset.rdata.len());
         let octets = answer_octets(view.zone.apex(), owner, rrset, rrsets);
         if octets > MESSAGE_OCTETS_MAX {
-            push(
-                Code::RrsetTooLarge,
-                rtype,
-                format_args!(
-                    "an answer with the {count} {rtype} records of {owner} and their signatures has {octets} octets; a message holds \
-                     {MESSAGE_OCTETS_MAX}: take some away"
-                ),
-            );
+            found!(report: Code::RrsetTooLarge, owner, rtype;
+                "an answer with the {count} {rtype} records of {owner} and their signatures has {octets} octets; a message holds \
+                 {MESSAGE_OCTETS_MAX}: take some away");
         }
         match rtype {
-            RecordType::SOA if owner != view.zone.apex() => push(
-                Code::SoaBelowApex,
-                rtype,
-                format_args!(
-                    "a SOA at {owner}, but the zone is {}: put it into a zone file of its own",
-                    view.zone.apex()
-                ),
-            ),
+            RecordType::SOA if owner != view.zone.apex() => found!(report: Code::SoaBelowApex, owner, rtype;
+                "a SOA at {owner}, but the zone is {}: put it into a zone file of its own", view.zone.apex()),
             RecordType::CNAME if count > 1 => {
-                push(Code::CnameMultiple, rtype, format_args!("{owner} has {count} CNAME records, expected one"));
+                found!(report: Code::CnameMultiple, owner, rtype; "{owner} has {count} CNAME records, expected one");
             }
             RecordType::DNAME if count > 1 => {
-                push(Code::DnameMultiple, rtype, format_args!("{owner} has {count} DNAME records, expected one"));
+                found!(report: Code::DnameMultiple, owner, rtype; "{owner} has {count} DNAME records, expected one");
             }
             RecordType::DNAME if owner.is_wildcard() => {
-                push(
-                    Code::DnameWildcard,
-                    rtype,
-                    format_args!("a DNAME at the wildcard {owner} has no defined meaning"),
-                );
+                found!(report: Code::DnameWildcard, owner, rtype;
+                    "a DNAME at the wildcard {owner} has no defined meaning");
             }
             RecordType::NS if owner.is_wildcard() => {
-                push(
-                    Code::NsWildcard,
-                    rtype,
-                    format_args!("an NS at the wildcard {owner}: delegate each name by itself"),
-                );
+                found!(report: Code::NsWildcard, owner, rtype;
+                    "an NS at the wildcard {owner}: delegate each name by itself");
             }
             _ => {}
         }
@@ -261,15 +235,12 @@ fn check_shape(view: &CheckContext<'_>, owner: &Name, rrsets: &[Rrset], report: 
         const BESIDE: [RecordType; 6] =
             [RecordType::CNAME, RecordType::RRSIG, RecordType::NSEC, RecordType::SIG, RecordType::NXT, RecordType::KEY];
         if let Some(other) = rrsets.iter().find(|rrset| !BESIDE.contains(&rrset.rtype)) {
-            push(
-                Code::CnameNotAlone,
-                other.rtype,
-                format_args!("{owner} has a CNAME and also {}: a CNAME stands alone", other.rtype),
-            );
+            found!(report: Code::CnameNotAlone, owner, other.rtype;
+                "{owner} has a CNAME and also {}: a CNAME stands alone", other.rtype);
         }
     }
     if owner != view.zone.apex() && has(rrsets, RecordType::NS) && has(rrsets, RecordType::DNAME) {
-        push(Code::DnameWithNs, RecordType::DNAME, format_args!("{owner} has both NS and DNAME"));
+        found!(report: Code::DnameWithNs, owner, RecordType::DNAME; "{owner} has both NS and DNAME");
     }
 }
 
@@ -316,21 +287,24 @@ fn check_targets(view: &CheckContext<'_>, owner: &Name, rrsets: &[Rrset], report
             _ => continue,
         };
         for target in targets(rrset) {
-            let mut push = |code, message: fmt::Arguments<'_>| report.push(code, owner, Some(rrset.rtype), message);
             if code == Code::CnameToCname {
                 let is_chain = has(view.zone.owner(&target), RecordType::CNAME);
                 match is_chain.then(|| leads_back(view.zone, owner)) {
-                    Some(true) => push(Code::CnameLoop, format_args!("the CNAME of {owner} leads back to itself")),
-                    Some(false) => push(code, format_args!("{owner} CNAME points at {target}, which is a CNAME")),
+                    Some(true) => found!(report: Code::CnameLoop, owner, rrset.rtype;
+                        "the CNAME of {owner} leads back to itself"),
+                    Some(false) => found!(report: code, owner, rrset.rtype;
+                        "{owner} CNAME points at {target}, which is a CNAME"),
                     None => {}
                 }
             } else if let Some(alias) = servers::alias(view, &target) {
-                push(code, format_args!("{owner} {} points at {target}, which is {alias}", rrset.rtype));
+                found!(report: code, owner, rrset.rtype;
+                    "{owner} {} points at {target}, which is {alias}", rrset.rtype);
             } else if code == Code::NsToCname {
-                servers::check(view, owner, &target, &mut push);
+                servers::check(view, owner, &target, report);
             } else if servers::lacks_host(view, &target) {
                 let code = if code == Code::MxToCname { Code::MxNoAddress } else { Code::SrvNoAddress };
-                push(code, format_args!("{owner} {} points at {target}, which has no address here", rrset.rtype));
+                found!(report: code, owner, rrset.rtype;
+                    "{owner} {} points at {target}, which has no address here", rrset.rtype);
             }
         }
     }
@@ -356,16 +330,11 @@ fn check_cut(view: &CheckContext<'_>, owner: &Name, rrsets: &[Rrset], report: &m
     let cut = view.is_cut(owner, rrsets);
     for rrset in rrsets {
         let rtype = rrset.rtype;
-        let mut push = |code, message: fmt::Arguments<'_>| report.push(code, owner, Some(rtype), message);
         if rtype == RecordType::DS && owner == view.zone.apex() {
-            push(
-                Code::DsAtApex,
-                format_args!(
-                    "a DS at {owner}, the zone's own apex, is never answered here: it belongs into the zone above (RFC 4035 §2.4)"
-                ),
-            );
+            found!(report: Code::DsAtApex, owner, rtype;
+                "a DS at {owner}, the zone's own apex, is never answered here: it belongs into the zone above (RFC 4035 §2.4)");
         } else if rtype == RecordType::DS && !cut {
-            push(Code::DsWithoutNs, format_args!("a DS at {owner}, which is not delegated here"));
+            found!(report: Code::DsWithoutNs, owner, rtype; "a DS at {owner}, which is not delegated here");
         }
         let own = matches!(
             rtype,
@@ -377,7 +346,7 @@ fn check_cut(view: &CheckContext<'_>, owner: &Name, rrsets: &[Rrset], report: &m
                 | RecordType::CNAME
         );
         if cut && !own && !is_glue(view, owner, rtype) {
-            push(Code::BelowCut, format_args!("{owner} is delegated, so its {rtype} is never answered here"));
+            found!(report: Code::BelowCut, owner, rtype; "{owner} is delegated, so its {rtype} is never answered here");
         }
     }
 }
@@ -386,20 +355,12 @@ fn check_below_cut(view: &CheckContext<'_>, cut: &Name, owner: &Name, rrsets: &[
     let is_glue = |rtype| is_glue(view, owner, rtype);
     let signed = |rrset: &Rrset| rrset.rtype == RecordType::RRSIG && rrsets.iter().any(|rrset| is_glue(rrset.rtype));
     if rrsets.iter().any(signed) {
-        report.push(
-            Code::GlueSigned,
-            owner,
-            Some(RecordType::RRSIG),
-            format_args!("{owner} is glue below the zone cut at {cut}, and glue is not signed (RFC 4035 §2.2)"),
-        );
+        found!(report: Code::GlueSigned, owner, RecordType::RRSIG;
+            "{owner} is glue below the zone cut at {cut}, and glue is not signed (RFC 4035 §2.2)");
     }
     if let Some(rrset) = rrsets.iter().find(|rrset| !is_glue(rrset.rtype) && !signed(rrset)) {
-        report.push(
-            Code::BelowCut,
-            owner,
-            Some(rrset.rtype),
-            format_args!("{owner} lies below the zone cut at {cut}, so its {} is never answered here", rrset.rtype),
-        );
+        found!(report: Code::BelowCut, owner, rrset.rtype;
+            "{owner} lies below the zone cut at {cut}, so its {} is never answered here", rrset.rtype);
     }
 }
 

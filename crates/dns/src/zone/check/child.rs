@@ -2,11 +2,9 @@
 //!
 //! The parent does nothing with what contradicts itself, so a change of keys, or the end of signing, waits for ever.
 
-use std::fmt;
-
 use aws_lc_rs::digest::{Algorithm, Context, SHA1_FOR_LEGACY_USE_ONLY, SHA256, SHA384};
 
-use super::report::Reporter;
+use super::report::{Reporter, found};
 use super::signed::key_tag;
 use super::{CheckContext, Code};
 use crate::wire::{Name, RecordType};
@@ -21,17 +19,12 @@ pub(super) fn check(view: &CheckContext<'_>, report: &mut Reporter<'_>) {
     let apex = view.zone.apex();
     let records = |rtype| view.zone.get(apex, rtype).map_or(&[][..], |rrset| &rrset.rdata);
     let (digests, keys) = (records(RecordType::CDS), records(RecordType::CDNSKEY));
-    let mut push = |rtype, message: fmt::Arguments<'_>| report.push(Code::CdsMismatch, apex, Some(rtype), message);
     for (rtype, records, delete) in
         [(RecordType::CDS, digests, DELETE_CDS), (RecordType::CDNSKEY, keys, DELETE_CDNSKEY)]
     {
         if records.len() > 1 && is_among(records, delete) {
-            push(
-                rtype,
-                format_args!(
-                    "a {rtype} asks for the DS records to be deleted, others for some: leave one kind (RFC 8078 §4)"
-                ),
-            );
+            found!(report: Code::CdsMismatch, apex, rtype;
+                "a {rtype} asks for the DS records to be deleted, others for some: leave one kind (RFC 8078 §4)");
             return;
         }
     }
@@ -39,12 +32,8 @@ pub(super) fn check(view: &CheckContext<'_>, report: &mut Reporter<'_>) {
         return;
     }
     if is_among(digests, DELETE_CDS) != is_among(keys, DELETE_CDNSKEY) {
-        push(
-            RecordType::CDS,
-            format_args!(
-                "of CDS and CDNSKEY one asks for the DS records to be deleted, the other does not (RFC 8078 §4)"
-            ),
-        );
+        found!(report: Code::CdsMismatch, apex, RecordType::CDS;
+            "of CDS and CDNSKEY one asks for the DS records to be deleted, the other does not (RFC 8078 §4)");
         return;
     }
     if is_among(digests, DELETE_CDS) {
@@ -52,11 +41,13 @@ pub(super) fn check(view: &CheckContext<'_>, report: &mut Reporter<'_>) {
     }
     if let Some(digest) = digests.iter().find(|digest| !keys.iter().any(|key| is_of(apex, digest, key))) {
         let tag = digest.first_chunk().map_or(0, |tag| u16::from_be_bytes(*tag));
-        push(RecordType::CDS, format_args!("the CDS of key {tag} is of none of the CDNSKEY records (RFC 7344 §4)"));
+        found!(report: Code::CdsMismatch, apex, RecordType::CDS;
+            "the CDS of key {tag} is of none of the CDNSKEY records (RFC 7344 §4)");
     }
     if let Some(key) = keys.iter().find(|key| !digests.iter().any(|digest| is_of(apex, digest, key))) {
         let tag = key_tag(key);
-        push(RecordType::CDNSKEY, format_args!("of the CDNSKEY with tag {tag} there is no CDS (RFC 7344 §4)"));
+        found!(report: Code::CdsMismatch, apex, RecordType::CDNSKEY;
+            "of the CDNSKEY with tag {tag} there is no CDS (RFC 7344 §4)");
     }
 }
 

@@ -1,4 +1,4 @@
-//! The kinds of findings, how bad each is, and what of the zone could cure it.
+//! The kinds of findings, how bad each is, and which further records of the zone could resolve it.
 
 use std::fmt;
 
@@ -30,7 +30,7 @@ impl fmt::Display for Severity {
 }
 
 macro_rules! codes {
-    ($($variant:ident $text:literal $severity:ident $doc:literal),+ $(,)?) => {
+    ($($variant:ident $text:literal $severity:ident $resolved:ident$(($types:expr))? $doc:literal),+ $(,)?) => {
         /// The kinds of findings. Their texts are stable: scripts may rely on them.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum Code { $(#[doc = $doc] $variant),+ }
@@ -45,67 +45,72 @@ macro_rules! codes {
             pub const fn severity(self) -> Severity {
                 match self { $(Code::$variant => Severity::$severity),+ }
             }
+
+            fn resolved_by(self) -> ResolvedBy {
+                use RecordType as T;
+                match self { $(Code::$variant => ResolvedBy::$resolved$(($types))?),+ }
+            }
         }
     };
 }
 
 codes! {
-    SoaMissing "soa-missing" Error "The apex has no SOA (RFC 1034 §4.2.1).",
-    SoaMultiple "soa-multiple" Error "The apex has several SOA records (RFC 1035 §5.2).",
-    SoaBelowApex "soa-below-apex" Error "A name below the apex has a SOA (RFC 1035 §5.2).",
-    NsMissing "ns-missing" Error "The apex has no NS (RFC 1034 §4.2.1).",
-    CnameNotAlone "cname-not-alone" Error "A CNAME stands beside other data (RFC 2181 §10.1).",
-    CnameMultiple "cname-multiple" Error "A name has several CNAME records (RFC 2181 §10.1).",
-    DnameMultiple "dname-multiple" Error "A name has several DNAME records (RFC 6672 §2.4).",
-    DnameWithNs "dname-with-ns" Error "A DNAME stands at a zone cut (RFC 6672 §2.3).",
-    BelowDname "below-dname" Error "Records lie below a DNAME (RFC 6672 §2.4).",
-    DnameWildcard "dname-wildcard" Error "A wildcard has a DNAME (RFC 4592 §4.4).",
-    NsWildcard "ns-wildcard" Error "A wildcard has an NS (RFC 4592 §4.2).",
-    RrsetTooLarge "rrset-too-large" Error "An RRset fits in no message, with its signatures.",
-    SoaMnameRoot "soa-mname-root" Warning "The SOA names the root as primary, that is: none.",
-    NsNoAddress "ns-no-address" Fault "A name server has no address in the zone that should have it.",
-    NsLookalike "ns-lookalike" Warning "A name server outside the zone has a name that looks like one in the zone.",
-    NsLoopback "ns-loopback" Warning "A name server's address is a loopback address.",
-    NsAddressUnused "ns-address-unused" Warning "An address looks like a name server's, but no NS names it.",
-    BelowCut "below-cut" Warning "Data at or below a zone cut that is neither glue nor the cut's own.",
-    GlueSigned "glue-signed" Warning "Glue has a signature (RFC 4035 §2.2).",
-    NsToCname "ns-to-cname" Fault "An NS names an alias (RFC 2181 §10.3).",
-    MxToCname "mx-to-cname" Warning "An MX names an alias (RFC 2181 §10.3).",
-    SrvToCname "srv-to-cname" Warning "A SRV names an alias (RFC 2782).",
-    MxNoAddress "mx-no-address" Warning "An MX names a host of the zone that has no address in it.",
-    SrvNoAddress "srv-no-address" Warning "A SRV names a host of the zone that has no address in it.",
-    CnameToCname "cname-to-cname" Warning "A CNAME leads to another CNAME of the zone.",
-    CnameLoop "cname-loop" Warning "A CNAME leads back to itself.",
-    DsAtApex "ds-at-apex" Fault "A DS stands at the zone's own apex (RFC 4035 §2.4).",
-    DsWithoutNs "ds-without-ns" Warning "A DS stands where no delegation is (RFC 4035 §2.4).",
-    RrsigNothing "rrsig-covers-nothing" Warning "An RRSIG covers a type that its owner does not have.",
-    RrsigSigner "rrsig-signer" Fault "An RRSIG's signer is not the zone (RFC 4035 §2.2).",
-    Unsigned "rrset-unsigned" Fault "A signed zone has an RRset without RRSIG (RFC 4035 §2.2).",
-    KeysMissing "dnskey-missing" Fault "The apex is signed, but has no DNSKEY (RFC 4035 §2.1).",
-    NoDenial "denial-missing" Fault "A signed zone has neither NSEC at its apex nor an NSEC3PARAM that counts.",
-    RrsigExpired "rrsig-expired" Fault "A signature is no longer valid.",
-    RrsigEarly "rrsig-not-yet-valid" Fault "A signature is not yet valid.",
-    RrsigKey "rrsig-key-missing" Fault "A signature is by a key that is not in the zone.",
-    RrsigLabels "rrsig-labels" Fault "A signature counts other labels than its owner has (RFC 4034 §3.1.3).",
-    RrsigTtl "rrsig-ttl" Warning "An RRset has a longer TTL than was signed (RFC 4035 §2.2).",
-    NsecMissing "nsec-missing" Fault "A name of a zone with NSEC has none (RFC 4035 §2.3).",
-    NsecNext "nsec-next" Fault "An NSEC does not lead to the next name.",
-    NsecTypes "nsec-types" Fault "An NSEC names other types than are there.",
-    Nsec3Missing "nsec3-missing" Fault "A name of a zone with NSEC3 has none (RFC 5155 §7.1).",
-    Nsec3Next "nsec3-next" Fault "An NSEC3 does not lead to the next hash.",
-    Nsec3Types "nsec3-types" Fault "An NSEC3 names other types than are there.",
-    Nsec3Stray "nsec3-stray" Warning "An NSEC3 is of no name of the zone.",
-    Nsec3Iterations "nsec3-iterations" Warning "NSEC3 with further iterations (RFC 9276 §3.1).",
-    Nsec3IterationsMax "nsec3-iterations-max" Error "NSEC3 with more iterations than are served: no proof can be given (RFC 9276 §3.3).",
-    RrsigWrong "rrsig-wrong" Fault "A signature is not that of its records by its key (RFC 4035 §5.3).",
-    RrsigUnchecked "rrsig-unchecked" Note "Signatures by an algorithm that is not verified here.",
-    ZonemdWrong "zonemd-wrong" Warning "The digest of the zone is another than its ZONEMD says (RFC 8976 §4).",
-    ZonemdSerial "zonemd-serial" Warning "A ZONEMD is of another serial than the SOA's (RFC 8976 §4).",
-    ZonemdUnchecked "zonemd-unchecked" Note "A ZONEMD of a scheme or hash that is not verified here.",
-    DsDigest "ds-digest" Fault "A DS whose digest has not the length of its type.",
-    CdsMismatch "cds-mismatch" Warning "CDS and CDNSKEY records contradict each other (RFC 7344 §4, RFC 8078 §4).",
-    SshfpDigest "sshfp-digest" Warning "An SSHFP whose fingerprint has not the length of its type.",
-    TypeObsolete "type-obsolete" Warning "Records of a type that is no more.",
+    SoaMissing "soa-missing" Error Types(&[T::SOA]) "The apex has no SOA (RFC 1034 §4.2.1).",
+    SoaMultiple "soa-multiple" Error Nothing "The apex has several SOA records (RFC 1035 §5.2).",
+    SoaBelowApex "soa-below-apex" Error Nothing "A name below the apex has a SOA (RFC 1035 §5.2).",
+    NsMissing "ns-missing" Error Types(&[T::NS]) "The apex has no NS (RFC 1034 §4.2.1).",
+    CnameNotAlone "cname-not-alone" Error Nothing "A CNAME stands beside other data (RFC 2181 §10.1).",
+    CnameMultiple "cname-multiple" Error Nothing "A name has several CNAME records (RFC 2181 §10.1).",
+    DnameMultiple "dname-multiple" Error Nothing "A name has several DNAME records (RFC 6672 §2.4).",
+    DnameWithNs "dname-with-ns" Error Nothing "A DNAME stands at a zone cut (RFC 6672 §2.3).",
+    BelowDname "below-dname" Error Nothing "Records lie below a DNAME (RFC 6672 §2.4).",
+    DnameWildcard "dname-wildcard" Error Nothing "A wildcard has a DNAME (RFC 4592 §4.4).",
+    NsWildcard "ns-wildcard" Error Nothing "A wildcard has an NS (RFC 4592 §4.2).",
+    RrsetTooLarge "rrset-too-large" Error Nothing "An RRset fits in no message, with its signatures.",
+    SoaMnameRoot "soa-mname-root" Warning Nothing "The SOA names the root as primary, that is: none.",
+    NsNoAddress "ns-no-address" Fault Types(TO_ADDRESS) "A name server has no address in the zone that should have it.",
+    NsLookalike "ns-lookalike" Warning Types(TO_ADDRESS) "A name server outside the zone has a name that looks like one in the zone.",
+    NsLoopback "ns-loopback" Warning Nothing "A name server's address is a loopback address.",
+    NsAddressUnused "ns-address-unused" Warning Types(&[T::NS]) "An address looks like a name server's, but no NS names it.",
+    BelowCut "below-cut" Warning Types(&[T::NS]) "Data at or below a zone cut that is neither glue nor the cut's own.",
+    GlueSigned "glue-signed" Warning Nothing "Glue has a signature (RFC 4035 §2.2).",
+    NsToCname "ns-to-cname" Fault Nothing "An NS names an alias (RFC 2181 §10.3).",
+    MxToCname "mx-to-cname" Warning Nothing "An MX names an alias (RFC 2181 §10.3).",
+    SrvToCname "srv-to-cname" Warning Nothing "A SRV names an alias (RFC 2782).",
+    MxNoAddress "mx-no-address" Warning Types(TO_ADDRESS) "An MX names a host of the zone that has no address in it.",
+    SrvNoAddress "srv-no-address" Warning Types(TO_ADDRESS) "A SRV names a host of the zone that has no address in it.",
+    CnameToCname "cname-to-cname" Warning Nothing "A CNAME leads to another CNAME of the zone.",
+    CnameLoop "cname-loop" Warning Nothing "A CNAME leads back to itself.",
+    DsAtApex "ds-at-apex" Fault Nothing "A DS stands at the zone's own apex (RFC 4035 §2.4).",
+    DsWithoutNs "ds-without-ns" Warning Types(&[T::NS]) "A DS stands where no delegation is (RFC 4035 §2.4).",
+    RrsigNothing "rrsig-covers-nothing" Warning Owner(&[]) "An RRSIG covers a type that its owner does not have.",
+    RrsigSigner "rrsig-signer" Fault Nothing "An RRSIG's signer is not the zone (RFC 4035 §2.2).",
+    Unsigned "rrset-unsigned" Fault Types(&[T::RRSIG, T::NS]) "A signed zone has an RRset without RRSIG (RFC 4035 §2.2).",
+    KeysMissing "dnskey-missing" Fault Types(&[T::DNSKEY]) "The apex is signed, but has no DNSKEY (RFC 4035 §2.1).",
+    NoDenial "denial-missing" Fault Types(&[T::NSEC, T::NSEC3PARAM]) "A signed zone has neither NSEC at its apex nor an NSEC3PARAM that counts.",
+    RrsigExpired "rrsig-expired" Fault Nothing "A signature is no longer valid.",
+    RrsigEarly "rrsig-not-yet-valid" Fault Nothing "A signature is not yet valid.",
+    RrsigKey "rrsig-key-missing" Fault Types(&[T::DNSKEY]) "A signature is by a key that is not in the zone.",
+    RrsigLabels "rrsig-labels" Fault Nothing "A signature counts other labels than its owner has (RFC 4034 §3.1.3).",
+    RrsigTtl "rrsig-ttl" Warning Owner(&[]) "An RRset has a longer TTL than was signed (RFC 4035 §2.2).",
+    NsecMissing "nsec-missing" Fault Anything "A name of a zone with NSEC has none (RFC 4035 §2.3).",
+    NsecNext "nsec-next" Fault Anything "An NSEC does not lead to the next name.",
+    NsecTypes "nsec-types" Fault Anything "An NSEC names other types than are there.",
+    Nsec3Missing "nsec3-missing" Fault Anything "A name of a zone with NSEC3 has none (RFC 5155 §7.1).",
+    Nsec3Next "nsec3-next" Fault Anything "An NSEC3 does not lead to the next hash.",
+    Nsec3Types "nsec3-types" Fault Anything "An NSEC3 names other types than are there.",
+    Nsec3Stray "nsec3-stray" Warning Anything "An NSEC3 is of no name of the zone.",
+    Nsec3Iterations "nsec3-iterations" Warning Nothing "NSEC3 with further iterations (RFC 9276 §3.1).",
+    Nsec3IterationsMax "nsec3-iterations-max" Error Types(&[T::NSEC, T::NSEC3PARAM]) "NSEC3 with more iterations than are served: no proof can be given (RFC 9276 §3.3).",
+    RrsigWrong "rrsig-wrong" Fault Owner(&[T::DNSKEY]) "A signature is not that of its records by its key (RFC 4035 §5.3).",
+    RrsigUnchecked "rrsig-unchecked" Note Nothing "Signatures by an algorithm that is not verified here.",
+    ZonemdWrong "zonemd-wrong" Warning Anything "The digest of the zone is another than its ZONEMD says (RFC 8976 §4).",
+    ZonemdSerial "zonemd-serial" Warning Anything "A ZONEMD is of another serial than the SOA's (RFC 8976 §4).",
+    ZonemdUnchecked "zonemd-unchecked" Note Anything "A ZONEMD of a scheme or hash that is not verified here.",
+    DsDigest "ds-digest" Fault Nothing "A DS whose digest has not the length of its type.",
+    CdsMismatch "cds-mismatch" Warning Types(&[T::CDS, T::CDNSKEY]) "CDS and CDNSKEY records contradict each other (RFC 7344 §4, RFC 8078 §4).",
+    SshfpDigest "sshfp-digest" Warning Nothing "An SSHFP whose fingerprint has not the length of its type.",
+    TypeObsolete "type-obsolete" Warning Nothing "Records of a type that is no more.",
 }
 
 /// Which further records of the zone could make a finding go away.
@@ -120,66 +125,9 @@ enum ResolvedBy {
     Anything,
 }
 
-impl Code {
-    fn cure(self, rtype: Option<RecordType>) -> ResolvedBy {
-        use RecordType as T;
-        match self {
-            Code::SoaMultiple
-            | Code::SoaBelowApex
-            | Code::SoaMnameRoot
-            | Code::CnameNotAlone
-            | Code::CnameMultiple
-            | Code::DnameMultiple
-            | Code::DnameWithNs
-            | Code::DnameWildcard
-            | Code::BelowDname
-            | Code::NsWildcard
-            | Code::RrsetTooLarge
-            | Code::NsLoopback
-            | Code::GlueSigned
-            | Code::NsToCname
-            | Code::MxToCname
-            | Code::SrvToCname
-            | Code::CnameToCname
-            | Code::CnameLoop
-            | Code::RrsigSigner
-            | Code::RrsigExpired
-            | Code::RrsigEarly
-            | Code::RrsigLabels
-            | Code::RrsigUnchecked
-            | Code::Nsec3Iterations
-            | Code::DsAtApex
-            | Code::DsDigest
-            | Code::SshfpDigest
-            | Code::TypeObsolete => ResolvedBy::Nothing,
-            Code::BelowCut if !matches!(rtype, Some(T::A | T::AAAA)) => ResolvedBy::Nothing,
-            // A name server's address is glue.
-            Code::BelowCut | Code::DsWithoutNs | Code::NsMissing | Code::NsAddressUnused => ResolvedBy::Types(&[T::NS]),
-            Code::SoaMissing => ResolvedBy::Types(&[T::SOA]),
-            // An address, or what leads to one.
-            Code::NsNoAddress | Code::NsLookalike | Code::MxNoAddress | Code::SrvNoAddress => {
-                ResolvedBy::Types(&[T::A, T::AAAA, T::CNAME, T::NS, T::DNAME])
-            }
-            Code::CdsMismatch => ResolvedBy::Types(&[T::CDS, T::CDNSKEY]),
-            Code::RrsigKey | Code::KeysMissing => ResolvedBy::Types(&[T::DNSKEY]),
-            Code::RrsigNothing | Code::RrsigTtl => ResolvedBy::Owner(&[]),
-            Code::RrsigWrong => ResolvedBy::Owner(&[T::DNSKEY]),
-            // Below a delegation nothing is signed.
-            Code::Unsigned => ResolvedBy::Types(&[T::RRSIG, T::NS]),
-            Code::NoDenial | Code::Nsec3IterationsMax => ResolvedBy::Types(&[T::NSEC, T::NSEC3PARAM]),
-            Code::NsecMissing
-            | Code::NsecNext
-            | Code::NsecTypes
-            | Code::Nsec3Missing
-            | Code::Nsec3Next
-            | Code::Nsec3Types
-            | Code::Nsec3Stray
-            | Code::ZonemdWrong
-            | Code::ZonemdSerial
-            | Code::ZonemdUnchecked => ResolvedBy::Anything,
-        }
-    }
-}
+/// The types of an address, or of what leads to one.
+const TO_ADDRESS: &[RecordType] =
+    &[RecordType::A, RecordType::AAAA, RecordType::CNAME, RecordType::NS, RecordType::DNAME];
 
 /// Records of the zone that could not be read, as far as it is known which: what they would cure is not found wrong, so that
 /// one mistake is one finding.
@@ -204,10 +152,11 @@ impl UnparsedRecords {
 
     /// Whether the finding might not be one, were all records there.
     pub fn may_cure(&self, code: Code, owner: &Name, rtype: Option<RecordType>) -> bool {
-        let cure = code.cure(rtype);
         let is_of = |types: &[RecordType], found: Option<RecordType>| found.is_none_or(|found| types.contains(&found));
-        match cure {
+        match code.resolved_by() {
             ResolvedBy::Nothing => false,
+            // Only an address can be glue, that of a name server.
+            _ if code == Code::BelowCut && !matches!(rtype, Some(RecordType::A | RecordType::AAAA)) => false,
             _ if self.anything => true,
             ResolvedBy::Anything => !self.records.is_empty(),
             ResolvedBy::Types(types) => self.records.iter().any(|(_, found)| is_of(types, *found)),

@@ -3,7 +3,7 @@
 use aws_lc_rs::digest::{Algorithm, Context, SHA384, SHA512};
 
 use super::Code;
-use super::report::Reporter;
+use super::report::{Reporter, found};
 use super::verify::canonical_order;
 use crate::wire::{Class, RecordType};
 use crate::zone::Contents;
@@ -19,39 +19,30 @@ pub(super) fn check(zone: &Contents, report: &mut Reporter<'_>) {
     let soa = zone.get(apex, RecordType::SOA).and_then(|soa| soa.rdata.first());
     // The serial is the first of the five numbers that end the data (RFC 1035 §3.3.13).
     let serial = soa.and_then(|soa| soa.last_chunk::<20>()).map(|&[a, b, c, d, ..]| u32::from_be_bytes([a, b, c, d]));
-    let mut push = |code, message: std::fmt::Arguments<'_>| report.push(code, apex, Some(RecordType::ZONEMD), message);
     for data in &records.rdata {
         let Some((&[a, b, c, d, scheme, hash], digest)) = data.split_first_chunk::<6>() else { continue };
         let algorithm = match (scheme, hash) {
             (SIMPLE, 1) => &SHA384,
             (SIMPLE, 2) => &SHA512,
             _ => {
-                push(
-                    Code::ZonemdUnchecked,
-                    format_args!("the ZONEMD of scheme {scheme} and hash {hash} is not verified: it is not known here"),
-                );
+                found!(report: Code::ZonemdUnchecked, apex, RecordType::ZONEMD;
+                    "the ZONEMD of scheme {scheme} and hash {hash} is not verified: it is not known here");
                 continue;
             }
         };
         // RFC 8976 §4: records of one scheme and hash are used only where there is one of them.
         if records.rdata.iter().filter(|other| other[4..6] == [scheme, hash]).count() > 1 {
-            push(
-                Code::ZonemdWrong,
-                format_args!("several ZONEMD have scheme {scheme} and hash {hash}: none of them is taken; leave one"),
-            );
+            found!(report: Code::ZonemdWrong, apex, RecordType::ZONEMD;
+                "several ZONEMD have scheme {scheme} and hash {hash}: none of them is taken; leave one");
             continue;
         }
         let of = u32::from_be_bytes([a, b, c, d]);
         if let Some(serial) = serial.filter(|serial| *serial != of) {
-            push(
-                Code::ZonemdSerial,
-                format_args!("the ZONEMD is of serial {of}, the SOA of {serial}: take the zone's digest anew"),
-            );
+            found!(report: Code::ZonemdSerial, apex, RecordType::ZONEMD;
+                "the ZONEMD is of serial {of}, the SOA of {serial}: take the zone's digest anew");
         } else if simple(zone, algorithm) != digest {
-            push(
-                Code::ZonemdWrong,
-                format_args!("the zone's digest is not that of its ZONEMD of hash {hash}: the zone has changed since"),
-            );
+            found!(report: Code::ZonemdWrong, apex, RecordType::ZONEMD;
+                "the zone's digest is not that of its ZONEMD of hash {hash}: the zone has changed since");
         }
     }
 }

@@ -1,43 +1,28 @@
 //! Records that are wrong by themselves: a digest of another length than its kind has, and types that are no more.
 
-use std::fmt;
-
 use super::code::Code;
-use super::report::Reporter;
+use super::report::{Reporter, found};
 use crate::wire::{Name, RecordType};
 use crate::zone::rrset::Rrset;
 
 /// Checks the records of one owner.
 pub(super) fn check(owner: &Name, rrsets: &[Rrset], report: &mut Reporter<'_>) {
     for Rrset { rtype, rdata, .. } in rrsets {
-        let mut push = |code, message: fmt::Arguments<'_>| report.push(code, owner, Some(*rtype), message);
         match *rtype {
             RecordType::DS => {
                 if let Some(Digest { kind, found, expected }) = rdata.iter().find_map(|data| wrong_ds(data)) {
-                    push(
-                        Code::DsDigest,
-                        format_args!(
-                            "a DS of {owner} has a digest of {found} octets; one of type {kind} has {expected}"
-                        ),
-                    );
+                    found!(report: Code::DsDigest, owner, *rtype;
+                        "a DS of {owner} has a digest of {found} octets; one of type {kind} has {expected}");
                 }
             }
             RecordType::SSHFP => {
                 if let Some(Digest { kind, found, expected }) = rdata.iter().find_map(|data| wrong_sshfp(data)) {
-                    push(
-                        Code::SshfpDigest,
-                        format_args!(
-                            "an SSHFP of {owner} has a fingerprint of {found} octets; one of type {kind} has {expected}"
-                        ),
-                    );
+                    found!(report: Code::SshfpDigest, owner, *rtype;
+                        "an SSHFP of {owner} has a fingerprint of {found} octets; one of type {kind} has {expected}");
                 }
             }
-            RecordType::MD | RecordType::MF => push(
-                Code::TypeObsolete,
-                format_args!(
-                    "{rtype} records are obsolete (RFC 973, RFC 1035 §3.3.4 f.), and BIND refuses them: use MX"
-                ),
-            ),
+            RecordType::MD | RecordType::MF => found!(report: Code::TypeObsolete, owner, *rtype;
+                "{rtype} records are obsolete (RFC 973, RFC 1035 §3.3.4 f.), and BIND refuses them: use MX"),
             _ => {}
         }
     }

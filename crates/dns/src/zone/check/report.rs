@@ -30,6 +30,14 @@ pub struct Report {
     others: usize,
 }
 
+/// Adds a finding to a [`Reporter`]: its code, the owner and the type of the records that it is about, and its message.
+macro_rules! found {
+    ($report:ident: $code:expr, $owner:expr, $rtype:expr; $($message:tt)+) => {
+        $report.push($code, $owner, $rtype, format_args!($($message)+))
+    };
+}
+pub(super) use found;
+
 /// Takes findings, and knows which are none and how many are kept.
 pub(super) struct Reporter<'a> {
     report: Report,
@@ -44,7 +52,14 @@ impl<'a> Reporter<'a> {
     }
 
     /// Adds a finding. Its message is made only if it is kept.
-    pub(super) fn push(&mut self, code: Code, owner: &Name, rtype: Option<RecordType>, message: fmt::Arguments<'_>) {
+    pub(super) fn push(
+        &mut self,
+        code: Code,
+        owner: &Name,
+        rtype: impl Into<Option<RecordType>>,
+        message: fmt::Arguments<'_>,
+    ) {
+        let rtype = rtype.into();
         if self.unread.may_cure(code, owner, rtype) {
             return;
         }

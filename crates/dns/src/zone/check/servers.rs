@@ -4,35 +4,24 @@ use std::collections::HashSet;
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use super::report::Reporter;
+use super::report::{Reporter, found};
 use super::{CheckContext, Code, OccludedBy, has};
 use crate::wire::{Name, RecordType};
 use crate::zone::rrset::Rrset;
 
 /// Whether the server `target` of the NS at `owner` can be reached by what the zone says.
-pub(super) fn check(
-    view: &CheckContext<'_>,
-    owner: &Name,
-    target: &Name,
-    push: &mut impl FnMut(Code, fmt::Arguments<'_>),
-) {
+pub(super) fn check(view: &CheckContext<'_>, owner: &Name, target: &Name, report: &mut Reporter<'_>) {
     if target.is_at_or_below(view.zone.apex()) {
         if lacks_address(view, owner, target) {
-            push(
-                Code::NsNoAddress,
-                format_args!("the name server {target} of {owner} has no address: add an A or AAAA record for it"),
-            );
+            found!(report: Code::NsNoAddress, owner, RecordType::NS;
+                "the name server {target} of {owner} has no address: add an A or AAAA record for it");
         }
     } else if owner == view.zone.apex()
         && let Some(lookalike) = lookalike(view, target)
     {
-        push(
-            Code::NsLookalike,
-            format_args!(
-                "the name server {target} lies outside the zone, which has no address for it: the address at {lookalike} \
-                 is another name"
-            ),
-        );
+        found!(report: Code::NsLookalike, owner, RecordType::NS;
+            "the name server {target} lies outside the zone, which has no address for it: the address at {lookalike} \
+             is another name");
     }
 }
 
@@ -110,16 +99,9 @@ pub(super) fn check_unused_addresses(view: &CheckContext<'_>, report: &mut Repor
         let Some(owner) = lookalike(view, server).filter(|owner| told.insert(owner.clone())) else { continue };
         check_loopback(&owner, view.zone.owner(&owner), report);
         let rtype = view.zone.owner(&owner).first().map(|rrset| rrset.rtype);
-        report.push(
-            Code::NsAddressUnused,
-            &owner,
-            rtype,
-            format_args!(
-                "no NS record names {owner}: it looks like the address of {server}; write '{}.' with its whole name and a \
-                 dot at the end, or name it in an NS record",
-                label.escape_ascii()
-            ),
-        );
+        found!(report: Code::NsAddressUnused, &owner, rtype;
+            "no NS record names {owner}: it looks like the address of {server}; write '{}.' with its whole name and a \
+             dot at the end, or name it in an NS record", label.escape_ascii());
     }
 }
 
@@ -127,12 +109,8 @@ pub(super) fn check_unused_addresses(view: &CheckContext<'_>, report: &mut Repor
 pub(super) fn check_loopback(owner: &Name, rrsets: &[Rrset], report: &mut Reporter<'_>) {
     for rrset in rrsets {
         if let Some(address) = loopback_address(rrset) {
-            report.push(
-                Code::NsLoopback,
-                owner,
-                Some(rrset.rtype),
-                format_args!("the name server {owner} has the loopback address {address}: others cannot reach it"),
-            );
+            found!(report: Code::NsLoopback, owner, rrset.rtype;
+                "the name server {owner} has the loopback address {address}: others cannot reach it");
         }
     }
 }

@@ -6,14 +6,14 @@
 //! with so many iterations that no proof is given from it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 
-use super::report::Reporter;
+use super::report::{Reporter, found};
 use super::{CheckContext, Code, has, targets};
+use crate::wire::rdata::types_in;
 use crate::wire::{Name, RecordType};
 use crate::zone::Contents;
 use crate::zone::denial::{
-    NSEC3_ITERATIONS_MAX, Nsec3Hash, hash_name, is_of_chain, is_too_costly, iterations, parameters,
+    NSEC3_ITERATIONS_MAX, Nsec3Hash, hash_in, hash_name, is_of_chain, is_too_costly, iterations, parameters,
 };
 use crate::zone::rrset::Rrset;
 use crate::zone::serial::Serial;
@@ -73,32 +73,26 @@ pub(super) fn check_owner(view: &CheckContext<'_>, owner: &Name, rrsets: &[Rrset
     let signatures = rrsets.iter().find(|rrset| rrset.rtype == RecordType::RRSIG);
     let read: Vec<Signature> =
         signatures.into_iter().flat_map(|rrset| &rrset.rdata).filter_map(|data| Signature::read(data)).collect();
-    let mut push = |code, rtype, message: fmt::Arguments<'_>| report.push(code, owner, Some(rtype), message);
     for (index, signature) in read.iter().enumerate() {
         let covered = signature.covered;
         let first = !read[..index].iter().any(|other| other.covered == covered);
         if !has(rrsets, covered) && first {
-            push(
-                Code::RrsigNothing,
-                RecordType::RRSIG,
-                format_args!("{owner} has an RRSIG over {covered}, but no {covered}"),
-            );
+            found!(report: Code::RrsigNothing, owner, RecordType::RRSIG;
+                "{owner} has an RRSIG over {covered}, but no {covered}");
         }
         if view.signed {
-            check_signature(view, owner, rrsets, signature, &mut push);
+            check_signature(view, owner, rrsets, signature, report);
         }
     }
     if let Some(signer) = signatures.and_then(|rrset| targets(rrset).find(|signer| signer != view.zone.apex())) {
         let apex = view.zone.apex();
-        push(Code::RrsigSigner, RecordType::RRSIG, format_args!("an RRSIG of {owner} is by {signer}, expected {apex}"));
+        found!(report: Code::RrsigSigner, owner, RecordType::RRSIG;
+            "an RRSIG of {owner} is by {signer}, expected {apex}");
     }
     if !view.signed {
         if owner == view.zone.apex() && read.iter().any(|signature| signature.covered == RecordType::SOA) {
-            push(
-                Code::KeysMissing,
-                RecordType::RRSIG,
-                format_args!("{owner} is signed, but has no DNSKEY: validators take all of the zone for forged"),
-            );
+            found!(report: Code::KeysMissing, owner, RecordType::RRSIG;
+                "{owner} is signed, but has no DNSKEY: validators take all of the zone for forged");
         }
         return;
     }
@@ -110,19 +104,13 @@ pub(super) fn check_owner(view: &CheckContext<'_>, owner: &Name, rrsets: &[Rrset
             _ => !cut,
         };
         if must && !read.iter().any(|signature| signature.covered == rrset.rtype) {
-            push(
-                Code::Unsigned,
-                rrset.rtype,
-                format_args!("the zone has keys, but {owner} {} has no RRSIG", rrset.rtype),
-            );
+            found!(report: Code::Unsigned, owner, rrset.rtype;
+                "the zone has keys, but {owner} {} has no RRSIG", rrset.rtype);
         }
     }
     if owner == view.zone.apex() && !has(rrsets, RecordType::NSEC) && parameters(view.zone).next().is_none() {
-        push(
-            Code::NoDenial,
-            RecordType::DNSKEY,
-            format_args!("the zone has keys, but neither NSEC nor an NSEC3PARAM of algorithm 1 and without flags"),
-        );
+        found!(report: Code::NoDenial, owner, RecordType::DNSKEY;
+            "the zone has keys, but neither NSEC nor an NSEC3PARAM of algorithm 1 and without flags");
     }
 }
 
@@ -131,40 +119,31 @@ fn check_signature(
     owner: &Name,
     rrsets: &[Rrset],
     signature: &Signature,
-    push: &mut impl FnMut(Code, RecordType, fmt::Arguments<'_>),
+    report: &mut Reporter<'_>,
 ) {
     let Signature { covered, algorithm, labels, original_ttl, expiration, inception, key_tag } = *signature;
-    let mut push = |code, message: fmt::Arguments<'_>| push(code, RecordType::RRSIG, message);
     if !view.keys.contains(&(key_tag, algorithm)) {
-        push(
-            Code::RrsigKey,
-            format_args!(
-                "the RRSIG over {owner} {covered} is by key {key_tag} of algorithm {algorithm}, which is not in the zone"
-            ),
-        );
+        found!(report: Code::RrsigKey, owner, RecordType::RRSIG;
+            "the RRSIG over {owner} {covered} is by key {key_tag} of algorithm {algorithm}, which is not in the zone");
     }
     // RFC 4034 §3.1.3: the wildcard's label and the root's do not count.
     let expected = owner.label_count() - usize::from(owner.is_wildcard());
     if usize::from(labels) != expected {
-        push(
-            Code::RrsigLabels,
-            format_args!("the RRSIG over {owner} {covered} counts {labels} labels, expected {expected}"),
-        );
+        found!(report: Code::RrsigLabels, owner, RecordType::RRSIG;
+            "the RRSIG over {owner} {covered} counts {labels} labels, expected {expected}");
     }
     let ttl = rrsets.iter().find(|rrset| rrset.rtype == covered).map(|rrset| rrset.ttl.seconds());
     if let Some(ttl) = ttl.filter(|ttl| *ttl > original_ttl) {
-        push(
-            Code::RrsigTtl,
-            format_args!(
-                "{owner} {covered} has the TTL {ttl}, but was signed with {original_ttl}: validators cut it (RFC 4035 §5.3.3)"
-            ),
-        );
+        found!(report: Code::RrsigTtl, owner, RecordType::RRSIG;
+            "{owner} {covered} has the TTL {ttl}, but was signed with {original_ttl}: validators cut it (RFC 4035 §5.3.3)");
     }
     let Some(now) = view.now else { return };
     if now.is_after(expiration) {
-        push(Code::RrsigExpired, format_args!("the RRSIG over {owner} {covered} has expired: sign the zone anew"));
+        found!(report: Code::RrsigExpired, owner, RecordType::RRSIG;
+            "the RRSIG over {owner} {covered} has expired: sign the zone anew");
     } else if inception.is_after(now) {
-        push(Code::RrsigEarly, format_args!("the RRSIG over {owner} {covered} is not valid yet: is the clock right?"));
+        found!(report: Code::RrsigEarly, owner, RecordType::RRSIG;
+            "the RRSIG over {owner} {covered} is not valid yet: is the clock right?");
     }
 }
 
@@ -177,30 +156,20 @@ struct Authority<'a> {
 
 impl Authority<'_> {
     /// RFC 4035 §2.3, RFC 5155 §7.1: at a cut, what the parent is the authority for.
-    fn types(&self) -> BTreeSet<u16> {
+    fn types(&self) -> BTreeSet<RecordType> {
         let types = self.rrsets.iter().map(|rrset| rrset.rtype);
         let at_cut = [RecordType::NS, RecordType::DS, RecordType::NSEC, RecordType::RRSIG];
-        types.filter(|rtype| !self.cut || at_cut.contains(rtype)).map(|rtype| rtype.0).collect()
-    }
-
-    fn has_ds(&self) -> bool {
-        has(self.rrsets, RecordType::DS)
+        types.filter(|rtype| !self.cut || at_cut.contains(rtype)).collect()
     }
 }
 
 /// Whether a signed zone has a chain of proofs that can be given, if it has any.
 pub(super) fn check_iterations(view: &CheckContext<'_>, report: &mut Reporter<'_>) {
     if let Some((fewest, salt)) = too_many_iterations(view.zone) {
-        report.push(
-            Code::Nsec3IterationsMax,
-            view.zone.apex(),
-            Some(RecordType::NSEC3PARAM),
-            format_args!(
-                "NSEC3 with {fewest} further iterations and a salt of {salt} octets: each proof would cost too much, and at most \
-                 {NSEC3_ITERATIONS_MAX} iterations are served, fewer with a salt of more than 35 octets; sign the zone with 0 and \
-                 without salt (RFC 9276 §3.1)"
-            ),
-        );
+        found!(report: Code::Nsec3IterationsMax, view.zone.apex(), RecordType::NSEC3PARAM;
+            "NSEC3 with {fewest} further iterations and a salt of {salt} octets: each proof would cost too much, and at most \
+             {NSEC3_ITERATIONS_MAX} iterations are served, fewer with a salt of more than 35 octets; sign the zone with 0 and \
+             without salt (RFC 9276 §3.1)");
     }
 }
 
@@ -247,18 +216,19 @@ pub(super) fn check_chain(view: &CheckContext<'_>, report: &mut Reporter<'_>) {
 fn check_nsec(names: &[Authority<'_>], report: &mut Reporter<'_>) {
     for (at, name) in names.iter().enumerate() {
         let owner = name.owner;
-        let mut push = |code, message: fmt::Arguments<'_>| report.push(code, owner, Some(RecordType::NSEC), message);
         let nsec = name.rrsets.iter().find(|rrset| rrset.rtype == RecordType::NSEC);
         let Some((next, bitmap)) = nsec.and_then(|rrset| Name::split_from(rrset.rdata.first()?).ok()) else {
-            push(Code::NsecMissing, format_args!("{owner} has no NSEC: validators cannot be told which types it has"));
+            found!(report: Code::NsecMissing, owner, RecordType::NSEC;
+                "{owner} has no NSEC: validators cannot be told which types it has");
             continue;
         };
         let expected = names[(at + 1) % names.len()].owner;
         if next != *expected {
-            push(Code::NsecNext, format_args!("the NSEC of {owner} leads to {next}, but the next name is {expected}"));
+            found!(report: Code::NsecNext, owner, RecordType::NSEC;
+                "the NSEC of {owner} leads to {next}, but the next name is {expected}");
         }
-        if let Some(difference) = difference(&types_in(bitmap), &name.types()) {
-            push(Code::NsecTypes, format_args!("the NSEC of {owner} {difference}"));
+        if let Some(difference) = difference(bitmap, &name.types()) {
+            found!(report: Code::NsecTypes, owner, RecordType::NSEC; "the NSEC of {owner} {difference}");
         }
     }
 }
@@ -268,29 +238,17 @@ fn check_nsec3(view: &CheckContext<'_>, names: &[Authority<'_>], parameters: &[u
     let zone = view.zone;
     let Some((_, salt)) = parameters.split_first_chunk::<5>() else { return false };
     let iterations = iterations(parameters);
-    let mut push =
-        |code, owner: &Name, rtype, message: fmt::Arguments<'_>| report.push(code, owner, Some(rtype), message);
     if iterations > 0 {
-        push(
-            Code::Nsec3Iterations,
-            zone.apex(),
-            RecordType::NSEC3PARAM,
-            format_args!(
-                "NSEC3 with {iterations} further iterations: they cost every validator and protect nothing; use 0 (RFC 9276 §3.1)"
-            ),
-        );
+        found!(report: Code::Nsec3Iterations, zone.apex(), RecordType::NSEC3PARAM;
+            "NSEC3 with {iterations} further iterations: they cost every validator and protect nothing; use 0 (RFC 9276 §3.1)");
     }
     if is_too_costly(iterations, salt) {
         return false;
     }
     let chain = nsec3_chain(zone, parameters);
     if chain.is_empty() {
-        push(
-            Code::Nsec3Missing,
-            zone.apex(),
-            RecordType::NSEC3PARAM,
-            format_args!("the NSEC3PARAM tells of NSEC3 records that are not there: sign the zone anew"),
-        );
+        found!(report: Code::Nsec3Missing, zone.apex(), RecordType::NSEC3PARAM;
+            "the NSEC3PARAM tells of NSEC3 records that are not there: sign the zone anew");
         return false;
     }
     let all = nsec3_names(zone, names);
@@ -301,20 +259,16 @@ fn check_nsec3(view: &CheckContext<'_>, names: &[Authority<'_>], parameters: &[u
             Some((owner, rest, _)) => {
                 told.insert(hash);
                 let bitmap = rest.split_first().and_then(|(length, rest)| rest.get(usize::from(*length)..));
-                if let Some(difference) = difference(&types_in(bitmap.unwrap_or_default()), &types) {
-                    push(Code::Nsec3Types, owner, RecordType::NSEC3, format_args!("the NSEC3 of {name} {difference}"));
+                if let Some(difference) = difference(bitmap.unwrap_or_default(), &types) {
+                    found!(report: Code::Nsec3Types, owner, RecordType::NSEC3; "the NSEC3 of {name} {difference}");
                 }
             }
             None => {
                 let covering = chain.range(..hash).next_back().or_else(|| chain.last_key_value());
                 let opted_out = covering.is_some_and(|(_, (.., opts_out))| *opts_out);
                 if must || !opted_out {
-                    push(
-                        Code::Nsec3Missing,
-                        &name,
-                        RecordType::NSEC3,
-                        format_args!("{name} has no NSEC3: validators would be told that it does not exist"),
-                    );
+                    found!(report: Code::Nsec3Missing, &name, RecordType::NSEC3;
+                        "{name} has no NSEC3: validators would be told that it does not exist");
                 }
             }
         }
@@ -323,20 +277,12 @@ fn check_nsec3(view: &CheckContext<'_>, names: &[Authority<'_>], parameters: &[u
     for ((hash, (owner, rest, _)), next) in chain.iter().zip(nexts) {
         if rest.get(1..21) != Some(&next[..]) {
             let next = data_encoding::BASE32HEX_NOPAD.encode(next).to_ascii_lowercase();
-            push(
-                Code::Nsec3Next,
-                owner,
-                RecordType::NSEC3,
-                format_args!("the NSEC3 at {owner} does not lead to the next hash, {next}"),
-            );
+            found!(report: Code::Nsec3Next, owner, RecordType::NSEC3;
+                "the NSEC3 at {owner} does not lead to the next hash, {next}");
         }
         if !told.contains(hash) {
-            push(
-                Code::Nsec3Stray,
-                owner,
-                RecordType::NSEC3,
-                format_args!("the NSEC3 at {owner} is of no name of the zone"),
-            );
+            found!(report: Code::Nsec3Stray, owner, RecordType::NSEC3;
+                "the NSEC3 at {owner} is of no name of the zone");
         }
     }
     true
@@ -350,57 +296,36 @@ fn nsec3_chain<'z>(zone: &'z Contents, parameters: &[u8]) -> BTreeMap<Nsec3Hash,
     let mut chain = BTreeMap::new();
     for (owner, rrsets) in zone.owners() {
         let Some(rrset) = rrsets.iter().find(|rrset| rrset.rtype == RecordType::NSEC3) else { continue };
-        let label = owner.labels().next().unwrap_or_default().to_ascii_uppercase();
-        let hash = data_encoding::BASE32HEX_NOPAD.decode(&label).ok().and_then(|hash| Nsec3Hash::try_from(hash).ok());
-        for data in &rrset.rdata {
-            if let (true, Some(hash)) = (is_of_chain(data, parameters), hash) {
-                chain.insert(hash, (owner, &data[parameters.len()..], data[1] & 1 == 1));
-            }
+        let Some(hash) = hash_in(owner) else { continue };
+        for data in rrset.rdata.iter().filter(|data| is_of_chain(data, parameters)) {
+            chain.insert(hash, (owner, &data[parameters.len()..], data[1] & 1 == 1));
         }
     }
     chain
 }
 
 /// The names that a chain must prove, with their types, and whether an opt-out may not leave them out.
-fn nsec3_names(zone: &Contents, names: &[Authority<'_>]) -> impl Iterator<Item = (Name, BTreeSet<u16>, bool)> + use<> {
+fn nsec3_names(zone: &Contents, names: &[Authority<'_>]) -> impl Iterator<Item = (Name, BTreeSet<RecordType>, bool)> {
+    let must = |name: &Authority<'_>| !name.cut || has(name.rrsets, RecordType::DS);
     // An empty non-terminal must be there if a name with a proof lies below.
-    let mut wanted: BTreeMap<Box<[u8]>, (Name, BTreeSet<u16>, bool)> = BTreeMap::new();
-    for name in names {
-        let must = !name.cut || name.has_ds();
-        wanted.insert(name.owner.as_wire().into(), (name.owner.clone(), name.types(), must));
-    }
     let mut between: BTreeMap<Name, bool> = BTreeMap::new();
     for name in names {
-        let must = !name.cut || name.has_ds();
         let mut above = name.owner.parent();
         while let Some(parent) = above.filter(|parent| parent.is_below(zone.apex()) && zone.owner(parent).is_empty()) {
             above = parent.parent();
-            *between.entry(parent).or_default() |= must;
+            *between.entry(parent).or_default() |= must(name);
         }
     }
-    wanted.into_values().chain(between.into_iter().map(|(name, must)| (name, BTreeSet::new(), must)))
-}
-
-/// The types of a type bitmap (RFC 4034 §4.1.2).
-fn types_in(mut bitmap: &[u8]) -> BTreeSet<u16> {
-    let mut types = BTreeSet::new();
-    while let Some((&[window, length], rest)) = bitmap.split_first_chunk::<2>() {
-        let length = usize::from(length).min(rest.len());
-        for (at, octet) in rest[..length].iter().enumerate() {
-            let bits = (0..8).filter(|bit| octet & 0x80 >> bit != 0);
-            types.extend(bits.map(|bit| u16::from(window) << 8 | (at * 8 + bit) as u16));
-        }
-        bitmap = &rest[length..];
-    }
-    types
+    let owners = names.iter().map(move |name| (name.owner.clone(), name.types(), must(name)));
+    owners.chain(between.into_iter().map(|(name, must)| (name, BTreeSet::new(), must)))
 }
 
 /// How a bitmap differs from the types that are there, in words.
-fn difference(found: &BTreeSet<u16>, expected: &BTreeSet<u16>) -> Option<String> {
-    let list =
-        |types: Vec<&u16>| types.iter().map(|rtype| RecordType(**rtype).to_string()).collect::<Vec<_>>().join(" ");
-    let (missing, extra) =
-        (expected.difference(found).collect::<Vec<_>>(), found.difference(expected).collect::<Vec<_>>());
+fn difference(bitmap: &[u8], expected: &BTreeSet<RecordType>) -> Option<String> {
+    let found: BTreeSet<RecordType> = types_in(bitmap).collect();
+    let list = |types: Vec<&RecordType>| types.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
+    let missing: Vec<_> = expected.difference(&found).collect();
+    let extra: Vec<_> = found.difference(expected).collect();
     match (missing.is_empty(), extra.is_empty()) {
         (true, true) => None,
         (false, _) => Some(format!("leaves out {}", list(missing))),

@@ -10,7 +10,7 @@ use aws_lc_rs::signature::{
     RSA_PKCS1_1024_8192_SHA512_FOR_LEGACY_USE_ONLY, VerificationAlgorithm,
 };
 
-use super::report::Reporter;
+use super::report::{Reporter, found};
 use super::signed::{RRSIG_FIXED_OCTETS, Signature, key_tag, zone_keys};
 use super::{CheckContext, Code};
 use crate::wire::{Class, Name, RecordType, rdata};
@@ -21,16 +21,9 @@ pub(super) fn check(view: &CheckContext<'_>, owners: &[(&Name, &[Rrset])], threa
     let zone = view.zone;
     let keys: Vec<Key> = zone_keys(zone.get(zone.apex(), RecordType::DNSKEY)).map(Key::read).collect();
     for key in keys.iter().filter(|key| matches!(key.verifier, Verifier::Unknown)) {
-        report.push(
-            Code::RrsigUnchecked,
-            zone.apex(),
-            Some(RecordType::DNSKEY),
-            format_args!(
-                "signatures by the key {} of algorithm {} are not verified: the algorithm, or the length of the key, is not \
-                 known here",
-                key.tag, key.algorithm
-            ),
-        );
+        found!(report: Code::RrsigUnchecked, zone.apex(), RecordType::DNSKEY;
+            "signatures by the key {} of algorithm {} are not verified: the algorithm, or the length of the key, is not \
+             known here", key.tag, key.algorithm);
     }
     let part = owners.len().div_ceil(threads.max(1)).max(1);
     let wrong: Vec<Vec<Wrong<'_>>> = std::thread::scope(|scope| {
@@ -50,15 +43,9 @@ pub(super) fn check(view: &CheckContext<'_>, owners: &[(&Name, &[Rrset])], threa
         workers.into_iter().map(|worker| worker.join().expect("verifying does not panic")).collect()
     });
     for Wrong { owner, covered, key_tag } in wrong.into_iter().flatten() {
-        report.push(
-            Code::RrsigWrong,
-            owner,
-            Some(RecordType::RRSIG),
-            format_args!(
-                "the RRSIG over {owner} {covered} by the key {key_tag} is not valid: records, key or signature have changed since; \
-                 sign the zone anew"
-            ),
-        );
+        found!(report: Code::RrsigWrong, owner, RecordType::RRSIG;
+            "the RRSIG over {owner} {covered} by the key {key_tag} is not valid: records, key or signature have changed since; \
+             sign the zone anew");
     }
 }
 
