@@ -282,29 +282,6 @@ mod tests {
     }
 
     #[test]
-    fn a_cookie_is_good_for_an_hour_and_made_anew_after_half_of_it() {
-        let cookies = cookies("000102030405060708090a0b0c0d0e0f", &[]);
-        let client = client("192.0.2.1");
-        // The last are the seconds in which 31 and 32 bits overflow.
-        for made in [1_800_000_000u32, i32::MAX as u32, u32::MAX - 10] {
-            let cookie = *cookies.verify(&hex(CLIENT), client, made).answer().expect("a full cookie");
-            for (age, standing, kept) in [
-                (0, CookieStatus::Valid, true),
-                (1800, CookieStatus::Valid, true),
-                (1801, CookieStatus::Valid, false),
-                (3600, CookieStatus::Valid, false),
-                (3601, CookieStatus::Invalid, false),
-                (-300, CookieStatus::Valid, true),
-                (-301, CookieStatus::Invalid, false),
-                (i32::MIN, CookieStatus::Invalid, false),
-            ] {
-                let met = cookies.verify(&cookie, client, made.wrapping_add_signed(age));
-                assert_eq!((met.standing, met.octets == cookie), (standing, kept), "{made} and {age}");
-            }
-        }
-    }
-
-    #[test]
     fn what_is_not_ours_is_bad() {
         let cookies = cookies("000102030405060708090a0b0c0d0e0f", &[]);
         let (client, now) = (client("192.0.2.1"), 1_800_000_000);

@@ -132,21 +132,6 @@ mod tests {
         Edns::read(1232, 0x8000, options, 0, options.len())
     }
 
-    #[test]
-    fn options() {
-        let edns =
-            read(b"\0\x03\0\0\0\x0b\0\0\0\x0c\0\x02\0\0\0\x0a\0\x0812345678\xff\xff\0\x01x").expect("is well-formed");
-        assert!(edns.nsid && edns.keepalive && edns.padding && edns.dnssec_ok);
-        assert_eq!((edns.payload_octets_max, edns.version, edns.cookie), (1232, 0, Some((18, 8))));
-        for (bad, why) in [
-            (&b"\0"[..], "cut in the code"),
-            (b"\0\x03\0", "cut in the length"),
-            (b"\xff\xff\0\x01", "data past the end"),
-        ] {
-            assert_eq!(read(bad), Err(MalformedOption), "{why}");
-        }
-    }
-
     /// Of an option of a forbidden length those after it can still be read.
     #[test]
     fn forbidden_lengths() {
@@ -162,15 +147,5 @@ mod tests {
             assert_eq!((edns.cookie, edns.malformed_cookie), cookie, "{options:?}");
             assert_eq!((edns.keepalive, edns.malformed_keepalive), keepalive, "{options:?}");
         }
-    }
-
-    #[test]
-    fn options_of_an_unknown_version_are_not_read() {
-        assert_eq!(Edns::read(512, 0x0001_0000, b"\0", 0, 1).map(|edns| edns.version), Ok(1));
-    }
-
-    #[test]
-    fn head_carries_the_upper_bits_of_the_rcode() {
-        assert_eq!(opt_head(1232, Rcode::BADVERS, true, 6), [0, 0, 41, 4, 208, 1, 0, 0x80, 0, 0, 6]);
     }
 }

@@ -138,18 +138,3 @@ impl Header {
         self.flags & FLAG_QR != 0
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn reads_and_writes_back() {
-        let octets = [0x12, 0x34, 0x28, 0x10, 0, 1, 0, 2, 0, 3, 0xff, 4];
-        let header = Header::read(&octets).expect("is long enough");
-        assert_eq!(header.to_octets(), octets);
-        assert_eq!((header.opcode(), header.rcode(), header.is_response()), (Opcode::UPDATE, Rcode::NOERROR, false));
-        assert_eq!((header.id, header.questions, header.additionals), (0x1234, 1, 0xff04));
-        assert_eq!(Header::read(&octets[..11]), None);
-    }
-}

@@ -214,55 +214,6 @@ mod tests {
     const OPT: &[u8] = b"\0\0\x29\x04\xd0\0\0\0\0\0\0";
 
     #[test]
-    fn the_opt_record_may_stand_anywhere() {
-        let a_record: &[u8] = b"\xc0\x0c\0\x01\0\x01\0\0\0\0\0\x04abcd";
-        for (count, records) in [
-            (1, OPT.to_vec()),
-            (2, [a_record, OPT].concat()),
-            (2, [OPT, a_record].concat()),
-            (1, [OPT, b"rest"].concat()),
-        ] {
-            let query = read(count, &records);
-            assert_eq!(query.fault, None);
-            assert_eq!(query.edns.map(|edns| edns.payload_octets_max), Some(1232));
-        }
-        assert_eq!(read(0, OPT).edns, None, "a record that is not counted is not there");
-    }
-
-    /// Behind a fault the OPT record is read all the same, and the first fault is the one that is told.
-    #[test]
-    fn the_opt_record_is_found_behind_faults() {
-        let question: &[u8] = b"\x01a\0\0\x01\0\x01";
-        let a_record: &[u8] = b"\xc0\x0c\0\x01\0\x01\0\0\0\0\0\x04abcd";
-        let update = Opcode::UPDATE.0 << 3;
-        for (opcode, counts, body, fault) in [
-            (0, [2, 0, 0, 1], [question, question, OPT].concat(), Some(Fault::QuestionCount)),
-            (0, [1, 0, 0, 1], [b"\xc0\x0c\0\x01\0\x01", OPT].concat(), Some(Fault::Question)),
-            (0, [1, 1, 0, 1], [question, a_record, OPT].concat(), Some(Fault::Sections)),
-            (0, [1, 0, 2, 1], [question, a_record, a_record, OPT].concat(), Some(Fault::Sections)),
-            (0, [1, 1, 0, 2], [question, a_record, OPT, OPT].concat(), Some(Fault::Sections)),
-            (update, [1, 1, 1, 1], [question, a_record, a_record, OPT].concat(), None),
-            (update, [1, 0, 0, 2], [question, OPT, b"rest"].concat(), None),
-            (15 << 3, [1, 0, 0, 1], [question, OPT].concat(), None),
-            (15 << 3, [2, 0, 0, 1], [question, question, OPT].concat(), Some(Fault::QuestionCount)),
-        ] {
-            let mut message = vec![0, 7, opcode, 0];
-            counts.iter().for_each(|count| message.extend_from_slice(&[0, *count]));
-            message.extend_from_slice(&body);
-            let query = Query::read(&message).expect("has a header");
-            assert_eq!(query.fault, fault, "{message:?}");
-            assert_eq!(query.edns.map(|edns| edns.payload_octets_max), Some(1232), "{message:?}");
-        }
-        // Where it cannot be found, nothing is taken for it.
-        for (counts, body) in [([2, 0, 0, 1], [question, OPT].concat()), ([1, 0, 1, 1], [question, OPT].concat())] {
-            let mut message = vec![0, 7, 0, 0];
-            counts.iter().for_each(|count| message.extend_from_slice(&[0, *count]));
-            message.extend_from_slice(&body);
-            assert_eq!(Query::read(&message).expect("has a header").edns, None, "{message:?}");
-        }
-    }
-
-    #[test]
     fn faults() {
         for (count, records, fault) in [
             (2, [OPT, OPT].concat(), Fault::Opt),

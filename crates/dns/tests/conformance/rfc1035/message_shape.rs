@@ -94,6 +94,8 @@ fn trap_20_21_22_names_that_are_none() {
     message.extend_from_slice(&[1, b'a'].repeat(128));
     message.extend_from_slice(&[0, 0, 1, 0, 1]);
     assert_eq!(head(&stage, &message).as_deref(), Some("FORMERR"), "257 octets");
+    message.drain(12..14);
+    assert_eq!(head(&stage, &message).as_deref(), Some("REFUSED"), "255 octets");
     let mut cut = plain();
     cut.truncate(cut.len() - 1);
     assert_eq!(head(&stage, &cut).as_deref(), Some("FORMERR"), "the class is cut");
@@ -102,8 +104,13 @@ fn trap_20_21_22_names_that_are_none() {
 #[test]
 fn trap_23_octets_after_the_last_record_are_ignored() {
     let mut message = plain();
-    message.extend_from_slice(b"rest");
-    assert_eq!(head(&stage(), &message).as_deref(), Some("NOERROR aa"));
+    // An OPT record among them is not counted, and so not there.
+    message.extend_from_slice(b"\0\0\x29\x04\xd0\0\0\0\0\0\0rest");
+    let response = stage().respond(&message).expect("a response");
+    assert_eq!((&lines(&response)[0][..], opt(&response)), ("NOERROR aa", None));
+    message[11] = 1;
+    let response = stage().respond(&message).expect("a response");
+    assert_eq!((&lines(&response)[0][..], opt(&response)), ("NOERROR aa", Some((1232, 0, vec![]))));
 }
 
 #[test]

@@ -133,6 +133,9 @@ fn section_6_1_1_opt_in_responses_to_what_is_malformed() {
         (0, [3, 0, 0], format!("{question}{question}"), "FORMERR"),
         (0, [1, 1, 0], record.to_owned(), "FORMERR"),
         (0, [1, 0, 2], format!("{record}{record}"), "FORMERR"),
+        // The first fault is the one that is told, and so is that of a second question with another opcode.
+        (0, [1, 1, 0], format!("{record}{opt_with_do}"), "FORMERR"),
+        (15, [2, 0, 0], question.to_owned(), "NOTIMP"),
         (1, [1, 0, 0], String::new(), "NOTIMP"),
         (4, [1, 0, 0], String::new(), "REFUSED"),
         (5, [1, 0, 0], String::new(), "NOTIMP"),
@@ -153,6 +156,13 @@ fn section_6_1_1_opt_in_responses_to_what_is_malformed() {
             let (size, flags, _) = opt(&response).unwrap_or_else(|| panic!("no OPT: {context}"));
             assert_eq!((size, flags), (1232, 0x8000), "{context}");
         }
+    }
+    // Where it cannot be found, nothing is taken for it.
+    for at in [5, 9] {
+        let mut message = with_additional(1, OPT);
+        message[at] += 1;
+        let response = stage.respond(&message).expect("a response");
+        assert_eq!((lines(&response), opt(&response)), (vec!["FORMERR".to_owned()], None), "count at {at}");
     }
     // A name that no question can have: where it ends can be told all the same.
     let mut message = query("a.z.test. A noedns")[..12].to_vec();

@@ -104,6 +104,12 @@ fn section_5_2_where_it_has_to_be() {
         (vec![tsig(&key(), &[rdata(&[7; 32]), vec![0]].concat())], "an octet too many"),
         (vec![tsig(&key(), b"")], "nothing"),
         (vec![tsig(b"\xc0\x0c", &[b"\xc0\x0c", &rdata(&[])[13..]].concat())], "a compressed algorithm"),
+        // The record begins at octet 26.
+        (vec![tsig(b"\xc0\x1a", &rdata(&[]))], "a key's name that is a pointer to itself"),
+        (vec![tsig(b"\x01a\xc0\x1a", &rdata(&[]))], "a key's name that leads back to itself"),
+        (vec![tsig(b"\xc0\x1c", &rdata(&[]))], "a key's name behind its pointer"),
+        (vec![tsig(b"\xc0\x00", &rdata(&[]))], "a key's name in the header"),
+        (vec![tsig(b"\x40a\0", &rdata(&[]))], "a label of another type"),
     ] {
         let message = with("a.z.test. A noedns", 0, &more);
         let response = stage().respond(&message).expect("a response");
@@ -111,6 +117,11 @@ fn section_5_2_where_it_has_to_be() {
         assert_eq!(opt(&response).is_some(), why == "OPT behind it", "an OPT record is answered wherever it stands");
         let notify = with("z.test. SOA noedns", 4, &more);
         assert_eq!(lines(&stage().respond(&notify).expect("a response")), ["FORMERR"], "NOTIFY: {why}");
+    }
+    let whole = rdata(&[7; 4]);
+    for end in 0..whole.len() {
+        let message = with("a.z.test. A noedns", 0, &[tsig(&key(), &whole[..end])]);
+        assert_eq!(lines(&stage().respond(&message).expect("a response")), ["FORMERR"], "cut at {end}");
     }
     // In the authority section, where IXFR may have a record.
     let mut message = query("z.test. IXFR noedns");

@@ -46,6 +46,11 @@ fn section_4_3_renewal() {
         assert_eq!(stage.stats.counts().cookies[2], bad, "good for an hour");
         answer(&mut stage, made + 3601, &cookie);
         assert_eq!(stage.stats.counts().cookies[2], bad + 1);
+        // Of a fellow server whose clock is ahead, by at most five minutes.
+        assert_eq!(answer(&mut stage, made - 300, &cookie), cookie);
+        answer(&mut stage, made - 301, &cookie);
+        answer(&mut stage, made + (1 << 31), &cookie);
+        assert_eq!(stage.stats.counts().cookies[2], bad + 3);
     }
 }
 
