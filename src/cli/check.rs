@@ -10,7 +10,7 @@ use super::{Exit, Outcome, check_store, complain, file, folder, option, print, s
 use crate::config::{layers, reference};
 use crate::daemon::configuration;
 use signpost_dns::wire::Name;
-use signpost_dns::zonefile::{CheckLevel, Finding, Severity};
+use signpost_dns::zonefile::{CheckLevel, Severity, ZoneFinding};
 
 pub(super) fn command() -> Command {
     let reference =
@@ -88,7 +88,7 @@ struct Found {
 }
 
 impl Found {
-    fn new(finding: &Finding) -> Found {
+    fn new(finding: &ZoneFinding) -> Found {
         Found {
             severity: finding.severity.to_string(),
             file: finding.file.display().to_string(),

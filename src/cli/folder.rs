@@ -9,7 +9,7 @@ use signpost_dns::wire::Name;
 use signpost_dns::zone::Contents;
 use signpost_dns::zonefile::folder::{FileChange, Folder, origin_by_name};
 use signpost_dns::zonefile::include::{FolderIncludes, read_file};
-use signpost_dns::zonefile::{CheckLevel, Finding, Severity, ZoneRead, read_zone_with};
+use signpost_dns::zonefile::{CheckLevel, Severity, ZoneFinding, ZoneRead, read_zone_with};
 
 /// Reads a zone file, whose first origin is `origin` or its name; `level` makes of the time and the number of threads how much
 /// is checked.
@@ -34,7 +34,7 @@ fn threads() -> usize {
 #[derive(Debug, Default)]
 pub(super) struct StaticZones {
     zones: Vec<(PathBuf, Contents)>,
-    findings: Vec<Finding>,
+    findings: Vec<ZoneFinding>,
 }
 
 impl StaticZones {
@@ -59,7 +59,7 @@ impl StaticZones {
     }
 
     /// The errors among the findings.
-    pub(super) fn errors(&self) -> impl Iterator<Item = &Finding> {
+    pub(super) fn errors(&self) -> impl Iterator<Item = &ZoneFinding> {
         self.findings.iter().filter(|finding| finding.severity == Severity::Error)
     }
 

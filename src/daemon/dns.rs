@@ -71,7 +71,7 @@ pub fn bind(settings: &Settings, files_max: u64, given: &mut InheritedSockets) -
         addresses: settings.dns.listen.clone(),
         streams,
         pin: settings.dns.pin_workers,
-        udp_trains: settings.dns.udp_gso,
+        udp_gso: settings.dns.udp_gso,
         udp_dont_fragment: settings.dns.dont_fragment,
         ..transport::Config::default()
     };
@@ -182,7 +182,7 @@ impl Dns {
         };
         let (mut running, (files, status)) = tokio::try_join!(answering, preparing)?;
         for pulse in running.pulses() {
-            admin.liveness.watch(pulse.name.clone(), HUNG_AFTER, move || pulse.turns());
+            admin.liveness.watch(pulse.name.clone(), HUNG_AFTER, move || pulse.iterations());
         }
         let running = Arc::new(running);
         tasks.watch("the name server", running.ended());

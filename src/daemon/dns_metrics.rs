@@ -174,7 +174,7 @@ fn sockets(page: &mut Page<'_>, running: &Running) -> fmt::Result {
     let totals = running.stats();
     page.count("dns_udp_datagrams", "Datagrams received", totals.datagrams)?;
     page.count("dns_udp_batches", "System calls that received datagrams", totals.batches)?;
-    page.count("dns_udp_gso_messages", "System's messages that held several replies to one peer", totals.trains)?;
+    page.count("dns_udp_gso_messages", "System's messages that held several replies to one peer", totals.gso_messages)?;
     page.count("dns_tcp_connections", "Connections accepted", totals.connections)?;
     page.count("dns_tcp_messages", "Messages received on connections", totals.messages)?;
     let closed = [
@@ -189,7 +189,7 @@ fn sockets(page: &mut Page<'_>, running: &Running) -> fmt::Result {
     page.counts("dns_tcp_closed", "Connections that we closed, or that broke, by reason", "reason", closed)?;
     let faults = [
         ("send", totals.send_errors),
-        ("gso", totals.trains_refused),
+        ("gso", totals.gso_refused),
         ("receive", totals.receive_errors),
         ("accept", totals.accept_errors),
         ("panic", totals.panics),

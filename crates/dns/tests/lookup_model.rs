@@ -13,14 +13,14 @@ use stage::{Stage, contents, records};
 
 /// What a response says, without order.
 #[derive(Debug, PartialEq, Eq)]
-struct Said {
+struct Answer {
     head: String,
     answer: Vec<String>,
     authority: Vec<String>,
 }
 
-impl Said {
-    fn of(response: &[u8]) -> Said {
+impl Answer {
+    fn of(response: &[u8]) -> Answer {
         let head = stage::lines(response).swap_remove(0);
         let section = |section| {
             let in_section = records(response).into_iter().filter(|record| record.section == section);
@@ -29,7 +29,7 @@ impl Said {
             lines.sort();
             lines
         };
-        Said { head, answer: section("an"), authority: section("ns") }
+        Answer { head, answer: section("an"), authority: section("ns") }
     }
 }
 
@@ -38,8 +38,8 @@ fn line(owner: &Name, rtype: RecordType, rdata: &str) -> String {
 }
 
 /// The model.
-fn answer(zone: &Contents, qname: &Name, qtype: RecordType) -> Said {
-    let mut said = Said { head: "NOERROR aa".into(), answer: Vec::new(), authority: Vec::new() };
+fn answer(zone: &Contents, qname: &Name, qtype: RecordType) -> Answer {
+    let mut said = Answer { head: "NOERROR aa".into(), answer: Vec::new(), authority: Vec::new() };
     let mut name = qname.clone();
     let mut seen = vec![name.clone()];
     loop {
@@ -223,7 +223,7 @@ fn agree(stage: &Stage, zone: &Contents, questions: &[String]) -> Result<(), Tes
         for qtype in QTYPES {
             let name = Name::parse(owner.as_bytes(), zone.apex()).expect("a name");
             let expected = answer(zone, &name, qtype.parse().expect("a type"));
-            let found = Said::of(&stage.ask(&format!("{name} {qtype} size=4096")));
+            let found = Answer::of(&stage.ask(&format!("{name} {qtype} size=4096")));
             prop_assert_eq!(found, expected, "{} {}", name, qtype);
         }
     }

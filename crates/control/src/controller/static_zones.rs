@@ -27,7 +27,7 @@ use signpost_dns::wire::Name;
 use signpost_dns::zone::{Contents, Zone, ZoneDb, diff};
 use signpost_dns::zonefile::file_stamp::FileStamp;
 use signpost_dns::zonefile::folder::{Extent, FileChange, Folder, Tally};
-use signpost_dns::zonefile::{Finding, Severity};
+use signpost_dns::zonefile::{Severity, ZoneFinding};
 
 /// How long a change of the folder must be the last one before it is read: an editor's or an unpacker's writes come
 /// together, and a file is whole only then.
@@ -363,7 +363,7 @@ fn serial_fault(before: &Zone, after: &Zone) -> Option<String> {
     (!new.is_after(old)).then(text)
 }
 
-fn log(findings: &[Finding]) {
+fn log(findings: &[ZoneFinding]) {
     for finding in findings {
         match finding.severity {
             Severity::Error | Severity::Fault => tracing::error!("{finding}"),

@@ -96,17 +96,17 @@ pub(super) enum CookieStatus {
 /// A query's cookie, and what is sent back: nothing if there was none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ReceivedCookie {
-    pub(super) standing: CookieStatus,
+    pub(super) status: CookieStatus,
     octets: [u8; FULL_OCTETS],
 }
 
 impl ReceivedCookie {
-    pub(super) const NONE: ReceivedCookie = ReceivedCookie { standing: CookieStatus::None, octets: [0; FULL_OCTETS] };
+    pub(super) const NONE: ReceivedCookie = ReceivedCookie { status: CookieStatus::None, octets: [0; FULL_OCTETS] };
 
     /// The option of the response.
     #[inline]
     pub(super) fn answer(&self) -> Option<&[u8; FULL_OCTETS]> {
-        (self.standing != CookieStatus::None).then_some(&self.octets)
+        (self.status != CookieStatus::None).then_some(&self.octets)
     }
 }
 
@@ -128,16 +128,16 @@ pub(super) fn verify(
 impl Cookies {
     /// Checks the option `cookie`, of 8 or 16 to 40 octets, at `now`, seconds since the epoch modulo 2³².
     fn verify(&self, cookie: &[u8], client: IpAddr, now: u32) -> ReceivedCookie {
-        let standing = if cookie.len() == CLIENT_OCTETS { CookieStatus::ClientOnly } else { CookieStatus::Invalid };
+        let status = if cookie.len() == CLIENT_OCTETS { CookieStatus::ClientOnly } else { CookieStatus::Invalid };
         if let Ok(full) = <[u8; FULL_OCTETS]>::try_from(cookie)
             && let Some(age) = self.age(&full, client, now)
         {
             if age <= RENEWAL_AGE {
-                return ReceivedCookie { standing: CookieStatus::Valid, octets: full };
+                return ReceivedCookie { status: CookieStatus::Valid, octets: full };
             }
-            return ReceivedCookie { standing: CookieStatus::Valid, octets: self.make(cookie, client, now) };
+            return ReceivedCookie { status: CookieStatus::Valid, octets: self.make(cookie, client, now) };
         }
-        ReceivedCookie { standing, octets: self.make(cookie, client, now) }
+        ReceivedCookie { status, octets: self.make(cookie, client, now) }
     }
 
     /// The age in seconds of a cookie that is good, negative if a fellow's clock is ahead.
@@ -218,7 +218,7 @@ mod tests {
         let one = "e5e973e5a6b2a43f48e7dc849e37bfcf";
         let (first, second) = ("198.51.100.100", "203.0.113.203");
         let third = "2001:db8:220:1:59de:d0f4:8769:82b8";
-        for (section, cookies, client, now, query, standing, answer) in [
+        for (section, cookies, client, now, query, status, answer) in [
             (
                 "A.1",
                 cookies(one, &[]),
@@ -275,9 +275,9 @@ mod tests {
                 "22681ab97d52c298010000005cf7c609a6bb79d16625507a",
             ),
         ] {
-            let met = cookies.verify(&hex(query), super::tests::client(client), now);
-            let found = met.answer().map(|octets| data_encoding::HEXLOWER.encode(octets));
-            assert_eq!((met.standing, found.as_deref()), (standing, Some(answer)), "{section}");
+            let received = cookies.verify(&hex(query), super::tests::client(client), now);
+            let found = received.answer().map(|octets| data_encoding::HEXLOWER.encode(octets));
+            assert_eq!((received.status, found.as_deref()), (status, Some(answer)), "{section}");
         }
     }
 
@@ -286,17 +286,21 @@ mod tests {
         let cookies = cookies("000102030405060708090a0b0c0d0e0f", &[]);
         let (client, now) = (client("192.0.2.1"), 1_800_000_000);
         let good = *cookies.verify(&hex(CLIENT), client, now).answer().expect("a full cookie");
-        assert_eq!(cookies.verify(&good, client, now).standing, CookieStatus::Valid);
+        assert_eq!(cookies.verify(&good, client, now).status, CookieStatus::Valid);
         for at in 0..FULL_OCTETS {
             let mut other = good;
             other[at] ^= 1;
-            let met = cookies.verify(&other, client, now);
-            assert_eq!((met.standing, &met.octets[..8]), (CookieStatus::Invalid, &other[..8]), "octet {at}");
+            let received = cookies.verify(&other, client, now);
+            assert_eq!((received.status, &received.octets[..8]), (CookieStatus::Invalid, &other[..8]), "octet {at}");
         }
-        assert_eq!(cookies.verify(&good, super::tests::client("192.0.2.2"), now).standing, CookieStatus::Invalid);
+        assert_eq!(cookies.verify(&good, super::tests::client("192.0.2.2"), now).status, CookieStatus::Invalid);
         for length in [16, 23, 25, 40] {
-            let met = cookies.verify(&vec![7; length], client, now);
-            assert_eq!((met.standing, &met.octets[..8]), (CookieStatus::Invalid, &[7; 8][..]), "{length} octets");
+            let received = cookies.verify(&vec![7; length], client, now);
+            assert_eq!(
+                (received.status, &received.octets[..8]),
+                (CookieStatus::Invalid, &[7; 8][..]),
+                "{length} octets"
+            );
         }
     }
 

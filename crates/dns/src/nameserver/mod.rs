@@ -248,7 +248,7 @@ fn read(context: &Context<'_>, query: &[u8], peer: &Peer, state: &mut QueryState
     }
     let cookies = context.settings.cookies.as_ref();
     state.cookie = cookie::verify(cookies, &state.query, query, peer.address, peer.now);
-    state.disposition = query::classify(&state.query, peer, cookies, state.cookie.standing);
+    state.disposition = query::classify(&state.query, peer, cookies, state.cookie.status);
     if state.query.header.opcode() != Opcode::QUERY {
         context.stats.count_opcode(state.query.header.opcode());
     }
@@ -306,7 +306,7 @@ fn write(
         context.stats.count_drop(reason);
         return Outcome::Drop;
     }
-    context.stats.count_cookie(state.cookie.standing);
+    context.stats.count_cookie(state.cookie.status);
     let limit = octets_max(context, &state.query, peer);
     let mut writer = Writer::new(response.octets, limit);
     let question_octets = state.query.question.map_or(0, |question| question.end() - HEADER_OCTETS);
@@ -382,7 +382,7 @@ fn octets_max(context: &Context<'_>, query: &Query, peer: &Peer) -> usize {
 #[inline]
 fn limited(context: &Context<'_>, peer: &Peer, state: &QueryState, source: Source) -> Option<RrlAction> {
     let (Some(limit), Some(limiter)) = (&context.settings.rate_limit, context.limiter) else { return None };
-    if peer.transport != Transport::Udp || state.cookie.standing == CookieStatus::Valid {
+    if peer.transport != Transport::Udp || state.cookie.status == CookieStatus::Valid {
         return None;
     }
     let verdict = limiter.take(limit, peer.address.ip(), source, peer.now);

@@ -37,9 +37,9 @@ pub(super) enum Disposition {
     Lookup,
 }
 
-/// Judges a query that has a header, and a cookie of this standing.
+/// Judges a query that has a header, and a cookie of this status.
 #[inline]
-pub(super) fn classify(query: &Query, peer: &Peer, cookies: Option<&Cookies>, standing: CookieStatus) -> Disposition {
+pub(super) fn classify(query: &Query, peer: &Peer, cookies: Option<&Cookies>, status: CookieStatus) -> Disposition {
     if query.header.is_response() {
         return Disposition::Drop(DropReason::Response);
     }
@@ -47,7 +47,7 @@ pub(super) fn classify(query: &Query, peer: &Peer, cookies: Option<&Cookies>, st
         return Disposition::Drop(DropReason::Source);
     }
     if query.header.opcode() != Opcode::QUERY {
-        return judge_other(query);
+        return classify_other(query);
     }
     if query.fault.is_some() {
         return Disposition::Reply(Rcode::FORMERR, None);
@@ -65,14 +65,14 @@ pub(super) fn classify(query: &Query, peer: &Peer, cookies: Option<&Cookies>, st
     }
     let Some(question) = query.question else {
         // RFC 7873 §5.4: BADCOOKIE "if the Server Cookie sent with the query was invalid".
-        let rcode = match standing {
+        let rcode = match status {
             CookieStatus::None => Rcode::FORMERR,
             CookieStatus::ClientOnly | CookieStatus::Valid => Rcode::NOERROR,
             CookieStatus::Invalid => Rcode::BADCOOKIE,
         };
         return Disposition::Reply(rcode, None);
     };
-    let lacks_cookie = matches!(standing, CookieStatus::ClientOnly | CookieStatus::Invalid);
+    let lacks_cookie = matches!(status, CookieStatus::ClientOnly | CookieStatus::Invalid);
     if lacks_cookie && cookies.is_some_and(|cookies| cookies.required) && peer.transport == Transport::Udp {
         return Disposition::Reply(Rcode::BADCOOKIE, None);
     }
@@ -95,7 +95,7 @@ pub(super) fn classify(query: &Query, peer: &Peer, cookies: Option<&Cookies>, st
 
 /// Judges what is no query.
 #[cold]
-fn judge_other(query: &Query) -> Disposition {
+fn classify_other(query: &Query) -> Disposition {
     let opcode = query.header.opcode();
     let is_malformed = query.fault.is_some() || query.question.is_none();
     match unverified(query) {

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn it_tells_what_was_asked_and_answered() {
+    fn it_has_the_query_and_the_response() {
         for (name, qtype, zone, rcode) in [
             ("A.Sub.example.", RecordType::A, Some("sub.example."), Rcode::BADVERS),
             ("sub.example.", RecordType::DS, Some("example."), Rcode::BADVERS),

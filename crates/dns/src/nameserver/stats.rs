@@ -275,9 +275,9 @@ impl Stats {
     }
 
     #[inline]
-    pub(super) fn count_cookie(&self, standing: CookieStatus) {
-        if standing != CookieStatus::None {
-            add(&self.cookies[standing as usize - 1], 1);
+    pub(super) fn count_cookie(&self, status: CookieStatus) {
+        if status != CookieStatus::None {
+            add(&self.cookies[status as usize - 1], 1);
         }
     }
 

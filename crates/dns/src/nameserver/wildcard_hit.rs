@@ -1,5 +1,5 @@
-//! A sighting: a name that the wildcard at the top of a shard's zone has answered, as a record of fixed size that a query
-//! thread can leave for others to look at.
+//! A name that the wildcard at the top of a shard's zone has answered, as a record of fixed size that a query thread can leave for
+//! others.
 //!
 //! Only the label next to the zone's apex is kept, and whether there were more: that label is what a Route would have, and
 //! `*.label` says all that a thousand random names below it would.
@@ -26,8 +26,8 @@ pub struct WildcardHit {
 }
 
 impl WildcardHit {
-    /// What is to be seen of an answered query: `None` unless the answer came from the wildcard at the top of a shard's
-    /// zone. It reads and looks up the query again, which only one that was drawn has to pay for.
+    /// The hit that an answered query is: `None` unless the answer came from the wildcard at the top of a shard's
+    /// zone. It reads and looks up the query again, which only a sampled one has to pay for.
     pub fn of(query: &[u8], weight: u32, snapshot: &Snapshot) -> Option<WildcardHit> {
         let read = Query::read(query)?;
         let question = read.question.filter(|question| question.qclass == Class::IN)?;
@@ -101,11 +101,10 @@ mod tests {
             ("foo.static.example.", None),
             ("foo.test.", None),
         ] {
-            let sighting = WildcardHit::of(&query(name), 4, &snapshot);
-            let told =
-                sighting.map(|one| (String::from_utf8_lossy(one.label()).into_owned(), one.is_below, one.weight));
-            assert_eq!(told, seen.map(|(label, is_below)| (label.to_owned(), is_below, 4)), "{name}");
-            assert!(sighting.is_none_or(|one| snapshot.by_hash(one.zone).is_some()));
+            let hit = WildcardHit::of(&query(name), 4, &snapshot);
+            let found = hit.map(|one| (String::from_utf8_lossy(one.label()).into_owned(), one.is_below, one.weight));
+            assert_eq!(found, seen.map(|(label, is_below)| (label.to_owned(), is_below, 4)), "{name}");
+            assert!(hit.is_none_or(|one| snapshot.by_hash(one.zone).is_some()));
         }
         let mut chaos = query("foo.shard.example.");
         *chaos.last_mut().expect("it is not empty") = 3;

@@ -4,7 +4,7 @@
 //! slot i:   header ─► source address, query octets, control octets     filled by `receive`
 //!           reply octets                                               filled by the caller
 //! queue:    header ─► source address and control of slot i, reply octets of slot i, for each `queue(i, …)`
-//! trains:   header ─► source address of the first, its control and UDP_SEGMENT, reply octets of each
+//! GSO:      header ─► source address of the first, its control and UDP_SEGMENT, reply octets of each
 //! ```
 //!
 //! Safe code would make one system call a datagram, which costs 10–30 % more of all CPU a query, or rebuild 64 headers at
@@ -17,7 +17,7 @@ use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use super::BATCH_MAX;
-use super::gso::{CARS_MIN, Replies, SendPlan};
+use super::gso::{Replies, SEGMENTS_MIN, SendPlan};
 use super::memory::Memory;
 
 /// How many octets of a query are received: any datagram, for whoever pads far beyond what the server says that it takes
@@ -65,8 +65,8 @@ pub struct Batch {
     queued_slots: [u8; BATCH_MAX],
     /// What goes together, if replies may travel so on this socket.
     plan: Option<Box<SendPlan>>,
-    train_octets: Memory<libc::iovec>,
-    train_headers: Memory<libc::mmsghdr>,
+    gso_octets: Memory<libc::iovec>,
+    gso_headers: Memory<libc::mmsghdr>,
 }
 
 /// A received datagram and where its reply goes.
@@ -99,8 +99,8 @@ pub struct Sent {
     pub failed: usize,
     /// Of these, refused since they were larger than the interface's MTU and fragments are forbidden.
     pub too_large: usize,
-    /// Trains among what was sent: several replies to one peer as one message.
-    pub trains: usize,
+    /// GSO messages among what was sent: several replies to one peer as one message.
+    pub gso_messages: usize,
 }
 
 impl Sent {
@@ -141,9 +141,9 @@ impl Batch {
             queued: 0,
             queued_slots: [0; BATCH_MAX],
             plan: None,
-            train_octets: Memory::new(vec![EMPTY; BATCH_MAX]),
+            gso_octets: Memory::new(vec![EMPTY; BATCH_MAX]),
             // SAFETY: as above.
-            train_headers: Memory::new(vec![unsafe { std::mem::zeroed() }; BATCH_MAX]),
+            gso_headers: Memory::new(vec![unsafe { std::mem::zeroed() }; BATCH_MAX]),
         };
         for slot in 0..BATCH_MAX {
             let octets = libc::iovec { iov_base: batch.query(slot).cast(), iov_len: QUERY_OCTETS_MAX };
@@ -224,14 +224,14 @@ impl Batch {
 
     /// From now on sends replies to one peer together where it can, if the kernel knows how to on this socket; returns
     /// whether it does. Use the batch with this socket only.
-    pub fn couple(&mut self, socket: BorrowedFd<'_>) -> bool {
-        let known = knows_trains(socket);
-        self.plan = known.then(|| Box::new(SendPlan::new(CARS_MIN)));
+    pub fn enable_gso(&mut self, socket: BorrowedFd<'_>) -> bool {
+        let known = supports_gso(socket);
+        self.plan = known.then(|| Box::new(SendPlan::new(SEGMENTS_MIN)));
         known
     }
 
-    /// Whether replies to one peer go together: [`Self::couple`] was called, and no train has been refused since.
-    pub fn is_coupled(&self) -> bool {
+    /// Whether replies to one peer go together: [`Self::enable_gso`] was called, and no GSO message has been refused since.
+    pub fn is_gso_on(&self) -> bool {
         self.plan.is_some()
     }
 
@@ -245,8 +245,8 @@ impl Batch {
             }
             Some(mut plan) => {
                 // Where nothing goes together, what was queued is sent as it is.
-                let together = plan.try_to_make(self.queued, self);
-                let refused = together && self.send_trains(socket, &plan, &mut report);
+                let together = plan.try_to_plan(self.queued, self);
+                let refused = together && self.send_gso(socket, &plan, &mut report);
                 if !together {
                     self.send_each(socket, 0..self.queued, &mut report);
                 }
@@ -279,19 +279,19 @@ impl Batch {
         Room::Some
     }
 
-    /// Sends the queued replies as planned. Says whether the kernel takes no trains here after all: then what was in a
-    /// refused one has been sent a message each.
-    fn send_trains(&mut self, socket: BorrowedFd<'_>, plan: &SendPlan, report: &mut Sent) -> bool {
-        let trains = self.lay_trains(plan);
+    /// Sends the queued replies as planned. Says whether the kernel takes no GSO messages here after all: then what was
+    /// in a refused one has been sent a message each.
+    fn send_gso(&mut self, socket: BorrowedFd<'_>, plan: &SendPlan, report: &mut Sent) -> bool {
+        let messages = self.build_gso_headers(plan);
         let mut room = Room::Some;
         let mut refused = false;
         let mut next = 0;
-        while next < trains && room == Room::Some {
-            let error = match send_some(socket, &mut self.train_headers, next, trains) {
+        while next < messages && room == Room::Some {
+            let error = match send_some(socket, &mut self.gso_headers, next, messages) {
                 Ok(sent) => {
-                    for train in next..next + sent {
-                        report.sent += plan.cars(train);
-                        report.trains += usize::from(plan.cars(train) > 1);
+                    for message in next..next + sent {
+                        report.sent += plan.segments(message);
+                        report.gso_messages += usize::from(plan.segments(message) > 1);
                     }
                     next += sent;
                     continue;
@@ -301,7 +301,7 @@ impl Batch {
             if error.kind() == io::ErrorKind::WouldBlock {
                 break;
             }
-            if plan.cars(next) > 1 && tells_of_trains(&error) {
+            if plan.segments(next) > 1 && is_gso_refusal(&error) {
                 for reply in plan.replies(next) {
                     if room == Room::None {
                         report.failed += 1;
@@ -313,30 +313,30 @@ impl Batch {
                     refused |= report.sent > before;
                 }
             } else {
-                report.count_failed(plan.cars(next), &error);
+                report.count_failed(plan.segments(next), &error);
             }
             next += 1;
         }
-        report.failed += (next..trains).map(|train| plan.cars(train)).sum::<usize>();
+        report.failed += (next..messages).map(|message| plan.segments(message)).sum::<usize>();
         refused
     }
 
-    /// Makes the headers of trains from those of their replies; returns how many.
-    fn lay_trains(&mut self, plan: &SendPlan) -> usize {
+    /// Makes the headers of GSO messages from those of their replies; returns how many.
+    fn build_gso_headers(&mut self, plan: &SendPlan) -> usize {
         let mut octets = 0;
-        let trains = plan.trains();
-        for train in 0..trains {
+        let messages = plan.messages();
+        for message in 0..messages {
             let start = octets;
             let mut first = None;
-            for reply in plan.replies(train) {
+            for reply in plan.replies(message) {
                 first = first.or(Some(reply));
                 let of_reply = *self.queued_octets.get(reply);
-                self.train_octets.set(octets, of_reply);
+                self.gso_octets.set(octets, of_reply);
                 octets += 1;
             }
             let Some(first) = first else { continue };
             let mut header = *self.queued_headers.get(first);
-            header.msg_hdr.msg_iov = self.train_octets.at(start);
+            header.msg_hdr.msg_iov = self.gso_octets.at(start);
             header.msg_hdr.msg_iovlen = (octets - start) as _;
             if octets - start > 1 {
                 let length = self.queued_octets.get(first).iov_len;
@@ -346,9 +346,9 @@ impl Batch {
                 let used = self.ask_for_cuts(slot, header.msg_hdr.msg_controllen as _, length as u16);
                 header.msg_hdr.msg_controllen = used as _;
             }
-            self.train_headers.set(train, header);
+            self.gso_headers.set(message, header);
         }
-        trains
+        messages
     }
 
     /// Makes the headers that the last call used ready for the next one.
@@ -517,7 +517,7 @@ fn send_some(socket: BorrowedFd<'_>, headers: &mut Memory<libc::mmsghdr>, from: 
 }
 
 /// Whether the kernel knows UDP_SEGMENT (Linux 4.18; not gVisor).
-fn knows_trains(socket: BorrowedFd<'_>) -> bool {
+fn supports_gso(socket: BorrowedFd<'_>) -> bool {
     let mut value: libc::c_int = 0;
     let mut size = size_of_val(&value) as libc::socklen_t;
     let pointer = std::ptr::from_mut(&mut value).cast();
@@ -525,9 +525,9 @@ fn knows_trains(socket: BorrowedFd<'_>) -> bool {
     unsafe { libc::getsockopt(socket.as_raw_fd(), libc::SOL_UDP, libc::UDP_SEGMENT, pointer, &mut size) == 0 }
 }
 
-/// Whether a train was refused for being one: a device without checksums in hardware (EIO), a path with a smaller MTU than
+/// Whether a GSO message was refused for being one: a device without checksums in hardware (EIO), a path with a smaller MTU than
 /// IPv6 allows (EMSGSIZE, from older kernels EINVAL), a kernel or filter that does not know the option.
-fn tells_of_trains(error: &io::Error) -> bool {
+fn is_gso_refusal(error: &io::Error) -> bool {
     let refusals = [libc::EIO, libc::EINVAL, libc::EMSGSIZE, libc::ENOPROTOOPT, libc::EOPNOTSUPP];
     error.raw_os_error().is_some_and(|number| refusals.contains(&number))
 }

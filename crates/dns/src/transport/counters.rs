@@ -12,8 +12,8 @@ macro_rules! counters {
         #[repr(align(128))] // So that no two workers write to one cache line, nor to the line prefetched with it.
         pub(super) struct Counters {
             $(pub(super) $name: Count,)*
-            /// Turns of a loop that never stands still: several a second without work.
-            pub(super) turns: Count,
+            /// Iterations of the loop: several a second without work.
+            pub(super) iterations: Count,
             durations: [Durations; TRANSPORTS.len()],
         }
 
@@ -49,10 +49,10 @@ counters! {
     batches,
     /// Replies given to the kernel.
     replies,
-    /// Trains among them: several replies to one peer that were given to the kernel as one.
-    trains,
-    /// Workers that sent no more trains, since the kernel had refused one.
-    trains_refused,
+    /// GSO messages among them: several replies to one peer that were given to the kernel as one.
+    gso_messages,
+    /// Workers that sent no more GSO messages, since the kernel had refused one.
+    gso_refused,
     /// Replies that the kernel refused.
     send_errors,
     /// Failed calls to receive.

@@ -62,7 +62,7 @@ pub struct Config {
     /// what comes while a worker is off its processor for some milliseconds.
     pub udp_buffer_octets: usize,
     /// Whether replies to one peer go to the kernel together, where it knows how to part them.
-    pub udp_trains: bool,
+    pub udp_gso: bool,
     /// Whether routers are told not to fragment replies over IPv4.
     pub udp_dont_fragment: bool,
     /// What stream clients may take.
@@ -76,7 +76,7 @@ impl Default for Config {
             udp_workers: std::thread::available_parallelism().map_or(1, usize::from),
             pin: false,
             udp_buffer_octets: 4 * 1024 * 1024,
-            udp_trains: true,
+            udp_gso: true,
             udp_dont_fragment: true,
             streams: Limits::default(),
         }
@@ -241,9 +241,9 @@ impl Bound {
                 outputs.push(worker_outputs);
                 running.workers.push((Arc::clone(query_worker.stats()), Arc::clone(&counters)));
                 let (stop, read) = (Arc::clone(&running.stop), Arc::downgrade(&counters));
-                let turns = move || Some(read.upgrade()?.turns.read());
+                let iterations = move || Some(read.upgrade()?.iterations.read());
                 let name = format!("the DNS worker dns-udp-{number} of {address}");
-                running.pulses.push(Pulse { name, stop: Arc::clone(&stop), turns: Box::new(turns) });
+                running.pulses.push(Pulse { name, stop: Arc::clone(&stop), iterations: Box::new(iterations) });
                 let name = format!("dns-udp-{number}");
                 let guard = running.panics.guard(format!("the thread {name}"));
                 let work = move || {
@@ -253,14 +253,14 @@ impl Bound {
                 running.threads.push(std::thread::Builder::new().name(name).spawn(work)?);
             }
             let tcp = tokio::net::TcpListener::from_std(tcp)?;
-            let turns = Arc::new(Count::default());
-            let read = Arc::downgrade(&turns);
+            let iterations = Arc::new(Count::default());
+            let read = Arc::downgrade(&iterations);
             running.pulses.push(Pulse {
                 name: format!("the DNS listener of TCP {address}"),
                 stop: Arc::clone(&running.stop),
-                turns: Box::new(move || Some(read.upgrade()?.read())),
+                iterations: Box::new(move || Some(read.upgrade()?.read())),
             });
-            let accepting = tcp::accept(tcp, address, Arc::clone(&running.streams), turns, running.tasks.clone());
+            let accepting = tcp::accept(tcp, address, Arc::clone(&running.streams), iterations, running.tasks.clone());
             let guard = running.panics.guard(format!("the TCP listener {address}"));
             running.tasks.spawn_on(guarded(guard, accepting), &handle);
         }
@@ -306,13 +306,13 @@ pub struct Pulse {
     /// Which it is.
     pub name: String,
     stop: Arc<AtomicBool>,
-    turns: Box<dyn Fn() -> Option<u64> + Send + Sync>,
+    iterations: Box<dyn Fn() -> Option<u64> + Send + Sync>,
 }
 
 impl Pulse {
-    /// How many turns its loop has made, several a second; `None` once it was told to stop.
-    pub fn turns(&self) -> Option<u64> {
-        if self.stop.load(Ordering::Relaxed) { None } else { (self.turns)() }
+    /// How many iterations its loop has made, several a second; `None` once it was stopped.
+    pub fn iterations(&self) -> Option<u64> {
+        if self.stop.load(Ordering::Relaxed) { None } else { (self.iterations)() }
     }
 }
 
@@ -385,7 +385,7 @@ impl Running {
 
     /// Stops within about 200 ms, and a connection's time to write if a client is slow: what has arrived is answered first.
     pub async fn stop(mut self) {
-        self.tell_to_stop();
+        self.signal_stop();
         let threads = std::mem::take(&mut self.threads);
         let ended = tokio::task::spawn_blocking(move || {
             threads.into_iter().map(JoinHandle::join).filter(Result::is_err).count()
@@ -396,7 +396,7 @@ impl Running {
         }
     }
 
-    fn tell_to_stop(&self) {
+    fn signal_stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
         self.streams.stop();
         self.tasks.close();
@@ -405,7 +405,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.tell_to_stop();
+        self.signal_stop();
         // Nothing may wait here: who wants the last answers written calls `stop`.
         self.runtime.take().into_iter().for_each(Runtime::shutdown_background);
     }

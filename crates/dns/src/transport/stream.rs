@@ -92,7 +92,7 @@ pub(super) struct Service {
     pub(super) counters: Counters,
     pub(super) limits: Limits,
     pub(super) admission: Admission,
-    /// Numbers the connections, to spread them over the desks.
+    /// Numbers the connections, to spread them over the workers.
     connections: AtomicUsize,
     /// When the end was asked for; set before the token is cancelled. A busy connection sees it without taking the token's
     /// lock.

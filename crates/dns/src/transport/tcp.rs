@@ -27,9 +27,9 @@ const SEND_BUFFER_OCTETS: usize = 128 * 1024;
 const AFTER_ERROR: Duration = Duration::from_millis(50);
 
 /// How often a listener without clients shows that it moves.
-const TURN_EVERY: Duration = Duration::from_secs(1);
+const TICK_EVERY: Duration = Duration::from_secs(1);
 
-/// How often desks without work let go of zones that have been replaced.
+/// How often workers without work let go of zones that have been replaced.
 const REFRESH_EVERY: Duration = Duration::from_secs(1);
 
 /// Listens on `address`.
@@ -66,13 +66,13 @@ pub(super) async fn accept(
     listener: tokio::net::TcpListener,
     address: SocketAddr,
     service: Arc<Service>,
-    turns: Arc<Count>,
+    iterations: Arc<Count>,
     tasks: TaskTracker,
 ) {
-    let mut tick = tokio::time::interval(TURN_EVERY);
+    let mut tick = tokio::time::interval(TICK_EVERY);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        turns.add(1);
+        iterations.add(1);
         let accepted = tokio::select! {
             biased;
             () = service.stopped() => return,
@@ -109,7 +109,7 @@ async fn serve(stream: TcpStream, peer: SocketAddr, service: Arc<Service>) {
     service.serve(stream, peer, Transport::Tcp).await;
 }
 
-/// Lets idle desks go of replaced zones until told to stop.
+/// Lets idle workers go of replaced zones until told to stop.
 pub(super) async fn refresh(service: Arc<Service>) {
     let mut tick = tokio::time::interval(REFRESH_EVERY);
     loop {

@@ -37,7 +37,7 @@ pub(super) struct Worker {
     /// The processor to stay on, if the operator wants that.
     cpu: Option<usize>,
     /// Whether replies to one peer may go together.
-    trains: bool,
+    gso: bool,
 }
 
 /// Binds the sockets of one address's workers, the n-th of which is to stay on the n-th of `cpus` if there are any. Port 0
@@ -93,7 +93,7 @@ pub(super) fn adopt(
 fn workers_of(address: SocketAddr, sockets: Vec<Socket>, config: &Config, cpus: &[usize]) -> Vec<Worker> {
     let place = |(number, socket)| {
         let cpu = cpus.get(number % cpus.len().max(1)).copied();
-        Worker { socket, address, cpu, trains: config.udp_trains }
+        Worker { socket, address, cpu, gso: config.udp_gso }
     };
     sockets.into_iter().enumerate().map(place).collect()
 }
@@ -135,8 +135,8 @@ impl Worker {
             tracing::warn!(cpu, %error, "a UDP worker could not be pinned to its processor");
         }
         let mut batch = Batch::new();
-        if self.trains {
-            batch.couple(self.socket.as_fd());
+        if self.gso {
+            batch.enable_gso(self.socket.as_fd());
         }
         loop {
             // No query may make a worker panic; were one to, it would be the first of many, and the others' clients still
@@ -154,11 +154,11 @@ impl Worker {
     fn serve(&self, batch: &mut Batch, query_worker: &mut QueryWorker, counters: &Counters, stop: &AtomicBool) {
         let mut exchanges = Vec::with_capacity(BATCH_MAX);
         while !stop.load(Ordering::Relaxed) {
-            exchanges = self.turn(batch, Wait::ForOne, query_worker, counters, exchanges).1;
+            exchanges = self.serve_batch(batch, Wait::ForOne, query_worker, counters, exchanges).1;
         }
         for _ in 0..LAST_BATCHES_MAX {
             let received;
-            (received, exchanges) = self.turn(batch, Wait::No, query_worker, counters, exchanges);
+            (received, exchanges) = self.serve_batch(batch, Wait::No, query_worker, counters, exchanges);
             if received == 0 {
                 break;
             }
@@ -166,7 +166,7 @@ impl Worker {
     }
 
     /// One batch: receive, answer, send. Returns how many came, and the vector to use again.
-    fn turn<'a>(
+    fn serve_batch<'a>(
         &self,
         batch: &mut Batch,
         wait: Wait,
@@ -174,7 +174,7 @@ impl Worker {
         counters: &Counters,
         exchanges: Vec<Exchange<'a>>,
     ) -> (usize, Vec<Exchange<'a>>) {
-        counters.turns.add(1);
+        counters.iterations.add(1);
         let received = match batch.receive(self.socket.as_fd(), wait) {
             Ok(received) => received,
             Err(error) => {
@@ -213,11 +213,11 @@ impl Worker {
                 batch.queue(usize::from(*slot), usize::from(length));
             }
         }
-        let coupled = batch.is_coupled();
+        let had_gso = batch.is_gso_on();
         let sent = batch.send(self.socket.as_fd());
-        if coupled && !batch.is_coupled() {
+        if had_gso && !batch.is_gso_on() {
             // Once in a worker's life at most.
-            counters.trains_refused.add(1);
+            counters.gso_refused.add(1);
         }
         if sent.too_large > 0 {
             // An interface with so small an MTU is rare: from now on the kernel fragments there, and what was refused is
@@ -229,7 +229,7 @@ impl Worker {
         counters.batches.add(1);
         counters.datagrams.add(received as u64);
         counters.replies.add(sent.sent as u64);
-        counters.trains.add(sent.trains as u64);
+        counters.gso_messages.add(sent.gso_messages as u64);
         counters.send_errors.add(sent.failed as u64);
         (received, exchanges)
     }

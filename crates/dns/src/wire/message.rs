@@ -86,7 +86,7 @@ impl Query {
             Opcode::QUERY if self.has_other_records() => self.fail(Fault::Sections, message),
             Opcode::QUERY | Opcode::NOTIFY => self.read_records(message, end),
             _ => {
-                self.look_for_opt(message);
+                self.find_opt(message);
                 Ok(())
             }
         }
@@ -108,14 +108,14 @@ impl Query {
     /// The fault, once the OPT record was looked for.
     #[cold]
     fn fail(&mut self, fault: Fault, message: &[u8]) -> Result<(), Fault> {
-        self.look_for_opt(message);
+        self.find_opt(message);
         Err(fault)
     }
 
     /// Reads the OPT record as far as the message allows. What else may be wrong is not told: it comes after a fault, or is none
     /// by the rules of the opcode.
     #[cold]
-    fn look_for_opt(&mut self, message: &[u8]) {
+    fn find_opt(&mut self, message: &[u8]) {
         if let Some(end) = skip_questions(message, self.header.questions) {
             self.read_records(message, end).ok();
         }

@@ -17,7 +17,7 @@ mod verify;
 use std::collections::HashSet;
 
 pub use code::{Code, Severity, UnparsedRecords};
-pub use report::{Finding, Report};
+pub use report::{CheckFinding, Report};
 
 use super::Contents;
 use super::denial;
@@ -43,22 +43,22 @@ pub struct Options<'a> {
     /// On how many threads signatures and the zone's digest are verified; `None`: they are not, which spares the
     /// cryptography, some 0.1 ms a signature.
     pub verify: Option<usize>,
-    /// Most errors, most faults, and most other findings, that are told.
-    pub told_max: usize,
+    /// Most errors, most faults, and most other findings, that are kept.
+    pub kept_max: usize,
     /// What of the zone could not be read.
-    pub unread: &'a UnparsedRecords,
+    pub unparsed: &'a UnparsedRecords,
 }
 
 /// Checks `zone`, but for cryptography and the times of signatures, and returns what is wrong with it: at most
 /// [`FINDINGS_MAX`] errors, one of them if there is any, as many faults, and as many other findings.
-pub fn check(zone: &Contents) -> Vec<Finding> {
-    let unread = UnparsedRecords::default();
-    examine(zone, &Options { now: None, verify: None, told_max: FINDINGS_MAX, unread: &unread }).findings
+pub fn check(zone: &Contents) -> Vec<CheckFinding> {
+    let unparsed = UnparsedRecords::default();
+    examine(zone, &Options { now: None, verify: None, kept_max: FINDINGS_MAX, unparsed: &unparsed }).findings
 }
 
 /// Checks `zone` as `options` say, owner by owner in canonical order.
 pub fn examine(zone: &Contents, options: &Options<'_>) -> Report {
-    let mut report = Reporter::new(options.told_max, options.unread);
+    let mut report = Reporter::new(options.kept_max, options.unparsed);
     let view = CheckContext::new(zone, options.now);
     check_apex(&view, &mut report);
     if view.signed {
@@ -301,7 +301,7 @@ fn check_targets(view: &CheckContext<'_>, owner: &Name, rrsets: &[Rrset], report
                     "{owner} {} points at {target}, which is {alias}", rrset.rtype);
             } else if code == Code::NsToCname {
                 servers::check(view, owner, &target, report);
-            } else if servers::lacks_host(view, &target) {
+            } else if servers::has_no_host_address(view, &target) {
                 let code = if code == Code::MxToCname { Code::MxNoAddress } else { Code::SrvNoAddress };
                 found!(report: code, owner, rrset.rtype;
                     "{owner} {} points at {target}, which has no address here", rrset.rtype);

@@ -206,12 +206,12 @@ impl Snapshot {
     /// is, [`Self::confirm`] tells. `first` is what [`Self::first`] says of the name.
     #[inline]
     pub fn candidate<'a>(&'a self, qname: &Qname, first: BucketProbe<'a>) -> Option<&'a Zone> {
-        first.find(qname).or_else(|| self.likely_above(qname, first.skipped + 1))
+        first.find(qname).or_else(|| self.candidate_above(qname, first.skipped + 1))
     }
 
     /// [`Self::candidate`], not counting the name's first `skipped` labels.
     #[inline(never)]
-    fn likely_above(&self, qname: &Qname, mut skipped: usize) -> Option<&Zone> {
+    fn candidate_above(&self, qname: &Qname, mut skipped: usize) -> Option<&Zone> {
         loop {
             let next = self.next(qname, skipped)?;
             if let Some(zone) = next.find(qname) {

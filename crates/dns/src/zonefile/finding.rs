@@ -1,6 +1,6 @@
 //! What is wrong with a zone file, and where.
 //!
-//! Reading a file does not stop at the first mistake: each becomes a [`Finding`], so that one run shows them all; a server keeps
+//! Reading a file does not stop at the first mistake: each becomes a [`ZoneFinding`], so that one run shows them all; a server keeps
 //! only the first of them. Errors keep the zone from being served; faults, warnings and notes do not.
 
 use std::fmt;
@@ -41,7 +41,7 @@ impl Position {
 
 /// One thing that is wrong with a zone, at its place. Its text is `file:line:column: severity: message [code]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Finding {
+pub struct ZoneFinding {
     /// Whether the zone can be served nevertheless.
     pub severity: Severity,
     /// The file, as it was named by who asked for it; an included file by its own path.
@@ -56,14 +56,14 @@ pub struct Finding {
     pub code: &'static str,
 }
 
-impl fmt::Display for Finding {
+impl fmt::Display for ZoneFinding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Finding { severity, file, line, column, message, code } = self;
+        let ZoneFinding { severity, file, line, column, message, code } = self;
         write!(f, "{}:{line}:{column}: {severity}: {message} [{code}]", file.display())
     }
 }
 
-/// Why an entry cannot be read; becomes a [`Finding`] once its file is known.
+/// Why an entry cannot be read; becomes a [`ZoneFinding`] once its file is known.
 #[derive(Debug)]
 pub(super) struct Fault {
     pub at: Position,
@@ -79,24 +79,24 @@ impl Fault {
 
 /// Findings of one zone, in the order of their discovery, bounded.
 #[derive(Debug)]
-pub struct Findings {
-    list: Vec<Finding>,
+pub struct FindingList {
+    list: Vec<ZoneFinding>,
     errors: usize,
     faults: usize,
     warnings: usize,
     /// Those that others have only counted.
-    untold: usize,
+    omitted: usize,
     bounds: Bounds,
 }
 
-impl Findings {
+impl FindingList {
     /// None yet.
     pub fn new(bounds: Bounds) -> Self {
-        Findings { list: Vec::new(), errors: 0, faults: 0, warnings: 0, untold: 0, bounds }
+        FindingList { list: Vec::new(), errors: 0, faults: 0, warnings: 0, omitted: 0, bounds }
     }
 
     /// Adds a finding, or only counts it when there are enough of its severity.
-    pub fn push(&mut self, finding: Finding) {
+    pub fn push(&mut self, finding: ZoneFinding) {
         let (count, max) = match finding.severity {
             Severity::Error => (&mut self.errors, self.bounds.errors_max),
             Severity::Fault => (&mut self.faults, self.bounds.warnings_max),
@@ -109,8 +109,8 @@ impl Findings {
     }
 
     /// Counts findings that are not there to be kept.
-    pub fn count_untold(&mut self, more: usize) {
-        self.untold += more;
+    pub fn count_omitted(&mut self, more: usize) {
+        self.omitted += more;
     }
 
     /// Whether there is an error among them.
@@ -124,15 +124,15 @@ impl Findings {
     }
 
     /// The findings by place, with a last one that says how many more there were, if there were more.
-    pub fn into_sorted(mut self) -> Vec<Finding> {
+    pub fn into_sorted(mut self) -> Vec<ZoneFinding> {
         // Includes are named after the file that includes them; a stable order by file keeps each file's together.
         self.list.sort_by(|a, b| (&a.file, a.line, a.column).cmp(&(&b.file, b.line, b.column)));
         let Bounds { errors_max, warnings_max } = self.bounds;
-        let untold = [(self.errors, errors_max), (self.faults, warnings_max), (self.warnings, warnings_max)];
-        let more = self.untold + untold.iter().map(|(found, max)| found.saturating_sub(*max)).sum::<usize>();
+        let omitted = [(self.errors, errors_max), (self.faults, warnings_max), (self.warnings, warnings_max)];
+        let more = self.omitted + omitted.iter().map(|(found, max)| found.saturating_sub(*max)).sum::<usize>();
         if let Some(last) = self.list.last().filter(|_| more > 0) {
             let message = format!("{more} more findings are not shown");
-            let summary = Finding { severity: Severity::Warning, message, code: "more-findings", ..last.clone() };
+            let summary = ZoneFinding { severity: Severity::Warning, message, code: "more-findings", ..last.clone() };
             self.list.push(summary);
         }
         self.list

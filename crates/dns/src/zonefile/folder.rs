@@ -26,7 +26,7 @@ use std::time::{Duration, SystemTime};
 
 use super::file_path::FilePath;
 use super::file_stamp::FileStamp;
-use super::finding::{Finding, Severity};
+use super::finding::{Severity, ZoneFinding};
 use super::include::{FolderIncludes, read_file};
 use super::read::{CheckLevel, read_zone_with};
 use crate::wire::Name;
@@ -58,7 +58,7 @@ pub enum FileChange<T> {
         /// What it was read from.
         sources: Sources,
         /// Warnings.
-        findings: Vec<Finding>,
+        findings: Vec<ZoneFinding>,
     },
     /// A file cannot be served as it is.
     Refuse {
@@ -70,7 +70,7 @@ pub enum FileChange<T> {
         /// meant for is known at the end of the scan: another file may give it, see [`Folder::file_of`].
         last_good: Option<Name>,
         /// Why, with at least one error.
-        findings: Vec<Finding>,
+        findings: Vec<ZoneFinding>,
     },
     /// No file gives this zone any more.
     Withdraw {
@@ -110,7 +110,7 @@ pub enum Extent<'a> {
 pub struct Folder {
     path: PathBuf,
     threads: usize,
-    files: BTreeMap<FilePath, Known>,
+    files: BTreeMap<FilePath, KnownFile>,
     /// The files that are more than one good zone: they include others, or do not give what they say.
     special: BTreeSet<FilePath>,
     /// Which file gives which zone.
@@ -118,7 +118,7 @@ pub struct Folder {
 }
 
 #[derive(Debug)]
-struct Known {
+struct KnownFile {
     sources: Sources,
     /// Look inside again at the next scan, whatever the stamps say.
     suspect: bool,
@@ -179,12 +179,12 @@ impl Folder {
         self.special().filter(|(_, known)| known.state == State::Refused && known.gives.is_none()).count()
     }
 
-    fn special(&self) -> impl Iterator<Item = (&FilePath, &Known)> {
+    fn special(&self) -> impl Iterator<Item = (&FilePath, &KnownFile)> {
         self.special.iter().filter_map(|path| Some((path, self.files.get(path)?)))
     }
 
     /// Takes up what is now known of a file, and returns what was.
-    fn know(&mut self, path: &FilePath, known: Known) -> Option<Known> {
+    fn know(&mut self, path: &FilePath, known: KnownFile) -> Option<KnownFile> {
         if known.state == State::Served && known.sources.includes.is_empty() {
             self.special.remove(path);
         } else {
@@ -279,7 +279,7 @@ impl Folder {
     /// The zone files that a change of the files `names` may concern, sorted. Forgets those that are no longer there, and
     /// returns what they gave.
     fn list_names(&mut self, names: &BTreeSet<OsString>) -> (Vec<FilePath>, Vec<(Name, FilePath)>) {
-        let includes_one = |known: &Known| {
+        let includes_one = |known: &KnownFile| {
             known.sources.includes.iter().any(|(path, _)| path.file_name().is_some_and(|name| names.contains(name)))
         };
         let concerned = self.special().filter(|(_, known)| known.state == State::Contended || includes_one(known));
@@ -391,7 +391,7 @@ impl Folder {
         change: &mut impl FnMut(FileChange<T>),
     ) {
         let Some((apex, zone)) = loaded.good else { return };
-        let known = Known {
+        let known = KnownFile {
             sources: loaded.sources.clone(),
             suspect: loaded.suspect,
             state: State::Served,
@@ -428,7 +428,8 @@ impl Folder {
         let reported = before.is_some_and(|known| known.state == state && known.sources.same_content(&loaded.sources));
         // A zone that another file gives has one already, and when that goes this file is read again.
         let fails = loaded.apex.clone().filter(|_| state == State::Refused && last_good.is_none());
-        let known = Known { sources: loaded.sources, suspect: loaded.suspect, state, gives: last_good.clone(), fails };
+        let known =
+            KnownFile { sources: loaded.sources, suspect: loaded.suspect, state, gives: last_good.clone(), fails };
         self.know(path, known);
         if reported {
             scan.tally.unchanged += 1;
@@ -455,7 +456,7 @@ enum HeadScan {
 /// Whether a zone file is as it was, or whole.
 fn own_is_whole(
     path: &Path,
-    known: Option<&Known>,
+    known: Option<&KnownFile>,
     is_whole: Option<&impl Fn(&Path, Option<&FileStamp>, &FileStamp) -> bool>,
 ) -> bool {
     let Some(is_whole) = is_whole else { return true };
@@ -466,7 +467,7 @@ fn own_is_whole(
 /// Whether the files that were included are as they were, or whole.
 fn includes_are_whole(
     sources: &Sources,
-    known: Option<&Known>,
+    known: Option<&KnownFile>,
     is_whole: Option<&impl Fn(&Path, Option<&FileStamp>, &FileStamp) -> bool>,
 ) -> bool {
     let Some(is_whole) = is_whole else { return true };
@@ -488,7 +489,7 @@ struct Scan<T> {
     tally: Tally,
 }
 
-impl Known {
+impl KnownFile {
     /// Whether the file, or one that it includes, may be different from what was read.
     fn is_stale(&self, path: &Path) -> bool {
         self.suspect
@@ -518,7 +519,7 @@ struct Loaded<T> {
     suspect: bool,
     good: Option<(Name, T)>,
     apex: Option<Name>,
-    findings: Vec<Finding>,
+    findings: Vec<ZoneFinding>,
 }
 
 fn load<T>(folder: &Path, path: &Arc<Path>, make: &impl Fn(Contents) -> T) -> Loaded<T> {
@@ -567,6 +568,6 @@ fn hash(text: &[u8]) -> u64 {
     state.finish()
 }
 
-fn file_finding(path: &Arc<Path>, (line, column): (u32, u32), code: &'static str, message: String) -> Finding {
-    Finding { severity: Severity::Error, file: path.clone(), line, column, message, code }
+fn file_finding(path: &Arc<Path>, (line, column): (u32, u32), code: &'static str, message: String) -> ZoneFinding {
+    ZoneFinding { severity: Severity::Error, file: path.clone(), line, column, message, code }
 }

@@ -23,5 +23,5 @@ mod svc;
 mod values;
 
 pub use assembler::Record;
-pub use finding::{Finding, Severity};
+pub use finding::{Severity, ZoneFinding};
 pub use read::{CheckLevel, ZoneRead, read_records, read_zone, read_zone_with};

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::assembler::{Record, Sink, SourcePosition, ZoneAssembler};
-use super::finding::{Bounds, Fault, Finding, Findings, Position, Severity};
+use super::finding::{Bounds, Fault, FindingList, Position, Severity, ZoneFinding};
 use super::generate;
 use super::include::{Includes, NoIncludes};
 use super::rdata_in;
@@ -36,7 +36,7 @@ pub struct ZoneRead {
     /// The apex, if a SOA was read, errors or not.
     pub apex: Option<Name>,
     /// What is wrong with it, by place.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<ZoneFinding>,
 }
 
 /// How closely a zone is looked at.
@@ -77,9 +77,9 @@ pub fn read_zone_with(
 ) -> ZoneRead {
     let mut reader = Reader::new(file, includes, ZoneAssembler::default(), scrutiny.bounds);
     reader.read_file(text, &mut Scope { origin, ..Scope::default() });
-    let Reader { sink: mut stage, mut findings, files, mut unread, .. } = reader;
+    let Reader { sink: mut stage, mut findings, files, mut unparsed, .. } = reader;
     for (file, fault) in std::mem::take(&mut stage.early_faults) {
-        unread.push(None, None);
+        unparsed.push(None, None);
         findings.push(finding(
             &files,
             SourcePosition { file, at: fault.at },
@@ -95,16 +95,16 @@ pub fn read_zone_with(
     let start = SourcePosition { file: 0, at: Position::START };
     match &zone {
         // What is missing may be in an entry that could not be read: one error is not to make others.
-        None if unread.may_cure(check::Code::SoaMissing, &Name::root(), None) => {}
+        None if unparsed.may_resolve(check::Code::SoaMissing, &Name::root(), None) => {}
         None => {
             let message = "there is no SOA record: a zone file needs one, at the zone's apex".to_owned();
             findings.push(finding(&files, start, Severity::Error, check::Code::SoaMissing.as_str(), message));
         }
         Some(zone) => {
             let CheckLevel { now, verify, bounds } = *scrutiny;
-            let told_max = bounds.errors_max.max(bounds.warnings_max);
-            let report = check::examine(zone, &check::Options { now, verify, told_max, unread: &unread });
-            findings.count_untold(report.untold);
+            let kept_max = bounds.errors_max.max(bounds.warnings_max);
+            let report = check::examine(zone, &check::Options { now, verify, kept_max, unparsed: &unparsed });
+            findings.count_omitted(report.omitted);
             for found in report.findings {
                 let place = places.find(&found.owner, found.rtype).unwrap_or(start);
                 findings.push(finding(&files, place, found.code.severity(), found.code.as_str(), found.message));
@@ -117,7 +117,7 @@ pub fn read_zone_with(
 
 /// Reads the records in `text`, which is part of no file: no SOA is needed, includes are refused, names are relative to
 /// `origin`. The records are all there only if no finding is an error.
-pub fn read_records(text: &[u8], called: &Arc<Path>, origin: &Name) -> (Vec<Record>, Vec<Finding>) {
+pub fn read_records(text: &[u8], called: &Arc<Path>, origin: &Name) -> (Vec<Record>, Vec<ZoneFinding>) {
     let mut includes = NoIncludes;
     let mut reader = Reader::new(called, &mut includes, Vec::new(), Bounds::SERVER);
     reader.read_file(text, &mut Scope { origin: Some(origin.clone()), ..Scope::default() });
@@ -148,7 +148,7 @@ struct Totals {
 struct Reader<'i, S> {
     sink: S,
     includes: &'i mut dyn Includes,
-    findings: Findings,
+    findings: FindingList,
     /// All files so far; the first is the zone's own.
     files: Vec<Arc<Path>>,
     /// Which of them is being read.
@@ -163,7 +163,7 @@ struct Reader<'i, S> {
     has_owner: bool,
     rtype: Option<RecordType>,
     /// What could not be read.
-    unread: check::UnparsedRecords,
+    unparsed: check::UnparsedRecords,
     /// Scratch space: the data of the record being read, and its owner.
     rdata: Vec<u8>,
     owner: Vec<u8>,
@@ -174,7 +174,7 @@ impl<'i, S: Sink> Reader<'i, S> {
         Reader {
             sink,
             includes,
-            findings: Findings::new(bounds),
+            findings: FindingList::new(bounds),
             files: vec![file.clone()],
             file: 0,
             open: vec![0],
@@ -183,7 +183,7 @@ impl<'i, S: Sink> Reader<'i, S> {
             said_ttl_inherited: false,
             has_owner: false,
             rtype: None,
-            unread: check::UnparsedRecords::default(),
+            unparsed: check::UnparsedRecords::default(),
             rdata: Vec::with_capacity(256),
             owner: Vec::with_capacity(NAME_OCTETS_MAX),
         }
@@ -196,7 +196,7 @@ impl<'i, S: Sink> Reader<'i, S> {
             if self.findings.is_full() {
                 if !self.stopped {
                     self.stopped = true;
-                    self.unread.push(None, None);
+                    self.unparsed.push(None, None);
                     let message = "too many errors: what follows was not read".to_owned();
                     self.push(scanner.position(), Severity::Warning, "more-errors", message);
                 }
@@ -223,7 +223,7 @@ impl<'i, S: Sink> Reader<'i, S> {
     fn lose(&mut self, fault: &Fault, scope: &Scope) {
         // A parenthesis or quote may have swallowed what follows; a directive stands for any number of records.
         let owner = scope.owner.clone().filter(|_| self.has_owner && fault.code != "syntax");
-        self.unread.push(owner, self.rtype);
+        self.unparsed.push(owner, self.rtype);
     }
 
     fn push(&mut self, at: Position, severity: Severity, code: &'static str, message: String) {
@@ -448,9 +448,9 @@ fn finding(
     severity: Severity,
     code: &'static str,
     message: String,
-) -> Finding {
+) -> ZoneFinding {
     let SourcePosition { file, at: Position { line, column } } = place;
-    Finding { severity, file: files[file as usize].clone(), line, column, message, code }
+    ZoneFinding { severity, file: files[file as usize].clone(), line, column, message, code }
 }
 
 fn expect_end(scanner: &mut Scanner<'_>) -> Result<(), Fault> {

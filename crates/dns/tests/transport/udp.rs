@@ -42,10 +42,10 @@ fn every_query_of_full_batches_is_answered() {
 }
 
 #[test]
-fn pipelined_queries_get_their_own_answers_with_trains_and_without() {
-    for trains in [true, false] {
+fn pipelined_queries_get_their_own_answers_with_gso_and_without() {
+    for gso in [true, false] {
         let server = Server::with(|config| {
-            config.udp_trains = trains;
+            config.udp_gso = gso;
             config.addresses =
                 ["127.0.0.1:0", "[::1]:0", "0.0.0.0:0", "[::]:0"].map(|address| address.parse().unwrap()).into();
         });
@@ -84,8 +84,8 @@ fn pipelined_queries_get_their_own_answers_with_trains_and_without() {
         // A batch is counted when it has been sent.
         server.wait("all counted", |stats| stats.replies == 600);
         let stats = server.stats();
-        assert_eq!((stats.send_errors, stats.trains_refused), (0, 0), "{stats:?}");
-        assert!(trains || stats.trains == 0, "{stats:?}");
+        assert_eq!((stats.send_errors, stats.gso_refused), (0, 0), "{stats:?}");
+        assert!(gso || stats.gso_messages == 0, "{stats:?}");
     }
 }
 

@@ -119,7 +119,7 @@ fn echo(batch: &mut Batch, server: &UdpSocket, count: usize) -> Sent {
         let sent = batch.send(server.as_fd());
         report.sent += sent.sent;
         report.failed += sent.failed;
-        report.trains += sent.trains;
+        report.gso_messages += sent.gso_messages;
     }
     report
 }
@@ -139,7 +139,7 @@ fn gather(client: &UdpSocket, servers: [SocketAddr; 2], count: usize) -> (Vec<Ve
 }
 
 #[test]
-fn trains_arrive_as_what_was_queued() {
+fn gso_messages_arrive_as_what_was_queued() {
     for (bound, asked, clients_at) in [
         ("127.0.0.1:0", ["127.0.0.1", "127.0.0.1"], "127.0.0.1:0"),
         ("0.0.0.0:0", ["127.0.0.1", "127.0.0.2"], "127.0.0.1:0"),
@@ -151,14 +151,14 @@ fn trains_arrive_as_what_was_queued() {
             crate::sys::packet_info::enable(server.as_fd(), address).unwrap();
         }
         let mut batch = Batch::new();
-        // A kernel that knows no trains has nothing to show here.
-        if !batch.couple(server.as_fd()) {
+        // A kernel that knows no GSO messages has nothing to show here.
+        if !batch.enable_gso(server.as_fd()) {
             return;
         }
         let clients: Vec<UdpSocket> = (0..3).map(|_| socket(clients_at).0).collect();
         let asked = asked.map(|ip| SocketAddr::new(ip.parse().unwrap(), address.port()));
         for round in 0..3u8 {
-            // Few lengths, one too long for a train, from each client to each address, turn and turn about.
+            // Few lengths, one too long for a GSO message, from each client to each address, turn and turn about.
             let octets = |client: usize, number: u8| {
                 vec![client as u8 ^ number ^ round; [20, 31, 20, 1_232, 1_400][usize::from(number % 5)]]
             };
@@ -169,7 +169,7 @@ fn trains_arrive_as_what_was_queued() {
             }
             let sent = echo(&mut batch, &server, 60);
             assert_eq!((sent.sent, sent.failed), (60, 0), "{bound}");
-            assert!(sent.trains > 0, "{bound}");
+            assert!(sent.gso_messages > 0, "{bound}");
             for (who, client) in clients.iter().enumerate() {
                 let mut expected: Vec<_> = (0..20).map(|number| octets(who, number)).collect();
                 expected.sort();
@@ -177,7 +177,7 @@ fn trains_arrive_as_what_was_queued() {
                 assert_eq!(gather(client, asked, 20), (expected, from), "{bound}");
             }
         }
-        assert!(batch.is_coupled());
+        assert!(batch.is_gso_on());
     }
 }
 
@@ -188,11 +188,11 @@ fn set(socket: &UdpSocket, level: libc::c_int, name: libc::c_int, value: libc::c
 }
 
 #[test]
-fn a_refused_train_is_sent_singly_and_is_the_last() {
+fn a_refused_gso_message_is_sent_singly_and_is_the_last() {
     let (server, there) = socket("127.0.0.1:0");
     let (client, _) = socket("127.0.0.1:0");
     let mut batch = Batch::new();
-    if !batch.couple(server.as_fd()) {
+    if !batch.enable_gso(server.as_fd()) {
         return;
     }
     // The kernel cuts nothing on a socket without checksums: EINVAL.
@@ -200,19 +200,19 @@ fn a_refused_train_is_sent_singly_and_is_the_last() {
     for round in 0..2 {
         (0..20u8).for_each(|number| assert!(client.send_to(&[number; 30], there).is_ok()));
         let sent = echo(&mut batch, &server, 20);
-        assert_eq!((sent.sent, sent.failed, sent.trains), (20, 0, 0), "round {round}");
+        assert_eq!((sent.sent, sent.failed, sent.gso_messages), (20, 0, 0), "round {round}");
         let expected: Vec<_> = (0..20u8).map(|number| vec![number; 30]).collect();
         assert_eq!(gather(&client, [there; 2], 20).0, expected);
-        assert!(!batch.is_coupled());
+        assert!(!batch.is_gso_on());
     }
 }
 
 #[test]
-fn a_peer_that_cannot_be_answered_does_not_end_trains() {
+fn a_peer_that_cannot_be_answered_does_not_end_gso() {
     let (server, there) = socket("127.0.0.1:0");
     let (client, _) = socket("127.0.0.1:0");
     let mut batch = Batch::new();
-    if !batch.couple(server.as_fd()) {
+    if !batch.enable_gso(server.as_fd()) {
         return;
     }
     (0..8u8).for_each(|number| assert!(client.send_to(&[number], there).is_ok()));
@@ -221,12 +221,12 @@ fn a_peer_that_cannot_be_answered_does_not_end_trains() {
     // Port 0 is nowhere, and EINVAL: a query can claim to come from there.
     (0..4).for_each(|slot| batch.sources.get_mut(slot).sin6_port = 0);
     let sent = batch.send(server.as_fd());
-    assert_eq!(sent, Sent { sent: 4, failed: 4, trains: 1, ..Sent::default() });
-    assert!(batch.is_coupled());
+    assert_eq!(sent, Sent { sent: 4, failed: 4, gso_messages: 1, ..Sent::default() });
+    assert!(batch.is_gso_on());
 }
 
 #[test]
-fn what_is_too_large_is_counted_beside_trains_too() {
+fn what_is_too_large_is_counted_beside_gso_messages_too() {
     let (server, there) = socket("[::1]:0");
     let (client, _) = socket("[::1]:0");
     let mut batch = Batch::new();
@@ -234,8 +234,8 @@ fn what_is_too_large_is_counted_beside_trains_too() {
     // forbidden.
     set(&server, libc::IPPROTO_IPV6, libc::IPV6_MTU, 1_280);
     set(&server, libc::IPPROTO_IPV6, libc::IPV6_DONTFRAG, 1);
-    for coupled in [false, true] {
-        if coupled && !batch.couple(server.as_fd()) {
+    for gso in [false, true] {
+        if gso && !batch.enable_gso(server.as_fd()) {
             return;
         }
         for octets in [1_233, 30, 1_232, 30, 30, 30] {
@@ -245,9 +245,9 @@ fn what_is_too_large_is_counted_beside_trains_too() {
         let lengths: Vec<_> = batch.each().map(|datagram| (datagram.slot, datagram.query.len())).collect();
         lengths.iter().for_each(|(slot, octets)| batch.queue(*slot, *octets));
         let sent = batch.send(server.as_fd());
-        let expected = Sent { sent: 5, failed: 1, too_large: 1, trains: usize::from(coupled) };
-        assert_eq!(sent, expected, "coupled: {coupled}");
-        assert_eq!(batch.is_coupled(), coupled);
+        let expected = Sent { sent: 5, failed: 1, too_large: 1, gso_messages: usize::from(gso) };
+        assert_eq!(sent, expected, "gso: {gso}");
+        assert_eq!(batch.is_gso_on(), gso);
     }
 }
 
@@ -272,18 +272,18 @@ fn without_room_for_one_reply_the_rest_is_given_up() {
         (0..1_000_000).take_while(|_| sender.send_to_addr(&[9], &here).is_ok()).count()
     };
     assert!((0..1_000).any(|number| fill(number) == 0), "it is never full");
-    for coupled in [false, true] {
+    for gso in [false, true] {
         let mut batch = Batch::new();
-        batch.plan = coupled.then(|| Box::new(SendPlan::new(CARS_MIN)));
+        batch.plan = gso.then(|| Box::new(SendPlan::new(SEGMENTS_MIN)));
         // One goes, four would go together if there were room, and one more would find room.
         for client in [&idle, &full, &full, &full, &full, &idle] {
             client.send_to_addr(&[3; 8], &there).unwrap();
         }
         assert_eq!(batch.receive(server.as_fd(), Wait::No).unwrap(), 6);
         (0..6).for_each(|slot| batch.queue(slot, if slot == 5 { 7 } else { 8 }));
-        assert_eq!(batch.send(server.as_fd()), Sent { sent: 1, failed: 5, ..Sent::default() }, "coupled: {coupled}");
+        assert_eq!(batch.send(server.as_fd()), Sent { sent: 1, failed: 5, ..Sent::default() }, "gso: {gso}");
         assert_eq!(idle.recv(&mut [0; 9]).unwrap(), 8);
         assert_eq!(idle.recv(&mut [0; 9]).unwrap_err().kind(), io::ErrorKind::WouldBlock);
-        assert_eq!(batch.is_coupled(), coupled);
+        assert_eq!(batch.is_gso_on(), gso);
     }
 }

@@ -129,7 +129,7 @@ enum ResolvedBy {
 const TO_ADDRESS: &[RecordType] =
     &[RecordType::A, RecordType::AAAA, RecordType::CNAME, RecordType::NS, RecordType::DNAME];
 
-/// Records of the zone that could not be read, as far as it is known which: what they would cure is not found wrong, so that
+/// Records of the zone that could not be read, as far as it is known which: what they would resolve is not found wrong, so that
 /// one mistake is one finding.
 #[derive(Debug, Default)]
 pub struct UnparsedRecords {
@@ -138,20 +138,20 @@ pub struct UnparsedRecords {
     anything: bool,
 }
 
-/// With more unread records than this, anything may be among them.
-const UNREAD_MAX: usize = 1000;
+/// With more unparsed records than this, anything may be among them.
+const UNPARSED_MAX: usize = 1000;
 
 impl UnparsedRecords {
     /// Adds a record of which this is known.
     pub fn push(&mut self, owner: Option<Name>, rtype: Option<RecordType>) {
-        match owner.filter(|_| self.records.len() < UNREAD_MAX) {
+        match owner.filter(|_| self.records.len() < UNPARSED_MAX) {
             Some(owner) => self.records.push((owner, rtype)),
             None => self.anything = true,
         }
     }
 
     /// Whether the finding might not be one, were all records there.
-    pub fn may_cure(&self, code: Code, owner: &Name, rtype: Option<RecordType>) -> bool {
+    pub fn may_resolve(&self, code: Code, owner: &Name, rtype: Option<RecordType>) -> bool {
         let is_of = |types: &[RecordType], found: Option<RecordType>| found.is_none_or(|found| types.contains(&found));
         match code.resolved_by() {
             ResolvedBy::Nothing => false,

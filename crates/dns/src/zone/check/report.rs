@@ -7,7 +7,7 @@ use crate::wire::{Name, RecordType};
 
 /// One thing that is wrong with a zone.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Finding {
+pub struct CheckFinding {
     /// The kind.
     pub code: Code,
     /// Whose records.
@@ -22,9 +22,9 @@ pub struct Finding {
 #[derive(Debug, Default)]
 pub struct Report {
     /// What is told, in the order of the checks. An error is told if there is one, and so is a fault.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<CheckFinding>,
     /// How many errors, faults, warnings and notes there are beyond those.
-    pub untold: usize,
+    pub omitted: usize,
     errors: usize,
     faults: usize,
     others: usize,
@@ -41,14 +41,14 @@ pub(super) use found;
 /// Takes findings, and knows which are none and how many are kept.
 pub(super) struct Reporter<'a> {
     report: Report,
-    told_max: usize,
-    unread: &'a UnparsedRecords,
+    kept_max: usize,
+    unparsed: &'a UnparsedRecords,
 }
 
 impl<'a> Reporter<'a> {
-    /// Keeps at most `told_max` errors, as many faults, and as many others; what records of `unread` might cure is no finding.
-    pub(super) fn new(told_max: usize, unread: &'a UnparsedRecords) -> Self {
-        Reporter { report: Report::default(), told_max: told_max.max(1), unread }
+    /// Keeps at most `kept_max` errors, as many faults, and as many others; what records of `unparsed` might resolve is no finding.
+    pub(super) fn new(kept_max: usize, unparsed: &'a UnparsedRecords) -> Self {
+        Reporter { report: Report::default(), kept_max: kept_max.max(1), unparsed }
     }
 
     /// Adds a finding. Its message is made only if it is kept.
@@ -60,7 +60,7 @@ impl<'a> Reporter<'a> {
         message: fmt::Arguments<'_>,
     ) {
         let rtype = rtype.into();
-        if self.unread.may_cure(code, owner, rtype) {
+        if self.unparsed.may_resolve(code, owner, rtype) {
             return;
         }
         // Counted apart: however many warnings there are, they never hide what is worse.
@@ -70,11 +70,11 @@ impl<'a> Reporter<'a> {
             Severity::Warning | Severity::Note => &mut self.report.others,
         };
         *count += 1;
-        if *count <= self.told_max {
+        if *count <= self.kept_max {
             let (owner, message) = (owner.clone(), message.to_string());
-            self.report.findings.push(Finding { code, owner, rtype, message });
+            self.report.findings.push(CheckFinding { code, owner, rtype, message });
         } else {
-            self.report.untold += 1;
+            self.report.omitted += 1;
         }
     }
 

@@ -12,7 +12,7 @@ use crate::zone::rrset::Rrset;
 /// Whether the server `target` of the NS at `owner` can be reached by what the zone says.
 pub(super) fn check(view: &CheckContext<'_>, owner: &Name, target: &Name, report: &mut Reporter<'_>) {
     if target.is_at_or_below(view.zone.apex()) {
-        if lacks_address(view, owner, target) {
+        if has_no_address(view, owner, target) {
             found!(report: Code::NsNoAddress, owner, RecordType::NS;
                 "the name server {target} of {owner} has no address: add an A or AAAA record for it");
         }
@@ -26,7 +26,7 @@ pub(super) fn check(view: &CheckContext<'_>, owner: &Name, target: &Name, report
 }
 
 /// Whether nothing in the zone, where it should, gives the server `target` of the NS at `owner` an address.
-fn lacks_address(view: &CheckContext<'_>, owner: &Name, target: &Name) -> bool {
+fn has_no_address(view: &CheckContext<'_>, owner: &Name, target: &Name) -> bool {
     if view.has_address(target) {
         return false;
     }
@@ -44,10 +44,10 @@ fn lacks_address(view: &CheckContext<'_>, owner: &Name, target: &Name) -> bool {
 }
 
 /// Whether the host `target` of an MX or SRV, which is no alias, lies in this zone and has no address there.
-pub(super) fn lacks_host(view: &CheckContext<'_>, target: &Name) -> bool {
+pub(super) fn has_no_host_address(view: &CheckContext<'_>, target: &Name) -> bool {
     target.is_at_or_below(view.zone.apex())
         && matches!(view.top_above(target), OccludedBy::Nothing)
-        && lacks_address(view, target, target)
+        && has_no_address(view, target, target)
 }
 
 /// What makes `target` an alias: a CNAME of its own or of a wildcard, or a DNAME above it.
@@ -94,9 +94,9 @@ fn lookalike(view: &CheckContext<'_>, target: &Name) -> Option<Name> {
 
 /// Addresses such as `ns1 A …` that were meant for a server whose name is spelled differently in the NS record.
 pub(super) fn check_unused_addresses(view: &CheckContext<'_>, report: &mut Reporter<'_>) {
-    let mut told = HashSet::new();
+    let mut seen = HashSet::new();
     for (label, server) in &view.outside {
-        let Some(owner) = lookalike(view, server).filter(|owner| told.insert(owner.clone())) else { continue };
+        let Some(owner) = lookalike(view, server).filter(|owner| seen.insert(owner.clone())) else { continue };
         check_loopback(&owner, view.zone.owner(&owner), report);
         let rtype = view.zone.owner(&owner).first().map(|rrset| rrset.rtype);
         found!(report: Code::NsAddressUnused, &owner, rtype;

@@ -252,12 +252,12 @@ fn check_nsec3(view: &CheckContext<'_>, names: &[Authority<'_>], parameters: &[u
         return false;
     }
     let all = nsec3_names(zone, names);
-    let mut told = BTreeSet::new();
+    let mut matched = BTreeSet::new();
     for (name, types, must) in all {
         let hash = hash_name(name.to_lowercase().as_wire(), salt, iterations);
         match chain.get(&hash) {
             Some((owner, rest, _)) => {
-                told.insert(hash);
+                matched.insert(hash);
                 let bitmap = rest.split_first().and_then(|(length, rest)| rest.get(usize::from(*length)..));
                 if let Some(difference) = difference(bitmap.unwrap_or_default(), &types) {
                     found!(report: Code::Nsec3Types, owner, RecordType::NSEC3; "the NSEC3 of {name} {difference}");
@@ -280,7 +280,7 @@ fn check_nsec3(view: &CheckContext<'_>, names: &[Authority<'_>], parameters: &[u
             found!(report: Code::Nsec3Next, owner, RecordType::NSEC3;
                 "the NSEC3 at {owner} does not lead to the next hash, {next}");
         }
-        if !told.contains(hash) {
+        if !matched.contains(hash) {
             found!(report: Code::Nsec3Stray, owner, RecordType::NSEC3;
                 "the NSEC3 at {owner} is of no name of the zone");
         }

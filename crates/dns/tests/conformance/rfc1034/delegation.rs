@@ -37,7 +37,7 @@ fn trap_34_ds_is_on_the_parents_side_of_a_cut() {
 
 /// RFC 4035 §2.4: a DS "MUST NOT" stand at the apex of a zone; one that does is not ours to tell, and nor is what signs it.
 #[test]
-fn trap_34_a_ds_at_our_own_apex_is_not_told() {
+fn trap_34_a_ds_at_our_own_apex_is_not_answered() {
     let stage = Stage::with("z.test.", "@ DS 1\n @ RRSIG DS\n @ RRSIG SOA\n @ NSEC @\n @ RRSIG NSEC");
     stage.check_all(&[
         ("z.test. DS", "NOERROR aa\n ns z.test. SOA"),

@@ -198,7 +198,7 @@ fn trap_64_sources_that_are_no_clients() {
 }
 
 #[test]
-fn the_counters_tell() {
+fn the_counters() {
     let stage = stage();
     stage.ask("a.z.test. A");
     stage.ask("a.z.test. AAAA");

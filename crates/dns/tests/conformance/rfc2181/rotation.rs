@@ -10,16 +10,16 @@ fn trap_8_each_address_comes_first_equally_often() {
     ] {
         let mut stage = Stage::with("z.test.", text);
         let mut first = std::collections::BTreeMap::<String, u32>::new();
-        let turns = 3000u32;
-        for turn in 0..turns {
-            stage.peer.random = turn * (u32::MAX / turns);
+        let rounds = 3000u32;
+        for round in 0..rounds {
+            stage.peer.random = round * (u32::MAX / rounds);
             let answer = lines(&stage.ask(&format!("a.z.test. {rtype}")));
             assert_eq!(answer.len(), 4);
             *first.entry(answer[1].clone()).or_default() += 1;
         }
         assert_eq!(first.len(), 3);
         for (answer, count) in first {
-            assert!((900..1100).contains(&count), "{answer}: {count} of {turns}");
+            assert!((900..1100).contains(&count), "{answer}: {count} of {rounds}");
         }
     }
 }

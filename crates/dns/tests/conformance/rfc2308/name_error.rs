@@ -7,7 +7,7 @@ use crate::conformance::stage::{Stage, large_signatures, lines};
 
 /// §2.1: the code is of the last name. It is known when the proofs turn out not to fit, and said with TC, as Knot and NSD do.
 #[test]
-fn trap_38_a_name_error_is_told_with_tc() {
+fn trap_38_a_truncated_name_error_has_its_rcode() {
     let long = "x".repeat(63);
     let signed = [("@", RecordType::NSEC), ("@", RecordType::SOA), (&long, RecordType::NSEC)];
     let signatures = signed.map(|(owner, rtype)| large_signatures(owner, rtype, 1)).concat();

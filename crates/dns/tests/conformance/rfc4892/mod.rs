@@ -3,7 +3,7 @@
 use crate::conformance::stage::Stage;
 
 #[test]
-fn trap_29_identity_is_told_only_if_the_operator_set_it() {
+fn trap_29_identity_is_answered_only_if_the_operator_set_it() {
     let mut stage = Stage::with("z.test.", "* A 192.0.2.1");
     let questions = ["version.bind.", "VERSION.server.", "id.server.", "hostname.bind."];
     for name in questions {

@@ -32,13 +32,13 @@ fn trap_50_section_2_2_only_if_asked_and_set() {
     assert_eq!(ask(&stage, "a.z.test. A", b"").1, []);
 }
 
-/// §2.1: the option in a query "MUST" be empty; what stands there nevertheless is of no meaning. It is told over every transport, and
+/// §2.1: the option in a query "MUST" be empty; what stands there nevertheless is of no meaning. It is sent over every transport, and
 /// with every code, since it is for who looks for a fault.
 #[test]
 fn section_2_1_whatever_is_asked_and_however() {
     let mut stage = stage("* A 192.0.2.1");
-    let told = [(NSID, b"ns1".to_vec())];
-    assert_eq!(ask(&stage, "a.z.test. A", b"data").1, told);
+    let sent = [(NSID, b"ns1".to_vec())];
+    assert_eq!(ask(&stage, "a.z.test. A", b"data").1, sent);
     for (question, head) in [
         ("a.z.test. A", "NOERROR aa"),
         ("a.z.test. TXT", "NOERROR aa"),
@@ -50,7 +50,7 @@ fn section_2_1_whatever_is_asked_and_however() {
             stage.peer.transport = transport;
             let (lines, options) = ask(&stage, question, b"");
             // An extended error may follow.
-            assert_eq!((&*lines[0], options.first()), (head, told.first()), "{question} {transport:?}");
+            assert_eq!((&*lines[0], options.first()), (head, sent.first()), "{question} {transport:?}");
         }
     }
 }
@@ -59,9 +59,9 @@ fn section_2_1_whatever_is_asked_and_however() {
 #[test]
 fn section_2_3_any_octets_up_to_a_bound() {
     let mut stage = stage("* A 192.0.2.1");
-    for (set, told) in [(1, 1), (NSID_OCTETS_MAX, NSID_OCTETS_MAX), (200, NSID_OCTETS_MAX)] {
+    for (set, sent) in [(1, 1), (NSID_OCTETS_MAX, NSID_OCTETS_MAX), (200, NSID_OCTETS_MAX)] {
         stage.settings.nsid = Some(vec![0xff; set].into());
-        assert_eq!(ask(&stage, "a.z.test. A", b"").1, [(NSID, vec![0xff; told])]);
+        assert_eq!(ask(&stage, "a.z.test. A", b"").1, [(NSID, vec![0xff; sent])]);
     }
 }
 
@@ -72,8 +72,8 @@ fn the_identifier_makes_no_answer_truncated() {
     let addresses = |count: u8| -> String { (0..count).map(|index| format!("* A 192.0.2.{index}\n")).collect() };
     let hosts = "* MX 1 a\n* MX 2 b\na A 192.0.2.1\nb A 192.0.2.2\n";
     let large: String = (0..39).map(|index| format!("a TXT {index:02}{}\n", "t".repeat(200))).collect();
-    // What is asked, how many octets are taken, how many the identifier has, the lines that there are, and whether it is told.
-    for (text, question, size, nsid, head, records, told) in [
+    // What is asked, how many octets are taken, how many the identifier has, the lines that there are, and whether it is sent.
+    for (text, question, size, nsid, head, records, sent) in [
         (addresses(20), "x.z.test. A", 512, 128, "NOERROR aa", 20, true),
         (addresses(28), "x.z.test. A", 512, 128, "NOERROR aa", 28, false),
         (addresses(40), "x.z.test. A", 512, 128, "NOERROR aa tc", 0, true),
@@ -84,7 +84,7 @@ fn the_identifier_makes_no_answer_truncated() {
         stage.settings.nsid = Some(vec![b'n'; nsid].into());
         let (lines, options) = ask(&stage, &format!("{question} size={size}"), b"");
         assert_eq!((&*lines[0], lines.len() - 1), (head, records), "{question}");
-        assert_eq!(options, if told { vec![(NSID, vec![b'n'; nsid])] } else { vec![] }, "{question}");
+        assert_eq!(options, if sent { vec![(NSID, vec![b'n'; nsid])] } else { vec![] }, "{question}");
     }
     // Additional data gives way first: the answer and the addresses of one host of two would fit beside an identifier.
     let stage = {

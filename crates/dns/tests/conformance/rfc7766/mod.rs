@@ -67,7 +67,7 @@ fn trap_56_section_6_2_4_a_client_that_has_said_all_still_gets_its_answers() {
 /// §7: answers "MAY" come in another order than the queries; who asks tells them apart by their identifiers, so that each answers its
 /// own query whatever the order. With equal identifiers the question does.
 #[test]
-fn section_7_answers_are_told_apart_by_identifier_and_question() {
+fn section_7_answers_are_matched_by_identifier_and_question() {
     let server = Server::start();
     let mut stream = connect(&server);
     let queries: Vec<_> = (0..40u16)

@@ -9,7 +9,7 @@ const KEEPALIVE: u16 = 11;
 /// §3.2.1: a client "MUST specify an OPTION-LENGTH of zero". §3.3.1: a query over UDP with the option, of whatever length: the
 /// server "MUST ignore the option".
 #[test]
-fn section_3_3_1_a_client_has_no_timeout_to_tell_and_over_udp_it_is_ignored() {
+fn section_3_3_1_a_client_sends_no_timeout_and_over_udp_it_is_ignored() {
     let mut stage = Stage::with("z.test.", "* A 192.0.2.1");
     stage.peer.keepalive = Some(300);
     for data in [&b"\x01"[..], b"\x01\x2c", b"\0\0\0"] {

@@ -101,8 +101,8 @@ fn nothing_that_goes_out_over_the_limit_is_larger_than_its_query() {
     for _ in 0..3 {
         let response = stage.respond(&query_with_option("a.example. A", NSID, b"")).expect("an answer");
         let (_, _, options) = opt(&response).expect("an OPT record");
-        let told: Vec<(u16, usize)> = options.iter().map(|(code, data)| (*code, data.len())).collect();
-        assert_eq!(told, [(NSID, 128), (15, 2)], "NSID and the extended error");
+        let sent: Vec<(u16, usize)> = options.iter().map(|(code, data)| (*code, data.len())).collect();
+        assert_eq!(sent, [(NSID, 128), (15, 2)], "NSID and the extended error");
     }
 }
 

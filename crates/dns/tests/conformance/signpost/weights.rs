@@ -13,18 +13,18 @@ fn shares(weights: &[u16]) -> Vec<f64> {
     let owner = "*.z.test.".parse().expect("a name");
     contents.set_weights(&owner, RecordType::A, weights.to_vec()).expect("there are as many");
     let mut stage = Stage::new([Zone::build(&contents).expect("a zone")]);
-    let turns = 20_000u32;
+    let rounds = 20_000u32;
     let mut counts = BTreeMap::<String, u32>::new();
-    for turn in 0..turns {
+    for round in 0..rounds {
         // Any good sequence would do: the multiplier is odd, so these are all different.
-        stage.peer.random = turn.wrapping_mul(0x9e37_79b1);
+        stage.peer.random = round.wrapping_mul(0x9e37_79b1);
         let answer = records(&stage.ask("a.z.test. A noedns"));
         assert!(!answer.is_empty(), "at least one is always there");
         for record in answer {
             *counts.entry(record.rdata).or_default() += 1;
         }
     }
-    let share = |index| f64::from(*counts.get(&format!("192.0.2.{index}")).unwrap_or(&0)) / f64::from(turns);
+    let share = |index| f64::from(*counts.get(&format!("192.0.2.{index}")).unwrap_or(&0)) / f64::from(rounds);
     (0..weights.len()).map(share).collect()
 }
 
