@@ -1,29 +1,21 @@
 //! Limits of this process: how many files and sockets it may have open, and how large its files may be.
 //!
 //! The usual soft limit of 1,024 is there for programs that use `select`; a server with thousands of connections raises
-//! it to the hard limit, as systemd's documentation advises. The standard library offers neither call.
+//! it to the hard limit, as systemd's documentation advises.
 
 use std::io;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Raises the number of files that may be open as far as the system allows, and returns it.
 ///
 /// # Errors
 ///
-/// What `getrlimit` or `setrlimit` says; the limit is then as it was.
+/// What `setrlimit` says; the limit is then as it was.
 pub fn raise_open_files_max() -> io::Result<u64> {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the pointer is to a whole `rlimit`.
-    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    if limit.rlim_cur < limit.rlim_max {
-        limit.rlim_cur = limit.rlim_max;
-        // SAFETY: the pointer is to a whole `rlimit`.
-        if unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) } != 0 {
-            return Err(io::Error::last_os_error());
-        }
-    }
-    Ok(limit.rlim_cur)
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit })?;
+    Ok(limit.maximum.unwrap_or(u64::MAX))
 }
 
 /// From now on a write beyond the largest size that a file may have (`ulimit -f`) fails, as on a full disk. By default the
