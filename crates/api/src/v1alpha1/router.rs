@@ -55,17 +55,10 @@ pub struct RouterSpec {
     /// Which routes may be placed here, by the labels of their namespace. Empty or absent: any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace_selector: Option<LabelSelector>,
-    /// Who runs the instances: with `haproxy` and `nginx` the platform keeps `instances` of that proxy running, `external`
-    /// ones are run by somebody else.
-    #[serde(default, rename = "type")]
-    pub kind: RouterKind,
-    /// How many instances there are to be, 0 to 128. Absent: 1 if the platform runs them, and any number if not.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 0, max = 128))]
-    pub instances: Option<u32>,
-    /// The ports at which instances accept requests. Absent: 80 and 443.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ports: Option<Ports>,
+    // Fields of the spec itself.
+    #[allow(missing_docs, reason = "a description would take the place of the spec's own in the schema")]
+    #[serde(flatten)]
+    pub instances: Instances,
     /// The addresses of the shard's instances, which the wildcard answers with; at most 128. Beside `addressesFrom` these
     /// are not answered by themselves, but say weight, state and priority of those that come from there.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -103,6 +96,23 @@ pub struct RouterSpec {
     /// Absent: none is probed, and all active ones are answered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub health_check: Option<HealthCheck>,
+}
+
+/// Which instances a shard has.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Instances {
+    /// Who runs the instances: with `haproxy` and `nginx` the platform keeps `instances` of that proxy running, `external`
+    /// ones are run by somebody else.
+    #[serde(default, rename = "type")]
+    pub kind: RouterKind,
+    /// How many instances there are to be, 0 to 128. Absent: 1 if the platform runs them, and any number if not.
+    #[serde(default, rename = "instances", skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 128))]
+    pub count: Option<u32>,
+    /// The ports at which instances accept requests. Absent: 80 and 443.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ports: Option<Ports>,
 }
 
 /// Who runs the instances of a shard.
@@ -358,7 +368,7 @@ impl Router {
     pub fn addresses_from(&self) -> Option<&AddressesFrom> {
         static INSTANCES: AddressesFrom = AddressesFrom { instances: true, service_selector: None, namespace: None };
         let spec = &self.spec;
-        let is_implied = spec.kind.is_managed() && spec.addresses.is_empty();
+        let is_implied = spec.instances.kind.is_managed() && spec.addresses.is_empty();
         spec.addresses_from.as_ref().or(is_implied.then_some(&INSTANCES))
     }
 
@@ -377,18 +387,18 @@ impl Router {
 
     /// The ports at which its instances accept requests.
     pub fn ports(&self) -> Ports {
-        self.spec.ports.unwrap_or_default()
+        self.spec.instances.ports.unwrap_or_default()
     }
 
     /// Whether its instances report what they serve.
     pub fn has_instances(&self) -> bool {
         let reports = self.status.as_ref().is_some_and(|status| !status.instances.is_empty());
-        reports || self.spec.kind.is_managed() || self.addresses_from().is_some_and(|from| from.instances)
+        reports || self.spec.instances.kind.is_managed() || self.addresses_from().is_some_and(|from| from.instances)
     }
 
     /// How many instances there are to be; `None`: any number.
     pub fn instances_wanted(&self) -> Option<u32> {
-        self.spec.instances.or(self.spec.kind.is_managed().then_some(1))
+        self.spec.instances.count.or(self.spec.instances.kind.is_managed().then_some(1))
     }
 }
 

@@ -44,7 +44,7 @@ pub struct Wanted {
 impl Wanted {
     /// What a Router says; `None`: the platform does not run its instances.
     pub fn of(router: &Router) -> Option<Wanted> {
-        let kind = router.spec.kind;
+        let kind = router.spec.instances.kind;
         if !kind.is_managed() || router.metadata.deletion_timestamp.is_some() {
             return None;
         }
