@@ -14,6 +14,8 @@ use kube::discovery::{ApiResource, Scope};
 use kube::{Api, Client};
 use serde_json::Value;
 
+use signpost_api::kinds::former::kind_now;
+use signpost_api::v1alpha1::GROUP;
 use signpost_dns::zonefile::include::read_file;
 
 /// The field manager of what is applied.
@@ -235,7 +237,10 @@ async fn kinds(client: &Client, documents: &[Document]) -> Result<Kinds, Vec<Man
                 kinds.insert((api_version, kind), (resource, capabilities.scope));
             }
             Err(error) => {
-                let fault = format!("the API serves no kind \"{kind}\" of \"{api_version}\" ({error})");
+                let fault = match kind_now(&kind).filter(|_| group == GROUP) {
+                    Some(now) => format!("kind: \"{kind}\" is now \"{now}\""),
+                    None => format!("the API serves no kind \"{kind}\" of \"{api_version}\" ({error})"),
+                };
                 errors.push(ManifestError::document(&document.location, fault));
             }
         }

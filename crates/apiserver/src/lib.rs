@@ -317,6 +317,12 @@ impl Shared {
             Target::Path(_) => None,
         };
         facts.verb = verb;
+        // Before the access rules, which would refuse a tenant a path that they do not know. It tells nothing of any object.
+        if let Target::Path(path) = &target
+            && let Some((kind, former)) = self.kinds.find_former(path)
+        {
+            return Err(ApiError::renamed(former, kind));
+        }
         self.authorize(&subject.identity, &target, verb, &parts.method)?;
         let share = self.share(verb, &subject.identity, &proof)?;
         let mut response = self.dispatch(target, verb, query, &subject, parts, body).await?;

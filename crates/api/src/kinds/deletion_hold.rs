@@ -12,6 +12,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::access;
+use crate::kinds::former;
 use crate::v1alpha1::GROUP;
 use crate::v1alpha1::deletion_hold::{DELETION_HOLDS_MAX, DeletionHold, DeletionHoldHolder, SILENCE_MAX};
 use signpost_apiserver::auth::rules::{Access, Decision};
@@ -26,8 +27,12 @@ use signpost_apiserver::registry::{Context, Hooks, Operation, Reader, RelatedWri
 const FIXED: [&str; 5] = ["type", "objects", "known", "cause", "names"];
 
 /// The kind.
-pub static DELETION_HOLD: LazyLock<Kind> =
-    LazyLock::new(|| Kind::of::<DeletionHold>().with_columns(COLUMNS).selectable_by(&["spec.type", "spec.decision"]));
+pub static DELETION_HOLD: LazyLock<Kind> = LazyLock::new(|| {
+    Kind::of::<DeletionHold>()
+        .with_columns(COLUMNS)
+        .selectable_by(&["spec.type", "spec.decision"])
+        .formerly(former::DELETION_HOLD)
+});
 
 const COLUMNS: &[Column] = &[
     Column::new("Type", &["spec.type"], "Kind of the missing objects."),

@@ -13,6 +13,7 @@ pub mod endpoint_slice;
 pub mod service;
 
 mod conflict_keys;
+pub mod former;
 pub mod quotas;
 
 #[cfg(test)]

@@ -9,8 +9,8 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::access;
-use crate::kinds::PlatformConfig;
 use crate::kinds::service::target_port_fault;
+use crate::kinds::{PlatformConfig, former};
 use crate::names::{self, HostError, takes_names_of};
 use crate::v1alpha1::GROUP;
 use crate::v1alpha1::route::{
@@ -33,6 +33,7 @@ pub static ROUTE: LazyLock<Kind> = LazyLock::new(|| {
         .with_columns(COLUMNS)
         .selectable_by(&["spec.host", "spec.subdomain", "status.phase", "status.router", "status.dns"])
         .read_by_hooks(HookReads::Whole)
+        .formerly(former::ROUTE)
 });
 
 const COLUMNS: &[Column] = &[

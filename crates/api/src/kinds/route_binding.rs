@@ -23,7 +23,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{name_claim, route};
-use crate::kinds::{PlatformConfig, conflict_keys};
+use crate::kinds::{PlatformConfig, conflict_keys, former};
 use crate::names;
 use crate::v1alpha1::name_claim::Holder;
 use crate::v1alpha1::route::{ADMITTED, MOVE_PENDING, NameKind, PROGRAMMED, PUBLISHED, READY, RESOLVABLE, SCHEDULED};
@@ -38,13 +38,10 @@ use signpost_apiserver::registry::{Context, Hooks, Operation, Reader, RelatedWri
 
 /// The kind.
 pub static ROUTE_BINDING: LazyLock<Kind> = LazyLock::new(|| {
-    Kind::of::<RouteBinding>().with_columns(COLUMNS).selectable_by(&[
-        "spec.router",
-        "spec.dns",
-        "spec.label",
-        "spec.strategy",
-        "spec.routeUID",
-    ])
+    Kind::of::<RouteBinding>()
+        .with_columns(COLUMNS)
+        .selectable_by(&["spec.router", "spec.dns", "spec.label", "spec.strategy", "spec.routeUID"])
+        .formerly(former::ROUTE_BINDING)
 });
 
 const COLUMNS: &[Column] = &[

@@ -8,7 +8,7 @@ use futures::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use crate::kinds::{PlatformConfig, conflict_keys};
+use crate::kinds::{PlatformConfig, conflict_keys, former};
 use crate::names::{self, LABEL_OCTETS_MAX, NAME_OCTETS_MAX, is_at_or_below};
 use crate::statuses::Statuses;
 use crate::v1alpha1::deletion_hold::DeletionHold;
@@ -37,6 +37,7 @@ pub static ROUTER: LazyLock<Kind> = LazyLock::new(|| {
         .with_columns(COLUMNS)
         .selectable_by(&["spec.dns", "spec.state", "spec.mode"])
         .read_by_hooks(HookReads::OftenTheSame)
+        .formerly(former::ROUTER)
 });
 
 const COLUMNS: &[Column] = &[
@@ -515,10 +516,13 @@ async fn guard_delete(router: &Value, options: &Value, reader: &dyn Reader) -> R
             "{and}name servers hold back the loss of {held} RouteBindings (signpost hold list), whose aliases may lead to it"
         );
     }
-    let of_before = [&options["loseRoutes"], &router["metadata"]["annotations"]["signpost.dev/lose-routes"]];
+    let of_before =
+        [&options[former::LOSE_ROUTES_OPTION], &router["metadata"]["annotations"][former::LOSE_ROUTES_ANNOTATION]];
     if of_before.into_iter().any(|given| !given.is_null()) {
         told += &format!(
-            "; loseRoutes is now {FORCE_DELETE_OPTION}, signpost.dev/lose-routes is now {FORCE_DELETE_ANNOTATION}"
+            "; {} is now {FORCE_DELETE_OPTION}, {} is now {FORCE_DELETE_ANNOTATION}",
+            former::LOSE_ROUTES_OPTION,
+            former::LOSE_ROUTES_ANNOTATION
         );
     }
     if let Some(agreed) = agreed {

@@ -4,6 +4,7 @@ use std::sync::LazyLock;
 
 use serde_json::Value;
 
+use crate::kinds::former;
 use crate::names;
 use crate::v1alpha1::zone::Zone;
 use signpost_apiserver::cause::Cause;
@@ -13,8 +14,9 @@ use signpost_apiserver::kind::columns::{AGE, Cell, Column};
 use signpost_apiserver::registry::{Context, Hooks};
 
 /// The kind.
-pub static ZONE: LazyLock<Kind> =
-    LazyLock::new(|| Kind::of::<Zone>().with_columns(COLUMNS).selectable_by(&["spec.type", "spec.router"]));
+pub static ZONE: LazyLock<Kind> = LazyLock::new(|| {
+    Kind::of::<Zone>().with_columns(COLUMNS).selectable_by(&["spec.type", "spec.router"]).formerly(former::ZONE)
+});
 
 const COLUMNS: &[Column] = &[
     Column::new("Type", &["spec.type"], "What the zone is made for: `parent`, `alias` or `shard`."),

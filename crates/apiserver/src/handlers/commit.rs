@@ -163,11 +163,14 @@ impl Writer<'_> {
 
     /// What the sender of an object should know.
     pub(crate) async fn warnings(&self, is_new: bool, object: &Object) -> Vec<String> {
-        if !self.hooks().has_warnings() {
+        let former = &self.kind.former;
+        if !self.hooks().has_warnings() && former.annotations.is_empty() {
             return Vec::new();
         }
         let (tree, reader) = (representation::tree(self.kind, object), CacheReader { server: self.server });
-        self.hooks().warnings(is_new, &tree, &reader).await
+        let mut warnings: Vec<String> = former.warnings(&tree).collect();
+        warnings.extend(self.hooks().warnings(is_new, &tree, &reader).await);
+        warnings
     }
 }
 

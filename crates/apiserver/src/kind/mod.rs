@@ -2,6 +2,7 @@
 //! [`crate::registry`].
 
 pub mod columns;
+pub mod former;
 pub mod schemas;
 pub mod selectable;
 
@@ -13,6 +14,7 @@ use kube::CustomResourceExt;
 use serde_json::Value;
 
 use self::columns::{Column, Columns};
+use self::former::FormerNames;
 use self::selectable::Selectable;
 use crate::schema::{Schema, structural};
 
@@ -48,6 +50,8 @@ pub struct Kind {
     pub view: Option<View>,
     /// How hooks read its objects.
     pub hook_reads: HookReads,
+    /// Its names in earlier versions.
+    pub former: FormerNames,
 }
 
 /// The names of a kind that people type.
@@ -112,6 +116,7 @@ impl Kind {
             time_to_live: None,
             view: None,
             hook_reads: HookReads::default(),
+            former: FormerNames::default(),
         }
     }
 
@@ -142,6 +147,7 @@ impl Kind {
             time_to_live: None,
             view: None,
             hook_reads: HookReads::default(),
+            former: FormerNames::default(),
         }
     }
 
@@ -169,6 +175,11 @@ impl Kind {
     /// With this way in which hooks read its objects.
     pub fn read_by_hooks(self, hook_reads: HookReads) -> Kind {
         Kind { hook_reads, ..self }
+    }
+
+    /// With these names in earlier versions.
+    pub fn formerly(self, former: FormerNames) -> Kind {
+        Kind { former, ..self }
     }
 
     /// `apiVersion` of its objects: `coordination.k8s.io/v1`, or `v1` in the core group.

@@ -1,0 +1,46 @@
+//! The names of earlier versions: what each kind, field and annotation is called now. The CHANGELOG lists them.
+
+use signpost_apiserver::kind::former::FormerNames;
+
+use super::router::FORCE_DELETE_ANNOTATION;
+
+/// The annotation that was `signpost.dev/force-delete-routes`.
+pub(super) const LOSE_ROUTES_ANNOTATION: &str = "signpost.dev/lose-routes";
+/// The option of a DELETE that was `forceDeleteRoutes`.
+pub(super) const LOSE_ROUTES_OPTION: &str = "loseRoutes";
+
+pub(super) const ROUTER: FormerNames = FormerNames {
+    kind: None,
+    fields: &[("trails", "formerNames"), ("trailsUntil", "formerNamesUntil")],
+    annotations: &[(LOSE_ROUTES_ANNOTATION, FORCE_DELETE_ANNOTATION)],
+};
+
+pub(super) const ROUTE: FormerNames = FormerNames {
+    kind: None,
+    fields: &[("trails", "formerNames"), ("provenUntil", "verifiedUntil")],
+    annotations: &[],
+};
+
+pub(super) const ROUTE_BINDING: FormerNames = FormerNames {
+    kind: None,
+    fields: &[("trails", "formerNames"), ("lastAsked", "lastQueriedTime")],
+    annotations: &[],
+};
+
+pub(super) const ZONE: FormerNames = FormerNames {
+    kind: None,
+    fields: &[
+        ("trailMinimumSeconds", "formerNameRetentionSeconds"),
+        ("trailQuietSeconds", "formerNameIdleTimeoutSeconds"),
+    ],
+    annotations: &[],
+};
+
+pub(super) const DELETION_HOLD: FormerNames =
+    FormerNames { kind: Some(("Brake", "brakes")), fields: &[("heardAt", "lastHeartbeatTime")], annotations: &[] };
+
+/// The name of a kind of ours that had another one in an earlier version.
+pub fn kind_now(former: &str) -> Option<&'static str> {
+    let kinds = [&*super::deletion_hold::DELETION_HOLD];
+    kinds.into_iter().find(|kind| kind.former.kind.is_some_and(|(kind, _)| kind == former)).map(|kind| kind.kind)
+}

@@ -1,0 +1,34 @@
+//! The names that a kind, its fields and its annotations had in an earlier version.
+//!
+//! Nothing is served under them. A request that uses one is answered with the name that took its place.
+
+use serde_json::Value;
+
+/// The former names of a kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FormerNames {
+    /// The former kind and plural, if it had others.
+    pub kind: Option<(&'static str, &'static str)>,
+    /// Former names of fields, wherever in the object, each with its name now.
+    pub fields: &'static [(&'static str, &'static str)],
+    /// Former annotations, each with its name now.
+    pub annotations: &'static [(&'static str, &'static str)],
+}
+
+impl FormerNames {
+    /// What to add to a message about the unknown field at `path`: its name now, or nothing.
+    pub(crate) fn hint(&self, path: &str) -> String {
+        let field = path.rsplit('.').next().unwrap_or(path);
+        let known = self.fields.iter().find(|(former, _)| *former == field);
+        known.map_or_else(String::new, |(_, now)| format!(" (now {now:?})"))
+    }
+
+    /// A warning for each former annotation of an object.
+    pub(crate) fn warnings(&self, object: &Value) -> impl Iterator<Item = String> {
+        let annotations = &object["metadata"]["annotations"];
+        let used = self.annotations.iter().filter(|(former, _)| !annotations[*former].is_null());
+        used.map(|(former, now)| {
+            format!("metadata.annotations[{former}]: the annotation has no effect; it is now {now}")
+        })
+    }
+}
