@@ -14,7 +14,7 @@ use kube::discovery::{ApiResource, Scope};
 use kube::{Api, Client};
 use serde_json::Value;
 
-use signpost_api::kinds::former::kind_now;
+use signpost_api::kinds::kind_now;
 use signpost_api::v1alpha1::GROUP;
 use signpost_dns::zonefile::include::read_file;
 

@@ -1,12 +1,12 @@
 //! CustomResourceDefinitions of our kinds, for a real cluster that is to serve them itself.
 
-mod cel;
-
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt;
 use signpost_apiserver::kind::Kind;
 use signpost_apiserver::kind::crd::{self, AGE, PrinterColumn};
 
+use crate::names::RESERVED_LABELS;
+use crate::rules::{self, Rule};
 use crate::{kinds, v1alpha1};
 
 /// The definitions of our kinds for a real cluster, with rules in CEL, printer columns and selectable fields. Rules about
@@ -93,7 +93,20 @@ pub fn crds(domain: Option<&str>) -> Vec<CustomResourceDefinition> {
 }
 
 fn crd<T: CustomResourceExt>(kind: &Kind, domain: Option<&str>, columns: &[PrinterColumn]) -> CustomResourceDefinition {
-    crd::definition::<T>(kind, columns, |schema| cel::add(kind.kind, schema, domain))
+    crd::definition::<T>(kind, columns, |schema| rules::declare(&rules_of(kind.kind, domain), schema))
+}
+
+/// The rules of a kind.
+pub(crate) fn rules_of(kind: &str, domain: Option<&str>) -> Vec<Rule> {
+    match kind {
+        "Router" => kinds::router::rules::rules(domain),
+        "Route" => kinds::route::rules::rules(domain, &RESERVED_LABELS.map(str::to_owned)),
+        "RouteBinding" => kinds::route_binding::rules(domain),
+        "NameClaim" => kinds::name_claim::rules(),
+        "Zone" => kinds::zone::rules(),
+        "DeletionHold" => kinds::deletion_hold::rules(),
+        _ => Vec::new(),
+    }
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@
 pub mod v1alpha1;
 
 pub mod names;
+pub(crate) mod rules;
 
 pub mod instance;
 pub mod probe;

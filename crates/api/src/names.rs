@@ -10,6 +10,7 @@
 
 use aws_lc_rs::digest;
 use data_encoding::{BASE32HEX_NOPAD, Encoding, Specification};
+use regex::Regex;
 use std::sync::LazyLock;
 
 /// Longest label in octets (RFC 1035 §2.3.4).
@@ -253,29 +254,91 @@ pub enum HostError {
     BadALabel,
 }
 
-/// Checks a custom host: at least two labels, each of letters, digits and inner dashes with at most a leading underscore,
-/// an optional whole `*` in front, no dot at the end, at most 253 octets; labels with the prefix `xn--` are valid A-labels.
+/// One condition on the text of a name: a pattern that it matches, or does not match. The rules of our kinds are made of the same
+/// tables (`rules::shape`).
+pub struct Shape {
+    /// A regular expression.
+    pub(crate) pattern: &'static str,
+    /// Whether the name matches it.
+    pub(crate) must_match: bool,
+    /// The error of a name that does not meet the condition.
+    pub(crate) error: HostError,
+}
+
+/// A label of a host name, at most 63 octets (RFC 1123 §2.1).
+macro_rules! label {
+    () => {
+        "[A-Za-z0-9]([-A-Za-z0-9]{0,61}[A-Za-z0-9])?"
+    };
+}
+
+/// The same, or one after an underscore.
+macro_rules! any_label {
+    () => {
+        concat!("(_[A-Za-z0-9]([-A-Za-z0-9]{0,60}[A-Za-z0-9])?|", label!(), ")")
+    };
+}
+
+/// A whole text that is a label of a host name.
+pub(crate) const LABEL: &str = concat!("^", label!(), "$");
+
+const fn matches(pattern: &'static str, error: HostError) -> Shape {
+    Shape { pattern, must_match: true, error }
+}
+
+const fn lacks(pattern: &'static str, error: HostError) -> Shape {
+    Shape { pattern, must_match: false, error }
+}
+
+const NOT_ASCII: Shape = matches("^[[:ascii:]]*$", HostError::NotAscii);
+const TRAILING_DOT: Shape = lacks("[.]$", HostError::TrailingDot);
+const LABEL_LENGTH: Shape = lacks("(^|[.])([.]|$)|[^.]{64}", HostError::LabelLength);
+
+/// A domain: labels of letters, digits and inner dashes, with at most a leading underscore.
+pub(crate) const DOMAIN: &[Shape] = &[
+    lacks("^$", HostError::Empty),
+    NOT_ASCII,
+    lacks("[*]", HostError::NoWildcard),
+    TRAILING_DOT,
+    LABEL_LENGTH,
+    matches(concat!("^", any_label!(), "([.]", any_label!(), ")*$"), HostError::LabelCharacters),
+];
+
+/// A custom host: a domain of at least two labels, with an optional whole `*` in front.
+pub(crate) const HOST: &[Shape] = &[
+    lacks("^$", HostError::Empty),
+    matches("^([*]|([*][.])?[^*]*)$", HostError::Asterisk),
+    lacks("^[*]([.][^.]*)?$", HostError::ShortWildcard),
+    NOT_ASCII,
+    TRAILING_DOT,
+    LABEL_LENGTH,
+    matches(concat!("^([*][.])?", any_label!(), "([.]", any_label!(), ")*$"), HostError::LabelCharacters),
+    matches("[.]", HostError::SingleLabel),
+    lacks("[.][0-9]+$", HostError::Address),
+];
+
+/// What the name of a zone of the platform has to meet beside that.
+pub(crate) const NO_UNDERSCORE: &[Shape] = &[lacks("_", HostError::Underscore)];
+
+/// Checks a name against a table; the error is that of the first line that it does not meet.
+fn check(shapes: &'static [Shape], patterns: &[Regex], name: &str) -> Result<(), HostError> {
+    let broken = shapes.iter().zip(patterns).find(|(shape, pattern)| pattern.is_match(name) != shape.must_match);
+    match broken {
+        Some((shape, _)) => Err(shape.error),
+        None if name.len() > NAME_OCTETS_MAX => Err(HostError::TooLong),
+        None => Ok(()),
+    }
+}
+
+fn patterns(shapes: &[Shape]) -> Vec<Regex> {
+    shapes.iter().map(|shape| Regex::new(shape.pattern).expect("a constant")).collect()
+}
+
+/// Checks a custom host: the shape of [`HOST`], at most 253 octets; labels with the prefix `xn--` are valid A-labels.
 pub fn check_host(host: &str) -> Result<(), HostError> {
-    let below = if host == "*" { Some("") } else { host.strip_prefix("*.") };
-    let plain = below.unwrap_or(host);
-    if plain.contains('*') {
-        return Err(HostError::Asterisk);
-    }
-    if below.is_some_and(|below| !below.contains('.')) {
-        return Err(HostError::ShortWildcard);
-    }
-    check_domain(plain)?;
-    check_a_labels(plain)?;
-    if host.len() > NAME_OCTETS_MAX {
-        return Err(HostError::TooLong);
-    }
-    if !plain.contains('.') {
-        return Err(HostError::SingleLabel);
-    }
-    if plain.rsplit('.').next().is_some_and(|last| last.bytes().all(|octet| octet.is_ascii_digit())) {
-        return Err(HostError::Address);
-    }
-    Ok(())
+    static PATTERNS: LazyLock<Vec<Regex>> = LazyLock::new(|| patterns(HOST));
+    check(HOST, &PATTERNS, host)?;
+    check_a_labels(host)
 }
 
 /// Checks the name of a zone of the platform, as its domain and a Router's `dns`: a domain without underscores. The ledger of
@@ -285,31 +348,10 @@ pub fn check_zone(domain: &str) -> Result<(), HostError> {
     if domain.contains('_') { Err(HostError::Underscore) } else { Ok(()) }
 }
 
-/// Checks a domain: one label or more, no asterisk, no dot at the end, at most 253 octets.
+/// Checks a domain: the shape of [`DOMAIN`], at most 253 octets.
 pub fn check_domain(domain: &str) -> Result<(), HostError> {
-    match domain {
-        "" => return Err(HostError::Empty),
-        _ if !domain.is_ascii() => return Err(HostError::NotAscii),
-        _ if domain.contains('*') => return Err(HostError::NoWildcard),
-        _ if domain.ends_with('.') => return Err(HostError::TrailingDot),
-        _ if domain.len() > NAME_OCTETS_MAX => return Err(HostError::TooLong),
-        _ => {}
-    }
-    domain.split('.').try_for_each(check_label)
-}
-
-fn check_label(label: &str) -> Result<(), HostError> {
-    if label.is_empty() || label.len() > LABEL_OCTETS_MAX {
-        return Err(HostError::LabelLength);
-    }
-    if !is_host_label(label.strip_prefix('_').unwrap_or(label)) {
-        return Err(HostError::LabelCharacters);
-    }
-    let is_a_label = label.get(..4).is_some_and(|prefix| prefix.eq_ignore_ascii_case("xn--"));
-    if is_a_label && (label.len() == 4 || !label[4..].bytes().any(|octet| octet.is_ascii_alphanumeric())) {
-        return Err(HostError::BadALabel);
-    }
-    Ok(())
+    static PATTERNS: LazyLock<Vec<Regex>> = LazyLock::new(|| patterns(DOMAIN));
+    check(DOMAIN, &PATTERNS, domain)
 }
 
 /// Checks that every label of a domain that says it is an A-label is one; see [`is_valid_if_a_label`].

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use crate::access;
 use crate::kinds::former;
+use crate::rules::{self, Rule};
 use crate::v1alpha1::GROUP;
 use crate::v1alpha1::deletion_hold::{DELETION_HOLDS_MAX, DeletionHold, DeletionHoldHolder, SILENCE_MAX};
 use signpost_apiserver::auth::rules::{Access, Decision};
@@ -22,9 +23,6 @@ use signpost_apiserver::json_scan::Json;
 use signpost_apiserver::kind::Kind;
 use signpost_apiserver::kind::columns::{self, AGE, Cell, Column};
 use signpost_apiserver::registry::{Context, Hooks, Operation, Reader, RelatedWrite};
-
-/// How a DeletionHold began. What has become of it is told in its status by name servers, who may not decide.
-const FIXED: [&str; 5] = ["type", "objects", "known", "cause", "names"];
 
 /// The kind.
 pub static DELETION_HOLD: LazyLock<Kind> = LazyLock::new(|| {
@@ -95,10 +93,7 @@ impl Hooks for DeletionHolds {
     }
 
     fn validate_update(&self, _context: &Context<'_>, old: &Value, new: &Value) -> Vec<Cause> {
-        let changed = FIXED.iter().filter(|name| old["spec"][**name] != new["spec"][**name]);
-        let what = "field is immutable: only decision and decidedAt may change";
-        let mut causes: Vec<Cause> =
-            changed.map(|name| Cause::invalid(format!("spec.{name}"), &new["spec"][*name], what)).collect();
+        let mut causes = rules::check(&RULES, Some(old), new);
         if old["spec"]["decision"] != new["spec"]["decision"] && !old["metadata"]["deletionTimestamp"].is_null() {
             causes.push(Cause::forbidden("spec.decision", "the DeletionHold is being deleted"));
         }
@@ -128,6 +123,15 @@ impl Hooks for DeletionHolds {
         };
         future::ready(refused.map_or(Ok(Vec::new()), Err)).boxed()
     }
+}
+
+static RULES: LazyLock<Vec<Rule>> = LazyLock::new(rules);
+
+/// The rules of DeletionHolds: how one began stays. What has become of it is told in its status by name servers, who may not
+/// decide.
+pub(crate) fn rules() -> Vec<Rule> {
+    let fields = ["type", "objects", "known", "cause", "names"];
+    rules::immutable(&fields, "field is immutable: only decision and decidedAt may change")
 }
 
 /// Refuses one DeletionHold more than [`DELETION_HOLDS_MAX`]: whoever has a name server's credential could fill the store with them.

@@ -2,7 +2,7 @@
 
 use signpost_apiserver::kind::former::FormerNames;
 
-use super::router::FORCE_DELETE_ANNOTATION;
+use crate::v1alpha1::router::FORCE_DELETE_ANNOTATION;
 
 /// The annotation that was `signpost.dev/force-delete-routes`.
 pub(super) const LOSE_ROUTES_ANNOTATION: &str = "signpost.dev/lose-routes";
@@ -38,9 +38,3 @@ pub(super) const ZONE: FormerNames = FormerNames {
 
 pub(super) const DELETION_HOLD: FormerNames =
     FormerNames { kind: Some(("Brake", "brakes")), fields: &[("heardAt", "lastHeartbeatTime")], annotations: &[] };
-
-/// The name of a kind of ours that had another one in an earlier version.
-pub fn kind_now(former: &str) -> Option<&'static str> {
-    let kinds = [&*super::deletion_hold::DELETION_HOLD];
-    kinds.into_iter().find(|kind| kind.former.kind.is_some_and(|(kind, _)| kind == former)).map(|kind| kind.kind)
-}

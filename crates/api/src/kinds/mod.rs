@@ -13,7 +13,7 @@ pub mod endpoint_slice;
 pub mod service;
 
 mod conflict_keys;
-pub mod former;
+mod former;
 pub mod quotas;
 
 #[cfg(test)]
@@ -76,9 +76,9 @@ pub fn kinds(config: PlatformConfig) -> Kinds {
     let (routes, events) = (quotas::routes(&config.limits), quotas::events(&config.limits));
     let platform = Arc::new(config);
     let own: [(&'static Kind, Arc<dyn Hooks>); 8] = [
-        (&router::ROUTER, Arc::new(router::Routers(platform.clone()))),
-        (&route::ROUTE, Arc::new(route::Routes(platform.clone()))),
-        (&route_binding::ROUTE_BINDING, Arc::new(route_binding::RouteBindings(platform))),
+        (&router::ROUTER, Arc::new(router::Routers::new(platform.clone()))),
+        (&route::ROUTE, Arc::new(route::Routes::new(platform.clone()))),
+        (&route_binding::ROUTE_BINDING, Arc::new(route_binding::RouteBindings::new(&platform.domain))),
         (&name_claim::NAME_CLAIM, Arc::new(name_claim::NameClaims)),
         (&zone::ZONE, Arc::new(zone::Zones)),
         (&deletion_hold::DELETION_HOLD, Arc::new(deletion_hold::DeletionHolds)),
@@ -94,6 +94,12 @@ pub fn kinds(config: PlatformConfig) -> Kinds {
         .with_quota(&endpoint_slice::ENDPOINT_SLICE, quotas::endpoint_slices())
 }
 
+/// The name of a kind of ours that had another one in an earlier version.
+pub fn kind_now(former: &str) -> Option<&'static str> {
+    let kinds = [&*deletion_hold::DELETION_HOLD];
+    kinds.into_iter().find(|kind| kind.former.kind.is_some_and(|(kind, _)| kind == former)).map(|kind| kind.kind)
+}
+
 /// The settings of an API server that serves a platform.
 pub fn server_settings(config: PlatformConfig, authenticator: Arc<Authenticator>) -> Settings {
     let object_bytes = config.limits.object_bytes;
@@ -102,34 +108,4 @@ pub fn server_settings(config: PlatformConfig, authenticator: Arc<Authenticator>
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::{Value, json};
-    use signpost_apiserver::schema::structural::{without_bound, without_description};
-
-    #[test]
-    fn every_field_has_a_description_and_a_bound() {
-        for kind in kinds(PlatformConfig::new("v3.example")).iter() {
-            let mut found = Vec::new();
-            without_description(kind.schema.document(), "", &mut found);
-            assert_eq!(found, Vec::<String>::new(), "{} {}", kind.group, kind.kind);
-            // The server bounds the lists, maps and texts of the metadata, and their field sets by the size of the object, since
-            // an object that was stored with more must stay writable.
-            let mut schema = kind.schema.document().clone();
-            schema["properties"].as_object_mut().expect("fields").remove("metadata");
-            without_bound(&schema, "", &mut found);
-            assert_eq!(found, Vec::<String>::new(), "{} {}", kind.group, kind.kind);
-        }
-    }
-
-    #[test]
-    fn cells_of_an_empty_object_are_blank_and_do_not_panic() {
-        for kind in kinds(PlatformConfig::new("v3.example")).iter() {
-            for object in [json!({}), Value::Null, json!({"spec": [], "status": 1, "metadata": "x"})] {
-                for column in kind.columns.iter() {
-                    let _ = kind.columns.cell_of(column.name, &object, 0);
-                }
-            }
-        }
-    }
-}
+mod tests;

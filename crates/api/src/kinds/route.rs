@@ -1,7 +1,6 @@
 //! Route: the wish for a name. Users write its spec; of its status, phase and names come from a RouteBinding alone.
 
 use std::collections::BTreeSet;
-use std::iter;
 use std::sync::{Arc, LazyLock};
 
 use futures::future::BoxFuture;
@@ -9,9 +8,9 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::access;
-use crate::kinds::service::target_port_fault;
 use crate::kinds::{PlatformConfig, former};
-use crate::names::{self, HostError, takes_names_of};
+use crate::names::{self, takes_names_of};
+use crate::rules::{self as rule, Rule};
 use crate::v1alpha1::GROUP;
 use crate::v1alpha1::route::{
     ADMITTED, HOST_POINTS_HERE, MOVE_ANNOTATION, PUBLISHED, RESOLVABLE, ROUTER_GONE, Route, SCHEDULED,
@@ -97,7 +96,18 @@ fn is_refused(conditions: Json<'_>) -> bool {
     columns::condition(conditions, ADMITTED, "status").is("False")
 }
 
-pub(super) struct Routes(pub(super) Arc<PlatformConfig>);
+pub(super) struct Routes {
+    platform: Arc<PlatformConfig>,
+    rules: Vec<Rule>,
+}
+
+impl Routes {
+    pub(super) fn new(platform: Arc<PlatformConfig>) -> Self {
+        let mut reserved = platform.label_rules.reserved.clone();
+        reserved.push(names::ALIAS_LABEL.to_owned());
+        Routes { rules: rules::rules(Some(&platform.domain), &reserved), platform }
+    }
+}
 
 impl Hooks for Routes {
     fn prepare_create(&self, _context: &Context<'_>, object: &mut Value) {
@@ -113,34 +123,17 @@ impl Hooks for Routes {
     }
 
     fn validate_create(&self, context: &Context<'_>, object: &Value) -> Vec<Cause> {
-        let spec = &object["spec"];
-        let mut causes: Vec<Cause> = wished_host_fault(&self.0, context, object).into_iter().collect();
-        causes.extend(subdomain_fault(&self.0, &spec["subdomain"]));
-        causes.extend(faults(spec));
-        causes.extend(termination_faults(spec));
+        let mut causes = rule::check(&self.rules, None, object);
+        rule::add(&mut causes, host_fault(&self.platform.domain, context, object));
+        rule::add(&mut causes, subdomain_fault(&object["spec"]["subdomain"]));
         causes
     }
 
     fn validate_update(&self, context: &Context<'_>, old: &Value, new: &Value) -> Vec<Cause> {
-        let (before, after) = (&old["spec"], &new["spec"]);
-        let mut causes = Vec::new();
-        if is_scheduled(old) {
-            if text(&before["host"]) != text(&after["host"]) {
-                causes.extend(host_change_fault(old, after));
-            }
-        } else if wishes_another_name(old, new) {
-            causes.extend(wished_host_fault(&self.0, context, new));
-        }
-        if text(&before["subdomain"]) != text(&after["subdomain"]) {
-            causes.extend(match is_scheduled(old) {
-                true => Some(Cause::invalid("spec.subdomain", &after["subdomain"], IMMUTABLE)),
-                false => subdomain_fault(&self.0, &after["subdomain"]),
-            });
-        }
-        causes.extend(faults(after));
-        // A Route of a former version may have a path with passthrough, and stays valid until one of them changes.
-        if ["path", "tls"].iter().any(|name| before[*name] != after[*name]) {
-            causes.extend(termination_faults(after));
+        let mut causes = rule::check(&self.rules, Some(old), new);
+        if !is_scheduled(old) && wishes_another_name(old, new) {
+            rule::add(&mut causes, host_fault(&self.platform.domain, context, new));
+            rule::add(&mut causes, subdomain_fault(&new["spec"]["subdomain"]));
         }
         causes
     }
@@ -172,13 +165,13 @@ impl Hooks for Routes {
             }
             match operation {
                 Operation::Create(object) => {
-                    guard_subdomain(&self.0, context, None, object, reader).await?;
-                    guard_host(&self.0, context, object, reader).await?;
+                    guard_subdomain(&self.platform, context, None, object, reader).await?;
+                    guard_host(&self.platform, context, object, reader).await?;
                 }
                 Operation::Update { old, new } if !is_scheduled(old) => {
-                    guard_subdomain(&self.0, context, Some(old), new, reader).await?;
+                    guard_subdomain(&self.platform, context, Some(old), new, reader).await?;
                     if wishes_another_name(old, new) {
-                        guard_host(&self.0, context, new, reader).await?;
+                        guard_host(&self.platform, context, new, reader).await?;
                     }
                 }
                 Operation::Update { old, new } if text(&old["spec"]["host"]) != text(&new["spec"]["host"]) => {
@@ -238,9 +231,6 @@ async fn guard_move(
     Err(ApiError::invalid(&ROUTE, name.unwrap_or_default(), causes))
 }
 
-const IMMUTABLE: &str = "field is immutable once the Route is scheduled: delete the Route and create it with the new value \
-                         (a name of the platform then comes back to it, since namespace and name are the same)";
-
 /// The value of a field where empty and absent mean the same.
 fn text(value: &Value) -> Option<&str> {
     value.as_str().filter(|text| !text.is_empty())
@@ -256,49 +246,24 @@ fn own_system_name(route: &Value) -> Option<&str> {
     names.iter().find(|name| name["type"] == "system").and_then(|name| name["name"].as_str())
 }
 
-/// What is wrong with a custom host by itself and against the platform's domain.
-fn host_fault(domain: &str, value: &Value) -> Option<Cause> {
-    let host = text(value)?;
-    if let Err(error) = names::check_host(host) {
-        // The schema says that.
-        if error == HostError::TooLong {
-            return None;
-        }
-        return Some(Cause::invalid("spec.host", value, &error.to_string()));
-    }
-    takes_names_of(host, domain).then(|| {
-        let what = format!(
-            "names below {domain} are given by the platform; leave host empty to get one, and set subdomain to choose its \
-             first label"
-        );
-        Cause::forbidden("spec.host", &what)
-    })
-}
-
 /// Whether a Route that is not scheduled asks for another name than before: its own name depends on its subdomain.
 fn wishes_another_name(old: &Value, new: &Value) -> bool {
     ["host", "subdomain"].iter().any(|name| text(&old["spec"][*name]) != text(&new["spec"][*name]))
 }
 
-/// What is wrong with the host of a Route that is not scheduled. Whether a Router has the zone of its own name is looked up before
-/// the commit.
-fn wished_host_fault(platform: &PlatformConfig, context: &Context<'_>, route: &Value) -> Option<Cause> {
-    match wanted_zone(context, route) {
-        Some(_) => None,
-        None => host_fault(&platform.domain, &route["spec"]["host"]),
+/// The fault of the host of a Route that is not scheduled that the rules do not see: they do not know the namespace, and take any
+/// name that ends like the Route's own. Whether a Router has the zone of its own name is looked up before the commit.
+fn host_fault(domain: &str, context: &Context<'_>, route: &Value) -> Option<Cause> {
+    let value = &route["spec"]["host"];
+    let host = text(value).filter(|_| wanted_zone(context, route).is_none())?;
+    match names::check_a_labels(host) {
+        Err(error) => Some(Cause::invalid("spec.host", value, &error.to_string())),
+        Ok(()) => takes_names_of(host, domain).then(|| platform_fault(domain)),
     }
 }
 
-/// A Route that is scheduled may only say its own system name as its host, or stop saying it.
-fn host_change_fault(old: &Value, after: &Value) -> Option<Cause> {
-    let own = own_system_name(old);
-    let is_own = |host: Option<&str>| match (own, host) {
-        (_, None) => true,
-        (Some(own), Some(host)) => own.eq_ignore_ascii_case(host),
-        (None, Some(_)) => false,
-    };
-    let allowed = is_own(text(&old["spec"]["host"])) && is_own(text(&after["host"]));
-    (!allowed).then(|| Cause::invalid("spec.host", &after["host"], IMMUTABLE))
+fn platform_fault(domain: &str) -> Cause {
+    Cause::forbidden("spec.host", &rules::of_the_platform(domain))
 }
 
 /// The zone of the Router whose system name for this very Route its host is, if it looks like one: the label that the Route
@@ -330,7 +295,8 @@ async fn guard_host(
         if reader.list("Router", None).await?.iter().any(is_zone) {
             return Ok(());
         }
-        if let Some(cause) = host_fault(&platform.domain, host) {
+        if takes_names_of(text(host).unwrap_or_default(), &platform.domain) {
+            let cause = platform_fault(&platform.domain);
             let name = route["metadata"]["name"].as_str().unwrap_or_default();
             return Err(ApiError::invalid(&ROUTE, name, vec![cause]));
         }
@@ -338,19 +304,9 @@ async fn guard_host(
     host_in_zone(host, route, reader).await
 }
 
-fn subdomain_fault(platform: &PlatformConfig, value: &Value) -> Option<Cause> {
-    let subdomain = text(value)?;
-    if !names::is_host_label(subdomain) {
-        let what = "must be one label of a host name: at most 63 letters, digits and inner dashes, no dots";
-        return Some(Cause::invalid("spec.subdomain", value, what));
-    }
-    if !names::is_valid_if_a_label(subdomain) {
-        return Some(Cause::invalid("spec.subdomain", value, &names::HostError::BadALabel.to_string()));
-    }
-    platform.label_rules.is_reserved(subdomain).then(|| {
-        let what = format!("the label {subdomain:?} is reserved; choose another one");
-        Cause::forbidden("spec.subdomain", &what)
-    })
+fn subdomain_fault(value: &Value) -> Option<Cause> {
+    let error = names::check_a_labels(text(value)?).err()?;
+    Some(Cause::invalid("spec.subdomain", value, &error.to_string()))
 }
 
 /// The verb on Routes that a user needs to set `subdomain` where tenants may not. No role but that of administrators has it.
@@ -393,48 +349,6 @@ async fn guard_subdomain(
     );
     let causes = vec![Cause::forbidden("spec.subdomain", &what)];
     Err(ApiError::invalid(&ROUTE, name, causes))
-}
-
-fn faults(spec: &Value) -> Vec<Cause> {
-    let mut causes = Vec::new();
-    if let Some(path) = text(&spec["path"]) {
-        let what = if !path.starts_with('/') {
-            Some("must start with /")
-        } else if path.chars().any(|character| character.is_whitespace() || character.is_control()) {
-            Some("must not hold white space or control characters; write them percent-encoded, such as %20")
-        } else if path.contains(['?', '#']) {
-            Some("must not hold a query or a fragment")
-        } else {
-            None
-        };
-        causes.extend(what.map(|what| Cause::invalid("spec.path", &spec["path"], what)));
-    }
-    let alternates = spec["alternateBackends"].as_array().into_iter().flatten().enumerate();
-    let targets = alternates.map(|(index, target)| (format!("spec.alternateBackends[{index}]"), target));
-    for (path, target) in iter::once(("spec.to".to_owned(), &spec["to"])).chain(targets) {
-        if target["kind"] == "" {
-            causes.push(Cause::required(format!("{path}.kind"), "such as Service"));
-        }
-    }
-    causes.extend(target_port_fault("spec.port.targetPort", &spec["port"]["targetPort"]));
-    causes
-}
-
-/// With `passthrough` the router sees no request: it cannot choose by path, nor serve one that comes without TLS.
-fn termination_faults(spec: &Value) -> Vec<Cause> {
-    let (tls, mut causes) = (&spec["tls"], Vec::new());
-    if tls["termination"] != "passthrough" {
-        return causes;
-    }
-    if text(&spec["path"]).is_some() {
-        causes.push(Cause::invalid("spec.path", &spec["path"], "passthrough termination does not support paths"));
-    }
-    let policy = &tls["insecureEdgeTerminationPolicy"];
-    if policy == "Allow" {
-        let what = "passthrough termination supports only None and Redirect";
-        causes.push(Cause::invalid("spec.tls.insecureEdgeTerminationPolicy", policy, what));
-    }
-    causes
 }
 
 /// Refuses a host inside one of our zones outside the platform's domain: a Router's `dns` may be anywhere. The Zone of each
@@ -506,5 +420,6 @@ pub(super) fn set_condition(
     }
 }
 
+pub(crate) mod rules;
 #[cfg(test)]
 mod tests;

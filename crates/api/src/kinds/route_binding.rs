@@ -23,8 +23,10 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{name_claim, route};
-use crate::kinds::{PlatformConfig, conflict_keys, former};
-use crate::names;
+use crate::kinds::{conflict_keys, former};
+use crate::names::{self, NAME_OCTETS_MAX};
+use crate::rules::expr::{Function, Quantity, item, this};
+use crate::rules::{self, Rule};
 use crate::v1alpha1::name_claim::Holder;
 use crate::v1alpha1::route::{ADMITTED, MOVE_PENDING, NameKind, PROGRAMMED, PUBLISHED, READY, RESOLVABLE, SCHEDULED};
 use crate::v1alpha1::route_binding::{FENCING_ANNOTATION, FENCING_FIELD, RouteBinding, RouteBindingSpec};
@@ -55,36 +57,24 @@ const COLUMNS: &[Column] = &[
     Column::new("Summary", &["spec.explanation.summary"], "Why this Router was chosen.").wide(),
 ];
 
-pub(super) struct RouteBindings(pub(super) Arc<PlatformConfig>);
+pub(super) struct RouteBindings(Vec<Rule>);
+
+impl RouteBindings {
+    pub(super) fn new(domain: &str) -> Self {
+        RouteBindings(rules(Some(domain)))
+    }
+}
 
 impl Hooks for RouteBindings {
     fn validate_create(&self, _context: &Context<'_>, object: &Value) -> Vec<Cause> {
-        let (spec, metadata) = (&object["spec"], &object["metadata"]);
-        let mut causes = Vec::new();
-        for (name, own) in [("routeName", "name"), ("routeNamespace", "namespace")] {
-            if spec[name].is_string() && spec[name] != metadata[own] {
-                let path = format!("spec.{name}");
-                causes.push(Cause::invalid(&path, &spec[name], &format!("must be the binding's own metadata.{own}")));
-            }
-        }
-        for name in ["routeUID", "router", "strategy"] {
-            if spec[name] == "" {
-                causes.push(Cause::required(format!("spec.{name}"), ""));
-            }
-        }
-        causes.extend(name_faults(&self.0.domain, spec));
-        causes.extend(former_name_faults(spec));
+        let mut causes = rules::check(&self.0, None, object);
+        causes.extend(namespace_fault(object));
         causes
     }
 
-    fn validate_update(&self, context: &Context<'_>, old: &Value, new: &Value) -> Vec<Cause> {
-        let mut causes = self.validate_create(context, new);
-        for name in ["routeUID", "label"] {
-            if old["spec"][name] != new["spec"][name] {
-                let what = "field is immutable: a Route keeps its binding and its label as long as it is there";
-                causes.push(Cause::invalid(format!("spec.{name}"), &new["spec"][name], what));
-            }
-        }
+    fn validate_update(&self, _context: &Context<'_>, old: &Value, new: &Value) -> Vec<Cause> {
+        let mut causes = rules::check(&self.0, Some(old), new);
+        causes.extend(namespace_fault(new));
         causes
     }
 
@@ -118,65 +108,75 @@ impl Hooks for RouteBindings {
     }
 }
 
-/// The names must be those that follow from label, zone and platform: one system name, one alias, at most one custom host.
-fn name_faults(domain: &str, spec: &Value) -> Vec<Cause> {
-    let (Some(label), Some(dns)) = (spec["label"].as_str(), spec["dns"].as_str()) else { return Vec::new() };
-    let Some(assigned) = spec["names"].as_array() else { return Vec::new() };
-    let mut causes = Vec::new();
-    if !names::is_host_label(label) {
-        causes.push(Cause::invalid("spec.label", &spec["label"], "must be one label of a host name"));
-        return causes;
+/// The rules of RouteBindings. Names are those that follow from label, zone and platform: one system name, one alias, at most one
+/// custom host; former names are those of the label in other zones than the one of now.
+pub(crate) fn rules(domain: Option<&str>) -> Vec<Rule> {
+    let (label, dns) = (|| this().field("label"), || this().field("dns"));
+    let is = |kind: &str| item("n").field("type").is(kind);
+    let names = |quantity, body| this().field("names").items(quantity, "n", body);
+    let former = || item("t").field("name");
+    let system = || label() + "." + dns();
+    let mut alias = names(Quantity::One, is("alias"));
+    if let Some(domain) = domain {
+        let expected = label() + format!(".{}", names::alias_zone(domain)).as_str();
+        alias = alias & names(Quantity::All, !is("alias") | item("n").field("name").is(expected));
     }
-    let Some(system) = names::system_name(label, dns) else {
-        let what = format!("with the label {label:?} in front the name is over {} octets", names::NAME_OCTETS_MAX);
-        causes.push(Cause::invalid("spec.dns", &spec["dns"], &what));
-        return causes;
-    };
-    let alias = names::alias_name(label, domain);
-    for (kind, expected) in [("system", Some(&system)), ("alias", Some(&alias)), ("custom", None)] {
-        let mut found = assigned.iter().enumerate().filter(|(_, name)| name["type"] == kind);
-        match (found.next(), expected) {
-            (None, Some(expected)) => {
-                causes.push(Cause::required(
-                    "spec.names",
-                    &format!("the {kind} name {expected} must be among the names"),
-                ));
-            }
-            (Some((index, name)), Some(expected)) if name["name"] != expected.as_str() => {
-                let path = format!("spec.names[{index}].name");
-                causes.push(Cause::invalid(&path, &name["name"], &format!("the {kind} name must be {expected}")));
-            }
-            _ => {}
-        }
-        if let Some((index, name)) = found.next() {
-            let path = format!("spec.names[{index}].type");
-            causes.push(Cause::duplicate(&path, &name["type"]));
-        }
-    }
-    causes
+    let mut rules = rules::immutable(
+        &["routeUID", "label"],
+        "field is immutable: a Route keeps its binding and its label as long as it is there",
+    );
+    rules.extend(rules::not_empty(&["spec.routeUID", "spec.router", "spec.strategy"], "must not be empty"));
+    rules.extend([
+        Rule::new(
+            "",
+            this().field("spec").field("routeName").is(this().field("metadata").field("name")),
+            "must be the binding's own metadata.name",
+        )
+        .about("spec.routeName"),
+        Rule::new("spec.label", this().matches(names::LABEL), "must be one label of a host name"),
+        Rule::new(
+            "spec",
+            system().call(Function::Size).at_most(NAME_OCTETS_MAX as i64),
+            format!("with the label in front the name is over {NAME_OCTETS_MAX} octets"),
+        )
+        .about("dns"),
+        Rule::new(
+            "spec",
+            names(Quantity::One, is("system"))
+                & names(Quantity::All, !is("system") | item("n").field("name").is(system())),
+            "the system name, <label>.<dns>, must be among the names, once",
+        )
+        .about("names"),
+        Rule::new("spec", alias, "the alias, <label>.routes.<platform domain>, must be among the names, once")
+            .about("names"),
+        Rule::new("spec", names(Quantity::AtMostOne, is("custom")), "at most one custom name may be among the names")
+            .about("names"),
+        Rule::new(
+            "spec",
+            former().starts_with(label() + ".") & !former().is(label() + "."),
+            "must be a name of the label in a Router's zone",
+        )
+        .each("formerNames", "t", "name"),
+        Rule::new("spec", !former().is(system()), "must not be the Route's name of now").each(
+            "formerNames",
+            "t",
+            "name",
+        ),
+        Rule::new(
+            "spec",
+            !this().has("formerNames")
+                | this().field("formerNames").items(Quantity::AtMostOne, "t", item("t").has("from")),
+            "only one former name can be yet to begin: the others lead to its name until then",
+        )
+        .about("formerNames"),
+    ]);
+    rules
 }
 
-/// Former names are the names of the label in other zones than that of now.
-fn former_name_faults(spec: &Value) -> Vec<Cause> {
-    let (Some(label), Some(dns)) = (spec["label"].as_str(), spec["dns"].as_str()) else { return Vec::new() };
-    let mut causes = Vec::new();
-    for (index, former) in spec["formerNames"].as_array().into_iter().flatten().enumerate() {
-        let Some(name) = former["name"].as_str() else { continue };
-        let zone = name.strip_prefix(label).and_then(|rest| rest.strip_prefix('.')).filter(|zone| !zone.is_empty());
-        let what = match zone {
-            None => format!("must be a name of the label {label:?} in a Router's zone"),
-            Some(zone) if zone == dns => "must not be the Route's name of now".to_owned(),
-            Some(_) => continue,
-        };
-        causes.push(Cause::invalid(format!("spec.formerNames[{index}].name"), &former["name"], &what));
-    }
-    let former_names = spec["formerNames"].as_array().into_iter().flatten().enumerate();
-    let mut pending = former_names.filter(|(_, former)| !former["from"].is_null());
-    if let Some((index, former)) = pending.nth(1) {
-        let what = "only one former name can be yet to begin: the others lead to its name until then";
-        causes.push(Cause::invalid(format!("spec.formerNames[{index}].from"), &former["from"], what));
-    }
-    causes
+fn namespace_fault(binding: &Value) -> Option<Cause> {
+    let (spec, metadata) = (&binding["spec"], &binding["metadata"]);
+    let given = Some(&spec["routeNamespace"]).filter(|given| given.is_string() && **given != metadata["namespace"])?;
+    Some(Cause::invalid("spec.routeNamespace", given, "must be the binding's own metadata.namespace"))
 }
 
 /// Whether a change does nothing but take former names away, let others begin, or let them end later. What is bound stays as it is,

@@ -1,7 +1,5 @@
 //! Router: one shard. Its zone is unique, its addresses are good, and it is not deleted while routes are bound to it.
 
-use std::collections::HashMap;
-use std::net::IpAddr;
 use std::sync::{Arc, LazyLock};
 
 use futures::future::BoxFuture;
@@ -9,27 +7,18 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use crate::kinds::{PlatformConfig, conflict_keys, former};
-use crate::names::{self, LABEL_OCTETS_MAX, NAME_OCTETS_MAX, is_at_or_below};
-use crate::statuses::Statuses;
+use crate::names::{self, is_at_or_below};
+use crate::rules::{self as rule, Rule};
 use crate::v1alpha1::deletion_hold::DeletionHold;
-use crate::v1alpha1::router::{ADDRESSES_HEALTHY, READY, Router, RouterKind};
+use crate::v1alpha1::router::{
+    ADDRESSES_HEALTHY, FORCE_DELETE_ANNOTATION, FORCE_DELETE_OPTION, READY, Router, RouterKind,
+};
 use signpost_apiserver::cause::Cause;
 use signpost_apiserver::error::ApiError;
 use signpost_apiserver::json_scan::Json;
 use signpost_apiserver::kind::columns::{self, AGE, Cell, Column};
 use signpost_apiserver::kind::{HookReads, Kind};
-use signpost_apiserver::registry::labels::check_selector;
 use signpost_apiserver::registry::{Context, Hooks, Operation, Reader, RelatedWrite};
-
-/// How to delete a Router that has routes: this annotation on it with exactly the number of routes bound to it. A DELETE
-/// whose query or body says `forceDeleteRoutes=<number>` does the same.
-pub const FORCE_DELETE_ANNOTATION: &str = "signpost.dev/force-delete-routes";
-/// The option of the DELETE request that does as the annotation.
-pub const FORCE_DELETE_OPTION: &str = "forceDeleteRoutes";
-/// Longest text of one of `spec.records`, in octets: more than any record of the DNS needs.
-const RECORD_OCTETS_MAX: usize = 8192;
-/// Longest `spec.dns`: it leaves room for a label and a dot in front.
-const DNS_OCTETS_MAX: usize = NAME_OCTETS_MAX - LABEL_OCTETS_MAX - 1;
 
 /// The kind.
 pub static ROUTER: LazyLock<Kind> = LazyLock::new(|| {
@@ -107,11 +96,20 @@ fn capacity<'a>(soft: Json<'a>, hard: Json<'a>) -> Cell<'a> {
     Cell::text(format!("{}/{}", shown(soft), shown(hard)))
 }
 
-pub(super) struct Routers(pub(super) Arc<PlatformConfig>);
+pub(super) struct Routers {
+    platform: Arc<PlatformConfig>,
+    rules: Vec<Rule>,
+}
+
+impl Routers {
+    pub(super) fn new(platform: Arc<PlatformConfig>) -> Self {
+        Routers { rules: rules::rules(Some(&platform.domain)), platform }
+    }
+}
 
 impl Hooks for Routers {
     fn prepare_create(&self, _context: &Context<'_>, object: &mut Value) {
-        let default = format!("{}.{}", object["metadata"]["name"].as_str().unwrap_or_default(), self.0.domain);
+        let default = format!("{}.{}", object["metadata"]["name"].as_str().unwrap_or_default(), self.platform.domain);
         set_dns_if_absent(object, Value::from(default));
     }
 
@@ -130,23 +128,13 @@ impl Hooks for Routers {
     }
 
     fn validate_create(&self, _context: &Context<'_>, object: &Value) -> Vec<Cause> {
-        let spec = &object["spec"];
-        let mut causes: Vec<Cause> = dns_fault(&self.0, &spec["dns"]).into_iter().collect();
-        causes.extend(faults(spec));
+        let mut causes = rule::check(&self.rules, None, object);
+        rule::add(&mut causes, dns_fault(&self.platform, &object["spec"]["dns"]));
         causes
     }
 
     fn validate_update(&self, _context: &Context<'_>, old: &Value, new: &Value) -> Vec<Cause> {
-        let mut causes = Vec::new();
-        if old["spec"]["dns"] != new["spec"]["dns"] {
-            causes.push(Cause::invalid(
-                "spec.dns",
-                &new["spec"]["dns"],
-                "field is immutable: make a new Router with this zone and move the routes to it",
-            ));
-        }
-        causes.extend(faults(&new["spec"]));
-        causes
+        rule::check(&self.rules, Some(old), new)
     }
 
     fn has_warnings(&self) -> bool {
@@ -157,12 +145,12 @@ impl Hooks for Routers {
         Box::pin(async move {
             let mut warnings = check_warnings(&written["spec"]["healthCheck"]);
             let router: Option<Router> = serde_json::from_value(written.clone()).ok();
-            warnings.extend(router.iter().flat_map(|router| (self.0.diagnose_router)(router)));
+            warnings.extend(router.iter().flat_map(|router| (self.platform.diagnose_router)(router)));
             // It was written, whatever comes of these.
             if is_new {
-                warnings.extend(taken_hosts(written, &self.0.domain, reader).await.ok().flatten());
+                warnings.extend(taken_hosts(written, &self.platform.domain, reader).await.ok().flatten());
             } else if let Some(router) = &router {
-                let occupied = (self.0.occupied_labels)(router);
+                let occupied = (self.platform.occupied_labels)(router);
                 warnings.extend(taken_names(written, &occupied, reader).await.ok().flatten());
             }
             warnings
@@ -231,86 +219,17 @@ fn set_horizon(router: &mut Value, horizon: Timestamp) {
     router["status"]["ttlHorizon"] = Value::from(horizon.strftime("%Y-%m-%dT%H:%M:%SZ").to_string());
 }
 
-/// What is wrong with the zone's name by itself and against the platform's own zones.
+/// The fault of a zone's name that the rules do not see.
 fn dns_fault(platform: &PlatformConfig, value: &Value) -> Option<Cause> {
-    let (dns, domain) = (value.as_str()?, platform.domain.as_str());
-    let alias_zone = names::alias_zone(domain);
-    let what = if let Err(error) = names::check_zone(dns).and_then(|()| names::check_a_labels(dns)) {
+    let dns = value.as_str()?;
+    let what = if let Err(error) = names::check_a_labels(dns) {
         error.to_string()
-    } else if dns.bytes().any(|octet| octet.is_ascii_uppercase()) {
-        format!("must be in lower case, {:?}", dns.to_ascii_lowercase())
-    } else if dns.len() > DNS_OCTETS_MAX {
-        format!("must be no more than {DNS_OCTETS_MAX} octets, so that the names of routes have room below it")
-    } else if is_at_or_below(domain, dns) {
-        format!("must not hold the platform's own domain {domain}; use a name below it, such as shard1.{domain}")
-    } else if is_at_or_below(dns, &alias_zone) || is_at_or_below(&alias_zone, dns) {
-        format!("must not overlap {alias_zone}, where the aliases of all routes are; use another name")
     } else if platform.name_servers.iter().any(|server| server.eq_ignore_ascii_case(dns)) {
         "must not be the name of one of the platform's name servers; use another name".to_owned()
     } else {
         return None;
     };
     Some(Cause::invalid("spec.dns", value, &what))
-}
-
-/// The faults of a spec that do not depend on other objects.
-fn faults(spec: &Value) -> Vec<Cause> {
-    let mut causes = check_selector("spec.routeSelector", spec.get("routeSelector"));
-    causes.extend(check_selector("spec.namespaceSelector", spec.get("namespaceSelector")));
-    causes.extend(address_faults(&spec["addresses"]));
-    causes.extend(source_faults(&spec["addressesFrom"]));
-    let ports = &spec["ports"];
-    if !ports["http"].is_null() && ports["http"] == ports["https"] {
-        causes.push(Cause::invalid("spec.ports.https", &ports["https"], "must not be the port for plain HTTP"));
-    }
-    causes.extend(check_faults(&spec["healthCheck"]));
-    let (soft, hard) = (&spec["capacity"]["soft"], &spec["capacity"]["hard"]);
-    if let (Some(soft_limit), Some(hard_limit)) = (soft.as_u64(), hard.as_u64())
-        && soft_limit > hard_limit
-    {
-        let what = format!("must not be greater than spec.capacity.hard, which is {hard_limit}");
-        causes.push(Cause::invalid("spec.capacity.soft", soft, &what));
-    }
-    for (index, record) in spec["records"].as_array().into_iter().flatten().enumerate() {
-        causes.extend(record_fault(&format!("spec.records[{index}]"), record));
-    }
-    causes
-}
-
-/// The faults of `addressesFrom`.
-fn source_faults(from: &Value) -> Vec<Cause> {
-    let path = "spec.addressesFrom";
-    if from.is_null() {
-        return Vec::new();
-    }
-    let mut causes = check_selector("spec.addressesFrom.serviceSelector", from.get("serviceSelector"));
-    let (instances, selects) = (from["instances"] == true, !from["serviceSelector"].is_null());
-    if instances == selects {
-        causes.push(Cause::invalid(path, from, "must have either instances: true or serviceSelector"));
-    }
-    if selects && from["namespace"].is_null() {
-        causes.push(Cause::required("spec.addressesFrom.namespace", "the namespace of the Services"));
-    } else if !selects && !from["namespace"].is_null() {
-        let what = "must be absent without serviceSelector";
-        causes.push(Cause::invalid("spec.addressesFrom.namespace", &from["namespace"], what));
-    }
-    causes
-}
-
-/// The faults of a health check.
-fn check_faults(check: &Value) -> Vec<Cause> {
-    let mut causes = Vec::new();
-    let mut fault = |name: &str, what: Option<String>| {
-        causes.extend(what.map(|what| Cause::invalid(format!("spec.healthCheck.{name}"), &check[name], &what)));
-    };
-    let is_path = |path: &str| path.starts_with('/') && path.bytes().all(|octet| octet.is_ascii_graphic());
-    let path = check["path"].as_str().filter(|path| !is_path(path));
-    fault("path", path.map(|_| "must begin with / and hold no spaces and nothing but ASCII".to_owned()));
-    let statuses = check["expectedStatuses"].as_str().and_then(|text| Statuses::parse(text).err());
-    fault("expectedStatuses", statuses.map(str::to_owned));
-    let host = check["host"].as_str().and_then(|host| names::check_domain(host).err());
-    fault("host", host.map(|error| error.to_string()));
-    causes
 }
 
 /// What of a health check has no effect, or hardly the one that is meant.
@@ -339,64 +258,6 @@ fn check_warnings(check: &Value) -> Vec<String> {
         }
     }
     warnings
-}
-
-fn address_faults(addresses: &Value) -> Vec<Cause> {
-    let mut causes = Vec::new();
-    let mut seen: HashMap<IpAddr, usize> = HashMap::new();
-    for (index, address) in addresses.as_array().into_iter().flatten().enumerate() {
-        let path = format!("spec.addresses[{index}].ip");
-        let Some(text) = address["ip"].as_str() else { continue };
-        let Ok(ip) = text.parse::<IpAddr>() else {
-            let what = "must be an IPv4 or IPv6 address, such as 192.0.2.1 or 2001:db8::1";
-            causes.push(Cause::invalid(&path, &address["ip"], what));
-            continue;
-        };
-        if let Some(what) = unusable(ip) {
-            causes.push(Cause::invalid(&path, &address["ip"], what));
-        }
-        // The schema compares the texts; `2001:db8::1` and `2001:DB8:0::1` are one address.
-        if let Some(first) = seen.insert(ip, index)
-            && addresses[first]["ip"] != address["ip"]
-        {
-            causes.push(Cause::duplicate(&path, &address["ip"]));
-        }
-    }
-    causes
-}
-
-/// Why nobody could reach an application at this address.
-pub fn unusable(ip: IpAddr) -> Option<&'static str> {
-    match ip {
-        _ if ip.is_unspecified() => Some("must not be the unspecified address"),
-        _ if ip.is_multicast() => Some("must not be a multicast address"),
-        IpAddr::V4(v4) if v4.is_broadcast() => Some("must not be the broadcast address"),
-        IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some() => {
-            Some("must not be an IPv4-mapped address; write the IPv4 address itself, such as 192.0.2.1")
-        }
-        IpAddr::V6(v6) if v6.is_unicast_link_local() => {
-            Some("must not be a link-local address, which means something else on each machine")
-        }
-        _ => None,
-    }
-}
-
-/// What is wrong with a record's text, as far as can be seen without reading it as a zone file; the compiler does that, and
-/// says what it found in the Router's conditions.
-fn record_fault(path: &str, record: &Value) -> Option<Cause> {
-    let text = record.as_str()?;
-    if text.trim().is_empty() {
-        Some(Cause::required(path, "a record in zone-file syntax, such as @ CAA 0 issue \"ca.example\""))
-    } else if text.len() > RECORD_OCTETS_MAX {
-        Some(Cause::too_long(path, RECORD_OCTETS_MAX as u64))
-    } else if text.trim_start().starts_with('$') {
-        // Above all $INCLUDE, which would read files of the name server.
-        Some(Cause::invalid(path, record, "must be a record, not a directive such as $INCLUDE"))
-    } else if text.chars().any(|character| character.is_control() && character != '\t') {
-        Some(Cause::invalid(path, record, "must be one record on one line; add one item for each record"))
-    } else {
-        None
-    }
 }
 
 /// No shard's zone is inside another's: the wildcard of the outer one would claim the names of the inner one.
@@ -566,5 +427,6 @@ async fn former_names_through(router: &str, dns: &Value, reader: &dyn Reader) ->
     Ok(through.map(|former| former["until"].as_str().unwrap_or_default().to_owned()).collect())
 }
 
+pub(crate) mod rules;
 #[cfg(test)]
 mod tests;

@@ -219,7 +219,7 @@ fn faults(spec: &Value) -> Vec<Cause> {
 
 /// The fault of the number or the name of a port. Names are labels in lower case, also of digits: `kubectl create service`
 /// names ports `80-8080`.
-pub(super) fn target_port_fault(path: &str, port: &Value) -> Option<Cause> {
+fn target_port_fault(path: &str, port: &Value) -> Option<Cause> {
     let what = match port {
         Value::Number(number) if !number.as_u64().is_some_and(|port| (1..=65535).contains(&port)) => {
             "must be between 1 and 65535, inclusive"
@@ -237,66 +237,10 @@ mod tests {
     use signpost_apiserver::schema;
 
     use super::*;
-    use crate::kinds::fixture::{check_create, check_update, context, known};
+    use crate::kinds::fixture::{check_update, context, known};
 
     fn service(name: &str, spec: Value) -> Value {
         json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": "n"}, "spec": spec})
-    }
-
-    #[test]
-    fn faults_have_the_paths_of_kube_apiserver() {
-        let port = |more: Value| {
-            let mut port = json!({"port": 80});
-            port.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-            json!({"ports": [port]})
-        };
-        for (spec, expected) in [
-            (port(json!({})), vec![]),
-            (json!({}), vec!["spec.ports: Required value"]),
-            (json!({"clusterIP": "None"}), vec![]),
-            (json!({"type": "ExternalName", "externalName": "shop.example."}), vec![]),
-            (json!({"type": "ExternalName"}), vec!["spec.externalName: Required value"]),
-            (
-                json!({"ports": [{"port": 80}, {"port": 81, "name": "b"}, {"port": 82, "name": "b"}]}),
-                vec!["spec.ports[0].name: Required value", "spec.ports[2].name: Duplicate value: \"b\""],
-            ),
-            (
-                port(json!({"targetPort": 65536})),
-                vec!["spec.ports[0].targetPort: Invalid value: 65536: must be between 1 and 65535, inclusive"],
-            ),
-            (port(json!({"targetPort": "80-8080", "name": "80-8080"})), vec![]),
-            (
-                port(json!({"protocol": "ICMP"})),
-                vec![
-                    "spec.ports[0].protocol: Unsupported value: \"ICMP\": supported values: \"SCTP\", \"TCP\", \"UDP\"",
-                ],
-            ),
-            (
-                json!({"ports": [{"port": 80}], "externalIPs": ["192.0.2.256"]}),
-                vec![
-                    "spec.externalIPs[0]: Invalid value: \"192.0.2.256\": must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)",
-                ],
-            ),
-        ] {
-            assert_eq!(check_create("Service", service("web", spec.clone())), expected, "{spec}");
-        }
-        let paths = |found: Vec<String>| -> Vec<String> {
-            found.iter().map(|fault| fault.split(": ").next().unwrap_or_default().to_owned()).collect()
-        };
-        for (spec, expected) in [
-            (json!({"ports": [{"port": 0, "targetPort": 80}]}), "spec.ports[0].port"),
-            (json!({"ports": [{"port": 53, "name": "a"}, {"port": 53, "name": "b"}]}), "spec.ports[1]"),
-            (json!({"ports": [{"port": 80}], "selector": {"app": "a b"}}), "spec.selector"),
-            (json!({"ports": [{"port": 80}], "type": "Ingress"}), "spec.type"),
-        ] {
-            assert_eq!(paths(check_create("Service", service("web", spec.clone()))), [expected], "{spec}");
-        }
-        let both = json!({"ports": [{"port": 53, "name": "a"}, {"port": 53, "name": "b", "protocol": "UDP"}]});
-        assert_eq!(check_create("Service", service("web", both)), Vec::<String>::new());
-        for name in ["1web", "web.shop", &"a".repeat(64)] {
-            let found = paths(check_create("Service", service(name, port(json!({})))));
-            assert_eq!(found, ["metadata.name"], "{name}");
-        }
     }
 
     #[test]

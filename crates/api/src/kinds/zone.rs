@@ -5,7 +5,8 @@ use std::sync::LazyLock;
 use serde_json::Value;
 
 use crate::kinds::former;
-use crate::names;
+use crate::rules::expr::this;
+use crate::rules::{self, Rule};
 use crate::v1alpha1::zone::Zone;
 use signpost_apiserver::cause::Cause;
 use signpost_apiserver::json_scan::Json;
@@ -39,81 +40,36 @@ pub(super) struct Zones;
 
 impl Hooks for Zones {
     fn validate_create(&self, _context: &Context<'_>, object: &Value) -> Vec<Cause> {
-        let name = &object["metadata"]["name"];
-        let wrong = name.as_str().and_then(|name| names::check_domain(name).err());
-        let mut causes: Vec<Cause> = wrong
-            .map(|error| Cause::invalid("metadata.name", name, &format!("must be the zone's apex: {error}")))
-            .into_iter()
-            .collect();
-        causes.extend(faults(object));
-        causes
+        rules::check(&RULES, None, object)
     }
 
     fn validate_update(&self, _context: &Context<'_>, old: &Value, new: &Value) -> Vec<Cause> {
-        let mut causes = faults(new);
-        if old["spec"]["type"] != new["spec"]["type"] {
-            let what = "field is immutable: delete the Zone and create it anew";
-            causes.push(Cause::invalid("spec.type", &new["spec"]["type"], what));
-        }
-        causes
+        rules::check(&RULES, Some(old), new)
     }
 }
 
-fn faults(object: &Value) -> Vec<Cause> {
-    let spec = &object["spec"];
-    let mut causes = Vec::new();
-    let router = spec["router"].as_str().filter(|router| !router.is_empty());
-    match (spec["type"].as_str(), router) {
-        (Some("shard"), None) => {
-            causes.push(Cause::required("spec.router", "a zone of type shard belongs to a Router"))
-        }
-        (Some("parent" | "alias"), Some(_)) => {
-            causes.push(Cause::forbidden("spec.router", "only a zone of type shard belongs to a Router"));
-        }
-        _ => {}
-    }
-    for (index, version) in spec["versions"].as_array().into_iter().flatten().enumerate() {
-        let digest = &version["digest"];
-        if digest
-            .as_str()
-            .is_some_and(|digest| digest.is_empty() || !digest.bytes().all(|octet| octet.is_ascii_hexdigit()))
-        {
-            let path = format!("spec.versions[{index}].digest");
-            causes.push(Cause::invalid(&path, digest, "must be hexadecimal"));
-        }
-    }
-    causes
-}
+static RULES: LazyLock<Vec<Rule>> = LazyLock::new(rules);
 
-#[cfg(test)]
-mod tests {
-    use crate::kinds::fixture::{check_create, check_update};
-    use serde_json::{Value, json};
-
-    fn zone(name: &str, spec: Value) -> Value {
-        json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Zone", "metadata": {"name": name}, "spec": spec})
-    }
-
-    #[test]
-    fn faults_have_their_paths() {
-        let version = json!({"serial": 1, "digest": "00ff", "at": "2026-01-01T00:00:00Z"});
-        for (name, spec, expected) in [
-            ("s1.v3.example", json!({"type": "shard", "router": "s1", "versions": [version]}), vec![]),
-            ("v3.example", json!({"type": "parent"}), vec![]),
-            ("v3.example", json!({"type": "shard"}), vec!["spec.router"]),
-            ("v3.example", json!({"type": "alias", "router": "s1"}), vec!["spec.router"]),
-            (
-                "v3.example",
-                json!({"type": "parent", "versions": [{"serial": -1, "digest": "x", "at": "now"}]}),
-                vec!["spec.versions[0].at", "spec.versions[0].serial", "spec.versions[0].digest"],
-            ),
-            ("v3.example", json!({"type": "other"}), vec!["spec.type"]),
-        ] {
-            let found = check_create("Zone", zone(name, spec.clone()));
-            let paths: Vec<&str> = found.iter().filter_map(|cause| cause.split(": ").next()).collect();
-            assert_eq!(paths, expected, "{spec}");
-        }
-        let old = zone("z.example", json!({"type": "parent"}));
-        assert_eq!(check_update("Zone", &old, zone("z.example", json!({"type": "alias"}))).len(), 1);
-    }
+/// The rules of Zones.
+pub(crate) fn rules() -> Vec<Rule> {
+    let is_shard = || this().field("type").is("shard");
+    let mut rules = rules::immutable(&["type"], "field is immutable: delete the Zone and create it anew");
+    rules.extend([
+        // A server takes no other names than domains in lower case, but their labels may be too long. A cluster does not know how
+        // long a name can be, so that a rule with more in it would cost too much.
+        Rule::new(
+            "",
+            !this().field("metadata").field("name").matches("[^.]{64}"),
+            "must be the zone's apex, with labels of at most 63 octets",
+        )
+        .about("metadata.name"),
+        Rule::new("spec", !is_shard() | this().names("router"), "a zone of type shard belongs to a Router")
+            .about("router")
+            .required(),
+        Rule::new("spec", is_shard() | !this().names("router"), "only a zone of type shard belongs to a Router")
+            .about("router")
+            .forbidden(),
+        Rule::new("spec.versions[].digest", this().matches("^[0-9A-Fa-f]+$"), "must be hexadecimal"),
+    ]);
+    rules
 }

@@ -23,6 +23,11 @@ pub const INSTANCES_READY: &str = "InstancesReady";
 /// Condition of a Router: its zone is published on the name servers.
 pub const ZONE_PUBLISHED: &str = "ZonePublished";
 
+/// How to delete a Router that has routes: this annotation on it with exactly the number of routes bound to it. A DELETE
+/// whose query or body says `forceDeleteRoutes=<number>` does the same.
+pub const FORCE_DELETE_ANNOTATION: &str = "signpost.dev/force-delete-routes";
+/// The option of the DELETE request that does as the annotation.
+pub const FORCE_DELETE_OPTION: &str = "forceDeleteRoutes";
 /// A Router is one shard: a group of HTTP routers that serve the same routes behind one wildcard DNS name. Routes are
 /// placed on it by the scheduler, and its zone answers every name below `spec.dns` with its addresses.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -1,4 +1,4 @@
-//! The syntax of names, label keys and values, and label selectors, with Kubernetes' messages.
+//! The syntax of names, label keys and values, with Kubernetes' messages.
 
 use serde_json::Value;
 
@@ -82,45 +82,6 @@ pub fn check_labels(path: &str, labels: Option<&Value>) -> Vec<Cause> {
     causes
 }
 
-/// The faults of a label selector at `path`.
-pub fn check_selector(path: &str, selector: Option<&Value>) -> Vec<Cause> {
-    let Some(selector) = selector else { return Vec::new() };
-    let mut causes = check_labels(&format!("{path}.matchLabels"), selector.get("matchLabels"));
-    for (index, expression) in
-        selector.get("matchExpressions").and_then(Value::as_array).into_iter().flatten().enumerate()
-    {
-        let path = format!("{path}.matchExpressions[{index}]");
-        if let Some(key) = expression.get("key").filter(|key| key.is_string())
-            && let Some(what) = key.as_str().and_then(check_key)
-        {
-            causes.push(Cause::invalid(format!("{path}.key"), key, &what));
-        }
-        let values = expression.get("values").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-        let values_path = format!("{path}.values");
-        match expression.get("operator").and_then(Value::as_str) {
-            Some("In" | "NotIn") if values.is_empty() => {
-                causes.push(Cause::required(&values_path, "must be specified when `operator` is 'In' or 'NotIn'"))
-            }
-            Some("Exists" | "DoesNotExist") if !values.is_empty() => causes.push(Cause::forbidden(
-                &values_path,
-                "may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
-            )),
-            Some("In" | "NotIn" | "Exists" | "DoesNotExist") | None => {}
-            Some(other) => causes.push(Cause::not_supported(
-                format!("{path}.operator"),
-                &Value::from(other),
-                &["In", "NotIn", "Exists", "DoesNotExist"],
-            )),
-        }
-        for (index, value) in values.iter().enumerate() {
-            if let Some(what) = value.as_str().and_then(check_value) {
-                causes.push(Cause::invalid(format!("{values_path}[{index}]"), value, &what));
-            }
-        }
-    }
-    causes
-}
-
 fn is_lower_label(label: &str) -> bool {
     let edge = |octet: &u8| octet.is_ascii_lowercase() || octet.is_ascii_digit();
     let bytes = label.as_bytes();
@@ -172,38 +133,11 @@ mod tests {
         }
     }
 
-    #[test]
-    fn selectors_are_checked_with_their_paths() {
-        let selector = json!({
-            "matchLabels": {"ok": "fine", "not ok": "x"},
-            "matchExpressions": [
-                {"key": "tier", "operator": "In", "values": ["a", "b c"]},
-                {"key": "tier", "operator": "In"},
-                {"key": "tier", "operator": "Exists", "values": ["a"]},
-                {"key": "-", "operator": "exists"}
-            ]
-        });
-        let found: Vec<(String, &str)> =
-            check_selector("spec.s", Some(&selector)).into_iter().map(|cause| (cause.field, cause.reason)).collect();
-        assert_eq!(
-            found,
-            [
-                ("spec.s.matchLabels".to_owned(), "FieldValueInvalid"),
-                ("spec.s.matchExpressions[0].values[1]".to_owned(), "FieldValueInvalid"),
-                ("spec.s.matchExpressions[1].values".to_owned(), "FieldValueRequired"),
-                ("spec.s.matchExpressions[2].values".to_owned(), "FieldValueForbidden"),
-                ("spec.s.matchExpressions[3].key".to_owned(), "FieldValueInvalid"),
-                ("spec.s.matchExpressions[3].operator".to_owned(), "FieldValueNotSupported"),
-            ]
-        );
-    }
-
     proptest! {
         #[test]
         fn no_text_panics(text in "\\PC{0,80}") {
             let _ = (check_key(&text), check_value(&text), check_subdomain(&text), check_label(&text));
-            let selector = json!({"matchLabels": {&text: &text}, "matchExpressions": [{"key": &text, "operator": &text, "values": [&text]}]});
-            let _ = check_selector("spec", Some(&selector));
+            let _ = check_labels("spec", Some(&json!({&text: &text})));
         }
     }
 }

@@ -84,7 +84,8 @@ fn shared_types(object: &mut Map<String, Value>) {
             properties.get_mut("matchExpressions").and_then(|list| list.get_mut("items")?.get_mut("properties"))
         {
             set(requirement, "key", json!({"maxLength": 317}));
-            set(requirement, "operator", json!({"maxLength": 63}));
+            let operators = ["In", "NotIn", "Exists", "DoesNotExist"];
+            set(requirement, "operator", json!({"maxLength": 63, "enum": operators}));
             set(requirement, "values", json!({"x-kubernetes-list-type": "atomic", "maxItems": 64}));
             if let Some(Value::Object(value)) = requirement.get_mut("values").and_then(|list| list.get_mut("items")) {
                 value.insert("maxLength".to_owned(), json!(63));

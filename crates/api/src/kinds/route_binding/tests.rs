@@ -1,11 +1,11 @@
 //! RouteBindings against their Routes, Routers and labels, and what becomes of the Routes' status.
 
 use super::*;
-use crate::kinds::fixture::{Objects, check_create, check_update, context};
+use crate::kinds::fixture::{Objects, check_create, context};
 use crate::v1alpha1::route::MOVE_ANNOTATION;
 
 fn hooks() -> RouteBindings {
-    RouteBindings(Arc::new(PlatformConfig::new("v3.example")))
+    RouteBindings::new("v3.example")
 }
 
 fn names(host: Option<&str>) -> Value {
@@ -43,29 +43,6 @@ fn world(route: Value) -> Vec<Value> {
     ]
 }
 
-#[test]
-fn names_follow_from_label_and_zone() {
-    for (change, expected) in [
-        (json!({}), vec![]),
-        (json!({"names": names(Some("www.shop.test"))}), vec![]),
-        (json!({"routeName": "x", "routeNamespace": "m"}), vec!["spec.routeName", "spec.routeNamespace"]),
-        (json!({"routeUID": "", "strategy": ""}), vec!["spec.routeUID", "spec.strategy"]),
-        (json!({"names": []}), vec!["spec.names", "spec.names"]),
-        (json!({"label": "n-x"}), vec!["spec.names[0].name", "spec.names[1].name"]),
-        (json!({"label": "n.r"}), vec!["spec.label"]),
-        (json!({"dns": "s2.v3.example"}), vec!["spec.names[0].name"]),
-    ] {
-        let found = check_create("RouteBinding", binding(change.clone()));
-        let paths: Vec<&str> = found.iter().filter_map(|cause| cause.split(": ").next()).collect();
-        assert_eq!(paths, expected, "{change} {found:?}");
-    }
-    let old = binding(json!({}));
-    let moved = binding(json!({"router": "s2", "dns": "s2.v3.example", "names": [
-        {"name": "n-r.s2.v3.example", "type": "system"}, {"name": "n-r.routes.v3.example", "type": "alias"}]}));
-    assert_eq!(check_update("RouteBinding", &old, moved), Vec::<String>::new());
-    assert_eq!(check_update("RouteBinding", &old, binding(json!({"routeUID": "v"}))).len(), 1);
-}
-
 fn moved(former_names: Value) -> Value {
     let mut moved = binding(json!({"router": "s2", "dns": "s2.v3.example", "names": [
         {"name": "n-r.s2.v3.example", "type": "system"}, {"name": "n-r.routes.v3.example", "type": "alias"}]}));
@@ -81,25 +58,6 @@ fn former(name: &str) -> Value {
         return former;
     }
     json!({"name": name, "router": "s1", "since": "2026-01-01T00:00:00Z", "until": "2026-01-02T00:00:00Z"})
-}
-
-#[test]
-fn former_names_are_former_names_of_the_label() {
-    let old = binding(json!({}));
-    for (names, faults) in [
-        (vec!["n-r.s1.v3.example", "n-r.elsewhere.test"], 0),
-        (vec!["n-r.s2.v3.example"], 1),
-        (vec!["n-r"], 1),
-        (vec!["n-r."], 1),
-        (vec!["x.s1.v3.example", "n-rr.s1.v3.example"], 2),
-        (vec!["n-r.s1.v3.example", "!n-r.s3.v3.example"], 0),
-        (vec!["!n-r.s1.v3.example", "!n-r.s3.v3.example"], 1),
-    ] {
-        let former_names: Vec<Value> = names.iter().map(|name| former(name)).collect();
-        let found = check_update("RouteBinding", &old, moved(Value::from(former_names)));
-        assert_eq!(found.len(), faults, "{names:?} {found:?}");
-        assert!(found.iter().all(|fault| fault.starts_with("spec.formerNames[")), "{found:?}");
-    }
 }
 
 #[tokio::test]

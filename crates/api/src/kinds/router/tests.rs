@@ -3,10 +3,10 @@
 use signpost_apiserver::registry::{SideEffect, conflict_key};
 
 use super::*;
-use crate::kinds::fixture::{Objects, check_create, check_update, context};
+use crate::kinds::fixture::{Objects, context};
 
 fn hooks() -> Routers {
-    Routers(Arc::new(PlatformConfig::new("v3.example")))
+    Routers::new(Arc::new(PlatformConfig::new("v3.example")))
 }
 
 fn router(name: &str, spec: Value) -> Value {
@@ -28,116 +28,13 @@ fn the_zone_defaults_to_the_name_below_the_domain() {
     assert_eq!(replaced["spec"]["dns"], "shard1.v3.example");
 }
 
-/// Specs, each with its faults.
-fn check(cases: impl IntoIterator<Item = (Value, Vec<&'static str>)>) {
-    for (spec, expected) in cases {
-        assert_eq!(check_create("Router", router("shard1", spec.clone())), expected, "{spec}");
-    }
-}
-
-#[test]
-fn faults_of_the_zone_have_its_path() {
-    check([
-        (json!({}), vec![]),
-        (
-            json!({"dns": "s1.v3.example", "addresses": [{"ip": "192.0.2.1"}, {"ip": "2001:db8::1"}, {"ip": "127.0.0.1"}]}),
-            vec![],
-        ),
-        (json!({"dns": "shards.elsewhere.test"}), vec![]),
-        (
-            json!({"dns": "s1.v3.example."}),
-            vec!["spec.dns: Invalid value: \"s1.v3.example.\": must not end with a dot"],
-        ),
-        (
-            json!({"dns": "S1.v3.example"}),
-            vec!["spec.dns: Invalid value: \"S1.v3.example\": must be in lower case, \"s1.v3.example\""],
-        ),
-        (
-            json!({"dns": "v3.example"}),
-            vec![
-                "spec.dns: Invalid value: \"v3.example\": must not hold the platform's own domain v3.example; use a name below it, such as shard1.v3.example",
-            ],
-        ),
-        (
-            json!({"dns": "example"}),
-            vec![
-                "spec.dns: Invalid value: \"example\": must not hold the platform's own domain v3.example; use a name below it, such as shard1.v3.example",
-            ],
-        ),
-        (
-            json!({"dns": "x.routes.v3.example"}),
-            vec![
-                "spec.dns: Invalid value: \"x.routes.v3.example\": must not overlap routes.v3.example, where the aliases of all routes are; use another name",
-            ],
-        ),
-    ]);
-}
-
-#[test]
-fn each_fault_has_its_path() {
-    check([
-        (
-            json!({"addresses": [{"ip": "300.0.0.1"}, {"ip": "0.0.0.0"}, {"ip": "ff02::1"}, {"ip": "::ffff:192.0.2.1"}, {"ip": "fe80::1"}]}),
-            vec![
-                "spec.addresses[0].ip: Invalid value: \"300.0.0.1\": must be an IPv4 or IPv6 address, such as 192.0.2.1 or 2001:db8::1",
-                "spec.addresses[1].ip: Invalid value: \"0.0.0.0\": must not be the unspecified address",
-                "spec.addresses[2].ip: Invalid value: \"ff02::1\": must not be a multicast address",
-                "spec.addresses[3].ip: Invalid value: \"::ffff:192.0.2.1\": must not be an IPv4-mapped address; write the IPv4 address itself, such as 192.0.2.1",
-                "spec.addresses[4].ip: Invalid value: \"fe80::1\": must not be a link-local address, which means something else on each machine",
-            ],
-        ),
-        (
-            json!({"addresses": [{"ip": "2001:db8::1"}, {"ip": "2001:DB8:0::1"}]}),
-            vec!["spec.addresses[1].ip: Duplicate value: \"2001:DB8:0::1\""],
-        ),
-        (
-            json!({"addresses": [{"ip": "192.0.2.1"}, {"ip": "192.0.2.1"}]}),
-            vec!["spec.addresses[1]: Duplicate value: {\"ip\":\"192.0.2.1\"}"],
-        ),
-        (json!({"healthCheck": {"port": 443, "type": "https", "host": "app.example", "path": "/health?x=1"}}), vec![]),
-        (
-            json!({"healthCheck": {"port": 80, "path": "health", "expectedStatuses": "2xx", "host": "a b"}}),
-            vec![
-                "spec.healthCheck.path: Invalid value: \"health\": must begin with / and hold no spaces and nothing but ASCII",
-                "spec.healthCheck.expectedStatuses: Invalid value: \"2xx\": must be HTTP status codes from 100 to 599, or ranges of them, parted by commas, such as 200-399",
-                "spec.healthCheck.host: Invalid value: \"a b\": labels must be letters, digits and inner dashes, with at most a leading underscore",
-            ],
-        ),
-        (
-            json!({"capacity": {"soft": 10, "hard": 5}}),
-            vec!["spec.capacity.soft: Invalid value: 10: must not be greater than spec.capacity.hard, which is 5"],
-        ),
-        (
-            json!({"records": ["@ TXT \"x\"", "  ", "$INCLUDE /etc/passwd", "a A 192.0.2.1\nb A 192.0.2.2"]}),
-            vec![
-                "spec.records[1]: Required value: a record in zone-file syntax, such as @ CAA 0 issue \"ca.example\"",
-                "spec.records[2]: Invalid value: \"$INCLUDE /etc/passwd\": must be a record, not a directive such as $INCLUDE",
-                "spec.records[3]: Invalid value: \"a A 192.0.2.1\\nb A 192.0.2.2\": must be one record on one line; add one item for each record",
-            ],
-        ),
-        (
-            json!({"routeSelector": {"matchExpressions": [{"key": "a", "operator": "In"}]}}),
-            vec![
-                "spec.routeSelector.matchExpressions[0].values: Required value: must be specified when `operator` is 'In' or 'NotIn'",
-            ],
-        ),
-        (
-            json!({"weight": 2000, "state": "asleep", "ttl": -1, "mode": 7}),
-            vec![
-                "spec.mode: Invalid value: \"integer\": spec.mode in body must be of type string: \"integer\"",
-                "spec.state: Unsupported value: \"asleep\": supported values: \"active\", \"cordoned\", \"draining\"",
-                "spec.ttl: Invalid value: -1: spec.ttl in body should be greater than or equal to 0",
-                "spec.weight: Invalid value: 2000: spec.weight in body should be less than or equal to 1000",
-            ],
-        ),
-    ]);
-}
-
 #[test]
 fn the_name_of_a_name_server_is_no_shard() {
     let name_servers = ["ns1.v3.example".to_owned()];
-    let hooks =
-        Routers(Arc::new(PlatformConfig { name_servers: name_servers.into(), ..PlatformConfig::new("v3.example") }));
+    let hooks = Routers::new(Arc::new(PlatformConfig {
+        name_servers: name_servers.into(),
+        ..PlatformConfig::new("v3.example")
+    }));
     for (dns, good) in [("ns1.v3.example", false), ("ns2.v3.example", true), ("xn--zz99.v3.example", false)] {
         let found = hooks.validate_create(&context(), &router("r", json!({"dns": dns})));
         assert_eq!(found.is_empty(), good, "{dns}");
@@ -238,15 +135,6 @@ async fn a_router_through_whose_zone_former_names_lead_is_not_deleted_unknowingl
             (found, _) => panic!("{options}: {}", found.is_ok()),
         }
     }
-}
-
-#[test]
-fn the_zone_cannot_change() {
-    let old = router("shard1", json!({"dns": "a.v3.example"}));
-    assert_eq!(check_update("Router", &old, router("shard1", json!({"ttl": 5}))), Vec::<String>::new());
-    let found = check_update("Router", &old, router("shard1", json!({"dns": "b.v3.example"})));
-    assert_eq!(found.len(), 1, "{found:?}");
-    assert!(found[0].starts_with("spec.dns: Invalid value: \"b.v3.example\": field is immutable"), "{found:?}");
 }
 
 #[tokio::test]

@@ -237,6 +237,7 @@ impl<'a> Estimator<'a> {
                 | "ip"
                 | "family"
                 | "isLoopback"
+                | "isUnspecified"
                 | "isGlobalUnicast"
                 | "isLinkLocalUnicast"
                 | "@not_strictly_false",

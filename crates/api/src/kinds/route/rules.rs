@@ -1,0 +1,119 @@
+//! The rules of Routes that need nothing but the object and its state before.
+
+use crate::names;
+use crate::rules::expr::{Expr, Function, Quantity, item, old, this};
+use crate::rules::{Rule, not_empty, shape};
+
+const IMMUTABLE: &str = "field is immutable once the Route is scheduled: delete the Route and create it with the new value \
+                         (a name of the platform then comes back to it, since namespace and name are the same)";
+
+/// The rules of Routes, none of which gets a `reserved` label. The one about the platform's domain is there if it is given.
+pub(crate) fn rules(domain: Option<&str>, reserved: &[String]) -> Vec<Rule> {
+    let reserved: Vec<String> = reserved.iter().map(|label| label.to_ascii_lowercase()).collect();
+    let spec = |object: Expr| object.field("spec");
+    let host = |object: Expr| spec(object).text("host");
+    let subdomain = |object: Expr| spec(object).text("subdomain");
+    // A Route that is scheduled may only say its own system name as its host, or stop saying it.
+    let is_own = |host: Expr| host.clone().is("") | old().field("status").has("names") & is_system_name(old(), host);
+    let is_new = || {
+        !(old().has("status")
+            & old().field("status").has("phase")
+            & old().field("status").field("phase").is("scheduled"))
+    };
+    let mut rules = vec![
+        Rule::new("", is_new() | host(old()).is(host(this())) | is_own(host(old())) & is_own(host(this())), IMMUTABLE)
+            .about("spec.host"),
+        Rule::new("", is_new() | subdomain(old()).is(subdomain(this())), IMMUTABLE).about("spec.subdomain"),
+    ];
+    rules.extend(shape("spec.host", None, Some(this().is("")), &names::HOST[1..]));
+    rules.extend(domain.map(platform_host));
+    rules.extend([
+        Rule::new(
+            "spec.subdomain",
+            this().is("") | this().matches(names::LABEL),
+            "must be one label of a host name: at most 63 letters, digits and inner dashes, no dots",
+        ),
+        Rule::new(
+            "spec.subdomain",
+            !this().call(Function::Lower).one_of(&reserved),
+            "the label is reserved; choose another one",
+        )
+        .forbidden(),
+        Rule::new("spec.path", this().is("") | this().starts_with("/"), "must start with /"),
+        Rule::new(
+            "spec.path",
+            !this().matches(r"[\p{Z}\p{Cc}]"),
+            "must not hold white space or control characters; write them percent-encoded, such as %20",
+        ),
+        Rule::new("spec.path", !this().matches("[?#]"), "must not hold a query or a fragment"),
+        Rule::new(
+            "spec.port.targetPort",
+            this().call(Function::IsText).choose(
+                this().matches("^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"),
+                Expr::from(1).at_most(this()) & this().at_most(65_535),
+            ),
+            "must be a port from 1 to 65535, or a port's name: at most 63 lower-case letters, digits and inner dashes",
+        ),
+    ]);
+    rules.extend(not_empty(&["spec.to.kind", "spec.alternateBackends[].kind"], "such as Service"));
+    rules.extend(passthrough());
+    rules
+}
+
+/// With `passthrough` the router sees no request: it cannot choose by path, nor serve one that comes without TLS.
+fn passthrough() -> [Rule; 2] {
+    const POLICY: &str = "insecureEdgeTerminationPolicy";
+    let is_other = |tls: Expr| !tls.field("termination").is("passthrough");
+    [
+        Rule::new(
+            "spec",
+            !this().names("path") | !this().has("tls") | is_other(this().field("tls")),
+            "passthrough termination does not support paths",
+        )
+        .about("path"),
+        Rule::new(
+            "spec.tls",
+            is_other(this()) | !this().has(POLICY) | !this().field(POLICY).is("Allow"),
+            "passthrough termination supports only None and Redirect",
+        )
+        .about(POLICY),
+    ]
+}
+
+/// Whether `host` is the platform's name of an object's status.
+fn is_system_name(object: Expr, host: Expr) -> Expr {
+    let is_it = item("n").field("type").is("system")
+        & item("n").field("name").call(Function::Lower).is(host.call(Function::Lower));
+    object.field("status").field("names").items(Quantity::Some, "n", is_it)
+}
+
+/// The hosts below the platform's domain that a Route may ask for.
+fn platform_host(domain: &str) -> Rule {
+    let host = || this().field("spec").text("host").call(Function::Lower);
+    let subdomain = || this().field("spec").text("subdomain");
+    let below = format!(".{domain}");
+    // Neither the namespace, with which the label of its own name begins, nor whether a Router has the zone is seen here: our server
+    // and the scheduler admit no other host below the domain.
+    let own_label = Expr::from("-") + this().field("metadata").field("name").call(Function::Replace('.', '-'));
+    let is_own_wish = (!subdomain().is("")).choose(
+        host().starts_with(subdomain().call(Function::Lower) + "."),
+        host().matches("^[^.]+[.]") & host().call(Function::Part('.', 0)).ends_with(own_label),
+    );
+    let has_names = this().has("status") & this().field("status").has("names");
+    Rule::new(
+        "",
+        !(host().is(domain) | host().ends_with(below.as_str()))
+            | is_own_wish
+            | has_names & is_system_name(this(), host()),
+        of_the_platform(domain),
+    )
+    .about("spec.host")
+    .forbidden()
+}
+
+pub(super) fn of_the_platform(domain: &str) -> String {
+    format!(
+        "names below {domain} are given by the platform; leave host empty to get one, and set subdomain to choose its first \
+         label"
+    )
+}
