@@ -2,9 +2,12 @@
 //!
 //! kubectl from 1.32 on writes Namespaces, Services and access reviews this way, whatever the server said it takes; typed clients in
 //! Go write Events, Leases and DeleteOptions so. Answers are JSON always. A body is four magic octets and an *envelope* with
-//! the type and the object's own octets; the tables below are the messages, field numbers from Kubernetes' `.proto` files.
+//! the type and the object's own octets; `messages.txt` has the messages, field numbers from Kubernetes' `.proto` files.
 //! They are turned into the same JSON as if the client had sent that, so nothing behind knows of protobuf. An empty message of two
 //! octets becomes an empty object, as in JSON, so that a body takes no more memory than one of JSON.
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
 
 use jiff::Timestamp;
 use prost::Message as _;
@@ -30,22 +33,22 @@ pub fn decode(body: &[u8]) -> Result<Value, ApiError> {
     }
     let TypeMeta { api_version, kind } = envelope.type_meta.unwrap_or_default();
     let message = match (api_version.as_str(), kind.as_str()) {
-        ("v1", "Namespace") => NAMESPACE,
-        ("v1", "Service") => SERVICE,
-        ("v1", "Event") => CORE_EVENT,
-        ("events.k8s.io/v1", "Event") => NEW_EVENT,
-        ("discovery.k8s.io/v1", "EndpointSlice") => ENDPOINT_SLICE,
-        ("coordination.k8s.io/v1", "Lease") => LEASE,
-        ("authorization.k8s.io/v1", "SelfSubjectAccessReview" | "SubjectAccessReview") => ACCESS_REVIEW,
-        ("authorization.k8s.io/v1", "SelfSubjectRulesReview") => RULES_REVIEW,
-        ("authentication.k8s.io/v1", "SelfSubjectReview") => SELF_REVIEW,
+        ("v1", "Namespace") => "Namespace",
+        ("v1", "Service") => "Service",
+        ("v1", "Event") => "CoreEvent",
+        ("events.k8s.io/v1", "Event") => "NewEvent",
+        ("discovery.k8s.io/v1", "EndpointSlice") => "EndpointSlice",
+        ("coordination.k8s.io/v1", "Lease") => "Lease",
+        ("authorization.k8s.io/v1", "SelfSubjectAccessReview" | "SubjectAccessReview") => "AccessReview",
+        ("authorization.k8s.io/v1", "SelfSubjectRulesReview") => "RulesReview",
+        ("authentication.k8s.io/v1", "SelfSubjectReview") => "SelfReview",
         // Each group has the options under its own version; they are the same everywhere.
-        (_, "DeleteOptions") => DELETE_OPTIONS,
+        (_, "DeleteOptions") => "DeleteOptions",
         ("", _) => return Err(ApiError::bad_request("Object 'apiVersion' is missing in the protobuf body")),
         (_, "") => return Err(ApiError::bad_request("Object 'Kind' is missing in the protobuf body")),
         _ => return Err(ApiError::unsupported_media_type("application/json, application/yaml")),
     };
-    let mut fields = object(message, &envelope.raw)?;
+    let mut fields = object(message_of(message), &envelope.raw)?;
     fields.insert("apiVersion".to_owned(), api_version.into());
     fields.insert("kind".to_owned(), kind.into());
     Ok(Value::Object(fields))
@@ -76,7 +79,27 @@ struct TypeMeta {
 }
 
 /// The fields of a message: numbers, names in JSON, and types. No message holds itself, which bounds the depth.
-type Message = &'static [(u64, &'static str, Field)];
+type Message = [(u64, &'static str, Field)];
+
+/// The messages by their names, of `messages.txt`.
+static MESSAGES: LazyLock<HashMap<&'static str, Vec<(u64, &'static str, Field)>>> = LazyLock::new(|| {
+    let lines = include_str!("protobuf/messages.txt").lines().filter(|line| !line.starts_with('#'));
+    let (mut messages, mut name) = (HashMap::<_, Vec<_>>::new(), "");
+    for line in lines.filter(|line| !line.is_empty()) {
+        match line.split(' ').collect::<Vec<_>>()[..] {
+            [number, field, kind] => {
+                let number = number.parse().expect("the number of a field");
+                messages.entry(name).or_default().push((number, field, Field::named(kind)));
+            }
+            _ => name = line,
+        }
+    }
+    messages
+});
+
+fn message_of(name: &str) -> &'static Message {
+    MESSAGES.get(name).expect("a message of the file")
+}
 
 /// The type of a field. Go's encoder writes most fields also where they were not set; what that looks like is left out.
 enum Field {
@@ -103,9 +126,28 @@ enum Field {
     /// A number or a text, as a port; 0 or empty if it was not set.
     IntOrText,
     /// A message; without fields if it was not set, but for a `spec`.
-    One(Message),
+    One(&'static str),
     /// A list of messages.
-    Many(Message),
+    Many(&'static str),
+}
+
+impl Field {
+    fn named(kind: &'static str) -> Field {
+        match kind {
+            "text" => Text,
+            "any-text" => AnyText,
+            "texts" => Texts,
+            "labels" => Labels,
+            "number" => Number,
+            "non-zero" => NonZero,
+            "flag" => Flag,
+            "true" => True,
+            "time" => Time,
+            "micro-time" => MicroTime,
+            "int-or-text" => IntOrText,
+            message => message.strip_suffix('*').map_or(One(message), Many),
+        }
+    }
 }
 
 /// The content of a field, by its wire type.
@@ -116,14 +158,14 @@ enum Content<'a> {
     Fixed,
 }
 
-fn object(message: Message, octets: &[u8]) -> Result<Map<String, Value>, ApiError> {
+fn object(message: &Message, octets: &[u8]) -> Result<Map<String, Value>, ApiError> {
     let mut fields = Map::new();
     fill(&mut fields, message, octets)?;
     Ok(fields)
 }
 
 /// Adds the fields in `octets`, and skips those that are not in the table.
-fn fill(fields: &mut Map<String, Value>, message: Message, mut octets: &[u8]) -> Result<(), ApiError> {
+fn fill(fields: &mut Map<String, Value>, message: &Message, mut octets: &[u8]) -> Result<(), ApiError> {
     while !octets.is_empty() {
         let key = varint(&mut octets)?;
         let content = match key & 7 {
@@ -154,8 +196,7 @@ fn set(fields: &mut Map<String, Value>, name: &str, field: &Field, content: Cont
         (Time, Content::Octets(octets)) => time(octets, "%Y-%m-%dT%H:%M:%SZ")?,
         (MicroTime, Content::Octets(octets)) => time(octets, "%Y-%m-%dT%H:%M:%S.%6fZ")?,
         (IntOrText, Content::Octets(octets)) => {
-            const EITHER: Message = &[(1, "type", NonZero), (2, "number", NonZero), (3, "text", Text)];
-            let mut either = object(EITHER, octets)?;
+            let mut either = object(message_of("IntOrText"), octets)?;
             either.remove(if either.contains_key("type") { "text" } else { "number" })
         }
         (One(message), Content::Octets(octets)) => {
@@ -164,7 +205,7 @@ fn set(fields: &mut Map<String, Value>, name: &str, field: &Field, content: Cont
                 Some(Value::Object(inner)) => inner,
                 _ => Map::new(),
             };
-            fill(&mut inner, message, octets)?;
+            fill(&mut inner, message_of(message), octets)?;
             Some(inner).filter(|inner| !inner.is_empty() || name == "spec").map(Value::Object)
         }
         (Texts, Content::Octets(octets)) => {
@@ -173,13 +214,12 @@ fn set(fields: &mut Map<String, Value>, name: &str, field: &Field, content: Cont
             return Ok(());
         }
         (Many(message), Content::Octets(octets)) => {
-            let item = object(message, octets)?.into();
+            let item = object(message_of(message), octets)?.into();
             push(fields, name, item);
             return Ok(());
         }
         (Labels, Content::Octets(octets)) => {
-            const ENTRY: Message = &[(1, "key", AnyText), (2, "value", AnyText)];
-            let mut entry = object(ENTRY, octets)?;
+            let mut entry = object(message_of("Entry"), octets)?;
             let [key, value] = ["key", "value"].map(|name| entry.remove(name).unwrap_or_else(|| json!("")));
             if let (Some(labels), Value::String(key)) =
                 (fields.entry(name).or_insert_with(|| json!({})).as_object_mut(), key)
@@ -209,8 +249,7 @@ fn text(octets: &[u8]) -> Result<&str, ApiError> {
 
 /// A message without fields is Go's zero time: not set.
 fn time(octets: &[u8], format: &str) -> Result<Option<Value>, ApiError> {
-    const PARTS: Message = &[(1, "seconds", NonZero), (2, "nanos", NonZero)];
-    let parts = object(PARTS, octets)?;
+    let parts = object(message_of("Time"), octets)?;
     if parts.is_empty() {
         return Ok(None);
     }
@@ -239,185 +278,6 @@ fn take<'a>(octets: &mut &'a [u8], length: u64) -> Result<&'a [u8], ApiError> {
     *octets = rest;
     Ok(taken)
 }
-
-const OBJECT_META: Message = &[
-    (1, "name", Text),
-    (2, "generateName", Text),
-    (3, "namespace", Text),
-    (5, "uid", Text),
-    (6, "resourceVersion", Text),
-    (7, "generation", Number),
-    (8, "creationTimestamp", Time),
-    (9, "deletionTimestamp", Time),
-    (11, "labels", Labels),
-    (12, "annotations", Labels),
-    (13, "ownerReferences", Many(OWNER_REFERENCE)),
-    (14, "finalizers", Texts),
-];
-const OWNER_REFERENCE: Message = &[
-    (1, "kind", Text),
-    (3, "name", Text),
-    (4, "uid", Text),
-    (5, "apiVersion", Text),
-    (6, "controller", Flag),
-    (7, "blockOwnerDeletion", Flag),
-];
-const OBJECT_REFERENCE: Message = &[
-    (1, "kind", Text),
-    (2, "namespace", Text),
-    (3, "name", Text),
-    (4, "uid", Text),
-    (5, "apiVersion", Text),
-    (6, "resourceVersion", Text),
-    (7, "fieldPath", Text),
-];
-
-const NAMESPACE: Message = &[(1, "metadata", One(OBJECT_META)), (2, "spec", One(&[(1, "finalizers", Texts)]))];
-
-const ACCESS_REVIEW: Message = &[(1, "metadata", One(OBJECT_META)), (2, "spec", One(ACCESS_REVIEW_SPEC))];
-/// That of a review of oneself has the first two fields only.
-const ACCESS_REVIEW_SPEC: Message = &[
-    (1, "resourceAttributes", One(RESOURCE_ATTRIBUTES)),
-    (2, "nonResourceAttributes", One(&[(1, "path", Text), (2, "verb", Text)])),
-    (3, "user", Text),
-    (4, "groups", Texts),
-    (6, "uid", Text),
-];
-const RESOURCE_ATTRIBUTES: Message = &[
-    (1, "namespace", Text),
-    (2, "verb", Text),
-    (3, "group", Text),
-    (4, "version", Text),
-    (5, "resource", Text),
-    (6, "subresource", Text),
-    (7, "name", Text),
-];
-const RULES_REVIEW: Message = &[(1, "metadata", One(OBJECT_META)), (2, "spec", One(&[(1, "namespace", Text)]))];
-const SELF_REVIEW: Message = &[(1, "metadata", One(OBJECT_META))];
-
-const DELETE_OPTIONS: Message = &[
-    (1, "gracePeriodSeconds", Number),
-    (2, "preconditions", One(&[(1, "uid", Text), (2, "resourceVersion", Text)])),
-    (3, "orphanDependents", Flag),
-    (4, "propagationPolicy", Text),
-    (5, "dryRun", Texts),
-];
-
-const LEASE: Message = &[(1, "metadata", One(OBJECT_META)), (2, "spec", One(LEASE_SPEC))];
-const LEASE_SPEC: Message = &[
-    (1, "holderIdentity", AnyText),
-    (2, "leaseDurationSeconds", Number),
-    (3, "acquireTime", MicroTime),
-    (4, "renewTime", MicroTime),
-    (5, "leaseTransitions", Number),
-    (6, "strategy", Text),
-    (7, "preferredHolder", Text),
-];
-
-const EVENT_SOURCE: Message = &[(1, "component", Text), (2, "host", Text)];
-const EVENT_SERIES: Message = &[(1, "count", Number), (2, "lastObservedTime", MicroTime)];
-const CORE_EVENT: Message = &[
-    (1, "metadata", One(OBJECT_META)),
-    (2, "involvedObject", One(OBJECT_REFERENCE)),
-    (3, "reason", Text),
-    (4, "message", Text),
-    (5, "source", One(EVENT_SOURCE)),
-    (6, "firstTimestamp", Time),
-    (7, "lastTimestamp", Time),
-    (8, "count", Number),
-    (9, "type", Text),
-    (10, "eventTime", MicroTime),
-    (11, "series", One(EVENT_SERIES)),
-    (12, "action", Text),
-    (13, "related", One(OBJECT_REFERENCE)),
-    (14, "reportingComponent", Text),
-    (15, "reportingInstance", Text),
-];
-const NEW_EVENT: Message = &[
-    (1, "metadata", One(OBJECT_META)),
-    (2, "eventTime", MicroTime),
-    (3, "series", One(EVENT_SERIES)),
-    (4, "reportingController", Text),
-    (5, "reportingInstance", Text),
-    (6, "action", Text),
-    (7, "reason", Text),
-    (8, "regarding", One(OBJECT_REFERENCE)),
-    (9, "related", One(OBJECT_REFERENCE)),
-    (10, "note", Text),
-    (11, "type", Text),
-    (12, "deprecatedSource", One(EVENT_SOURCE)),
-    (13, "deprecatedFirstTimestamp", Time),
-    (14, "deprecatedLastTimestamp", Time),
-    (15, "deprecatedCount", Number),
-];
-
-const SERVICE: Message = &[
-    (1, "metadata", One(OBJECT_META)),
-    (2, "spec", One(SERVICE_SPEC)),
-    (
-        3,
-        "status",
-        One(&[(1, "loadBalancer", One(&[(1, "ingress", Many(INGRESS))])), (2, "conditions", Many(CONDITION))]),
-    ),
-];
-const SERVICE_SPEC: Message = &[
-    (1, "ports", Many(SERVICE_PORT)),
-    (2, "selector", Labels),
-    (3, "clusterIP", Text),
-    (4, "type", Text),
-    (5, "externalIPs", Texts),
-    (7, "sessionAffinity", Text),
-    (8, "loadBalancerIP", Text),
-    (9, "loadBalancerSourceRanges", Texts),
-    (10, "externalName", Text),
-    (11, "externalTrafficPolicy", Text),
-    (12, "healthCheckNodePort", NonZero),
-    (13, "publishNotReadyAddresses", True),
-    (14, "sessionAffinityConfig", One(&[(1, "clientIP", One(&[(1, "timeoutSeconds", Number)]))])),
-    (17, "ipFamilyPolicy", Text),
-    (18, "clusterIPs", Texts),
-    (19, "ipFamilies", Texts),
-    (20, "allocateLoadBalancerNodePorts", Flag),
-    (21, "loadBalancerClass", Text),
-    (22, "internalTrafficPolicy", Text),
-    (23, "trafficDistribution", Text),
-];
-const SERVICE_PORT: Message = &[
-    (1, "name", Text),
-    (2, "protocol", Text),
-    (3, "port", Number),
-    (4, "targetPort", IntOrText),
-    (5, "nodePort", NonZero),
-    (6, "appProtocol", Text),
-];
-const INGRESS: Message =
-    &[(1, "ip", Text), (2, "hostname", Text), (3, "ipMode", Text), (4, "ports", Many(PORT_STATUS))];
-const PORT_STATUS: Message = &[(1, "port", Number), (2, "protocol", Text), (3, "error", Text)];
-const CONDITION: Message = &[
-    (1, "type", Text),
-    (2, "status", Text),
-    (3, "observedGeneration", NonZero),
-    (4, "lastTransitionTime", Time),
-    (5, "reason", Text),
-    (6, "message", AnyText),
-];
-
-const ENDPOINT_SLICE: Message = &[
-    (1, "metadata", One(OBJECT_META)),
-    (2, "endpoints", Many(ENDPOINT)),
-    (3, "ports", Many(&[(1, "name", Text), (2, "protocol", Text), (3, "port", Number), (4, "appProtocol", Text)])),
-    (4, "addressType", Text),
-];
-const ENDPOINT: Message = &[
-    (1, "addresses", Texts),
-    (2, "conditions", One(&[(1, "ready", Flag), (2, "serving", Flag), (3, "terminating", Flag)])),
-    (3, "hostname", Text),
-    (4, "targetRef", One(OBJECT_REFERENCE)),
-    (5, "deprecatedTopology", Labels),
-    (6, "nodeName", Text),
-    (7, "zone", Text),
-    (8, "hints", One(&[(1, "forZones", Many(&[(1, "name", Text)])), (2, "forNodes", Many(&[(1, "name", Text)]))])),
-];
 
 #[cfg(test)]
 mod tests {
@@ -540,6 +400,18 @@ mod tests {
         ] {
             assert_eq!(decode(&sent).unwrap(), expected);
         }
+    }
+
+    #[test]
+    fn every_message_is_there_and_none_holds_itself() {
+        fn depth(message: &Message) -> usize {
+            let inner = message.iter().map(|(_, _, field)| match field {
+                One(name) | Many(name) => depth(message_of(name)),
+                _ => 0,
+            });
+            1 + inner.max().unwrap_or(0)
+        }
+        assert!(MESSAGES.values().all(|message| depth(message) < 8));
     }
 
     #[test]

@@ -1,9 +1,9 @@
-//! The behaviour of server-side apply, step by step, as seen on a real kube-apiserver: a resource whose `host` has parts,
+//! The behavior of server-side apply as seen on a real kube-apiserver (`vectors.yaml`): a resource whose `host` has parts,
 //! `opts` is atomic, `to` a list-map by name, `ports` a list-set, `extra` without a schema.
 
 use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::update::track_anew;
 use super::{server_side_apply, track_update};
@@ -152,13 +152,78 @@ impl Server {
     }
 }
 
-fn paths(error: &ApiError) -> Vec<(String, String)> {
-    assert_eq!((error.code, error.reason), (409, "Conflict"));
-    let told = error.causes.iter().map(|cause| {
-        assert_eq!(cause.reason, "FieldManagerConflict");
-        (cause.message.clone(), cause.field.clone())
+fn conflicts(error: &ApiError) -> Value {
+    assert_eq!((error.code, error.reason), (409, "Conflict"), "{error}");
+    assert!(error.causes.iter().all(|cause| cause.reason == "FieldManagerConflict"));
+    error.causes.iter().map(|cause| json!([cause.message, cause.field])).collect()
+}
+
+/// Plays a step of `vectors.yaml`, and compares what came of it.
+fn play(server: &mut Server, step: &Value) {
+    let by = step["by"].as_str().expect("a manager");
+    let outcome = if !step["apply"].is_null() {
+        server.apply_with(by, step["apply"].clone(), step["force"] == true, step["subresource"].as_str())
+    } else {
+        match ["create", "patch", "put", "put status"].into_iter().find(|verb| !step[*verb].is_null()) {
+            Some("patch") => server.patch(by, step["patch"].clone()),
+            Some("put status") => {
+                let mut new = server.object.clone().unwrap();
+                new["status"] = step["put status"].clone();
+                server.write(by, new, Some("status"));
+            }
+            Some(verb) => server.create(by, step[verb].clone()),
+            None => panic!("{step} does nothing"),
+        }
+        Ok(())
+    };
+    let expected = |name: &str| Some(&step[name]).filter(|expected| !expected.is_null());
+    match outcome {
+        Ok(()) => {
+            assert!(["conflicts", "message", "invalid"].iter().all(|name| step[*name].is_null()), "{step} succeeded");
+        }
+        Err(error) => {
+            let fields: Value = error.causes.iter().map(|cause| cause.field.as_str()).collect();
+            let found =
+                [("conflicts", error.code == 409), ("message", error.code == 409), ("invalid", error.code == 422)];
+            assert!(found.iter().any(|(name, of_code)| *of_code && expected(name).is_some()), "{step} {error}");
+            expected("conflicts").inspect(|expected| assert_eq!(conflicts(&error), **expected));
+            expected("message").inspect(|expected| assert_eq!(error.message, **expected));
+            expected("invalid").inspect(|expected| assert_eq!(fields, **expected));
+            return;
+        }
+    }
+    expected("spec").inspect(|expected| assert_eq!(server.spec(), *expected, "{step}"));
+    if let Some(status) = step.get("status") {
+        assert_eq!(server.object.as_ref().unwrap()["status"], *status, "{step}");
+    }
+    expected("managers").inspect(|expected| {
+        let managers: Map<String, Value> = server.managers().into_iter().collect();
+        assert_eq!(Value::Object(managers), **expected, "{step}");
     });
-    told.collect()
+    for (manager, fields) in step["fields"].as_object().into_iter().flatten() {
+        assert_eq!(server.fields_of(manager), *fields, "{step}");
+    }
+}
+
+#[test]
+fn steps_have_the_outcomes_of_kubernetes() {
+    let (vectors, _) = schema::parse_yaml(include_bytes!("vectors.yaml")).expect("it is YAML");
+    for (name, steps) in vectors.as_object().expect("named lists") {
+        println!("{name}");
+        let mut server = Server::new();
+        steps.as_array().expect("steps").iter().for_each(|step| play(&mut server, step));
+    }
+}
+
+#[test]
+fn the_metadata_is_not_the_appliers_to_remove() {
+    let mut server = Server::new();
+    server.apply("m1", json!({"metadata": {"labels": {"a": "b"}}})).unwrap();
+    let live = server.object.clone();
+    let result =
+        server_side_apply(&server.kind, live.as_ref(), json!({"spec": {}}), "m1", false, None, server.now).unwrap();
+    assert_eq!(result["metadata"]["name"], "x");
+    assert!(result["metadata"].get("labels").is_none());
 }
 
 fn two_managers() -> Server {
@@ -168,185 +233,6 @@ fn two_managers() -> Server {
     server.apply("m1", first).unwrap();
     server.apply("m2", json!({"spec": {"to": [{"name": "n2"}], "ports": [2, 3]}})).unwrap();
     server
-}
-
-#[test]
-fn two_managers_share_lists() {
-    let server = two_managers();
-    assert_eq!(server.spec()["ports"], json!([1, 2, 3]));
-    assert_eq!(server.spec()["to"], json!([{"name": "n1", "weight": 5}, {"name": "n2", "weight": 1}]));
-    let expected = [
-        (
-            "m1 Apply".to_owned(),
-            json!({"f:spec": {
-                "f:opts": {}, "f:path": {}, "f:ports": {"v:1": {}, "v:2": {}},
-                "f:to": {"k:{\"name\":\"n1\"}": {".": {}, "f:name": {}, "f:weight": {}}}}}),
-        ),
-        (
-            "m2 Apply".to_owned(),
-            json!({"f:spec": {
-                "f:ports": {"v:2": {}, "v:3": {}}, "f:to": {"k:{\"name\":\"n2\"}": {".": {}, "f:name": {}}}}}),
-        ),
-    ];
-    assert_eq!(server.managers(), expected);
-}
-
-#[test]
-fn what_is_no_longer_named_goes_unless_another_owns_it() {
-    let mut server = two_managers();
-    server.apply("m1", json!({"spec": {"ports": [2]}})).unwrap();
-    assert_eq!(server.spec(), &json!({"ports": [2, 3], "to": [{"name": "n2", "weight": 1}], "mode": "plain"}));
-    assert_eq!(server.fields_of("m1 Apply"), json!({"f:spec": {"f:ports": {"v:2": {}}}}));
-    assert_eq!(server.fields_of("m2 Apply")["f:spec"]["f:ports"], json!({"v:2": {}, "v:3": {}}));
-    // The metadata is not the applier's to remove, even with a configuration that does not name the object.
-    server.apply("m1", json!({"metadata": {"labels": {"a": "b"}}})).unwrap();
-    let live = server.object.clone();
-    let result =
-        server_side_apply(&server.kind, live.as_ref(), json!({"spec": {}}), "m1", false, None, server.now).unwrap();
-    assert_eq!(result["metadata"]["name"], "x");
-    assert!(result["metadata"].get("labels").is_none());
-}
-
-#[test]
-fn a_conflict_names_each_owner() {
-    let mut server = Server::new();
-    server.apply("m1", json!({"spec": {"host": "a"}})).unwrap();
-    server.apply("m2", json!({"spec": {"host": "a"}})).unwrap();
-    let error = server.apply("m3", json!({"spec": {"host": "b"}})).unwrap_err();
-    let expected = [("conflict with \"m1\"", ".spec.host"), ("conflict with \"m2\"", ".spec.host")];
-    assert_eq!(paths(&error), expected.map(|(message, path)| (message.to_owned(), path.to_owned())));
-    assert_eq!(
-        error.message,
-        "Apply failed with 2 conflicts: conflicts with \"m1\":\n- .spec.host\nconflicts with \"m2\":\n- .spec.host"
-    );
-    server.apply_with("m3", json!({"spec": {"host": "b"}}), true, None).unwrap();
-    assert_eq!(server.spec()["host"], "b");
-    assert_eq!(server.managers().len(), 1, "{:?}", server.managers());
-    let error = server.apply("m1", json!({"spec": {"host": "a"}})).unwrap_err();
-    assert_eq!(error.message, "Apply failed with 1 conflict: conflict with \"m3\": .spec.host");
-}
-
-#[test]
-fn an_atomic_object_conflicts_as_a_whole() {
-    let mut server = Server::new();
-    server.apply("m2", json!({"spec": {"opts": {"b": "y"}}})).unwrap();
-    let error = server.apply("m3", json!({"spec": {"opts": {"a": "x"}}})).unwrap_err();
-    assert_eq!(paths(&error), [("conflict with \"m2\"".to_owned(), ".spec.opts".to_owned())]);
-}
-
-#[test]
-fn an_update_takes_what_it_changed() {
-    let mut server = Server::new();
-    server.apply("m2", json!({"spec": {"opts": {"a": "x"}, "path": "/1"}})).unwrap();
-    server.patch("up", json!({"spec": {"opts": {"b": "y"}}}));
-    assert_eq!(server.fields_of("up Update"), json!({"f:spec": {"f:opts": {}}}));
-    assert_eq!(server.fields_of("m2 Apply"), json!({"f:spec": {"f:path": {}}}));
-    let error = server.apply("m2", json!({"spec": {"opts": {"a": "z"}, "path": "/1"}})).unwrap_err();
-    assert_eq!(paths(&error), [("conflict with \"up\" using g.test/v1".to_owned(), ".spec.opts".to_owned())]);
-}
-
-#[test]
-fn two_items_with_one_key_are_refused() {
-    let mut server = Server::new();
-    let error = server.apply("m1", json!({"spec": {"to": [{"name": "a"}, {"name": "a"}]}})).unwrap_err();
-    assert_eq!((error.code, error.causes[0].field.as_str()), (422, "spec.to[1]"));
-    let error = server.apply("m1", json!({"spec": {"ports": [1, 2, 1]}})).unwrap_err();
-    assert_eq!(error.causes[0].field, "spec.ports[2]");
-    let error = server.apply("m1", json!({"spec": {"to": [{"weight": 1}, 7]}})).unwrap_err();
-    let found: Vec<&str> = error.causes.iter().map(|cause| cause.field.as_str()).collect();
-    assert_eq!(found, ["spec.to[0].name", "spec.to[1]"]);
-}
-
-#[test]
-fn conflict_paths_are_kubernetes_own() {
-    let mut server = Server::new();
-    let part = |label: &str, weight: u32| {
-        json!({"metadata": {"labels": {"a.b/c": label}},
-            "spec": {"extra": {"z": {"y": label}}, "to": [{"name": "n1", "weight": weight}]}})
-    };
-    server.apply("m1", part("1", 1)).unwrap();
-    let error = server.apply("m2", part("2", 2)).unwrap_err();
-    let found: Vec<String> = paths(&error).into_iter().map(|(_, path)| path).collect();
-    assert_eq!(found, [".metadata.labels.a.b/c", ".spec.extra.z.y", ".spec.to[name=\"n1\"].weight"]);
-    assert_eq!(
-        error.message,
-        "Apply failed with 3 conflicts: conflicts with \"m1\":\n- .metadata.labels.a.b/c\n- .spec.extra.z.y\n- \
-         .spec.to[name=\"n1\"].weight"
-    );
-}
-
-#[test]
-fn conflicts_list_leaves_before_what_is_nested() {
-    let mut server = Server::new();
-    server.apply("m1", json!({"spec": {"extra": {"z": "1", "a": {"y": "1"}}, "host": "a", "path": "/1"}})).unwrap();
-    let part = json!({"spec": {"extra": {"z": "2", "a": {"y": "2"}}, "host": "b", "path": "/2"}});
-    let error = server.apply("m2", part).unwrap_err();
-    let found: Vec<String> = paths(&error).into_iter().map(|(_, path)| path).collect();
-    assert_eq!(found, [".spec.host", ".spec.path", ".spec.extra.z", ".spec.extra.a.y"]);
-}
-
-#[test]
-fn a_wrong_type_is_no_conflict() {
-    let mut server = Server::new();
-    server.apply("m1", json!({"spec": {"host": "a", "ports": [1]}})).unwrap();
-    for part in [json!({"spec": {"host": 5}}), json!({"spec": {"host": ["b"]}}), json!({"spec": {"host": {"b": 1}}})] {
-        let error = server.apply("m2", part).unwrap_err();
-        assert_eq!((error.code, error.causes[0].field.as_str()), (422, "spec.host"));
-    }
-}
-
-#[test]
-fn updates_name_containers_and_applies_only_items_and_schemaless_objects() {
-    let part = json!({"metadata": {"labels": {"app": "x"}},
-        "spec": {"host": "h", "to": [{"name": "n1"}], "ports": [1], "extra": {"z": {"y": "1"}, "e": {}}}});
-    let mut server = Server::new();
-    server.create("up", part.clone());
-    assert_eq!(
-        server.fields_of("up Update"),
-        json!({
-            "f:metadata": {"f:labels": {".": {}, "f:app": {}}},
-            "f:spec": {".": {}, "f:host": {}, "f:mode": {}, "f:ports": {".": {}, "v:1": {}},
-                "f:to": {".": {}, "k:{\"name\":\"n1\"}": {".": {}, "f:name": {}, "f:weight": {}}},
-                "f:extra": {".": {}, "f:z": {".": {}, "f:y": {}}, "f:e": {}}}
-        })
-    );
-    let mut server = Server::new();
-    server.apply("m", part).unwrap();
-    assert_eq!(
-        server.fields_of("m Apply"),
-        json!({
-            "f:metadata": {"f:labels": {"f:app": {}}},
-            "f:spec": {"f:host": {}, "f:ports": {"v:1": {}},
-                "f:to": {"k:{\"name\":\"n1\"}": {".": {}, "f:name": {}}},
-                "f:extra": {"f:z": {".": {}, "f:y": {}}, "f:e": {}}}
-        })
-    );
-}
-
-#[test]
-fn a_put_that_drops_fields_takes_them_from_all() {
-    let mut server = Server::new();
-    let part = json!({"metadata": {"labels": {"app": "x"}},
-        "spec": {"host": "h", "to": [{"name": "n1"}], "extra": {"z": "1"}}});
-    server.apply("m1", part).unwrap();
-    server.write("put", Server::config(json!({"spec": {"host": "h"}})), None);
-    assert_eq!(server.managers(), [("m1 Apply".to_owned(), json!({"f:spec": {"f:host": {}}}))]);
-    assert_eq!(server.spec(), &json!({"host": "h", "mode": "plain"}));
-}
-
-#[test]
-fn defaults_are_of_who_creates_or_updates() {
-    let mut server = Server::new();
-    server.create("up", json!({"spec": {"to": [{"name": "n1", "weight": 7}]}}));
-    assert_eq!(server.spec()["mode"], "plain");
-    assert_eq!(server.fields_of("up Update")["f:spec"]["f:mode"], json!({}));
-    assert!(server.apply("m", json!({"spec": {"mode": "other"}})).is_err());
-    server.apply_with("m", json!({"spec": {"mode": "other"}}), true, None).unwrap();
-    // A value that falls back to its default is a change.
-    server.write("put", Server::config(json!({"spec": {"to": [{"name": "n1"}], "mode": "other"}})), None);
-    assert_eq!(server.spec()["to"], json!([{"name": "n1", "weight": 1}]));
-    assert_eq!(server.fields_of("up Update")["f:spec"]["f:to"]["k:{\"name\":\"n1\"}"], json!({".": {}, "f:name": {}}));
-    assert_eq!(server.fields_of("put Update"), json!({"f:spec": {"f:to": {"k:{\"name\":\"n1\"}": {"f:weight": {}}}}}));
 }
 
 #[test]
@@ -382,46 +268,6 @@ fn what_changes_nothing_keeps_everything() {
     server.apply("m3", json!({"spec": {"path": "/1"}})).unwrap();
     assert_eq!((server.fields_of("m3 Apply"), server.time_of("m3")), (json!({"f:spec": {"f:path": {}}}), Value::Null));
     assert_eq!(server.spec(), &before.unwrap()["spec"]);
-}
-
-#[test]
-fn the_status_has_managers_of_its_own() {
-    let mut server = Server::new();
-    server.apply("m1", json!({"spec": {"host": "h"}, "status": {"phase": "evil"}})).unwrap();
-    assert!(server.object.as_ref().unwrap().get("status").is_none());
-    let mut new = server.object.clone().unwrap();
-    new["status"] = json!({"phase": "good"});
-    server.write("controller", new, Some("status"));
-    assert_eq!(server.fields_of("controller Update/status"), json!({"f:status": {".": {}, "f:phase": {}}}));
-    server
-        .apply_with("m1", json!({"spec": {"host": "evil"}, "status": {"phase": "good"}}), false, Some("status"))
-        .unwrap();
-    assert_eq!(server.spec()["host"], "h");
-    assert_eq!(server.fields_of("m1 Apply/status"), json!({"f:status": {"f:phase": {}}}));
-    assert_eq!(server.fields_of("m1 Apply"), json!({"f:spec": {"f:host": {}}}));
-    let error = server.apply_with("m2", json!({"status": {"phase": "x"}}), false, Some("status")).unwrap_err();
-    let expected = [
-        "conflict with \"m1\" with subresource \"status\"",
-        "conflict with \"controller\" with subresource \"status\" using g.test/v1",
-    ];
-    assert_eq!(paths(&error).into_iter().map(|(message, _)| message).collect::<Vec<_>>(), expected);
-}
-
-#[test]
-fn cleared_managers_come_back_with_the_first_apply() {
-    let mut server = two_managers();
-    server.patch("up", json!({"metadata": {"managedFields": [{}]}, "spec": {"path": "/2"}}));
-    assert_eq!(server.managers(), []);
-    server.patch("up", json!({"spec": {"path": "/3"}}));
-    assert_eq!(server.managers(), []);
-    server.apply("m1", json!({"spec": {"path": "/3"}})).unwrap();
-    let names: Vec<String> = server.managers().into_iter().map(|(name, _)| name).collect();
-    assert_eq!(names, ["m1 Apply", "before-first-apply Update"]);
-    let fields = server.fields_of("before-first-apply Update");
-    assert_eq!(fields["f:spec"]["f:opts"], json!({}));
-    assert_eq!(fields["f:spec"]["."], json!({}));
-    let error = server.apply("m1", json!({"spec": {"path": "/4"}})).unwrap_err();
-    assert_eq!(paths(&error)[0].0, "conflict with \"before-first-apply\" using g.test/v1");
 }
 
 #[test]
@@ -467,7 +313,7 @@ fn kubectl_moves_from_client_side_to_server_side() {
     server.create("kubectl-client-side-apply", with_annotation);
     server.patch("edit", json!({"spec": {"host": "edited"}}));
     let error = server.apply("kubectl", json!({"spec": {"host": "b", "path": "/2"}})).unwrap_err();
-    assert_eq!(paths(&error), [("conflict with \"edit\" using g.test/v1".to_owned(), ".spec.host".to_owned())]);
+    assert_eq!(conflicts(&error), json!([["conflict with \"edit\" using g.test/v1", ".spec.host"]]));
 }
 
 #[test]
@@ -493,17 +339,6 @@ fn clients_may_write_managed_fields() {
     config["metadata"]["managedFields"] = json!([]);
     let error = server_side_apply(&server.kind, None, config, "m", false, None, server.now).unwrap_err();
     assert_eq!(error.code, 400);
-}
-
-#[test]
-fn a_list_item_goes_when_nobody_owns_anything_in_it() {
-    let mut server = Server::new();
-    server.apply("m1", json!({"spec": {"to": [{"name": "n1"}, {"name": "n2"}]}})).unwrap();
-    server.apply("m2", json!({"spec": {"to": [{"name": "n1", "weight": 3}]}})).unwrap();
-    server.apply("m1", json!({"spec": {"to": [{"name": "n2"}]}})).unwrap();
-    assert_eq!(server.spec()["to"], json!([{"name": "n1", "weight": 3}, {"name": "n2", "weight": 1}]));
-    server.apply("m2", json!({"spec": {}})).unwrap();
-    assert_eq!(server.spec()["to"], json!([{"name": "n2", "weight": 1}]));
 }
 
 pub(super) fn any_value() -> impl Strategy<Value = Value> {
