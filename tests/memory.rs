@@ -92,7 +92,7 @@ async fn in_the_cache(store: &Memory) -> i64 {
     tokio::join!(cache.run(store, &stop), filled);
     let taken = each(before);
     let kind = &*ROUTE;
-    let object = cache.shelf(kind).get("default/route-7").expect("it was written");
+    let object = cache.kind_cache(kind).get("default/route-7").expect("it was written");
     let json: Value = serde_json::from_slice(&object.json()).expect("JSON");
     assert_eq!(json["status"], route(7)["status"]);
     println!("a Route has {} octets", object.json().len());

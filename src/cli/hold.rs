@@ -146,7 +146,7 @@ impl Row {
             server: holder.server.clone(),
             host: holder.host.clone(),
             since: holder.since.clone(),
-            heard: Time(holder.heard()),
+            heard: Time(holder.last_contact()),
         };
         let holders = hold.status.iter().flat_map(|status| &status.holders).map(holder).collect();
         let (objects, known, names) = (hold.objects(), hold.known(), hold.names().to_vec());

@@ -21,11 +21,11 @@ use signpost_api::access::GROUP_ROUTER_AGENTS;
 use signpost_api::identity::{GROUP_MASTERS, USER_ADMIN, USER_NAME_SERVER, USER_ROUTER_AGENT, USER_SCHEDULER};
 use signpost_apiserver::auth::Authenticator;
 use signpost_apiserver::auth::certificate::Revocations;
-use signpost_apiserver::auth::jwks::Pace;
+use signpost_apiserver::auth::jwks::RefreshPolicy;
 use signpost_apiserver::auth::jwt::Issuer;
 use signpost_apiserver::auth::tokens::Tokens;
 use signpost_runtime::tls::kubeconfig::{self, Client, Trust};
-use signpost_runtime::tls::served::{Look, Served, look};
+use signpost_runtime::tls::served::{FileStamp, Served, stamp_of};
 use signpost_runtime::tls::users::{self, CredentialKind, UserStore};
 use signpost_runtime::tls::{self, Authority, tokens};
 
@@ -53,7 +53,7 @@ pub struct Access {
     folder: PathBuf,
     server_url: String,
     /// How the files of users and tokens looked when they were read last.
-    seen: Mutex<[Look; 2]>,
+    seen: Mutex<[FileStamp; 2]>,
 }
 
 impl Access {
@@ -69,7 +69,8 @@ impl Access {
         let authority = Authority::open(&data_dir.join("pki"), names, SystemTime::now())?;
         let pair = settings.api.tls_certificate.as_ref().zip(settings.api.tls_key.as_ref());
         let served = pair.map(|(certificate, key)| Served::open(certificate, key)).transpose()?;
-        let issuers = settings.jwt_issuer.iter().map(|issuer| Issuer::new(issuer.clone(), Pace::default())).collect();
+        let issuers =
+            settings.jwt_issuer.iter().map(|issuer| Issuer::new(issuer.clone(), RefreshPolicy::default())).collect();
         let access = Access {
             authority: Arc::new(authority),
             authenticator: Arc::new(Authenticator::default().with_issuers(issuers)),
@@ -161,8 +162,8 @@ impl Access {
         }
     }
 
-    fn file_states(&self) -> [Look; 2] {
-        ["tokens", users::FILE].map(|file| look(&self.folder.join("pki").join(file)))
+    fn file_states(&self) -> [FileStamp; 2] {
+        ["tokens", users::FILE].map(|file| stamp_of(&self.folder.join("pki").join(file)))
     }
 
     fn take_users(&self) {

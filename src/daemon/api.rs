@@ -34,7 +34,7 @@ use signpost_control::compiler;
 use signpost_control::compiler::inputs::RouterInput;
 use signpost_control::controller::zone::zones;
 use signpost_control::world::examination::taken_labels;
-use signpost_runtime::httpd::{self, Places};
+use signpost_runtime::httpd::{self, ConnectionSlots};
 
 /// How long the API may take to fill its cache from the store at the start.
 const READY_WITHIN: Duration = Duration::from_secs(60);
@@ -59,7 +59,7 @@ impl Api {
         settings: &Settings,
         data_dir: &DataDir,
         access: Arc<Access>,
-        (listeners, places): (Vec<TcpListener>, Arc<Places>),
+        (listeners, places): (Vec<TcpListener>, Arc<ConnectionSlots>),
         tasks: &mut Tasks,
         check: &Check,
     ) -> Result<Self, Error> {

@@ -47,7 +47,7 @@ use signpost_dns::sys::files;
 use signpost_dns::transport::Bound;
 use signpost_dns::transport::inherited_sockets::InheritedSockets;
 use signpost_dns::wire::Name;
-use signpost_runtime::httpd::{self, Places};
+use signpost_runtime::httpd::{self, ConnectionSlots};
 
 /// How many files may be open where the system does not say: what it is nearly everywhere.
 const FILES_MAX_ASSUMED: u64 = 1_024;
@@ -170,7 +170,7 @@ struct Endpoints {
     hosts: Arc<Hosts>,
     /// What they show, once it is there; the names in it are accepted.
     certificate: Arc<OnceLock<Arc<Source>>>,
-    places: Arc<Places>,
+    places: Arc<ConnectionSlots>,
     runtime: Handle,
     /// Those that do not serve yet.
     listeners: Vec<TcpListener>,
@@ -219,8 +219,8 @@ struct Build<'a> {
     runtime_settings: RuntimeSettings,
     /// Where the name server listens, or would.
     listened: Vec<SocketAddr>,
-    api_places: Arc<Places>,
-    admin_places: Arc<Places>,
+    api_places: Arc<ConnectionSlots>,
+    admin_places: Arc<ConnectionSlots>,
     informers: Vec<(&'static str, HealthProbe)>,
     control: Tasks,
     serving: Tasks,

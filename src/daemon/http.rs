@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::admin::page::Page;
 use crate::config::Settings;
-use signpost_runtime::httpd::{Limits, Places, Totals};
+use signpost_runtime::httpd::{ConnectionSlots, Limits, Totals};
 
 /// Which part of the files that may be open one server's connections may take; the name server takes three quarters.
 const FILES_PART: u64 = 8;
@@ -15,12 +15,12 @@ const ADMIN_ANSWER_OCTETS: usize = 64 << 20;
 const ADMIN_STREAMS: u32 = 128;
 
 /// Places of the API's listeners, where `files_max` files may be open at once.
-pub fn api_places(settings: &Settings, files_max: u64) -> Arc<Places> {
+pub fn api_places(settings: &Settings, files_max: u64) -> Arc<ConnectionSlots> {
     limits(settings, files_max).into()
 }
 
 /// Places of the admin listeners, likewise.
-pub fn admin_places(settings: &Settings, files_max: u64) -> Arc<Places> {
+pub fn admin_places(settings: &Settings, files_max: u64) -> Arc<ConnectionSlots> {
     let limits = limits(settings, files_max);
     Limits { streams: ADMIN_STREAMS, answer_octets: ADMIN_ANSWER_OCTETS, ..limits }.into()
 }
@@ -39,7 +39,7 @@ fn limits(settings: &Settings, files_max: u64) -> Limits {
 }
 
 /// Writes what the listeners of each server hold and refuse.
-pub fn write_metrics(servers: &[(&'static str, Arc<Places>)], page: &mut Page<'_>) -> fmt::Result {
+pub fn write_metrics(servers: &[(&'static str, Arc<ConnectionSlots>)], page: &mut Page<'_>) -> fmt::Result {
     let totals: Vec<_> = servers.iter().map(|(server, places)| (*server, places.totals())).collect();
     let open = totals.iter().map(|(server, totals)| (vec![("server", *server)], totals.open as i64));
     page.gauge("http_connections", "Open HTTP connections", &open.collect::<Vec<_>>())?;

@@ -37,7 +37,7 @@ use signpost_control::client;
 use signpost_control::dns_client::{Data, Question, Record, Response};
 use signpost_dns::transport::inherited_sockets::InheritedSockets;
 use signpost_dns::wire::{Name, RecordType};
-use signpost_runtime::httpd::{self, Limits, Places};
+use signpost_runtime::httpd::{self, ConnectionSlots, Limits};
 use signpost_runtime::telemetry;
 
 /// The time for one DNS query.
@@ -135,7 +135,7 @@ async fn serve(this: RouterAgent) -> Result<(), Error> {
     let listeners = sockets::listen(listen, "--admin-listen", &mut InheritedSockets::default());
     let stop = CancellationToken::new();
     let endpoints = endpoints(AgentMetrics { report: agent.report(), renewed: agent.renewed() });
-    let places: Arc<Places> = Limits::default().into();
+    let places: Arc<ConnectionSlots> = Limits::default().into();
     for listener in listeners? {
         tokio::spawn(httpd::serve(listener, None, endpoints.clone(), places.clone(), stop.clone()));
     }

@@ -121,7 +121,7 @@ impl Default for Tasks {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use signpost_runtime::ending::Ending;
+    use signpost_runtime::ending::ExitReport;
 
     #[tokio::test]
     async fn tasks_that_end_early_are_named() {
@@ -135,10 +135,10 @@ mod tests {
         tasks.spawn("rash", async { panic!("of its own") });
         let failure = tasks.failure().await;
         assert!(failure.starts_with("rash ") && failure.contains("of its own"), "{failure}");
-        let (thread, still) = (Ending::new(), Ending::new());
-        tasks.watch("thread", thread.told());
-        tasks.watch("still", still.told());
-        thread.tell("it panicked");
+        let (thread, still) = (ExitReport::new(), ExitReport::new());
+        tasks.watch("thread", thread.reported());
+        tasks.watch("still", still.reported());
+        thread.report("it panicked");
         assert_eq!(tasks.failure().await, "thread failed: it panicked");
         tasks.spawn("deaf", std::future::pending());
         assert_eq!(tasks.end(Duration::from_millis(20)).await, ["deaf"]);

@@ -286,19 +286,19 @@ const fn matches(pattern: &'static str, error: HostError) -> Shape {
     Shape { pattern, must_match: true, error }
 }
 
-const fn lacks(pattern: &'static str, error: HostError) -> Shape {
+const fn excludes(pattern: &'static str, error: HostError) -> Shape {
     Shape { pattern, must_match: false, error }
 }
 
 const NOT_ASCII: Shape = matches("^[[:ascii:]]*$", HostError::NotAscii);
-const TRAILING_DOT: Shape = lacks("[.]$", HostError::TrailingDot);
-const LABEL_LENGTH: Shape = lacks("(^|[.])([.]|$)|[^.]{64}", HostError::LabelLength);
+const TRAILING_DOT: Shape = excludes("[.]$", HostError::TrailingDot);
+const LABEL_LENGTH: Shape = excludes("(^|[.])([.]|$)|[^.]{64}", HostError::LabelLength);
 
 /// A domain: labels of letters, digits and inner dashes, with at most a leading underscore.
 pub(crate) const DOMAIN: &[Shape] = &[
-    lacks("^$", HostError::Empty),
+    excludes("^$", HostError::Empty),
     NOT_ASCII,
-    lacks("[*]", HostError::NoWildcard),
+    excludes("[*]", HostError::NoWildcard),
     TRAILING_DOT,
     LABEL_LENGTH,
     matches(concat!("^", any_label!(), "([.]", any_label!(), ")*$"), HostError::LabelCharacters),
@@ -306,19 +306,19 @@ pub(crate) const DOMAIN: &[Shape] = &[
 
 /// A custom host: a domain of at least two labels, with an optional whole `*` in front.
 pub(crate) const HOST: &[Shape] = &[
-    lacks("^$", HostError::Empty),
+    excludes("^$", HostError::Empty),
     matches("^([*]|([*][.])?[^*]*)$", HostError::Asterisk),
-    lacks("^[*]([.][^.]*)?$", HostError::ShortWildcard),
+    excludes("^[*]([.][^.]*)?$", HostError::ShortWildcard),
     NOT_ASCII,
     TRAILING_DOT,
     LABEL_LENGTH,
     matches(concat!("^([*][.])?", any_label!(), "([.]", any_label!(), ")*$"), HostError::LabelCharacters),
     matches("[.]", HostError::SingleLabel),
-    lacks("[.][0-9]+$", HostError::Address),
+    excludes("[.][0-9]+$", HostError::Address),
 ];
 
 /// What the name of a zone of the platform has to meet beside that.
-pub(crate) const NO_UNDERSCORE: &[Shape] = &[lacks("_", HostError::Underscore)];
+pub(crate) const NO_UNDERSCORE: &[Shape] = &[excludes("_", HostError::Underscore)];
 
 /// Checks a name against a table; the error is that of the first line that it does not meet.
 fn check(shapes: &'static [Shape], patterns: &[Regex], name: &str) -> Result<(), HostError> {

@@ -26,18 +26,18 @@ const PIECES_WAITING_MAX: usize = 4;
 pub type Source = Arc<dyn Fn(&mut dyn Write) -> Result<(), String> + Send + Sync>;
 
 /// Where backups come from, and the one that may be under way.
-pub(crate) struct Place {
+pub(crate) struct BackupSlot {
     source: OnceLock<Source>,
     turn: Arc<Semaphore>,
 }
 
-impl Default for Place {
+impl Default for BackupSlot {
     fn default() -> Self {
-        Place { source: OnceLock::new(), turn: Arc::new(Semaphore::new(1)) }
+        BackupSlot { source: OnceLock::new(), turn: Arc::new(Semaphore::new(1)) }
     }
 }
 
-impl Place {
+impl BackupSlot {
     /// The first one counts.
     pub(crate) fn set(&self, source: Source) {
         let _ = self.source.set(source);
@@ -45,7 +45,7 @@ impl Place {
 }
 
 /// Answers the path; `None` for others, and where the store cannot be backed up.
-pub(crate) fn answer(place: &Place, path: &str, method: &Method) -> Option<Result<Response, ApiError>> {
+pub(crate) fn answer(place: &BackupSlot, path: &str, method: &Method) -> Option<Result<Response, ApiError>> {
     let source = place.source.get().filter(|_| path == PATH)?.clone();
     if *method != Method::GET {
         return Some(Err(ApiError::method_not_allowed()));
@@ -101,8 +101,8 @@ mod tests {
     use super::*;
     use http_body_util::BodyExt as _;
 
-    fn place(source: impl Fn(&mut dyn Write) -> Result<(), String> + Send + Sync + 'static) -> Place {
-        let place = Place::default();
+    fn place(source: impl Fn(&mut dyn Write) -> Result<(), String> + Send + Sync + 'static) -> BackupSlot {
+        let place = BackupSlot::default();
         place.set(Arc::new(source));
         place
     }
@@ -115,7 +115,7 @@ mod tests {
                 .map_err(|error| error.to_string())
         });
         assert!(answer(&place, "/backups", &Method::GET).is_none());
-        assert!(answer(&Place::default(), PATH, &Method::GET).is_none());
+        assert!(answer(&BackupSlot::default(), PATH, &Method::GET).is_none());
         assert!(answer(&place, PATH, &Method::POST).is_some_and(|answer| answer.is_err()));
         let response = answer(&place, PATH, &Method::GET).expect("is there").expect("is served");
         let second = answer(&place, PATH, &Method::GET).expect("is there");

@@ -33,7 +33,7 @@ impl Default for DamageMarks {
 pub const PLACEHOLDERS: &str = "placeholders";
 
 /// A key behind its kind's prefix, and the revision that wrote it.
-pub type Lost = (Box<str>, u64);
+pub type DamagedKey = (Box<str>, u64);
 
 impl DamageMarks {
     /// Whether the client takes placeholders.
@@ -50,7 +50,7 @@ impl DamageMarks {
     }
 
     /// The placeholder of an object. Its spec is none, so that a client that reads it as an object of its kind fails.
-    pub fn placeholder(&self, kind: &Kind, (key, revision): &Lost) -> Option<Arc<Object>> {
+    pub fn placeholder(&self, kind: &Kind, (key, revision): &DamagedKey) -> Option<Arc<Object>> {
         let (namespace, name) = key.split_once('/').map_or((None, &**key), |(namespace, name)| (Some(namespace), name));
         let mut tree = json!({
             "apiVersion": kind.api_version(), "kind": kind.kind,

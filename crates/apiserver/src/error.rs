@@ -142,12 +142,13 @@ impl ApiError {
 
     /// 422 for a thing that is no served kind, such as `CreateOptions` of the group `meta.k8s.io`.
     pub fn invalid_of(kind: &str, group: &str, name: &str, causes: Vec<Cause>) -> Self {
-        let told: Vec<String> = causes.iter().map(Cause::to_string).collect();
-        let told = match told.as_slice() {
+        let reported: Vec<String> = causes.iter().map(Cause::to_string).collect();
+        let reported = match reported.as_slice() {
             [one] => one.clone(),
             many => format!("[{}]", many.join(", ")),
         };
-        let mut error = Self::new(422, "Invalid", format!("{} {name:?} is invalid: {told}", qualified(kind, group)));
+        let mut error =
+            Self::new(422, "Invalid", format!("{} {name:?} is invalid: {reported}", qualified(kind, group)));
         error.kind = Some(kind.to_owned());
         error.group = Some(group.to_owned());
         error.name = Some(name.to_owned());

@@ -63,8 +63,8 @@ impl<'a> Collector<'a> {
     fn new(server: &'a Arc<Shared>) -> Self {
         let mut collector =
             Collector { server, cursors: Vec::new(), dependents: HashMap::new(), pending: BTreeSet::new() };
-        for (place, shelf) in server.cache.shelves().iter().enumerate() {
-            let (snapshot, cursor) = server.cache.snapshot_and_follow(shelf.kind, "");
+        for (place, kind_cache) in server.cache.kind_caches().iter().enumerate() {
+            let (snapshot, cursor) = server.cache.snapshot_and_follow(kind_cache.kind, "");
             collector.cursors.push(cursor);
             for object in &snapshot.objects {
                 collector.saw(place, None, Some(object));
@@ -133,7 +133,7 @@ impl<'a> Collector<'a> {
     }
 
     fn get(&self, (place, key): &Id) -> Option<Arc<Object>> {
-        self.server.cache.shelves()[*place].get(key)
+        self.server.cache.kind_caches()[*place].get(key)
     }
 
     fn is_held(&self, id: &Id) -> bool {
@@ -144,7 +144,12 @@ impl<'a> Collector<'a> {
     fn find(&self, owner: &Owner, namespace: Option<&str>) -> Option<Id> {
         let same = |kind: &&Kind| *kind.kind == *owner.kind && *kind.api_version() == *owner.api_version;
         let kind = self.server.kinds.iter().find(same)?;
-        let place = self.server.cache.shelves().iter().position(|shelf| shelf.kind.key_prefix == kind.key_prefix)?;
+        let place = self
+            .server
+            .cache
+            .kind_caches()
+            .iter()
+            .position(|kind_cache| kind_cache.kind.key_prefix == kind.key_prefix)?;
         let namespace = if kind.namespaced { Some(namespace.unwrap_or_default()) } else { None };
         Some((place, object_key(namespace, &owner.name).into()))
     }
@@ -155,7 +160,7 @@ impl<'a> Collector<'a> {
             self.release(id, &object).await?;
         }
         if !object.owners().is_empty() {
-            self.judge(id, &object).await?;
+            self.check_owner(id, &object).await?;
         }
         Ok(())
     }
@@ -199,7 +204,7 @@ impl<'a> Collector<'a> {
     }
 
     /// An object with owners: it goes when none of them is left, and forgets those that are gone.
-    async fn judge(&self, id: &Id, object: &Object) -> Result<(), ApiError> {
+    async fn check_owner(&self, id: &Id, object: &Object) -> Result<(), ApiError> {
         let mut gone = Vec::new();
         let owners = object.owners();
         for owner in owners {
@@ -227,7 +232,7 @@ impl<'a> Collector<'a> {
             return Ok(false);
         }
         // Nothing is deleted on the word of a cache that another server may be ahead of.
-        let kind = self.server.cache.shelves()[id.0].kind;
+        let kind = self.server.cache.kind_caches()[id.0].kind;
         let (_, found) = self.server.store.get(&Key::below(kind.key_prefix, &id.1), None).await?;
         let Some(found) = found else { return Ok(true) };
         let found = Object::from_stored(kind, &id.1, &found.value, found.modified.0);
@@ -236,7 +241,7 @@ impl<'a> Collector<'a> {
 
     async fn delete(&self, id: &Id, object: &Object, propagation: Propagation) -> Result<(), ApiError> {
         let identity = Identity::server();
-        let kind = self.server.cache.shelves()[id.0].kind;
+        let kind = self.server.cache.kind_caches()[id.0].kind;
         let writer = Writer::internal(self.server, kind, object.namespace(), &identity);
         let deletion =
             Deletion { uid: Some(object.uid().to_owned()), propagation: Some(propagation), ..Deletion::default() };
@@ -266,7 +271,7 @@ impl<'a> Collector<'a> {
     async fn edit(&self, id: &Id, edit: impl Fn(&mut Value)) -> Result<(), ApiError> {
         let Some(object) = self.get(id) else { return Ok(()) };
         let identity = Identity::server();
-        let kind = self.server.cache.shelves()[id.0].kind;
+        let kind = self.server.cache.kind_caches()[id.0].kind;
         let writer = Writer::internal(self.server, kind, object.namespace(), &identity);
         let edited = change(&writer, object.name(), Part::Main, |live| {
             let mut new = live.tree.clone();

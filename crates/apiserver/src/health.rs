@@ -44,20 +44,20 @@ pub(crate) fn answer(server: &Shared, path: &str, query: &Query) -> Option<Resul
     if !failed && full.is_none() && !query.flag("verbose") {
         return Some(Ok(respond::text(StatusCode::OK, "ok")));
     }
-    let mut told = String::new();
+    let mut reported = String::new();
     for (name, good) in checks {
-        told += &if good { format!("[+]{name} ok\n") } else { format!("[-]{name} failed\n") };
+        reported += &if good { format!("[+]{name} ok\n") } else { format!("[-]{name} failed\n") };
     }
     if let Some(needed) = full {
-        told += &format!("[!]disk {}\n", ApiError::from(store::Error::Full { needed }));
+        reported += &format!("[!]disk {}\n", ApiError::from(store::Error::Full { needed }));
     }
     if damaged > 0 && root.starts_with("readyz") {
         let name = server.product.name;
-        told += &format!("[!]stored-values {damaged} damaged; the log and \"{name} check store\" name them\n");
+        reported += &format!("[!]stored-values {damaged} damaged; the log and \"{name} check store\" name them\n");
     }
-    told += &format!("{root} check {}\n", if failed { "failed" } else { "passed" });
+    reported += &format!("{root} check {}\n", if failed { "failed" } else { "passed" });
     let status = if failed { StatusCode::INTERNAL_SERVER_ERROR } else { StatusCode::OK };
-    Some(Ok(respond::text(status, told)))
+    Some(Ok(respond::text(status, reported)))
 }
 
 fn version(product: &Product) -> Response {

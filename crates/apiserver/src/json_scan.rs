@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_object_is_told() {
+    fn what_is_no_object_is_reported() {
         for text in ["[]", "1", "\"x\"", "null", "{", "", "{\"a\"", "{\"b\":1;", "{\"a\":{\"b\":"] {
             assert!(Paths::new(["a.b"]).find(text.as_bytes()).is_none(), "{text}");
         }

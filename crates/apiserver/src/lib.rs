@@ -82,7 +82,7 @@ use jiff::Timestamp;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-use self::audit::{Audit, Ending, Facts, Made};
+use self::audit::{Audit, CreatedObject, RequestAttributes, RequestOutcome};
 use self::auth::identity::Identity;
 use self::auth::impersonate::Subject;
 use self::auth::rules::{Access, Authorizer};
@@ -169,12 +169,12 @@ pub(crate) struct Shared {
     pub(crate) product: Product,
     pub(crate) openapi: OnceLock<openapi::Documents>,
     audit: OnceLock<Arc<Audit>>,
-    pub(crate) backup: backup::Place,
+    pub(crate) backup: backup::BackupSlot,
     refusals: Arc<Refusals>,
     /// Fires when the server stops; ends watches.
     pub(crate) stopping: CancellationToken,
     in_flight: InFlight,
-    pub(crate) turns: work::Turns,
+    pub(crate) large_work: work::LargeWork,
 }
 
 /// What bounds the requests and watches in flight.
@@ -198,14 +198,14 @@ impl ApiServer {
             product: settings.product,
             openapi: OnceLock::new(),
             audit: OnceLock::new(),
-            backup: backup::Place::default(),
+            backup: backup::BackupSlot::default(),
             stopping: CancellationToken::new(),
             in_flight: InFlight {
                 requests: InFlightLimiter::new(REQUESTS_MAX),
                 watches: InFlightLimiter::new(WATCHES_MAX),
                 worked_on: Semaphore::new(WORKED_ON_MAX),
             },
-            turns: work::Turns::new(),
+            large_work: work::LargeWork::new(),
         };
         ApiServer { shared: Arc::new(shared) }
     }
@@ -266,7 +266,7 @@ async fn serve(State(shared): State<Arc<Shared>>, request: Request<Body>) -> Res
     let (parts, body) = request.into_parts();
     let head = parts.method == Method::HEAD;
     let id = uuid::Uuid::new_v4().to_string();
-    let mut facts = Facts::default();
+    let mut facts = RequestAttributes::default();
     // A fault of ours in one request must not take the connection, and with it others' requests, along.
     let answer = AssertUnwindSafe(shared.answer(&parts, body, &mut facts)).catch_unwind().await;
     let answer = answer.unwrap_or_else(|_| {
@@ -276,10 +276,12 @@ async fn serve(State(shared): State<Arc<Shared>>, request: Request<Body>) -> Res
     if let Some(audit) = shared.audit.get() {
         let ending = match &answer {
             Ok(response) => {
-                let made = response.extensions().get::<Made>();
-                Ending { code: response.status().as_u16(), failure: None, made }
+                let made = response.extensions().get::<CreatedObject>();
+                RequestOutcome { code: response.status().as_u16(), failure: None, made }
             }
-            Err(error) => Ending { code: error.code, failure: Some((error.reason, &error.message)), made: None },
+            Err(error) => {
+                RequestOutcome { code: error.code, failure: Some((error.reason, &error.message)), made: None }
+            }
         };
         audit.record(&id, &parts, received, &facts, &ending);
     }
@@ -300,7 +302,12 @@ async fn serve(State(shared): State<Arc<Shared>>, request: Request<Body>) -> Res
 
 impl Shared {
     /// The doors, in their order.
-    async fn answer(self: &Arc<Self>, parts: &Parts, body: Body, facts: &mut Facts) -> Result<Response, ApiError> {
+    async fn answer(
+        self: &Arc<Self>,
+        parts: &Parts,
+        body: Body,
+        facts: &mut RequestAttributes,
+    ) -> Result<Response, ApiError> {
         let target = Target::parse(&self.kinds, &parts.uri)?;
         facts.target = Some(target.clone());
         let query = Query::parse(&parts.uri);
@@ -407,7 +414,7 @@ impl Shared {
                 None => Some(self.in_flight.worked_on.acquire().await.expect("the semaphore is never closed")),
             };
             let is_large = body.len() >= work::BODY_LARGE && matches!(verb, Verb::Create | Verb::Update | Verb::Patch);
-            let _turn = self.turns.take(is_large).await;
+            let _turn = self.large_work.take(is_large).await;
             let handling = async {
                 match verb {
                     Verb::Get => handlers::get::get(&call).await,

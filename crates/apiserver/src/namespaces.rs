@@ -36,8 +36,8 @@ const FAILURES_TOLD_MAX: usize = 8;
 
 /// Whether the namespaces that are always there are.
 pub(crate) fn are_there(server: &Shared) -> bool {
-    let shelf = server.cache.shelf(&NAMESPACE);
-    ALWAYS.iter().all(|name| shelf.exists(name))
+    let kind_cache = server.cache.kind_cache(&NAMESPACE);
+    ALWAYS.iter().all(|name| kind_cache.exists(name))
 }
 
 /// Keeps the permanent namespaces and ends the others, until `cancel` fires.
@@ -49,13 +49,13 @@ pub(crate) async fn run(server: &Arc<Shared>, cancel: &CancellationToken) {
                 break;
             }
         }
-        let mut told = None;
+        let mut reported = None;
         while let Err(error) = make(server).await {
             // A full disk is told by the store.
-            let told_of = Some((error.code, error.reason));
-            if error.code != 507 && told != told_of {
+            let reported_of = Some((error.code, error.reason));
+            if error.code != 507 && reported != reported_of {
                 tracing::warn!(%error, "the first namespaces could not be made yet");
-                told = told_of;
+                reported = reported_of;
             }
             tokio::time::sleep(RETRY).await;
         }
@@ -121,7 +121,7 @@ async fn end(server: &Arc<Shared>, namespace: &str) -> Result<(), ApiError> {
         }
     }
     if !remaining.resources.is_empty() {
-        tell(server, namespace, &remaining, &failed).await?;
+        report(server, namespace, &remaining, &failed).await?;
         return failed.pop().map_or(Ok(()), Err);
     }
     let writer = Writer::internal(server, &NAMESPACE, None, &identity);
@@ -155,9 +155,9 @@ impl Remaining {
     /// Type, whether it holds, reason and message of each condition, in the words of Kubernetes, which tools look for.
     fn conditions(&self, failed: &[ApiError]) -> [(&'static str, bool, &'static str, String); 5] {
         let list = |counts: &BTreeMap<String, usize>, verb: &str| {
-            let told: Vec<String> =
+            let reported: Vec<String> =
                 counts.iter().map(|(what, count)| format!("{what} {verb} {count} resource instances")).collect();
-            told.join(", ")
+            reported.join(", ")
         };
         let failures: Vec<String> = failed.iter().take(FAILURES_TOLD_MAX).map(ToString::to_string).collect();
         let deletion = match failures.is_empty() {
@@ -172,11 +172,11 @@ impl Remaining {
         let finalizers = match self.finalizers.is_empty() {
             true => (false, "ContentHasNoFinalizers", "All content-preserving finalizers finished".into()),
             false => {
-                let told = list(&self.finalizers, "in");
+                let reported = list(&self.finalizers, "in");
                 (
                     true,
                     "SomeFinalizersRemain",
-                    format!("Some content in the namespace has finalizers remaining: {told}"),
+                    format!("Some content in the namespace has finalizers remaining: {reported}"),
                 )
             }
         };
@@ -193,7 +193,7 @@ impl Remaining {
 }
 
 /// Says in the conditions of a namespace what it waits for. Nothing is written when they say so already.
-async fn tell(
+async fn report(
     server: &Arc<Shared>,
     namespace: &str,
     remaining: &Remaining,
@@ -202,10 +202,10 @@ async fn tell(
     let identity = Identity::server();
     let writer = Writer::internal(server, &NAMESPACE, None, &identity);
     let conditions = remaining.conditions(failed);
-    let told = change(&writer, namespace, Part::Status, |live| {
+    let reported = change(&writer, namespace, Part::Status, |live| {
         let mut new = live.tree.clone();
         let before = live.tree["status"]["conditions"].as_array().cloned().unwrap_or_default();
-        let told = conditions.iter().map(|(kind, holds, reason, message)| {
+        let reported = conditions.iter().map(|(kind, holds, reason, message)| {
             let status = if *holds { "True" } else { "False" };
             let same = before.iter().find(|found| found["type"] == *kind && found["status"] == status);
             let since =
@@ -213,8 +213,8 @@ async fn tell(
             let message: String = message.chars().take(MESSAGE_CHARACTERS_MAX).collect();
             json!({"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": since})
         });
-        new["status"]["conditions"] = told.collect();
+        new["status"]["conditions"] = reported.collect();
         Ok((new, false))
     });
-    told.await.map(|_| ())
+    reported.await.map(|_| ())
 }

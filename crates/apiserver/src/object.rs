@@ -17,7 +17,7 @@ use parking_lot::RwLock;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::{Map, Value};
 
-use self::facts::Facts;
+use self::facts::IndexedFields;
 use self::sample::{Compressed, Dictionary};
 use super::json_scan;
 use super::kind::Kind;
@@ -37,7 +37,7 @@ pub struct Object {
     /// Where in the JSON the value of `metadata` lies, braces included.
     metadata: (u32, u32),
     text: RwLock<Text>,
-    facts: Facts,
+    facts: IndexedFields,
 }
 
 /// The JSON of an object as served, with `metadata.resourceVersion`.
@@ -78,7 +78,7 @@ impl Object {
         let json = with_revision(value, revision).ok_or_else(|| not("it has no metadata in front"))?;
         let metadata = metadata_range(&json).ok_or_else(|| not("its metadata do not end"))?;
         let found = kind.selectable_fields.facts().find(&json).ok_or_else(|| not("its JSON does not end"))?;
-        let facts = Facts::of(key, &found);
+        let facts = IndexedFields::of(key, &found);
         Ok(Object { revision, metadata, text: RwLock::new(Text::Plain(Box::new(json))), facts })
     }
 

@@ -397,8 +397,8 @@ mod tests {
     #[test]
     fn fields() {
         let parsed = parse_fields(r"metadata.name=a,spec.host!=b\,c,,x==y").expect("right");
-        let told: Vec<_> = parsed.iter().map(|one| (one.path.as_str(), one.equal, one.value.as_str())).collect();
-        assert_eq!(told, [("metadata.name", true, "a"), ("spec.host", false, "b,c"), ("x", true, "y")]);
+        let reported: Vec<_> = parsed.iter().map(|one| (one.path.as_str(), one.equal, one.value.as_str())).collect();
+        assert_eq!(reported, [("metadata.name", true, "a"), ("spec.host", false, "b,c"), ("x", true, "y")]);
         assert!(parse_fields("metadata.name").is_err());
         assert!(parse_fields("a!b").is_err());
     }

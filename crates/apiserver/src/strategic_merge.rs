@@ -119,7 +119,7 @@ fn merge_list(
     name: &str,
     path: &[&str],
 ) -> Result<(), ApiError> {
-    let told = match patch.get(name) {
+    let reported = match patch.get(name) {
         Some(Value::Array(items)) => Some(items.as_slice()),
         // It was removed, or is no list any more.
         Some(_) => return Ok(()),
@@ -136,19 +136,19 @@ fn merge_list(
     let mut merged = before.clone().unwrap_or_default();
     match list {
         List::Atomic => {
-            merged = told.map_or(merged, <[Value]>::to_vec);
+            merged = reported.map_or(merged, <[Value]>::to_vec);
             merged.retain(|item| !gone.contains(item));
         }
         List::Set => {
             merged.retain(|item| !gone.contains(item));
             let mut there: HashSet<Value> = merged.iter().cloned().collect();
-            let new = told.unwrap_or_default().iter().filter(|item| there.insert((*item).clone()));
+            let new = reported.unwrap_or_default().iter().filter(|item| there.insert((*item).clone()));
             merged.extend(new.cloned());
         }
         List::Keyed(_) if !gone.is_empty() => {
             return Err(fault(path, "its items are objects; they are deleted by an item with $patch: delete"));
         }
-        List::Keyed(key) => merge_items(&mut merged, told.unwrap_or_default(), key, path)?,
+        List::Keyed(key) => merge_items(&mut merged, reported.unwrap_or_default(), key, path)?,
     }
     let id = |item: &Value| match list {
         List::Keyed(key) => item[key].clone(),
@@ -156,22 +156,22 @@ fn merge_list(
     };
     if list != List::Atomic {
         let ids = |items: &[Value]| items.iter().map(id).collect::<Vec<_>>();
-        let told = told.unwrap_or_default().iter().filter(|item| item.get(PATCH).is_none());
-        let told: Vec<Value> = told.map(id).collect();
+        let reported = reported.unwrap_or_default().iter().filter(|item| item.get(PATCH).is_none());
+        let reported: Vec<Value> = reported.map(id).collect();
         let order = match order {
             Some(order) => {
                 let order = ids(order);
                 let named: HashSet<&Value> = order.iter().collect();
-                if let Some(missing) = told.iter().find(|id| !named.contains(id)) {
+                if let Some(missing) = reported.iter().find(|id| !named.contains(id)) {
                     return Err(fault(path, &format!("{missing} is missing in {SET_ORDER}{name}")));
                 }
                 order
             }
-            None => told,
+            None => reported,
         };
         merged = in_order(merged, &ids(before.as_deref().unwrap_or_default()), &order, id);
     }
-    if before.is_some() || told.is_some() {
+    if before.is_some() || reported.is_some() {
         target.insert(name.to_owned(), Value::Array(merged));
     }
     Ok(())
@@ -180,12 +180,12 @@ fn merge_list(
 /// Merges the items of a keyed list.
 fn merge_items<'p>(
     merged: &mut Vec<Value>,
-    told: &'p [Value],
+    reported: &'p [Value],
     key: &'static str,
     path: &[&'p str],
 ) -> Result<(), ApiError> {
-    let mut patches = Vec::with_capacity(told.len());
-    for item in told {
+    let mut patches = Vec::with_capacity(reported.len());
+    for item in reported {
         let Value::Object(item) = item else { return Err(fault(path, "its items must be objects")) };
         patches.push((item, directive(item)?));
     }

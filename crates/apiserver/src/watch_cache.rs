@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::history::History;
 use self::usage::Usage;
-use super::damaged::{DamageMarks, Lost};
+use super::damaged::{DamageMarks, DamagedKey};
 use super::kind::Kind;
 use super::object::Object;
 use super::object::sample::DictionaryPool;
@@ -52,7 +52,7 @@ const CATCH_UP: Duration = Duration::from_millis(500);
 
 /// The cache of all kinds.
 pub struct WatchCache {
-    shelves: Vec<Arc<KindCache>>,
+    kind_caches: Vec<Arc<KindCache>>,
     /// The revision all shelves show; 0 before the first.
     applied: watch::Sender<u64>,
 }
@@ -102,12 +102,12 @@ pub struct Snapshot {
     /// The objects, in key order.
     pub objects: Vec<Arc<Object>>,
     /// Objects that are there as well and cannot be read.
-    pub damaged: Vec<Lost>,
+    pub damaged: Vec<DamagedKey>,
 }
 
 /// A watcher's place in the history of a kind.
 pub struct Cursor {
-    shelf: Arc<KindCache>,
+    kind_cache: Arc<KindCache>,
     /// The namespace that is watched; `None` for all of them.
     namespace: Option<Box<str>>,
     /// The revision up to which all changes were taken.
@@ -126,8 +126,8 @@ impl WatchCache {
     /// An empty cache with a shelf for each stored kind.
     pub fn new(kinds: &Kinds) -> Self {
         let stored = kinds.iter().filter(|kind| kind.view.is_none());
-        let shelves = stored.map(|kind| Arc::new(KindCache::new(kind, kinds)));
-        WatchCache { shelves: shelves.collect(), applied: watch::Sender::new(0) }
+        let kind_caches = stored.map(|kind| Arc::new(KindCache::new(kind, kinds)));
+        WatchCache { kind_caches: kind_caches.collect(), applied: watch::Sender::new(0) }
     }
 
     /// Fills the cache and keeps it up to date until `cancel` fires.
@@ -145,17 +145,17 @@ impl WatchCache {
 
     async fn follow(&self, store: &dyn Store) -> Result<std::convert::Infallible, Error> {
         let start = store.revision().await?;
-        for shelf in &self.shelves {
-            let prefix = Key(shelf.kind.key_prefix.into());
+        for kind_cache in &self.kind_caches {
+            let prefix = Key(kind_cache.kind.key_prefix.into());
             let (mut objects, mut lost) = (BTreeSet::new(), Vec::new());
             let mut from = None;
             loop {
                 let page = store.list(&prefix, from.as_ref(), Some(start), Some(PAGE_OBJECTS)).await?;
                 for item in &page.items {
-                    let key = item.key.relative(shelf.kind.key_prefix);
-                    match understood(shelf.kind, key, &item.value, item.modified.0) {
+                    let key = item.key.relative(kind_cache.kind.key_prefix);
+                    match understood(kind_cache.kind, key, &item.value, item.modified.0) {
                         Some(object) => {
-                            shelf.pack(&object);
+                            kind_cache.pack(&object);
                             objects.insert(ByKey(object));
                         }
                         // Whole, and yet no object: damaged before it had a checksum.
@@ -169,7 +169,7 @@ impl WatchCache {
                 }
             }
             lost.iter().for_each(|damaged| store.damage().note(damaged));
-            shelf.fill(objects, lost, start.0);
+            kind_cache.fill(objects, lost, start.0);
         }
         self.applied.send_replace(start.0);
         // What one commit of the store made durable comes at one time, and whoever waits is woken once for all of it.
@@ -189,11 +189,11 @@ impl WatchCache {
     /// Shows whole revisions, and then tells those who wait for one of them.
     fn apply(&self, revisions: &[Vec<Event>]) {
         for events in revisions {
-            for shelf in &self.shelves {
-                let ours = |event: &&Event| event.now.key.0.starts_with(shelf.kind.key_prefix);
+            for kind_cache in &self.kind_caches {
+                let ours = |event: &&Event| event.now.key.0.starts_with(kind_cache.kind.key_prefix);
                 let mut ours = events.iter().filter(ours).peekable();
                 if ours.peek().is_some() {
-                    shelf.apply(ours);
+                    kind_cache.apply(ours);
                 }
             }
         }
@@ -203,14 +203,14 @@ impl WatchCache {
     }
 
     /// The shelf of a kind.
-    pub fn shelf(&self, kind: &Kind) -> &Arc<KindCache> {
-        let same = |shelf: &&Arc<KindCache>| shelf.kind.key_prefix == kind.key_prefix;
-        self.shelves.iter().find(same).expect("every kind, and every view's stored kind, has a shelf")
+    pub fn kind_cache(&self, kind: &Kind) -> &Arc<KindCache> {
+        let same = |kind_cache: &&Arc<KindCache>| kind_cache.kind.key_prefix == kind.key_prefix;
+        self.kind_caches.iter().find(same).expect("every kind, and every view's stored kind, has a shelf")
     }
 
     /// All shelves.
-    pub fn shelves(&self) -> &[Arc<KindCache>] {
-        &self.shelves
+    pub fn kind_caches(&self) -> &[Arc<KindCache>] {
+        &self.kind_caches
     }
 
     /// The revision that the cache shows; 0 before it is filled.
@@ -237,7 +237,7 @@ impl WatchCache {
     pub fn snapshot(&self, kind: &Kind, prefix: &str) -> Snapshot {
         // Read before the shelf: all up to it is shown there, so the later of the two is what the objects show.
         let applied = self.applied();
-        self.shelf(kind).state.read().snapshot(prefix, applied)
+        self.kind_cache(kind).state.read().snapshot(prefix, applied)
     }
 
     /// As [`Self::snapshot`], but at most `limit` objects, of those that `wanted` takes; and how many follow. With `wanted`
@@ -251,7 +251,7 @@ impl WatchCache {
     ) -> (Snapshot, usize) {
         let Some(wanted) = wanted else {
             let applied = self.applied();
-            let state = self.shelf(kind).state.read();
+            let state = self.kind_cache(kind).state.read();
             let mut range = state.range(prefix);
             let objects = range.by_ref().take(limit).cloned().collect();
             let (revision, damaged) = (applied.max(state.last), state.damaged(prefix));
@@ -268,10 +268,10 @@ impl WatchCache {
     /// The objects as [`Self::snapshot`], and a cursor at the changes after it.
     pub fn snapshot_and_follow(&self, kind: &Kind, prefix: &str) -> (Snapshot, Cursor) {
         let applied = self.applied();
-        let shelf = self.shelf(kind);
-        let state = shelf.state.read();
+        let kind_cache = self.kind_cache(kind);
+        let state = kind_cache.state.read();
         let snapshot = state.snapshot(prefix, applied);
-        let cursor = shelf.cursor(prefix, snapshot.revision);
+        let cursor = kind_cache.cursor(prefix, snapshot.revision);
         drop(state);
         (snapshot, cursor)
     }
@@ -279,9 +279,9 @@ impl WatchCache {
     /// A cursor at the changes after `revision` of objects whose keys start with `prefix`. It may give more than these: all
     /// of the namespace, or of all namespaces if the prefix names none.
     pub fn follow_from(&self, kind: &Kind, prefix: &str, revision: u64) -> Result<Cursor, TooOld> {
-        let shelf = self.shelf(kind);
-        let state = shelf.state.read();
-        let cursor = shelf.cursor(prefix, revision);
+        let kind_cache = self.kind_cache(kind);
+        let state = kind_cache.state.read();
+        let cursor = kind_cache.cursor(prefix, revision);
         let oldest = state.history.floor(cursor.namespace.as_deref());
         if revision < oldest { Err(TooOld { oldest }) } else { Ok(cursor) }
     }
@@ -324,7 +324,7 @@ impl KindCache {
     /// Made while the state is locked, so that no change passes unnoticed.
     fn cursor(self: &Arc<Self>, prefix: &str, after: u64) -> Cursor {
         let namespace = prefix.split_once('/').map(|(namespace, _)| namespace.into());
-        Cursor { shelf: self.clone(), namespace, after, bell: self.last.subscribe() }
+        Cursor { kind_cache: self.clone(), namespace, after, bell: self.last.subscribe() }
     }
 
     fn fill(&self, mut objects: BTreeSet<ByKey>, lost: Vec<Damaged>, revision: u64) {
@@ -403,7 +403,7 @@ impl State {
         Snapshot { revision: applied.max(self.last), objects, damaged: self.damaged(prefix) }
     }
 
-    fn damaged(&self, prefix: &str) -> Vec<Lost> {
+    fn damaged(&self, prefix: &str) -> Vec<DamagedKey> {
         // Nearly always there is none.
         let ours = self.damaged.iter().filter(|(key, _)| key.starts_with(prefix));
         ours.map(|(key, modified)| (key.clone(), *modified)).collect()
@@ -451,7 +451,7 @@ impl Cursor {
     /// of them were evicted.
     pub fn take(&mut self, max: usize) -> Result<Vec<Arc<Change>>, TooOld> {
         self.bell.mark_unchanged();
-        let state = self.shelf.state.read();
+        let state = self.kind_cache.state.read();
         let namespace = self.namespace.as_deref();
         let oldest = state.history.floor(namespace);
         if self.after < oldest {
@@ -487,15 +487,15 @@ impl Cursor {
 
 impl Change {
     /// A change as the store tells it, for watches that begin before the ring.
-    pub fn from_event(shelf: &KindCache, event: &Event) -> Option<Change> {
-        let kind = shelf.kind;
+    pub fn from_event(kind_cache: &KindCache, event: &Event) -> Option<Change> {
+        let kind = kind_cache.kind;
         let key = event.now.key.relative(kind.key_prefix);
         let before = event.before.as_ref();
         let is_unread = event.kind == EventKind::Delete && event.now.value.is_empty();
         Some(Change {
             revision: event.at.0,
             now: match is_unread {
-                true => shelf.damage_marks.placeholder(kind, &(key.into(), event.at.0))?,
+                true => kind_cache.damage_marks.placeholder(kind, &(key.into(), event.at.0))?,
                 false => understood(kind, key, &event.now.value, event.at.0)?,
             },
             before: before.and_then(|before| understood(kind, key, &before.value, before.modified.0)),

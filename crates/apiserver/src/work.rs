@@ -2,7 +2,7 @@
 //!
 //! A list of many objects with a selector, or a patch of a large object, takes tens of milliseconds of a processor. On a thread
 //! of the runtime these are tens of milliseconds in which all requests of that thread wait. Here the runtime gives the thread up
-//! for as long; and since such work takes turns ([`Turns`]), a user who asks for much of it leaves processors to others.
+//! for as long; and since such work takes turns ([`LargeWork`]), a user who asks for much of it leaves processors to others.
 
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{Semaphore, SemaphorePermit};
@@ -13,12 +13,12 @@ pub(crate) const OBJECTS_LARGE: usize = 1_000;
 pub(crate) const BODY_LARGE: usize = 64 * 1024;
 
 /// Turns at large work: half of the processors, so that others have the rest.
-pub(crate) struct Turns(Semaphore);
+pub(crate) struct LargeWork(Semaphore);
 
-impl Turns {
+impl LargeWork {
     pub(crate) fn new() -> Self {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        Turns(Semaphore::new((processors / 2).max(1)))
+        LargeWork(Semaphore::new((processors / 2).max(1)))
     }
 
     /// Waits for a turn if the work is large.
@@ -81,15 +81,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn large_work_takes_turns_and_small_work_does_not_wait() {
-        let turns = Turns::new();
+    async fn large_work_waits_and_small_work_does_not() {
+        let large_work = LargeWork::new();
         let mut held = Vec::new();
-        while let Ok(Some(turn)) = tokio::time::timeout(Duration::from_millis(10), turns.take(true)).await {
+        while let Ok(Some(turn)) = tokio::time::timeout(Duration::from_millis(10), large_work.take(true)).await {
             held.push(turn);
         }
         assert!(!held.is_empty());
-        assert!(turns.take(false).await.is_none());
+        assert!(large_work.take(false).await.is_none());
         held.pop();
-        assert!(turns.take(true).await.is_some());
+        assert!(large_work.take(true).await.is_some());
     }
 }

@@ -287,10 +287,10 @@ fn the_future_cannot_be_read() {
     on_each_engine(|store| async move {
         let newest = commit(&store, vec![put("/a", "1")]).await;
         let future = Revision(newest.0 + 1);
-        let told = |error: Error| matches!(error, Error::Future { newest: told } if told == newest);
-        assert!(store.get(&key("/a"), Some(future)).await.is_err_and(told));
-        assert!(store.list(&key("/"), None, Some(future), None).await.is_err_and(told));
-        assert!(store.compact(future).await.is_err_and(told));
+        let reported = |error: Error| matches!(error, Error::Future { newest: reported } if reported == newest);
+        assert!(store.get(&key("/a"), Some(future)).await.is_err_and(reported));
+        assert!(store.list(&key("/"), None, Some(future), None).await.is_err_and(reported));
+        assert!(store.compact(future).await.is_err_and(reported));
     });
 }
 
@@ -649,7 +649,7 @@ fn a_panic_of_the_writer_ends_the_store() {
 }
 
 #[test]
-fn a_directory_in_use_is_told_so() {
+fn a_directory_in_use_is_refused() {
     in_directory(|directory| async move {
         let store = open(&directory, Options::default());
         let Err(error) = Embedded::open(&directory, Options::default()) else { panic!("opened twice") };
@@ -661,7 +661,7 @@ fn a_directory_in_use_is_told_so() {
 }
 
 #[test]
-fn another_format_is_told_so() {
+fn another_format_is_refused() {
     in_directory(|directory| async move {
         drop(open(&directory, Options::default()));
         for format in [1, FORMAT - 1, FORMAT + 1] {
@@ -686,7 +686,7 @@ fn another_format_is_told_so() {
 }
 
 #[test]
-fn what_is_no_store_is_told_so() {
+fn what_is_no_store_is_refused() {
     in_directory(|directory| async move {
         let file = directory.join("store.redb");
         std::fs::write(&file, "apiVersion: v1\n".repeat(1000)).unwrap();

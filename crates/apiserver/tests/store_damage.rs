@@ -93,16 +93,19 @@ fn fate(directory: &Path, expected: &Values) -> Fate {
     let store = match Embedded::open(directory, Options::default()) {
         Ok(store) => store,
         Err(error) => {
-            let told = error.to_string();
-            assert!(told.contains(STORE) && (told.contains("restore") || told.contains("newer version")), "{told}");
+            let reported = error.to_string();
+            assert!(
+                reported.contains(STORE) && (reported.contains("restore") || reported.contains("newer version")),
+                "{reported}"
+            );
             return Fate::Refused;
         }
     };
     let runtime = runtime();
     let broke_off = |error: &Error| {
         assert!(store.damage().is_broken(), "{error}");
-        let told = runtime.block_on(store.damage().broken());
-        assert!(told.contains(STORE) && told.contains("\"check store\""), "{told}");
+        let reported = runtime.block_on(store.damage().broken());
+        assert!(reported.contains(STORE) && reported.contains("\"check store\""), "{reported}");
         Fate::BrokeOff
     };
     let page = match runtime.block_on(store.list(&key("/"), None, None, None)) {
@@ -152,10 +155,10 @@ fn fate(directory: &Path, expected: &Values) -> Fate {
 
 /// The same, within bounds.
 fn bounded_fate(directory: &Path, expected: &Values, what: &str) -> Fate {
-    let (tell, told) = mpsc::channel();
+    let (report, reported) = mpsc::channel();
     let (directory, expected) = (directory.to_owned(), expected.clone());
-    let thread = std::thread::spawn(move || tell.send(fate(&directory, &expected)));
-    match told.recv_timeout(PATIENCE) {
+    let thread = std::thread::spawn(move || report.send(fate(&directory, &expected)));
+    match reported.recv_timeout(PATIENCE) {
         Ok(fate) => fate,
         Err(mpsc::RecvTimeoutError::Timeout) => panic!("{what}: it hangs"),
         Err(mpsc::RecvTimeoutError::Disconnected) => {
@@ -333,9 +336,9 @@ async fn an_empty_file_is_no_new_platform() {
     drop(Embedded::open(directory.path(), Options::default()).unwrap());
     let refused = |what: &str| {
         let error = Embedded::open(directory.path(), Options::default()).err().unwrap();
-        let told = error.to_string();
-        assert!(matches!(error, OpenError::Gone { .. }), "{told}");
-        assert!(told.contains(what) && told.contains("\"restore\""), "{told}");
+        let reported = error.to_string();
+        assert!(matches!(error, OpenError::Gone { .. }), "{reported}");
+        assert!(reported.contains(what) && reported.contains("\"restore\""), "{reported}");
     };
     std::fs::write(&file, "").unwrap();
     refused("is empty");

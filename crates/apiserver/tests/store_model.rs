@@ -53,7 +53,11 @@ impl Model {
     }
 
     /// The transaction of a step, and what must come of it: whether it holds, and the state after it.
-    fn judge(&self, expect: &[(u8, u8)], writes: &BTreeMap<u8, Option<u8>>) -> (Txn, bool, BTreeMap<String, Held>) {
+    fn expected_outcome(
+        &self,
+        expect: &[(u8, u8)],
+        writes: &BTreeMap<u8, Option<u8>>,
+    ) -> (Txn, bool, BTreeMap<String, Held>) {
         let (newest, state) = self.newest();
         let mut holds = true;
         let mut txn = Txn::default();
@@ -93,7 +97,7 @@ async fn run(mut store: Arc<dyn Store>, reopen: Option<&std::path::Path>, steps:
     for step in steps {
         match step {
             Step::Commit { expect, writes } => {
-                let (txn, holds, next) = model.judge(expect, writes);
+                let (txn, holds, next) = model.expected_outcome(expect, writes);
                 let (newest, state) = model.newest();
                 let changes = next != *state;
                 let outcome = store.commit(txn).await.unwrap();

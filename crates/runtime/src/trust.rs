@@ -56,16 +56,16 @@ pub fn client(authorities: Option<&Path>) -> Result<reqwest::ClientBuilder, Auth
 
 /// The settings of a TLS client that trusts the system's certificate authorities, which nothing looks for yet.
 pub fn of_system() -> rustls::ClientConfig {
-    let judge = Judge::of_system(Arc::new(rustls::crypto::aws_lc_rs::default_provider()));
-    judge.client_config().expect("the provider has what the default versions need")
+    let peer_verifier = PeerVerifier::of_system(Arc::new(rustls::crypto::aws_lc_rs::default_provider()));
+    peer_verifier.client_config().expect("the provider has what the default versions need")
 }
 
 /// The settings of a TLS client that trusts the certificates of this PEM text and no others. The error says what is wrong
 /// with the text, of which certificate if there are several; without a certificate there is nothing to trust.
 pub fn only(pem: &[u8]) -> Result<rustls::ClientConfig, PemError> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let judge = Judge::of_listed(pem, provider).map_err(PemError)?;
-    judge.client_config().map_err(|error| PemError(error.to_string()))
+    let peer_verifier = PeerVerifier::of_listed(pem, provider).map_err(PemError)?;
+    peer_verifier.client_config().map_err(|error| PemError(error.to_string()))
 }
 
 /// Whether a certificate is refused only because it is marked as an authority's and was shown by a server.
@@ -76,7 +76,7 @@ pub fn is_authority_itself(fault: &CertificateError) -> bool {
 
 /// Verifies the certificates of servers for a client of ours.
 #[derive(Debug)]
-struct Judge {
+struct PeerVerifier {
     provider: Arc<rustls::crypto::CryptoProvider>,
     trusted: Trusted,
 }
@@ -89,12 +89,12 @@ enum Trusted {
     Listed(Vec<CertificateDer<'static>>, Arc<WebPkiServerVerifier>),
 }
 
-impl Judge {
-    fn of_system(provider: Arc<rustls::crypto::CryptoProvider>) -> Judge {
-        Judge { provider, trusted: Trusted::System(OnceLock::new()) }
+impl PeerVerifier {
+    fn of_system(provider: Arc<rustls::crypto::CryptoProvider>) -> PeerVerifier {
+        PeerVerifier { provider, trusted: Trusted::System(OnceLock::new()) }
     }
 
-    fn of_listed(pem: &[u8], provider: Arc<rustls::crypto::CryptoProvider>) -> Result<Judge, String> {
+    fn of_listed(pem: &[u8], provider: Arc<rustls::crypto::CryptoProvider>) -> Result<PeerVerifier, String> {
         let mut certificates = Vec::new();
         let mut roots = rustls::RootCertStore::empty();
         for (index, certificate) in CertificateDer::pem_slice_iter(pem).enumerate() {
@@ -108,7 +108,7 @@ impl Judge {
         }
         let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider.clone());
         let verifier = verifier.build().map_err(|error| error.to_string())?;
-        Ok(Judge { provider, trusted: Trusted::Listed(certificates, verifier) })
+        Ok(PeerVerifier { provider, trusted: Trusted::Listed(certificates, verifier) })
     }
 
     /// The system's verifier. A system that has no authorities is asked again at the next handshake: they may be installed
@@ -136,7 +136,7 @@ impl Judge {
     }
 }
 
-impl ServerCertVerifier for Judge {
+impl ServerCertVerifier for PeerVerifier {
     fn verify_server_cert(
         &self,
         shown: &CertificateDer<'_>,
@@ -250,10 +250,10 @@ mod tests {
         (params(is_authority).self_signed(&key).expect("a certificate"), key)
     }
 
-    fn judged(listed: &[&Certificate], shown: &Certificate, name: &str, now: u64) -> Result<(), CertificateError> {
+    fn verified(listed: &[&Certificate], shown: &Certificate, name: &str, now: u64) -> Result<(), CertificateError> {
         let pem: String = listed.iter().map(|certificate| certificate.pem()).collect();
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let listed = Judge::of_listed(pem.as_bytes(), provider).expect("it reads");
+        let listed = PeerVerifier::of_listed(pem.as_bytes(), provider).expect("it reads");
         let name = ServerName::try_from(name).expect("a name");
         let now = UnixTime::since_unix_epoch(Duration::from_secs(now));
         match listed.verify_server_cert(shown.der(), &[], &name, &[], now) {
@@ -269,11 +269,11 @@ mod tests {
             let (shown, _) = of_itself(is_authority);
             let (other, _) = of_itself(is_authority);
             let name = "placer.example";
-            assert_eq!(judged(&[&shown], &shown, name, FROM), Ok(()), "{is_authority}");
-            assert_eq!(judged(&[&other, &shown], &shown, name, UNTIL), Ok(()), "{is_authority}");
-            assert!(judged(&[&other], &shown, name, FROM).is_err(), "{is_authority}: it is not listed");
+            assert_eq!(verified(&[&shown], &shown, name, FROM), Ok(()), "{is_authority}");
+            assert_eq!(verified(&[&other, &shown], &shown, name, UNTIL), Ok(()), "{is_authority}");
+            assert!(verified(&[&other], &shown, name, FROM).is_err(), "{is_authority}: it is not listed");
             for (name, now) in [("other.example", FROM), (name, FROM - 1), (name, UNTIL + 1)] {
-                let fault = judged(&[&shown], &shown, name, now).expect_err("not for that name and time");
+                let fault = verified(&[&shown], &shown, name, now).expect_err("not for that name and time");
                 assert!(!is_authority_itself(&fault), "{is_authority} {name} {now}: {fault:?}");
             }
         }
@@ -285,10 +285,10 @@ mod tests {
         let of_authority = params(true);
         let issuer = Issuer::from_params(&of_authority, key);
         let shown = params(false).signed_by(&KeyPair::generate().expect("a key"), &issuer).expect("a certificate");
-        assert_eq!(judged(&[&authority], &shown, "placer.example", FROM), Ok(()));
+        assert_eq!(verified(&[&authority], &shown, "placer.example", FROM), Ok(()));
         // One that it signed to sign others is no server's, since it is not listed itself.
         let between = params(true).signed_by(&KeyPair::generate().expect("a key"), &issuer).expect("a certificate");
-        let fault = judged(&[&authority], &between, "placer.example", FROM).expect_err("an authority's");
+        let fault = verified(&[&authority], &between, "placer.example", FROM).expect_err("an authority's");
         assert!(is_authority_itself(&fault), "{fault:?}");
     }
 

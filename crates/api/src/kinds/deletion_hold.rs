@@ -197,7 +197,7 @@ mod tests {
     fn hold(holders: Value) -> Value {
         json!({
             "apiVersion": "signpost.dev/v1alpha1", "kind": "DeletionHold", "metadata": {"name": "b", "uid": "u1"},
-            "spec": {"type": "Router", "objects": 3, "known": 3, "cause": "list"},
+            "spec": {"type": "Router", "objects": 3, "known": 3, "cause": "list", "names": []},
             "status": {"holders": holders},
         })
     }

@@ -373,18 +373,18 @@ mod tests {
         }
         // What was seen must still be so at the commit.
         let context = context();
-        let told = async |asked: &str| {
+        let reported = async |asked: &str| {
             let new = host(asked, "n", json!({}));
             let objects = Objects::new(vec![host("*.test", "n", json!({}))]);
             let writes = NameClaims.before_commit(&context, Operation::Create(&new), &objects).await.unwrap();
-            let tell = |write: RelatedWrite| (write.kind, write.name, write.expect, write.effect);
-            writes.into_iter().map(tell).collect::<Vec<_>>()
+            let report = |write: RelatedWrite| (write.kind, write.name, write.expect, write.effect);
+            writes.into_iter().map(report).collect::<Vec<_>>()
         };
         let wildcard = |value| names::host_claim_name(value);
         let (of_domain, all) = (conflict_keys::hosts_of("shop.test").touch().name, conflict_keys::hosts().touch().name);
         let next = || SideEffect::Put(json!({}));
         assert_eq!(
-            told("www.shop.test").await,
+            reported("www.shop.test").await,
             [
                 ("NameClaim", wildcard("*.shop.test"), None, SideEffect::Keep),
                 ("NameClaim", wildcard("*.test"), Some("5".to_owned()), SideEffect::Keep),
@@ -393,7 +393,7 @@ mod tests {
             ]
         );
         assert_eq!(
-            told("*.shop.test").await,
+            reported("*.shop.test").await,
             [
                 ("NameClaim", wildcard("*.test"), Some("5".to_owned()), SideEffect::Keep),
                 ("ConflictKey", of_domain, Some("7".to_owned()), next()),

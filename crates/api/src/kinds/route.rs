@@ -131,7 +131,7 @@ impl Hooks for Routes {
 
     fn validate_update(&self, context: &Context<'_>, old: &Value, new: &Value) -> Vec<Cause> {
         let mut causes = rule::check(&self.rules, Some(old), new);
-        if !is_scheduled(old) && wishes_another_name(old, new) {
+        if !is_scheduled(old) && requests_another_name(old, new) {
             rule::add(&mut causes, host_fault(&self.platform.domain, context, new));
             rule::add(&mut causes, subdomain_fault(&new["spec"]["subdomain"]));
         }
@@ -170,7 +170,7 @@ impl Hooks for Routes {
                 }
                 Operation::Update { old, new } if !is_scheduled(old) => {
                     guard_subdomain(&self.platform, context, Some(old), new, reader).await?;
-                    if wishes_another_name(old, new) {
+                    if requests_another_name(old, new) {
                         guard_host(&self.platform, context, new, reader).await?;
                     }
                 }
@@ -247,7 +247,7 @@ fn own_system_name(route: &Value) -> Option<&str> {
 }
 
 /// Whether a Route that is not scheduled asks for another name than before: its own name depends on its subdomain.
-fn wishes_another_name(old: &Value, new: &Value) -> bool {
+fn requests_another_name(old: &Value, new: &Value) -> bool {
     ["host", "subdomain"].iter().any(|name| text(&old["spec"][*name]) != text(&new["spec"][*name]))
 }
 

@@ -294,11 +294,11 @@ async fn taken_hosts(router: &Value, domain: &str, reader: &dyn Reader) -> Resul
     let mut hosts: Vec<&str> = held.filter_map(|spec| spec["value"].as_str()).collect();
     hosts.sort_unstable();
     let more = hosts.len().saturating_sub(TOLD_MAX);
-    let told = hosts[..hosts.len() - more].join(", ");
+    let reported = hosts[..hosts.len() - more].join(", ");
     Ok((!hosts.is_empty()).then(|| {
         let and = if more > 0 { format!(" and {more} more") } else { String::new() };
         format!(
-            "spec.dns: the zone {dns} takes custom hosts of routes: {told}{and}; their own DNS is not asked any more, and the \
+            "spec.dns: the zone {dns} takes custom hosts of routes: {reported}{and}; their own DNS is not asked any more, and the \
              routes say HostInZone"
         )
     }))
@@ -313,7 +313,7 @@ async fn taken_names(
     const TOLD_MAX: usize = 4;
     const LOOKED_AT_MAX: usize = 256;
     let name = &router["metadata"]["name"];
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     for (label, why) in taken.iter().take(LOOKED_AT_MAX) {
         let Some(claim) = reader.get("NameClaim", None, &names::label_claim_name(label)).await? else { continue };
         let holder = &claim["spec"]["holder"];
@@ -323,18 +323,18 @@ async fn taken_names(
             .is_some_and(|binding| binding["spec"]["router"] == *name && binding["spec"]["label"] == label.as_str())
         {
             let namespace = namespace.unwrap_or_default();
-            told.push(format!("{label}, the name of the route {namespace}/{route}, {why}"));
+            reported.push(format!("{label}, the name of the route {namespace}/{route}, {why}"));
         }
-        if told.len() > TOLD_MAX {
+        if reported.len() > TOLD_MAX {
             break;
         }
     }
-    let and = if told.len() > TOLD_MAX { ", and more" } else { "" };
-    told.truncate(TOLD_MAX);
-    Ok((!told.is_empty()).then(|| {
+    let and = if reported.len() > TOLD_MAX { ", and more" } else { "" };
+    reported.truncate(TOLD_MAX);
+    Ok((!reported.is_empty()).then(|| {
         format!(
             "spec.records: names of routes on this Router lead elsewhere by now, and the routes say NameTaken: {}{and}",
-            told.join(", ")
+            reported.join(", ")
         )
     }))
 }
@@ -359,35 +359,35 @@ async fn guard_delete(router: &Value, options: &Value, reader: &dyn Reader) -> R
         return Ok(());
     }
     let routes = |count: usize| if count == 1 { "1 route".to_owned() } else { format!("{count} routes") };
-    let mut told = match bound {
+    let mut reported = match bound {
         0 => String::new(),
         1 => "1 route is bound to it".to_owned(),
         _ => format!("{bound} routes are bound to it"),
     };
     if let Some(last) = former_names.iter().max() {
-        let and = if told.is_empty() { "" } else { ", and " };
-        told += &format!(
+        let and = if reported.is_empty() { "" } else { ", and " };
+        reported += &format!(
             "{and}former names of {} that moved away lead through its zone, the last until {last}",
             routes(former_names.len())
         );
     }
     if held > 0 {
-        let and = if told.is_empty() { "" } else { ", and " };
-        told += &format!(
+        let and = if reported.is_empty() { "" } else { ", and " };
+        reported += &format!(
             "{and}name servers hold back the loss of {held} RouteBindings (signpost hold list), whose aliases may lead to it"
         );
     }
     let of_before =
         [&options[former::LOSE_ROUTES_OPTION], &router["metadata"]["annotations"][former::LOSE_ROUTES_ANNOTATION]];
     if of_before.into_iter().any(|given| !given.is_null()) {
-        told += &format!(
+        reported += &format!(
             "; {} is now {FORCE_DELETE_OPTION}, {} is now {FORCE_DELETE_ANNOTATION}",
             former::LOSE_ROUTES_OPTION,
             former::LOSE_ROUTES_ANNOTATION
         );
     }
     if let Some(agreed) = agreed {
-        told += &format!("; that makes {count} to lose, not {agreed}");
+        reported += &format!("; that makes {count} to lose, not {agreed}");
     }
     let instead = match bound {
         0 if held > 0 => "Have it decided (signpost hold approve), or restore what is missing".to_owned(),
@@ -400,7 +400,7 @@ async fn guard_delete(router: &Value, options: &Value, reader: &dyn Reader) -> R
         &ROUTER,
         name,
         &format!(
-            "{told}. {instead}; or, to lose these names, run \"kubectl annotate router {name} \
+            "{reported}. {instead}; or, to lose these names, run \"kubectl annotate router {name} \
              {FORCE_DELETE_ANNOTATION}={count} --overwrite\" and delete it again"
         ),
     ))

@@ -174,15 +174,15 @@ pub struct DeletionHoldHolder {
 
 impl DeletionHoldHolder {
     /// When it was last heard.
-    pub fn heard(&self) -> Timestamp {
-        let told = [&self.last_heartbeat_time, &self.changed_at].into_iter().flatten().map(|time| time.0);
-        told.fold(self.since.0, Timestamp::max)
+    pub fn last_contact(&self) -> Timestamp {
+        let reported = [&self.last_heartbeat_time, &self.changed_at].into_iter().flatten().map(|time| time.0);
+        reported.fold(self.since.0, Timestamp::max)
     }
 
     /// For how long it has been silent. One that was heard far in the future counts as silent for the longest: the API server
     /// accepts no such time, and on the API of a cluster it would make an entry that nobody can remove.
     pub fn silence(&self, now: Timestamp) -> SignedDuration {
-        let silence = now.duration_since(self.heard());
+        let silence = now.duration_since(self.last_contact());
         if silence < -(SILENCE_MAX * 2) { SILENCE_MAX } else { silence.max(SignedDuration::ZERO) }
     }
 }

@@ -18,16 +18,16 @@ use crate::support::{PATIENCE, ROUTES, Server, admin, route, version};
 
 #[tokio::test]
 async fn every_field_is_described() {
-    fn look(schema: &Value, at: &str, missing: &mut Vec<String>) {
+    fn visit(schema: &Value, at: &str, missing: &mut Vec<String>) {
         for (name, property) in schema["properties"].as_object().into_iter().flatten() {
             let at = format!("{at}.{name}");
             if property["description"].as_str().is_none_or(|text| text.trim().is_empty()) {
                 missing.push(at.clone());
             }
-            look(property, &at, missing);
+            visit(property, &at, missing);
         }
         for inner in ["items", "additionalProperties"].into_iter().filter_map(|name| schema.get(name)) {
-            look(inner, at, missing);
+            visit(inner, at, missing);
         }
     }
     let server = Server::start().await;
@@ -38,7 +38,7 @@ async fn every_field_is_described() {
         let document = server.get(url).await.expect(200);
         for (name, schema) in document["components"]["schemas"].as_object().expect("schemas") {
             assert!(schema["description"].as_str().is_some_and(|text| !text.is_empty()), "{path} {name}");
-            look(schema, name, &mut missing);
+            visit(schema, name, &mut missing);
         }
     }
     assert_eq!(missing, Vec::<String>::new());
@@ -99,7 +99,7 @@ async fn a_stalled_watch_among_5_000() {
     let server = Server::start().await;
     server.post(ROUTES, &route("seed")).await.expect(201);
     let mut stalled = server.watch(&format!("{ROUTES}?watch=true&resourceVersion=1")).await;
-    assert_eq!(stalled.told().await, "ADDED seed");
+    assert_eq!(stalled.reported().await, "ADDED seed");
     let mut readers = Vec::new();
     for _ in 0..4_999 {
         let watch = server.open(Some(admin()), "GET", &format!("{LEASES}?watch=true"), &[], Vec::new()).await;
@@ -118,7 +118,11 @@ async fn a_stalled_watch_among_5_000() {
         assert!(reader.next().now_or_never().is_none(), "one change, one line");
     }
     assert_eq!(stalled.next().await, None, "it was cut off");
-    assert_eq!(server.watch(&format!("{ROUTES}?watch=true")).await.told().await, "ADDED r00000", "and may come back");
+    assert_eq!(
+        server.watch(&format!("{ROUTES}?watch=true")).await.reported().await,
+        "ADDED r00000",
+        "and may come back"
+    );
 }
 
 static TURNED: AtomicU64 = AtomicU64::new(0);
@@ -148,16 +152,19 @@ async fn events_are_gone_after_an_hour() {
     TURNED.store(50 * 60, Ordering::Relaxed);
     // Whoever tells it again lets it live for another hour.
     server.merge(&format!("{core}/repeated"), &json!({"count": 2})).await.expect(200);
-    assert_eq!((watch.told().await, view.told().await), ("MODIFIED repeated".into(), "MODIFIED repeated".into()));
+    assert_eq!(
+        (watch.reported().await, view.reported().await),
+        ("MODIFIED repeated".into(), "MODIFIED repeated".into())
+    );
     TURNED.store(61 * 60, Ordering::Relaxed);
     for path in [format!("{core}/first"), format!("{new}/first"), format!("{core}/newer"), format!("{new}/newer")] {
         server.gone(&path).await;
     }
     assert_eq!(server.get(&format!("{new}/repeated")).await.expect(200)["deprecatedCount"], 2);
     for watch in [&mut watch, &mut view] {
-        let mut told = [watch.told().await, watch.told().await];
-        told.sort();
-        assert_eq!(told, ["DELETED first", "DELETED newer"]);
+        let mut reported = [watch.reported().await, watch.reported().await];
+        reported.sort();
+        assert_eq!(reported, ["DELETED first", "DELETED newer"]);
     }
     TURNED.store(3 * 60 * 60, Ordering::Relaxed);
     server.gone(&format!("{core}/repeated")).await;

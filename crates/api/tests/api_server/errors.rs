@@ -487,7 +487,7 @@ async fn one_cause_for_each_fault() {
 }
 
 #[tokio::test]
-async fn unknown_and_duplicate_fields_are_told() {
+async fn unknown_and_duplicate_fields_are_reported() {
     let server = Server::start().await;
     let body = r#"{"apiVersion":"signpost.dev/v1alpha1","kind":"Route","metadata":{"name":"w"},
         "spec":{"bogus":1,"path":"/a","path":"/b"}}"#;
@@ -556,13 +556,16 @@ async fn names_of_earlier_versions_are_answered_with_those_of_now() {
         "spec": {"type": "Router", "objects": 3, "known": 3, "cause": "list"}});
     let holds = format!("{GROUP}/deletionholds");
     let message = server.post(&holds, &hold).await.expect(422)["message"].take();
-    assert!(message.as_str().is_some_and(|told| told.contains("must be DeletionHold; Brake is its name")), "{message}");
+    assert!(
+        message.as_str().is_some_and(|reported| reported.contains("must be DeletionHold; Brake is its name")),
+        "{message}"
+    );
     hold["kind"] = json!("DeletionHold");
     hold["status"] = json!({"holders": [{"server": "ns1", "heardAt": "2026-01-01T00:00:00Z"}]});
     let strict = |path: &str| format!("{path}?fieldValidation=Strict");
     let message = server.post(&strict(&holds), &hold).await.expect(400)["message"].take();
     let field = "unknown field \"status.holders[0].heardAt\" (now \"lastHeartbeatTime\")";
-    assert!(message.as_str().is_some_and(|told| told.contains(field)), "{message}");
+    assert!(message.as_str().is_some_and(|reported| reported.contains(field)), "{message}");
     let mut old = route("r");
     old["status"] = json!({"trails": []});
     let reply = server.post(ROUTES, &old).await;
@@ -572,17 +575,17 @@ async fn names_of_earlier_versions_are_answered_with_those_of_now() {
         "annotations": {"signpost.dev/lose-routes": "1"}}, "spec": {}});
     let routers = strict(&format!("{GROUP}/routers"));
     let reply = server.post(&routers, &router).await;
-    let told = |reply: &crate::support::Reply| {
+    let reported = |reply: &crate::support::Reply| {
         reply.headers.get_all("warning").iter().any(|warning| {
             warning.to_str().is_ok_and(|warning| {
                 warning.contains("signpost.dev/lose-routes") && warning.contains("signpost.dev/force-delete-routes")
             })
         })
     };
-    assert!(told(&reply), "{:?}", reply.headers);
+    assert!(reported(&reply), "{:?}", reply.headers);
     router["metadata"]["managedFields"] = json!(null);
     let apply = format!("{GROUP}/routers/s2?fieldManager=t");
     router["metadata"]["name"] = json!("s2");
     let reply = server.send("PATCH", &apply, &["content-type: application/apply-patch+yaml"], router.to_string()).await;
-    assert!(told(&reply), "{:?} {}", reply.headers, reply.text);
+    assert!(reported(&reply), "{:?} {}", reply.headers, reply.text);
 }

@@ -11,7 +11,7 @@ use axum::body::Body;
 use data_encoding::BASE64URL_NOPAD;
 use http::Request;
 use serde_json::{Value, json};
-use signpost_apiserver::auth::jwks::{Pace, Source};
+use signpost_apiserver::auth::jwks::{RefreshPolicy, Source};
 use signpost_apiserver::auth::jwt::{ALGORITHMS, Issuer, IssuerSettings};
 use signpost_apiserver::auth::{AuthMethod, Authenticator, Sender};
 use signpost_runtime::httpd::{self, Limits};
@@ -125,12 +125,12 @@ fn settings(keys: Source) -> IssuerSettings {
     }
 }
 
-fn authenticator(settings: IssuerSettings, pace: Pace) -> Authenticator {
+fn authenticator(settings: IssuerSettings, pace: RefreshPolicy) -> Authenticator {
     Authenticator::default().with_issuers(vec![Issuer::new(settings, pace)])
 }
 
 /// Sets are as good as new for an hour, and may be fetched at any time.
-const EAGER: Pace = Pace { fresh: Duration::from_secs(3600), pause: Duration::ZERO };
+const EAGER: RefreshPolicy = RefreshPolicy { fresh: Duration::from_secs(3600), pause: Duration::ZERO };
 
 async fn ask(authenticator: &Authenticator, token: &str) -> Result<Sender, u16> {
     let request = Request::get("/").header("authorization", format!("Bearer {token}")).body(()).expect("a request");
@@ -180,7 +180,7 @@ impl Provider {
         *self.answer.lock().expect("no panic") = text.to_owned();
     }
 
-    fn asked(&self) -> usize {
+    fn requests(&self) -> usize {
         self.asked.load(Ordering::Relaxed)
     }
 
@@ -264,10 +264,10 @@ async fn keys_are_followed_as_they_change() {
     for _ in 0..3 {
         assert!(ask(&authenticator, &old.good("old")).await.is_ok());
     }
-    assert_eq!(provider.asked(), 1, "a known key is not asked for again");
+    assert_eq!(provider.requests(), 1, "a known key is not asked for again");
     provider.answers(&json!({"keys": [new.jwk("new")]}).to_string());
     assert!(ask(&authenticator, &new.good("new")).await.is_ok());
-    assert_eq!(provider.asked(), 2);
+    assert_eq!(provider.requests(), 2);
     assert_eq!(ask(&authenticator, &old.good("old")).await, Err(401), "it was withdrawn");
     // A provider that answers nonsense, or not at all, takes nobody's access away.
     provider.answers("<html>");
@@ -282,7 +282,7 @@ async fn keys_are_followed_as_they_change() {
 async fn strangers_do_not_make_us_ask_the_provider_again_and_again() {
     let key = Key::es256();
     let provider = Provider::start(&json!({"keys": [key.jwk("a")]}), None).await;
-    let pace = Pace { fresh: Duration::from_secs(3600), pause: Duration::from_secs(3600) };
+    let pace = RefreshPolicy { fresh: Duration::from_secs(3600), pause: Duration::from_secs(3600) };
     let authenticator = Arc::new(authenticator(settings(provider.source()), pace));
     let asked = (0..50).map(|number| {
         let (authenticator, token) = (authenticator.clone(), key.good(&format!("unknown-{number}")));
@@ -291,7 +291,7 @@ async fn strangers_do_not_make_us_ask_the_provider_again_and_again() {
     for answer in futures::future::join_all(asked).await {
         assert_eq!(answer, Err(401));
     }
-    assert_eq!(provider.asked(), 1);
+    assert_eq!(provider.requests(), 1);
     assert!(ask(&authenticator, &key.good("a")).await.is_ok());
     provider.stop().await;
 }
@@ -308,7 +308,7 @@ async fn who_waits_for_a_fetch_takes_what_it_brings() {
     });
     let answers = futures::future::join_all(answers).await;
     assert!(answers.into_iter().enumerate().all(|(number, good)| good == (number % 2 == 0)));
-    assert_eq!(provider.asked(), 1, "though a set may be fetched at any time");
+    assert_eq!(provider.requests(), 1, "though a set may be fetched at any time");
     provider.stop().await;
 }
 
@@ -317,7 +317,7 @@ async fn who_waits_for_a_fetch_takes_what_it_brings() {
 async fn a_fetch_outlives_who_asked_for_it() {
     let key = Key::es256();
     let provider = Provider::start(&json!({"keys": [key.jwk("a")]}), None).await;
-    let pace = Pace { fresh: Duration::from_secs(3600), pause: Duration::from_secs(3600) };
+    let pace = RefreshPolicy { fresh: Duration::from_secs(3600), pause: Duration::from_secs(3600) };
     let authenticator = authenticator(settings(provider.source()), pace);
     let token = key.good("a");
     {
@@ -325,7 +325,7 @@ async fn a_fetch_outlives_who_asked_for_it() {
         assert!(futures::poll!(first.as_mut()).is_pending(), "a fetch takes the network");
     }
     assert!(ask(&authenticator, &token).await.is_ok());
-    assert_eq!(provider.asked(), 1);
+    assert_eq!(provider.requests(), 1);
     provider.stop().await;
 }
 
@@ -333,16 +333,16 @@ async fn a_fetch_outlives_who_asked_for_it() {
 async fn an_old_set_is_fetched_again_while_it_is_used() {
     let key = Key::es256();
     let provider = Provider::start(&json!({"keys": [key.jwk("a")]}), None).await;
-    let pace = Pace { fresh: Duration::ZERO, pause: Duration::ZERO };
+    let pace = RefreshPolicy { fresh: Duration::ZERO, pause: Duration::ZERO };
     let authenticator = authenticator(settings(provider.source()), pace);
     for _ in 0..1_000 {
         assert!(ask(&authenticator, &key.good("a")).await.is_ok());
-        if provider.asked() >= 3 {
+        if provider.requests() >= 3 {
             return provider.stop().await;
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    panic!("asked only {} times", provider.asked());
+    panic!("asked only {} times", provider.requests());
 }
 
 #[tokio::test]

@@ -293,9 +293,9 @@ async fn server_side_apply(server: &Reached) {
     let status = json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Route", "metadata": {"name": "a"}, "status": {
         "conditions": [{"type": "Published", "status": "True", "reason": "R", "message": "m",
             "lastTransitionTime": "2026-01-01T00:00:00Z"}]}});
-    let told = api.patch_status("a", &PatchParams::apply("three"), &Patch::Apply(status)).await.expect("applies");
-    assert_eq!(told.metadata.generation, Some(2), "a status is no new generation");
-    let entry = told.managed_fields().iter().find(|entry| entry.manager.as_deref() == Some("three"));
+    let reported = api.patch_status("a", &PatchParams::apply("three"), &Patch::Apply(status)).await.expect("applies");
+    assert_eq!(reported.metadata.generation, Some(2), "a status is no new generation");
+    let entry = reported.managed_fields().iter().find(|entry| entry.manager.as_deref() == Some("three"));
     assert_eq!(entry.and_then(|entry| entry.subresource.as_deref()), Some("status"));
 }
 

@@ -141,7 +141,7 @@ async fn deletion_and_finalizers() {
     let mut watch = server.watch(&format!("{ROUTES}?watch=true&resourceVersion={}", version(&marked))).await;
     let released = server.merge(&path, &json!({"metadata": {"finalizers": null}})).await.expect(200);
     assert_eq!(released["metadata"]["uid"], held["metadata"]["uid"]);
-    assert_eq!(watch.told().await, "DELETED a");
+    assert_eq!(watch.reported().await, "DELETED a");
     server.get(&path).await.expect(404);
 }
 

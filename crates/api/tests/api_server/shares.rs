@@ -23,14 +23,14 @@ fn nothing() -> Body {
 async fn bodies_that_do_not_arrive_take_no_more_than_their_users_share() {
     let server = Server::start().await;
     let (router, path) = (server.api.router(), ROUTES);
-    let (told, mut refused) = tokio::sync::mpsc::unbounded_channel();
+    let (reported, mut refused) = tokio::sync::mpsc::unbounded_channel();
     let mut senders = tokio::task::JoinSet::new();
     for _ in 0..2_100 {
-        let (router, told) = (router.clone(), told.clone());
+        let (router, reported) = (router.clone(), reported.clone());
         senders.spawn(async move {
             let request = Request::post(path).header("authorization", format!("Bearer {TOKEN}")).body(nothing());
             let response = router.oneshot(request.expect("a request")).await.expect("routers do not fail");
-            let _ = told.send(response.status().as_u16());
+            let _ = reported.send(response.status().as_u16());
         });
     }
     for _ in 0..2_100 - 128 {
@@ -47,12 +47,12 @@ async fn bodies_that_do_not_arrive_take_no_more_than_their_users_share() {
 #[tokio::test]
 async fn bodies_that_do_not_arrive_hold_up_no_work() {
     let server = Server::start().await;
-    let (told, mut asked) = tokio::sync::mpsc::unbounded_channel();
+    let (reported, mut asked) = tokio::sync::mpsc::unbounded_channel();
     let mut senders = tokio::task::JoinSet::new();
     for number in 0..1_200 {
-        let (router, told) = (server.api.router(), told.clone());
+        let (router, reported) = (server.api.router(), reported.clone());
         let body = futures::stream::poll_fn(move |_| {
-            let _ = told.send(());
+            let _ = reported.send(());
             std::task::Poll::<Option<Result<Bytes, std::convert::Infallible>>>::Pending
         });
         let request = Request::post(ROUTES)

@@ -221,7 +221,7 @@ impl Watch {
     }
 
     /// The next line as `TYPE name`.
-    pub async fn told(&mut self) -> String {
+    pub async fn reported(&mut self) -> String {
         let line = self.next().await.expect("a line");
         format!(
             "{} {}",

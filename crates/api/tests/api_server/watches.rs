@@ -52,13 +52,13 @@ async fn where_a_watch_begins() {
         // The start is settled; what comes now is a change.
         server.post(ROUTES, &route("c")).await.expect(201);
         for line in expected {
-            assert_eq!(&watch.told().await, line, "{query}");
+            assert_eq!(&watch.reported().await, line, "{query}");
         }
         assert!(watch.is_silent().await, "{query}");
         server.delete(&format!("{ROUTES}/c")).await.expect(200);
     }
     let one = format!("{ROUTES}/a?watch=true");
-    assert_eq!(server.watch(&one).await.told().await, "ADDED a");
+    assert_eq!(server.watch(&one).await.reported().await, "ADDED a");
     server.get(&format!("{ROUTES}?watch=true&sendInitialEvents=true")).await.expect(422);
     server.get(&format!("{ROUTES}?watch=true&resourceVersionMatch=NotOlderThan&resourceVersion=1")).await.expect(422);
 }
@@ -89,8 +89,8 @@ async fn objects_enter_and_leave_a_selector() {
     let left =
         server.merge(&format!("{ROUTES}/a"), &json!({"metadata": {"labels": {"tier": "tin"}}})).await.expect(200);
     server.delete(&format!("{ROUTES}/a")).await.expect(200);
-    assert_eq!(watch.told().await, "ADDED a");
-    assert_eq!(watch.told().await, "MODIFIED a");
+    assert_eq!(watch.reported().await, "ADDED a");
+    assert_eq!(watch.reported().await, "MODIFIED a");
     let deleted = watch.next().await.expect("a line");
     assert_eq!(deleted["type"], "DELETED");
     assert_eq!(deleted["object"]["metadata"]["labels"]["tier"], "gold", "the old object");
@@ -112,11 +112,11 @@ async fn an_expired_version_is_an_error_inside_a_200() {
     let server = Server::over(store.clone()).await;
     let old = newest.0 - 1;
     let mut watch = server.watch(&format!("{ROUTES}?watch=true&resourceVersion={old}")).await;
-    assert_eq!(watch.told().await, "ADDED b");
+    assert_eq!(watch.reported().await, "ADDED b");
     server.post(ROUTES, &route("c")).await.expect(201);
     server.post(ROUTES, &route("d")).await.expect(201);
-    assert_eq!(watch.told().await, "ADDED c");
-    assert_eq!(watch.told().await, "ADDED d");
+    assert_eq!(watch.reported().await, "ADDED c");
+    assert_eq!(watch.reported().await, "ADDED d");
     store.compact(Revision(newest.0)).await.expect("compacts");
     let mut watch = server.watch(&format!("{ROUTES}?watch=true&resourceVersion={old}")).await;
     let error = watch.next().await.expect("a line");
@@ -165,14 +165,14 @@ async fn a_watcher_that_does_not_read_is_cut_off_and_harms_nobody() {
     let path = format!("{ROUTES}?watch=true&resourceVersion={}", version(&list));
     let mut stalled = server.watch(&path).await;
     let created = server.post(ROUTES, &route("a")).await.expect(201);
-    assert_eq!(stalled.told().await, "ADDED a");
+    assert_eq!(stalled.reported().await, "ADDED a");
     let mut last = created;
     for index in 0..5_000 {
         last = server.merge(&format!("{ROUTES}/a"), &json!({"spec": {"path": format!("/{index}")}})).await.expect(200);
     }
     assert_eq!(stalled.next().await, None, "it was cut off");
     let mut resumed = server.watch(&path).await;
-    assert_eq!(resumed.told().await, "ADDED a", "history still has what it missed");
+    assert_eq!(resumed.reported().await, "ADDED a", "history still has what it missed");
     let mut fresh = server.watch(&format!("{ROUTES}?watch=true&resourceVersion={}", version(&last) - 1)).await;
     assert_eq!(fresh.next().await.expect("a line")["object"], last);
 }

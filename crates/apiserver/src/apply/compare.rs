@@ -19,12 +19,12 @@ pub(super) struct Changes {
 /// Compares two versions of an object, all but `metadata.managedFields`. Both are walked at one time, and nothing is made
 /// of what is the same in both.
 pub(super) fn compare(schema: &Node, old: &Value, new: &Value) -> Changes {
-    walk(Some(schema), Some(old), Some(new), Place::Root).below
+    walk(Some(schema), Some(old), Some(new), PathState::Root).below
 }
 
 /// Where a walk is, as far as that counts.
 #[derive(Clone, Copy, PartialEq)]
-enum Place {
+enum PathState {
     Root,
     Metadata,
     Inside,
@@ -59,7 +59,7 @@ impl Changes {
     }
 }
 
-fn walk(schema: Option<&Node>, old: Option<&Value>, new: Option<&Value>, place: Place) -> Found {
+fn walk(schema: Option<&Node>, old: Option<&Value>, new: Option<&Value>, place: PathState) -> Found {
     match (old.map(|value| shape(schema, value)), new.map(|value| shape(schema, value))) {
         (None, None) => Found::default(),
         (Some(Shape::Object(_)) | None, Some(Shape::Object(_))) | (Some(Shape::Object(_)), None) => {
@@ -83,18 +83,19 @@ fn came_or_went(old: Option<&Value>, new: Option<&Value>) -> Option<What> {
     }
 }
 
-fn fields(schema: Option<&Node>, old: Option<&Value>, new: Option<&Value>, place: Place) -> Changes {
+fn fields(schema: Option<&Node>, old: Option<&Value>, new: Option<&Value>, place: PathState) -> Changes {
     let mut changes = Changes::default();
     // As a rule a write changes a few fields of one part, and to see that all others are the same takes no schema.
-    if place == Place::Inside && old == new {
+    if place == PathState::Inside && old == new {
         return changes;
     }
     let (old, new) = (old.and_then(Value::as_object), new.and_then(Value::as_object));
     let mut visit = |name: &String, old: Option<&Value>, new: Option<&Value>| {
-        if place == Place::Metadata && name == "managedFields" {
+        if place == PathState::Metadata && name == "managedFields" {
             return;
         }
-        let inner = if place == Place::Root && name == "metadata" { Place::Metadata } else { Place::Inside };
+        let inner =
+            if place == PathState::Root && name == "metadata" { PathState::Metadata } else { PathState::Inside };
         changes.put(|| Element::Field(name.clone()), walk(field(schema, name).0, old, new, inner));
     };
     for (name, value) in old.into_iter().flatten() {
@@ -126,7 +127,7 @@ fn listed(schema: Option<&Node>, old: Option<&Value>, new: Option<&Value>) -> Ch
         }
     }
     for (element, (old, new)) in &pairs {
-        changes.put(|| element.clone(), walk(items(schema), *old, *new, Place::Inside));
+        changes.put(|| element.clone(), walk(items(schema), *old, *new, PathState::Inside));
     }
     changes
 }

@@ -130,7 +130,7 @@ impl Server {
     fn managers(&self) -> Vec<(String, Value)> {
         let entries =
             self.object.as_ref().unwrap()["metadata"]["managedFields"].as_array().cloned().unwrap_or_default();
-        let told = entries.into_iter().map(|entry| {
+        let reported = entries.into_iter().map(|entry| {
             assert_eq!(entry["fieldsType"], "FieldsV1");
             assert_eq!(entry["apiVersion"], "g.test/v1");
             let subresource = entry["subresource"].as_str().map(|name| format!("/{name}")).unwrap_or_default();
@@ -138,7 +138,7 @@ impl Server {
                 format!("{} {}{subresource}", entry["manager"].as_str().unwrap(), entry["operation"].as_str().unwrap());
             (name, entry["fieldsV1"].clone())
         });
-        told.collect()
+        reported.collect()
     }
 
     fn fields_of(&self, manager: &str) -> Value {

@@ -136,7 +136,7 @@ fn run(mut files: Files, receiver: &Receiver<Vec<u8>>, shared: &Shared) {
                 let flushed = files.flush();
                 complaints.settle(&files.path, flushed, unflushed, shared);
                 unflushed = 0;
-                complaints.tell(&files.path, shared);
+                complaints.report(&files.path, shared);
                 match receiver.recv_timeout(WAKE_INTERVAL) {
                     Ok(line) => {
                         // Asleep, and not at the queue: the requests that come meanwhile wake nobody.
@@ -164,15 +164,15 @@ fn run(mut files: Files, receiver: &Receiver<Vec<u8>>, shared: &Shared) {
     }
     let flushed = files.flush();
     complaints.settle(&files.path, flushed, unflushed, shared);
-    complaints.tell(&files.path, shared);
+    complaints.report(&files.path, shared);
     files.finish();
 }
 
 /// Says what goes wrong, now and then.
 #[derive(Default)]
 struct ErrorLogLimiter {
-    lost_told: u64,
-    told: Option<Instant>,
+    lost_reported: u64,
+    reported: Option<Instant>,
     error: Option<io::Error>,
 }
 
@@ -190,13 +190,13 @@ impl ErrorLogLimiter {
         }
     }
 
-    fn tell(&mut self, path: &Path, shared: &Shared) {
+    fn report(&mut self, path: &Path, shared: &Shared) {
         let lost = shared.lost.load(Ordering::Relaxed);
-        let due = self.told.is_none_or(|told| told.elapsed() >= COMPLAINT_INTERVAL);
-        if lost == self.lost_told || !due {
+        let due = self.reported.is_none_or(|reported| reported.elapsed() >= COMPLAINT_INTERVAL);
+        if lost == self.lost_reported || !due {
             return;
         }
-        let events = lost - self.lost_told;
+        let events = lost - self.lost_reported;
         match self.error.take() {
             Some(error) => {
                 tracing::error!(%error, events, "audit events are lost: {} cannot be written", path.display())
@@ -205,7 +205,7 @@ impl ErrorLogLimiter {
                 tracing::error!(events, "audit events are lost: they come faster than {} is written", path.display())
             }
         }
-        (self.lost_told, self.told) = (lost, Some(Instant::now()));
+        (self.lost_reported, self.reported) = (lost, Some(Instant::now()));
     }
 }
 

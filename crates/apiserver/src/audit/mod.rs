@@ -52,7 +52,7 @@ pub struct Audit {
 
 /// What is known of a request when its answer is: filled in as the request passes the doors.
 #[derive(Default)]
-pub(crate) struct Facts {
+pub(crate) struct RequestAttributes {
     pub(crate) target: Option<Target>,
     pub(crate) verb: Option<Verb>,
     pub(crate) sender: Option<Sender>,
@@ -60,18 +60,18 @@ pub(crate) struct Facts {
 }
 
 /// How a request ended.
-pub(crate) struct Ending<'a> {
+pub(crate) struct RequestOutcome<'a> {
     /// HTTP status.
     pub(crate) code: u16,
     /// Reason and message of a failure.
     pub(crate) failure: Option<(&'a str, &'a str)>,
     /// What was made, if something was.
-    pub(crate) made: Option<&'a Made>,
+    pub(crate) made: Option<&'a CreatedObject>,
 }
 
 /// The object that a create made, as an extension of the response: its name may be the server's choice.
 #[derive(Debug, Clone)]
-pub(crate) struct Made {
+pub(crate) struct CreatedObject {
     pub(crate) name: String,
     pub(crate) uid: String,
     pub(crate) revision: u64,
@@ -89,7 +89,14 @@ impl Audit {
     }
 
     /// Writes down a request, if it counts.
-    pub(crate) fn record(&self, id: &str, parts: &Parts, received: Timestamp, facts: &Facts, ending: &Ending<'_>) {
+    pub(crate) fn record(
+        &self,
+        id: &str,
+        parts: &Parts,
+        received: Timestamp,
+        facts: &RequestAttributes,
+        ending: &RequestOutcome<'_>,
+    ) {
         if !self.counts(facts, ending.code) {
             return;
         }
@@ -100,7 +107,7 @@ impl Audit {
         self.log.write(format!("{event}\n").into_bytes());
     }
 
-    fn counts(&self, facts: &Facts, code: u16) -> bool {
+    fn counts(&self, facts: &RequestAttributes, code: u16) -> bool {
         if self.policy == Policy::All || matches!(code, 401 | 403) {
             return true;
         }
@@ -115,7 +122,7 @@ impl Audit {
     }
 
     /// Whether the event is a change that was made, or its sender has room for another event.
-    fn has_room(&self, facts: &Facts, code: u16) -> bool {
+    fn has_room(&self, facts: &RequestAttributes, code: u16) -> bool {
         let user = match &facts.sender {
             Some(sender) if sender.proof == AuthMethod::InProcess => return true,
             Some(sender) if sender.proof != AuthMethod::Nothing => Some(sender.identity.user.as_str()),
@@ -129,12 +136,18 @@ impl Audit {
     }
 }
 
-fn is_write(facts: &Facts) -> bool {
+fn is_write(facts: &RequestAttributes) -> bool {
     facts.verb.is_some_and(|verb| !matches!(verb, Verb::Get | Verb::List | Verb::Watch))
 }
 
 /// The `audit.k8s.io/v1` Event of a request.
-fn event(id: &str, parts: &Parts, received: Timestamp, facts: &Facts, ending: &Ending<'_>) -> Value {
+fn event(
+    id: &str,
+    parts: &Parts,
+    received: Timestamp,
+    facts: &RequestAttributes,
+    ending: &RequestOutcome<'_>,
+) -> Value {
     let method = parts.method.as_str();
     let verb = match facts.verb {
         Some(verb) => verb.as_str(),
@@ -179,7 +192,7 @@ fn user(identity: &Identity) -> Value {
     present(json!({"username": identity.user, "groups": Some(groups).filter(|groups| !groups.is_empty())}))
 }
 
-fn object_reference(target: &Target, made: Option<&Made>) -> Option<Value> {
+fn object_reference(target: &Target, made: Option<&CreatedObject>) -> Option<Value> {
     let (group, mut reference) = match target {
         Target::Resource(resource) => {
             let reference = json!({
@@ -237,9 +250,9 @@ mod tests {
         let log = Log::open(&folder.path().join("audit.log"), log::Bounds::default()).expect("opens");
         let audit = Audit::new(Policy::Writes, log);
         let parts = http::Request::builder().uri("/apis").body(()).expect("a request").into_parts().0;
-        let ending = Ending { code: 401, failure: Some(("Unauthorized", "Unauthorized")), made: None };
+        let ending = RequestOutcome { code: 401, failure: Some(("Unauthorized", "Unauthorized")), made: None };
         for _ in 0..1_000 {
-            audit.record("id", &parts, Timestamp::now(), &Facts::default(), &ending);
+            audit.record("id", &parts, Timestamp::now(), &RequestAttributes::default(), &ending);
         }
         let counts = audit.log().counts();
         assert!(counts.suppressed >= 800, "{counts:?}");

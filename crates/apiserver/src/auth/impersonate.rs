@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_was_asked_for_is_told() {
+    fn all_that_was_asked_for_is_reported() {
         let headers = [
             ("Impersonate-User", "bob"),
             ("Impersonate-Group", "dev"),

@@ -45,17 +45,17 @@ pub enum Source {
 
 /// How often a set is fetched.
 #[derive(Debug, Clone, Copy)]
-pub struct Pace {
+pub struct RefreshPolicy {
     /// A set older than this is fetched again when it is used.
     pub fresh: Duration,
     /// There is at least this between the end of a fetch, however it ends, and the next.
     pub pause: Duration,
 }
 
-impl Default for Pace {
+impl Default for RefreshPolicy {
     fn default() -> Self {
         // A withdrawn key is taken for ten minutes more; a new key is known ten seconds after the last look.
-        Pace { fresh: Duration::from_secs(600), pause: Duration::from_secs(10) }
+        RefreshPolicy { fresh: Duration::from_secs(600), pause: Duration::from_secs(10) }
     }
 }
 
@@ -91,7 +91,7 @@ pub enum FetchError {
 /// A key set that is kept up to date.
 pub struct KeySet {
     source: Source,
-    pace: Pace,
+    pace: RefreshPolicy,
     loaded: ArcSwapOption<Loaded>,
     /// When it was last fetched, and the client for it; held while a fetch is under way.
     fetching: Arc<Mutex<Fetcher>>,
@@ -119,7 +119,7 @@ struct Key {
 
 impl KeySet {
     /// The set at that place. It is fetched when it is first needed.
-    pub fn new(source: Source, pace: Pace) -> Arc<Self> {
+    pub fn new(source: Source, pace: RefreshPolicy) -> Arc<Self> {
         Arc::new(KeySet { source, pace, loaded: ArcSwapOption::empty(), fetching: Arc::default() })
     }
 
@@ -220,16 +220,16 @@ fn client(authorities: Option<&PathBuf>) -> Result<reqwest::Client, String> {
 
 async fn get(client: &reqwest::Client, url: &str) -> Result<Vec<u8>, String> {
     // The cause of a failed connection stands behind the error, and is what people need.
-    let told = |error: reqwest::Error| {
+    let reported = |error: reqwest::Error| {
         let source = std::error::Error::source(&error).map(|source| format!(": {source}")).unwrap_or_default();
         format!("{}{source}", error.without_url())
     };
-    let mut response = client.get(url).header("accept", "application/json").send().await.map_err(told)?;
+    let mut response = client.get(url).header("accept", "application/json").send().await.map_err(reported)?;
     if !response.status().is_success() {
         return Err(format!("it answers {}", response.status()));
     }
     let mut octets = Vec::new();
-    while let Some(chunk) = response.chunk().await.map_err(told)? {
+    while let Some(chunk) = response.chunk().await.map_err(reported)? {
         if octets.len() + chunk.len() > SET_OCTETS_MAX {
             return Err(format!("the key set is over {SET_OCTETS_MAX} octets"));
         }
@@ -300,14 +300,14 @@ mod tests {
             7
         ]});
         let keys = parse(set.to_string().as_bytes()).expect("a key set");
-        let told: Vec<_> = keys.iter().map(|key| (key.id.as_deref().unwrap_or("-"), key.algorithms)).collect();
+        let reported: Vec<_> = keys.iter().map(|key| (key.id.as_deref().unwrap_or("-"), key.algorithms)).collect();
         let expected: [(&str, &[Algorithm]); 3] =
             [("a", &[Algorithm::ES256]), ("e", &[Algorithm::EdDSA]), ("f", &[Algorithm::PS256])];
-        assert_eq!(told, expected);
+        assert_eq!(reported, expected);
     }
 
     #[test]
-    fn what_is_no_key_set_is_told() {
+    fn what_is_no_key_set_is_reported() {
         for (text, part) in [
             ("", "no JSON"),
             ("[]", "no list"),

@@ -14,7 +14,7 @@ use data_encoding::BASE64URL_NOPAD;
 use jsonwebtoken::{Algorithm, AlgorithmFamily, Validation};
 use serde_json::{Map, Value};
 
-use super::jwks::{KeySet, Pace, Source};
+use super::jwks::{KeySet, RefreshPolicy, Source};
 use crate::auth::identity::{GROUP_AUTHENTICATED, Identity};
 
 /// Longest token in octets. Real ones have one to four thousand.
@@ -73,7 +73,7 @@ pub struct Issuer {
 
 impl Issuer {
     /// The provider; its keys are fetched when its first token comes.
-    pub fn new(settings: IssuerSettings, pace: Pace) -> Self {
+    pub fn new(settings: IssuerSettings, pace: RefreshPolicy) -> Self {
         let keys = KeySet::new(settings.keys.clone(), pace);
         Issuer { settings, keys }
     }
@@ -261,7 +261,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_no_token_is_refused_before_any_key_is_asked_for() {
-        let issuers = [Issuer::new(settings(), Pace::default())];
+        let issuers = [Issuer::new(settings(), RefreshPolicy::default())];
         let part = |value: Value| BASE64URL_NOPAD.encode(value.to_string().as_bytes());
         let claims = || part(json!({"iss": "https://idp.example"}));
         for (token, expected) in [

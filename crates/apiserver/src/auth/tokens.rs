@@ -22,10 +22,10 @@ const TOKEN_OCTETS_MAX: usize = 4_096;
 
 /// The tokens that are taken, hashed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Tokens(Vec<Known>);
+pub struct Tokens(Vec<TokenEntry>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Known {
+struct TokenEntry {
     hash: Hash,
     identity: Identity,
     /// From when on it is refused, in seconds since the epoch.
@@ -65,7 +65,7 @@ impl Tokens {
             if tokens.len() == TOKENS_MAX {
                 return Err(error(format!("a token file may hold at most {TOKENS_MAX} tokens")));
             }
-            tokens.push(Known { hash, identity: Identity { user: user.to_owned(), groups }, expires: None });
+            tokens.push(TokenEntry { hash, identity: Identity { user: user.to_owned(), groups }, expires: None });
         }
         Ok(Tokens(tokens))
     }
@@ -77,7 +77,7 @@ impl Tokens {
         let Some(hash) = hash.filter(|_| self.0.len() < TOKENS_MAX) else { return false };
         let mut groups = groups.to_vec();
         groups.push(GROUP_AUTHENTICATED.to_owned());
-        self.0.push(Known { hash, identity: Identity { user: user.to_owned(), groups }, expires });
+        self.0.push(TokenEntry { hash, identity: Identity { user: user.to_owned(), groups }, expires });
         true
     }
 

@@ -6,7 +6,7 @@
 use bytes::Bytes;
 use serde_json::Value;
 
-use super::writer::{Live, Part, Writer, name_of};
+use super::writer::{CurrentObject, Part, Writer, name_of};
 use crate::error::ApiError;
 use crate::limits::{Amount, Bound, CLUSTER_OBJECT_BYTES, Limit, Quota};
 use crate::object::{self, Object};
@@ -27,7 +27,7 @@ pub(crate) struct Admitted {
 impl Writer<'_> {
     /// Admits a new object (`old` is `None`) or a changed one, or refuses it: 413 if the object is too large, 403 if the
     /// namespace has no room for it.
-    pub(crate) fn admit(&self, tree: Value, old: Option<&Live>, part: Part) -> Result<Admitted, ApiError> {
+    pub(crate) fn admit(&self, tree: Value, old: Option<&CurrentObject>, part: Part) -> Result<Admitted, ApiError> {
         let name = name_of(&tree).to_owned();
         let frees = old.is_some_and(|old| releases(&old.tree, &tree));
         let stored = self.to_stored(tree);
@@ -51,7 +51,7 @@ impl Writer<'_> {
         name: &str,
         found: usize,
         stored: &Value,
-        old: Option<&Live>,
+        old: Option<&CurrentObject>,
         part: Part,
     ) -> Result<(), ApiError> {
         let of_kind = if self.kind.namespaced { self.server.object_bytes } else { CLUSTER_OBJECT_BYTES };
@@ -60,8 +60,9 @@ impl Writer<'_> {
             true => (2 * of_kind).max(old_bytes + of_kind),
             false => of_kind,
         };
-        let shrinks =
-            |old: &Live| found <= old.bytes || content_bytes(stored) < content_bytes(&self.to_stored(old.tree.clone()));
+        let shrinks = |old: &CurrentObject| {
+            found <= old.bytes || content_bytes(stored) < content_bytes(&self.to_stored(old.tree.clone()))
+        };
         match found <= limit || old.is_some_and(shrinks) {
             true => Ok(()),
             false => Err(ApiError::object_too_large(self.kind, name, found, limit)),
@@ -77,10 +78,10 @@ impl Writer<'_> {
         self.server.authorizer.is_beyond_limits(self.identity)
     }
 
-    fn reserve(&self, name: &str, found: usize, old: Option<&Live>) -> Result<Option<Reservation>, ApiError> {
-        let shelf = self.server.cache.shelf(self.kind);
-        let (Some(namespace), Some(usage)) = (self.namespace, &shelf.usage) else { return Ok(None) };
-        let Some(quota) = self.server.kinds.quota(shelf.kind) else { return Ok(None) };
+    fn reserve(&self, name: &str, found: usize, old: Option<&CurrentObject>) -> Result<Option<Reservation>, ApiError> {
+        let kind_cache = self.server.cache.kind_cache(self.kind);
+        let (Some(namespace), Some(usage)) = (self.namespace, &kind_cache.usage) else { return Ok(None) };
+        let Some(quota) = self.server.kinds.quota(kind_cache.kind) else { return Ok(None) };
         let bytes = found.saturating_sub(old.map_or(0, |old| old.bytes));
         let adds = Amount { objects: u64::from(old.is_none()), bytes: bytes as u64 };
         if adds == Amount::default() {
@@ -101,14 +102,14 @@ impl Writer<'_> {
 
     /// What a namespace may have.
     fn quota_of(&self, quota: &Quota, namespace: &str) -> Amount {
-        let shelf = self.server.cache.shelf(&NAMESPACE);
-        let found = shelf.get(namespace).map(|found| shelf.trees.of(&found));
+        let kind_cache = self.server.cache.kind_cache(&NAMESPACE);
+        let found = kind_cache.get(namespace).map(|found| kind_cache.trees.of(&found));
         quota.amount(found.as_deref())
     }
 
     /// 403 in the words of a ResourceQuota.
     fn exceeded(&self, quota: &Quota, name: &str, (used, adds): (Amount, Amount), limit: Amount) -> ApiError {
-        let told = |bound: &Bound, requested: u64, used: u64, limited: u64| {
+        let reported = |bound: &Bound, requested: u64, used: u64, limited: u64| {
             let Bound { limit, resource, annotation } = bound;
             let why = format!(
                 "exceeded quota: {}, requested: {resource}={requested}, used: {resource}={used}, limited: \
@@ -119,8 +120,8 @@ impl Writer<'_> {
             ApiError::forbidden(self.stored_kind(), name, &why).limited(Limit::Quota(limit))
         };
         match exceeds(used, adds, limit) {
-            (true, _) => told(&quota.objects, adds.objects, used.objects, limit.objects),
-            (false, _) => told(&quota.bytes, adds.bytes, used.bytes, limit.bytes),
+            (true, _) => reported(&quota.objects, adds.objects, used.objects, limit.objects),
+            (false, _) => reported(&quota.bytes, adds.bytes, used.bytes, limit.bytes),
         }
     }
 }

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::admit::Admitted;
 use super::related::{self, CacheReader};
-use super::writer::{Live, Writer, name_of};
+use super::writer::{CurrentObject, Writer, name_of};
 use crate::error::ApiError;
 use crate::kind::Kind;
 use crate::negotiate::Format;
@@ -24,7 +24,7 @@ use crate::{representation, respond};
 pub(crate) const ATTEMPTS: usize = 6;
 
 /// A commit that lost.
-pub(crate) enum Lost {
+pub(crate) enum CommitConflict {
     /// Someone else wrote one of the objects first; `main` is what the written key holds.
     Race {
         /// What the written key holds now.
@@ -34,9 +34,9 @@ pub(crate) enum Lost {
     Failed(ApiError),
 }
 
-impl From<ApiError> for Lost {
+impl From<ApiError> for CommitConflict {
     fn from(error: ApiError) -> Self {
-        Lost::Failed(error)
+        CommitConflict::Failed(error)
     }
 }
 
@@ -62,7 +62,7 @@ impl Writer<'_> {
         admitted: Admitted,
         side: Vec<RelatedWrite>,
         namespace: Option<(Key, Revision)>,
-    ) -> Result<Arc<Object>, Lost> {
+    ) -> Result<Arc<Object>, CommitConflict> {
         let expect = namespace.map(|(key, at)| (key, Precondition::At(at)));
         self.commit(admitted.name.clone(), Precondition::Absent, Some(admitted), side, expect, false).await
     }
@@ -70,16 +70,20 @@ impl Writer<'_> {
     /// Commits a changed object over `live`.
     pub(crate) async fn commit_update(
         &self,
-        live: &Live,
+        live: &CurrentObject,
         admitted: Admitted,
         side: Vec<RelatedWrite>,
-    ) -> Result<Arc<Object>, Lost> {
+    ) -> Result<Arc<Object>, CommitConflict> {
         let (expect, frees) = (Precondition::At(Revision(live.revision)), admitted.frees);
         self.commit(admitted.name.clone(), expect, Some(admitted), side, None, frees).await
     }
 
     /// Commits a deletion.
-    pub(crate) async fn commit_delete(&self, live: &Live, side: Vec<RelatedWrite>) -> Result<u64, Lost> {
+    pub(crate) async fn commit_delete(
+        &self,
+        live: &CurrentObject,
+        side: Vec<RelatedWrite>,
+    ) -> Result<u64, CommitConflict> {
         let expect = Precondition::At(Revision(live.revision));
         let name = name_of(&live.tree).to_owned();
         self.commit(name, expect, None, side, None, true).await.map(|object| object.revision)
@@ -93,7 +97,7 @@ impl Writer<'_> {
         side: Vec<RelatedWrite>,
         also: Option<(Key, Precondition)>,
         frees: bool,
-    ) -> Result<Arc<Object>, Lost> {
+    ) -> Result<Arc<Object>, CommitConflict> {
         let key = self.store_key(&name);
         let (encoded, reservation) = match admitted {
             Some(Admitted { value, reservation, .. }) => (Some(value), reservation),
@@ -135,7 +139,7 @@ impl Writer<'_> {
             Ok(Outcome::Refused { at, found }) => {
                 // Whoever tries again reads the cache, which must show why this was refused.
                 self.server.cache.reaches(at.0, SHOWN_WAIT).await;
-                return Err(Lost::Race { main: found.into_iter().next().flatten() });
+                return Err(CommitConflict::Race { main: found.into_iter().next().flatten() });
             }
             Err(Error::OutcomeUnknown) => {
                 // A store that cannot be read leaves it as unknown as before.
@@ -143,17 +147,18 @@ impl Writer<'_> {
                     self.server.store.get(&key, None).await.map_err(|_| ApiError::from(Error::OutcomeUnknown))?;
                 match (found, &encoded) {
                     (Some(found), Some(value)) if found.value == *value => found.modified.0,
-                    _ => return Err(Lost::Failed(Error::OutcomeUnknown.into())),
+                    _ => return Err(CommitConflict::Failed(Error::OutcomeUnknown.into())),
                 }
             }
-            Err(error) => return Err(Lost::Failed(error.into())),
+            Err(error) => return Err(CommitConflict::Failed(error.into())),
         };
         if !self.server.cache.reaches(revision, SHOWN_WAIT).await {
             tracing::warn!(revision, "a write was answered before the watch cache showed it");
         }
         let relative = object_key(self.namespace, &name);
         // As a rule the cache has made it already.
-        if let Some(shown) = self.server.cache.shelf(self.kind).get(&relative).filter(|it| it.revision == revision) {
+        if let Some(shown) = self.server.cache.kind_cache(self.kind).get(&relative).filter(|it| it.revision == revision)
+        {
             return Ok(shown);
         }
         // A deletion has no object to show but its revision.

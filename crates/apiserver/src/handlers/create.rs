@@ -8,11 +8,11 @@ use bytes::Bytes;
 use http::StatusCode;
 use serde_json::Value;
 
-use super::commit::{Lost, Written};
+use super::commit::{CommitConflict, Written};
 use super::prepare::is_empty_status;
 use super::writer::{Part, Writer, metadata_of, name_of};
 use super::{Call, body};
-use crate::audit::Made;
+use crate::audit::CreatedObject;
 use crate::cause::Cause;
 use crate::error::ApiError;
 use crate::kind::Kind;
@@ -49,7 +49,7 @@ pub(crate) async fn create(call: &Call<'_>, sent: &Bytes) -> Result<Response, Ap
     writer.prune(&mut object, &duplicates, 400, &mut warnings)?;
     let mut written = create_object(&writer, object, false).await?;
     written.warnings.splice(0..0, warnings);
-    let made = Made {
+    let made = CreatedObject {
         name: written.object.name().to_owned(),
         uid: written.object.uid().to_owned(),
         revision: written.object.revision,
@@ -136,9 +136,9 @@ async fn create_named(writer: &Writer<'_>, object: Value, managed: bool) -> Resu
         }
         match writer.commit_create(admitted, side, namespace).await {
             Ok(object) => return Ok(Written { status: StatusCode::CREATED, object, warnings: Vec::new() }),
-            Err(Lost::Race { main: Some(_) }) => return Err(exists()),
-            Err(Lost::Race { main: None }) => {}
-            Err(Lost::Failed(error)) => return Err(error),
+            Err(CommitConflict::Race { main: Some(_) }) => return Err(exists()),
+            Err(CommitConflict::Race { main: None }) => {}
+            Err(CommitConflict::Failed(error)) => return Err(error),
         }
     }
     Err(ApiError::conflict(writer.kind, &name, "what it depends on keeps changing; please try again"))
@@ -149,8 +149,8 @@ async fn create_named(writer: &Writer<'_>, object: Value, managed: bool) -> Resu
 async fn home(writer: &Writer<'_>, name: &str) -> Result<Option<(Key, Revision)>, ApiError> {
     let Some(namespace) = writer.namespace.filter(|_| writer.kind.namespaced) else { return Ok(None) };
     let namespaces = &*NAMESPACE;
-    let shelf = writer.server.cache.shelf(namespaces);
-    let (revision, deleting) = match shelf.get(namespace) {
+    let kind_cache = writer.server.cache.kind_cache(namespaces);
+    let (revision, deleting) = match kind_cache.get(namespace) {
         Some(found) => (found.revision, found.is_deleting()),
         None => {
             // Another server may have made it just now.
@@ -209,10 +209,10 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn the_status_of_a_copy_is_no_wish() {
+    fn the_status_of_a_copy_is_ignored() {
         let copy =
             |uid: &str, status: Value| json!({"metadata": {"name": "r", "uid": uid}, "spec": {}, "status": status});
-        for (uid, status, left, told) in [
+        for (uid, status, left, reported) in [
             ("u1", json!({"phase": "scheduled", "dns": "x.test"}), false, true),
             ("u1", json!({}), false, false),
             // Written by hand: it is rejected.
@@ -220,7 +220,7 @@ mod tests {
         ] {
             let mut object = copy(uid, status.clone());
             let warning = drop_read_status(&NAMESPACE, Some("a controller"), &mut object);
-            assert_eq!((object.get("status").is_some(), warning.is_some()), (left, told), "{uid} {status}");
+            assert_eq!((object.get("status").is_some(), warning.is_some()), (left, reported), "{uid} {status}");
         }
     }
 

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use super::commit::{ATTEMPTS, Lost};
+use super::commit::{ATTEMPTS, CommitConflict};
 use super::get::FUTURE_WAIT;
 use super::list;
 use super::prepare::next_generation;
@@ -93,7 +93,7 @@ async fn delete_damaged(call: &Call<'_>, writer: &Writer<'_>) -> Result<Option<R
     let namespace = resource.namespace.as_deref();
     let access = Access::resource(UNSAFE_DELETE, kind.group, kind.plural, namespace, resource.name.as_deref());
     call.server.authorizer.authorize(call.identity, &access)?;
-    let stored = call.server.cache.shelf(kind).kind;
+    let stored = call.server.cache.kind_cache(kind).kind;
     let key = Key::below(stored.key_prefix, &resource.key());
     match call.server.store.get(&key, None).await {
         Err(store::Error::Damaged { .. }) => {}
@@ -138,7 +138,7 @@ pub(crate) async fn delete_collection(call: &Call<'_>, sent: &Bytes) -> Result<R
     let snapshot = call.server.cache.snapshot(kind, &call.resource.prefix());
     let damaged = list::placeholders(call, &selector, &snapshot.damaged);
     let is_large = !selector.is_everything() && snapshot.objects.len() >= OBJECTS_LARGE;
-    let turn = call.server.turns.take(is_large).await;
+    let turn = call.server.large_work.take(is_large).await;
     let chosen: Vec<_> = work::beside(is_large, || {
         snapshot.objects.into_iter().filter(|object| selector.matches(kind, object)).take(limit).collect()
     });
@@ -254,8 +254,8 @@ pub(crate) async fn delete_object(writer: &Writer<'_>, name: &str, deletion: &De
         };
         match outcome {
             Ok(deleted) => return Ok(deleted),
-            Err(Lost::Race { .. }) => fresh = true,
-            Err(Lost::Failed(error)) => return Err(error),
+            Err(CommitConflict::Race { .. }) => fresh = true,
+            Err(CommitConflict::Failed(error)) => return Err(error),
         }
     }
     Err(ApiError::modified(writer.kind, name))
@@ -263,10 +263,12 @@ pub(crate) async fn delete_object(writer: &Writer<'_>, name: &str, deletion: &De
 
 fn check_preconditions(kind: &Kind, name: &str, live: &Value, deletion: &Deletion) -> Result<(), ApiError> {
     let checks = [("UID", "uid", &deletion.uid), ("ResourceVersion", "resourceVersion", &deletion.resource_version)];
-    for (told, field, wanted) in checks {
+    for (reported, field, wanted) in checks {
         let found = live["metadata"][field].as_str().unwrap_or_default();
         if let Some(wanted) = wanted.as_deref().filter(|wanted| *wanted != found) {
-            let why = format!("Precondition failed: {told} in precondition: {wanted}, {told} in object meta: {found}");
+            let why = format!(
+                "Precondition failed: {reported} in precondition: {wanted}, {reported} in object meta: {found}"
+            );
             return Err(ApiError::conflict(kind, name, &why));
         }
     }

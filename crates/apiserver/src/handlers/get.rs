@@ -26,9 +26,9 @@ pub(crate) async fn get(call: &Call<'_>) -> Result<Response, ApiError> {
         None if !call.server.cache.is_current(&*call.server.store).await? => None,
         Some(wanted) if wanted > 0 => {
             wait_for(call, wanted).await?;
-            call.server.cache.shelf(kind).get(&call.resource.key())
+            call.server.cache.kind_cache(kind).get(&call.resource.key())
         }
-        _ => call.server.cache.shelf(kind).get(&call.resource.key()),
+        _ => call.server.cache.kind_cache(kind).get(&call.resource.key()),
     };
     let object = match cached {
         Some(object) => object,
@@ -62,7 +62,7 @@ pub(crate) async fn wait_for(call: &Call<'_>, wanted: u64) -> Result<(), ApiErro
 
 /// The object as the store has it.
 async fn read(call: &Call<'_>) -> Result<Arc<Object>, ApiError> {
-    let kind = call.server.cache.shelf(call.resource.kind).kind;
+    let kind = call.server.cache.kind_cache(call.resource.kind).kind;
     let key = call.resource.key();
     let (_, found) = call.server.store.get(&Key::below(kind.key_prefix, &key), None).await?;
     let name = call.resource.name.as_deref().unwrap_or_default();

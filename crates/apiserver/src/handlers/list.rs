@@ -16,7 +16,7 @@ use super::Call;
 use super::get::{resource_version, wait_for};
 use crate::cause::Cause;
 use crate::continue_token::ContinueToken;
-use crate::damaged::Lost;
+use crate::damaged::DamagedKey;
 use crate::error::ApiError;
 use crate::kind::Kind;
 use crate::negotiate::{self, Format, MetaVersion, Offer, Text};
@@ -39,7 +39,7 @@ struct Page {
     revision: u64,
     objects: Vec<Arc<Object>>,
     /// Objects that belong to the list and cannot be read; all of them come with the first page.
-    damaged: Vec<Lost>,
+    damaged: Vec<DamagedKey>,
     /// Where the next page begins, if there is one.
     next: Option<ContinueToken>,
     remaining: Option<u64>,
@@ -104,8 +104,8 @@ fn show_damaged(
 }
 
 /// The placeholders of those damaged objects that the selector may take.
-pub(crate) fn placeholders(call: &Call<'_>, selector: &Selector, damaged: &[Lost]) -> Vec<Arc<Object>> {
-    let kind = call.server.cache.shelf(call.resource.kind).kind;
+pub(crate) fn placeholders(call: &Call<'_>, selector: &Selector, damaged: &[DamagedKey]) -> Vec<Arc<Object>> {
+    let kind = call.server.cache.kind_cache(call.resource.kind).kind;
     let marks = call.server.kinds.damage_marks();
     let objects = damaged.iter().filter_map(|lost| marks.placeholder(kind, lost));
     objects.filter(|object| !selector.excludes(object)).collect()
@@ -168,8 +168,8 @@ async fn page(call: &Call<'_>, selector: &Selector) -> Result<Result<Page, Respo
     if !from_cache {
         return from_store(call, selector, None, None, limit).await.map(Ok);
     }
-    let is_large = !selector.is_everything() && call.server.cache.shelf(call.resource.kind).len() >= OBJECTS_LARGE;
-    let _turn = call.server.turns.take(is_large).await;
+    let is_large = !selector.is_everything() && call.server.cache.kind_cache(call.resource.kind).len() >= OBJECTS_LARGE;
+    let _turn = call.server.large_work.take(is_large).await;
     Ok(Ok(work::beside(is_large, || cached(call, selector, limit))))
 }
 
@@ -252,13 +252,13 @@ async fn from_store(
     after: Option<&str>,
     limit: Option<usize>,
 ) -> Result<Page, ApiError> {
-    let kind = call.server.cache.shelf(call.resource.kind).kind;
+    let kind = call.server.cache.kind_cache(call.resource.kind).kind;
     let within = call.resource.prefix();
     let prefix = Key::below(kind.key_prefix, &within);
     let limit = limit.unwrap_or(usize::MAX);
     let mut from = after.map(|after| Key::below(&prefix.0, &format!("{after}\0")));
     let mut at = at.map(Revision);
-    let (mut objects, mut damaged): (Vec<Arc<Object>>, Vec<Lost>) = Default::default();
+    let (mut objects, mut damaged): (Vec<Arc<Object>>, Vec<DamagedKey>) = Default::default();
     loop {
         // Without a selector every value counts; with one the page may need more.
         let want = match selector.is_everything() {
@@ -277,7 +277,7 @@ async fn from_store(
         damaged.extend(page.damaged.iter().map(lost));
         let count = page.items.len();
         let is_large = count >= OBJECTS_LARGE;
-        let _turn = call.server.turns.take(is_large).await;
+        let _turn = call.server.large_work.take(is_large).await;
         let last = work::beside(is_large, || {
             for (index, item) in page.items.iter().enumerate() {
                 let key = item.key.relative(kind.key_prefix);

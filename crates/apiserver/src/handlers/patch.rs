@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::commit::Written;
 use super::create::create_object;
 use super::update::{change, fit_namespace, part};
-use super::writer::{Live, Part, Writer};
+use super::writer::{CurrentObject, Part, Writer};
 use super::{Call, body};
 use crate::auth::rules::Access;
 use crate::cause::Cause;
@@ -109,22 +109,22 @@ async fn patched(
 ) -> Result<Written, ApiError> {
     let kind = writer.kind;
     let warnings = parking_lot::Mutex::new(Vec::new());
-    let wanted = |live: &Live| {
+    let wanted = |live: &CurrentObject| {
         let mut new = live.tree.clone();
         apply(&mut new)?;
         if !new.is_object() {
             return Err(ApiError::bad_request("the patch leaves no object"));
         }
-        let mut told = Vec::new();
-        writer.prune(&mut new, duplicates, 422, &mut told)?;
-        *warnings.lock() = told;
+        let mut reported = Vec::new();
+        writer.prune(&mut new, duplicates, 422, &mut reported)?;
+        *warnings.lock() = reported;
         body::check_type(kind, &mut new)?;
         check_identity(kind, name, writer.namespace, &live.tree, &mut new)?;
         Ok((new, false))
     };
     let mut written = change(writer, name, part, wanted).await?.ok_or_else(|| ApiError::not_found(kind, name))?;
-    let told = warnings.into_inner();
-    written.warnings.splice(0..0, told);
+    let reported = warnings.into_inner();
+    written.warnings.splice(0..0, reported);
     Ok(written)
 }
 
@@ -198,7 +198,7 @@ async fn apply_patch(writer: &Writer<'_>, name: &str, part: Part, sent: &Bytes) 
     let subresource = if part == Part::Status { Some("status") } else { None };
     let version = config["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned();
     let uid = config["metadata"]["uid"].clone();
-    let wanted = |live: &Live| {
+    let wanted = |live: &CurrentObject| {
         if !uid.is_null() && uid != live.tree["metadata"]["uid"] {
             return Err(ApiError::conflict(kind, name, "the object has another uid than the one that is applied"));
         }

@@ -49,17 +49,17 @@ impl Writer<'_> {
 
     /// `patched` is what a patch makes of the object: 422 shows it, since the patch alone may not hold the field.
     fn strict(&self, patched: Option<Value>, faults: &[String]) -> ApiError {
-        let told = format!("strict decoding error: {}", faults.join(", "));
+        let reported = format!("strict decoding error: {}", faults.join(", "));
         let Kind { kind, version, .. } = self.kind;
         match patched {
-            None => {
-                ApiError::bad_request(format!("{kind} in version {version:?} cannot be handled as a {kind}: {told}"))
-            }
+            None => ApiError::bad_request(format!(
+                "{kind} in version {version:?} cannot be handled as a {kind}: {reported}"
+            )),
             Some(mut patched) => {
                 patched["metadata"].as_object_mut().map(|metadata| metadata.remove("managedFields"));
                 // Whole, however long: that is what kube-apiserver shows.
                 let shown = Value::from(patched.to_string());
-                let cause = Cause::new("FieldValueInvalid", "patch", format!("Invalid value: {shown}: {told}"));
+                let cause = Cause::new("FieldValueInvalid", "patch", format!("Invalid value: {shown}: {reported}"));
                 ApiError::invalid_of("", "", "", vec![cause])
             }
         }

@@ -30,13 +30,13 @@ impl Reader for CacheReader<'_> {
         name: &'a str,
     ) -> BoxFuture<'a, Result<Option<Arc<Value>>, ApiError>> {
         Box::pin(async move {
-            let shelf = self.server.cache.shelf(known(&self.server.kinds, kind)?);
-            let tree = |object: Arc<Object>| match shelf.kind.hook_reads {
-                HookReads::OftenTheSame => shelf.trees.of(&object),
+            let kind_cache = self.server.cache.kind_cache(known(&self.server.kinds, kind)?);
+            let tree = |object: Arc<Object>| match kind_cache.kind.hook_reads {
+                HookReads::OftenTheSame => kind_cache.trees.of(&object),
                 HookReads::Whole => Arc::new(object.tree()),
                 HookReads::Content => Arc::new(object.tree_without_managed_fields()),
             };
-            Ok(shelf.get(&object_key(namespace, name)).map(tree))
+            Ok(kind_cache.get(&object_key(namespace, name)).map(tree))
         })
     }
 

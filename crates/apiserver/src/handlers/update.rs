@@ -7,9 +7,9 @@ use bytes::Bytes;
 use http::StatusCode;
 use serde_json::Value;
 
-use super::commit::{ATTEMPTS, Lost, Written};
+use super::commit::{ATTEMPTS, CommitConflict, Written};
 use super::prepare::Change;
-use super::writer::{Live, Part, Writer, metadata_of};
+use super::writer::{CurrentObject, Part, Writer, metadata_of};
 use super::{Call, body};
 use crate::cause::Cause;
 use crate::error::ApiError;
@@ -40,7 +40,7 @@ pub(crate) async fn update(call: &Call<'_>, sent: &Bytes) -> Result<Response, Ap
     let unversioned = object["metadata"]["resourceVersion"].as_str().is_none_or(str::is_empty);
     let part = part(call.resource.subresource);
     let uid = object["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
-    let wanted = |live: &Live| {
+    let wanted = |live: &CurrentObject| {
         // Said of objects that are there alone: `kubectl replace` must hear that there is none.
         if unversioned && !may_leave_out_version(kind) {
             let cause = Cause::new(
@@ -102,7 +102,7 @@ pub(crate) async fn change(
     writer: &Writer<'_>,
     name: &str,
     part: Part,
-    wanted: impl Fn(&Live) -> Result<(Value, bool), ApiError>,
+    wanted: impl Fn(&CurrentObject) -> Result<(Value, bool), ApiError>,
 ) -> Result<Option<Written>, ApiError> {
     let mut fresh = false;
     for _ in 0..ATTEMPTS {
@@ -132,8 +132,8 @@ pub(crate) async fn change(
                 let warnings = if part == Part::Main { writer.warnings(false, &object).await } else { Vec::new() };
                 return Ok(Some(Written { status: StatusCode::OK, object, warnings }));
             }
-            Err(Lost::Race { .. }) => fresh = true,
-            Err(Lost::Failed(error)) => return Err(error),
+            Err(CommitConflict::Race { .. }) => fresh = true,
+            Err(CommitConflict::Failed(error)) => return Err(error),
         }
     }
     Err(ApiError::modified(writer.kind, name))
@@ -142,11 +142,11 @@ pub(crate) async fn change(
 async fn apply_change(
     writer: &Writer<'_>,
     name: &str,
-    live: &Live,
+    live: &CurrentObject,
     wanted: Value,
     part: Part,
     managed: bool,
-) -> Result<Arc<Object>, Lost> {
+) -> Result<Arc<Object>, CommitConflict> {
     let dry_run = writer.options.dry_run;
     match writer.prepare_update(&live.tree, wanted, part, managed)? {
         Change::None => Ok(writer.shown(name, &live.tree, live.revision)?),

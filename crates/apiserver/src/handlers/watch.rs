@@ -71,7 +71,7 @@ pub(crate) async fn watch(call: &Call<'_>) -> Result<Response, ApiError> {
         initial: VecDeque::new(),
         announce: None,
         source: Source::Ended,
-        told: 0,
+        reported: 0,
         next_bookmark: if bookmarks { following_bookmark(now, now + timeout) } else { None },
         end: now + timeout,
         columns_sent: false,
@@ -145,7 +145,7 @@ struct Watcher {
     announce: Option<u64>,
     source: Source,
     /// The revision up to which everything was told.
-    told: u64,
+    reported: u64,
     /// When the next bookmark is due, if there is one.
     next_bookmark: Option<Instant>,
     end: Instant,
@@ -182,15 +182,16 @@ impl Watcher {
                 }
                 self.initial = snapshot.objects.into_iter().chain(damaged).collect();
                 self.announce = announce.then_some(snapshot.revision);
-                self.told = snapshot.revision;
+                self.reported = snapshot.revision;
                 self.source = Source::Ring(cursor);
             }
             Start::Now => {
-                self.told = cache.applied();
-                self.source = cache.follow_from(self.kind, &self.prefix, self.told).map_or(Source::Ended, Source::Ring);
+                self.reported = cache.applied();
+                self.source =
+                    cache.follow_from(self.kind, &self.prefix, self.reported).map_or(Source::Ended, Source::Ring);
             }
             Start::After(revision) => {
-                self.told = revision;
+                self.reported = revision;
                 self.source = match cache.follow_from(self.kind, &self.prefix, revision) {
                     Ok(cursor) => Source::Ring(cursor),
                     // Of all kinds: whatever is written next anywhere shows that history has caught up with the ring.
@@ -222,10 +223,10 @@ impl Watcher {
                         return Some(chunk);
                     }
                 }
-                Woken::Bookmark => return Some(self.bookmark(self.told, false)),
+                Woken::Bookmark => return Some(self.bookmark(self.reported, false)),
                 Woken::TooOld(oldest) => {
                     self.source = Source::Ended;
-                    let error = ApiError::expired(format!("too old resource version: {} ({oldest})", self.told));
+                    let error = ApiError::expired(format!("too old resource version: {} ({oldest})", self.reported));
                     return Some(event_line("ERROR", error.status().to_string().as_bytes()));
                 }
                 Woken::Over => return None,
@@ -264,10 +265,10 @@ impl Watcher {
                         return Woken::Over;
                     };
                     if !changes.is_empty() {
-                        self.told = changes.last().map_or(self.told, |change| change.revision);
+                        self.reported = changes.last().map_or(self.reported, |change| change.revision);
                         return Woken::Changes(changes);
                     }
-                    self.told = self.told.max(applied);
+                    self.reported = self.reported.max(applied);
                     if self.next_bookmark.is_some_and(|due| now >= due) {
                         self.next_bookmark = following_bookmark(now, self.end);
                         return Woken::Bookmark;
@@ -297,10 +298,10 @@ impl Watcher {
     /// One revision of history; the ring takes over as soon as it can.
     fn historic(&mut self, events: &[Event]) -> Woken {
         let Some(at) = events.last().map(|event| event.at.0) else { return Woken::Changes(Vec::new()) };
-        let shelf = self.server.cache.shelf(self.kind);
-        let ours = events.iter().filter(|event| event.now.key.0.starts_with(shelf.kind.key_prefix));
-        let changes = ours.filter_map(|event| Change::from_event(shelf, event)).map(Arc::new).collect();
-        self.told = at;
+        let kind_cache = self.server.cache.kind_cache(self.kind);
+        let ours = events.iter().filter(|event| event.now.key.0.starts_with(kind_cache.kind.key_prefix));
+        let changes = ours.filter_map(|event| Change::from_event(kind_cache, event)).map(Arc::new).collect();
+        self.reported = at;
         if let Ok(cursor) = self.server.cache.follow_from(self.kind, &self.prefix, at) {
             self.source = Source::Ring(cursor);
         }

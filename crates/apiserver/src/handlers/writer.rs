@@ -28,7 +28,7 @@ pub(crate) struct Writer<'a> {
 }
 
 /// An object as it is before a write.
-pub(crate) struct Live {
+pub(crate) struct CurrentObject {
     /// With its `resourceVersion`.
     pub(crate) tree: Value,
     /// The revision that wrote it.
@@ -37,9 +37,13 @@ pub(crate) struct Live {
     pub(crate) bytes: usize,
 }
 
-impl Live {
-    fn new(kind: &Kind, object: &Object) -> Live {
-        Live { revision: object.revision, bytes: object.stored_len(), tree: representation::tree(kind, object) }
+impl CurrentObject {
+    fn new(kind: &Kind, object: &Object) -> CurrentObject {
+        CurrentObject {
+            revision: object.revision,
+            bytes: object.stored_len(),
+            tree: representation::tree(kind, object),
+        }
     }
 }
 
@@ -99,7 +103,7 @@ impl<'a> Writer<'a> {
 
     /// The kind as it is stored.
     pub(crate) fn stored_kind(&self) -> &'static Kind {
-        self.server.cache.shelf(self.kind).kind
+        self.server.cache.kind_cache(self.kind).kind
     }
 
     pub(super) fn store_key(&self, name: &str) -> Key {
@@ -107,16 +111,16 @@ impl<'a> Writer<'a> {
     }
 
     /// The object as the cache has it, or, with `fresh` or if it is not there, as the store has it.
-    pub(crate) async fn live(&self, name: &str, fresh: bool) -> Result<Option<Live>, ApiError> {
+    pub(crate) async fn live(&self, name: &str, fresh: bool) -> Result<Option<CurrentObject>, ApiError> {
         let key = object_key(self.namespace, name);
-        let cached = if fresh { None } else { self.server.cache.shelf(self.kind).get(&key) };
+        let cached = if fresh { None } else { self.server.cache.kind_cache(self.kind).get(&key) };
         if let Some(object) = cached {
-            return Ok(Some(Live::new(self.kind, &object)));
+            return Ok(Some(CurrentObject::new(self.kind, &object)));
         }
         let (_, found) = self.server.store.get(&self.store_key(name), None).await?;
         let Some(found) = found else { return Ok(None) };
         let object = self.object(&key, &found.value, found.modified.0)?;
-        Ok(Some(Live::new(self.kind, &object)))
+        Ok(Some(CurrentObject::new(self.kind, &object)))
     }
 
     pub(crate) fn object(&self, key: &str, value: &[u8], revision: u64) -> Result<Object, ApiError> {

@@ -5,7 +5,7 @@ use crate::json_scan::Json;
 
 /// The facts of one object. A hundred thousand Routes have three hundred thousand of these, so nothing has room to grow.
 #[derive(Clone)]
-pub(super) struct Facts {
+pub(super) struct IndexedFields {
     /// Its key behind the kind's prefix.
     pub key: Box<str>,
     pub uid: Box<str>,
@@ -16,11 +16,11 @@ pub(super) struct Facts {
     pub owners: Box<[Owner]>,
 }
 
-impl Facts {
+impl IndexedFields {
     /// Of an object's key and what lies where its kind's facts are ([`Selectable::facts`]).
     ///
     /// [`Selectable::facts`]: crate::kind::selectable::Selectable
-    pub fn of(key: &str, found: &[Json<'_>]) -> Facts {
+    pub fn of(key: &str, found: &[Json<'_>]) -> IndexedFields {
         let ([uid, labels, owners, deleted], fields) = found.split_first_chunk().expect("the paths begin with these");
         let owner = |owner: Json<'_>| {
             let [api_version, kind, name, uid, blocks] =
@@ -38,7 +38,7 @@ impl Facts {
             None if field.is_null() => "".into(),
             None => String::from_utf8_lossy(field.octets()).into(),
         };
-        Facts {
+        IndexedFields {
             key: key.into(),
             uid: text(*uid),
             deleting: !deleted.is_null(),
@@ -63,10 +63,10 @@ mod tests {
     use crate::registry::event::EVENT;
     use crate::registry::namespace::NAMESPACE;
 
-    fn facts_of(kind: &Kind, key: &str, object: &Value) -> Facts {
+    fn facts_of(kind: &Kind, key: &str, object: &Value) -> IndexedFields {
         let json = object.to_string();
         let paths = kind.selectable_fields.facts();
-        Facts::of(key, &paths.find(json.as_bytes()).expect("an object"))
+        IndexedFields::of(key, &paths.find(json.as_bytes()).expect("an object"))
     }
 
     #[test]

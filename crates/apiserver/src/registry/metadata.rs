@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_change_is_told() {
+    fn what_cannot_change_is_reported() {
         let wide = &Kind { namespaced: false, ..vectors::kind() };
         let old = json!({"metadata": {"name": "a", "uid": "1", "finalizers": ["x/y"], "deletionTimestamp": "2026-01-01T00:00:00Z"}});
         for (metadata, expected) in [

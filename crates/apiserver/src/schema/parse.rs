@@ -32,7 +32,7 @@ const YAML_BOOLEANS: [&str; 22] = [
 pub fn parse_json(bytes: &[u8]) -> Result<(Value, Vec<String>), ParseError> {
     let notes = RefCell::<Notes>::default();
     let mut reader = serde_json::Deserializer::from_slice(bytes);
-    let value = Place { path: &Path::Root, level: 0, notes: &notes }.deserialize(&mut reader);
+    let value = ParsePosition { path: &Path::Root, level: 0, notes: &notes }.deserialize(&mut reader);
     let value = value.and_then(|value| reader.end().map(|()| value)).map_err(|error| ParseError(error.to_string()))?;
     Ok((value, notes.into_inner().duplicates))
 }
@@ -60,7 +60,7 @@ fn read_yaml(text: &str, strict_booleans: bool, notes: &RefCell<Notes>) -> Resul
         duplicate_keys: serde_saphyr::DuplicateKeyPolicy::PassThrough,
         strict_booleans: strict_booleans,
     };
-    let place = Place { path: &Path::Root, level: 0, notes };
+    let place = ParsePosition { path: &Path::Root, level: 0, notes };
     serde_saphyr::with_deserializer_from_str_with_options(text, options, |reader| place.deserialize(reader))
         .map_err(|error| ParseError(error.to_string()))
 }
@@ -89,13 +89,13 @@ enum Booleans {
 }
 
 #[derive(Clone, Copy)]
-struct Place<'a> {
+struct ParsePosition<'a> {
     path: &'a Path<'a>,
     level: usize,
     notes: &'a RefCell<Notes>,
 }
 
-impl<'de> DeserializeSeed<'de> for Place<'_> {
+impl<'de> DeserializeSeed<'de> for ParsePosition<'_> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
@@ -103,7 +103,7 @@ impl<'de> DeserializeSeed<'de> for Place<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Place<'_> {
+impl<'de> Visitor<'de> for ParsePosition<'_> {
     type Value = Value;
 
     fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -172,7 +172,7 @@ impl<'de> Visitor<'de> for Place<'_> {
         let mut items = Vec::new();
         loop {
             let path = Path::Item(self.path, items.len());
-            match sequence.next_element_seed(Place { path: &path, level, ..self })? {
+            match sequence.next_element_seed(ParsePosition { path: &path, level, ..self })? {
                 Some(item) => items.push(item),
                 None => return Ok(Value::Array(items)),
             }
@@ -184,7 +184,7 @@ impl<'de> Visitor<'de> for Place<'_> {
         let mut object = Map::new();
         while let Some(key) = entries.next_key_seed(Key(self.notes))? {
             let path = Path::Field(self.path, &key);
-            let value = entries.next_value_seed(Place { path: &path, level, ..self })?;
+            let value = entries.next_value_seed(ParsePosition { path: &path, level, ..self })?;
             if object.contains_key(&key) && self.notes.borrow().duplicates.len() < DUPLICATES_MAX {
                 let duplicate = path.to_string();
                 let duplicates = &mut self.notes.borrow_mut().duplicates;
@@ -205,7 +205,7 @@ impl<'de> DeserializeSeed<'de> for Key<'_> {
     type Value = String;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<String, D::Error> {
-        let key = Place { path: &Path::Root, level: YAML_LEVELS_MAX, notes: self.0 };
+        let key = ParsePosition { path: &Path::Root, level: YAML_LEVELS_MAX, notes: self.0 };
         match key.deserialize(deserializer)? {
             Value::String(text) => Ok(text),
             Value::Null | Value::Array(_) | Value::Object(_) => Err(D::Error::custom("a key must be text")),

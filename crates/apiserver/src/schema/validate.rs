@@ -251,7 +251,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn faults_are_told_as_kubernetes_does() {
+    fn faults_are_reported_as_kubernetes_does() {
         let schema = json!({"type": "object", "required": ["name"], "properties": {
             "name": {"type": "string", "minLength": 1, "maxLength": 5},
             "weight": {"type": "integer", "format": "int64", "minimum": 1, "maximum": 1000},

@@ -39,7 +39,7 @@ fn churn_of_one_namespace_leaves_the_window_of_another() {
             cache.apply(&[lease(at, "attacker", "big", size)]);
         }
         cache.apply(&[lease(3 + writes, "victim", "a", 30)]);
-        assert!(cache.shelf(leases).state.read().history.bytes() <= history::HISTORY_BYTES_MAX);
+        assert!(cache.kind_cache(leases).state.read().history.bytes() <= history::HISTORY_BYTES_MAX);
 
         assert_eq!(revisions(slow.take(10)), Ok(vec![2, 3 + writes]));
         assert_eq!(revisions(slow.take(10)), Ok(vec![]));
@@ -135,15 +135,22 @@ fn lines_are_kept_for_those_who_keep_up() {
         lines.extend(prompt.take(10).expect("keeps up").iter().map(|change| change.line()));
     }
     let with_line = |cache: &WatchCache| {
-        cache.shelf(namespaces()).state.read().history.since(0).filter(|change| change.line.get().is_some()).count()
+        cache
+            .kind_cache(namespaces())
+            .state
+            .read()
+            .history
+            .since(0)
+            .filter(|change| change.line.get().is_some())
+            .count()
     };
     assert_eq!(with_line(&cache), LINES_KEPT);
-    let told: Vec<_> = late.take(usize::MAX).expect("in the ring").iter().map(|change| change.line()).collect();
-    assert_eq!(told, lines, "made anew, the same");
+    let reported: Vec<_> = late.take(usize::MAX).expect("in the ring").iter().map(|change| change.line()).collect();
+    assert_eq!(reported, lines, "made anew, the same");
 }
 
 #[test]
-fn objects_at_rest_are_packed_and_told_as_they_were() {
+fn objects_at_rest_are_packed_and_reported_as_they_were() {
     const OBJECTS: usize = 3 * LINES_KEPT;
     let cache = WatchCache::new(&Kinds::default());
     cache.apply(&[revision(1, (0..OBJECTS).map(|index| format!("ns-{index:04}")))]);
@@ -159,7 +166,7 @@ fn objects_at_rest_are_packed_and_told_as_they_were() {
     // Who is written again is no longer at rest; who was written before it is.
     cache.apply(&[revision(2, std::iter::once("ns-0000".to_owned()))]);
     assert_eq!(packed(&cache), OBJECTS - LINES_KEPT);
-    assert!(!cache.shelf(namespaces()).get("ns-0000").expect("there").is_packed());
+    assert!(!cache.kind_cache(namespaces()).get("ns-0000").expect("there").is_packed());
 }
 
 #[test]

@@ -26,18 +26,18 @@ pub(super) struct Bounded {
 }
 
 /// The part of a request's body that its handler did not read.
-pub(super) struct Rest {
+pub(super) struct UnreadBody {
     rest: oneshot::Receiver<Pin<Box<Limited<Incoming>>>>,
     had_any: bool,
 }
 
 impl Bounded {
     /// `inner` with at most `octets`, all there `within` that time of the first look at it.
-    pub(super) fn new(inner: Incoming, octets: usize, within: Duration) -> (Self, Rest) {
+    pub(super) fn new(inner: Incoming, octets: usize, within: Duration) -> (Self, UnreadBody) {
         let had_any = !inner.is_end_stream();
         let (sender, rest) = oneshot::channel();
         let inner = Some(Box::pin(Limited::new(inner, octets)));
-        (Bounded { inner, deadline: None, within, rest: Some(sender) }, Rest { rest, had_any })
+        (Bounded { inner, deadline: None, within, rest: Some(sender) }, UnreadBody { rest, had_any })
     }
 }
 
@@ -50,7 +50,7 @@ impl Drop for Bounded {
     }
 }
 
-impl Rest {
+impl UnreadBody {
     /// Reads the rest `within` that time. False if it is not all there: the connection cannot carry another request then.
     pub(super) async fn drained(mut self, within: Duration) -> bool {
         if !self.had_any {

@@ -37,8 +37,8 @@ use tower::ServiceExt;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 pub use self::pace::holding;
-use self::places::Place;
-pub use self::places::{Places, Totals};
+use self::places::ConnectionSlot;
+pub use self::places::{ConnectionSlots, Totals};
 
 /// Where a request came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -164,7 +164,7 @@ pub async fn serve(
     listener: TcpListener,
     tls: Option<Arc<ServerConfig>>,
     router: axum::Router,
-    places: impl Into<Arc<Places>>,
+    places: impl Into<Arc<ConnectionSlots>>,
     stop: CancellationToken,
 ) {
     let places = places.into();
@@ -219,7 +219,7 @@ async fn connection(
     peer: SocketAddr,
     acceptor: Option<TlsAcceptor>,
     router: axum::Router,
-    place: Arc<Place>,
+    place: Arc<ConnectionSlot>,
     limits: Limits,
     stop: CancellationToken,
 ) {
@@ -227,38 +227,38 @@ async fn connection(
     let mut stream = TimeoutStream::new(stream);
     stream.set_write_timeout(Some(limits.stall));
     let stream = Box::pin(stream);
-    let mut told = Extensions::new();
-    told.insert(Peer(peer));
+    let mut reported = Extensions::new();
+    reported.insert(Peer(peer));
     let Some(acceptor) = acceptor else {
-        return requests(stream, peer, told, router, place, limits, stop).await;
+        return requests(stream, peer, reported, router, place, limits, stop).await;
     };
     // A peer that speaks no TLS, or trusts another authority, is that peer's affair.
     match tokio::time::timeout(limits.handshake, acceptor.accept(stream)).await {
         Ok(Ok(stream)) => {
-            told.insert(Encrypted);
+            reported.insert(Encrypted);
             if let Some(certificate) = stream.get_ref().1.peer_certificates().and_then(subject) {
-                told.insert(certificate);
+                reported.insert(certificate);
             }
-            requests(stream, peer, told, router, place, limits, stop).await;
+            requests(stream, peer, reported, router, place, limits, stop).await;
         }
         Ok(Err(error)) => tracing::debug!(%peer, %error, "TLS handshake failed"),
         Err(_) => tracing::debug!(%peer, "TLS handshake took too long"),
     }
 }
 
-/// Serves the requests of a connection, each of which is `told` where it came from.
+/// Serves the requests of a connection, each of which is `reported` where it came from.
 async fn requests(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     peer: SocketAddr,
-    told: Extensions,
+    reported: Extensions,
     router: axum::Router,
-    place: Arc<Place>,
+    place: Arc<ConnectionSlot>,
     limits: Limits,
     stop: CancellationToken,
 ) {
     let of_connection = place.clone();
     let service = service_fn(move |mut request: Request<Incoming>| {
-        request.extensions_mut().extend(told.clone());
+        request.extensions_mut().extend(reported.clone());
         let (router, place) = (router.clone(), of_connection.clone());
         async move { Ok::<_, Infallible>(respond(request, router, &place, limits).await) }
     });
@@ -294,7 +294,7 @@ async fn requests(
 async fn respond(
     request: Request<Incoming>,
     router: axum::Router,
-    place: &Arc<Place>,
+    place: &Arc<ConnectionSlot>,
     limits: Limits,
 ) -> Response<Body> {
     let mut in_flight = place.begin();
@@ -406,9 +406,9 @@ mod tests {
     }
 
     /// Tells when it is dropped.
-    struct Told(tokio::sync::mpsc::UnboundedSender<()>);
+    struct DropSignal(tokio::sync::mpsc::UnboundedSender<()>);
 
-    impl Drop for Told {
+    impl Drop for DropSignal {
         fn drop(&mut self) {
             let _ = self.0.send(());
         }
@@ -418,11 +418,11 @@ mod tests {
     async fn start_endless(
         stall: Duration,
     ) -> (SocketAddr, CancellationToken, tokio::sync::mpsc::UnboundedReceiver<()>) {
-        let (told, let_go) = tokio::sync::mpsc::unbounded_channel();
+        let (reported, let_go) = tokio::sync::mpsc::unbounded_channel();
         let endless = move || {
-            let told = Told(told.clone());
+            let reported = DropSignal(reported.clone());
             let pieces = futures::stream::repeat_with(move || {
-                let _held = &told;
+                let _held = &reported;
                 Ok::<_, Infallible>(bytes::Bytes::from_static(&[b'x'; 16 << 10]))
             });
             async move { Body::from_stream(pieces) }

@@ -26,7 +26,7 @@ const PLATFORM_ADDRESSES_MAX: usize = 4096;
 const STALLED_MAX: usize = 8;
 
 /// The places of one server; its listeners may share them.
-pub struct Places {
+pub struct ConnectionSlots {
     pub(super) limits: Limits,
     state: Mutex<State>,
 }
@@ -86,26 +86,26 @@ struct Client {
 }
 
 /// A connection's place; free again when this is dropped.
-pub(super) struct Place {
-    of: Arc<Places>,
+pub(super) struct ConnectionSlot {
+    of: Arc<ConnectionSlots>,
     id: u64,
     close: CancellationToken,
 }
 
 /// A request in flight, until its response is consumed or given up.
 pub(super) struct InFlight {
-    place: Arc<Place>,
+    place: Arc<ConnectionSlot>,
     client: IpAddr,
     octets: usize,
 }
 
-impl From<Limits> for Arc<Places> {
+impl From<Limits> for Arc<ConnectionSlots> {
     fn from(limits: Limits) -> Self {
-        Arc::new(Places { limits, state: Mutex::default() })
+        Arc::new(ConnectionSlots { limits, state: Mutex::default() })
     }
 }
 
-impl Places {
+impl ConnectionSlots {
     /// What was refused and closed so far.
     pub fn totals(&self) -> Totals {
         let state = self.state.lock();
@@ -113,7 +113,7 @@ impl Places {
     }
 
     /// A place for a connection from `address`; `None` if it is to be closed at once.
-    pub(super) fn admit(self: &Arc<Self>, address: IpAddr) -> Option<Arc<Place>> {
+    pub(super) fn admit(self: &Arc<Self>, address: IpAddr) -> Option<Arc<ConnectionSlot>> {
         let client = client(address);
         let mut state = self.state.lock();
         let of_client = state.clients.get(&client).map_or(0, |client| client.connections);
@@ -148,7 +148,7 @@ impl Places {
         state.connections.insert(id, connection);
         state.clients.entry(client).or_default().connections += 1;
         state.becomes_idle(id);
-        Some(Arc::new(Place { of: self.clone(), id, close }))
+        Some(Arc::new(ConnectionSlot { of: self.clone(), id, close }))
     }
 
     fn evict(&self, state: &mut State, oldest: Option<Rank>) -> bool {
@@ -210,7 +210,7 @@ impl State {
     }
 }
 
-impl Place {
+impl ConnectionSlot {
     /// A request begins.
     pub(super) fn begin(self: &Arc<Self>) -> InFlight {
         let mut state = self.of.state.lock();
@@ -266,7 +266,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         self.of.state.lock().remove(self.id);
     }
@@ -337,11 +337,11 @@ fn client(address: IpAddr) -> IpAddr {
 mod tests {
     use super::*;
 
-    fn places(connections: usize, connections_per_client: usize) -> Arc<Places> {
+    fn places(connections: usize, connections_per_client: usize) -> Arc<ConnectionSlots> {
         Limits { connections, connections_per_client, answer_octets: 800_000, ..Limits::default() }.into()
     }
 
-    fn admit(places: &Arc<Places>, address: &str) -> Option<Arc<Place>> {
+    fn admit(places: &Arc<ConnectionSlots>, address: &str) -> Option<Arc<ConnectionSlot>> {
         places.admit(address.parse().expect("an address"))
     }
 
@@ -355,7 +355,7 @@ mod tests {
         assert!(held[2].close.is_cancelled(), "the oldest that never sent a request");
         assert!(!held[0].close.is_cancelled() && !held[1].close.is_cancelled());
         assert_eq!(places.totals().open, 7);
-        let all_busy: Vec<_> = held.iter().chain([&_new]).map(Place::begin).collect();
+        let all_busy: Vec<_> = held.iter().chain([&_new]).map(ConnectionSlot::begin).collect();
         assert!(admit(&places, "198.51.100.2").is_none(), "nobody is idle");
         let _local = admit(&places, "127.0.0.1").expect("the reserve is for loopback");
         assert_eq!((places.totals().refused_total, places.totals().closed_evicted), (1, 1));
@@ -386,7 +386,7 @@ mod tests {
         ours.is_platforms();
         drop(ours.begin());
         let others: Vec<_> = (1..=6).filter_map(|_| admit(&places, "198.51.100.1")).collect();
-        let _busy: Vec<_> = others.iter().map(Place::begin).collect();
+        let _busy: Vec<_> = others.iter().map(ConnectionSlot::begin).collect();
         assert!(admit(&places, "203.0.113.1").is_none());
         assert!(!ours.close.is_cancelled());
         assert!(admit(&places, "192.0.2.1").is_some());

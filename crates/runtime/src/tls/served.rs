@@ -33,14 +33,14 @@ pub struct Served {
     /// SHA-256 of the files as they were read, to know whether they changed.
     digest: ArcSwap<Vec<u8>>,
     /// How the files looked when they were read last.
-    seen: Mutex<[Look; 2]>,
+    seen: Mutex<[FileStamp; 2]>,
 }
 
 /// How a file looks from outside: enough to know that it was replaced.
-pub type Look = Option<(SystemTime, u64, u64)>;
+pub type FileStamp = Option<(SystemTime, u64, u64)>;
 
 /// How the file looks now; `None` if it cannot be looked at.
-pub fn look(path: &Path) -> Look {
+pub fn stamp_of(path: &Path) -> FileStamp {
     use std::os::unix::fs::MetadataExt;
     let metadata = std::fs::metadata(path).ok()?;
     Some((metadata.modified().ok()?, metadata.len(), metadata.ino()))
@@ -50,7 +50,7 @@ impl Served {
     /// Reads the pair. `certificate` is the chain in PEM, the server's own first.
     pub fn open(certificate: &Path, key: &Path) -> Result<Served, Error> {
         // Looked at before they are read: what is replaced in between is read again.
-        let seen = [certificate, key].map(look);
+        let seen = [certificate, key].map(stamp_of);
         let (current, digest) = pair(certificate, key)?;
         Ok(Served {
             certificate: certificate.to_owned(),
@@ -64,7 +64,7 @@ impl Served {
     /// Reads the files again if they look as if they were replaced since they were read last; whether they changed. A bad
     /// file is told of once, not at each look.
     pub fn follow(&self) -> Result<bool, Error> {
-        if *self.seen.lock() == self.files().map(look) {
+        if *self.seen.lock() == self.files().map(stamp_of) {
             return Ok(false);
         }
         self.reload()
@@ -72,7 +72,7 @@ impl Served {
 
     /// Reads the files again; whether they changed. On an error what was served before is served on.
     pub fn reload(&self) -> Result<bool, Error> {
-        *self.seen.lock() = self.files().map(look);
+        *self.seen.lock() = self.files().map(stamp_of);
         let (current, digest) = pair(&self.certificate, &self.key)?;
         if **self.digest.load() == digest {
             return Ok(false);

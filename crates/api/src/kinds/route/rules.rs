@@ -95,7 +95,7 @@ fn platform_host(domain: &str) -> Rule {
     // Neither the namespace, with which the label of its own name begins, nor whether a Router has the zone is seen here: our server
     // and the scheduler admit no other host below the domain.
     let own_label = Expr::from("-") + this().field("metadata").field("name").call(Function::Replace('.', '-'));
-    let is_own_wish = (!subdomain().is("")).choose(
+    let is_own_name = (!subdomain().is("")).choose(
         host().starts_with(subdomain().call(Function::Lower) + "."),
         host().matches("^[^.]+[.]") & host().call(Function::Part('.', 0)).ends_with(own_label),
     );
@@ -103,7 +103,7 @@ fn platform_host(domain: &str) -> Rule {
     Rule::new(
         "",
         !(host().is(domain) | host().ends_with(below.as_str()))
-            | is_own_wish
+            | is_own_name
             | has_names & is_system_name(this(), host()),
         of_the_platform(domain),
     )

@@ -83,9 +83,9 @@ async fn a_move_and_the_end_of_its_former_name() {
     assert_eq!((&after["status"]["router"], &after["status"]["dns"]), (&json!("s2"), &json!("n-r.s2.v3.example")));
     assert_eq!(after["status"]["formerNames"], new["spec"]["formerNames"]);
     let conditions = after["status"]["conditions"].as_array().unwrap();
-    let told: Vec<_> = conditions.iter().map(|one| (&one["type"], &one["status"])).collect();
+    let reported: Vec<_> = conditions.iter().map(|one| (&one["type"], &one["status"])).collect();
     let expected = [("MovePending", "False"), ("Admitted", "True"), ("Scheduled", "True")];
-    assert_eq!(told, expected.map(|(kind, status)| (json!(kind), json!(status))).each_ref().map(|(a, b)| (a, b)));
+    assert_eq!(reported, expected.map(|(kind, status)| (json!(kind), json!(status))).each_ref().map(|(a, b)| (a, b)));
 
     // So does a former name that begins.
     let pending = moved(json!([former("n-r.s3.v3.example"), former("!n-r.s1.v3.example")]));
@@ -151,8 +151,8 @@ async fn a_deposed_leader_binds_nothing() {
         objects.extend(with_lease.then(|| lease.clone()));
         let context = context();
         let found = hooks().before_commit(&context, Operation::Create(&binding), &Objects::new(objects)).await;
-        let told = found.map(|writes| writes.len()).map_err(|error| error.code);
-        assert_eq!(told, expected, "{number:?} {with_lease}");
+        let reported = found.map(|writes| writes.len()).map_err(|error| error.code);
+        assert_eq!(reported, expected, "{number:?} {with_lease}");
     }
 }
 
@@ -165,7 +165,7 @@ async fn a_binding_sets_the_routes_status() {
         let context = context();
         let objects = Objects::new(world(route(host)));
         let writes = hooks().before_commit(&context, Operation::Create(&binding), &objects).await.unwrap();
-        let told: Vec<_> = writes.iter().map(|it| (it.kind, it.name.as_str(), it.expect.as_deref())).collect();
+        let reported: Vec<_> = writes.iter().map(|it| (it.kind, it.name.as_str(), it.expect.as_deref())).collect();
         let claim = names::label_claim_name("n-r");
         let pinned = [
             ("Route", "r", Some("5")),
@@ -173,7 +173,7 @@ async fn a_binding_sets_the_routes_status() {
             ("ConflictKey", "/signpost.dev/turnstiles/routers/s1", None),
             ("NameClaim", &claim, Some("3")),
         ];
-        assert_eq!(told, pinned);
+        assert_eq!(reported, pinned);
         let effects: Vec<_> = writes[1..].iter().map(|write| &write.effect).collect();
         assert_eq!(effects, [&SideEffect::Keep, &SideEffect::Touch, &SideEffect::Keep]);
         let status = &put(&writes[0])["status"];
@@ -184,8 +184,8 @@ async fn a_binding_sets_the_routes_status() {
         assert_eq!(status["names"], names);
         assert_eq!(status["observedGeneration"], 2);
         let conditions = status["conditions"].as_array().unwrap();
-        let told: Vec<_> = conditions.iter().map(|condition| (&condition["type"], &condition["status"])).collect();
-        assert_eq!(told, [(&json!("Scheduled"), &json!("True")), (&json!("Admitted"), &json!("True"))]);
+        let reported: Vec<_> = conditions.iter().map(|condition| (&condition["type"], &condition["status"])).collect();
+        assert_eq!(reported, [(&json!("Scheduled"), &json!("True")), (&json!("Admitted"), &json!("True"))]);
         for condition in conditions {
             assert_eq!(condition["observedGeneration"], 2);
             assert_ne!(condition["lastTransitionTime"], "2020-01-01T00:00:00Z");
@@ -307,7 +307,7 @@ async fn the_binding_of_a_route_that_is_there_is_not_deleted() {
 }
 
 #[tokio::test]
-async fn a_move_gives_no_host_back_and_another_label_is_told() {
+async fn a_move_gives_no_host_back_and_another_label_is_reported() {
     for (status, expected) in [
         (json!({"phase": "new"}), ("True", "Admitted")),
         (

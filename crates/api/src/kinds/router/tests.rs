@@ -13,7 +13,7 @@ fn router(name: &str, spec: Value) -> Value {
     json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Router", "metadata": {"name": name}, "spec": spec})
 }
 
-fn told(writes: &[RelatedWrite]) -> Vec<(&str, Option<&str>, &SideEffect)> {
+fn reported(writes: &[RelatedWrite]) -> Vec<(&str, Option<&str>, &SideEffect)> {
     assert!(writes.iter().all(|write| write.kind == conflict_key::KIND));
     writes.iter().map(|write| (write.name.as_str(), write.expect.as_deref(), &write.effect)).collect()
 }
@@ -115,7 +115,7 @@ async fn a_router_through_whose_zone_former_names_lead_is_not_deleted_unknowingl
         binding("c", json!([former_name_in("old.v3.example", "shard1", "2026-01-04T00:00:00Z")])),
     ]);
     let context = context();
-    for (options, told) in [
+    for (options, reported) in [
         (
             json!({}),
             Some(
@@ -129,9 +129,9 @@ async fn a_router_through_whose_zone_former_names_lead_is_not_deleted_unknowingl
         let old = router("shard1", json!({"dns": "s1.v3.example"}));
         let delete = Operation::Delete { old: &old, options: &options };
         let found = hooks().before_commit(&context, delete, &objects).await;
-        match (found, told) {
+        match (found, reported) {
             (Ok(_), None) => {}
-            (Err(error), Some(told)) => assert!(error.message.contains(told), "{}", error.message),
+            (Err(error), Some(reported)) => assert!(error.message.contains(reported), "{}", error.message),
             (found, _) => panic!("{options}: {}", found.is_ok()),
         }
     }
@@ -149,7 +149,10 @@ async fn zones_do_not_overlap() {
         assert_eq!(found.is_ok(), good, "{dns}");
         match found {
             Ok(writes) => {
-                assert_eq!(told(&writes), [("/signpost.dev/turnstiles/zones", Some("7"), &SideEffect::Put(json!({})))])
+                assert_eq!(
+                    reported(&writes),
+                    [("/signpost.dev/turnstiles/zones", Some("7"), &SideEffect::Put(json!({})))]
+                )
             }
             Err(error) => assert_eq!((error.code, error.causes[0].field.as_str()), (422, "spec.dns")),
         }
@@ -157,7 +160,7 @@ async fn zones_do_not_overlap() {
 }
 
 #[tokio::test]
-async fn hosts_that_a_new_zone_takes_are_told() {
+async fn hosts_that_a_new_zone_takes_are_reported() {
     let claim = |kind: &str, value: &str, released: Value| {
         json!({"kind": "NameClaim", "metadata": {"name": value}, "spec": {"type": kind, "value": value,
             "releasedAt": released}})
@@ -169,7 +172,7 @@ async fn hosts_that_a_new_zone_takes_are_told() {
         claim("host", "notshop.test", Value::Null),
         claim("label", "shop", Value::Null),
     ]);
-    for (dns, told) in [
+    for (dns, reported) in [
         ("shop.test", Some("takes custom hosts of routes: *.shop.test, www.shop.test; ")),
         ("www.shop.test", Some("takes custom hosts of routes: www.shop.test; ")),
         ("old.shop.test", None),
@@ -178,8 +181,8 @@ async fn hosts_that_a_new_zone_takes_are_told() {
     ] {
         let router = json!({"spec": {"dns": dns}});
         let found = taken_hosts(&router, "v3.example", &objects).await.unwrap();
-        assert_eq!(found.is_some(), told.is_some(), "{dns} {found:?}");
-        assert!(found.is_none_or(|found| found.contains(told.unwrap_or_default())), "{dns}");
+        assert_eq!(found.is_some(), reported.is_some(), "{dns} {found:?}");
+        assert!(found.is_none_or(|found| found.contains(reported.unwrap_or_default())), "{dns}");
     }
 }
 
@@ -208,8 +211,11 @@ async fn records_at_the_names_of_routes_are_warned_of() {
         taken_names(&router, &taken, &objects).await.unwrap()
     };
     assert_eq!(warned(&["shop-far", "shop-gone", "other"]).await, None);
-    let told = warned(&["shop-far", "shop-web"]).await.expect("a route is on it");
-    assert!(told.ends_with("say NameTaken: shop-web, the name of the route shop/web, is an alias of x"), "{told}");
+    let reported = warned(&["shop-far", "shop-web"]).await.expect("a route is on it");
+    assert!(
+        reported.ends_with("say NameTaken: shop-web, the name of the route shop/web, is an alias of x"),
+        "{reported}"
+    );
 }
 
 #[tokio::test]
@@ -265,7 +271,7 @@ async fn a_router_with_routes_is_not_deleted_unknowingly() {
         match found {
             Ok(writes) => {
                 let name = format!("/signpost.dev/turnstiles/routers/{}", old["metadata"]["name"].as_str().unwrap());
-                assert_eq!(told(&writes), [(name.as_str(), Some("7"), &SideEffect::Delete)]);
+                assert_eq!(reported(&writes), [(name.as_str(), Some("7"), &SideEffect::Delete)]);
             }
             Err(error) => {
                 assert_eq!(error.code, 409);
@@ -276,7 +282,7 @@ async fn a_router_with_routes_is_not_deleted_unknowingly() {
     let context = context();
     let released = hooks().before_commit(&context, Operation::Release { old: &plain }, &objects).await.unwrap();
     assert_eq!(
-        told(&released),
+        reported(&released),
         [("/signpost.dev/turnstiles/routers/shard1", Some("7"), &SideEffect::Delete)],
         "it was judged when it began"
     );

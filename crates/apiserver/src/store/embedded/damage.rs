@@ -100,14 +100,14 @@ impl Damage {
 
     /// Reports that the file itself cannot be trusted: `why` says what was found. The first report counts.
     pub(super) fn break_off(&self, why: &str) {
-        let told = format!(
+        let reported = format!(
             "{}: the store's file is damaged ({why}); stop the server, run \"check store\", and restore a backup with \
              \"restore\"",
             self.path.display()
         );
         self.broken.send_if_modified(|broken| {
             let is_first = broken.is_none();
-            broken.get_or_insert(told);
+            broken.get_or_insert(reported);
             is_first
         });
     }
@@ -164,7 +164,7 @@ mod tests {
         let panicked: Result<()> = damage.guard(|| panic!("a page of a B-tree"));
         assert!(matches!(panicked, Err(Error::Unavailable)));
         assert!(damage.guard(|| Ok(7)).is_err(), "nothing more is read");
-        let told = damage.broken().await;
-        assert!(told.starts_with("store: ") && told.contains("\"check store\""), "{told}");
+        let reported = damage.broken().await;
+        assert!(reported.starts_with("store: ") && reported.contains("\"check store\""), "{reported}");
     }
 }

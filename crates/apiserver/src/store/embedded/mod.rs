@@ -46,7 +46,7 @@ use super::feed::{self, Committed, Feed, History};
 use super::{
     EXPIRING_MAX, Error, Event, HISTORY_REVISIONS_MIN, Key, KeyValue, Outcome, Page, Result, Revision, Store, Txn,
 };
-use signpost_runtime::ending::Ending;
+use signpost_runtime::ending::ExitReport;
 
 /// The format of the file that this version writes, and the newest it reads.
 pub const FORMAT: u64 = 3;
@@ -212,7 +212,7 @@ pub(super) struct Shared {
     /// How much room the disk must have while it has less, 0 while it has enough.
     full: AtomicU64,
     /// Where it is reported that the writer ended by itself.
-    ending: Ending,
+    ending: ExitReport,
     sync_error: SyncError,
     before_sync: fn() -> io::Result<()>,
     /// Held as long as the database is in use.
@@ -247,7 +247,7 @@ impl Embedded {
 
         let database = RwLock::new(Some(database));
         let feed = Feed::new(newest);
-        let (writable, ending) = (Arc::new(AtomicBool::new(true)), Ending::new());
+        let (writable, ending) = (Arc::new(AtomicBool::new(true)), ExitReport::new());
         let before_sync = options.before_sync;
         let shared = Shared {
             database,
@@ -268,7 +268,7 @@ impl Embedded {
         let (damage, ending) = (Arc::clone(&shared.damage), shared.ending.clone());
         let work = move || match std::panic::catch_unwind(AssertUnwindSafe(|| writer.run(&jobs))) {
             Ok(Ok(())) => {}
-            Ok(Err(why)) => ending.tell(why),
+            Ok(Err(why)) => ending.report(why),
             Err(panic) => {
                 damage.break_off("its writer panicked");
                 std::panic::resume_unwind(panic)
@@ -326,7 +326,7 @@ impl Embedded {
     /// Waits until the store ends by itself, which it does when its file cannot be trusted any more or its writer panics, and
     /// returns why. No write is taken from then on: the process must end.
     pub fn ended(&self) -> impl Future<Output = String> + Send + use<> {
-        self.handle.shared.ending.told()
+        self.handle.shared.ending.reported()
     }
 
     /// A snapshot for a backup.
@@ -483,14 +483,14 @@ fn open_prepared(
         // What is left of a first start that was cut off, and an empty file that nothing speaks for.
         File::create(&unfinished).map_err(io)?;
         let database = open_plain(&unfinished)?;
-        prepare::prepare(&database).map_err(|error| origin::told(&unfinished, error))?;
+        prepare::prepare(&database).map_err(|error| origin::reported(&unfinished, error))?;
         drop(database);
         std::fs::rename(&unfinished, &path).map_err(io)?;
     }
     let file = || disk::open(&path, options.before_sync, sync_error.clone());
     let database = open_database(&path, options.cache_octets, file)?;
     origin::check_tables(data_dir, &database)?;
-    let newest = prepare::prepare(&database).map_err(|error| origin::told(&path, error))?;
+    let newest = prepare::prepare(&database).map_err(|error| origin::reported(&path, error))?;
     let octets = std::fs::metadata(&path).map_or(0, |file| file.len());
     let is_verified = octets <= options.verified_first_bytes_max;
     if is_verified {
@@ -502,7 +502,7 @@ fn open_prepared(
     }
     let room = files::free_octets(lock).is_ok_and(|free| free >= options.room_octets);
     let newest = origin::settle(data_dir, &database, newest, options.moved_on, room);
-    Ok((database, newest.map_err(|error| origin::told(&path, error))?, is_verified))
+    Ok((database, newest.map_err(|error| origin::reported(&path, error))?, is_verified))
 }
 
 /// Makes a data directory that is not there; nobody else may look into it.

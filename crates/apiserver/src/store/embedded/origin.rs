@@ -250,7 +250,7 @@ pub(super) fn unfinished(data_dir: &Path) -> PathBuf {
 }
 
 /// What a caller is told about a fault of the file.
-pub(super) fn told(path: &Path, error: PrepareFault) -> OpenError {
+pub(super) fn reported(path: &Path, error: PrepareFault) -> OpenError {
     match error {
         PrepareFault::Redb(error) => match unavailable(error) {
             Error::Corrupt(reason) => OpenError::Corrupt { path: path.into(), reason },

@@ -112,7 +112,7 @@ struct Room {
     /// Whether there was too little when it was last looked at.
     full: bool,
     /// When the log last said so.
-    full_told: Option<Instant>,
+    full_reported: Option<Instant>,
     /// Whether not even the reserve has enough for a commit.
     stuck: bool,
     /// How many octets within the file are not used, as far as is known; counted while the disk is full.
@@ -120,7 +120,7 @@ struct Room {
 }
 
 /// A transaction of a group, and whether it goes on while the disk is full.
-type Asked = (Txn, bool);
+type QueuedTxn = (Txn, bool);
 
 impl Writer {
     pub(super) fn new(shared: Arc<Shared>, options: Options, newest: Revision, reserve: Reserve) -> Self {
@@ -137,7 +137,7 @@ impl Writer {
             marked: (Instant::now(), newest.0),
             failed: false,
             tried: Instant::now(),
-            room: Room { reserve, full: false, full_told: None, stuck: false, unused: 0 },
+            room: Room { reserve, full: false, full_reported: None, stuck: false, unused: 0 },
             gathered: 0,
         }
     }
@@ -145,7 +145,7 @@ impl Writer {
     /// Works until the queue's other end is gone and the queue is empty, or until a sync fails: the error says so.
     pub(super) fn run(mut self, jobs: &Receiver<Job>) -> std::result::Result<(), String> {
         self.account();
-        self.look_for_room();
+        self.check_room();
         loop {
             let first = match jobs.recv_timeout(self.idle()) {
                 Ok(job) => Some(job),
@@ -259,7 +259,7 @@ impl Writer {
             }
         }
         if !self.failed {
-            self.look_for_room();
+            self.check_room();
         }
         self.shared.writable.store(!self.failed && !self.room.full, Ordering::Relaxed);
         if self.failed || self.room.stuck {
@@ -286,7 +286,7 @@ impl Writer {
     }
 
     /// Looks whether the disk is full, and sees to it that there is room for what goes on even so.
-    fn look_for_room(&mut self) {
+    fn check_room(&mut self) {
         let needed = self.options.room_octets;
         // Where the system does not tell, the write will.
         let free = files::free_octets(&self.shared.lock).unwrap_or(u64::MAX);
@@ -299,7 +299,7 @@ impl Writer {
             }
             false => free < needed,
         };
-        self.tell_of_room(full, free);
+        self.report_room(full, free);
         if full && !self.room.full {
             self.room.unused = self.shared.unused().unwrap_or(0);
         }
@@ -322,19 +322,19 @@ impl Writer {
     }
 
     /// Tells the log that the disk is full, and rarely that it still is; and that it is not any more.
-    fn tell_of_room(&mut self, full: bool, free: u64) {
+    fn report_room(&mut self, full: bool, free: u64) {
         let (path, needed) = (self.shared.path.display(), self.options.room_octets);
-        match (full, self.room.full_told) {
-            (true, told) if told.is_none_or(|told| told.elapsed() >= FULL_TOLD_AGAIN) => {
+        match (full, self.room.full_reported) {
+            (true, reported) if reported.is_none_or(|reported| reported.elapsed() >= FULL_TOLD_AGAIN) => {
                 tracing::error!(
                     %path, free, needed,
                     "the disk is full: objects can be deleted, but not created or made larger, until there is room"
                 );
-                self.room.full_told = Some(Instant::now());
+                self.room.full_reported = Some(Instant::now());
             }
             (false, Some(_)) if self.room.full => {
                 tracing::warn!(%path, free, "the disk has room again: the store takes all writes");
-                self.room.full_told = None;
+                self.room.full_reported = None;
             }
             _ => {}
         }
@@ -353,8 +353,8 @@ impl Writer {
             return self.shared.damage.break_off(&error.to_string());
         }
         tracing::error!(%error, "the store takes no writes: its file cannot be written; it is opened anew until that works");
-        let told = || unavailable(redb::Error::PreviousIo);
-        self.compactions.drain(..).for_each(|(_, answer)| drop(answer.send(Err(told()))));
+        let reported = || unavailable(redb::Error::PreviousIo);
+        self.compactions.drain(..).for_each(|(_, answer)| drop(answer.send(Err(reported()))));
     }
 
     /// Opens the file anew after a fault, and tells the watchers what turns out to have been committed.
@@ -393,7 +393,7 @@ impl Writer {
         tracing::warn!(%path, newest, "the store's file was opened anew: it takes writes again");
     }
 
-    fn commit(&mut self, txns: &[Asked]) -> std::result::Result<Vec<Result<Outcome>>, Fault> {
+    fn commit(&mut self, txns: &[QueuedTxn]) -> std::result::Result<Vec<Result<Outcome>>, Fault> {
         let now = (self.options.now)();
         let sweep = self.deadline.is_some_and(|deadline| deadline <= now);
         let forget = self.compactions.iter().map(|(upto, _)| upto.0).max().unwrap_or(0).max(self.forget);
@@ -491,10 +491,10 @@ impl Group {
     fn apply(
         &mut self,
         tables: &mut WriteTables<'_>,
-        txns: &[Asked],
+        txns: &[QueuedTxn],
         now: SystemTime,
     ) -> std::result::Result<Vec<Result<Outcome>>, redb::Error> {
-        let apply = |(txn, frees): &Asked| match self.full {
+        let apply = |(txn, frees): &QueuedTxn| match self.full {
             Some(needed) if !frees && tables.grows(txn)? => Ok(Err(Error::Full { needed })),
             _ => self.apply_one(tables, txn, now),
         };

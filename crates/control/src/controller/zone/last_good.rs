@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 use super::super::domain::{DomainMismatch, Domains};
 use super::record::{self, JournalEntry, Live, Loaded};
 use signpost_dns::zone::journal::{self, Entry, JournalError, Recovered};
-use signpost_runtime::ending::Ending;
+use signpost_runtime::ending::ExitReport;
 
 /// Name of the file in the state directory.
 const FILE: &str = "last-good";
@@ -45,7 +45,7 @@ const BACKLOG_OCTETS_MAX: usize = 256 << 20;
 pub struct LastKnownGood {
     sender: Option<SyncSender<Vec<JournalEntry>>>,
     thread: Option<JoinHandle<()>>,
-    ending: Ending,
+    ending: ExitReport,
     failing: Arc<AtomicBool>,
     /// How many messages were sent, and how many of these are on the disk.
     sent: AtomicU64,
@@ -131,7 +131,7 @@ impl LastKnownGood {
         let failing = Arc::new(AtomicBool::new(false));
         let stored = Arc::new(AtomicU64::new(0));
         let told = (Arc::clone(&failing), Arc::clone(&stored));
-        let ending = Ending::new();
+        let ending = ExitReport::new();
         let work = move || run(writer, &receiver, &told.0, &told.1);
         let thread = Some(ending.spawn("last-good", work).map_err(fault)?);
         let sent = AtomicU64::new(0);
@@ -140,7 +140,7 @@ impl LastKnownGood {
 
     /// Waits until the thread ends by itself, and returns why.
     pub fn ended(&self) -> impl Future<Output = String> + Send + use<> {
-        self.ending.told()
+        self.ending.reported()
     }
 
     /// Whether the file cannot be written at the moment: shared with the thread, which keeps it true.
