@@ -2,8 +2,13 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
+use tokio_util::sync::CancellationToken;
+
+/// The pause between two looks of a check that follows something.
+const INTERVAL: Duration = Duration::from_millis(50);
 
 /// All checks of a process. There are as many as its roles need, a dozen at most.
 #[derive(Default)]
@@ -45,6 +50,18 @@ impl Check {
 
     pub fn missing(&self, why: impl Into<String>) {
         self.set(CheckStatus::Missing(why.into()));
+    }
+
+    /// Reports what is `missing` until nothing is, and goes on until `stop`.
+    pub async fn follow(self, missing: impl Fn() -> Option<String>, stop: CancellationToken) {
+        while let Some(why) = missing() {
+            self.missing(why);
+            if stop.run_until_cancelled(tokio::time::sleep(INTERVAL)).await.is_none() {
+                return;
+            }
+        }
+        self.ready();
+        stop.cancelled().await;
     }
 
     fn set(&self, status: CheckStatus) {

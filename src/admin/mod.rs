@@ -144,23 +144,6 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn readiness_names_what_is_missing() {
-        let admin = Admin::default();
-        let zones = admin.health.add("dns", "zones", "the first list of routers has not come yet");
-        let api = admin.health.add("api", "store", "not open");
-        api.ready();
-        let (status, text) = get(&admin, "/readyz").await;
-        assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
-        assert!(text.contains("[-] dns/zones: the first list of routers has not come yet"), "{text}");
-        assert!(text.contains("[+] api/store"), "{text}");
-        assert_eq!(get(&admin, "/livez").await.0, StatusCode::OK);
-        zones.ready();
-        assert_eq!(get(&admin, "/readyz").await.0, StatusCode::OK);
-        zones.missing("the zones were taken away");
-        assert!(get(&admin, "/readyz").await.1.contains("taken away"));
-    }
-
-    #[tokio::test]
     async fn liveness_names_what_is_hung() {
         let admin = Admin::default();
         let limit = std::time::Duration::from_secs(2);

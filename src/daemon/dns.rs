@@ -20,7 +20,6 @@ use super::tasks::Tasks;
 use super::unrouted::Unrouted;
 use super::{Error, platform};
 use crate::admin::Admin;
-use crate::admin::health::Check;
 use crate::config::Settings;
 use crate::config::settings;
 use signpost_control::client::reflector::{Health, HealthProbe};
@@ -41,8 +40,8 @@ use signpost_dns::zone::{Serial, ZoneDb};
 
 /// How often it is looked at whether answers are stale.
 const STALENESS_INTERVAL: Duration = Duration::from_millis(500);
-/// How often readiness is looked at.
-const READINESS_INTERVAL: Duration = Duration::from_millis(50);
+/// Why a name server is not ready that knows nothing of the API's objects.
+const UNHEARD: &str = "the objects have not been listed yet, and there is no last-good state";
 
 /// How long queries wait in the sockets for the zones when a process starts. Then it answers with what is there, and "not
 /// ready" for the rest: a resolver asks another server after a second or two in any case, and one that was told SERVFAIL may
@@ -311,9 +310,8 @@ impl Start<'_> {
             tasks.spawn("marks of former names", follow_marks(engine, asked.table(), stop.clone()));
             tasks.spawn("former names", asked::run(follow.client.clone(), asked.clone(), quiet, stop));
         }
-        let check =
-            admin.health.add("dns", "zones", "the objects have not been listed yet, and there is no last-good state");
-        tasks.spawn("readiness of zones", ready_when_published(status.clone(), check, tasks.stop_token()));
+        let (check, known) = (admin.health.add("dns", "zones", UNHEARD), status.clone());
+        tasks.spawn("readiness of zones", check.follow(move || missing_zones(&known), tasks.stop_token()));
         let publishing = zone::metrics::Publishing::default();
         admin.metrics.register(|registry| publishing.register(registry));
         // The sender is held by the loop: these settings never change.
@@ -347,11 +345,10 @@ async fn follow_marks(
 ) {
     loop {
         engine.set_asked(table.borrow_and_update().clone());
-        tokio::select! {
-            () = stop.cancelled() => return,
-            changed = table.changed() => if changed.is_err() {
-                return stop.cancelled().await;
-            },
+        match stop.run_until_cancelled(table.changed()).await {
+            None => return,
+            Some(Ok(())) => {}
+            Some(Err(_)) => return stop.cancelled().await,
         }
     }
 }
@@ -391,22 +388,16 @@ fn is_stale(informers: &[Health], running: Duration, after: Duration) -> bool {
     informers.iter().any(|informer| !informer.connected && informer.age.unwrap_or(running) > after)
 }
 
-async fn ready_when_published(status: Arc<Status>, check: Check, stop: CancellationToken) {
-    while !status.is_ready() {
-        let unheard = status.informers().into_iter().filter(|informer| !informer.synced);
-        let unheard = unheard.map(|informer| match informer.error {
-            Some(error) => format!("{} not listed: {error}", informer.kind),
-            None => format!("{} not listed yet", informer.kind),
-        });
-        let why: Vec<String> = status.hindrance().into_iter().chain(unheard).collect();
-        if !why.is_empty() {
-            check.missing(why.join("; "));
-        }
-        tokio::select! {
-            () = stop.cancelled() => return,
-            () = tokio::time::sleep(READINESS_INTERVAL) => {}
-        }
+/// Why the zones are not there yet; `None` if they are.
+fn missing_zones(status: &Status) -> Option<String> {
+    if status.is_ready() {
+        return None;
     }
-    check.ready();
-    stop.cancelled().await;
+    let unheard = status.informers().into_iter().filter(|informer| !informer.synced);
+    let unheard = unheard.map(|informer| match informer.error {
+        Some(error) => format!("{} not listed: {error}", informer.kind),
+        None => format!("{} not listed yet", informer.kind),
+    });
+    let why: Vec<String> = status.hindrance().into_iter().chain(unheard).collect();
+    Some(if why.is_empty() { UNHEARD.to_owned() } else { why.join("; ") })
 }

@@ -117,11 +117,8 @@ fn draw() -> Secret {
 
 /// Draws a new secret every day, until told to stop.
 pub async fn roll(engine: Arc<Engine>, stop: CancellationToken) {
-    loop {
-        tokio::select! {
-            () = stop.cancelled() => return,
-            () = tokio::time::sleep(SECRET_LIFETIME) => engine.roll(),
-        }
+    while stop.run_until_cancelled(tokio::time::sleep(SECRET_LIFETIME)).await.is_some() {
+        engine.roll();
     }
 }
 

@@ -58,9 +58,8 @@ pub async fn keep(
                 backoff.next_wait()
             }
         };
-        tokio::select! {
-            () = stop.cancelled() => return,
-            () = tokio::time::sleep(wait) => {}
+        if stop.run_until_cancelled(tokio::time::sleep(wait)).await.is_none() {
+            return;
         }
     }
 }

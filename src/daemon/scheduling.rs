@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures::future::OptionFuture;
 use kube::Client;
@@ -16,7 +15,6 @@ use super::platform;
 use super::runtime_settings::RuntimeSettings;
 use super::tasks::Tasks;
 use crate::admin::Admin;
-use crate::admin::health::Check;
 use crate::config;
 use crate::config::value::{Resolver, system_resolvers};
 use signpost_api::v1alpha1::SCHEDULER_LEASE;
@@ -38,9 +36,6 @@ use signpost_control::scheduler::chooser::StrategyConfig;
 use signpost_control::scheduler::{Scheduler, Settings};
 use signpost_control::world::World;
 use signpost_dns::wire::Name;
-
-/// How often readiness is looked at.
-const READINESS_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The clients of the loops, each of an identity of its own where the API is in this process.
 pub struct Clients<'a> {
@@ -96,8 +91,8 @@ impl Role<'_> {
         let stop = tasks.stop_token();
         tasks.spawn("scheduler", scheduler.run(leadership.clone(), stop.clone()));
         tasks.spawn("placement", reconciler.run(leadership.clone(), stop.clone()));
-        tasks.spawn("scheduler's readiness", ready_when_listed(own.clone(), check, stop));
-        informers.extend(own);
+        informers.extend(own.iter().cloned());
+        tasks.spawn("scheduler's readiness", check.follow(move || unlisted(&own), stop));
         self.probe_addresses(tasks, leadership.clone());
         let published = self.keep_serials_and_proofs(tasks, leadership);
         Started { switch, published }
@@ -230,21 +225,11 @@ impl Role<'_> {
     }
 }
 
-/// Has `check` say which informers were not listed yet, and when all were.
-async fn ready_when_listed(informers: Vec<(&'static str, HealthProbe)>, check: Check, stop: CancellationToken) {
-    loop {
-        let healths = informers.iter().map(|(_, informer)| informer()).filter(|health| !health.synced);
-        let missing: Vec<String> = healths.map(|health| health.kind).collect();
-        if missing.is_empty() {
-            check.ready();
-            return stop.cancelled().await;
-        }
-        check.missing(format!("not listed yet: {}", missing.join(", ")));
-        tokio::select! {
-            () = stop.cancelled() => return,
-            () = tokio::time::sleep(READINESS_INTERVAL) => {}
-        }
-    }
+/// The kinds that were not listed yet; `None` if all were.
+fn unlisted(informers: &[(&'static str, HealthProbe)]) -> Option<String> {
+    let unlisted = informers.iter().map(|(_, informer)| informer()).filter(|health| !health.synced);
+    let kinds: Vec<String> = unlisted.map(|health| health.kind).collect();
+    (!kinds.is_empty()).then(|| format!("not listed yet: {}", kinds.join(", ")))
 }
 
 /// Runs for leadership until `stop`, and passes on how it stands.
@@ -398,13 +383,10 @@ async fn while_leading<F: Future<Output = ()> + Send + 'static>(
                 let _ = running.await;
             }
         }
-        tokio::select! {
-            () = stop.cancelled() => return,
-            changed = leadership.changed() => {
-                if changed.is_err() {
-                    return stop.cancelled().await;
-                }
-            }
+        match stop.run_until_cancelled(leadership.changed()).await {
+            None => return,
+            Some(Ok(())) => {}
+            Some(Err(_)) => return stop.cancelled().await,
         }
     }
 }

@@ -116,11 +116,7 @@ impl Dashboard {
         let _ = shared.stop.set(stop.clone());
         let mut ticks = tokio::time::interval(samples::INTERVAL);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        loop {
-            tokio::select! {
-                () = stop.cancelled() => return,
-                _ = ticks.tick() => {}
-            }
+        while stop.run_until_cancelled(ticks.tick()).await.is_some() {
             if let Ok(page) = shared.metrics.encode(Format::OpenMetrics) {
                 let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
                 shared.samples.take(&page, u64::try_from(now.as_millis()).unwrap_or(u64::MAX));

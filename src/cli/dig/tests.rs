@@ -9,7 +9,7 @@ use signpost_api::v1alpha1::route_binding::RouteBinding;
 use signpost_api::v1alpha1::router::Router;
 use signpost_control::compiler::inputs::{BindingInput, RouterInput};
 use signpost_control::compiler::{self, Inputs};
-use signpost_control::dns_client::{Data, Edns};
+use signpost_control::dns_client::Data;
 use signpost_dns::wire::header::Rcode;
 
 fn name(text: &str) -> Name {
@@ -256,41 +256,6 @@ fn differences_from_the_objects_are_found() {
         why.compare(&zones, &asked, &response, serial);
         assert_eq!(why.differences, differences);
     }
-}
-
-#[test]
-fn a_page() {
-    let zones = zones();
-    let question = Question { name: name("shop-front.shard1.v3.example."), rtype: RecordType::A };
-    let mut response = response(0x8400, &[[192, 0, 2, 1]]);
-    response.edns =
-        Some(Edns { errors: vec![(3, "old".to_owned())], nsid: Some(b"ns1".to_vec()), ..Default::default() });
-    let mut why = Why::explain(&zones, &question.name, question.rtype);
-    why.compare(&zones, &question.name, &response, Some(0));
-    let server = "127.0.0.1:5300".parse().expect("an address");
-    let report = Report::new(&question, server, &response, Some(why));
-    let expected = "\
-question   shop-front.shard1.v3.example. A
-server     127.0.0.1:5300 (udp, 0.41 ms, 100 octets)
-status     NOERROR
-flags      qr aa
-nsid       ns1
-error      3 Stale Answer: old
-
-answer
-shop-front.shard1.v3.example. 30 IN A 192.0.2.1
-
-why
-name    shop-front.shard1.v3.example.
-zone    shard1.v3.example. (shard, serial 0, as served), made of Router shard1
-found   the records of the wildcard *.shard1.v3.example.
-from    Router shard1, spec.addresses
-route   Route shop/front on Router shard1 (its system name; RouteBinding shop/front)
-";
-    assert_eq!(report.text(Painter::PLAIN), expected);
-    let json = serde_json::to_value(&report).expect("plain data");
-    assert_eq!(json["why"]["steps"][0]["routes"][0]["route"], "shop/front");
-    assert_eq!((&json["type"], &json["extendedErrors"][0]["code"]), (&json!("A"), &json!(3)));
 }
 
 #[test]

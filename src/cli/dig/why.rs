@@ -34,7 +34,7 @@ pub(super) struct Why {
 }
 
 /// One look-up.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Step {
     pub(super) name: String,
@@ -51,7 +51,7 @@ pub(super) struct Step {
     expected: Expected,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Found {
     Answer,
@@ -59,6 +59,7 @@ pub(super) enum Found {
     Referral,
     NoData,
     NoSuchName,
+    #[default]
     NotOurs,
 }
 
@@ -150,16 +151,8 @@ impl Why {
 }
 
 fn step(zones: &Zones, name: &Name, rtype: RecordType) -> Step {
-    let mut step = Step {
-        name: name.to_string(),
-        found: Found::NotOurs,
-        zone: None,
-        owner: None,
-        wildcard: false,
-        from: Vec::new(),
-        routes: routes(zones, name),
-        expected: Expected { rcode: Some(Rcode::REFUSED), rrset: None },
-    };
+    let expected = Expected { rcode: Some(Rcode::REFUSED), rrset: None };
+    let mut step = Step { name: name.to_string(), routes: routes(zones, name), expected, ..Step::default() };
     // DS belongs to the parent's side of a cut (RFC 4035 §3.1.4.1).
     let above = name.parent().filter(|_| rtype == RecordType::DS && zones.at(name).is_some());
     let Some(known) = above.and_then(|above| zones.of(&above)).or_else(|| zones.of(name)) else { return step };
@@ -181,16 +174,13 @@ fn step(zones: &Zones, name: &Name, rtype: RecordType) -> Step {
     };
     let qname = Qname::of(name.as_wire());
     let Some(found) = lookup(&zone, &qname, rtype) else { return step };
+    let by = |kind, synthesised| (kind, owner(name, synthesised), synthesised > 0, Rcode::NOERROR);
     let (kind, owner, wildcard, rcode) = match found {
-        Lookup::Answer(found, _) => {
-            (Found::Answer, owner(name, found.synthesised), found.synthesised > 0, Rcode::NOERROR)
-        }
-        Lookup::Cname(found, _) => {
-            (Found::Alias, owner(name, found.synthesised), found.synthesised > 0, Rcode::NOERROR)
-        }
+        Lookup::Answer(found, _) => by(Found::Answer, found.synthesised),
+        Lookup::Cname(found, _) => by(Found::Alias, found.synthesised),
         Lookup::Dname(at, _) => (Found::Alias, ancestor(name, at.above), false, Rcode::NOERROR),
         Lookup::Referral(at, _) => (Found::Referral, ancestor(name, at.above), false, Rcode::NOERROR),
-        Lookup::NoData(found) => (Found::NoData, owner(name, found.synthesised), found.synthesised > 0, Rcode::NOERROR),
+        Lookup::NoData(found) => by(Found::NoData, found.synthesised),
         Lookup::NxDomain(at) => (Found::NoSuchName, ancestor(name, at.above), false, Rcode::NXDOMAIN),
     };
     let of_type = match kind {

@@ -45,7 +45,7 @@ pub(super) struct Objects {
 }
 
 /// How the platform stands. Its JSON is an interface: fields are added, and none is renamed.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Report {
     /// Whether the API and all processes answer, the processes are ready, and there is no outage.
@@ -67,7 +67,7 @@ pub(super) struct Report {
     warnings: Vec<String>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Api {
     kubeconfig: String,
@@ -257,16 +257,9 @@ impl Report {
         let reachable = platform.is_ok();
         let mut report = Report {
             healthy: reachable && processes.iter().all(|process| process.ready),
-            api: Api { kubeconfig, reachable, version: None, milliseconds: None },
-            domain: None,
-            leader: None,
+            api: Api { kubeconfig, reachable, ..Api::default() },
             processes,
-            routers: None,
-            routes: None,
-            ledger_zones: None,
-            not_read: Vec::new(),
-            outages: Vec::new(),
-            warnings: Vec::new(),
+            ..Report::default()
         };
         match platform {
             Ok(platform) => report.take(platform, &mut warnings, now),

@@ -65,11 +65,7 @@ impl Unrouted {
     pub async fn run(self: Arc<Self>, mut rings: Vec<WildcardHitReceiver>, stop: CancellationToken) {
         let mut ticks = tokio::time::interval(LOOK);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        loop {
-            tokio::select! {
-                () = stop.cancelled() => return,
-                _ = ticks.tick() => {}
-            }
+        while stop.run_until_cancelled(ticks.tick()).await.is_some() {
             let now = Timestamp::now();
             let lost = rings.iter().map(WildcardHitReceiver::lost).sum();
             self.counted.lock().lost = lost;
