@@ -17,7 +17,7 @@ use prometheus_client::metrics::counter::Counter;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::recorder::Recorder;
+use super::recorder::{Recorder, name_of};
 use super::reflector::ObjectKey;
 use signpost_api::text::cut;
 use signpost_api::v1alpha1::{GROUP, VERSION};
@@ -115,9 +115,8 @@ async fn record_all(client: kube::Client, reporter: Reporter, counters: Counters
 /// The Event that tells of it.
 pub fn event(notice: Notice, reporter: &Reporter, now: Timestamp) -> Event {
     let ObjectKey { namespace, name } = notice.object;
-    Event {
+    let mut event = Event {
         metadata: ObjectMeta {
-            name: Some(format!("{name}.{:x}", now.as_nanosecond())),
             // Events about objects without a namespace are in this one.
             namespace: Some(namespace.clone().unwrap_or_else(|| "default".to_owned())),
             ..ObjectMeta::default()
@@ -131,12 +130,14 @@ pub fn event(notice: Notice, reporter: &Reporter, now: Timestamp) -> Event {
             api_version: Some(format!("{GROUP}/{VERSION}")),
             kind: Some(notice.kind.to_owned()),
             namespace,
-            name: Some(name),
+            name: Some(name.clone()),
             uid: Some(notice.uid),
             ..ObjectReference::default()
         }),
         reporting_controller: Some(reporter.controller.to_owned()),
         reporting_instance: Some(reporter.instance.clone()),
         ..Event::default()
-    }
+    };
+    event.metadata.name = Some(name_of(&name, &event));
+    event
 }

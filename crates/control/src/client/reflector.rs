@@ -131,9 +131,6 @@ pub struct Settings {
     pub label_selector: Option<String>,
     /// Only objects with these fields, in the API's syntax.
     pub field_selector: Option<String>,
-    /// Gets the present objects by the watch itself (`sendInitialEvents`) instead of a list. If the server refuses that,
-    /// lists are used from then on.
-    pub streaming: bool,
     /// Objects in one page of a list. More is fewer requests, less is smaller answers.
     pub page_size: u32,
     /// A watch that tells nothing, not even a bookmark, for so long is taken for dead. API servers send a bookmark about
@@ -151,7 +148,6 @@ impl Default for Settings {
             namespace: None,
             label_selector: None,
             field_selector: None,
-            streaming: false,
             page_size: 500,
             silence_longest: Duration::from_secs(150),
             backoff_first: Duration::from_millis(100),

@@ -63,28 +63,26 @@ fn restarts(store: &Store<String>, reason: Restart) -> u64 {
 
 #[tokio::test]
 async fn it_lists_in_pages_then_watches() {
-    for streaming in [false, true] {
-        let api = FakeApi::new(1);
-        for i in 0..8 {
-            api.put("routers", described(&format!("r{i}"), "x"));
-        }
-        let (store, mut changes) = reflector(&api, Settings { streaming, ..settings() });
-        assert!(!store.is_synced() && store.health().age.is_none());
-        assert!(next(&mut changes).await.ends_with("+r7=x)8"), "streaming: {streaming}");
-        assert!(store.is_synced());
-        store.wait_synced().await;
-        api.put("routers", described("r3", "y"));
-        assert_eq!(next(&mut changes).await, "~r3=y");
-        assert_eq!(store.get(&key("r3")).as_deref().map(String::as_str), Some("y"));
-        api.delete("routers", "", "r4");
-        assert_eq!(next(&mut changes).await, "-r4");
-        api.put("routers", described("r9", "z"));
-        assert_eq!(next(&mut changes).await, "+r9=z");
-        assert_eq!(store.len(), 8);
-        let health = store.health();
-        assert!(health.connected && health.error.is_none() && health.age.is_some(), "{health:?}");
-        assert_eq!((health.kind.as_str(), health.objects), ("Router", 8));
+    let api = FakeApi::new(1);
+    for i in 0..8 {
+        api.put("routers", described(&format!("r{i}"), "x"));
     }
+    let (store, mut changes) = reflector(&api, settings());
+    assert!(!store.is_synced() && store.health().age.is_none());
+    assert!(next(&mut changes).await.ends_with("+r7=x)8"));
+    assert!(store.is_synced());
+    store.wait_synced().await;
+    api.put("routers", described("r3", "y"));
+    assert_eq!(next(&mut changes).await, "~r3=y");
+    assert_eq!(store.get(&key("r3")).as_deref().map(String::as_str), Some("y"));
+    api.delete("routers", "", "r4");
+    assert_eq!(next(&mut changes).await, "-r4");
+    api.put("routers", described("r9", "z"));
+    assert_eq!(next(&mut changes).await, "+r9=z");
+    assert_eq!(store.len(), 8);
+    let health = store.health();
+    assert!(health.connected && health.error.is_none() && health.age.is_some(), "{health:?}");
+    assert_eq!((health.kind.as_str(), health.objects), ("Router", 8));
 }
 
 #[tokio::test]

@@ -45,16 +45,13 @@ pub(super) struct Reflector<K, V> {
     /// Watches before it, in a row, that told nothing.
     barren: u32,
     decoding: Decoding,
-    streaming: bool,
     teller: Teller,
-    phase: Phase<K, V>,
+    phase: Phase<K>,
 }
 
-enum Phase<K, V> {
+enum Phase<K> {
     /// All objects are to be read.
     List,
-    /// They are being read by the watch itself.
-    Streaming { events: Events<K>, listed: Listed<V> },
     /// Everything is known up to `version`. `check`: see whether the server's version is at least that, first.
     Connect { version: String, check: bool },
     /// Changes are told as they happen.
@@ -100,7 +97,6 @@ where
             told: false,
             barren: 0,
             decoding: Decoding::Strict,
-            streaming: settings.streaming,
             teller: Teller::new(&shared.kind),
             settings,
             project,
@@ -122,9 +118,7 @@ where
 
     async fn step(&mut self) -> Result<Option<Change<V>>, Failure> {
         match &mut self.phase {
-            Phase::List if self.streaming => self.start_streaming().await.map(|()| None),
             Phase::List => self.list().await.map(Some),
-            Phase::Streaming { .. } => self.collect_streamed().await,
             Phase::Connect { version, check } => {
                 let (version, check) = (version.clone(), *check);
                 self.connect(version, check).await.map(|()| None)
@@ -177,54 +171,11 @@ where
         page.map_err(|error| Failure::invalid(&error.to_string()))
     }
 
-    async fn start_streaming(&mut self) -> Result<(), Failure> {
-        match self.open("0", true).await {
-            Ok(events) => {
-                self.phase = Phase::Streaming { events, listed: Listed::default() };
-                Ok(())
-            }
-            Err(Failure { reason: Restart::InvalidResponse, .. }) => {
-                self.streaming = false;
-                Ok(())
-            }
-            Err(failure) => Err(failure),
-        }
-    }
-
-    async fn collect_streamed(&mut self) -> Result<Option<Change<V>>, Failure> {
-        let event = self.event().await?;
-        let Phase::Streaming { listed, .. } = &mut self.phase else { return Ok(None) };
-        let mut listed = std::mem::take(listed);
-        match event {
-            WatchEvent::Added(object) | WatchEvent::Modified(object) => self.take_in(object, &mut listed),
-            WatchEvent::Deleted(object) => {
-                listed.objects.remove(&object.identity().key);
-            }
-            WatchEvent::Bookmark(bookmark) => {
-                if bookmark.metadata.annotations.contains_key("k8s.io/initial-events-end") {
-                    let change = self.resync(listed, bookmark.metadata.resource_version.clone());
-                    self.told = true;
-                    self.shared.state().connected = true;
-                    if let Phase::Streaming { events, .. } = std::mem::replace(&mut self.phase, Phase::List) {
-                        let version = bookmark.metadata.resource_version;
-                        self.phase = Phase::Watching { events, version, since: Instant::now() };
-                    }
-                    return Ok(Some(change));
-                }
-            }
-            WatchEvent::Error(status) => return Err(Failure::of_status(&status)),
-        }
-        if let Phase::Streaming { listed: place, .. } = &mut self.phase {
-            *place = listed;
-        }
-        Ok(None)
-    }
-
     async fn connect(&mut self, version: String, check: bool) -> Result<(), Failure> {
         if check && went_back(&version, &self.present_version().await?) {
             return Err(Failure { reason: Restart::RevisionRegressed, error: None, relist: true });
         }
-        let events = self.open(&version, false).await?;
+        let events = self.open(&version).await?;
         self.heard();
         self.told = false;
         self.shared.state().connected = true;
@@ -244,12 +195,11 @@ where
         Ok(page.metadata.resource_version.unwrap_or_default())
     }
 
-    async fn open(&mut self, version: &str, send_initial_events: bool) -> Result<Events<K>, Failure> {
+    async fn open(&mut self, version: &str) -> Result<Events<K>, Failure> {
         let parameters = WatchParams {
             label_selector: self.settings.label_selector.clone(),
             field_selector: self.settings.field_selector.clone(),
             bookmarks: true,
-            send_initial_events,
             ..WatchParams::default()
         };
         let request = self.request.watch(&parameters, version).map_err(|error| Failure::invalid(&error.to_string()));
@@ -325,7 +275,7 @@ where
 
     /// The next event of the open watch.
     async fn event(&mut self) -> Result<WatchEvent<Decoded<K>>, Failure> {
-        let (Phase::Watching { events, .. } | Phase::Streaming { events, .. }) = &mut self.phase else {
+        let Phase::Watching { events, .. } = &mut self.phase else {
             return Err(Failure::invalid("no watch is open"));
         };
         let event = tokio::select! {
@@ -447,10 +397,7 @@ where
             state.error = None;
             state.version.clone_from(&version);
         }
-        self.phase = match std::mem::replace(&mut self.phase, Phase::List) {
-            streaming @ Phase::Streaming { .. } => streaming,
-            _ => Phase::Connect { version, check: false },
-        };
+        self.phase = Phase::Connect { version, check: false };
         let first = !self.shared.synced.send_replace(true);
         Change::Relisted(Relist { first, applied, vanished, total })
     }
