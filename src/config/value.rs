@@ -9,7 +9,7 @@ use signpost_api::names;
 use signpost_apiserver::audit::Policy;
 use signpost_apiserver::auth::issuer;
 use signpost_apiserver::auth::jwt::IssuerSettings;
-use signpost_control::observe::live::proofs::Server;
+use signpost_control::observe::verify::state::Server;
 use signpost_control::scheduler::strategy::StrategyName;
 use signpost_control::scheduler::webhook;
 

@@ -25,11 +25,13 @@ use signpost_control::compiler;
 use signpost_control::compiler::settings::text_of;
 use signpost_control::controller::domain::{self, DomainMismatch, Duty};
 use signpost_control::controller::ledger::{self, BaseSerial};
-use signpost_control::observe::live::feed::ZoneFeed;
-use signpost_control::observe::live::proofs::Server;
-use signpost_control::observe::ownership::authorities::Authorities;
+use signpost_control::observe::hosts::HostCheck;
+use signpost_control::observe::ownership::OwnershipCheck;
+use signpost_control::observe::ownership::authorities::AuthoritativeServers;
 use signpost_control::observe::ownership::challenge::Key;
-use signpost_control::observe::{health, hosts, instances, live, ownership, programmed, services};
+use signpost_control::observe::verify::feed::ZoneFeed;
+use signpost_control::observe::verify::state::Server;
+use signpost_control::observe::{health, hosts, instances, ownership, programmed, route_checks, services, verify};
 use signpost_control::reconcile::former_names::FormerNameRetention;
 use signpost_control::reconcile::{self, Reconciler};
 use signpost_control::scheduler::chooser::StrategyConfig;
@@ -179,22 +181,21 @@ impl Role<'_> {
         let servers = config.verify.names.then(|| servers_to_ask(config, &platform, here.listened));
         let addresses: Vec<SocketAddr> = servers.iter().flatten().map(|server| server.address).collect();
         let (publish, published) = watch::channel(Some(platform::published(config, &platform, &addresses)));
-        let proving = live::Settings {
+        let proving = verify::Settings {
             servers,
             timeout: config.verify.timeout,
             interval: config.verify.interval,
             files: here.files,
         };
-        let owners = here.host_key.map(|key| ownership::Settings {
+        let owners = here.host_key.map(|key| OwnershipCheck {
             domain: platform.domain_text().into(),
             key,
             authorities: authorities(config),
             interval: config.verify.hosts_interval,
             grace: config.verify.hosts_grace,
         });
-        let pointing = hosts::Settings { resolvers: host_resolvers(config), patience: config.verify.timeout };
-        let (proofs, pointed, asked) =
-            (live::metrics::Metrics::default(), hosts::Metrics::default(), ownership::Metrics::default());
+        let pointing = HostCheck { resolvers: host_resolvers(config), patience: config.verify.timeout };
+        let (proofs, pointed, asked) = (verify::metrics::Metrics::default(), hosts::metrics(), ownership::metrics());
         let probed = programmed::Metrics::default();
         admin.metrics.register(|registry| {
             proofs.register(registry);
@@ -210,10 +211,10 @@ impl Role<'_> {
             let feed = Arc::new(ZoneFeed::default());
             let ledger = ledger::run(client(), sources.clone(), Arc::clone(&feed), stop.clone());
             let proofs =
-                live::run(world.clone(), platform.clone(), proving.clone(), feed, proofs.clone(), stop.clone());
+                verify::run(world.clone(), platform.clone(), proving.clone(), feed, proofs.clone(), stop.clone());
             let programmed = programmed::run(client(), world.clone(), probed.clone(), stop.clone());
-            let points = hosts::run(client(), world.clone(), pointing.clone(), pointed.clone(), stop.clone());
-            let owned = |owners| ownership::run(client(), world.clone(), owners, asked.clone(), stop.clone());
+            let points = route_checks::run(pointing.clone(), client(), world.clone(), pointed.clone(), stop.clone());
+            let owned = |owners| route_checks::run(owners, client(), world.clone(), asked.clone(), stop.clone());
             let hosts = OptionFuture::from(owners.clone().map(owned));
             async {
                 tokio::join!(ledger, proofs, programmed, points, hosts);
@@ -305,8 +306,8 @@ pub fn servers_to_ask(
         let address = |address: &IpAddr| SocketAddr::new(*address, config::DNS_PORT);
         servers.extend(server.addresses.iter().map(|ip| Server { name: server.name.clone(), address: address(ip) }));
     }
-    if servers.len() > live::proofs::SERVERS_MAX {
-        let (listed, asked) = (servers.len(), live::proofs::SERVERS_MAX);
+    if servers.len() > verify::state::SERVERS_MAX {
+        let (listed, asked) = (servers.len(), verify::state::SERVERS_MAX);
         tracing::warn!(listed, asked, "not all addresses of name servers are asked whether names are live");
     }
     servers
@@ -328,7 +329,7 @@ fn host_resolvers(config: &config::Settings) -> Vec<SocketAddr> {
 }
 
 /// How the name servers of hosts are found and asked.
-fn authorities(config: &config::Settings) -> Authorities {
+fn authorities(config: &config::Settings) -> AuthoritativeServers {
     let mut resolvers = config.verify.resolver.clone();
     if resolvers.is_empty() {
         resolvers = system_resolvers();
@@ -336,7 +337,7 @@ fn authorities(config: &config::Settings) -> Authorities {
             tracing::warn!("verify.hosts is true, and /etc/resolv.conf names no resolver: set verify.resolver");
         }
     }
-    Authorities {
+    AuthoritativeServers {
         resolvers,
         port: config::DNS_PORT,
         patience: config.verify.timeout,

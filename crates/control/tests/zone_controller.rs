@@ -20,7 +20,7 @@ use signpost_control::controller::zone::record::Loaded;
 use signpost_control::controller::zone::restore::Restored;
 use signpost_control::controller::zone::timeline::Published;
 use signpost_control::controller::zone::zones::{Output, Zones};
-use signpost_control::observe::live::feed::{ZoneFeed, ZoneNews};
+use signpost_control::observe::verify::feed::{ZoneFeed, ZoneUpdate};
 use signpost_control::world::{self, BindingInfo, RouterInfo};
 use signpost_dns::wire::{Name, NameMap};
 use signpost_dns::zone::{Contents, Serial, Zone, db, stored};
@@ -124,7 +124,7 @@ struct Leader {
     ledger: Ledger,
     feed: Arc<ZoneFeed>,
     /// All that it told of zones.
-    told: ZoneNews,
+    told: ZoneUpdate,
     edits: usize,
     events: usize,
 }
@@ -151,7 +151,7 @@ impl World {
             let feed = Arc::new(ZoneFeed::default());
             let mut ledger = Ledger::new(&settings(), BaseSerial::None, feed.clone());
             ledger.set_synced(now.into());
-            Leader { ledger, feed, told: ZoneNews::default(), edits: 0, events: 0 }
+            Leader { ledger, feed, told: ZoneUpdate::default(), edits: 0, events: 0 }
         };
         let replica = || Replica {
             zones: Zones::new(Platform::new(&settings()), settings(), now),
@@ -379,15 +379,18 @@ impl World {
                 let same = published.is_some_and(|published| published.serial == serial && !published.provisional);
                 replica.served.get(apex).filter(|_| same)
             };
-            for (label, alias) in told.aliases.iter().filter_map(|(label, alias)| Some((label, alias.as_ref()?))) {
-                let change = alias::change(label, Some(alias.binding.target()), &settings());
-                if let Some(zone) = serves(settings().alias_apex(), alias.serial) {
+            for (label, (binding, serial)) in
+                told.aliases.iter().filter_map(|(label, alias)| Some((label, alias.as_ref()?)))
+            {
+                let change = alias::change(label, Some(binding.target()), &settings());
+                if let Some(zone) = serves(settings().alias_apex(), *serial) {
                     prop_assert_eq!(zone.owner(&change.owner), change.rrsets, "{}", label);
                 }
             }
-            for (apex, shard) in told.shards.iter().filter_map(|(apex, shard)| Some((apex, shard.as_ref()?))) {
-                if let Some(zone) = serves(apex, shard.serial) {
-                    let made = shard::compile(&shard.router, &FormerNames::default(), &mut Vec::new()).records;
+            for (apex, (router, serial)) in told.shards.iter().filter_map(|(apex, shard)| Some((apex, shard.as_ref()?)))
+            {
+                if let Some(zone) = serves(apex, *serial) {
+                    let made = shard::compile(router, &FormerNames::default(), &mut Vec::new()).records;
                     let wildcard = apex.wildcard().expect("a short name");
                     prop_assert_eq!(zone.owner(&wildcard), made.owner(&wildcard), "{}", apex);
                 }
@@ -400,7 +403,7 @@ impl World {
     fn all_was_told(&self) -> Result<(), TestCaseError> {
         let platform = self.replicas[0].zones.platform();
         let told = &self.leaders[0].told;
-        let mut aliases: Vec<_> = told.aliases.values().flatten().map(|alias| alias.binding.clone()).collect();
+        let mut aliases: Vec<_> = told.aliases.values().flatten().map(|(binding, _)| binding.clone()).collect();
         let mut expected: Vec<_> = platform.aliases().cloned().collect();
         aliases.sort_by(|a, b| a.key.cmp(&b.key));
         expected.sort_by(|a, b| a.key.cmp(&b.key));
@@ -408,9 +411,9 @@ impl World {
         let mut shards: Vec<_> = told.shards.iter().filter_map(|(apex, shard)| Some((apex, shard.as_ref()?))).collect();
         shards.sort_by_key(|(apex, _)| *apex);
         prop_assert_eq!(shards.len(), platform.shards().count());
-        for ((apex, shard), (expected, router)) in shards.into_iter().zip(platform.shards()) {
+        for ((apex, (shard, serial)), (expected, router)) in shards.into_iter().zip(platform.shards()) {
             let named = &self.zones[&signpost_control::compiler::settings::text_of(apex)].spec.versions[0];
-            prop_assert_eq!((apex, &shard.router, shard.serial.0), (expected, router, named.serial));
+            prop_assert_eq!((apex, shard, serial.0), (expected, router, named.serial));
         }
         Ok(())
     }

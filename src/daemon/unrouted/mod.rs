@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use self::tally::{NameKey, Tally};
 use crate::admin::unrouted::Report;
 use signpost_control::compiler;
-use signpost_control::observe::live::check::PROBE_LABEL;
+use signpost_control::observe::verify::check::PROBE_LABEL;
 use signpost_dns::nameserver::wildcard_hit::WildcardHit;
 use signpost_dns::transport::wildcard_hits::{WINDOW, WildcardHitReceiver};
 use signpost_dns::wire::{Name, RecordType};

@@ -45,7 +45,7 @@ use super::zone::{ledger_name, read_version, unix_now};
 use crate::client::reflector::Change;
 use crate::compiler::settings::text_of;
 use crate::compiler::{Digest, Platform, Settings, platform, shard};
-use crate::observe::live::feed::{AliasNews, ShardNews, ZoneFeed};
+use crate::observe::verify::feed::ZoneFeed;
 use crate::reconcile::executor::Executor;
 use crate::reconcile::queue::{Item, WorkQueue};
 use crate::world::World;
@@ -237,7 +237,7 @@ impl Ledger {
             Ok(zone) => {
                 known.written = Some(now);
                 if refusals > 0 {
-                    self.feed.tell(|news| drop(news.refused.insert(apex.clone(), None)));
+                    self.feed.update(|update| drop(update.refused.insert(apex.clone(), None)));
                 }
                 self.learn(apex, zone, true, now);
             }
@@ -255,7 +255,7 @@ impl Ledger {
         known.failed = Some((refusals + u32::from(refusal.is_some()), now + wait));
         if let Some((router, refusal)) = self.platform.shard(&apex).zip(refusal) {
             let refused = Some((Arc::clone(router), refusal.to_owned()));
-            self.feed.tell(|news| drop(news.refused.insert(apex.clone(), refused)));
+            self.feed.update(|update| drop(update.refused.insert(apex.clone(), refused)));
         }
         self.queue.plan(apex, now + wait);
     }
@@ -443,23 +443,23 @@ impl Ledger {
         if *apex == self.alias_apex {
             let newest = versions.clone().next().map(|(serial, _)| serial);
             if let Some((serial, changes)) = self.aliases.take_held(versions) {
-                self.feed.tell(|news| {
-                    news.alias_serial = newest;
+                self.feed.update(|update| {
+                    update.alias_serial = newest;
                     for AliasChange { label, binding, .. } in changes {
-                        news.aliases.insert(label, binding.map(|binding| AliasNews { binding, serial }));
+                        update.aliases.insert(label, binding.map(|binding| (binding, serial)));
                     }
                 });
             }
             self.aliases.merge();
         } else if *apex != self.domain {
-            let news = match self.platform.shard(apex) {
+            let shard = match self.platform.shard(apex) {
                 None => None,
                 Some(router) => match versions.next().filter(|(_, newest)| *newest == self.shard_digest(apex)) {
-                    Some((serial, _)) => Some(ShardNews { router: Arc::clone(router), serial }),
+                    Some((serial, _)) => Some((Arc::clone(router), serial)),
                     None => return,
                 },
             };
-            self.feed.tell(|told| drop(told.shards.insert(apex.clone(), news)));
+            self.feed.update(|update| drop(update.shards.insert(apex.clone(), shard)));
         }
     }
 

@@ -13,191 +13,112 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Api;
-use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
-use prometheus_client::registry::Registry;
-use tokio::time::{Instant, sleep_until};
-use tokio_util::sync::CancellationToken;
 
-use super::live::check::PROBE_LABEL;
+use super::route_checks::{Checked, Metrics, Next, RouteCheck};
+use super::verify::check::PROBE_LABEL;
 use crate::client::backoff::random;
-use crate::client::reflector::{self, Change, Changes, ObjectKey, Store};
+use crate::client::reflector::ObjectKey;
 use crate::client::uid::Uid;
 use crate::dns_client::{Data, Question};
-use crate::reconcile::executor::Executor;
-use crate::reconcile::queue::WorkQueue;
+use crate::world::RouteInfo;
 use crate::world::condition::{ConditionUpdate, Status};
-use crate::world::observations::{About, Finding, Observations, Part};
-use crate::world::{RouteInfo, World};
+use crate::world::observations::{About, Finding, Part};
 use signpost_api::v1alpha1::route::{HOST_POINTS_HERE, NameKind, Route};
 use signpost_api::v1alpha1::router::{AddressState, Router};
 use signpost_dns::wire::header::Rcode;
 use signpost_dns::wire::{Name, RecordType};
 
-/// Hosts that are asked for at a time; the namespaces share these places.
-const HOSTS_AT_A_TIME: usize = 16;
-/// How soon a host that does not point here is asked for again, at first: its owner has just been told what to do.
+/// The wait before a host that does not point here is checked again, at first: its owner has just read what to do.
 const RETRY_FIRST: Duration = Duration::from_secs(5);
-/// The longest wait until a host is asked for again.
+/// The longest wait before a host is checked again.
 const RETRY_LONGEST: Duration = Duration::from_secs(300);
-/// How long asking for one host may take, with all writes.
-const LOOK_TIMEOUT: Duration = Duration::from_secs(60);
+/// The time for one host, with all requests.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How hosts are looked at.
+/// The check of hosts.
 #[derive(Debug, Clone)]
-pub struct Settings {
-    /// Resolvers, asked in this order until one answers; none: nobody is asked.
+pub struct HostCheck {
+    /// Resolvers, queried in this order until one answers; none: no host is checked.
     pub resolvers: Vec<SocketAddr>,
-    /// How long one answer may take.
+    /// The time for one answer.
     pub patience: Duration,
 }
 
-/// What it counts; clones share it.
-#[derive(Debug, Clone)]
-pub struct Metrics {
-    checks: Family<[(&'static str, &'static str); 1], Counter>,
+/// Returns the metrics of the checks.
+pub fn metrics() -> Metrics {
+    let help = "Times that resolvers were asked whether a custom host points here, by what came of it";
+    Metrics::new("host_checks", help, &["here", "elsewhere", "unknown", "failed"])
 }
 
-impl Default for Metrics {
-    fn default() -> Self {
-        let checks = Family::<[(&'static str, &'static str); 1], Counter>::default();
-        for outcome in ["here", "elsewhere", "unknown", "failed"] {
-            drop(checks.get_or_create(&[("outcome", outcome)]));
-        }
-        Metrics { checks }
-    }
-}
-
-impl Metrics {
-    /// Adds them to `registry`, under the registry's own prefix.
-    pub fn register(&self, registry: &mut Registry) {
-        registry.register(
-            "host_checks",
-            "Times that resolvers were asked whether a custom host points here, by what came of it",
-            self.checks.clone(),
-        );
-    }
-}
-
-/// A Route with a custom host, as far as it matters here.
+/// A Route with a host of its own.
 #[derive(Debug, Clone, PartialEq)]
-struct View {
+pub struct HostTarget {
     uid: Uid,
     host: Box<str>,
     router: Option<Arc<str>>,
-    /// Whether its status says where the host leads.
-    is_told: bool,
+    /// Whether the Route has the condition.
+    is_reported: bool,
 }
 
-impl View {
+impl HostTarget {
     fn new(route: &RouteInfo) -> Option<Self> {
         let host = route.custom_name.clone().filter(|_| route.bound)?;
-        let is_told = route.conditions.has_points_here;
-        Some(View { uid: route.uid.clone(), host, router: route.router.clone(), is_told })
-    }
-
-    /// Whether both are the same, but that this one may be told more than the other was.
-    fn follows(&self, before: &View) -> bool {
-        let of = |view: &View| (view.uid.clone(), view.host.clone(), view.router.clone());
-        of(self) == of(before) && (self.is_told || !before.is_told)
+        let is_reported = route.conditions.has_points_here;
+        Some(HostTarget { uid: route.uid.clone(), host, router: route.router.clone(), is_reported })
     }
 }
 
-/// Looks at hosts until `stop`, and tells `observations`. `client`'s identity must be allowed to read Routes and Routers.
-pub async fn run(client: kube::Client, world: World, settings: Settings, metrics: Metrics, stop: CancellationToken) {
-    let (routes, changes) = world.routes.read();
-    let observations = Arc::clone(&world.observations);
-    observations.forget(Part::Pointing);
-    let mut hosts = Hosts {
-        client,
-        settings: Arc::new(settings),
-        metrics,
-        routes,
-        changes,
-        observations,
-        queue: WorkQueue::new(HOSTS_AT_A_TIME, [RETRY_FIRST, RETRY_LONGEST]),
-        looks: Executor::new(LOOK_TIMEOUT),
-    };
-    loop {
-        hosts.start_due();
-        let wake_at = hosts.queue.next_at();
-        tokio::select! {
-            () = stop.cancelled() => break,
-            change = hosts.changes.next() => hosts.on_change(change),
-            Some((key, result)) = hosts.looks.next() => hosts.on_done(&key, result),
-            () = sleep_until(wake_at.unwrap_or_else(Instant::now)), if wake_at.is_some() => {}
-        }
-    }
-    hosts.looks.shutdown().await;
-}
+impl RouteCheck for HostCheck {
+    type Target = HostTarget;
+    const PART: Part = Part::Pointing;
+    const SUBJECT: &'static str = "whether the route's host points here";
 
-struct Hosts {
-    client: kube::Client,
-    settings: Arc<Settings>,
-    metrics: Metrics,
-    routes: Store<RouteInfo>,
-    changes: Changes<RouteInfo>,
-    observations: Arc<Observations>,
-    queue: WorkQueue<ObjectKey>,
-    looks: Executor<ObjectKey, Option<(Found, Finding)>>,
-}
-
-impl Hosts {
-    fn on_change(&mut self, change: Change<RouteInfo>) {
-        let (applied, gone) = change.into_parts();
-        gone.iter().for_each(|(key, _)| self.forget(key));
-        applied.into_iter().for_each(|applied| self.on_route(applied));
+    fn target(&self, _: &ObjectKey, route: &RouteInfo) -> Option<HostTarget> {
+        HostTarget::new(route)
     }
 
-    fn on_route(&mut self, applied: reflector::Applied<RouteInfo>) {
-        let reflector::Applied { key, now, before, .. } = applied;
-        let Some(view) = View::new(&now) else { return self.forget(&key) };
-        let before = before.and_then(|before| View::new(&before));
-        if !before.is_some_and(|before| view.follows(&before)) {
-            self.queue.succeeded(&key);
-            self.queue.plan(key, Instant::now());
-        }
+    fn is_same(now: &HostTarget, before: &HostTarget) -> bool {
+        let of = |target: &HostTarget| (target.uid.clone(), target.host.clone(), target.router.clone());
+        of(now) == of(before) && (now.is_reported || !before.is_reported)
     }
 
-    fn forget(&mut self, key: &ObjectKey) {
-        self.queue.forget(key);
-        self.observations.set_route(key, Part::Pointing, None);
+    fn retry(&self) -> [Duration; 2] {
+        [RETRY_FIRST, RETRY_LONGEST]
     }
 
-    fn start_due(&mut self) {
-        while let Some(key) = self.queue.begin(Instant::now()) {
-            let (client, settings, of) = (self.client.clone(), Arc::clone(&self.settings), key.clone());
-            self.looks.start(key, async move { look(&client, &settings, &of).await });
-        }
+    fn timeout(&self) -> Duration {
+        TIMEOUT
     }
 
-    fn on_done(&mut self, key: &ObjectKey, result: kube::Result<Option<(Found, Finding)>>) {
-        self.queue.end(key);
-        let found = match result {
-            Ok(Some((found, finding))) => {
-                self.observations.set_route(key, Part::Pointing, Some(finding));
-                Some(found)
-            }
-            Ok(None) => return,
-            Err(error) => {
-                tracing::warn!(route = %key, %error, "whether the route's host points here is not known; trying again");
-                None
+    async fn check(&self, client: &kube::Client, key: &ObjectKey, _: &HostTarget) -> kube::Result<Option<Checked>> {
+        let routes: Api<Route> = Api::namespaced(client.clone(), key.namespace());
+        let Some(route) = routes.get_opt(&key.name).await? else { return Ok(None) };
+        let Some(HostTarget { uid, host, router, .. }) = HostTarget::new(&RouteInfo::new(&route)) else {
+            return Ok(None);
+        };
+        let status = route.status.unwrap_or_default();
+        let names = status.names.iter().filter(|name| name.kind != NameKind::Custom).map(|name| &name.name);
+        let names = names.chain(status.former_names.iter().map(|former| &former.name));
+        let names = names.filter_map(|name| name.parse().ok()).collect();
+        let found = match (self.resolvers.is_empty(), &router) {
+            (true, _) => Found::NotChecked,
+            (false, None) => resolve(self, &host, &Target { names, addresses: Vec::new() }).await,
+            (false, Some(router)) => {
+                let addresses = addresses_of(client, router).await?;
+                resolve(self, &host, &Target { names, addresses }).await
             }
         };
-        self.metrics.checks.get_or_create(&[("outcome", found.map_or("failed", Found::label))]).inc();
-        if self.routes.get(key).is_none() || self.queue.has(key) {
-            return;
-        }
-        match found {
-            // Until the configuration changes there is nothing else to say.
-            Some(Found::NotChecked) => {}
-            Some(Found::Here) => {
-                self.queue.succeeded(key);
-                let wait = RETRY_LONGEST.mul_f64(0.75 + (random() >> 32) as f64 / f64::from(u32::MAX) / 2.0);
-                self.queue.plan(key.clone(), Instant::now() + wait);
-            }
-            _ => self.queue.failed(key, Instant::now(), random()),
-        }
+        let record = status.names.iter().find_map(|name| name.record.as_deref()).unwrap_or("the one in status.names");
+        let statements = vec![found.condition(&host, record)];
+        let about = About::Name(NameKind::Custom, host.into());
+        let next = match found {
+            // Until the configuration changes nothing else is known.
+            Found::NotChecked => Next::Never,
+            Found::Here => Next::After(RETRY_LONGEST),
+            _ => Next::Retry,
+        };
+        let finding = Finding { uid, about, statements, challenge: None };
+        Ok(Some(Checked { outcome: found.label(), finding, next }))
     }
 }
 
@@ -222,8 +143,8 @@ impl Found {
         }
     }
 
-    /// What the condition says; `record` is what the owner should create.
-    fn told(self, host: &str, record: &str) -> ConditionUpdate {
+    /// The condition; `record` is what the owner should create.
+    fn condition(self, host: &str, record: &str) -> ConditionUpdate {
         let (status, reason, message) = match self {
             Found::Here => (Status::True, "PointsHere", format!("{host} leads to a name or an address of the route")),
             Found::NoRecord => (Status::False, "NoRecord", format!("{host} has no record in DNS: create {record}")),
@@ -246,31 +167,6 @@ impl Found {
     }
 }
 
-/// Looks at the host of one Route. `None`: there is nothing to be said of it.
-async fn look(client: &kube::Client, settings: &Settings, key: &ObjectKey) -> kube::Result<Option<(Found, Finding)>> {
-    let routes: Api<Route> = Api::namespaced(client.clone(), key.namespace());
-    let Some(route) = routes.get_opt(&key.name).await? else { return Ok(None) };
-    let Some(View { uid, host, router, .. }) = View::new(&RouteInfo::new(&route)) else { return Ok(None) };
-    let status = route.status.unwrap_or_default();
-    let names = status.names.iter().filter(|name| name.kind != NameKind::Custom).map(|name| &name.name);
-    let names = names.chain(status.former_names.iter().map(|former| &former.name));
-    let names = names.filter_map(|name| name.parse().ok()).collect();
-    let found = match settings.resolvers.is_empty() {
-        true => Found::NotChecked,
-        false => {
-            let addresses = match &router {
-                Some(router) => addresses_of(client, router).await?,
-                None => Vec::new(),
-            };
-            resolve(settings, &host, &Target { names, addresses }).await
-        }
-    };
-    let record = status.names.iter().find_map(|name| name.record.as_deref()).unwrap_or("the one in status.names");
-    let statements = vec![found.told(&host, record)];
-    let about = About::Name(NameKind::Custom, host.into());
-    Ok(Some((found, Finding { uid, about, statements, challenge: None })))
-}
-
 async fn addresses_of(client: &kube::Client, router: &str) -> kube::Result<Vec<IpAddr>> {
     let router = Api::<Router>::all(client.clone()).get_opt(router).await?;
     let addresses = router.as_ref().map(Router::addresses).unwrap_or_default();
@@ -288,7 +184,7 @@ struct Target {
 }
 
 /// Asks resolvers where a host leads.
-async fn resolve(settings: &Settings, host: &str, target: &Target) -> Found {
+async fn resolve(check: &HostCheck, host: &str, target: &Target) -> Found {
     let name: Result<Name, _> = match host.strip_prefix("*.") {
         // Any name that a wildcard answers for; this one is nobody's.
         Some(above) => format!("{PROBE_LABEL}{:016x}.{above}", random()).parse(),
@@ -299,7 +195,7 @@ async fn resolve(settings: &Settings, host: &str, target: &Target) -> Found {
     let mut failed = false;
     // The CNAME by itself: a resolver that cannot follow it to the platform's domain still tells where it leads.
     for rtype in [RecordType::CNAME, RecordType::A, RecordType::AAAA] {
-        match answers(settings, &Question { name: name.clone(), rtype }).await {
+        match answers(check, &Question { name: name.clone(), rtype }).await {
             Some(answers) => found.extend(answers),
             None => failed = true,
         }
@@ -324,9 +220,9 @@ async fn resolve(settings: &Settings, host: &str, target: &Target) -> Found {
 }
 
 /// The answers of the first resolver that gives any, which may be that there are none.
-async fn answers(settings: &Settings, question: &Question) -> Option<Vec<Data>> {
-    for resolver in &settings.resolvers {
-        match question.ask_resolver(*resolver, settings.patience).await {
+async fn answers(check: &HostCheck, question: &Question) -> Option<Vec<Data>> {
+    for resolver in &check.resolvers {
+        match question.ask_resolver(*resolver, check.patience).await {
             Ok(reply) if matches!(reply.rcode, Rcode::NOERROR | Rcode::NXDOMAIN) => {
                 return Some(reply.answers.into_iter().map(|record| record.data).collect());
             }
@@ -339,7 +235,7 @@ async fn answers(settings: &Settings, question: &Question) -> Option<Vec<Data>> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::observe::live::fake::{FakeServer, Say};
+    use crate::observe::verify::fake::{FakeServer, Say};
 
     fn name(text: &str) -> Name {
         text.parse().expect("a name of a test")
@@ -386,7 +282,7 @@ mod tests {
             ],
             addresses: vec!["192.0.2.1".parse().expect("an address")],
         };
-        let settings = Settings { resolvers: vec![dead.address, resolver.address], patience: Duration::from_secs(60) };
+        let check = HostCheck { resolvers: vec![dead.address, resolver.address], patience: Duration::from_secs(60) };
         for (host, expected) in [
             ("alias.shop.test", Found::Here),
             ("former.shop.test", Found::Here),
@@ -400,25 +296,30 @@ mod tests {
             ("half.shop.test", Found::Unresolved),
             ("broken.shop.test", Found::Unresolved),
         ] {
-            assert_eq!(resolve(&settings, host, &target).await, expected, "{host}");
+            assert_eq!(resolve(&check, host, &target).await, expected, "{host}");
         }
-        let silent = Settings { resolvers: vec![dead.address], ..settings };
+        let silent = HostCheck { resolvers: vec![dead.address], ..check };
         assert_eq!(resolve(&silent, "alias.shop.test", &target).await, Found::Unresolved);
     }
 
     #[test]
-    fn a_route_is_looked_at_when_something_of_it_is_other() {
-        let view = |host: &str, router: &str, is_told: bool| View {
+    fn a_route_is_checked_when_something_of_it_is_other() {
+        let target = |host: &str, router: &str, is_reported: bool| HostTarget {
             uid: Uid::new("u"),
             host: host.into(),
             router: Some(router.into()),
-            is_told,
+            is_reported,
         };
-        let (bare, told) = (view("a", "s1", false), view("a", "s1", true));
-        assert!(told.follows(&bare) && told.follows(&told) && bare.follows(&bare), "what is told is no news");
-        assert!(!bare.follows(&told), "it was taken away");
-        for other in [view("b", "s1", true), view("a", "s2", true)] {
-            assert!(!other.follows(&told), "{other:?}");
+        let (bare, reported) = (target("a", "s1", false), target("a", "s1", true));
+        for (now, before, expected) in [
+            (&reported, &bare, true),
+            (&reported, &reported, true),
+            (&bare, &bare, true),
+            (&bare, &reported, false),
+            (&target("b", "s1", true), &reported, false),
+            (&target("a", "s2", true), &reported, false),
+        ] {
+            assert_eq!(HostCheck::is_same(now, before), expected, "{now:?} {before:?}");
         }
     }
 }

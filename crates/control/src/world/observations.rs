@@ -1,6 +1,6 @@
 //! What the parts of this process that ask and measure have found out, for the statuses of Routes and Routers.
 //!
-//! The scheduler knows why a Route has no Router, [`live`](crate::observe::live) which names are answered,
+//! The scheduler knows why a Route has no Router, [`verify`](crate::observe::verify) which names are answered,
 //! [`ownership`](crate::observe::ownership) whose a host is, [`hosts`](crate::observe::hosts) where it points,
 //! [`programmed`](crate::observe::programmed) whether instances serve it, [`health`](crate::observe::health) which addresses answer probes, [`instances`](crate::observe::instances) which instances serve,
 //! [`services`](crate::observe::services) which addresses Services have. None of them writes a status: each puts its finding here,

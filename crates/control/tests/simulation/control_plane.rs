@@ -9,9 +9,9 @@ use signpost_api::identity::{USER_CONTROLLER, USER_SCHEDULER};
 use signpost_api::v1alpha1::SCHEDULER_LEASE;
 use signpost_control::client::lease::{self, Leadership, Lease};
 use signpost_control::controller::ledger::{self, BaseSerial};
-use signpost_control::observe::live;
-use signpost_control::observe::live::feed::ZoneFeed;
-use signpost_control::observe::live::proofs::Server;
+use signpost_control::observe::verify;
+use signpost_control::observe::verify::feed::ZoneFeed;
+use signpost_control::observe::verify::state::Server;
 use signpost_control::reconcile::former_names::FormerNameRetention;
 use signpost_control::reconcile::{self, Reconciler};
 use signpost_control::scheduler::{Scheduler, Settings};
@@ -49,7 +49,7 @@ pub fn loops(line: &Line, name: &str, servers: Vec<Server>) -> Vec<BoxFuture<'st
     let reconciler = reconciler.with_scheduler(&loops);
     let (told, base) = (watch::Sender::new(None).subscribe(), watch::Sender::new(Some(BaseSerial::None)).subscribe());
     let sources = ledger::Sources { world: world.clone(), settings: platform.clone(), former: None, base, told };
-    let proving = live::Settings {
+    let proving = verify::Settings {
         servers: Some(servers),
         timeout: Duration::from_secs(1),
         interval: Duration::from_secs(300),
@@ -58,7 +58,7 @@ pub fn loops(line: &Line, name: &str, servers: Vec<Server>) -> Vec<BoxFuture<'st
     let leading = while_leading(leadership.clone(), move || {
         let (feed, stop) = (Arc::new(ZoneFeed::default()), CancellationToken::new());
         let ledger = ledger::run(controller.clone(), sources.clone(), feed.clone(), stop.clone());
-        let proofs = live::run(world.clone(), platform.clone(), proving.clone(), feed, Default::default(), stop);
+        let proofs = verify::run(world.clone(), platform.clone(), proving.clone(), feed, Default::default(), stop);
         async {
             tokio::join!(ledger, proofs);
         }

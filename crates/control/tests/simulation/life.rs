@@ -23,7 +23,7 @@ use signpost_api::v1alpha1::route::Route;
 use signpost_api::v1alpha1::router::Router;
 use signpost_api::v1alpha1::{SCHEDULER_LEASE, SCHEDULER_LEASE_NAMESPACE};
 use signpost_control::dns_client;
-use signpost_control::observe::live::proofs::Server;
+use signpost_control::observe::verify::state::Server;
 use signpost_dns::zone::ZoneDb;
 use tokio::task::JoinSet;
 use tokio::time::sleep;

@@ -73,7 +73,7 @@ fn an_alias_that_goes_and_comes_back_is_told_with_its_new_version() {
             ledger.written(apex, Ok(Some(*zone)), now);
         }
         drop(ledger.due(now, 1_795_262_400));
-        feed.take().aliases.remove("ns-app").map(|alias| alias.map(|alias| alias.serial))
+        feed.take().aliases.remove("ns-app").map(|alias| alias.map(|(_, serial)| serial))
     };
     let serial = |ledger: &Ledger| ledger.known[&apex].last;
     ledger.take(comes(), now);

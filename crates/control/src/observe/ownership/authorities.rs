@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use super::reach;
 use crate::dns_client::{Data, QueryError, Question, Response};
-use crate::observe::live::check::text;
+use crate::observe::verify::check::text;
 use signpost_dns::wire::header::Rcode;
 use signpost_dns::wire::{Name, RecordType};
 
@@ -26,7 +26,7 @@ pub const ADDRESSES_MAX: usize = 16;
 
 /// How authorities are found and asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Authorities {
+pub struct AuthoritativeServers {
     /// Resolvers, asked in this order until one answers.
     pub resolvers: Vec<SocketAddr>,
     /// The port of authoritative servers: 53, but for tests.
@@ -67,7 +67,7 @@ pub enum LookupError {
 
 /// What one server says.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Testimony {
+pub struct TxtAnswer {
     /// Its name.
     pub server: Name,
     /// Its address.
@@ -76,13 +76,13 @@ pub struct Testimony {
     pub texts: Result<Vec<Vec<u8>>, String>,
 }
 
-impl Authorities {
+impl AuthoritativeServers {
     /// What each authoritative server says of the TXT records at `name`.
     ///
     /// # Errors
     ///
     /// Why none can be found.
-    pub async fn texts(&self, name: &Name) -> Result<Vec<Testimony>, LookupError> {
+    pub async fn texts(&self, name: &Name) -> Result<Vec<TxtAnswer>, LookupError> {
         let servers = self.servers(name).await?;
         let question = Question { name: name.clone(), rtype: RecordType::TXT };
         let asked = servers.into_iter().map(|(server, address)| {
@@ -90,7 +90,7 @@ impl Authorities {
             async move {
                 let reply = question.ask((address, self.port).into(), self.patience).await;
                 let texts = reply.map_err(|error| error.to_string()).and_then(|reply| texts(&reply, question));
-                Testimony { server, address, texts }
+                TxtAnswer { server, address, texts }
             }
         });
         Ok(futures::future::join_all(asked).await)
@@ -174,7 +174,7 @@ fn texts(reply: &Response, question: &Question) -> Result<Vec<Vec<u8>>, String> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::observe::live::fake::{FakeServer, Say};
+    use crate::observe::verify::fake::{FakeServer, Say};
     use std::net::Ipv4Addr;
 
     /// For an answer that comes, even on a busy machine.
@@ -210,11 +210,15 @@ mod tests {
         patience: Duration,
     ) -> Result<Vec<Result<Vec<String>, String>>, String> {
         let resolver = resolver(Ipv4Addr::LOCALHOST.into()).await;
-        let authorities =
-            Authorities { resolvers: vec![resolver.address], port: authority.address.port(), patience, private };
-        let testimonies = authorities.texts(&name(asked)).await.map_err(|error| error.to_string())?;
+        let authorities = AuthoritativeServers {
+            resolvers: vec![resolver.address],
+            port: authority.address.port(),
+            patience,
+            private,
+        };
+        let answers = authorities.texts(&name(asked)).await.map_err(|error| error.to_string())?;
         let text = |octets: Vec<u8>| String::from_utf8(octets).expect("a test's text");
-        Ok(testimonies.into_iter().map(|one| one.texts.map(|all| all.into_iter().map(text).collect())).collect())
+        Ok(answers.into_iter().map(|one| one.texts.map(|all| all.into_iter().map(text).collect())).collect())
     }
 
     #[tokio::test]

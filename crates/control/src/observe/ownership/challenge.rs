@@ -3,8 +3,8 @@
 use aws_lc_rs::hmac;
 use data_encoding::BASE32_NOPAD;
 
-use super::authorities::{LookupError, Testimony};
-use crate::observe::live::check::text;
+use super::authorities::{LookupError, TxtAnswer};
+use crate::observe::verify::check::text;
 use signpost_api::names::challenge_name;
 use signpost_api::v1alpha1::route::Challenge;
 
@@ -53,16 +53,16 @@ pub enum Proof {
 }
 
 impl Proof {
-    /// What the testimonies say of `challenge`. All servers that answer must have the record, and one must answer: a zone that
+    /// What the answers say of `challenge`. All servers that answer must have the record, and one must answer: a zone that
     /// is being changed is verified when the change has reached all of it.
-    pub fn of(challenge: &Challenge, found: Result<Vec<Testimony>, LookupError>) -> Proof {
-        let testimonies = match found {
-            Ok(testimonies) => testimonies,
+    pub fn of(challenge: &Challenge, found: Result<Vec<TxtAnswer>, LookupError>) -> Proof {
+        let answers = match found {
+            Ok(answers) => answers,
             Err(why) => return Proof::Missing(why.to_string()),
         };
         let mut silent = None;
         let mut any = false;
-        for Testimony { server, address, texts } in testimonies {
+        for TxtAnswer { server, address, texts } in answers {
             let server = text(&server);
             match texts {
                 Ok(texts) if texts.iter().any(|found| *found == challenge.value.as_bytes()) => any = true,
@@ -113,7 +113,7 @@ mod tests {
     #[test]
     fn every_server_that_answers_must_have_the_record() {
         let challenge = Key::new(&[7; 32]).challenge("shop", "u1", "www.shop.example");
-        let testimony = |texts: Result<&[&str], &str>| Testimony {
+        let testimony = |texts: Result<&[&str], &str>| TxtAnswer {
             server: "ns.example.".parse().expect("a name"),
             address: std::net::Ipv4Addr::LOCALHOST.into(),
             texts: texts.map(|all| all.iter().map(|text| text.as_bytes().to_vec()).collect()).map_err(str::to_owned),

@@ -1,9 +1,11 @@
-//! One check: what one name server says of one zone, compared with what it must say.
+//! One check: the answers of one name server about one zone, compared with the expected ones.
 //!
-//! First the zone's SOA is asked for, then the names: so the names' answers are at least as new as the serial. A serial
-//! that is too old ends the check at first: a moment later it will not be. Of a server whose serial stays too old, as where the
-//! deletion hold holds back what was deleted, the names are asked for nevertheless ([`WhenOld`]): what it answers for a name is proof
-//! of that name.
+//! The check queries the zone's SOA first and names after it, so that their answers are at least as new as the serial. One name, the
+//! *witness*, stands for all names of the zone that have no answer of their own. Other names are queried for themselves, and what
+//! is wrong with one of them is no fault of the zone.
+//!
+//! A serial that is too old ends the check at first: a moment later it will not be. Where a serial stays too old, as while a
+//! name server holds back deletions, the check queries names all the same ([`StaleSerialPolicy`]): a right answer verifies that name.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -15,97 +17,62 @@ use signpost_dns::wire::header::Rcode;
 use signpost_dns::wire::{Name, RecordType};
 use signpost_dns::zone::Serial;
 
-/// What is asked of a server about a zone.
+/// The queries about a zone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Check {
     /// The zone.
     pub apex: Name,
     /// The least serial that the server should have.
     pub serial: Serial,
-    /// Names of the zone, at most [`PROBES_MAX`].
-    pub probes: Vec<Probe>,
-    /// What is done when its serial is older.
-    pub when_old: WhenOld,
+    /// The name that stands for the zone, if there is one.
+    pub witness: Option<Probe>,
+    /// The names that are queried for themselves.
+    pub names: Vec<Probe>,
+    /// The policy for an older serial.
+    pub stale: StaleSerialPolicy,
 }
-
-/// Most names that one check asks for.
-pub const PROBES_MAX: usize = 64;
 
 /// What a check does when the server has an older version of the zone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WhenOld {
+pub enum StaleSerialPolicy {
     /// It ends.
     Stop,
-    /// It asks for the names. All their addresses have to be in the answers: some of them may be those of before.
-    AskForAll,
-    /// It asks for the names as ever: a DeletionHold is known to be why the serial is old.
-    Ask,
+    /// It queries the names. Answers must have all their addresses: some of these may be in the older version, too.
+    QueryAll,
+    /// It queries the names as in the newest version: a DeletionHold is known to be why the serial is old.
+    Query,
 }
 
-/// Which names of a check are answered as they should be.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Shown {
-    right: u64,
-    asked: u32,
-}
-
-impl Shown {
-    /// Of what was asked for, in the order of the check's probes.
-    pub fn new(right: impl IntoIterator<Item = bool>) -> Self {
-        let note = |shown: Shown, is_right| Shown {
-            right: shown.right | u64::from(is_right) << shown.asked,
-            asked: shown.asked + 1,
-        };
-        right.into_iter().take(PROBES_MAX).fold(Shown::default(), note)
-    }
-
-    /// Whether the probe at that place is.
-    pub fn has(self, at: usize) -> bool {
-        at < PROBES_MAX && self.right & (1 << at) != 0
-    }
-
-    /// Whether something was asked for, and all of it is.
-    pub fn is_all(self) -> bool {
-        self.asked > 0 && self.right.count_ones() == self.asked
-    }
-}
-
-/// A name with what must be answered for it.
+/// A name with its expected answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Probe {
     /// The name.
     pub name: Name,
-    /// What it leads to.
+    /// The expected answer.
     pub expected: Expected,
-    /// Whether its answer tells of this name alone, and not of its zone.
-    pub is_own: bool,
 }
 
-/// What a check has found of a zone that is right.
+/// The answers to a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Seen {
+pub struct CheckResult {
     /// The serial that the server has.
     pub serial: Serial,
-    /// What is wrong with names whose answers tell of them alone, each by its place among the check's probes.
-    pub faults: Vec<(usize, Fault)>,
+    /// The answer for the witness, if it was queried.
+    pub witness: Option<Result<(), Fault>>,
+    /// The answers for the names, in the order of the check; empty if they were not queried.
+    pub names: Vec<Result<(), Fault>>,
 }
 
-impl From<Serial> for Seen {
-    fn from(serial: Serial) -> Self {
-        Seen { serial, faults: Vec::new() }
-    }
-}
-
-/// What is wrong with a server's answers about a zone.
+/// A fault in a server's answers about a zone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
     /// There is no answer.
     NotAnswering(QueryError),
-    /// Its address is one for documentation, where nobody can be.
+    /// Its address is one for documentation, which no server has.
     Documentation,
     /// It answers with an error.
     Error {
-        /// Of this name.
+        /// The name that was queried.
         name: Name,
         /// The response code.
         rcode: Rcode,
@@ -114,20 +81,13 @@ pub enum Fault {
     NotAuthoritative(Name),
     /// It answers something else.
     WrongAnswer {
-        /// For this.
+        /// The question.
         question: Question,
-        /// What it answers, in a few words.
+        /// The answer, in a few words.
         found: String,
     },
     /// It has an older version of the zone.
-    OldSerial {
-        /// The version that it has.
-        found: Serial,
-        /// The version that is needed at least.
-        needed: Serial,
-        /// Which names it answers right all the same.
-        shown: Shown,
-    },
+    OldSerial,
 }
 
 /// The reason of [`Fault::OldSerial`].
@@ -136,44 +96,41 @@ pub const OLD_SERIAL: &str = "OldSerial";
 pub const DELETION_HELD: &str = "DeletionHeld";
 
 impl Fault {
-    /// Why, in one word, as a condition's reason.
+    /// The reason of the condition.
     pub fn reason(&self) -> &'static str {
+        self.reason_and_label().0
+    }
+
+    /// The label of the metric.
+    pub fn label(&self) -> &'static str {
+        self.reason_and_label().1
+    }
+
+    fn reason_and_label(&self) -> (&'static str, &'static str) {
         match self {
-            Fault::NotAnswering(_) | Fault::Documentation => "NotAnswering",
-            Fault::Error { .. } => "ErrorAnswer",
-            Fault::NotAuthoritative(_) => "NotAuthoritative",
-            Fault::WrongAnswer { .. } => "WrongAnswer",
-            Fault::OldSerial { .. } => OLD_SERIAL,
+            Fault::NotAnswering(_) | Fault::Documentation => ("NotAnswering", "not_answering"),
+            Fault::Error { .. } => ("ErrorAnswer", "error_answer"),
+            Fault::NotAuthoritative(_) => ("NotAuthoritative", "not_authoritative"),
+            Fault::WrongAnswer { .. } => ("WrongAnswer", "wrong_answer"),
+            Fault::OldSerial => (OLD_SERIAL, "old_serial"),
         }
     }
 
-    /// Whether both say the same, whatever name of the zone each was asked for.
-    pub fn says_as(&self, other: &Fault) -> bool {
+    /// Whether both are the same fault, whatever name of the zone each was found at.
+    pub fn is_like(&self, other: &Fault) -> bool {
         match (self, other) {
             (Fault::Error { rcode, .. }, Fault::Error { rcode: other, .. }) => rcode == other,
-            (Fault::WrongAnswer { question, found }, Fault::WrongAnswer { question: asked, found: other }) => {
-                question.rtype == asked.rtype && found == other
+            (Fault::WrongAnswer { question, found }, Fault::WrongAnswer { question: queried, found: other }) => {
+                question.rtype == queried.rtype && found == other
             }
             (Fault::NotAuthoritative(_), Fault::NotAuthoritative(_)) => true,
-            (Fault::OldSerial { .. }, Fault::OldSerial { .. }) => true,
             (this, other) => this == other,
-        }
-    }
-
-    /// The same as a metric's label.
-    pub fn label(&self) -> &'static str {
-        match self {
-            Fault::NotAnswering(_) | Fault::Documentation => "not_answering",
-            Fault::Error { .. } => "error_answer",
-            Fault::NotAuthoritative(_) => "not_authoritative",
-            Fault::WrongAnswer { .. } => "wrong_answer",
-            Fault::OldSerial { .. } => "old_serial",
         }
     }
 }
 
 impl fmt::Display for Fault {
-    /// What follows the server's name in a sentence.
+    /// Writes the predicate of a sentence whose subject is the server.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Fault::NotAnswering(QueryError::Silent(_)) => f.write_str("does not answer"),
@@ -186,60 +143,58 @@ impl fmt::Display for Fault {
             Fault::WrongAnswer { question, found } => {
                 write!(f, "answers {found} for {} {}", text(&question.name), question.rtype)
             }
-            // What it has instead changes with every check; a condition's message should not.
-            Fault::OldSerial { needed, .. } => write!(f, "has the zone under a serial older than {needed}"),
+            Fault::OldSerial => f.write_str("has an older version of the zone"),
         }
     }
-}
-
-/// Carries out a check. Each question may take `patience` twice over UDP, and once more over TCP.
-///
-/// # Errors
-///
-/// [`Fault`] of the zone, the first that is found; otherwise the answer is the serial that the server has, and what is wrong
-/// with single names.
-pub async fn carry_out(server: SocketAddr, check: &Check, patience: Duration) -> Result<Seen, Fault> {
-    if is_for_documentation(server.ip()) {
-        return Err(Fault::Documentation);
-    }
-    let question = Question { name: check.apex.clone(), rtype: RecordType::SOA };
-    let reply = question.ask(server, patience).await.map_err(Fault::NotAnswering)?;
-    let found = serial(&question, &reply)?;
-    if found != check.serial && !found.is_after(check.serial) {
-        let probes = if check.when_old == WhenOld::Stop { &[][..] } else { &check.probes[..] };
-        let asked = probes.iter().map(|probe| ask_for(server, probe, check.when_old, patience));
-        let shown = futures::future::join_all(asked).await.iter().map(Result::is_ok).collect::<Vec<_>>();
-        return Err(Fault::OldSerial { found, needed: check.serial, shown: Shown::new(shown) });
-    }
-    let asked = check.probes.iter().map(|probe| ask_for(server, probe, WhenOld::Ask, patience));
-    let mut seen = Seen::from(found);
-    for (at, result) in futures::future::join_all(asked).await.into_iter().enumerate() {
-        match result {
-            Err(fault) if check.probes[at].is_own => seen.faults.push((at, fault)),
-            other => other?,
-        }
-    }
-    Ok(seen)
-}
-
-/// Asks for one name.
-async fn ask_for(server: SocketAddr, probe: &Probe, when_old: WhenOld, patience: Duration) -> Result<(), Fault> {
-    let questions = types(&probe.expected).iter().copied().map(|rtype| async move {
-        let question = Question { name: probe.name.clone(), rtype };
-        let reply = question.ask(server, patience).await.map_err(Fault::NotAnswering)?;
-        judge(&question, &probe.expected, &reply)?;
-        match when_old == WhenOld::AskForAll && !has_all(&probe.expected, rtype, &reply) {
-            true => Err(wrong(&question, &reply)),
-            false => Ok(()),
-        }
-    });
-    futures::future::try_join_all(questions).await.map(drop)
 }
 
 impl Check {
-    /// How many questions it takes.
-    pub fn questions(&self) -> usize {
-        1 + self.probes.iter().map(|probe| types(&probe.expected).len()).sum::<usize>()
+    /// Carries it out. Each query may take `patience` twice over UDP, and once more over TCP.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault`] in the answer for the SOA.
+    pub async fn run(&self, server: SocketAddr, patience: Duration) -> Result<CheckResult, Fault> {
+        if is_for_documentation(server.ip()) {
+            return Err(Fault::Documentation);
+        }
+        let question = Question { name: self.apex.clone(), rtype: RecordType::SOA };
+        let reply = question.ask(server, patience).await.map_err(Fault::NotAnswering)?;
+        let serial = serial(&question, &reply)?;
+        let stale = if self.is_reached_by(serial) { StaleSerialPolicy::Query } else { self.stale };
+        if stale == StaleSerialPolicy::Stop {
+            return Ok(CheckResult { serial, witness: None, names: Vec::new() });
+        }
+        let names = self.names.iter().map(|probe| probe.run(server, stale, patience));
+        let witness = self.witness.as_ref().map(|witness| witness.run(server, stale, patience));
+        let (witness, names) =
+            futures::future::join(futures::future::OptionFuture::from(witness), futures::future::join_all(names)).await;
+        Ok(CheckResult { serial, witness, names })
+    }
+
+    /// Whether a server with this serial has the version that is needed.
+    pub fn is_reached_by(&self, serial: Serial) -> bool {
+        serial == self.serial || serial.is_after(self.serial)
+    }
+
+    /// The number of its queries.
+    pub fn queries(&self) -> usize {
+        1 + self.names.iter().chain(&self.witness).map(|probe| types(&probe.expected).len()).sum::<usize>()
+    }
+}
+
+impl Probe {
+    async fn run(&self, server: SocketAddr, stale: StaleSerialPolicy, patience: Duration) -> Result<(), Fault> {
+        let queries = types(&self.expected).iter().copied().map(|rtype| async move {
+            let question = Question { name: self.name.clone(), rtype };
+            let reply = question.ask(server, patience).await.map_err(Fault::NotAnswering)?;
+            check_answer(&question, &self.expected, &reply)?;
+            match stale == StaleSerialPolicy::QueryAll && !has_all(&self.expected, rtype, &reply) {
+                true => Err(wrong(&question, &reply)),
+                false => Ok(()),
+            }
+        });
+        futures::future::try_join_all(queries).await.map(drop)
     }
 }
 
@@ -261,8 +216,8 @@ fn serial(question: &Question, reply: &Response) -> Result<Serial, Fault> {
     }
 }
 
-/// Whether `reply` answers `question` with what is expected.
-pub fn judge(question: &Question, expected: &Expected, reply: &Response) -> Result<(), Fault> {
+/// Compares the answer to `question` with the expected one.
+fn check_answer(question: &Question, expected: &Expected, reply: &Response) -> Result<(), Fault> {
     is_good(question, reply)?;
     let of_name = reply.answers.iter().all(|record| record.owner == question.name);
     let right = match expected {
@@ -300,12 +255,12 @@ fn is_good(question: &Question, reply: &Response) -> Result<(), Fault> {
 }
 
 fn wrong(question: &Question, reply: &Response) -> Fault {
-    const TOLD_MAX: usize = 4;
-    let mut found: Vec<String> = reply.answers.iter().map(|record| told(&record.data)).collect();
+    const SHOWN_MAX: usize = 4;
+    let mut found: Vec<String> = reply.answers.iter().map(|record| record_text(&record.data)).collect();
     // Answers are rotated; the message should not be.
     found.sort();
-    let more = found.len().saturating_sub(TOLD_MAX);
-    found.truncate(TOLD_MAX);
+    let more = found.len().saturating_sub(SHOWN_MAX);
+    found.truncate(SHOWN_MAX);
     let found = match (found.is_empty(), more) {
         (true, _) => "with no record".to_owned(),
         (false, 0) => found.join(", "),
@@ -314,7 +269,7 @@ fn wrong(question: &Question, reply: &Response) -> Fault {
     Fault::WrongAnswer { question: question.clone(), found }
 }
 
-fn told(data: &Data) -> String {
+fn record_text(data: &Data) -> String {
     match data {
         Data::Address(address) => address.to_string(),
         Data::Cname(target) => format!("CNAME {}", text(target)),
@@ -325,10 +280,10 @@ fn told(data: &Data) -> String {
     }
 }
 
-/// What the label begins with that is asked for to see what the wildcard answers; some random digits follow.
+/// The start of the label that shows the wildcard's answer; random digits follow.
 pub const PROBE_LABEL: &str = "signpost-probe-";
 
-/// A name as people write it: without the dot at the end. One that was made up to see the wildcard is told as that.
+/// A name without the dot at the end. A label of [`PROBE_LABEL`] becomes the wildcard.
 pub fn text(name: &Name) -> String {
     let is_probe = name.labels().next().is_some_and(|label| label.starts_with(PROBE_LABEL.as_bytes()));
     let wildcard = name.parent().filter(|_| is_probe).and_then(|apex| apex.wildcard().ok());
@@ -339,8 +294,7 @@ pub fn text(name: &Name) -> String {
     text
 }
 
-/// Addresses of examples (RFC 5737 §3, RFC 3849 §2, RFC 9637 §2), which are never routed. Asking there would only send
-/// packets out of the house.
+/// Whether an address is for documentation (RFC 5737 §3, RFC 3849 §2, RFC 9637 §2). These are never routed.
 fn is_for_documentation(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => address.is_documentation(),
@@ -354,7 +308,10 @@ fn is_for_documentation(address: IpAddr) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::observe::live::fake::{FakeServer, Say};
+    use crate::observe::verify::fake::{FakeServer, Say};
+
+    /// For an answer that comes, even on a busy machine.
+    const PATIENCE: Duration = Duration::from_secs(60);
 
     fn name(text: &str) -> Name {
         text.parse().expect("a name of a test")
@@ -364,139 +321,108 @@ mod tests {
         text.split_whitespace().map(|address| address.parse().expect("an address")).collect()
     }
 
-    fn says(text: &str) -> Vec<Say> {
+    fn records(text: &str) -> Vec<Say> {
         vec![Say::Records(addresses(text).into_iter().map(Data::Address).collect())]
     }
 
-    /// For an answer that comes, even on a busy machine.
-    const PATIENCE: Duration = Duration::from_secs(60);
+    fn soa(serial: u32) -> Vec<Say> {
+        vec![Say::Records(vec![Data::Soa(Serial(serial))])]
+    }
 
-    /// Checks a server that says this for SOA, A, AAAA and CNAME.
-    async fn check(soa: Vec<Say>, a: Vec<Say>, aaaa: Vec<Say>, cname: Vec<Say>) -> Result<Serial, String> {
-        let patience = if matches!(soa[..], [Say::Nothing]) { Duration::from_millis(200) } else { PATIENCE };
-        let server = FakeServer::start(move |question, _| match question.rtype {
-            RecordType::SOA => soa.clone(),
-            RecordType::A => a.clone(),
-            RecordType::AAAA => aaaa.clone(),
-            _ => cname.clone(),
+    fn cname(target: &str) -> Vec<Say> {
+        vec![Say::Records(vec![Data::Cname(name(target))])]
+    }
+
+    /// Runs a check of a server that answers this for SOA, A, AAAA and CNAME. The result is the serial and what is wrong with the
+    /// witness and with the name.
+    async fn check(answers: [Vec<Say>; 4], stale: StaleSerialPolicy) -> Result<(u32, [Option<String>; 2]), String> {
+        let patience = if answers.iter().any(|all| matches!(all[..], [Say::Nothing])) {
+            Duration::from_millis(50)
+        } else {
+            PATIENCE
+        };
+        let server = FakeServer::start(move |question, _| {
+            let types = [RecordType::SOA, RecordType::A, RecordType::AAAA, RecordType::CNAME];
+            answers[types.iter().position(|rtype| *rtype == question.rtype).expect("one of these")].clone()
         })
         .await;
-        let check = Check {
-            apex: name("s.example."),
-            serial: Serial(7),
-            when_old: WhenOld::Stop,
-            probes: vec![
-                Probe {
-                    name: name("x.s.example."),
-                    expected: Expected::Addresses(addresses("192.0.2.1 192.0.2.2 2001:db8::1").into()),
-                    is_own: false,
-                },
-                Probe { name: name("y.s.example."), expected: Expected::Alias(name("z.example.")), is_own: false },
-            ],
-        };
-        assert_eq!(check.questions(), 4);
-        let found = carry_out(server.address, &check, patience).await;
-        found.map(|seen| seen.serial).map_err(|fault| format!("{} {fault}", fault.reason()))
+        let to = addresses("192.0.2.1 192.0.2.2 2001:db8::1");
+        let witness = Some(Probe { name: name("x.s.example."), expected: Expected::Addresses(to.into()) });
+        let names = vec![Probe { name: name("y.s.example."), expected: Expected::Alias(name("z.example.")) }];
+        let check = Check { apex: name("s.example."), serial: Serial(7), witness, names, stale };
+        assert_eq!(check.queries(), 4);
+        let told = |fault: Fault| format!("{} {fault}", fault.reason());
+        let CheckResult { serial, witness, names } = check.run(server.address, patience).await.map_err(told)?;
+        let queried = [witness, names.into_iter().next()];
+        Ok((serial.0, queried.map(|answer| answer.map(|found| found.map_or_else(told, |()| "right".to_owned())))))
     }
 
     #[tokio::test]
-    async fn servers_are_judged() {
-        let soa = |serial| vec![Say::Records(vec![Data::Soa(Serial(serial))])];
-        let cname = |target| vec![Say::Records(vec![Data::Cname(name(target))])];
-        let (good_a, good_aaaa, good_cname) = (says("192.0.2.2"), says("2001:db8::1"), cname("Z.example."));
-        #[rustfmt::skip]
-        let cases = [
-            ("right", soa(7), good_a.clone(), good_aaaa.clone(), good_cname.clone(), Ok(Serial(7))),
-            ("newer, over the wrap", soa(6 + (1 << 31)), good_a.clone(), good_aaaa.clone(), good_cname.clone(), Ok(Serial(6 + (1 << 31)))),
-            ("old", soa(6), vec![], vec![], vec![], Err("OldSerial has the zone under a serial older than 7")),
-            ("neither old nor new", soa(7 + (1 << 31)), vec![], vec![], vec![], Err("OldSerial has the zone under a serial older than 7")),
-            ("a stranger among the addresses", soa(7), says("192.0.2.1 192.0.2.9"), good_aaaa.clone(), good_cname.clone(), Err("WrongAnswer answers 192.0.2.1, 192.0.2.9 for x.s.example A")),
-            ("one family missing", soa(7), good_a.clone(), says(""), good_cname.clone(), Err("WrongAnswer answers with no record for x.s.example AAAA")),
-            ("an alias elsewhere", soa(7), good_a.clone(), good_aaaa.clone(), cname("w.example."), Err("WrongAnswer answers CNAME w.example for y.s.example CNAME")),
-            ("no such name", soa(7), vec![Say::Rcode(Rcode::NXDOMAIN)], good_aaaa.clone(), good_cname.clone(), Err("WrongAnswer answers that there is no such name for x.s.example A")),
-            ("refused", vec![Say::Rcode(Rcode::REFUSED)], vec![], vec![], vec![], Err("ErrorAnswer answers REFUSED for s.example")),
-            ("not ready", vec![Say::Rcode(Rcode::SERVFAIL)], vec![], vec![], vec![], Err("ErrorAnswer answers SERVFAIL for s.example")),
-            ("no authority", vec![Say::NotAuthoritative(vec![Data::Soa(Serial(7))])], vec![], vec![], vec![], Err("NotAuthoritative is no authority for s.example")),
-            ("no SOA", says(""), vec![], vec![], vec![], Err("WrongAnswer answers with no record for s.example SOA")),
-            ("silent", vec![Say::Nothing], vec![], vec![], vec![], Err("NotAnswering does not answer")),
-            ("garbage", vec![Say::Garbage; 40], vec![], vec![], vec![], Err("NotAnswering does not answer: the response is invalid or does not match the query")),
-        ];
-        for (what, soa, a, aaaa, cname, expected) in cases {
-            let found = check(soa, a, aaaa, cname).await;
-            assert_eq!(found.as_ref().map_err(String::as_str), expected.as_ref().map_err(|text| *text), "{what}");
+    async fn answers_are_compared_with_the_expected_ones() {
+        use StaleSerialPolicy::{Query, QueryAll, Stop};
+        let [a, aaaa, alias] = [records("192.0.2.2"), records("2001:db8::1"), cname("Z.example.")];
+        let good = |soa: Vec<Say>| [soa, a.clone(), aaaa.clone(), alias.clone()];
+        let with = |at: usize, answer: Vec<Say>| {
+            let mut answers = good(soa(7));
+            answers[at] = answer;
+            answers
+        };
+        let (right, neither) = (Some("right"), None);
+        for (answers, stale, expected) in [
+            (good(soa(7)), Stop, Ok((7, [right, right]))),
+            (good(soa(6 + (1 << 31))), Stop, Ok((6 + (1 << 31), [right, right]))),
+            (good(soa(6)), Stop, Ok((6, [neither, neither]))),
+            (good(soa(7 + (1 << 31))), Stop, Ok((7 + (1 << 31), [neither, neither]))),
+            (good(soa(6)), Query, Ok((6, [right, right]))),
+            // One address of two may be all there was in the older version.
+            (good(soa(6)), QueryAll, Ok((6, [Some("WrongAnswer answers 192.0.2.2 for x.s.example A"), right]))),
+            (
+                with(1, records("192.0.2.1 192.0.2.9")),
+                Stop,
+                Ok((7, [Some("WrongAnswer answers 192.0.2.1, 192.0.2.9 for x.s.example A"), right])),
+            ),
+            (
+                with(2, records("")),
+                Stop,
+                Ok((7, [Some("WrongAnswer answers with no record for x.s.example AAAA"), right])),
+            ),
+            (
+                with(3, cname("w.example.")),
+                Stop,
+                Ok((7, [right, Some("WrongAnswer answers CNAME w.example for y.s.example CNAME")])),
+            ),
+            (
+                with(1, vec![Say::Rcode(Rcode::NXDOMAIN)]),
+                Stop,
+                Ok((7, [Some("WrongAnswer answers that there is no such name for x.s.example A"), right])),
+            ),
+            (good(vec![Say::Rcode(Rcode::REFUSED)]), Stop, Err("ErrorAnswer answers REFUSED for s.example")),
+            (
+                good(vec![Say::NotAuthoritative(vec![Data::Soa(Serial(7))])]),
+                Stop,
+                Err("NotAuthoritative is no authority for s.example"),
+            ),
+            (good(records("")), Stop, Err("WrongAnswer answers with no record for s.example SOA")),
+            (good(vec![Say::Nothing]), Stop, Err("NotAnswering does not answer")),
+            (
+                good(vec![Say::Garbage; 40]),
+                Stop,
+                Err("NotAnswering does not answer: the response is invalid or does not match the query"),
+            ),
+        ] {
+            let found = check(answers, stale).await;
+            let found = found.as_ref().map(|(serial, names)| (*serial, names.each_ref().map(Option::as_deref)));
+            assert_eq!(found.map_err(String::as_str), expected);
         }
     }
 
     #[tokio::test]
-    async fn of_a_server_that_stays_old_the_names_are_asked_for() {
-        let soa = || vec![Say::Records(vec![Data::Soa(Serial(6))])];
-        let of = async |a: &str, when_old| {
-            let a = says(a);
-            let server = FakeServer::start(move |question, _| match question.rtype {
-                RecordType::SOA => soa(),
-                RecordType::A => a.clone(),
-                RecordType::CNAME => vec![Say::Records(vec![Data::Cname(name("z.example."))])],
-                _ => says(""),
-            })
-            .await;
-            let to = Expected::Addresses(addresses("192.0.2.1 192.0.2.2").into());
-            let probes = vec![
-                Probe { name: name("x.s.example."), expected: to, is_own: false },
-                Probe { name: name("y.s.example."), expected: Expected::Alias(name("z.example.")), is_own: false },
-                Probe {
-                    name: name("w.s.example."),
-                    expected: Expected::Alias(name("elsewhere.example.")),
-                    is_own: false,
-                },
-            ];
-            let check = Check { apex: name("s.example."), serial: Serial(7), probes, when_old };
-            match carry_out(server.address, &check, PATIENCE).await {
-                Err(Fault::OldSerial { found: Serial(6), needed: Serial(7), shown }) => {
-                    [0, 1, 2].map(|at| shown.has(at))
-                }
-                other => panic!("{other:?}"),
-            }
-        };
-        assert_eq!(of("192.0.2.1 192.0.2.2", WhenOld::Stop).await, [false; 3]);
-        assert_eq!(of("192.0.2.1 192.0.2.2", WhenOld::AskForAll).await, [true, true, false]);
-        // One address of two may be all there was before, unless it is known why the serial is old.
-        assert_eq!(of("192.0.2.1", WhenOld::AskForAll).await, [false, true, false]);
-        assert_eq!(of("192.0.2.1", WhenOld::Ask).await, [true, true, false]);
-        assert_eq!(of("192.0.2.9", WhenOld::Ask).await, [false, true, false]);
-        let all = Shown::new([true; 64]);
-        assert!(all.is_all() && all.has(63) && !all.has(64) && !Shown::default().is_all());
-    }
-
-    #[tokio::test]
-    async fn what_is_wrong_with_one_name_is_not_said_of_the_zone() {
-        let server = FakeServer::start(|question, _| match question.rtype {
-            RecordType::SOA => vec![Say::Records(vec![Data::Soa(Serial(7))])],
-            RecordType::A if question.name == name("x.s.example.") => vec![Say::NotAuthoritative(Vec::new())],
-            RecordType::A => says("192.0.2.1"),
-            _ => says(""),
-        })
-        .await;
-        for (is_own, expected) in [(true, Ok(vec![(0, "NotAuthoritative")])), (false, Err("NotAuthoritative"))] {
-            let to = Expected::Addresses(addresses("192.0.2.1").into());
-            let probes = vec![
-                Probe { name: name("x.s.example."), expected: to.clone(), is_own },
-                Probe { name: name("y.s.example."), expected: to, is_own: false },
-            ];
-            let check = Check { apex: name("s.example."), serial: Serial(7), probes, when_old: WhenOld::Stop };
-            let found = carry_out(server.address, &check, PATIENCE).await;
-            let found = found.as_ref().map_err(Fault::reason);
-            let found = found.map(|seen| seen.faults.iter().map(|(at, fault)| (*at, fault.reason())).collect());
-            assert_eq!(found, expected);
-        }
-    }
-
-    #[tokio::test]
-    async fn nobody_is_asked_at_an_address_of_examples() {
-        let check = Check { apex: name("s.example."), serial: Serial(7), probes: Vec::new(), when_old: WhenOld::Stop };
+    async fn addresses_for_documentation_are_not_queried() {
+        let (witness, stale) = (None, StaleSerialPolicy::Stop);
+        let check = Check { apex: name("s.example."), serial: Serial(7), witness, names: Vec::new(), stale };
         for address in ["192.0.2.53:53", "198.51.100.1:53", "203.0.113.9:53", "[2001:db8::53]:53", "[3fff::1]:53"] {
             let address = address.parse().expect("an address");
-            let found = carry_out(address, &check, Duration::from_secs(60)).await;
-            assert_eq!(found, Err(Fault::Documentation), "{address}");
+            assert_eq!(check.run(address, PATIENCE).await, Err(Fault::Documentation), "{address}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What the proof of names counts.
+//! The metrics of name verification.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use prometheus_client::registry::Registry;
 
 type Label = [(&'static str, &'static str); 1];
 
-/// How checks end.
+/// The outcomes of checks.
 pub const OUTCOMES: [&str; 6] =
     ["right", "not_answering", "error_answer", "not_authoritative", "wrong_answer", "old_serial"];
 
@@ -17,7 +17,7 @@ pub const OUTCOMES: [&str; 6] =
 #[derive(Debug, Clone)]
 pub struct Metrics {
     checks: Family<Label, Counter>,
-    pub(super) questions: Counter,
+    pub(super) queries: Counter,
     not_resolvable: Family<Label, Gauge>,
 }
 
@@ -27,7 +27,7 @@ impl Default for Metrics {
         for outcome in OUTCOMES {
             drop(checks.get_or_create(&[("outcome", outcome)]));
         }
-        Metrics { checks, questions: Counter::default(), not_resolvable: Family::default() }
+        Metrics { checks, queries: Counter::default(), not_resolvable: Family::default() }
     }
 }
 
@@ -41,21 +41,21 @@ impl Metrics {
         );
         let registry = registry.sub_registry_with_prefix("verify");
         registry.register("checks", "Checks of a zone on a name server, by how they ended", self.checks.clone());
-        registry.register("questions", "Questions that name servers were asked", self.questions.clone());
+        registry.register("questions", "Questions that name servers were asked", self.queries.clone());
     }
 
-    pub(super) fn check(&self, outcome: &'static str) {
+    pub(super) fn count_check(&self, outcome: &'static str) {
         self.checks.get_or_create(&[("outcome", outcome)]).inc();
     }
 
-    pub(super) fn reasons(&self, counts: &BTreeMap<&'static str, usize>) {
+    pub(super) fn set_reasons(&self, counts: &BTreeMap<&'static str, usize>) {
         for (reason, count) in counts.iter().filter(|(reason, _)| !matches!(**reason, "Resolvable" | "Published")) {
             self.not_resolvable.get_or_create(&[("reason", *reason)]).set(i64::try_from(*count).unwrap_or(i64::MAX));
         }
     }
 
-    /// Nothing is known any more: another process leads.
-    pub(super) fn forget_reasons(&self) {
+    /// Removes the series of reasons, since another process leads.
+    pub(super) fn clear_reasons(&self) {
         self.not_resolvable.clear();
     }
 }

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::agenda::Job;
-use super::check::{Fault, Seen};
-use super::feed::ZoneNews;
-use super::standing::PATIENCE;
+use super::check::Fault;
+use super::checks::Job;
+use super::feed::ZoneUpdate;
+use super::server_zone::DOUBT as PATIENCE;
 use crate::world::expectation::Expected;
 use signpost_api::v1alpha1::deletion_hold::DeletionHoldKind;
 use signpost_dns::wire::Name;
@@ -28,7 +28,7 @@ fn a_route_on_an_idle_system_is_asked_for_by_its_names() {
     world.alias("app", "s", 9);
     assert_eq!(world.reason("app"), None, "not before it was asked for");
     world.run(Duration::from_millis(20), right);
-    let names = ["app.routes.v3.example", "app.s.v3.example"];
+    let names = ["*.s.v3.example", "app.routes.v3.example", "app.s.v3.example"];
     let expected: Vec<String> = (1..=2).flat_map(|server| names.map(|name| format!("{server} {name}"))).collect();
     assert_eq!(world.asked(), expected);
     assert_eq!(
@@ -58,7 +58,7 @@ fn many_routes_are_verified_by_few_checks() {
         }
         world.run(Duration::from_millis(20), right);
     }
-    let questions: usize = world.jobs.iter().map(|job| job.check.questions()).sum();
+    let questions: usize = world.jobs.iter().map(|job| job.check.queries()).sum();
     assert!(questions < 500, "{questions} questions for 2,000 routes in a second");
     world.run(Duration::from_millis(20), right);
     for (reason, count) in world.proofs.reasons() {
@@ -79,18 +79,15 @@ fn a_server_that_lags_under_steady_change_still_proves() {
         // It always has the version before the newest one.
         world.run(Duration::from_millis(25), |job| {
             let has = if is_alias(job) { Serial(newest - 1) } else { Serial(7) };
-            match has == job.check.serial || has.is_after(job.check.serial) {
-                true => Ok(has),
-                false => Err(old(job, has, |_| true)),
-            }
+            answers(job, has, |_| true)
         });
     }
     let pending = world.proofs.reasons()["Pending"];
     assert!(pending <= 20, "{pending} routes of 2,000 are not verified");
     assert_eq!(world.proofs.reasons()["Resolvable"], 2000 - pending, "and none has failed");
     world.run(PATIENCE, |job| match job.check.serial == Serial(newest) {
-        true => Err(old(job, Serial(newest - 1), |_| false)),
-        false => Ok(job.check.serial),
+        true => answers(job, Serial(newest - 1), |_| false),
+        false => right(job),
     });
     let last = format!("app{}-1", newest - 100);
     assert_eq!(world.reason(&last), Some("OldSerial"));
@@ -111,11 +108,11 @@ fn while_the_deletion_hold_holds_a_name_is_verified_by_its_answer() {
     // From now on the server holds back what was deleted: what is new comes under serials of its own.
     let held = |lost: &'static str| {
         move |job: &Job| match is_alias(job) {
-            true => Err(old(job, Serial(10), |name| !name.starts_with(lost))),
+            true => answers(job, Serial(10), |name| !name.starts_with(lost)),
             false => right(job),
         }
     };
-    world.proofs.take_deletion_holds([("routebindings-1".to_owned(), DeletionHoldKind::RouteBinding)].into());
+    world.proofs.set_deletion_holds([("routebindings-1".to_owned(), DeletionHoldKind::RouteBinding)].into());
     world.alias("app", "s", 100);
     world.run(Duration::from_millis(500), held("none"));
     assert_eq!(world.reason("app"), None, "in doubt nothing more than the serial is asked for");
@@ -139,7 +136,7 @@ fn while_the_deletion_hold_holds_a_name_is_verified_by_its_answer() {
     (0..1000).for_each(|number| world.alias(&format!("app{number}"), "s", 116));
     world.run(PATIENCE, held("none"));
     assert_eq!(world.proofs.reasons()["Resolvable"], 1003);
-    let questions: usize = world.jobs.iter().map(|job| job.check.questions()).sum();
+    let questions: usize = world.jobs.iter().map(|job| job.check.queries()).sum();
     assert!(questions < 1300, "{questions} questions for 1,000 routes");
     // A server that goes is told, and so is what is the matter with one that has no DeletionHold.
     world.run(INTERVAL * 2, |_| Err(silent()));
@@ -148,7 +145,7 @@ fn while_the_deletion_hold_holds_a_name_is_verified_by_its_answer() {
     world.alias("last", "s", 124);
     world.run(PATIENCE, held("last"));
     assert_eq!((world.reason("app"), world.reason("last")), (Some("Resolvable"), Some("DeletionHeld")));
-    world.proofs.take_deletion_holds(BTreeMap::new());
+    world.proofs.set_deletion_holds(BTreeMap::new());
     world.judge();
     assert_eq!(world.reason("last"), Some("OldSerial"));
     // The deletion hold lets go: the ledger's serial is what proves again.
@@ -162,7 +159,7 @@ fn a_shard_that_stays_old_is_verified_by_its_answers() {
     let stays = |is_right: bool| {
         move |job: &Job| match is_alias(job) {
             true => right(job),
-            false => Err(old(job, Serial(7), |_| is_right)),
+            false => answers(job, Serial(7), |_| is_right),
         }
     };
     let mut world = World::new(Some(1));
@@ -175,12 +172,12 @@ fn a_shard_that_stays_old_is_verified_by_its_answers() {
     assert_eq!(world.reason("app"), Some("Resolvable"));
     // A zone has more than addresses: without a DeletionHold its version counts.
     let zone = |world: &World| {
-        world.proofs.router_saying(&apex).map(|(_, told, _)| (told.is_true(), told.reason, told.message))
+        world.proofs.router_condition(&apex).map(|(_, told, _)| (told.is_true(), told.reason, told.message))
     };
     let (is_true, reason, _) = zone(&world).expect("it is known");
     assert_eq!((is_true, reason), (false, "OldSerial"));
-    world.proofs.take_deletion_holds([("routers-1".to_owned(), DeletionHoldKind::Router)].into());
-    assert_eq!(world.proofs.pop_changed_shard(), Some(apex.clone()));
+    world.proofs.set_deletion_holds([("routers-1".to_owned(), DeletionHoldKind::Router)].into());
+    assert_eq!(world.proofs.next_shard(), Some(apex.clone()));
     let (is_true, reason, message) = zone(&world).expect("it is known");
     assert!(
         is_true && reason == "Published" && message.contains("while a DeletionHold holds back"),
@@ -200,7 +197,7 @@ fn a_zone_that_takes_a_host_is_told() {
     world.alias("app", "s", 9);
     world.run(Duration::ZERO, right);
     let told = |world: &World, host: &str| {
-        let saying = world.proofs.saying("app", Some(host), world.now, Timestamp::UNIX_EPOCH);
+        let saying = world.proofs.conditions("app", Some(host), world.now, Timestamp::UNIX_EPOCH);
         saying.resolvable.map(|statement| (statement.reason, statement.message))
     };
     let reason = |world: &World, host: &str| told(world, host).map(|(reason, _)| reason);
@@ -229,12 +226,12 @@ fn a_serial_that_the_api_refuses_is_told() {
     let apex: Name = "s.v3.example.".parse().expect("a name");
     let router = Arc::clone(&world.proofs.zones.shards[&apex].router);
     for (refused, expected) in [(Some((router, "no such name".to_owned())), Some("SerialRefused")), (None, None)] {
-        let mut news = ZoneNews::default();
+        let mut news = ZoneUpdate::default();
         news.refused.insert(apex.clone(), refused);
-        while world.proofs.pop_changed_shard().is_some() {}
-        world.proofs.take(news, world.now);
-        assert_eq!(world.proofs.pop_changed_shard(), Some(apex.clone()));
-        assert_eq!(world.proofs.router_saying(&apex).map(|(_, statement, _)| statement.reason), expected);
+        while world.proofs.next_shard().is_some() {}
+        world.proofs.apply(news, world.now);
+        assert_eq!(world.proofs.next_shard(), Some(apex.clone()));
+        assert_eq!(world.proofs.router_condition(&apex).map(|(_, statement, _)| statement.reason), expected);
     }
 }
 
@@ -257,7 +254,7 @@ fn a_silent_server_is_named_when_that_is_sure_and_forgiven_at_once() {
     let found = world.resolvable("app").expect("it is known");
     assert_eq!(found, ("NotAnswering", "ns2.v3.example (127.0.0.1:5302) does not answer".to_owned()));
     let apex: Name = "s.v3.example.".parse().expect("a name");
-    let (router, statement, serial) = world.proofs.router_saying(&apex).expect("it is known");
+    let (router, statement, serial) = world.proofs.router_condition(&apex).expect("it is known");
     assert_eq!((router.as_str(), statement.reason, serial), ("s", "NotAnswering", Some(Serial(7))));
     // A new route is told so at once.
     world.alias("late", "s", 10);
@@ -335,7 +332,7 @@ fn names_of_their_own_that_failed_recover_together() {
     let records: Vec<String> = (0..40).map(|number| format!("own{number} A 192.0.2.1")).collect();
     world.shard("s", serde_json::json!({"addresses": [{"ip": "192.0.2.1"}], "records": records}), 7);
     (0..40).for_each(|number| world.alias(&format!("own{number}"), "s", 9));
-    world.run_seen(INTERVAL * 8, right_but(|name| name.starts_with("own") && name.contains(".s.")));
+    world.run(INTERVAL * 8, right_but(|name| name.starts_with("own") && name.contains(".s.")));
     assert_eq!(world.proofs.reasons()["NotAuthoritative"], 40);
     world.run(Duration::from_secs(6), right);
     assert_eq!(world.proofs.reasons()["Resolvable"], 40, "{:?}", world.proofs.reasons());
@@ -348,7 +345,7 @@ fn one_server_answers_and_two_answer() {
         let mut world = World::new(Some(servers));
         world.shard("s", serde_json::json!({"addresses": [{"ip": "192.0.2.1"}]}), 7);
         world.run(INTERVAL, right);
-        let (_, statement, _) = world.proofs.router_saying(&apex).expect("it is known");
+        let (_, statement, _) = world.proofs.router_condition(&apex).expect("it is known");
         let expected = format!("{words} s.v3.example from serial 7 on");
         assert!(statement.message.ends_with(&expected), "{}", statement.message);
     }
@@ -371,7 +368,8 @@ fn what_a_router_says_is_what_must_be_answered() {
     world.run(Duration::ZERO, right);
     let check = world.jobs.iter().find(|job| job.check.serial == Serial(8)).expect("the new version was asked for");
     let expected = |name: &str| {
-        let probe = check.check.probes.iter().find(|probe| super::check::text(&probe.name) == name);
+        let probe =
+            check.check.names.iter().chain(&check.check.witness).find(|probe| super::check::text(&probe.name) == name);
         probe.map(|probe| probe.expected.clone()).unwrap_or_else(|| panic!("{name} in {check:?}"))
     };
     let to = |address: &str| Expected::Addresses([address.parse().expect("an address")].into());
@@ -384,7 +382,7 @@ fn what_a_router_says_is_what_must_be_answered() {
     // Another version under which the names lead where they led is verified anew, and says nothing new.
     world.shard("s", serde_json::json!({"addresses": [{"ip": "192.0.2.2"}], "records": ["own A 192.0.2.2", "moved CNAME there.example."]}), 18);
     assert_eq!(world.reason("app"), None);
-    assert_eq!(world.proofs.pop_dirty(world.now), None);
+    assert_eq!(world.proofs.next_route(world.now), None);
     world.run(Duration::ZERO, right);
     assert_eq!(world.reason("app"), Some("Resolvable"));
     // Drained, the names lead nowhere; with the address back, they lead there again.
@@ -418,11 +416,11 @@ fn a_name_that_something_else_has_is_no_matter_of_other_routes() {
     }
     // What is asked for there is answered by somebody else.
     let is_else = |name: &str| ["deleg.s.", "own.s.", "moved.s."].iter().any(|other| name.starts_with(other));
-    world.run_seen(INTERVAL, right_but(is_else));
+    world.run(INTERVAL, right_but(is_else));
     let found = labels.map(|label| world.reason(label).unwrap_or_default());
     assert_eq!(found, ["Resolvable", "Resolvable", "Resolvable", "NameTaken", "NameTaken", "NameTaken"]);
     let apex: Name = "s.v3.example.".parse().expect("a name");
-    assert_eq!(world.proofs.router_saying(&apex).map(|(_, statement, _)| statement.reason), Some("Published"));
+    assert_eq!(world.proofs.router_condition(&apex).map(|(_, statement, _)| statement.reason), Some("Published"));
     let (_, message) = world.resolvable("deleg").expect("it is known");
     assert_eq!(
         message,
@@ -431,7 +429,7 @@ fn a_name_that_something_else_has_is_no_matter_of_other_routes() {
     );
     // Records that come later take the name as well, and those that go give it back.
     world.shard("s", serde_json::json!({"addresses": addresses, "records": ["app CNAME elsewhere.example."]}), 8);
-    world.run_seen(INTERVAL, right_but(|name| name.starts_with("app.s.")));
+    world.run(INTERVAL, right_but(|name| name.starts_with("app.s.")));
     let found = labels.map(|label| world.reason(label).unwrap_or_default());
     assert_eq!(found, ["NameTaken", "Resolvable", "Resolvable", "Resolvable", "Resolvable", "Resolvable"]);
 }
@@ -447,13 +445,13 @@ fn one_name_that_is_answered_wrong_is_not_the_zone() {
         world.run(Duration::from_secs(1), right);
         // It is asked for by its own name, as few come.
         world.alias("app", "s", 9);
-        world.run_seen(PATIENCE / 2, right_but(|name| name == wrong));
+        world.run(PATIENCE / 2, right_but(|name| name == wrong));
         assert_eq!(world.reason("app"), None, "{wrong}: one answer is no verdict");
         world.alias("late", "s", 9);
-        world.run_seen(Duration::from_millis(500), right_but(|name| name == wrong));
+        world.run(Duration::from_millis(500), right_but(|name| name == wrong));
         assert_eq!(world.reason("late"), Some("Resolvable"), "{wrong}");
         world.jobs.clear();
-        world.run_seen(INTERVAL * 2, right_but(|name| name == wrong));
+        world.run(INTERVAL * 2, right_but(|name| name == wrong));
         let found = ["first", "second", "late", "app"].map(|label| world.reason(label).unwrap_or_default());
         assert_eq!(found, ["Resolvable", "Resolvable", "Resolvable", "NotAuthoritative"], "{wrong}");
         let (_, message) = world.resolvable("app").expect("it is known");
@@ -461,7 +459,7 @@ fn one_name_that_is_answered_wrong_is_not_the_zone() {
         assert_eq!(message, format!("{}; {}", of(1), of(2)));
         assert!(world.jobs.len() < 120, "{wrong}: {} checks in two intervals", world.jobs.len());
         let apex: Name = "s.v3.example.".parse().expect("a name");
-        assert!(world.proofs.router_saying(&apex).is_some_and(|(_, statement, _)| statement.is_true()), "{wrong}");
+        assert!(world.proofs.router_condition(&apex).is_some_and(|(_, statement, _)| statement.is_true()), "{wrong}");
         world.run(Duration::from_secs(6), right);
         assert_eq!(world.reason("app"), Some("Resolvable"), "{wrong}");
     }
@@ -479,17 +477,17 @@ fn a_zone_file_that_hides_a_name_is_told_of_its_route() {
         assert_eq!(world.reason("app"), Some("Resolvable"));
         let all = |world: &World| ["first", "app", "second"].map(|label| world.reason(label).unwrap_or_default());
         let apexes = |names: &[&str]| Arc::new(names.iter().map(|name| name.parse().expect("a name")).collect());
-        world.proofs.take_files(apexes(&["elsewhere.example.", file]), world.now);
-        world.run_seen(PATIENCE * 2, right_but(|name| name == file));
+        world.proofs.set_files(apexes(&["elsewhere.example.", file]), world.now);
+        world.run(PATIENCE * 2, right_but(|name| name == file));
         assert_eq!(all(&world), ["Resolvable", "NotAuthoritative", "Resolvable"], "{file}");
         // One that comes while the file is there is told so, and no other.
-        world.proofs.take_files(apexes(&[file, "late.s.v3.example."]), world.now);
+        world.proofs.set_files(apexes(&[file, "late.s.v3.example."]), world.now);
         world.alias("late", "s", 9);
         let hidden = ["late.s.v3.example", file];
-        world.run_seen(PATIENCE * 3, right_but(|name| hidden.contains(&name)));
+        world.run(PATIENCE * 3, right_but(|name| hidden.contains(&name)));
         assert_eq!(world.reason("late"), Some("NotAuthoritative"), "{file}");
         assert_eq!(all(&world), ["Resolvable", "NotAuthoritative", "Resolvable"], "{file}");
-        world.proofs.take_files(apexes(&[]), world.now);
+        world.proofs.set_files(apexes(&[]), world.now);
         world.run(Duration::from_secs(6), right);
         assert_eq!((all(&world), world.reason("late")), (["Resolvable"; 3], Some("Resolvable")), "{file}");
     }
@@ -507,7 +505,7 @@ fn answers_about_former_contents_prove_nothing() {
     assert_eq!(jobs.len(), 2);
     world.shard("s", serde_json::json!({"addresses": [{"ip": "192.0.2.7"}]}), 8);
     for job in &jobs {
-        world.proofs.landed(job, right(job).map(Seen::from), world.now, 0);
+        world.proofs.finish(job.clone(), right(job), world.now, 0);
     }
     assert_eq!(world.reason("app"), None);
     world.run(Duration::ZERO, right);

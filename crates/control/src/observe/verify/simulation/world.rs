@@ -6,11 +6,11 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-use super::super::agenda::Job;
-use super::super::check::{Fault, Seen, Shown, WhenOld};
-use super::super::feed::{AliasNews, ShardNews, ZoneNews};
-use super::super::proofs::{Proofs, Server};
-use super::super::verdict::Saying;
+use super::super::check::{CheckResult, Fault, Probe, StaleSerialPolicy, text};
+use super::super::checks::Job;
+use super::super::conditions::DesiredConditions;
+use super::super::feed::ZoneUpdate;
+use super::super::state::{Server, VerificationState};
 use crate::compiler::Settings;
 use crate::compiler::inputs::{BindingInput, RouterInput};
 use crate::dns_client::QueryError;
@@ -19,7 +19,7 @@ use signpost_dns::zone::Serial;
 pub(super) const INTERVAL: Duration = Duration::from_secs(30);
 
 pub(super) struct World {
-    pub(super) proofs: Proofs,
+    pub(super) proofs: VerificationState,
     pub(super) now: Instant,
     /// Every check so far.
     pub(super) jobs: Vec<Job>,
@@ -31,7 +31,7 @@ impl World {
         let server =
             |number| Server { name: format!("ns{number}.v3.example"), address: ([127, 0, 0, 1], 5300 + number).into() };
         let servers = servers.map(|count| (1..=count).map(|number| server(number as u16)).collect());
-        let proofs = Proofs::new(Arc::new(settings.expect("good settings")), servers, INTERVAL);
+        let proofs = VerificationState::new(Arc::new(settings.expect("good settings")), servers, INTERVAL);
         World { proofs, now: Instant::now(), jobs: Vec::new() }
     }
 
@@ -42,15 +42,15 @@ impl World {
         let router = serde_json::from_value(router).expect("a Router");
         let router = RouterInput::read(&router, "v3.example", &mut Vec::new()).expect("it has a zone");
         let (apex, router) = (router.apex.clone(), Arc::new(router));
-        let mut news = ZoneNews::default();
-        news.shards.insert(apex, Some(ShardNews { router, serial: Serial(serial) }));
-        self.proofs.take(news, self.now);
+        let mut news = ZoneUpdate::default();
+        news.shards.insert(apex, Some((router, Serial(serial))));
+        self.proofs.apply(news, self.now);
     }
 
     pub(super) fn no_shard(&mut self, name: &str) {
-        let mut news = ZoneNews::default();
+        let mut news = ZoneUpdate::default();
         news.shards.insert(format!("{name}.v3.example.").parse().expect("a name"), None);
-        self.proofs.take(news, self.now);
+        self.proofs.apply(news, self.now);
     }
 
     pub(super) fn alias(&mut self, label: &str, shard: &str, serial: u32) {
@@ -62,25 +62,20 @@ impl World {
             former_names: Box::default(),
             leads_to: None,
         };
-        let mut news = ZoneNews { alias_serial: Some(Serial(serial)), ..ZoneNews::default() };
-        let alias = AliasNews { binding: Arc::new(binding), serial: Serial(serial) };
+        let mut news = ZoneUpdate { alias_serial: Some(Serial(serial)), ..ZoneUpdate::default() };
+        let alias = (Arc::new(binding), Serial(serial));
         news.aliases.insert(label.into(), Some(alias));
-        self.proofs.take(news, self.now);
+        self.proofs.apply(news, self.now);
     }
 
     /// Carries out all checks that are due now or within `time`; each ends at once, as `answer` says.
-    pub(super) fn run(&mut self, time: Duration, mut answer: impl FnMut(&Job) -> Result<Serial, Fault>) {
-        self.run_seen(time, |job| answer(job).map(Seen::from));
-    }
-
-    /// The same, where single names may be answered wrong.
-    pub(super) fn run_seen(&mut self, time: Duration, mut answer: impl FnMut(&Job) -> Result<Seen, Fault>) {
+    pub(super) fn run(&mut self, time: Duration, mut answer: impl FnMut(&Job) -> Result<CheckResult, Fault>) {
         let end = self.now + time;
         for _ in 0..100_000 {
             while let Some(job) = self.proofs.next_job(self.now, 7 << 40) {
                 let result = answer(&job);
-                self.proofs.landed(&job, result, self.now, 1 << 63);
-                self.jobs.push(job);
+                self.jobs.push(job.clone());
+                self.proofs.finish(job, result, self.now, 1 << 63);
             }
             self.judge();
             match self.proofs.next_check_at() {
@@ -96,17 +91,17 @@ impl World {
 
     /// Judges as the loop does.
     pub(super) fn judge(&mut self) {
-        while let Some(label) = self.proofs.pop_dirty(self.now) {
+        while let Some(label) = self.proofs.next_route(self.now) {
             let reason = self.saying(&label).resolvable.map(|statement| statement.reason);
-            self.proofs.note(&label, reason);
+            self.proofs.set_reason(&label, reason);
             if reason.is_none() {
-                self.proofs.look_at_when_late(&label, self.now);
+                self.proofs.queue_when_late(&label, self.now);
             }
         }
     }
 
-    pub(super) fn saying(&self, label: &str) -> Saying {
-        self.proofs.saying(label, None, self.now, Timestamp::UNIX_EPOCH)
+    pub(super) fn saying(&self, label: &str) -> DesiredConditions {
+        self.proofs.conditions(label, None, self.now, Timestamp::UNIX_EPOCH)
     }
 
     /// What is said of `Resolvable`: reason and message.
@@ -123,9 +118,10 @@ impl World {
         let jobs = std::mem::take(&mut self.jobs);
         let names = jobs.iter().flat_map(|job| {
             job.check
-                .probes
+                .names
                 .iter()
-                .map(move |probe| format!("{} {}", job.server + 1, super::super::check::text(&probe.name)))
+                .chain(&job.check.witness)
+                .map(move |probe| format!("{} {}", job.server + 1, text(&probe.name)))
         });
         let mut names: Vec<String> = names.collect();
         names.sort();
@@ -133,39 +129,32 @@ impl World {
     }
 }
 
+/// The answers of a server with this serial, which are right for the names that this picks.
+pub(super) fn answers(job: &Job, serial: Serial, is_right: impl Fn(&str) -> bool) -> Result<CheckResult, Fault> {
+    let check = &job.check;
+    let answer = |probe: &Probe| match is_right(&text(&probe.name)) {
+        true => Ok(()),
+        false => Err(Fault::NotAuthoritative(probe.name.clone())),
+    };
+    if !check.is_reached_by(serial) && check.stale == StaleSerialPolicy::Stop {
+        return Ok(CheckResult { serial, witness: None, names: Vec::new() });
+    }
+    let names = check.names.iter().map(answer).collect();
+    Ok(CheckResult { serial, witness: check.witness.as_ref().map(answer), names })
+}
+
 /// Every server has what is asked for.
-pub(super) fn right(job: &Job) -> Result<Serial, Fault> {
-    Ok(job.check.serial)
+pub(super) fn right(job: &Job) -> Result<CheckResult, Fault> {
+    answers(job, job.check.serial, |_| true)
 }
 
 /// Every server has what is asked for, but for names that this picks.
-pub(super) fn right_but(is_wrong: impl Fn(&str) -> bool) -> impl Fn(&Job) -> Result<Seen, Fault> {
-    move |job: &Job| {
-        let mut seen = Seen::from(job.check.serial);
-        for (at, probe) in job.check.probes.iter().enumerate() {
-            if is_wrong(&super::super::check::text(&probe.name)) {
-                match probe.is_own {
-                    true => seen.faults.push((at, Fault::NotAuthoritative(probe.name.clone()))),
-                    false => return Err(Fault::NotAuthoritative(probe.name.clone())),
-                }
-            }
-        }
-        Ok(seen)
-    }
+pub(super) fn right_but(is_wrong: impl Fn(&str) -> bool) -> impl Fn(&Job) -> Result<CheckResult, Fault> {
+    move |job: &Job| answers(job, job.check.serial, |name| !is_wrong(name))
 }
 
 pub(super) fn silent() -> Fault {
     Fault::NotAnswering(QueryError::Silent(Duration::from_secs(1)))
-}
-
-/// A server that has an older version, and answers right for some names of it, if it is asked.
-pub(super) fn old(job: &Job, found: Serial, is_shown: impl Fn(&str) -> bool) -> Fault {
-    let names = job.check.probes.iter().map(|probe| is_shown(&super::super::check::text(&probe.name)));
-    let shown = match job.check.when_old {
-        WhenOld::Stop => Shown::default(),
-        _ => Shown::new(names),
-    };
-    Fault::OldSerial { found, needed: job.check.serial, shown }
 }
 
 pub(super) fn is_alias(job: &Job) -> bool {

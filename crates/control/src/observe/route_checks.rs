@@ -1,0 +1,203 @@
+//! One loop for each thing that is checked outside for Routes with a host of their own: which Routes are due, what was found, and
+//! when each is checked again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::registry::Registry;
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use crate::client::backoff::random;
+use crate::client::reflector::{Applied, ObjectKey};
+use crate::reconcile::executor::Executor;
+use crate::reconcile::queue::{Item, WorkQueue};
+use crate::world::observations::{Finding, Part};
+use crate::world::{RouteInfo, World};
+
+/// The maximum number of checks in flight. The namespaces share these places: owners of hosts may have slow name servers.
+const IN_FLIGHT_MAX: usize = 16;
+
+/// A check.
+pub trait RouteCheck: Send + Sync + 'static {
+    /// What it depends on of a Route.
+    type Target: Send + 'static;
+    /// The part of the observations that it finds out.
+    const PART: Part;
+    /// The subject of the sentence that a failure is logged with.
+    const SUBJECT: &'static str;
+
+    /// The target; `None` for a Route without one.
+    fn target(&self, key: &ObjectKey, route: &RouteInfo) -> Option<Self::Target>;
+
+    /// Whether a change from `before` to `now` needs no check: at most the Route's status reports more.
+    fn is_same(now: &Self::Target, before: &Self::Target) -> bool;
+
+    /// The wait before the first check, and what is reported until then.
+    fn start(&self, _: &ObjectKey, _: &RouteInfo, _: &Self::Target) -> (Duration, Option<Finding>) {
+        (Duration::ZERO, None)
+    }
+
+    /// The waits after failures, the first and the longest.
+    fn retry(&self) -> [Duration; 2];
+
+    /// The time for one check.
+    fn timeout(&self) -> Duration;
+
+    /// Checks one Route. `None`: it is another one by then.
+    fn check(
+        &self,
+        client: &kube::Client,
+        key: &ObjectKey,
+        target: &Self::Target,
+    ) -> impl Future<Output = kube::Result<Option<Checked>>> + Send;
+}
+
+/// The end of a check.
+#[derive(Debug)]
+pub struct Checked {
+    /// The label of the metric.
+    pub outcome: &'static str,
+    /// What was found.
+    pub finding: Finding,
+    /// The next check.
+    pub next: Next,
+}
+
+/// The time of the next check.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// About so long after this one.
+    After(Duration),
+    /// Sooner, and then ever more rarely.
+    Retry,
+    /// When the Route changes.
+    Never,
+}
+
+impl Next {
+    fn plan(self, queue: &mut WorkQueue<ObjectKey>, key: ObjectKey) {
+        match self {
+            Next::After(interval) => {
+                queue.succeeded(&key);
+                let wait = interval.mul_f64(0.75 + (random() >> 32) as f64 / f64::from(u32::MAX) / 2.0);
+                queue.plan(key, Instant::now() + wait);
+            }
+            Next::Retry => queue.failed(&key, Instant::now(), random()),
+            Next::Never => {}
+        }
+    }
+}
+
+/// The counter of checks by outcome; clones share it.
+#[derive(Debug, Clone)]
+pub struct Metrics {
+    name: &'static str,
+    help: &'static str,
+    checks: Family<[(&'static str, &'static str); 1], Counter>,
+}
+
+impl Metrics {
+    /// A counter of this name and with these outcomes.
+    pub fn new(name: &'static str, help: &'static str, outcomes: &[&'static str]) -> Self {
+        let checks = Family::<[(&'static str, &'static str); 1], Counter>::default();
+        outcomes.iter().for_each(|outcome| drop(checks.get_or_create(&[("outcome", outcome)])));
+        Metrics { name, help, checks }
+    }
+
+    /// Adds it to `registry`, under the registry's own prefix.
+    pub fn register(&self, registry: &mut Registry) {
+        registry.register(self.name, self.help, self.checks.clone());
+    }
+}
+
+/// Each namespace has its share of the places.
+impl Item for ObjectKey {
+    type Owner = Option<String>;
+
+    fn owner(&self) -> &Option<String> {
+        &self.namespace
+    }
+}
+
+/// Checks Routes until `stop`, and puts what it finds into the World's observations. `client` must be allowed to read Routes, and
+/// what the check reads.
+pub async fn run<C: RouteCheck>(
+    check: C,
+    client: kube::Client,
+    world: World,
+    metrics: Metrics,
+    stop: CancellationToken,
+) {
+    let (routes, mut changes) = world.routes.read();
+    let observations = world.observations;
+    observations.forget(C::PART);
+    let check = Arc::new(check);
+    let mut queue = WorkQueue::new(IN_FLIGHT_MAX, check.retry());
+    let mut checks: Executor<ObjectKey, Option<Checked>> = Executor::new(check.timeout());
+    let target = |key: &ObjectKey| routes.get(key).and_then(|route| check.target(key, &route));
+    loop {
+        while let Some(key) = queue.begin(Instant::now()) {
+            let Some(target) = target(&key) else {
+                queue.end(&key);
+                continue;
+            };
+            let (check, client, of) = (Arc::clone(&check), client.clone(), key.clone());
+            checks.start(key, async move { check.check(&client, &of, &target).await });
+        }
+        let wake_at = queue.next_at();
+        tokio::select! {
+            () = stop.cancelled() => break,
+            change = changes.next() => {
+                let (applied, mut gone) = change.into_parts();
+                for Applied { key, now: route, before, .. } in applied {
+                    let Some(target) = check.target(&key, &route) else {
+                        gone.push((key, route));
+                        continue;
+                    };
+                    let before = before.and_then(|before| check.target(&key, &before));
+                    if before.is_some_and(|before| C::is_same(&target, &before)) {
+                        continue;
+                    }
+                    let (wait, finding) = check.start(&key, &route, &target);
+                    if finding.is_some() {
+                        observations.set_route(&key, C::PART, finding);
+                    }
+                    queue.succeeded(&key);
+                    queue.plan(key, Instant::now() + wait);
+                }
+                for (key, _) in gone {
+                    queue.forget(&key);
+                    observations.set_route(&key, C::PART, None);
+                }
+            }
+            Some((key, result)) = checks.next() => {
+                queue.end(&key);
+                let (outcome, next) = match result {
+                    Ok(Some(Checked { outcome, finding, next })) => {
+                        if target(&key).is_some() {
+                            observations.set_route(&key, C::PART, Some(finding));
+                        }
+                        (Some(outcome), next)
+                    }
+                    Ok(None) => (None, Next::Retry),
+                    Err(error) => {
+                        tracing::warn!(route = %key, %error, "{} is not known; trying again", C::SUBJECT);
+                        (Some("failed"), Next::Retry)
+                    }
+                };
+                if let Some(outcome) = outcome {
+                    metrics.checks.get_or_create(&[("outcome", outcome)]).inc();
+                }
+                if target(&key).is_none() || queue.has(&key) {
+                    continue;
+                }
+                next.plan(&mut queue, key);
+            }
+            () = sleep_until(wake_at.unwrap_or_else(Instant::now)), if wake_at.is_some() => {}
+        }
+    }
+    checks.shutdown().await;
+}

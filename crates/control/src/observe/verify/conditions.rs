@@ -1,0 +1,319 @@
+//! The conditions `Published` and `Resolvable` of a Route, and `ZonePublished` of a Router, by the state of verification. Pure.
+//!
+//! | condition | reason | when |
+//! |---|---|---|
+//! | `Published` | `Published` | the shard's zone and the alias zone hold the Route's names, under serials that the ledger gave |
+//! | | `NotPublished` | one of them does not |
+//! | | `NoActiveAddress` | the shard's zone has no address for the name, since the Router has no active one |
+//! | `Resolvable` | `Resolvable` | every listed name server answers right for both names |
+//! | | `NotPublished` | as above |
+//! | | `NoActiveAddress` | the names are answered with no address, since the Router has no active one |
+//! | | `NameTaken` | the Router's records, or a name server, have the name on the shard, which leads elsewhere |
+//! | | `NoNameServer` | no name server is listed that could be asked |
+//! | | a [`Fault::reason`] | a listed name server does not answer as it must |
+//! | | `HostInZone` | a Router has come with a zone in which the Route's own host lies |
+//! | | `DeletionHeld` | as `OldSerial`, while a DeletionHold holds back what was deleted |
+//! | | `Pending` | the names were in no zone, and are again; the name servers are being queried |
+
+use jiff::Timestamp;
+use tokio::time::Instant;
+
+use super::check::{DELETION_HELD, Fault, text};
+use super::server_zone::{DOUBT, Failure, State};
+use super::state::{PENDING, RouteEntry, Server, Shard, VerificationState, Zone, shard_of, slot, system_name};
+use crate::compiler::settings::text_of;
+use crate::world::condition::{ConditionUpdate, Status};
+use crate::world::expectation::Taken;
+use crate::world::route::{Mark, NOT_PUBLISHED, Reported, ReportedNames};
+use signpost_api::v1alpha1::route::{PUBLISHED, RESOLVABLE};
+use signpost_api::v1alpha1::router::{NO_ACTIVE_ADDRESS, ZONE_PUBLISHED};
+use signpost_dns::wire::Name;
+use signpost_dns::zone::Serial;
+
+/// The servers that a message names; of more it has the number.
+const SERVERS_NAMED_MAX: usize = 4;
+const NO_NAME_SERVER: &str =
+    "no name server is listed with an address to ask: set nameserver or verify.server in the configuration";
+
+/// The conditions that a Route should have. `None`: not known yet.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DesiredConditions {
+    /// `Published`.
+    pub published: Option<ConditionUpdate>,
+    /// `Resolvable`.
+    pub resolvable: Option<ConditionUpdate>,
+}
+
+impl DesiredConditions {
+    /// The conditions that differ from those of the Route. A condition that is true stays as it is while it is true. Where
+    /// `Resolvable` is not known yet, it stays, unless it says that the names are in no zone, and they are again.
+    pub fn changed_conditions(mut self, reported: &ReportedNames) -> Vec<ConditionUpdate> {
+        let is_published = self.published.as_ref().is_some_and(|published| published.is_true());
+        if is_published
+            && self.resolvable.is_none()
+            && reported.resolvable.is_some_and(|reported| reported.is_unpublished)
+        {
+            let message = "not known yet: the names are in their zones again, and the name servers are being asked";
+            self.resolvable = Some(condition(RESOLVABLE, false, PENDING, message.to_owned()));
+        }
+        let is_reported = |reported: Option<Reported>, update: &ConditionUpdate| {
+            reported.is_some_and(|reported| {
+                let both_are_true = reported.mark.is_true() && update.is_true();
+                reported.is_current && (both_are_true || reported.mark == Mark::of_update(update))
+            })
+        };
+        let both = [(reported.published, self.published), (reported.resolvable, self.resolvable)];
+        both.into_iter().filter_map(|(reported, update)| update.filter(|one| !is_reported(reported, one))).collect()
+    }
+}
+
+/// A server's fault with a zone.
+struct ServerFault<'a> {
+    server: &'a Server,
+    fault: &'a Fault,
+    apex: &'a Name,
+    need: Serial,
+}
+
+impl VerificationState {
+    /// The conditions of the Route whose names are those of `label` and whose own host is `host`. `time` is the time of day.
+    pub fn conditions(&self, label: &str, host: Option<&str>, now: Instant, time: Timestamp) -> DesiredConditions {
+        let Some(route) = self.routes.get(label) else { return DesiredConditions::default() };
+        // By then all servers should have the name.
+        let is_late = now >= route.since + DOUBT;
+        let apex = shard_of(&route.binding);
+        let Some(shard) = self.zones.shards.get(&apex) else {
+            let message = format!("there is no zone {}: no Router has it", text(&apex));
+            return if is_late { not_published(&message, self.config.queries) } else { DesiredConditions::default() };
+        };
+        let name = system_name(&route.binding);
+        let is_outage = shard.expectation.taken(&name).is_none() && shard.expectation.of(&name).is_empty();
+        let message = format!(
+            "{} holds the name of the route under serial {}, {} its alias under serial {}",
+            text(&apex),
+            shard.zone.serial,
+            text(self.config.platform.alias_apex()),
+            route.serial()
+        );
+        let published = match is_outage {
+            true => no_active_address(PUBLISHED, &shard.router.name),
+            false => condition(PUBLISHED, true, "Published", message),
+        };
+        if !self.config.queries {
+            return DesiredConditions { published: Some(published), resolvable: None };
+        }
+        let resolvable = match is_outage && !self.config.servers.is_empty() {
+            true => Some(no_active_address(RESOLVABLE, &shard.router.name)),
+            false => self.resolvable((label, route), (&apex, shard), host, is_late, time),
+        };
+        // Both are reported at once, unless that takes too long.
+        let published = (resolvable.is_some() || is_late).then_some(published);
+        DesiredConditions { published, resolvable }
+    }
+
+    fn resolvable(
+        &self,
+        (label, route): (&str, &RouteEntry),
+        (apex, shard): (&Name, &Shard),
+        host: Option<&str>,
+        is_late: bool,
+        time: Timestamp,
+    ) -> Option<ConditionUpdate> {
+        let no = |reason, message| Some(condition(RESOLVABLE, false, reason, message));
+        let name = system_name(&route.binding);
+        if self.config.servers.is_empty() {
+            return no("NoNameServer", NO_NAME_SERVER.to_owned());
+        }
+        if let Some(taken) = shard.expectation.taken(&name) {
+            return no("NameTaken", is_taken(&name, taken, &shard.router.name));
+        }
+        // A route may have its own name as its host.
+        let host = host.filter(|host| !host.eq_ignore_ascii_case(&text(&name)));
+        if let Some(message) = host.and_then(|host| self.taken_by_zone(host)) {
+            return no("HostInZone", message);
+        }
+        let alias_apex = self.config.platform.alias_apex();
+        let mut faults = Vec::new();
+        for (index, server) in self.config.servers.iter().enumerate() {
+            let of_zone = [(shard_state(&shard.zone, index), false), (self.alias_state(label, route, index), true)];
+            let mut fault = None;
+            for (state, is_alias) in of_zone {
+                let of_name = || self.failing[slot(index, is_alias)].get(label).map_or(State::Right, Failure::state);
+                let (apex, need) = if is_alias { (alias_apex, route.serial()) } else { (apex, shard.zone.serial) };
+                match if state == State::Right { of_name() } else { state } {
+                    State::Right => {}
+                    // Where a server holds back deletions, what is new comes a moment later, under a serial that does not show it.
+                    State::Failed(Fault::OldSerial) if !is_late => return None,
+                    State::Unknown => return None,
+                    // One fault of a server is enough.
+                    State::Failed(found) => {
+                        fault.get_or_insert(ServerFault { server, fault: found, apex, need });
+                    }
+                }
+            }
+            let slots = 1 << slot(index, false) | 1 << slot(index, true);
+            if fault.is_none() && route.to_query & slots != 0 {
+                return None;
+            }
+            faults.extend(fault);
+        }
+        if let Some(first) = faults.first() {
+            return no(self.reason(first), self.message(&faults));
+        }
+        let alias = alias_apex.prepend(route.binding.label.as_bytes()).ok()?;
+        let servers = self.config.servers.iter().enumerate().map(|(index, server)| {
+            let serial = |zone: &Zone| zone.servers[index].state.serial().unwrap_or(zone.serial);
+            format!("{server} with serials {} and {}", serial(&shard.zone), serial(&self.zones.alias))
+        });
+        let mut message = format!(
+            "{} and {} are answered right by {}; checked at {}",
+            text(&name),
+            text(&alias),
+            list(servers, self.config.servers.len(), ", "),
+            time.strftime("%Y-%m-%dT%H:%M:%SZ")
+        );
+        if let Some(host) = host {
+            message += &format!("; {host} leads there once its own DNS has the record in status.names");
+        }
+        Some(condition(RESOLVABLE, true, "Resolvable", message))
+    }
+
+    /// The condition of the Router of the shard `apex`, with its name, and the zone's serial if that is known. `None`: not known yet.
+    pub fn router_condition(&self, apex: &Name) -> Option<(String, ConditionUpdate, Option<Serial>)> {
+        let zone = text(apex);
+        if let Some((router, error)) = self.zones.refused.get(apex) {
+            let message = format!(
+                "the API refuses to have the serial of {zone} written, so that each name server serves it under serials of its \
+                 own: {error}"
+            );
+            return Some((router.to_string(), condition(ZONE_PUBLISHED, false, "SerialRefused", message), None));
+        }
+        let shard = self.zones.shards.get(apex)?;
+        let serial = shard.zone.serial;
+        let found = |is_true, reason, message| {
+            Some((shard.router.name.to_string(), condition(ZONE_PUBLISHED, is_true, reason, message), Some(serial)))
+        };
+        if !self.config.queries {
+            let message = format!("{zone} has serial {serial}; name servers are not asked (verify.names is false)");
+            return found(true, "Published", message);
+        }
+        if self.config.servers.is_empty() {
+            return found(false, "NoNameServer", NO_NAME_SERVER.to_owned());
+        }
+        let has_deletion_hold = self.has_deletion_hold(apex);
+        let (mut faults, mut is_old) = (Vec::new(), false);
+        for (server, entry) in self.config.servers.iter().zip(&shard.zone.servers) {
+            match entry.state.state(serial) {
+                State::Right => {}
+                State::Unknown => return None,
+                // Where no DeletionHold is known, the version counts: a zone has more than addresses.
+                State::Failed(_) if has_deletion_hold && entry.state.is_same() => is_old = true,
+                State::Failed(fault) => faults.push(ServerFault { server, fault, apex, need: serial }),
+            }
+        }
+        if let Some(first) = faults.first() {
+            return found(false, self.reason(first), self.message(&faults));
+        }
+        let servers = list(self.config.servers.iter().map(Server::to_string), self.config.servers.len(), ", ");
+        let answer = if self.config.servers.len() == 1 { "answers" } else { "answer" };
+        // Every tenant may read it, and a DeletionHold is the operator's: it is not named.
+        let message = match is_old {
+            false => format!("{servers} {answer} for {zone} from serial {serial} on"),
+            true => format!(
+                "{servers} {answer} for {zone} as the Router says, under an older serial than {serial} while a DeletionHold holds \
+                 back what was deleted"
+            ),
+        };
+        found(true, "Published", message)
+    }
+
+    /// The state of a route's alias on a server: by the zone's version, or by the one in which the server has shown it.
+    fn alias_state(&self, label: &str, route: &RouteEntry, index: usize) -> State<'_> {
+        let server = &self.zones.alias.servers[index].state;
+        let is_shown = self.shown_in(label, index).is_some_and(|serial| server.state(serial) == State::Right);
+        if is_shown { State::Right } else { server.state(route.serial()) }
+    }
+
+    /// The reason why the DNS of a Route's own host is not queried: a Router came with a zone in which the host lies.
+    fn taken_by_zone(&self, host: &str) -> Option<String> {
+        let name: Name = host.strip_prefix("*.").unwrap_or(host).parse().ok()?;
+        let mut above = std::iter::successors(Some(name), Name::parent);
+        let (apex, shard) = above.find_map(|apex| self.zones.shards.get_key_value(&apex))?;
+        let (zone, router) = (text(apex), &shard.router.name);
+        Some(format!(
+            "{host} lies in {zone}, which is the zone of Router {router} now: its own DNS is not asked any more; give the \
+             route another host, or make the Router anew with another zone"
+        ))
+    }
+
+    fn reason(&self, fault: &ServerFault<'_>) -> &'static str {
+        match fault.fault {
+            Fault::OldSerial if self.has_deletion_hold(fault.apex) => DELETION_HELD,
+            fault => fault.reason(),
+        }
+    }
+
+    fn message(&self, faults: &[ServerFault<'_>]) -> String {
+        let one = |ServerFault { server, fault, apex, need }: &ServerFault<'_>| {
+            if **fault != Fault::OldSerial {
+                return format!("{server} {fault}");
+            }
+            // Without the serial that the server has: it may change with every check, and this is written to each Route of the zone.
+            let held = match self.has_deletion_hold(apex) {
+                true => {
+                    ", while a DeletionHold holds back what was deleted, and has not answered for the name as it should"
+                }
+                false => "",
+            };
+            format!("{server} has {} under a serial older than {need}{held}", text(apex))
+        };
+        list(faults.iter().map(one), faults.len(), "; ")
+    }
+
+    /// The conditions of a Route whose alias is not in the alias zone.
+    pub fn conditions_without_alias(&self) -> DesiredConditions {
+        let alias_apex = text_of(self.config.platform.alias_apex());
+        not_published(&format!("{alias_apex} does not hold the route's alias"), self.config.queries)
+    }
+}
+
+/// The state of a shard's zone on a server: by its version, or by the answers of an older one at which the server stays.
+fn shard_state(zone: &Zone, index: usize) -> State<'_> {
+    let server = &zone.servers[index].state;
+    if server.is_same() { State::Right } else { server.state(zone.serial) }
+}
+
+fn condition(kind: &'static str, is_true: bool, reason: &'static str, message: String) -> ConditionUpdate {
+    ConditionUpdate { kind, status: Status::from(is_true), reason, message }
+}
+
+/// The message about a name that something else has in the shard of this Router.
+fn is_taken(name: &Name, taken: &Taken, router: &str) -> String {
+    let name = text(name);
+    match taken {
+        Taken::NameServer => format!("{name} {taken} and does not lead to the route: move the route to another Router"),
+        _ => format!(
+            "{name} {taken} by spec.records of Router {router} and does not lead to the route: take these records out, or move \
+             the route to another Router"
+        ),
+    }
+}
+
+/// The condition of a name that the zone has, without an address: for its users that is an outage.
+fn no_active_address(kind: &'static str, router: &str) -> ConditionUpdate {
+    let message = format!("Router {router} has no active address, so that the name leads nowhere");
+    condition(kind, false, NO_ACTIVE_ADDRESS, message)
+}
+
+fn not_published(message: &str, queries: bool) -> DesiredConditions {
+    let no = |kind| condition(kind, false, NOT_PUBLISHED, message.to_owned());
+    DesiredConditions { published: Some(no(PUBLISHED)), resolvable: queries.then(|| no(RESOLVABLE)) }
+}
+
+fn list(items: impl Iterator<Item = String>, count: usize, separator: &str) -> String {
+    let mut named: Vec<String> = items.take(SERVERS_NAMED_MAX).collect();
+    if let Some(more) = count.checked_sub(SERVERS_NAMED_MAX).filter(|more| *more > 0) {
+        named.push(format!("and {more} more"));
+    }
+    named.join(separator)
+}

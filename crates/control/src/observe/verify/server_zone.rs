@@ -1,0 +1,234 @@
+//! The state of one zone on one name server, by the checks so far. Pure.
+//!
+//! ```text
+//!   Unknown ──right──► Right ◄──────────────right──────────────┐
+//!      │                 │ wrong                               │
+//!      └─────wrong──► in doubt ──still wrong, for a while──► Failed
+//! ```
+//!
+//! A single failure is doubt: a datagram gets lost, or a name server is a moment behind or ahead of this process. Doubt changes
+//! no condition. Only what fails for [`DOUBT`] has failed. An older version is a state of its own: a server that has one answers
+//! right for the names of that version, until it has failed in another way for as long.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::check::Fault;
+use signpost_dns::zone::Serial;
+
+/// The time for which a server fails before it has failed.
+pub const DOUBT: Duration = Duration::from_secs(2);
+/// The wait after a first failure; each further one is twice as long, up to [`RETRY_LONGEST`].
+const RETRY_FIRST: Duration = Duration::from_millis(2);
+/// The longest wait in doubt.
+pub const RETRY_LONGEST: Duration = Duration::from_millis(250);
+/// The longest wait between checks of what has failed.
+const FAILED_RETRY: Duration = Duration::from_secs(5);
+
+/// A series of failures.
+#[derive(Debug, Clone)]
+pub struct Failure {
+    fault: Fault,
+    /// The fault of the last check, if it has the same reason and differs otherwise.
+    other: Option<Fault>,
+    since: Instant,
+    times: u32,
+    has_failed: bool,
+}
+
+impl Failure {
+    /// The first failure.
+    pub fn new(fault: Fault, since: Instant) -> Self {
+        Failure { fault, other: None, since, times: 1, has_failed: false }
+    }
+
+    /// Adds another failure. Details may differ from check to check, and each would be a write: a new one counts when it
+    /// comes twice in a row. Returns whether the fault to report is another one.
+    pub fn add(&mut self, fault: Fault, now: Instant) -> bool {
+        self.times = self.times.saturating_add(1);
+        let is_repeated = self.other.take().is_some_and(|other| other.is_like(&fault));
+        let is_other = self.fault.reason() != fault.reason() || is_repeated && !self.fault.is_like(&fault);
+        if is_other {
+            self.fault = fault;
+        } else if !self.fault.is_like(&fault) {
+            self.other = Some(fault);
+        }
+        self.settle(now) || self.has_failed && is_other
+    }
+
+    /// Notes whether it fails for long enough. Returns whether that is new.
+    fn settle(&mut self, now: Instant) -> bool {
+        let had_failed = self.has_failed;
+        self.has_failed |= now >= self.since + DOUBT;
+        self.has_failed && !had_failed
+    }
+
+    /// The state of what fails.
+    pub fn state(&self) -> State<'_> {
+        if self.has_failed { State::Failed(&self.fault) } else { State::Unknown }
+    }
+
+    /// The wait before the next check; `interval` is the wait after a right answer.
+    pub fn wait(&self, interval: Duration) -> Duration {
+        if self.has_failed {
+            return interval.min(FAILED_RETRY);
+        }
+        let factor = 1_u32.checked_shl(self.times - 1).unwrap_or(u32::MAX);
+        RETRY_FIRST.saturating_mul(factor).min(RETRY_LONGEST)
+    }
+}
+
+/// The state of a zone or a name on a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State<'a> {
+    /// The answers are right.
+    Right,
+    /// That is not known, or in doubt.
+    Unknown,
+    /// They are wrong.
+    Failed(&'a Fault),
+}
+
+/// The end of a check.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// The server has a version that is new enough, and the witness is right.
+    Right(Serial),
+    /// It has an older version.
+    Stale {
+        /// That version.
+        found: Serial,
+        /// Whether the witness is right nevertheless.
+        is_same: bool,
+    },
+    /// It answers wrong.
+    Fault(Fault),
+}
+
+/// A zone on a server.
+#[derive(Debug, Clone)]
+pub struct ServerZone {
+    serial: Option<Serial>,
+    /// The series of checks that found an older version, and whether the witness was right in the last one.
+    stale: Option<(Failure, bool)>,
+    /// The series of checks that failed in another way.
+    failure: Option<Failure>,
+    /// The last state beyond doubt: the fault, and whether an older version has the same answers. `None`: other contents.
+    reported: Option<(Option<Fault>, bool)>,
+    /// The time of the last right check.
+    pub last_right: Option<Instant>,
+}
+
+impl Default for ServerZone {
+    fn default() -> Self {
+        ServerZone { serial: None, stale: None, failure: None, reported: Some((None, false)), last_right: None }
+    }
+}
+
+impl ServerZone {
+    /// The state for what needs the zone's version `need`.
+    pub fn state(&self, need: Serial) -> State<'_> {
+        let is_reached = self.serial.is_some_and(|serial| serial == need || serial.is_after(need));
+        match (&self.failure, &self.stale) {
+            (Some(failure), _) if failure.has_failed => failure.state(),
+            (_, Some(_)) if is_reached => State::Right,
+            (_, Some((stale, _))) => stale.state(),
+            (None, None) if is_reached => State::Right,
+            _ => State::Unknown,
+        }
+    }
+
+    /// The older version of the zone that the server has kept for so long that it may stay: from then on names are queried
+    /// nevertheless.
+    pub fn stays_at(&self, now: Instant) -> Option<Serial> {
+        let (stale, _) = self.stale.as_ref().filter(|_| self.failure.is_none())?;
+        self.serial.filter(|_| stale.since + DOUBT / 2 <= now)
+    }
+
+    /// Whether it stays at an older version that has the answers of the newest.
+    pub fn is_same(&self) -> bool {
+        let has_failed = self.failure.as_ref().is_some_and(|failure| failure.has_failed);
+        self.stale.as_ref().is_some_and(|(stale, is_same)| stale.has_failed && *is_same) && !has_failed
+    }
+
+    /// The version that it has, if that is known.
+    pub fn serial(&self) -> Option<Serial> {
+        self.serial
+    }
+
+    /// Forgets what is known, since the zone has another version. `has_other_contents`: its names lead elsewhere, too.
+    pub fn forget(&mut self, has_other_contents: bool) {
+        (self.serial, self.stale) = (None, None);
+        // A server that is not there is not there for the new version either.
+        self.failure.take_if(|failure| !matches!(failure.fault, Fault::NotAnswering(_) | Fault::Documentation));
+        if has_other_contents {
+            self.reported = None;
+        }
+    }
+
+    /// Adds a check. Returns whether that is news for all names of the zone.
+    pub fn add(&mut self, outcome: Outcome, now: Instant) -> bool {
+        match outcome {
+            Outcome::Right(serial) => {
+                (self.serial, self.stale, self.failure, self.last_right) = (Some(serial), None, None, Some(now));
+            }
+            Outcome::Stale { found, is_same } => {
+                let is_older = self.serial.is_some_and(|serial| serial.is_after(found));
+                let failed = self.failure.take().filter(|failure| failure.has_failed);
+                self.serial = Some(found);
+                match &mut self.stale {
+                    Some((stale, was_same)) if !is_older => {
+                        stale.add(Fault::OldSerial, now);
+                        *was_same = is_same;
+                    }
+                    // What has failed for long has failed, one way or the other.
+                    stale => {
+                        let since = failed.map_or(now, |failed| failed.since);
+                        *stale = Some((Failure::new(Fault::OldSerial, since), is_same));
+                    }
+                }
+            }
+            Outcome::Fault(fault) => match &mut self.failure {
+                Some(failure) => drop(failure.add(fault, now)),
+                failure => *failure = Some(Failure::new(fault, now)),
+            },
+        }
+        if let Some((stale, _)) = &mut self.stale {
+            stale.settle(now);
+        }
+        if self.failure.as_mut().is_some_and(|failure| failure.settle(now) || failure.has_failed) {
+            self.stale = None;
+        }
+        let reported = match (&self.failure, &self.stale) {
+            (Some(failure), _) if failure.has_failed => (Some(failure.fault.clone()), false),
+            (_, Some((stale, is_same))) if stale.has_failed => (Some(Fault::OldSerial), *is_same),
+            (None, None) => (None, false),
+            _ => return false,
+        };
+        self.reported.replace(reported) != self.reported
+    }
+
+    /// The wait before the next check; `interval` is the wait after a right one.
+    pub fn wait(&self, interval: Duration) -> Duration {
+        let failure = self.failure.as_ref().or(self.stale.as_ref().map(|(stale, _)| stale));
+        failure.map_or(interval, |failure| failure.wait(interval))
+    }
+
+    /// Whether the last check failed.
+    pub fn is_failing(&self) -> bool {
+        self.failure.is_some() || self.stale.is_some()
+    }
+
+    /// Whether it has failed, and not just once or for a moment.
+    pub fn has_failed(&self) -> bool {
+        let failure = self.failure.as_ref().or(self.stale.as_ref().map(|(stale, _)| stale));
+        failure.is_some_and(|failure| failure.has_failed)
+    }
+
+    /// Whether it has failed by not answering at all.
+    pub fn is_silent(&self) -> bool {
+        let is_silence = |failure: &Failure| failure.has_failed && matches!(failure.fault, Fault::NotAnswering(_));
+        self.failure.as_ref().is_some_and(is_silence)
+    }
+}
