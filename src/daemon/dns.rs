@@ -216,7 +216,7 @@ impl Dns {
         sender: watch::Sender<Arc<BTreeSet<Name>>>,
         stop: CancellationToken,
     ) -> impl Future<Output = ()> + Send + use<> {
-        self.apexes.clone().tell_files(sender, stop)
+        self.apexes.clone().report_files(sender, stop)
     }
 
     /// Where it listens.

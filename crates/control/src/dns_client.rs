@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn strays_are_passed_over_and_told_from_silence() {
+    async fn strays_are_passed_over_and_distinguished_from_silence() {
         let name = name();
         let query = Query::new(&name, RecordType::A);
         type Says = fn(&[u8]) -> Vec<Vec<u8>>;
@@ -428,7 +428,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_port_where_nobody_listens_is_told_as_such() {
+    async fn a_port_where_nobody_listens_is_reported() {
         // Nobody else gets the port: a socket has it that hears another peer alone, and one that does not listen.
         let (_udp, _tcp, address) = loop {
             let udp = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");

@@ -89,7 +89,7 @@ impl Events {
     }
 
     /// Tells of something, or counts that it could not.
-    pub fn tell(&self, notice: Notice) {
+    pub fn record(&self, notice: Notice) {
         if self.line.try_send(notice).is_err() {
             self.counters.dropped.inc();
         }

@@ -147,7 +147,7 @@ pub struct Lease {
     name: String,
     holder: String,
     settings: Settings,
-    seen: Option<ObservedLease>,
+    observed: Option<ObservedLease>,
     /// The greatest fencing number that the Lease was ever seen with, or that was taken here.
     greatest: i32,
     /// Whether the last look at the Lease failed.
@@ -178,7 +178,7 @@ impl Lease {
             name: name.to_owned(),
             holder: holder.to_owned(),
             settings,
-            seen: None,
+            observed: None,
             greatest: 0,
             fails: false,
             leadership,
@@ -206,7 +206,7 @@ impl Lease {
             tokio::select! {
                 () = stop.cancelled() => break,
                 () = sleep(wait) => {}
-                () = let_go(&mut changes), if follows => {}
+                () = released(&mut changes), if follows => {}
             }
         }
         self.release().await;
@@ -245,8 +245,8 @@ impl Lease {
     }
 
     async fn attempt(&mut self) -> kube::Result<()> {
-        self.look().await?;
-        let spec = self.seen.as_ref().and_then(|seen| seen.object.spec.as_ref());
+        self.refresh().await?;
+        let spec = self.observed.as_ref().and_then(|observed| observed.object.spec.as_ref());
         let holder = spec.and_then(|spec| spec.holder_identity.as_deref()).filter(|holder| !holder.is_empty());
         let ours = holder == Some(self.holder.as_str());
         let number = spec.and_then(|spec| spec.lease_transitions).unwrap_or(0);
@@ -271,10 +271,10 @@ impl Lease {
         }
     }
 
-    async fn look(&mut self) -> kube::Result<()> {
+    async fn refresh(&mut self) -> kube::Result<()> {
         match self.api.get_opt(&self.name).await? {
             Some(object) => self.note(object),
-            None => self.seen = None,
+            None => self.observed = None,
         }
         Ok(())
     }
@@ -284,17 +284,17 @@ impl Lease {
         let number = object.spec.as_ref().and_then(|spec| spec.lease_transitions).unwrap_or(0);
         self.greatest = self.greatest.max(number);
         let version = |object: &LeaseObject| object.metadata.resource_version.clone();
-        match &mut self.seen {
-            Some(seen) if version(&seen.object) == version(&object) => {}
-            seen => *seen = Some(ObservedLease { object, since: Instant::now() }),
+        match &mut self.observed {
+            Some(observed) if version(&observed.object) == version(&object) => {}
+            observed => *observed = Some(ObservedLease { object, since: Instant::now() }),
         }
     }
 
     fn has_expired(&self) -> bool {
-        let Some(seen) = &self.seen else { return true };
-        let named = seen.object.spec.as_ref().and_then(|spec| spec.lease_duration_seconds);
+        let Some(observed) = &self.observed else { return true };
+        let named = observed.object.spec.as_ref().and_then(|spec| spec.lease_duration_seconds);
         let duration = named.and_then(|seconds| u64::try_from(seconds).ok()).map(Duration::from_secs);
-        seen.since.elapsed() > duration.unwrap_or(self.settings.duration)
+        observed.since.elapsed() > duration.unwrap_or(self.settings.duration)
     }
 
     async fn take(&mut self) -> kube::Result<()> {
@@ -319,7 +319,9 @@ impl Lease {
     }
 
     async fn renew(&mut self, term: Term) -> kube::Result<()> {
-        let Some(mut spec) = self.seen.as_ref().and_then(|seen| seen.object.spec.clone()) else { return Ok(()) };
+        let Some(mut spec) = self.observed.as_ref().and_then(|observed| observed.object.spec.clone()) else {
+            return Ok(());
+        };
         spec.renew_time = Some(MicroTime(Timestamp::now()));
         spec.lease_duration_seconds = Some(self.duration_seconds());
         let sent = Instant::now();
@@ -333,9 +335,9 @@ impl Lease {
     /// Writes the Lease as it was read, with this spec; `None`: someone else was faster.
     async fn write(&self, spec: LeaseSpec) -> kube::Result<Option<LeaseObject>> {
         let parameters = PostParams::default();
-        let written = match &self.seen {
-            Some(seen) => {
-                let object = LeaseObject { metadata: seen.object.metadata.clone(), spec: Some(spec) };
+        let written = match &self.observed {
+            Some(observed) => {
+                let object = LeaseObject { metadata: observed.object.metadata.clone(), spec: Some(spec) };
                 self.api.replace(&self.name, &parameters, &object).await
             }
             None => {
@@ -359,7 +361,7 @@ impl Lease {
         if is_over {
             return;
         }
-        let Some(mut spec) = self.seen.as_ref().and_then(|seen| seen.object.spec.clone()) else { return };
+        let Some(mut spec) = self.observed.as_ref().and_then(|observed| observed.object.spec.clone()) else { return };
         spec.holder_identity = None;
         spec.renew_time = Some(MicroTime(Timestamp::now()));
         match timeout(RELEASE_TIMEOUT, self.write(spec)).await {
@@ -403,7 +405,7 @@ impl Lease {
 }
 
 /// Waits until the Lease is seen to have no holder.
-async fn let_go(changes: &mut Changes<bool>) {
+async fn released(changes: &mut Changes<bool>) {
     loop {
         let is_free = match changes.next().await {
             Change::Applied(applied) => *applied.now,

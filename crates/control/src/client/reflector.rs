@@ -49,8 +49,8 @@ mod compact_store;
 mod decode;
 mod informer;
 mod list_watch;
+mod outage_log;
 mod strip;
-mod telling;
 
 /// Caches all objects of kind `K` that `settings` selects, each kept as what `project` makes of it.
 ///
@@ -441,7 +441,7 @@ struct Shared<V> {
 #[derive(Default)]
 struct State {
     connected: bool,
-    heard: Option<Instant>,
+    last_contact: Option<Instant>,
     error: Option<String>,
     restarts: [u64; Restart::ALL.len()],
     undecodable: u64,
@@ -477,7 +477,7 @@ impl<V> Shared<V> {
             kind: self.kind.clone(),
             synced: *synced.borrow(),
             connected: state.connected,
-            age: state.heard.map(|heard| heard.elapsed()),
+            age: state.last_contact.map(|at| at.elapsed()),
             error: state.error.clone(),
             restarts: Restart::ALL.map(|reason| (reason, state.restarts[reason as usize])),
             undecodable: state.undecodable,

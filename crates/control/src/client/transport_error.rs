@@ -6,12 +6,12 @@ use signpost_runtime::trust::is_authority_itself;
 
 /// The innermost cause, which is what people need; of TLS in words. `wanted` says which name the certificate is to be for, as in
 /// "for another name than …". Without the URL, which may hold a password.
-pub fn told(error: reqwest::Error, wanted: &str) -> String {
+pub fn cause_text(error: reqwest::Error, wanted: &str) -> String {
     let error = error.without_url();
     let mut cause: &dyn std::error::Error = &error;
     loop {
-        if let Some(told) = told_of_tls(cause, wanted) {
-            return told;
+        if let Some(cause_text) = tls_cause_text(cause, wanted) {
+            return cause_text;
         }
         // An I/O error holds another one that is no source of it.
         let held = cause.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
@@ -23,14 +23,14 @@ pub fn told(error: reqwest::Error, wanted: &str) -> String {
 }
 
 /// What is wrong with the certificate that was shown, or with TLS.
-fn told_of_tls(error: &(dyn std::error::Error + 'static), wanted: &str) -> Option<String> {
+fn tls_cause_text(error: &(dyn std::error::Error + 'static), wanted: &str) -> Option<String> {
     let error = error.downcast_ref::<rustls::Error>()?;
     let rustls::Error::InvalidCertificate(fault) = error else { return Some(format!("TLS: {error}")) };
     use rustls::CertificateError::{
         Expired, ExpiredContext, NotValidForName, NotValidForNameContext, NotValidYet, NotValidYetContext, Revoked,
         UnknownIssuer,
     };
-    let told = match fault {
+    let cause_text = match fault {
         Expired | ExpiredContext { .. } => "the certificate has expired".to_owned(),
         NotValidYet | NotValidYetContext { .. } => "the certificate is not valid yet".to_owned(),
         NotValidForName | NotValidForNameContext { .. } => {
@@ -45,5 +45,5 @@ fn told_of_tls(error: &(dyn std::error::Error + 'static), wanted: &str) -> Optio
         }
         other => format!("the certificate is refused: {other}"),
     };
-    Some(told)
+    Some(cause_text)
 }

@@ -110,8 +110,8 @@ fn health(router: &Router, ip: IpAddr) -> Health {
 /// The panic threshold that the prober goes by, or before it has said so, the Router's own.
 fn panic_percent(router: &Router) -> u8 {
     let Some(check) = &router.spec.health_check else { return 0 };
-    let told = router.status.as_ref().and_then(|status| status.panic_threshold);
-    told.or(check.panic_threshold).map_or(50, |percent| u8::try_from(percent.min(100)).unwrap_or(100))
+    let reported = router.status.as_ref().and_then(|status| status.panic_threshold);
+    reported.or(check.panic_threshold).map_or(50, |percent| u8::try_from(percent.min(100)).unwrap_or(100))
 }
 
 /// A RouteBinding, reduced.

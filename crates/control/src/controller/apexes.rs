@@ -41,7 +41,7 @@ struct State {
 
 /// What became of a zone file's zone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Placed {
+pub enum FileZoneStatus {
     /// It is served.
     Served,
     /// It is the base of the parent zone.
@@ -75,15 +75,15 @@ impl ApexOwners {
     }
 
     /// What would become of a file's zone at `apex`.
-    pub fn place(&self, apex: &Name) -> Placed {
+    pub fn place(&self, apex: &Name) -> FileZoneStatus {
         match &self.platform {
-            Some((domain, _)) if domain == apex => Placed::Base,
-            Some((_, aliases)) if aliases == apex => Placed::Refused,
-            _ => Placed::Served,
+            Some((domain, _)) if domain == apex => FileZoneStatus::Base,
+            Some((_, aliases)) if aliases == apex => FileZoneStatus::Refused,
+            _ => FileZoneStatus::Served,
         }
     }
 
-    /// Publishes zones of files that are [`Placed::Served`], and writes down that they are served from there.
+    /// Publishes zones of files that are [`FileZoneStatus::Served`], and writes down that they are served from there.
     pub fn publish_files(&self, zones: impl IntoIterator<Item = (Arc<Zone>, Arc<Path>)>, db: &ZoneDb) {
         let mut state = self.state();
         let mut changes = Vec::new();
@@ -167,20 +167,20 @@ impl ApexOwners {
         self.state().files.iter().map(|(apex, path)| (apex.clone(), Arc::clone(path))).collect()
     }
 
-    /// Tells `told` which apexes files serve, now and whenever that changes, until `stop`. Where nobody listens, it only waits.
-    pub async fn tell_files(self: Arc<Self>, told: watch::Sender<Arc<BTreeSet<Name>>>, stop: CancellationToken) {
+    /// Tells `receiver` which apexes files serve, now and whenever that changes, until `stop`. Where nobody listens, it only waits.
+    pub async fn report_files(self: Arc<Self>, receiver: watch::Sender<Arc<BTreeSet<Name>>>, stop: CancellationToken) {
         let mut changes = self.subscribe();
         loop {
             changes.mark_unchanged();
             let files: BTreeSet<Name> = self.state().files.keys().cloned().collect();
-            told.send_if_modified(|before| {
+            receiver.send_if_modified(|before| {
                 let differs = **before != files;
                 *before = Arc::new(files);
                 differs
             });
             tokio::select! {
                 () = stop.cancelled() => return,
-                () = told.closed() => return stop.cancelled().await,
+                () = receiver.closed() => return stop.cancelled().await,
                 changed = changes.changed() => if changed.is_err() { return stop.cancelled().await },
             }
         }
@@ -208,7 +208,7 @@ impl ApexOwners {
             if let db::ZoneUpdate::Publish(zone) = change {
                 zone.set_follows();
                 zone.set_partial(state.partial);
-                if self.place(zone.apex()) == Placed::Served {
+                if self.place(zone.apex()) == FileZoneStatus::Served {
                     zone.set_shard();
                 }
             }

@@ -71,7 +71,7 @@ struct Writer {
 
 /// One thing to be done.
 #[derive(Debug, PartialEq)]
-enum Step {
+enum HoldAction {
     /// There is no such DeletionHold yet.
     Create(Held),
     /// We are not among its holders, or have told something else.
@@ -171,21 +171,21 @@ impl Reporter {
     }
 }
 
-impl Step {
+impl HoldAction {
     /// The ID of the DeletionHold that it makes this name server a holder of, or no holder any more.
     fn is_entered(&self) -> Option<&str> {
         match self {
-            Step::Create(held) | Step::Enter(held) => Some(&held.id),
-            Step::Leave(id) => Some(id),
-            Step::Lapse(_) | Step::Sweep(_) => None,
+            HoldAction::Create(held) | HoldAction::Enter(held) => Some(&held.id),
+            HoldAction::Leave(id) => Some(id),
+            HoldAction::Lapse(_) | HoldAction::Sweep(_) => None,
         }
     }
 }
 
 impl Writer {
-    async fn carry_out(&self, step: Step) -> kube::Result<()> {
+    async fn carry_out(&self, step: HoldAction) -> kube::Result<()> {
         match step {
-            Step::Create(held) => {
+            HoldAction::Create(held) => {
                 match self.api.create(&PostParams::default(), &deletion_hold(&held)).await {
                     // Another name server was faster.
                     Err(kube::Error::Api(status)) if status.code == 409 => {}
@@ -193,36 +193,30 @@ impl Writer {
                 }
                 self.enter(&held).await
             }
-            Step::Enter(held) => self.enter(&held).await,
-            Step::Leave(id) => {
-                let change = |deletion_hold: &DeletionHold| {
-                    let status = deletion_hold.status.clone().unwrap_or_default();
-                    let mut holders = status.holders;
-                    holders.retain(|holder| holder.server != self.server);
-                    Some(json!({"holders": holders}))
-                };
-                match update_status(&self.api, &id, change).await? {
-                    Some(deletion_hold) if !deletion_hold.is_held() => self.delete(&deletion_hold).await,
-                    _ => Ok(()),
-                }
+            HoldAction::Enter(held) => self.enter(&held).await,
+            HoldAction::Leave(id) => self.remove(&id, |holder| holder.server == self.server).await,
+            HoldAction::Lapse(id) => {
+                let now = Timestamp::now();
+                self.remove(&id, |holder| holder.server != self.server && is_gone(holder, now)).await
             }
-            Step::Lapse(id) => {
-                let change = |deletion_hold: &DeletionHold| {
-                    let mut holders = deletion_hold.status.clone().unwrap_or_default().holders;
-                    let before = holders.len();
-                    let now = Timestamp::now();
-                    holders.retain(|holder| holder.server == self.server || !is_gone(holder, now));
-                    (holders.len() < before).then(|| json!({"holders": holders}))
-                };
-                match update_status(&self.api, &id, change).await? {
-                    Some(deletion_hold) if !deletion_hold.is_held() => self.delete(&deletion_hold).await,
-                    _ => Ok(()),
-                }
-            }
-            Step::Sweep(id) => match self.api.get_opt(&id).await? {
+            HoldAction::Sweep(id) => match self.api.get_opt(&id).await? {
                 Some(deletion_hold) if !deletion_hold.is_held() => self.delete(&deletion_hold).await,
                 _ => Ok(()),
             },
+        }
+    }
+
+    /// Removes holders, and the DeletionHold if it has no other.
+    async fn remove(&self, id: &str, is_removed: impl Fn(&DeletionHoldHolder) -> bool) -> kube::Result<()> {
+        let change = |deletion_hold: &DeletionHold| {
+            let mut holders = deletion_hold.status.clone().unwrap_or_default().holders;
+            let before = holders.len();
+            holders.retain(|holder| !is_removed(holder));
+            (holders.len() < before).then(|| json!({"holders": holders}))
+        };
+        match update_status(&self.api, id, change).await? {
+            Some(deletion_hold) if !deletion_hold.is_held() => self.delete(&deletion_hold).await,
+            _ => Ok(()),
         }
     }
 
@@ -232,7 +226,7 @@ impl Writer {
             let now = Timestamp::now();
             let before = status.holders.iter().position(|holder| holder.server == self.server);
             let before = before.map(|at| status.holders.remove(at));
-            if let Some(before) = before.as_ref().filter(|before| has_told(deletion_hold, before, held)) {
+            if let Some(before) = before.as_ref().filter(|before| has_reported(deletion_hold, before, held)) {
                 if !is_due(before, now) {
                     return None;
                 }
@@ -330,7 +324,7 @@ fn is_gone(holder: &DeletionHoldHolder, now: Timestamp) -> bool {
 }
 
 /// Whether what a name server has told this very DeletionHold is what is held. Entries of older versions have no UID.
-fn has_told(deletion_hold: &DeletionHold, entry: &DeletionHoldHolder, held: &Held) -> bool {
+fn has_reported(deletion_hold: &DeletionHold, entry: &DeletionHoldHolder, held: &Held) -> bool {
     entry.set.as_ref() == Some(&held.set) && (entry.uid.is_none() || entry.uid == deletion_hold.metadata.uid)
 }
 
@@ -343,7 +337,7 @@ fn decided(held: &[Held], deletion_holds: &[Arc<DeletionHold>], server: &str) ->
     let decision = |held: &Held| {
         let deletion_hold = find(deletion_holds, &held.id)?;
         let entry = entry(deletion_hold, server)
-            .filter(|entry| has_told(deletion_hold, entry, held) && deletion_hold.is_decided_for(entry))?;
+            .filter(|entry| has_reported(deletion_hold, entry, held) && deletion_hold.is_decided_for(entry))?;
         let set = entry.set.clone()?;
         deletion_hold.spec.decision.map(|decision| HoldDecision { decision, set })
     };
@@ -360,17 +354,17 @@ fn steps(
     written: impl Fn(&str) -> Option<Duration>,
     synced: bool,
     now: Timestamp,
-) -> Vec<Step> {
+) -> Vec<HoldAction> {
     let mut steps = Vec::new();
     for held in held {
         match find(deletion_holds, &held.id) {
-            None => steps.push(Step::Create(held.clone())),
+            None => steps.push(HoldAction::Create(held.clone())),
             Some(deletion_hold)
                 if entry(deletion_hold, server).is_some_and(|entry| {
                     let is_recent = written(&held.id).is_some_and(|ago| ago < HEARD_EVERY.unsigned_abs());
-                    has_told(deletion_hold, entry, held) && (is_recent || !is_due(entry, now))
+                    has_reported(deletion_hold, entry, held) && (is_recent || !is_due(entry, now))
                 }) => {}
-            Some(_) => steps.push(Step::Enter(held.clone())),
+            Some(_) => steps.push(HoldAction::Enter(held.clone())),
         }
     }
     for deletion_hold in deletion_holds {
@@ -379,15 +373,15 @@ fn steps(
         let age = Duration::try_from(now.duration_since(created)).unwrap_or_default();
         let mut holders = deletion_hold.status.iter().flat_map(|status| &status.holders);
         if holders.any(|holder| holder.server != server && is_gone(holder, now)) {
-            steps.push(Step::Lapse(id.clone()));
+            steps.push(HoldAction::Lapse(id.clone()));
         }
         if held.iter().any(|held| held.id == id) {
             continue;
         }
         if entry(deletion_hold, server).is_some() {
-            steps.extend(synced.then_some(Step::Leave(id)));
+            steps.extend(synced.then_some(HoldAction::Leave(id)));
         } else if !deletion_hold.is_held() && (written(&id).is_some() || age > EMPTY_LONGEST) {
-            steps.push(Step::Sweep(id));
+            steps.push(HoldAction::Sweep(id));
         }
     }
     steps
@@ -447,12 +441,12 @@ mod tests {
 
     #[test]
     fn holders_come_and_go() {
-        let leave = || Step::Leave("x".to_owned());
-        let sweep = |id: &str| Step::Sweep(id.to_owned());
+        let leave = || HoldAction::Leave("x".to_owned());
+        let sweep = |id: &str| HoldAction::Sweep(id.to_owned());
         let written = |id: &str| (id == "mine").then_some(Duration::from_secs(120));
         for (holds, deletion_holds, synced, expected) in [
-            (vec!["x"], vec![], true, vec![Step::Create(held("x"))]),
-            (vec!["x"], vec![known("x", 1, 1, None, &[("other", 1)])], true, vec![Step::Enter(held("x"))]),
+            (vec!["x"], vec![], true, vec![HoldAction::Create(held("x"))]),
+            (vec!["x"], vec![known("x", 1, 1, None, &[("other", 1)])], true, vec![HoldAction::Enter(held("x"))]),
             (vec!["x"], vec![known("x", 1, 1, None, &[("me", 1)])], true, vec![]),
             (vec![], vec![known("x", 1, 1, None, &[("me", 1), ("other", 1)])], true, vec![leave()]),
             // After a restart it may yet turn out to be held.
@@ -464,8 +458,8 @@ mod tests {
             // It has made it itself, and holds nothing any more.
             (vec![], vec![known("mine", 1, 1, None, &[])], true, vec![sweep("mine")]),
             (vec![], vec![known("mine", 1, 1, None, &[("other", 1)])], true, vec![]),
-            (vec!["mine"], vec![known("mine", 31, 1, None, &[])], true, vec![Step::Enter(held("mine"))]),
-            (vec!["y"], vec![known("x", 1, 1, None, &[("me", 1)])], true, vec![Step::Create(held("y")), leave()]),
+            (vec!["mine"], vec![known("mine", 31, 1, None, &[])], true, vec![HoldAction::Enter(held("mine"))]),
+            (vec!["y"], vec![known("x", 1, 1, None, &[("me", 1)])], true, vec![HoldAction::Create(held("y")), leave()]),
         ] {
             let holds: Vec<Held> = holds.into_iter().map(held).collect();
             assert_eq!(steps(&holds, &deletion_holds, "me", written, synced, at(1000)), expected, "{deletion_holds:?}");
@@ -474,28 +468,28 @@ mod tests {
         let deletion_holds = [known("x", 1, 1, None, &[("me", 1)])];
         assert_eq!(
             steps(std::slice::from_ref(&grown), &deletion_holds, "me", written, true, at(1000)),
-            [Step::Enter(grown)]
+            [HoldAction::Enter(grown)]
         );
     }
 
     #[test]
     fn who_is_silent_for_long_is_taken_off() {
         let both = [known("x", 900, 1, None, &[("me", 1), ("other", 1)])];
-        let lapse = || Step::Lapse("x".to_owned());
+        let lapse = || HoldAction::Lapse("x".to_owned());
         for (second, holds, expected) in [
             (990 + 59, true, vec![]),
             // It says again that it is there.
-            (990 + 60, true, vec![Step::Enter(held("x"))]),
-            (990 + 599, true, vec![Step::Enter(held("x"))]),
-            (990 + 600, true, vec![Step::Enter(held("x")), lapse()]),
+            (990 + 60, true, vec![HoldAction::Enter(held("x"))]),
+            (990 + 599, true, vec![HoldAction::Enter(held("x"))]),
+            (990 + 600, true, vec![HoldAction::Enter(held("x")), lapse()]),
             // Also by one that holds nothing of it.
-            (990 + 600, false, vec![lapse(), Step::Leave("x".to_owned())]),
+            (990 + 600, false, vec![lapse(), HoldAction::Leave("x".to_owned())]),
         ] {
             let holds: Vec<Held> = holds.then(|| held("x")).into_iter().collect();
             assert_eq!(steps(&holds, &both, "me", |_| None, true, at(second)), expected, "{second} {holds:?}");
         }
         // With a clock far ahead it is due whenever it looks, and writes once a minute all the same.
-        for (ago, expected) in [(1, vec![]), (60, vec![Step::Enter(held("x"))])] {
+        for (ago, expected) in [(1, vec![]), (60, vec![HoldAction::Enter(held("x"))])] {
             let written = |_: &str| Some(Duration::from_secs(ago));
             assert_eq!(steps(&[held("x")], &both[..1], "me", written, true, at(990 + 599)), expected, "{ago}");
         }

@@ -135,15 +135,15 @@ pub async fn disagreement(client: &kube::Client, domains: &Domains) -> kube::Res
     }
 }
 
-/// Waits until the domains agree, and has `tell` told why they do not. Whether they do by now: `false` is the end by `stop`.
+/// Waits until the domains agree, and has `report` told why they do not. Whether they do by now: `false` is the end by `stop`.
 pub async fn agreed(
     client: &kube::Client,
     domains: &Domains,
     duty: Duty,
     stop: &CancellationToken,
-    tell: impl Fn(Option<&DomainMismatch>),
+    report: impl Fn(Option<&DomainMismatch>),
 ) -> bool {
-    let mut told = None;
+    let mut reported = None;
     let look = async || match duty {
         Duty::Follow => disagreement(client, domains).await,
         Duty::Lead => disagreement_after_taking_over(client, domains).await,
@@ -155,14 +155,14 @@ pub async fn agreed(
         };
         match found {
             Ok(Ok(None)) => {
-                tell(None);
+                report(None);
                 return true;
             }
             Ok(Ok(Some(other))) => {
-                tell(Some(&other));
-                if told.as_ref() != Some(&other) {
+                report(Some(&other));
+                if reported.as_ref() != Some(&other) {
                     tracing::error!("nothing is done: {other}");
-                    told = Some(other);
+                    reported = Some(other);
                 }
             }
             // Whoever cannot be heard is told by all the informers.

@@ -92,13 +92,13 @@ pub struct Sources {
     /// Whether the parent zone has a zone file, and under which serial; nothing is written before that is known.
     pub base: watch::Receiver<Option<BaseSerial>>,
     /// What the parent's Zone tells of the configuration.
-    pub told: watch::Receiver<Option<ZonePlatform>>,
+    pub description: watch::Receiver<Option<ZonePlatform>>,
 }
 
 /// Writes the ledger until `stop`, which the end of this process's leadership is, too. `feed` is told what is in which zone
 /// since when.
 pub async fn run(client: kube::Client, sources: Sources, feed: Arc<ZoneFeed>, stop: CancellationToken) {
-    let Sources { world, settings, former, mut base, mut told } = sources;
+    let Sources { world, settings, former, mut base, mut description } = sources;
     let base = tokio::select! {
         () = stop.cancelled() => return,
         base = base.wait_for(Option::is_some) => base.map_or(None, |base| *base).unwrap_or(BaseSerial::Unknown),
@@ -107,7 +107,7 @@ pub async fn run(client: kube::Client, sources: Sources, feed: Arc<ZoneFeed>, st
     let api: Api<Zone> = Api::all(client);
     let mut ledger = Ledger::new(&settings, base, feed);
     ledger.may_forget(former.and_then(|former| former.parse().ok()));
-    ledger.describe(told.borrow_and_update().clone(), Instant::now());
+    ledger.describe(description.borrow_and_update().clone(), Instant::now());
     let mut writes = Executor::new(WRITE_TIMEOUT);
     loop {
         let next_at = ledger.next_at().filter(|_| objects.are_synced());
@@ -116,7 +116,7 @@ pub async fn run(client: kube::Client, sources: Sources, feed: Arc<ZoneFeed>, st
             event = objects.next() => ledger.take(event, Instant::now()),
             Some((apex, result)) = writes.next() => ledger.written(apex, result, Instant::now()),
             () = tokio::time::sleep_until(next_at.unwrap_or_else(Instant::now)), if next_at.is_some() => {}
-            Ok(()) = told.changed() => ledger.describe(told.borrow_and_update().clone(), Instant::now()),
+            Ok(()) = description.changed() => ledger.describe(description.borrow_and_update().clone(), Instant::now()),
         }
         // All that has come meanwhile becomes one version.
         for _ in 1..BATCH_MAX {
@@ -148,13 +148,13 @@ pub struct Ledger {
     platform: Platform,
     /// The digests of what the Routers of shards contribute to their zones.
     own: HashMap<Name, Digest>,
-    known: HashMap<Name, Known>,
+    known: HashMap<Name, KnownZone>,
     queue: WorkQueue<Name>,
     synced: bool,
     /// Zones without a Router that are left alone, since there were too many at once.
     orphans: HashSet<Name>,
     /// What the parent's Zone is to tell of the configuration; `None`: what it tells is left alone.
-    told: Option<ZonePlatform>,
+    description: Option<ZonePlatform>,
     /// The domain of before.
     former: Option<Name>,
     feed: Arc<ZoneFeed>,
@@ -163,7 +163,7 @@ pub struct Ledger {
 
 /// What is known of a zone's object.
 #[derive(Default)]
-struct Known {
+struct KnownZone {
     zone: Option<Zone>,
     written: Option<Instant>,
     /// How often the API has refused it one time after the other, and when it may be tried again.
@@ -192,7 +192,7 @@ impl Ledger {
             queue: WorkQueue::new(PLACES, [Duration::ZERO; 2]),
             synced: false,
             orphans: HashSet::new(),
-            told: None,
+            description: None,
             former: None,
             feed,
             aliases: AliasChanges::default(),
@@ -205,8 +205,8 @@ impl Ledger {
     }
 
     /// Sets what the parent's Zone tells of the configuration.
-    pub fn describe(&mut self, told: Option<ZonePlatform>, now: Instant) {
-        self.told = told;
+    pub fn describe(&mut self, description: Option<ZonePlatform>, now: Instant) {
+        self.description = description;
         self.queue.add(self.domain.clone(), now);
     }
 
@@ -300,7 +300,7 @@ impl Ledger {
         known.zone = zone;
         if self.synced {
             // A write of it may be in progress, whose end is waited for with the next one, but not with this.
-            self.tell(&apex);
+            self.update_feed(&apex);
         }
         self.queue.add(apex, now);
     }
@@ -359,7 +359,7 @@ impl Ledger {
     pub fn due(&mut self, now: Instant, unix_now: u64) -> Vec<(Name, Write)> {
         let mut writes = Vec::new();
         while let Some(apex) = self.queue.begin(now) {
-            self.tell(&apex);
+            self.update_feed(&apex);
             match self.plan(&apex, now, unix_now) {
                 Plan::Write(write) => {
                     writes.push((apex, write));
@@ -383,15 +383,16 @@ impl Ledger {
             return Plan::LookAgain(at);
         }
         let Some((kind, router, digest)) = wanted else { return self.plan_deletion(apex, now, unix_now) };
-        let told = self.told.as_ref().filter(|_| kind == ZoneKind::Parent);
+        let description = self.description.as_ref().filter(|_| kind == ZoneKind::Parent);
         // After the store went back the state may be that of its newest version, which is older than what name servers publish.
         let last = known.last;
         let has_state = |zone: &Zone| {
             newest(zone)
                 .is_some_and(|(serial, newest)| newest == digest && last.is_none_or(|last| !last.is_after(serial)))
         };
-        let is_told = |zone: &Zone| told.is_none_or(|told| zone.spec.platform.as_ref() == Some(told));
-        if known.zone.as_ref().is_some_and(|zone| has_state(zone) && is_told(zone)) {
+        let is_described =
+            |zone: &Zone| description.is_none_or(|description| zone.spec.platform.as_ref() == Some(description));
+        if known.zone.as_ref().is_some_and(|zone| has_state(zone) && is_described(zone)) {
             return Plan::Nothing;
         }
         let is_small = *apex == self.alias_apex && self.aliases.len() <= SMALL_CHANGE;
@@ -402,7 +403,7 @@ impl Ledger {
         let mut zone = known.zone.clone().unwrap_or_else(|| {
             Zone::new(&ledger_name(apex), ZoneSpec { kind, router: None, versions: Vec::new(), platform: None })
         });
-        zone.spec.platform = told.cloned().or(zone.spec.platform);
+        zone.spec.platform = description.cloned().or(zone.spec.platform);
         if !has_state(&zone) {
             // Before the first version nothing was published under a serial of the ledger.
             let serial = match known.last {
@@ -437,7 +438,7 @@ impl Ledger {
     }
 
     /// Tells the feed what a zone holds by now.
-    fn tell(&mut self, apex: &Name) {
+    fn update_feed(&mut self, apex: &Name) {
         let versions = self.known.get(apex).and_then(|known| known.zone.as_ref()).map(|zone| &zone.spec.versions);
         let mut versions = versions.into_iter().flatten().filter_map(read_version);
         if *apex == self.alias_apex {

@@ -21,8 +21,8 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::apexes::{ApexOwners, Placed};
-use super::zone_watch::{self, Told, Watch, Writes};
+use super::apexes::{ApexOwners, FileZoneStatus};
+use super::zone_watch::{self, FolderChanges, Watch, Writes};
 use signpost_dns::wire::Name;
 use signpost_dns::zone::{Contents, Zone, ZoneDb, diff};
 use signpost_dns::zonefile::file_stamp::FileStamp;
@@ -123,7 +123,7 @@ impl Status {
 }
 
 /// What a thread makes of a file's contents: a zone to serve, or the base of the parent zone as it is.
-enum Made {
+enum ParsedFile {
     Zone(Arc<Zone>),
     Base(Arc<Contents>),
     Aliases,
@@ -152,11 +152,11 @@ impl StaticZones {
     ) -> Result<Loaded, FolderError> {
         let StaticZones { folder, db, apexes } = self;
         let make = |contents: Contents| match apexes.place(contents.apex()) {
-            Placed::Base => Made::Base(Arc::new(contents)),
-            Placed::Refused => Made::Aliases,
-            Placed::Served => match Zone::build(&contents) {
-                Ok(zone) => Made::Zone(Arc::new(zone)),
-                Err(_) => Made::Unbuildable(contents.apex().clone()),
+            FileZoneStatus::Base => ParsedFile::Base(Arc::new(contents)),
+            FileZoneStatus::Refused => ParsedFile::Aliases,
+            FileZoneStatus::Served => match Zone::build(&contents) {
+                Ok(zone) => ParsedFile::Zone(Arc::new(zone)),
+                Err(_) => ParsedFile::Unbuildable(contents.apex().clone()),
             },
         };
         let mut ready: Vec<(Arc<Zone>, Arc<Path>)> = Vec::new();
@@ -165,18 +165,18 @@ impl StaticZones {
             FileChange::Serve { path, zone, findings, .. } => {
                 log(&findings);
                 match zone {
-                    Made::Zone(zone) => {
+                    ParsedFile::Zone(zone) => {
                         if let Some(fault) = db.get(zone.apex()).and_then(|before| serial_fault(&before, &zone)) {
                             tracing::warn!(file = %path.display(), zone = %zone.apex(), "{fault}");
                         }
                         ready.push((zone, path));
                     }
-                    Made::Base(base) => apexes.set_base(Some(base)),
-                    Made::Aliases => tracing::error!(
+                    ParsedFile::Base(base) => apexes.set_base(Some(base)),
+                    ParsedFile::Aliases => tracing::error!(
                         file = %path.display(),
                         "the zone of the aliases is made from the API's objects and cannot be a file; remove the file"
                     ),
-                    Made::Unbuildable(apex) => tracing::error!(file = %path.display(), zone = %apex, "the zone has no SOA"),
+                    ParsedFile::Unbuildable(apex) => tracing::error!(file = %path.display(), zone = %apex, "the zone has no SOA"),
                 }
                 if ready.len() >= PUBLISH_CHUNK {
                     apexes.publish_files(ready.drain(..), db);
@@ -196,13 +196,14 @@ impl StaticZones {
         apexes.publish_files(ready.drain(..), db);
         let tally = result.map_err(|source| FolderError { path: folder.path().to_owned(), source })?;
         for apex in &withdrawn {
-            if apexes.place(apex) == Placed::Base {
+            if apexes.place(apex) == FileZoneStatus::Base {
                 apexes.set_base(None);
             }
             tracing::info!(zone = %apex, "the zone has no file any more");
         }
         // Only now is it known which zones no file gives.
-        let unserved = folder.unserved().map(|(apex, _)| apex).filter(|apex| apexes.place(apex) == Placed::Served);
+        let unserved =
+            folder.unserved().map(|(apex, _)| apex).filter(|apex| apexes.place(apex) == FileZoneStatus::Served);
         let unserved: Vec<Name> = unserved.cloned().collect();
         let served_else = apexes.settle_files(&withdrawn, &unserved, db);
         for (path, apex) in refused {
@@ -214,7 +215,7 @@ impl StaticZones {
                 Some(zone) if served_else.contains(&zone) => {
                     tracing::error!(%file, %zone, "the zone file has errors; the zone made from the API's objects stays");
                 }
-                Some(zone) if apexes.place(&zone) == Placed::Served => {
+                Some(zone) if apexes.place(&zone) == FileZoneStatus::Served => {
                     tracing::error!(%file, %zone, "the zone file has errors; the zone answers SERVFAIL");
                 }
                 _ => tracing::error!(%file, "the zone file has errors and is not used"),
@@ -258,33 +259,34 @@ async fn follow(
     let mut watch = Watch::new(zones.folder.path(), changed);
     status.see(&zones.folder);
     let mut zones = Some(zones);
-    let mut told = None;
+    let mut error_logged = None;
     // What changed before the watch was set is found then.
     let mut next_look = Instant::now() + LOOK;
     loop {
         // The files that the system tells of, if not all may have changed; and who waits for the answer.
-        let (mut told_of, mut wish, mut is_look) = (None, None, false);
+        let (mut changed_names, mut request, mut is_look) = (None, None, false);
         tokio::select! {
             () = stop.cancelled() => return,
             Some(()) = changes.recv() => {
                 let writes = watch.writes();
                 settle(&mut changes, &writes).await;
-                let Told { names, is_all, .. } = writes.told();
-                told_of = Some(names).filter(|_| !is_all);
+                let FolderChanges { names, is_all, .. } = writes.changes();
+                changed_names = Some(names).filter(|_| !is_all);
             }
-            Some(answer) = requests.recv() => wish = Some(answer),
+            Some(answer) = requests.recv() => request = Some(answer),
             // There may be a change that nobody told of.
             () = tokio::time::sleep_until(next_look) => is_look = true,
         }
         if watch.renew() {
-            told_of = None;
+            changed_names = None;
         }
         let begun = Instant::now();
         let mut reading = zones.take().expect("it comes back from every reading");
-        let (writes, is_wish) = (watch.writes(), wish.is_some());
+        let (writes, is_request) = (watch.writes(), request.is_some());
         let read = tokio::task::spawn_blocking(move || {
             // Who asks knows that the files are whole.
-            let loaded = if is_wish { reading.load() } else { read_whole(&mut reading, told_of.as_ref(), &writes) };
+            let loaded =
+                if is_request { reading.load() } else { read_whole(&mut reading, changed_names.as_ref(), &writes) };
             (reading, loaded)
         });
         let Ok((read, loaded)) = read.await else {
@@ -303,30 +305,30 @@ async fn follow(
                 tracing::info!(served, refused, withdrawn, zones, "the zones folder was read");
             }
             // Looks go on, and say the same once.
-            Err(error) if is_wish || told != Some(error.to_string()) => tracing::error!("{error}"),
+            Err(error) if is_request || error_logged != Some(error.to_string()) => tracing::error!("{error}"),
             _ => {}
         }
-        told = error;
+        error_logged = error;
         status.see(&read.folder);
         if !is_look || loaded.as_ref().is_ok_and(Loaded::is_change) {
             status.reloads.fetch_add(1, Ordering::Relaxed);
         }
         zones = Some(read);
-        if let Some(answer) = wish {
+        if let Some(answer) = request {
             // Who asked may have gone.
             let _ = answer.send(loaded);
         }
     }
 }
 
-/// Reads the files that are whole: those `told_of`, or all.
+/// Reads the files that are whole: those `changed_names`, or all.
 fn read_whole(
     zones: &mut StaticZones,
-    told_of: Option<&BTreeSet<OsString>>,
+    changed_names: Option<&BTreeSet<OsString>>,
     writes: &Writes,
 ) -> Result<Loaded, FolderError> {
     writes.forget_old();
-    let extent = told_of.map_or(Extent::All, Extent::Names);
+    let extent = changed_names.map_or(Extent::All, Extent::Names);
     zones.load_whole(
         extent,
         Some(|path: &Path, before: Option<&FileStamp>, now: &FileStamp| writes.is_whole(path, before, now)),
@@ -391,7 +393,7 @@ mod tests {
             Zone::build(&read.contents.expect("nothing is wrong")).expect("a zone")
         };
         let (one, two) = ("192.0.2.1", "192.0.2.2");
-        for (before, after, told) in [
+        for (before, after, expected) in [
             (zone(7, one), zone(8, two), None),
             (zone(7, one), zone(7, one), None),
             (zone(u32::MAX, one), zone(3, two), None),
@@ -400,8 +402,11 @@ mod tests {
             (zone(7, one), zone(7 + (1 << 31), two), Some("from 7 back to 2147483655")),
         ] {
             let found = serial_fault(&before, &after);
-            assert_eq!(found.is_some(), told.is_some(), "{found:?}");
-            assert!(told.is_none_or(|told| found.is_some_and(|found| found.contains(told))), "{told:?}");
+            assert_eq!(found.is_some(), expected.is_some(), "{found:?}");
+            assert!(
+                expected.is_none_or(|expected| found.is_some_and(|found| found.contains(expected))),
+                "{expected:?}"
+            );
         }
         let unread =
             Zone::unavailable("z.test.".parse().expect("a name"), signpost_dns::zone::image::Unavailable::NotLoaded);

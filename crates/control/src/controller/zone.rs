@@ -129,9 +129,9 @@ pub async fn run(
                 gathered = gather(&mut sources, &asked, &mut log) => gathered,
                 () = stop.cancelled() => return Ok(()),
             };
-            let tell = |other: Option<&DomainMismatch>| status.set_hindrance(other.map(ToString::to_string));
+            let report = |other: Option<&DomainMismatch>| status.set_hindrance(other.map(ToString::to_string));
             let is_in_ledger = ledger.contains_key(platform.domain());
-            if !is_in_ledger && !domain::agreed(&client, &domains, Duty::Follow, &stop, tell).await {
+            if !is_in_ledger && !domain::agreed(&client, &domains, Duty::Follow, &stop, report).await {
                 return Ok(());
             }
             publisher.record(&platform);

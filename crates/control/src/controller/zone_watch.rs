@@ -46,23 +46,23 @@ pub(super) struct Watch {
 pub(super) struct Writes {
     folder: PathBuf,
     /// The folder as the system calls it.
-    told_as: PathBuf,
-    word: Mutex<Word>,
+    absolute: PathBuf,
+    state: Mutex<WatchState>,
     /// Whether the system tells of the folder's files.
-    is_told: AtomicBool,
+    is_watched: AtomicBool,
 }
 
 /// What the system said, by the names of files in the folder.
 #[derive(Default)]
-struct Word {
+struct WatchState {
     /// When each file that is open was written last.
     open: HashMap<OsString, Instant>,
-    told: Told,
+    changes: FolderChanges,
 }
 
 /// The changes since they were last taken up.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Told {
+pub(super) struct FolderChanges {
     /// The files that changed.
     pub(super) names: BTreeSet<OsString>,
     /// Zone files among them that went and did not come again.
@@ -74,9 +74,9 @@ pub(super) struct Told {
 impl Watch {
     /// Watches `folder` and says to `changed` that there is something to read.
     pub(super) fn new(folder: &Path, changed: mpsc::Sender<()>) -> Self {
-        let told_as = std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned());
+        let absolute = std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned());
         let writes =
-            Writes { folder: folder.to_owned(), told_as, word: Mutex::default(), is_told: AtomicBool::new(false) };
+            Writes { folder: folder.to_owned(), absolute, state: Mutex::default(), is_watched: AtomicBool::new(false) };
         let (folder, writes) = (folder.to_owned(), Arc::new(writes));
         let mut watch = Watch { folder, changed, writes, watched: None, watcher: None };
         watch.renew();
@@ -104,11 +104,11 @@ impl Watch {
             }
         });
         let watching = watcher.and_then(|mut watcher| {
-            watcher.watch(&self.writes.told_as, RecursiveMode::NonRecursive)?;
+            watcher.watch(&self.writes.absolute, RecursiveMode::NonRecursive)?;
             Ok(watcher)
         });
         self.watched = now;
-        self.writes.is_told.store(watching.is_ok(), Ordering::Relaxed);
+        self.writes.is_watched.store(watching.is_ok(), Ordering::Relaxed);
         self.watcher = watching
             .map_err(|error| {
                 let folder = self.folder.display();
@@ -120,9 +120,9 @@ impl Watch {
 }
 
 impl Writes {
-    fn word(&self) -> MutexGuard<'_, Word> {
+    fn state(&self) -> MutexGuard<'_, WatchState> {
         // Names and times are whole whatever happened.
-        self.word.lock()
+        self.state.lock()
     }
 
     /// Takes up what the system tells, and returns whether there may be something to read.
@@ -135,51 +135,51 @@ impl Writes {
             EventKind::Create(CreateKind::File) => event.paths.iter().all(|path| is_single_file(path)),
             _ => false,
         };
-        let mut word = self.word();
-        word.told.is_all |= event.need_rescan() || event.paths.is_empty();
+        let mut state = self.state();
+        state.changes.is_all |= event.need_rescan() || event.paths.is_empty();
         for path in &event.paths {
-            let name = path.file_name().filter(|_| path.parent() == Some(&self.told_as));
+            let name = path.file_name().filter(|_| path.parent() == Some(&self.absolute));
             match name {
-                Some(name) if is_write => drop(word.open.insert(name.to_owned(), Instant::now())),
+                Some(name) if is_write => drop(state.open.insert(name.to_owned(), Instant::now())),
                 Some(name) => {
-                    word.open.remove(name);
-                    word.told.take(name.to_owned(), path);
+                    state.open.remove(name);
+                    state.changes.take(name.to_owned(), path);
                 }
                 // The folder itself.
-                None => word.told.is_all = true,
+                None => state.changes.is_all = true,
             }
         }
         !is_write
     }
 
     /// What changed since this was last asked.
-    pub(super) fn told(&self) -> Told {
-        std::mem::take(&mut self.word().told)
+    pub(super) fn changes(&self) -> FolderChanges {
+        std::mem::take(&mut self.state().changes)
     }
 
     /// Whether a zone file went: another may be about to take its place.
     pub(super) fn is_gone(&self) -> bool {
-        !self.word().told.gone.is_empty()
+        !self.state().changes.gone.is_empty()
     }
 
     /// Forgets files that nobody has written for long.
     pub(super) fn forget_old(&self) {
-        self.word().open.retain(|_, written| written.elapsed() < WRITTEN);
+        self.state().open.retain(|_, written| written.elapsed() < WRITTEN);
     }
 
     /// Whether a file that is new, or was `before` and is `now` another, can be read.
     pub(super) fn is_whole(&self, path: &Path, before: Option<&FileStamp>, now: &FileStamp) -> bool {
         let is_link = || path.symlink_metadata().is_ok_and(|metadata| metadata.is_symlink());
-        if self.is_told.load(Ordering::Relaxed) && path.parent() == Some(&self.folder) && !is_link() {
+        if self.is_watched.load(Ordering::Relaxed) && path.parent() == Some(&self.folder) && !is_link() {
             let name = path.file_name().unwrap_or_default();
-            let is_written = self.word().open.get(name).is_some_and(|written| written.elapsed() < WRITTEN);
+            let is_written = self.state().open.get(name).is_some_and(|written| written.elapsed() < WRITTEN);
             return !is_written && !is_younger(now, UNDER_WAY);
         }
         before.is_some_and(|before| before.inode != now.inode) || !is_younger(now, WRITTEN)
     }
 }
 
-impl Told {
+impl FolderChanges {
     /// The file `name` at `path` came, changed or went.
     fn take(&mut self, name: OsString, path: &Path) {
         let metadata = path.symlink_metadata().ok();
@@ -228,8 +228,8 @@ mod tests {
             let file = std::fs::File::create(path).expect("a file");
             file.set_modified(SystemTime::now() - age).expect("its time is set");
         }
-        let (path, is_told) = (folder.path().to_owned(), AtomicBool::new(true));
-        let writes = Writes { folder: path.clone(), told_as: path, word: Mutex::default(), is_told };
+        let (path, is_watched) = (folder.path().to_owned(), AtomicBool::new(true));
+        let writes = Writes { folder: path.clone(), absolute: path, state: Mutex::default(), is_watched };
         (folder, writes, paths)
     }
 
@@ -239,10 +239,10 @@ mod tests {
     #[test]
     fn a_file_is_whole_when_it_is_closed_or_comes_by_a_rename() {
         let (_folder, writes, [path, _]) = files(Duration::from_secs(1));
-        let tell = |kind| writes.take(&Event::new(kind).add_path(path.clone()));
+        let event = |kind| writes.take(&Event::new(kind).add_path(path.clone()));
         let is_whole = || writes.is_whole(&path, None, &stamp(&path));
         assert!(is_whole());
-        for (kind, tells, whole) in [
+        for (kind, is_change, whole) in [
             (EventKind::Create(CreateKind::File), false, false),
             (DATA, false, false),
             (EventKind::Access(AccessKind::Open(AccessMode::Any)), false, false),
@@ -250,18 +250,18 @@ mod tests {
             (DATA, false, false),
             (EventKind::Modify(ModifyKind::Name(RenameMode::To)), true, true),
         ] {
-            assert_eq!((tell(kind), is_whole()), (tells, whole), "{kind:?}");
+            assert_eq!((event(kind), is_whole()), (is_change, whole), "{kind:?}");
         }
-        tell(DATA);
+        event(DATA);
         let written = Instant::now().checked_sub(WRITTEN).expect("the machine is up for longer");
-        writes.word().open.insert("a.zone".into(), written);
+        writes.state().open.insert("a.zone".into(), written);
         assert!(is_whole(), "nobody has written for long");
         writes.forget_old();
-        assert!(writes.word().open.is_empty());
+        assert!(writes.state().open.is_empty());
     }
 
     #[test]
-    fn what_nobody_tells_of_is_whole_when_it_is_another_or_old() {
+    fn an_unwatched_file_is_whole_when_it_is_another_or_old() {
         let (folder, writes, [path, below]) = files(Duration::from_secs(1));
         let other = FileStamp { inode: (0, 0), ..stamp(&below) };
         assert!(!writes.is_whole(&below, None, &stamp(&below)));
@@ -274,7 +274,7 @@ mod tests {
             writes.take(&Event::new(EventKind::Create(CreateKind::File)).add_path(link)),
             "a link is whole at once"
         );
-        writes.is_told.store(false, Ordering::Relaxed);
+        writes.is_watched.store(false, Ordering::Relaxed);
         assert!(!writes.is_whole(&path, None, &stamp(&path)));
         let (_folder, writes, [_, below]) = files(WRITTEN);
         assert!(writes.is_whole(&below, None, &stamp(&below)));
@@ -283,31 +283,31 @@ mod tests {
     #[test]
     fn what_changed_is_gathered_by_name() {
         let (folder, writes, [path, _]) = files(Duration::from_secs(1));
-        let tell = |kind, name: &str| writes.take(&Event::new(kind).add_path(folder.path().join(name)));
+        let event = |kind, name: &str| writes.take(&Event::new(kind).add_path(folder.path().join(name)));
         let names = |names: &[&str]| names.iter().map(OsString::from).collect::<BTreeSet<_>>();
         const REMOVED: EventKind = EventKind::Remove(notify::event::RemoveKind::File);
-        tell(CLOSED, "a.zone");
-        tell(CLOSED, "hosts");
+        event(CLOSED, "a.zone");
+        event(CLOSED, "hosts");
         assert!(!writes.is_gone());
-        assert_eq!(writes.told(), Told { names: names(&["a.zone", "hosts"]), ..Told::default() });
-        assert_eq!(writes.told(), Told::default());
+        assert_eq!(writes.changes(), FolderChanges { names: names(&["a.zone", "hosts"]), ..FolderChanges::default() });
+        assert_eq!(writes.changes(), FolderChanges::default());
 
         std::fs::remove_file(&path).expect("removed");
-        tell(REMOVED, "a.zone");
+        event(REMOVED, "a.zone");
         assert!(writes.is_gone());
         std::fs::write(&path, "").expect("written");
-        tell(CLOSED, "a.zone");
+        event(CLOSED, "a.zone");
         assert!(!writes.is_gone(), "it came again");
-        tell(REMOVED, "4913");
-        assert!(!writes.is_gone() && !writes.told().is_all, "no zone file");
+        event(REMOVED, "4913");
+        assert!(!writes.is_gone() && !writes.changes().is_all, "no zone file");
 
-        tell(CLOSED, "sub");
-        assert!(writes.told().is_all, "a folder: links may lead through it");
+        event(CLOSED, "sub");
+        assert!(writes.changes().is_all, "a folder: links may lead through it");
         assert!(writes.take(&Event::new(CLOSED).add_path(folder.path().into())));
-        assert!(writes.told().is_all, "the folder itself");
+        assert!(writes.changes().is_all, "the folder itself");
         for n in 0..=NAMES_MAX {
-            tell(CLOSED, &format!("{n}.zone"));
+            event(CLOSED, &format!("{n}.zone"));
         }
-        assert_eq!(writes.told().names, BTreeSet::new(), "too many to count");
+        assert_eq!(writes.changes().names, BTreeSet::new(), "too many to count");
     }
 }

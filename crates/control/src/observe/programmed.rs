@@ -25,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::client::backoff::random;
 use crate::client::reflector::{Change, ObjectKey, Store};
-use crate::client::transport_error::told;
+use crate::client::transport_error::cause_text;
 use crate::client::uid::Uid;
 use crate::world::condition::{ConditionUpdate, Status};
 use crate::world::observations::{About, Finding, Observations, Part};
@@ -140,7 +140,7 @@ async fn probe(client: kube::Client, http: reqwest::Client, key: &ObjectKey, pla
     let path = route.spec.path.as_deref().filter(|path| path.starts_with('/')).unwrap_or("/");
     let request = http.get(format!("http://{place}{path}")).header(PROBE_HEADER, "1");
     let request = request.header(reqwest::header::HOST, host.unwrap_or_default());
-    let response = request.send().await.map_err(|error| format!("{place}: {}", told(error, "the host")))?;
+    let response = request.send().await.map_err(|error| format!("{place}: {}", cause_text(error, "the host")))?;
     let served = response.headers().get(ROUTE_HEADER).and_then(|id| id.to_str().ok());
     match served {
         Some(id) if id == route_id(route.metadata.uid.as_deref().unwrap_or_default()) => Ok(()),

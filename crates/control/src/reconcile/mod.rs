@@ -393,6 +393,6 @@ impl Reconciler {
             _ => return,
         };
         let (object, uid) = (key.clone(), uid.to_owned());
-        events.tell(Notice { kind: "Route", object, uid, is_warning, reason, note });
+        events.record(Notice { kind: "Route", object, uid, is_warning, reason, note });
     }
 }

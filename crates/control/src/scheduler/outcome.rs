@@ -174,6 +174,6 @@ impl Scheduler {
         is_warning: bool,
     ) {
         let (object, uid) = (key.clone(), route.uid.to_string());
-        events.tell(Notice { kind: "Route", object, uid, is_warning, reason, note });
+        events.record(Notice { kind: "Route", object, uid, is_warning, reason, note });
     }
 }

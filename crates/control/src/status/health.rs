@@ -228,13 +228,13 @@ mod tests {
             let told: Vec<&str> = written.1.iter().map(|notice| notice.reason).collect();
             assert_eq!(told, notices, "{healths:?}");
             assert_eq!((written.0.routes, written.0.conditions.len()), (Some(7), 2), "others' are kept");
-            assert_eq!(HealthFindings::told(Some(&written.0)), findings);
+            assert_eq!(HealthFindings::of_status(Some(&written.0)), findings);
             status = serde_json::to_value(written.0).expect("JSON");
         }
         // Without a check all of it goes.
         let router = router(Value::Null, status);
         let written = apply(&router, &HealthFindings::default(), "v3.example", Timestamp::UNIX_EPOCH);
-        assert_eq!(HealthFindings::told(Some(&written.0)), HealthFindings::default());
+        assert_eq!(HealthFindings::of_status(Some(&written.0)), HealthFindings::default());
         assert_eq!(written.0.conditions.len(), 1);
     }
 }

@@ -170,7 +170,7 @@ pub fn route(route: &RouteInfo, inputs: Inputs<'_>) -> Change {
         change.withdrawn.push(HOST_VERIFIED);
     }
     let Some(placement) = inputs.placement else { return change };
-    change.is_unassigned = !route.says(placement.binding);
+    change.is_unassigned = !route.reports(placement.binding);
     if !change.is_unassigned {
         change.statements = statements(route, inputs.key, placement);
     }

@@ -95,8 +95,8 @@ impl BindingInfo {
     /// When its names are due to be changed: the first of its former names begins or ends, or at once if its alias is in
     /// another domain.
     pub fn former_name_turn(&self) -> Option<Timestamp> {
-        let turns = self.former_names.iter().map(|former| former.from.unwrap_or(former.until));
-        if self.alias_differs { Some(Timestamp::UNIX_EPOCH) } else { turns.min() }
+        let times = self.former_names.iter().map(|former| former.from.unwrap_or(former.until));
+        if self.alias_differs { Some(Timestamp::UNIX_EPOCH) } else { times.min() }
     }
 
     /// Whether its Router has another zone than the one that the route has its name in: it was deleted and created again.
@@ -106,10 +106,10 @@ impl BindingInfo {
 }
 
 fn former_names(binding: &RouteBinding) -> Box<[FormerNameInfo]> {
-    let told = binding.status.as_ref().map_or(&[][..], |status| &status.former_names);
+    let reported = binding.status.as_ref().map_or(&[][..], |status| &status.former_names);
     let asked = |name: &str| {
-        let told = told.iter().find(|told| told.name == name)?;
-        u64::try_from(told.last_queried_time.0.as_second()).ok()
+        let reported = reported.iter().find(|reported| reported.name == name)?;
+        u64::try_from(reported.last_queried_time.0.as_second()).ok()
     };
     let of = |former_name: &FormerName| FormerNameInfo {
         name: former_name.name.as_str().into(),

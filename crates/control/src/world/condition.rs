@@ -53,7 +53,7 @@ impl ConditionUpdate {
     }
 
     /// Its message, as long as a condition's may be.
-    pub fn told(&self) -> &str {
+    pub fn message_text(&self) -> &str {
         cut(&self.message, MESSAGE_OCTETS_MAX)
     }
 
@@ -63,7 +63,7 @@ impl ConditionUpdate {
             type_: self.kind.to_owned(),
             status: self.status.text().to_owned(),
             reason: self.reason.to_owned(),
-            message: self.told().to_owned(),
+            message: self.message_text().to_owned(),
             observed_generation: generation,
             last_transition_time: Time(now),
         }

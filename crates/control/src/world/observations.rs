@@ -107,12 +107,12 @@ pub struct HealthFindings {
 
 impl HealthFindings {
     /// Those that a status tells.
-    pub fn told(status: Option<&RouterStatus>) -> Self {
-        let told = |status: &RouterStatus| HealthFindings {
+    pub fn of_status(status: Option<&RouterStatus>) -> Self {
+        let of_status = |status: &RouterStatus| HealthFindings {
             addresses: status.addresses.clone(),
             threshold: status.panic_threshold,
         };
-        status.map(told).unwrap_or_default()
+        status.map(of_status).unwrap_or_default()
     }
 }
 
@@ -128,12 +128,12 @@ pub enum Observed {
 /// Findings; those who make them and the reconciler share it.
 #[derive(Debug, Default)]
 pub struct Observations {
-    known: Mutex<Known>,
+    known: Mutex<KnownFindings>,
     news: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct KnownFindings {
     routes: HashMap<ObjectKey, RouteFindings>,
     routers: HashMap<String, RouterFindings>,
     changed: HashSet<Observed>,

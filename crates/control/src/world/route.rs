@@ -144,7 +144,7 @@ impl RouteInfo {
     }
 
     /// Whether its status says what its binding does.
-    pub fn says(&self, binding: &BindingInfo) -> bool {
+    pub fn reports(&self, binding: &BindingInfo) -> bool {
         self.bound && self.router.as_ref() == Some(&binding.router) && self.names == binding.names
     }
 
@@ -163,11 +163,11 @@ impl RouteInfo {
 
     /// Whether the scheduler is to look at it, as it was `before`: it is another one, or its conditions are to be said again.
     pub fn is_news(&self, before: Option<&RouteInfo>) -> bool {
-        before.is_none_or(|before| !self.decides_as(before) || before.says_more_than(self))
+        before.is_none_or(|before| !self.decides_as(before) || before.has_more_conditions_than(self))
     }
 
     /// Whether a condition of the other one is missing that this one has, of those that the scheduler writes.
-    fn says_more_than(&self, other: &RouteInfo) -> bool {
+    fn has_more_conditions_than(&self, other: &RouteInfo) -> bool {
         let marks = |info: &RouteInfo| [info.conditions.scheduled, info.conditions.admitted, info.conditions.moving];
         let mut both = marks(self).into_iter().zip(marks(other));
         both.any(|(own, other)| own.is_some() && other.is_none())
@@ -179,8 +179,8 @@ impl RouteInfo {
             let Conditions { scheduled, admitted, mismatch, host_verified, host_taken, router_gone, .. } =
                 info.conditions;
             let said = (scheduled.map(Mark::is_true), admitted.map(Mark::is_true), mismatch, host_verified);
-            let told = (info.conditions.has_points_here, info.is_challenged());
-            (info.bound, said, host_taken, router_gone, told)
+            let reported = (info.conditions.has_points_here, info.is_challenged());
+            (info.bound, said, host_taken, router_gone, reported)
         };
         of(self) == of(other)
             && self.uid == other.uid
@@ -207,7 +207,7 @@ impl Conditions {
         let conditions = status.map_or(&[][..], |status| &status.conditions);
         let (state, decided) = status.map(RouteState::of).unwrap_or_default();
         let find = |kind: &str| conditions.iter().find(|condition| condition.type_ == kind);
-        let says = |kind: &str| find(kind).map(|condition| condition.status == "True");
+        let reports = |kind: &str| find(kind).map(|condition| condition.status == "True");
         let is_refused = |kind: &str, reason: &str| {
             find(kind).is_some_and(|condition| condition.status == "False" && condition.reason == reason)
         };
@@ -222,11 +222,11 @@ impl Conditions {
             admitted: Mark::find(conditions, ADMITTED),
             host_taken: is_refused(ADMITTED, HOST_TAKEN),
             moving: Mark::find(conditions, MOVE_PENDING),
-            mismatch: says(SELECTOR_MISMATCH),
+            mismatch: reports(SELECTOR_MISMATCH),
             former_name_blocked: find(FORMER_NAME_BLOCKED)
                 .filter(|found| found.status == "True")
                 .map(|found| found.message.as_str().into()),
-            host_verified: says(HOST_VERIFIED).filter(|_| is_of_host()),
+            host_verified: reports(HOST_VERIFIED).filter(|_| is_of_host()),
             has_host_verified: find(HOST_VERIFIED).is_some(),
             has_challenge: challenge.is_some(),
             is_host_challenged: is_of_host(),
@@ -327,7 +327,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn marks_tell_conditions_apart() {
+    fn marks_differ_where_conditions_do() {
         let mark = Mark::of("True", "Scheduled", "placed on shard1");
         assert!(mark.is_true() && mark == Mark::of("True", "Scheduled", "placed on shard1"));
         for other in

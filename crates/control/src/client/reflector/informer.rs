@@ -33,12 +33,12 @@ const LINE_MAX: usize = 1_024;
 
 /// The shared list-watch of a kind, for as many readers as wanted, at any time.
 pub struct Informer<V> {
-    hub: Arc<SharedReflector<V>>,
+    shared_reflector: Arc<SharedReflector<V>>,
 }
 
 impl<V> Clone for Informer<V> {
     fn clone(&self) -> Self {
-        Informer { hub: Arc::clone(&self.hub) }
+        Informer { shared_reflector: Arc::clone(&self.shared_reflector) }
     }
 }
 
@@ -70,19 +70,19 @@ impl<V: Send + Sync + 'static> Informer<V> {
             let project = Box::new(move |object| Arc::new(project(object)));
             changes(client.clone(), settings.clone(), project, &of_reflector).inspect(index.clone()).boxed()
         };
-        Informer { hub: Arc::new(SharedReflector::new(shared, Box::new(open))) }
+        Informer { shared_reflector: Arc::new(SharedReflector::new(shared, Box::new(open))) }
     }
 
     /// The objects, and their changes from now on, which must be polled or dropped; the first is a [`Change::Relisted`] with all
     /// that is there.
     pub fn read(&self) -> (Store<V>, Changes<V>) {
         let synced = Arc::new(watch::Sender::new(false));
-        let store = Store { shared: Arc::clone(&self.hub.shared), synced: Arc::clone(&synced) };
-        let reader = SharedReflector::join(&self.hub);
-        let (hub, id) = (Arc::clone(&self.hub), reader.id);
-        let is_behind = move || hub.bell.has_more(id);
+        let store = Store { shared: Arc::clone(&self.shared_reflector.shared), synced: Arc::clone(&synced) };
+        let reader = SharedReflector::join(&self.shared_reflector);
+        let (shared_reflector, id) = (Arc::clone(&self.shared_reflector), reader.id);
+        let is_behind = move || shared_reflector.notifier.has_more(id);
         let stream = poll_fn(move |context| {
-            reader.hub.poll(reader.id, context).map(|change| {
+            reader.shared_reflector.poll(reader.id, context).map(|change| {
                 if matches!(*change, Change::Relisted(_)) {
                     synced.send_replace(true);
                 }
@@ -102,19 +102,19 @@ struct SharedReflector<V> {
     open: Open<V>,
     /// `None` while nobody reads.
     reflector: Mutex<Option<BoxStream<'static, Change<V>>>>,
-    bell: Arc<Notifier<V>>,
+    notifier: Arc<Notifier<V>>,
 }
 
 /// Those who read, to be woken when the informer has something: any of them may be the one that polls it.
 struct Notifier<V>(Mutex<Readers<V>>);
 
 struct Readers<V> {
-    lines: HashMap<u64, Line<V>>,
+    pending: HashMap<u64, PendingEvents<V>>,
     next_id: u64,
 }
 
 /// What one reader is yet to be told.
-struct Line<V> {
+struct PendingEvents<V> {
     changes: VecDeque<Arc<Change<V>>>,
     /// In place of these, where they were too many.
     missed: Option<CoalescedEvents<V>>,
@@ -133,51 +133,51 @@ struct CoalescedEvents<V> {
 
 /// Takes a reader's line away with it.
 struct Reader<V> {
-    hub: Arc<SharedReflector<V>>,
+    shared_reflector: Arc<SharedReflector<V>>,
     id: u64,
 }
 
 impl<V> Drop for Reader<V> {
     fn drop(&mut self) {
-        if self.hub.bell.leave(self.id) {
-            self.hub.close();
+        if self.shared_reflector.notifier.leave(self.id) {
+            self.shared_reflector.close();
         }
     }
 }
 
 impl<V> SharedReflector<V> {
     fn new(shared: Arc<Shared<V>>, open: Open<V>) -> Self {
-        let bell = Arc::new(Notifier(Mutex::new(Readers { lines: HashMap::new(), next_id: 0 })));
-        SharedReflector { shared, open, reflector: Mutex::default(), bell }
+        let notifier = Arc::new(Notifier(Mutex::new(Readers { pending: HashMap::new(), next_id: 0 })));
+        SharedReflector { shared, open, reflector: Mutex::default(), notifier }
     }
 
     /// Ends the watch, if still nobody reads.
     fn close(&self) {
         // Whoever holds the informer's lock reads, or closes it.
         let Some(mut reflector) = self.reflector.try_lock() else { return };
-        if self.bell.0.lock().lines.is_empty() {
+        if self.notifier.0.lock().pending.is_empty() {
             *reflector = None;
             self.shared.state().connected = false;
         }
     }
 
     /// One more reader.
-    fn join(hub: &Arc<SharedReflector<V>>) -> Reader<V> {
+    fn join(shared_reflector: &Arc<SharedReflector<V>>) -> Reader<V> {
         // As long as the informer does not go on, what is there is what the others were told.
-        let mut reflector = hub.reflector.lock();
-        let mut readers = hub.bell.0.lock();
+        let mut reflector = shared_reflector.reflector.lock();
+        let mut readers = shared_reflector.notifier.0.lock();
         // The last reader may have left while the informer was busy.
-        let stale = if readers.lines.is_empty() { reflector.take() } else { None };
-        let mut line = Line { changes: VecDeque::new(), missed: None, waker: None, has_all: false };
-        if readers.lines.values().any(|other| other.has_all) {
-            line.start(hub.all());
+        let stale = if readers.pending.is_empty() { reflector.take() } else { None };
+        let mut pending = PendingEvents { changes: VecDeque::new(), missed: None, waker: None, has_all: false };
+        if readers.pending.values().any(|other| other.has_all) {
+            pending.start(shared_reflector.all());
         }
         let id = readers.next_id;
         readers.next_id += 1;
-        readers.lines.insert(id, line);
+        readers.pending.insert(id, pending);
         drop(readers);
         drop(stale);
-        Reader { hub: Arc::clone(hub), id }
+        Reader { shared_reflector: Arc::clone(shared_reflector), id }
     }
 
     /// All that is there, for one who knows nothing.
@@ -198,23 +198,23 @@ impl<V> SharedReflector<V> {
     where
         V: Send + Sync + 'static,
     {
-        if let Some(change) = self.bell.next(id, context.waker()) {
+        if let Some(change) = self.notifier.next(id, context.waker()) {
             return Poll::Ready(change);
         }
         let mut reflector = self.reflector.lock();
         loop {
             // Someone else may have polled it meanwhile.
-            if let Some(change) = self.bell.next(id, context.waker()) {
+            if let Some(change) = self.notifier.next(id, context.waker()) {
                 return Poll::Ready(change);
             }
             // While the informer is locked, what is there is what was told.
-            if let Some(missed) = self.bell.take_missed(id) {
+            if let Some(missed) = self.notifier.take_missed(id) {
                 return Poll::Ready(Arc::new(self.difference(missed)));
             }
-            let bell = Waker::from(Arc::clone(&self.bell));
+            let notifier = Waker::from(Arc::clone(&self.notifier));
             let stream = reflector.get_or_insert_with(&self.open);
-            match stream.poll_next_unpin(&mut Context::from_waker(&bell)) {
-                Poll::Ready(Some(change)) => self.tell(change),
+            match stream.poll_next_unpin(&mut Context::from_waker(&notifier)) {
+                Poll::Ready(Some(change)) => self.deliver(change),
                 Poll::Ready(None) | Poll::Pending => return Poll::Pending,
             }
         }
@@ -242,21 +242,21 @@ impl<V> SharedReflector<V> {
     }
 
     /// Puts a change in all lines. The informer is locked, so that all have it in the same order.
-    fn tell(&self, change: Change<V>) {
+    fn deliver(&self, change: Change<V>) {
         let (is_list, is_first) = match &change {
             Change::Relisted(resync) => (true, resync.first),
             _ => (false, false),
         };
         let change = Arc::new(change);
-        let mut readers = self.bell.0.lock();
-        for line in readers.lines.values_mut() {
-            match (line.has_all, is_list) {
-                (true, _) => line.put(&change),
+        let mut readers = self.notifier.0.lock();
+        for pending in readers.pending.values_mut() {
+            match (pending.has_all, is_list) {
+                (true, _) => pending.put(&change),
                 (false, true) if is_first => {
-                    line.has_all = true;
-                    line.put(&change);
+                    pending.has_all = true;
+                    pending.put(&change);
                 }
-                (false, true) => line.start(self.all()),
+                (false, true) => pending.start(self.all()),
                 (false, false) => {}
             }
         }
@@ -264,7 +264,7 @@ impl<V> SharedReflector<V> {
     }
 }
 
-impl<V> Line<V> {
+impl<V> PendingEvents<V> {
     fn start(&mut self, all: Change<V>) {
         self.has_all = true;
         self.changes.push_back(Arc::new(all));
@@ -313,35 +313,35 @@ impl<V> CoalescedEvents<V> {
 impl<V> Notifier<V> {
     /// Whether anything is in the line of the reader `id`, or was too much for it.
     fn has_more(&self, id: u64) -> bool {
-        self.0.lock().lines.get(&id).is_some_and(|line| !line.changes.is_empty() || line.missed.is_some())
+        self.0.lock().pending.get(&id).is_some_and(|pending| !pending.changes.is_empty() || pending.missed.is_some())
     }
 
     /// The first in the line of the reader `id`; if there is none, `waker` is woken when there is.
     fn next(&self, id: u64, waker: &Waker) -> Option<Arc<Change<V>>> {
         let mut readers = self.0.lock();
-        let line = readers.lines.get_mut(&id)?;
-        let Some(change) = line.changes.pop_front() else {
-            if !line.waker.as_ref().is_some_and(|known| known.will_wake(waker)) {
-                line.waker = Some(waker.clone());
+        let pending = readers.pending.get_mut(&id)?;
+        let Some(change) = pending.changes.pop_front() else {
+            if !pending.waker.as_ref().is_some_and(|known| known.will_wake(waker)) {
+                pending.waker = Some(waker.clone());
             }
             return None;
         };
-        if line.changes.is_empty() {
+        if pending.changes.is_empty() {
             // After a storm of them the room is given back.
-            line.changes = VecDeque::new();
+            pending.changes = VecDeque::new();
         }
         Some(change)
     }
 
     fn take_missed(&self, id: u64) -> Option<CoalescedEvents<V>> {
-        self.0.lock().lines.get_mut(&id)?.missed.take()
+        self.0.lock().pending.get_mut(&id)?.missed.take()
     }
 
     /// Whether nobody else is left.
     fn leave(&self, id: u64) -> bool {
         let mut readers = self.0.lock();
-        let left = readers.lines.remove(&id);
-        let is_last = readers.lines.is_empty();
+        let left = readers.pending.remove(&id);
+        let is_last = readers.pending.is_empty();
         // It may have been the one that would have polled.
         Notifier::ring(readers);
         drop(left);
@@ -350,7 +350,7 @@ impl<V> Notifier<V> {
 
     /// Wakes all, with nothing locked: a waker may be the last that holds a task, and a reader with it.
     fn ring(mut readers: MutexGuard<'_, Readers<V>>) {
-        let wakers: Vec<Waker> = readers.lines.values_mut().filter_map(|line| line.waker.take()).collect();
+        let wakers: Vec<Waker> = readers.pending.values_mut().filter_map(|pending| pending.waker.take()).collect();
         drop(readers);
         wakers.into_iter().for_each(Waker::wake);
     }
@@ -371,42 +371,44 @@ mod tests {
     use super::*;
     use crate::client::uid::Uid;
 
-    type Tell = mpsc::UnboundedSender<Change<u64>>;
+    type ChangeSender = mpsc::UnboundedSender<Change<u64>>;
 
     /// An informer of an informer that tells what the test says.
-    fn view() -> (Informer<u64>, Tell) {
-        let (tell, told) = mpsc::unbounded();
+    fn test_informer() -> (Informer<u64>, ChangeSender) {
+        let (sender, received) = mpsc::unbounded();
         let shared = Arc::new(Shared::new("Test".to_owned()));
-        let told = Mutex::new(Some(told.boxed()));
-        let hub =
-            Arc::new(SharedReflector::new(shared, Box::new(move || told.lock().take().expect("it is opened once"))));
-        (Informer { hub }, tell)
+        let received = Mutex::new(Some(received.boxed()));
+        let shared_reflector = Arc::new(SharedReflector::new(
+            shared,
+            Box::new(move || received.lock().take().expect("it is opened once")),
+        ));
+        (Informer { shared_reflector }, sender)
     }
 
-    fn tell_all(tell: &Tell) {
+    fn send_all(sender: &ChangeSender) {
         let all = Relist { first: true, applied: Vec::new(), vanished: Vec::new(), total: 0 };
-        tell.unbounded_send(Change::Relisted(all)).expect("someone listens");
+        sender.unbounded_send(Change::Relisted(all)).expect("someone listens");
     }
 
-    fn tell_one(tell: &Tell, number: u64) {
+    fn send_one(sender: &ChangeSender, number: u64) {
         let now = Arc::new(number);
         let one = Applied { key: ObjectKey::cluster("a"), now, before: None, recreated: false };
-        tell.unbounded_send(Change::Applied(one)).expect("someone listens");
+        sender.unbounded_send(Change::Applied(one)).expect("someone listens");
     }
 
     /// As an informer does: an object has a value, or none, and that is told.
-    fn set(view: &Informer<u64>, tell: &Tell, name: &str, number: Option<u64>) {
+    fn set(informer: &Informer<u64>, sender: &ChangeSender, name: &str, number: Option<u64>) {
         let key = ObjectKey::cluster(name);
-        let mut objects = view.hub.shared.objects_mut();
+        let mut objects = informer.shared_reflector.shared.objects_mut();
         let Some(number) = number else {
             let last = objects.remove(&key).expect("it is there").value;
-            return tell.unbounded_send(Change::Deleted { key, last }).expect("someone listens");
+            return sender.unbounded_send(Change::Deleted { key, last }).expect("someone listens");
         };
         let now = Arc::new(number);
         let entry = Entry { uid: Uid::new("u"), version: Version::new(&number.to_string()), value: Arc::clone(&now) };
         let before = objects.insert(key.clone(), entry).map(|entry| entry.value);
         let one = Applied { key, now, before, recreated: false };
-        tell.unbounded_send(Change::Applied(one)).expect("someone listens");
+        sender.unbounded_send(Change::Applied(one)).expect("someone listens");
     }
 
     /// What is told without waiting: a number, or nothing of a list.
@@ -418,14 +420,14 @@ mod tests {
     }
 
     #[test]
-    fn one_who_is_far_behind_holds_up_nobody_and_is_told_the_difference() {
-        let (view, tell) = view();
-        let (mut prompt, mut late, mut never) = (view.read(), view.read(), view.read());
-        tell_all(&tell);
+    fn a_late_reader_delays_no_other_and_gets_the_difference() {
+        let (informer, sender) = test_informer();
+        let (mut prompt, mut late, mut never) = (informer.read(), informer.read(), informer.read());
+        send_all(&sender);
         assert_eq!((next(&mut prompt.1), next(&mut late.1)), (Some(None), Some(None)));
         assert!(prompt.0.is_synced() && late.0.is_synced() && !never.0.is_synced());
         for (name, number) in [("same", 1), ("changed", 2), ("gone", 3), ("again", 4)] {
-            set(&view, &tell, name, Some(number));
+            set(&informer, &sender, name, Some(number));
             assert_eq!((next(&mut prompt.1), next(&mut late.1)), (Some(Some(number)), Some(Some(number))));
         }
         for (name, number) in [
@@ -437,12 +439,12 @@ mod tests {
             ("brief", Some(6)),
             ("brief", None),
         ] {
-            set(&view, &tell, name, number);
+            set(&informer, &sender, name, number);
         }
         let count = 3 * LINE_MAX as u64;
-        (100..100 + count).for_each(|number| set(&view, &tell, "busy", Some(number)));
-        let told: Vec<Option<u64>> = std::iter::from_fn(|| next(&mut prompt.1)).collect();
-        assert_eq!((told.len() as u64, told.last()), (7 + count, Some(&Some(99 + count))));
+        (100..100 + count).for_each(|number| set(&informer, &sender, "busy", Some(number)));
+        let received: Vec<Option<u64>> = std::iter::from_fn(|| next(&mut prompt.1)).collect();
+        assert_eq!((received.len() as u64, received.last()), (7 + count, Some(&Some(99 + count))));
 
         assert!(late.1.is_behind() && !prompt.1.is_behind());
         let Some(Change::Relisted(difference)) = late.1.next().now_or_never() else { panic!("no difference") };
@@ -465,7 +467,7 @@ mod tests {
         assert!(!late.1.is_behind());
         assert_eq!((vanished, difference.first, difference.total), (vec![("gone", 3)], false, 5));
         assert_eq!(next(&mut late.1), None);
-        set(&view, &tell, "same", Some(10));
+        set(&informer, &sender, "same", Some(10));
         assert_eq!((next(&mut late.1), next(&mut prompt.1)), (Some(Some(10)), Some(Some(10))));
 
         // Whoever was never told of anything is told of all there is.
@@ -475,36 +477,36 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_left_goes_on() {
-        let (view, tell) = view();
-        let (mut first, second) = (view.read(), view.read());
-        tell_all(&tell);
-        (0..2 * LINE_MAX as u64).for_each(|number| tell_one(&tell, number));
+    fn remaining_readers_go_on() {
+        let (informer, sender) = test_informer();
+        let (mut first, second) = (informer.read(), informer.read());
+        send_all(&sender);
+        (0..2 * LINE_MAX as u64).for_each(|number| send_one(&sender, number));
         drop(second);
         assert_eq!(std::iter::from_fn(|| next(&mut first.1)).flatten().count(), 2 * LINE_MAX);
     }
 
     #[tokio::test]
-    async fn those_who_wait_are_woken_whoever_polls() {
+    async fn waiting_readers_are_woken_whichever_polls() {
         const COUNT: u64 = 2_000;
-        let (view, tell) = view();
+        let (informer, sender) = test_informer();
         let readers: Vec<_> = (0..4)
             .map(|_| {
-                let (_, mut changes) = view.read();
+                let (_, mut changes) = informer.read();
                 tokio::spawn(async move {
-                    let mut told = Vec::new();
-                    while told.len() < COUNT as usize {
+                    let mut received = Vec::new();
+                    while received.len() < COUNT as usize {
                         if let Change::Applied(applied) = changes.next().await {
-                            told.push(*applied.now);
+                            received.push(*applied.now);
                         }
                     }
-                    told
+                    received
                 })
             })
             .collect();
-        tell_all(&tell);
+        send_all(&sender);
         for number in 0..COUNT {
-            tell_one(&tell, number);
+            send_one(&sender, number);
             if number % 3 == 0 {
                 tokio::task::yield_now().await;
             }

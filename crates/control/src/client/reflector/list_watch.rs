@@ -21,7 +21,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::compact_store::{CompactStore, Entry, Version};
 use super::decode::{Decoded, Decoding, Events, Identity, Lenient, Page, Strict, decoded_events};
-use super::telling::Teller;
+use super::outage_log::InformerLog;
 use super::{Applied, Change, ObjectKey, Relist, Restart, Settings, Shared};
 use crate::client::backoff::Backoff;
 use signpost_api::v1alpha1::{DAMAGED_ANNOTATION, DAMAGED_HEADER, DAMAGED_PLACEHOLDERS};
@@ -41,11 +41,11 @@ pub(super) struct Reflector<K, V> {
     shared: Arc<Shared<V>>,
     backoff: Backoff,
     /// Whether the watch has told anything.
-    told: bool,
+    has_events: bool,
     /// Watches before it, in a row, that told nothing.
     barren: u32,
     decoding: Decoding,
-    teller: Teller,
+    log: InformerLog,
     phase: Phase<K>,
 }
 
@@ -94,10 +94,10 @@ where
             request: Request::new(K::url_path(&(), settings.namespace.as_deref())),
             client,
             backoff: Backoff::new(settings.backoff_first, settings.backoff_longest),
-            told: false,
+            has_events: false,
             barren: 0,
             decoding: Decoding::Strict,
-            teller: Teller::new(&shared.kind),
+            log: InformerLog::new(&shared.kind),
             settings,
             project,
             shared,
@@ -132,7 +132,7 @@ where
         let mut continue_token = None;
         loop {
             let page = self.page(continue_token).await?;
-            self.heard();
+            self.note_contact();
             for object in page.items {
                 self.take_in(object, &mut listed);
             }
@@ -176,8 +176,8 @@ where
             return Err(Failure { reason: Restart::RevisionRegressed, error: None, relist: true });
         }
         let events = self.open(&version).await?;
-        self.heard();
-        self.told = false;
+        self.note_contact();
+        self.has_events = false;
         self.shared.state().connected = true;
         self.phase = Phase::Watching { events, version, since: Instant::now() };
         Ok(())
@@ -227,7 +227,7 @@ where
     async fn watch(&mut self) -> Result<Option<Change<V>>, Failure> {
         let event = self.event().await?;
         self.backoff.reset();
-        self.told = true;
+        self.has_events = true;
         let change = self.take(event);
         if let Phase::Watching { version, .. } = &self.phase {
             self.shared.state().version.clone_from(version);
@@ -286,7 +286,7 @@ where
         };
         match event.map_err(|_| Failure::timed_out())? {
             Some(Ok(event)) => {
-                self.heard();
+                self.note_contact();
                 Ok(event)
             }
             Some(Err(error)) => Err(Failure::of(&error)),
@@ -305,7 +305,7 @@ where
         // Whoever sits between us and the server may end every watch before its first word, or hold back all words. Nobody
         // would see that anything is missed: lists do.
         if matches!(self.phase, Phase::Watching { .. }) {
-            self.barren = if self.told { 0 } else { self.barren.saturating_add(1) };
+            self.barren = if self.has_events { 0 } else { self.barren.saturating_add(1) };
         }
         let is_barren = self.barren > 0 && (!lived || self.barren.is_multiple_of(BARREN_MAX));
         {
@@ -313,7 +313,7 @@ where
             // A watch that was open until now was a word of the API, though it may have been silent for long; but one that
             // is taken for dead was none.
             if state.connected && failure.reason != Restart::TimedOut {
-                state.heard = Some(Instant::now());
+                state.last_contact = Some(Instant::now());
             }
             state.connected = false;
             state.restarts[failure.reason as usize] += 1;
@@ -322,7 +322,7 @@ where
             }
         }
         if let Some(error) = &failure.error {
-            self.teller.failed(failure.reason, error);
+            self.log.failed(failure.reason, error);
         }
         if failure.reason == Restart::InvalidResponse {
             self.decoding = Decoding::Lenient;
@@ -453,9 +453,9 @@ where
         (self.project)(object)
     }
 
-    fn heard(&mut self) {
-        self.teller.heard();
-        self.shared.state().heard = Some(Instant::now());
+    fn note_contact(&mut self) {
+        self.log.answered();
+        self.shared.state().last_contact = Some(Instant::now());
     }
 
     fn count_undecodable(&self, key: &ObjectKey, error: &str) {

@@ -29,7 +29,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, MissedTickBehavior, timeout};
 use tokio_util::sync::CancellationToken;
 
-use self::register::{Due, Register};
+use self::register::{Register, UsageReport};
 use crate::client::backoff::Backoff;
 use crate::client::write::update_status;
 use signpost_api::v1alpha1::route_binding::{FormerNameUse, RouteBinding};
@@ -67,16 +67,16 @@ pub async fn run(client: kube::Client, register: Arc<Register>, quiet: Duration,
         }
         let now = Timestamp::now();
         let due = register.due(now, pause, writes_max);
-        let told =
-            futures::stream::iter(due).map(|due| tell(&client, due, now, pause)).buffer_unordered(WRITES_AT_A_TIME);
-        let told: Vec<_> = tokio::select! {
+        let reported =
+            futures::stream::iter(due).map(|due| report(&client, due, now, pause)).buffer_unordered(WRITES_AT_A_TIME);
+        let reported: Vec<_> = tokio::select! {
             () = stop.cancelled() => return,
-            told = told.collect() => told,
+            reported = reported.collect() => reported,
         };
         let mut failure = None;
-        for told in told {
-            match told {
-                Ok(due) => register.told(&due),
+        for reported in reported {
+            match reported {
+                Ok(due) => register.reported(&due),
                 Err(error) => failure = Some(error),
             }
         }
@@ -91,9 +91,14 @@ pub async fn run(client: kube::Client, register: Arc<Register>, quiet: Duration,
 }
 
 /// Tells what is due of one binding. Gives it back when it was told, or need not be.
-async fn tell(client: &kube::Client, due: Due, now: Timestamp, pause: Duration) -> Result<Due, String> {
+async fn report(
+    client: &kube::Client,
+    due: UsageReport,
+    now: Timestamp,
+    pause: Duration,
+) -> Result<UsageReport, String> {
     let bindings: Api<RouteBinding> = Api::namespaced(client.clone(), due.key.namespace());
-    let change = |binding: &RouteBinding| change(binding, &due.asked, now, pause);
+    let change = |binding: &RouteBinding| change(binding, &due.queried, now, pause);
     match timeout(WRITE_TIMEOUT, update_status(&bindings, &due.key.name, change)).await {
         Ok(Ok(_)) => Ok(due),
         Ok(Err(error)) => Err(error.to_string()),
@@ -103,13 +108,14 @@ async fn tell(client: &kube::Client, due: Due, now: Timestamp, pause: Duration) 
 
 /// What the status of a binding is to say where these names were asked, in seconds since 1970; `None` if it says enough:
 /// another name server may have told it a moment ago.
-fn change(binding: &RouteBinding, asked: &HashMap<Box<str>, u64>, now: Timestamp, pause: Duration) -> Option<Value> {
-    let told = binding.status.as_ref().map_or(&[][..], |status| &status.former_names);
+fn change(binding: &RouteBinding, queried: &HashMap<Box<str>, u64>, now: Timestamp, pause: Duration) -> Option<Value> {
+    let reported = binding.status.as_ref().map_or(&[][..], |status| &status.former_names);
     let mut is_news = false;
     let mut uses = Vec::new();
     for former in &binding.spec.former_names {
-        let before = told.iter().find(|told| told.name == former.name).map(|told| told.last_queried_time.0);
-        let seen = asked.get(former.name.as_str()).and_then(|second| {
+        let before =
+            reported.iter().find(|reported| reported.name == former.name).map(|reported| reported.last_queried_time.0);
+        let seen = queried.get(former.name.as_str()).and_then(|second| {
             let seen = Timestamp::from_second(i64::try_from(*second).ok()?).ok()?;
             // The name may have been asked long ago, when an earlier former name was there.
             (seen >= former.since.0).then_some(seen)
@@ -140,21 +146,21 @@ mod tests {
     }
 
     #[test]
-    fn only_news_is_told() {
-        let binding = |told: Value| -> RouteBinding {
+    fn only_news_is_reported() {
+        let binding = |reported: Value| -> RouteBinding {
             serde_json::from_value(json!({
                 "apiVersion": "signpost.dev/v1alpha1", "kind": "RouteBinding", "metadata": {"namespace": "ns", "name": "app"},
                 "spec": {"routeNamespace": "ns", "routeName": "app", "routeUID": "u", "router": "s3", "dns": "s3.v3.example",
                     "label": "ns-app", "strategy": "move", "names": [], "formerNames": [
                         {"name": "ns-app.s1.v3.example", "router": "s1", "since": at(1_000), "until": at(9_000)},
                         {"name": "ns-app.s2.v3.example", "router": "s2", "since": at(2_000), "until": at(9_000)}]},
-                "status": {"formerNames": told},
+                "status": {"formerNames": reported},
             }))
             .expect("a RouteBinding")
         };
-        let told =
+        let reported =
             |name: &str, second| json!({"name": format!("ns-app.{name}.v3.example"), "lastQueriedTime": at(second)});
-        let asked = |names: &[(&str, u64)]| -> HashMap<Box<str>, u64> {
+        let queried = |names: &[(&str, u64)]| -> HashMap<Box<str>, u64> {
             names.iter().map(|(name, second)| (format!("ns-app.{name}.v3.example").into(), *second)).collect()
         };
         for (before, seen, expected) in [
@@ -173,12 +179,12 @@ mod tests {
                 Some(vec![("s1", 3_150), ("s2", 3_001)]),
             ),
         ] {
-            let before: Vec<Value> = before.into_iter().map(|(name, second)| told(name, second)).collect();
+            let before: Vec<Value> = before.into_iter().map(|(name, second)| reported(name, second)).collect();
             let expected = expected
-                .map(|uses| uses.into_iter().map(|(name, second)| told(name, second)).collect::<Vec<Value>>())
+                .map(|uses| uses.into_iter().map(|(name, second)| reported(name, second)).collect::<Vec<Value>>())
                 .map(|uses| json!({"formerNames": uses}));
             let found =
-                change(&binding(Value::from(before.clone())), &asked(&seen), at(3_200), Duration::from_secs(100));
+                change(&binding(Value::from(before.clone())), &queried(&seen), at(3_200), Duration::from_secs(100));
             assert_eq!(found, expected, "{before:?} {seen:?}");
         }
     }

@@ -17,11 +17,11 @@ use signpost_dns::zone::qname::{NameHash, Qname, wildcard_hash};
 
 /// What is to be told of one binding.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Due {
+pub struct UsageReport {
     /// The binding.
     pub key: ObjectKey,
     /// When names were asked last, in seconds since 1970.
-    pub asked: HashMap<Box<str>, u64>,
+    pub queried: HashMap<Box<str>, u64>,
 }
 
 /// The register. The loop of the zones says which former names there are.
@@ -43,7 +43,7 @@ struct FormerName {
     name: Box<str>,
     /// Of the name, and of the wildcard below it.
     hashes: [NameHash; 2],
-    told: Option<u64>,
+    reported: Option<u64>,
 }
 
 impl Register {
@@ -80,14 +80,15 @@ impl Register {
             }
             return;
         }
-        let told = |name: &str| before.iter().find(|former| *former.name == *name).and_then(|former| former.told);
+        let reported =
+            |name: &str| before.iter().find(|former| *former.name == *name).and_then(|former| former.reported);
         let former_names: Vec<FormerName> = shown
             .iter()
             .filter_map(|one| {
                 let hash = Qname::of(one.name.parse::<Name>().ok()?.as_wire()).hash(0);
                 // What we told ourselves may not have come back yet.
-                let told = one.asked.max(told(&one.name));
-                Some(FormerName { name: one.name.clone(), hashes: [hash, wildcard_hash(hash)], told })
+                let reported = one.queried.max(reported(&one.name));
+                Some(FormerName { name: one.name.clone(), hashes: [hash, wildcard_hash(hash)], reported })
             })
             .collect();
         let hashes: Vec<NameHash> = former_names.iter().flat_map(|former| former.hashes).collect();
@@ -116,26 +117,26 @@ impl Register {
 
     /// What is to be told `now`: what was asked later than was told, if that was so long ago as `pause`. At most `bindings_max`
     /// bindings, those first that were never told of, then those of which it is longest ago.
-    pub fn due(&self, now: Timestamp, pause: Duration, bindings_max: usize) -> Vec<Due> {
-        let told_before = u64::try_from(now.as_second()).unwrap_or(0).saturating_sub(pause.as_secs());
+    pub fn due(&self, now: Timestamp, pause: Duration, bindings_max: usize) -> Vec<UsageReport> {
+        let reported_before = u64::try_from(now.as_second()).unwrap_or(0).saturating_sub(pause.as_secs());
         let state = self.state();
         let table = self.table.borrow().clone();
         let tables = [table.as_deref(), state.before.as_deref()];
-        let mut due: Vec<(Option<u64>, Due)> = Vec::new();
+        let mut due: Vec<(Option<u64>, UsageReport)> = Vec::new();
         for (key, former_names) in &state.former_names {
             let mut oldest = Some(u64::MAX);
-            let mut asked = HashMap::new();
+            let mut queried = HashMap::new();
             for former in former_names {
                 let Some(second) = former.hashes.into_iter().filter_map(|hash| last(hash, tables)).max() else {
                     continue;
                 };
-                if former.told.is_none_or(|told| second > told && told <= told_before) {
-                    asked.insert(former.name.clone(), second);
-                    oldest = oldest.min(former.told);
+                if former.reported.is_none_or(|reported| second > reported && reported <= reported_before) {
+                    queried.insert(former.name.clone(), second);
+                    oldest = oldest.min(former.reported);
                 }
             }
-            if !asked.is_empty() {
-                due.push((oldest, Due { key: key.clone(), asked }));
+            if !queried.is_empty() {
+                due.push((oldest, UsageReport { key: key.clone(), queried }));
             }
         }
         if due.len() > bindings_max {
@@ -146,10 +147,10 @@ impl Register {
     }
 
     /// This was told.
-    pub fn told(&self, due: &Due) {
+    pub fn reported(&self, due: &UsageReport) {
         let mut state = self.state();
         for former in state.former_names.get_mut(&due.key).into_iter().flatten() {
-            former.told = former.told.max(due.asked.get(&former.name).copied());
+            former.reported = former.reported.max(due.queried.get(&former.name).copied());
         }
     }
 
@@ -177,13 +178,13 @@ mod tests {
     }
 
     fn set(register: &Register, number: usize, former_names: &[(usize, Option<u64>)]) {
-        let of = |(shard, asked): &(usize, Option<u64>)| FormerNameInfo {
+        let of = |(shard, queried): &(usize, Option<u64>)| FormerNameInfo {
             name: name(number, *shard).into(),
             router: "shard".into(),
             zone: "v3.example".into(),
             from: None,
             until: Timestamp::MAX,
-            asked: *asked,
+            queried: *queried,
         };
         let now =
             Arc::new(BindingInfo { former_names: former_names.iter().map(of).collect(), ..BindingInfo::default() });
@@ -204,12 +205,12 @@ mod tests {
     /// What is due, as binding, shard and second.
     fn due(register: &Register, now: i64, bindings_max: usize) -> Vec<(String, String, u64)> {
         let due = register.due(at(now), PAUSE, bindings_max);
-        let mut told: Vec<_> = due
+        let mut reported: Vec<_> = due
             .iter()
-            .flat_map(|due| due.asked.iter().map(|(name, second)| (due.key.name.clone(), name.to_string(), *second)))
+            .flat_map(|due| due.queried.iter().map(|(name, second)| (due.key.name.clone(), name.to_string(), *second)))
             .collect();
-        told.sort_unstable();
-        told
+        reported.sort_unstable();
+        reported
     }
 
     fn one(number: usize, shard: usize, second: u64) -> (String, String, u64) {
@@ -217,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_asked_is_told_now_and_then() {
+    fn queries_are_reported_now_and_then() {
         let register = Register::default();
         let table = register.table();
         let mark = |hash, second| table.borrow().as_ref().expect("there are former names").mark(hash, second);
@@ -231,8 +232,8 @@ mod tests {
         mark(hash(3, 1), 990);
         assert_eq!(due(&register, 999, 9), [one(1, 1, 990)], "below the name counts, too; the other was told lately");
         let both = register.due(at(1_000), PAUSE, 9);
-        assert_eq!(both[0].asked.len(), 2);
-        register.told(&both[0]);
+        assert_eq!(both[0].queried.len(), 2);
+        register.reported(&both[0]);
         assert_eq!(due(&register, 2_000, 9), [], "what was told is not told again");
         // The informer is behind: what we told is not told again.
         set(&register, 1, &[(1, None), (2, Some(900))]);
@@ -265,10 +266,10 @@ mod tests {
         before.mark(hash(0, 1), 1_200);
         assert_eq!(due(&register, 1_200, 9), [one(0, 1, 1_200)]);
         (0..500).for_each(|number| table.mark(hash(number, 1), 2_000));
-        let told = due(&register, 2_000, 12);
-        assert_eq!(told.len(), 12);
+        let reported = due(&register, 2_000, 12);
+        assert_eq!(reported.len(), 12);
         for number in [1, 5, 9, 0, 10] {
-            assert!(told.contains(&one(number, 1, 2_000)), "{told:?}");
+            assert!(reported.contains(&one(number, 1, 2_000)), "{reported:?}");
         }
     }
 }

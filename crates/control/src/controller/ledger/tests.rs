@@ -6,7 +6,7 @@ use crate::client::reflector;
 use crate::world::{self, BindingInfo, RouterInfo};
 
 #[test]
-fn what_the_api_refuses_is_tried_ever_more_rarely_and_told() {
+fn a_refused_write_is_retried_ever_more_rarely_and_reported() {
     let settings = Settings::new("v3.example", Vec::new(), &["192.0.2.53".parse().expect("an address")]);
     let feed: Arc<ZoneFeed> = Arc::default();
     let mut ledger = Ledger::new(&settings.expect("good settings"), BaseSerial::None, Arc::clone(&feed));
@@ -39,15 +39,17 @@ fn what_the_api_refuses_is_tried_ever_more_rarely_and_told() {
         now += Duration::from_secs_f64(seconds);
         assert_eq!(tries(&mut ledger, now), 1, "{seconds}");
     }
-    let told = feed.take().refused;
-    assert!(matches!(&told[&apex], Some((router, error)) if &*router.name == "s" && error.contains("metadata.name")));
+    let reported = feed.take().refused;
+    assert!(
+        matches!(&reported[&apex], Some((router, error)) if &*router.name == "s" && error.contains("metadata.name"))
+    );
     ledger.written(apex.clone(), Ok(None), now);
     assert!(feed.take().refused[&apex].is_none());
 }
 
 /// The zone then has the contents of a former version again, but is not back at that version.
 #[test]
-fn an_alias_that_goes_and_comes_back_is_told_with_its_new_version() {
+fn an_alias_that_goes_and_comes_back_is_reported_with_its_new_version() {
     let settings = Settings::new("v3.example", Vec::new(), &["192.0.2.53".parse().expect("an address")]);
     let feed: Arc<ZoneFeed> = Arc::default();
     let mut ledger = Ledger::new(&settings.expect("good settings"), BaseSerial::None, Arc::clone(&feed));
@@ -67,7 +69,7 @@ fn an_alias_that_goes_and_comes_back_is_told_with_its_new_version() {
     let apex: Name = "routes.v3.example.".parse().expect("a name");
     let mut now = Instant::now();
     // Writes what is due, and says what is told of the alias.
-    let told = |ledger: &mut Ledger, now: Instant| {
+    let reported = |ledger: &mut Ledger, now: Instant| {
         for (apex, write) in ledger.due(now, 1_795_262_400) {
             let (Write::Create(zone) | Write::Replace(zone)) = write else { panic!("nothing is deleted") };
             ledger.written(apex, Ok(Some(*zone)), now);
@@ -78,14 +80,14 @@ fn an_alias_that_goes_and_comes_back_is_told_with_its_new_version() {
     let serial = |ledger: &Ledger| ledger.known[&apex].last;
     ledger.take(comes(), now);
     ledger.set_synced(now);
-    assert_eq!(told(&mut ledger, now), Some(serial(&ledger)));
+    assert_eq!(reported(&mut ledger, now), Some(serial(&ledger)));
     now += WRITE_INTERVAL;
     ledger.take(goes(), now);
-    assert_eq!(told(&mut ledger, now), Some(None));
+    assert_eq!(reported(&mut ledger, now), Some(None));
     ledger.take(comes(), now);
-    assert_eq!(told(&mut ledger, now), None, "no version has it yet");
+    assert_eq!(reported(&mut ledger, now), None, "no version has it yet");
     now += WRITE_INTERVAL;
-    assert_eq!(told(&mut ledger, now), Some(serial(&ledger)));
+    assert_eq!(reported(&mut ledger, now), Some(serial(&ledger)));
 }
 
 /// Zones and bindings are again as they were, but name servers and those who wait for a version are not.

@@ -56,7 +56,7 @@ pub struct Hold<V> {
     sum: Digest,
     began: Option<HoldStart>,
     /// When the losses of the last minute were told by a watch, and whether they were believed.
-    told: VecDeque<(Instant, bool)>,
+    recent: VecDeque<(Instant, bool)>,
     /// How many of these were believed.
     believed: usize,
 }
@@ -147,7 +147,7 @@ pub type Losses<V> = BTreeMap<Box<str>, Option<Arc<V>>>;
 impl<V> Hold<V> {
     /// Nothing held.
     pub fn new(rules: Rules) -> Self {
-        Hold { rules, held: BTreeMap::new(), sum: Digest::default(), began: None, told: VecDeque::new(), believed: 0 }
+        Hold { rules, held: BTreeMap::new(), sum: Digest::default(), began: None, recent: VecDeque::new(), believed: 0 }
     }
 
     /// From now on so many of a hundred known objects may go at once. What is held stays held.
@@ -174,16 +174,16 @@ impl<V> Hold<V> {
 
     /// Judges a loss that a watch has told, of one of `known` objects. Whether it is believed; if not, it is held.
     pub fn apply_watch_event(&mut self, known: usize, key: &str, value: Option<Arc<V>>, now: Instant) -> bool {
-        while let Some((at, was_believed)) = self.told.front()
+        while let Some((at, was_believed)) = self.recent.front()
             && now.duration_since(*at) > BURST
         {
             self.believed -= usize::from(*was_believed);
-            self.told.pop_front();
+            self.recent.pop_front();
         }
         // What is held counts on: a burst is over when a minute was quiet, not when its believed part is a minute old.
-        let (losses, known_before) = (self.told.len() + 1, known + self.believed);
+        let (losses, known_before) = (self.recent.len() + 1, known + self.believed);
         let is_believed = losses < self.rules.burst_min || !self.rules.is_over(losses, known_before);
-        self.told.push_back((now, is_believed));
+        self.recent.push_back((now, is_believed));
         if is_believed {
             self.believed += 1;
             self.release(key);

@@ -23,7 +23,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::super::domain::{DomainMismatch, Domains};
-use super::record::{self, JournalEntry, Live, Loaded};
+use super::record::{self, JournalEntry, LiveEntries, Loaded};
 use signpost_dns::zone::journal::{self, Entry, JournalError, Recovered};
 use signpost_runtime::ending::ExitReport;
 
@@ -130,9 +130,9 @@ impl LastKnownGood {
         let (sender, receiver) = sync_channel(QUEUE_MAX);
         let failing = Arc::new(AtomicBool::new(false));
         let stored = Arc::new(AtomicU64::new(0));
-        let told = (Arc::clone(&failing), Arc::clone(&stored));
+        let shared = (Arc::clone(&failing), Arc::clone(&stored));
         let ending = ExitReport::new();
-        let work = move || run(writer, &receiver, &told.0, &told.1);
+        let work = move || run(writer, &receiver, &shared.0, &shared.1);
         let thread = Some(ending.spawn("last-good", work).map_err(fault)?);
         let sent = AtomicU64::new(0);
         Ok((LastKnownGood { sender: Some(sender), thread, ending, failing, sent, stored }, opened))
@@ -193,7 +193,7 @@ enum LoadError {
 }
 
 fn load(octets: &[u8], domain: &str) -> Result<(Loaded, Recovered), LoadError> {
-    let mut live = Live::default();
+    let mut live = LiveEntries::default();
     let recovered = journal::read(octets, |entry| match entry.value {
         Some(value) => drop(live.insert(entry.key, value)),
         None => drop(live.remove(entry.key)),
@@ -378,7 +378,7 @@ impl Writer {
     /// Writes the file anew with what is live in it.
     fn compact(&mut self) -> io::Result<()> {
         let octets = fs::read(&self.path)?;
-        let mut live = Live::default();
+        let mut live = LiveEntries::default();
         let found = journal::read(&octets, |entry| match entry.value {
             Some(value) => drop(live.insert(entry.key, value)),
             None => drop(live.remove(entry.key)),
@@ -444,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_is_told_and_so_is_its_end() {
+    fn a_full_disk_is_reported_and_so_is_its_end() {
         let folder = tempfile::tempdir().expect("a folder");
         let mut writer = Writer::create(&folder.path().join(FILE), "v3.example").expect("written");
         let good =

@@ -28,7 +28,7 @@ const STORED_OCTETS_MAX: usize = 64 << 10;
 const STORED_OWNERS_MAX: usize = 1024;
 
 /// The entries that are not gone: hundreds of thousands of them are gathered while no name is answered.
-pub type Live<'a> = HashMap<&'a [u8], &'a [u8], foldhash::fast::RandomState>;
+pub type LiveEntries<'a> = HashMap<&'a [u8], &'a [u8], foldhash::fast::RandomState>;
 
 /// What a state holds.
 #[derive(Default)]
@@ -134,7 +134,7 @@ fn kind_letter(kind: DeletionHoldKind) -> u8 {
 }
 
 /// Reads all entries; `None` if one is not what this program writes.
-pub fn load(live: Live<'_>) -> Option<Loaded> {
+pub fn load(live: LiveEntries<'_>) -> Option<Loaded> {
     let (mut zones, mut routers, mut others) = (Vec::new(), Vec::new(), Vec::new());
     for (key, value) in live {
         let (kind, name) = key.split_first()?;
@@ -346,7 +346,7 @@ mod tests {
             held(DeletionHoldKind::RouteBinding, "ns/gone", Some(Digest(7))),
             (domain_key, Some(domain_value)),
         ];
-        let live: Live<'_> =
+        let live: LiveEntries<'_> =
             changes.iter().map(|(key, value)| (&key[..], value.as_deref().expect("it is put"))).collect();
         let mut loaded = load(live.clone()).expect("it was written here");
         loaded.routers.sort_by(|a, b| a.name.cmp(&b.name));
@@ -368,7 +368,10 @@ mod tests {
         assert_eq!((apex, zone.contents()), (&name("shard1.v3.example."), contents));
         for (key, value) in live {
             if key[0] != b'd' && !value.is_empty() {
-                assert!(load(Live::from_iter([(key, &value[..value.len() - 1])])).is_none(), "a value cut short");
+                assert!(
+                    load(LiveEntries::from_iter([(key, &value[..value.len() - 1])])).is_none(),
+                    "a value cut short"
+                );
             }
         }
     }

@@ -27,7 +27,7 @@ pub struct Shard {
     own: Digest,
     /// Its states.
     pub timeline: VersionHistory<Step>,
-    made: Option<Made>,
+    made: Option<BuiltZone>,
 }
 
 /// What leads from one state of a shard's zone to the next.
@@ -45,7 +45,7 @@ pub enum Step {
 }
 
 /// The zone as it was made last, at the start of the timeline.
-struct Made {
+struct BuiltZone {
     zone: Arc<Zone>,
     own_labels: BTreeSet<Box<[u8]>>,
 }
@@ -128,7 +128,7 @@ impl Shard {
             Some(found) => (Some(found.diagnostics), found.own_labels),
             None => (None, before),
         };
-        self.made = Some(Made { zone, own_labels });
+        self.made = Some(BuiltZone { zone, own_labels });
         diagnostics
     }
 }

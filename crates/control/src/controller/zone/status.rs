@@ -19,7 +19,7 @@ pub struct Status {
     ready: AtomicBool,
     synced: AtomicBool,
     stale: AtomicBool,
-    told: Mutex<Told>,
+    snapshot: Mutex<StatusSnapshot>,
     informers: OnceLock<Box<dyn Fn() -> Vec<Health> + Send + Sync>>,
     held: watch::Sender<Vec<Held>>,
     decisions: watch::Sender<Arc<Decisions>>,
@@ -30,7 +30,7 @@ pub struct Status {
 }
 
 #[derive(Default)]
-struct Told {
+struct StatusSnapshot {
     counters: Counters,
     zones: usize,
     diagnostics: Vec<Diagnostic>,
@@ -86,12 +86,12 @@ impl Status {
 
     /// Counts since the start.
     pub fn counters(&self) -> Counters {
-        self.told().counters
+        self.snapshot().counters
     }
 
     /// How many zones are made from objects, the parent and the alias zone included.
     pub fn zones(&self) -> usize {
-        self.told().zones
+        self.snapshot().zones
     }
 
     /// The losses that are held.
@@ -106,7 +106,7 @@ impl Status {
 
     /// What is wrong with objects: conflicts, and records that cannot be served. At most a second old.
     pub fn diagnostics(&self) -> Vec<Diagnostic> {
-        self.told().diagnostics.clone()
+        self.snapshot().diagnostics.clone()
     }
 
     /// How the informers of the API's objects fare: Router, RouteBinding, Zone. Empty before the loop runs.
@@ -156,8 +156,8 @@ impl Status {
     }
 
     pub(super) fn set_counters(&self, counters: Counters, zones: usize) {
-        let mut told = self.told();
-        (told.counters, told.zones) = (counters, zones);
+        let mut snapshot = self.snapshot();
+        (snapshot.counters, snapshot.zones) = (counters, zones);
     }
 
     pub(super) fn set_held(&self, held: Vec<Held>) {
@@ -169,7 +169,7 @@ impl Status {
     }
 
     pub(super) fn set_diagnostics(&self, diagnostics: Vec<Diagnostic>) {
-        self.told().diagnostics = diagnostics;
+        self.snapshot().diagnostics = diagnostics;
     }
 
     pub(super) fn set_informers(&self, informers: impl Fn() -> Vec<Health> + Send + Sync + 'static) {
@@ -177,7 +177,7 @@ impl Status {
         let _ = self.informers.set(Box::new(informers));
     }
 
-    fn told(&self) -> MutexGuard<'_, Told> {
-        self.told.lock()
+    fn snapshot(&self) -> MutexGuard<'_, StatusSnapshot> {
+        self.snapshot.lock()
     }
 }

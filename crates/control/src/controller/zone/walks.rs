@@ -26,16 +26,16 @@ struct Walk {
     trace: Trace,
     binding: Box<str>,
     label: Box<str>,
-    heard: Instant,
+    arrived: Instant,
     made: Option<Instant>,
 }
 
 impl PublishTraces {
     /// A RouteBinding came that gives its Route another name than before.
-    pub fn heard(&mut self, trace: Option<Trace>, binding: &BindingInput) {
+    pub fn arrived(&mut self, trace: Option<Trace>, binding: &BindingInput) {
         let Some(trace) = trace.filter(|_| self.0.len() < WALKS_MAX) else { return };
         let (binding, label) = (binding.key.clone(), binding.label.clone());
-        self.0.push(Walk { trace, binding, label, heard: Instant::now(), made: None });
+        self.0.push(Walk { trace, binding, label, arrived: Instant::now(), made: None });
     }
 
     /// What came is taken in: what changes in the zones is known.
@@ -54,11 +54,11 @@ impl PublishTraces {
         let now = Instant::now();
         self.0.retain(|walk| {
             if !has(aliases, apex, &walk.label) {
-                return walk.heard.elapsed() < LONGEST;
+                return walk.arrived.elapsed() < LONGEST;
             }
             let made = walk.made.unwrap_or(now);
             let of = |name, began| walk.trace.step(name, began).with("signpost.binding", &*walk.binding);
-            of("compile", walk.heard).end_at(made);
+            of("compile", walk.arrived).end_at(made);
             of("publish", made).with("dns.zone", apex.to_string()).end_at(now);
             false
         });

@@ -20,15 +20,6 @@ const FLAPPING: Duration = Duration::from_secs(600);
 /// Most falls that count: each doubles the good outcomes needed, but for the first.
 const FALLS_MAX: usize = 4;
 
-/// What was found of an address.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Finding {
-    /// It answers as it should.
-    Up,
-    /// It does not, and what it did last.
-    Down(String),
-}
-
 /// The judgement of one address.
 #[derive(Debug, Clone)]
 pub struct HealthTracker {

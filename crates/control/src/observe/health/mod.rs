@@ -63,11 +63,11 @@ pub async fn run(world: World, settings: Settings, metrics: Metrics, stop: Cance
             });
         }
         // Before all Routers are known nothing is said of any: verdicts of the leader before might be overlooked.
-        let may_tell = routers.is_synced();
-        while may_tell && let Some((name, findings)) = plan.next_findings(now) {
+        let may_report = routers.is_synced();
+        while may_report && let Some((name, findings)) = plan.next_findings(now) {
             observations.set_router(&name, |router| router.health = Some(findings));
         }
-        let wake_at = plan.next_time(may_tell);
+        let wake_at = plan.next_time(may_report);
         tokio::select! {
             () = stop.cancelled() => break,
             change = changes.next() => {

@@ -51,7 +51,7 @@ pub struct Plan {
     metrics: Metrics,
     routers: HashMap<String, Checked>,
     /// When addresses are to be probed, and those that are being probed.
-    turns: WorkQueue<Key>,
+    queue: WorkQueue<Key>,
     /// When Routers are to be looked at for something to write.
     dirty: BTreeSet<(Instant, String)>,
 }
@@ -62,14 +62,14 @@ struct Checked {
     check: Option<HealthCheck>,
     /// The addresses to probe, in the order of the spec.
     order: Vec<IpAddr>,
-    subjects: BTreeMap<IpAddr, Subject>,
+    subjects: BTreeMap<IpAddr, ProbedAddress>,
     threshold: Option<u32>,
     /// What was found out last; the reconciler compares it with the status.
-    told: Option<HealthFindings>,
+    reported: Option<HealthFindings>,
 }
 
 /// One address.
-struct Subject {
+struct ProbedAddress {
     judge: HealthTracker,
     probe: Option<Result<Probe, ProbeError>>,
     since: Timestamp,
@@ -80,7 +80,7 @@ struct Subject {
     waits_until: Instant,
 }
 
-impl Subject {
+impl ProbedAddress {
     fn health(&self, now: Instant) -> Option<AddressHealthState> {
         match self.judge.verdict() {
             Some(true) => Some(AddressHealthState::Healthy),
@@ -106,7 +106,7 @@ impl Plan {
     /// Of no Routers.
     pub fn new(settings: Settings, metrics: Metrics) -> Self {
         Plan {
-            turns: WorkQueue::new(settings.probes_max, [Duration::ZERO; 2]),
+            queue: WorkQueue::new(settings.probes_max, [Duration::ZERO; 2]),
             settings,
             clients: Clients::default(),
             metrics,
@@ -124,20 +124,20 @@ impl Plan {
 
     fn forget(&mut self, name: &str) {
         if let Some(router) = self.routers.remove(name) {
-            router.subjects.keys().for_each(|ip| self.turns.forget(&(name.to_owned(), *ip)));
+            router.subjects.keys().for_each(|ip| self.queue.forget(&(name.to_owned(), *ip)));
             self.metrics.forget(name);
         }
     }
 
     fn set(&mut self, name: &str, object: &Router, now: Instant, time: Timestamp) {
-        let told = HealthFindings::told(object.status.as_ref());
-        if object.spec.health_check.is_none() && told == HealthFindings::default() {
+        let reported = HealthFindings::of_status(object.status.as_ref());
+        if object.spec.health_check.is_none() && reported == HealthFindings::default() {
             return self.forget(name);
         }
         let router = self.routers.entry(name.to_owned()).or_default();
         let Some(check) = &object.spec.health_check else {
             // Its verdicts are to go; nothing is probed any more.
-            router.subjects.keys().for_each(|ip| self.turns.forget(&(name.to_owned(), *ip)));
+            router.subjects.keys().for_each(|ip| self.queue.forget(&(name.to_owned(), *ip)));
             *router = Checked::default();
             self.metrics.forget(name);
             self.dirty.insert((now, name.to_owned()));
@@ -161,7 +161,7 @@ impl Plan {
         router.subjects.retain(|ip, _| {
             let stays = addresses.contains(ip);
             if !stays {
-                self.turns.forget(&(name.to_owned(), *ip));
+                self.queue.forget(&(name.to_owned(), *ip));
             }
             stays
         });
@@ -170,34 +170,34 @@ impl Plan {
             if router.subjects.contains_key(ip) {
                 continue;
             }
-            let told = told.addresses.iter().find(|found| found.ip.parse() == Ok(*ip));
-            let verdict = told.and_then(|found| match found.health {
+            let reported = reported.addresses.iter().find(|found| found.ip.parse() == Ok(*ip));
+            let verdict = reported.and_then(|found| match found.health {
                 AddressHealthState::Healthy => Some(true),
                 AddressHealthState::Unhealthy => Some(false),
                 AddressHealthState::Unknown => None,
             });
             // One that was given up on as unknown goes on to be answered with.
-            let waits_until = if told.is_some() { now } else { now + FIRST_VERDICT };
+            let waits_until = if reported.is_some() { now } else { now + FIRST_VERDICT };
             let next = now + FIRST_PROBE.mul_f64(chance());
-            let subject = Subject {
+            let subject = ProbedAddress {
                 judge: HealthTracker::new(check.rise, check.fall, verdict),
                 probe: None,
-                since: told.map_or(time, |found| found.since.0),
-                error: told.and_then(|found| found.error.clone()),
+                since: reported.map_or(time, |found| found.since.0),
+                error: reported.and_then(|found| found.error.clone()),
                 // It may have changed while nobody looked.
-                is_by_former: told.is_some(),
+                is_by_former: reported.is_some(),
                 waits_until,
             };
             if let Some(up) = verdict {
                 self.metrics.set_up(name, *ip, up);
             }
             router.subjects.insert(*ip, subject);
-            self.turns.plan((name.to_owned(), *ip), next);
+            self.queue.plan((name.to_owned(), *ip), next);
             self.dirty.insert((waits_until, name.to_owned()));
         }
         router.order = addresses;
         self.metrics.set_panic(name, object.status.as_ref().is_some_and(is_panic));
-        if router.told.as_ref() != Some(&router.findings(now)) {
+        if router.reported.as_ref() != Some(&router.findings(now)) {
             self.dirty.insert((now, name.to_owned()));
         }
     }
@@ -205,26 +205,26 @@ impl Plan {
     /// Takes in how a probe ended.
     pub fn take_outcome(&mut self, key: &Key, outcome: Result<(), ProbeError>, now: Instant, time: Timestamp) {
         self.metrics.count_probe(outcome.is_ok());
-        self.turns.end(key);
+        self.queue.end(key);
         let (name, ip) = key;
         let Some(router) = self.routers.get_mut(name) else { return };
         let (Some(check), Some(subject)) = (&router.check, router.subjects.get_mut(ip)) else { return };
-        if self.turns.has(key) {
+        if self.queue.has(key) {
             // It was away in between and is another one now.
             return;
         }
         let interval = Duration::from_secs(u64::from(check.interval_seconds.max(1)));
         let next = now + interval.mul_f64(1.0 - JITTER * chance());
-        self.turns.plan(key.clone(), next);
+        self.queue.plan(key.clone(), next);
         if subject.judge.take(outcome.is_ok(), now.into_std()) {
             subject.since = time;
-            subject.error = outcome.as_ref().err().map(told);
+            subject.error = outcome.as_ref().err().map(reported);
             self.metrics.set_up(name, *ip, outcome.is_ok());
             subject.is_by_former = false;
             self.dirty.insert((now + SETTLE, name.clone()));
         } else if subject.is_by_former && subject.judge.verdict() == Some(outcome.is_ok()) {
             subject.is_by_former = false;
-            subject.error = outcome.as_ref().err().map(told);
+            subject.error = outcome.as_ref().err().map(reported);
             self.dirty.insert((now + SETTLE, name.clone()));
         }
     }
@@ -232,13 +232,13 @@ impl Plan {
     /// The next probe that is due and has a place, until [`Self::take_outcome`]; the error is a fault of this machine, which
     /// counts as a probe that failed.
     pub fn next_probe(&mut self, now: Instant) -> Option<(Key, Result<Probe, ProbeError>)> {
-        while let Some(key) = self.turns.begin(now) {
+        while let Some(key) = self.queue.begin(now) {
             let subject = self.routers.get_mut(&key.0).and_then(|router| {
                 let check = router.check.as_ref()?;
                 Some((check, router.subjects.get_mut(&key.1)?))
             });
             let Some((check, subject)) = subject else {
-                self.turns.end(&key);
+                self.queue.end(&key);
                 continue;
             };
             let clients = &self.clients;
@@ -254,8 +254,8 @@ impl Plan {
             let (_, name) = self.dirty.pop_first()?;
             let Some(router) = self.routers.get_mut(&name) else { continue };
             let findings = router.findings(now);
-            if router.told.as_ref() != Some(&findings) {
-                router.told = Some(findings.clone());
+            if router.reported.as_ref() != Some(&findings) {
+                router.reported = Some(findings.clone());
                 return Some((name, findings));
             }
         }
@@ -265,12 +265,12 @@ impl Plan {
     /// When something is to be done, if it may be.
     pub fn next_time(&self, may_write: bool) -> Option<Instant> {
         let write = self.dirty.first().filter(|_| may_write).map(|(at, _)| *at);
-        self.turns.next_at().into_iter().chain(write).min()
+        self.queue.next_at().into_iter().chain(write).min()
     }
 }
 
 /// An error as a status keeps it.
-fn told(error: &ProbeError) -> String {
+fn reported(error: &ProbeError) -> String {
     error.to_string().chars().take(ERROR_LENGTH_MAX).collect()
 }
 
@@ -294,14 +294,14 @@ mod tests {
         Change::Applied(Applied { key, now, before: None, recreated: false })
     }
 
-    fn router(addresses: &[&str], check: Value, told: Value) -> Value {
-        named_router("s", addresses, check, told)
+    fn router(addresses: &[&str], check: Value, reported: Value) -> Value {
+        named_router("s", addresses, check, reported)
     }
 
-    fn named_router(name: &str, addresses: &[impl AsRef<str>], check: Value, told: Value) -> Value {
+    fn named_router(name: &str, addresses: &[impl AsRef<str>], check: Value, reported: Value) -> Value {
         let addresses: Vec<Value> = addresses.iter().map(|ip| json!({"ip": ip.as_ref()})).collect();
         json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Router", "metadata": {"name": name},
-            "spec": {"addresses": addresses, "healthCheck": check}, "status": told})
+            "spec": {"addresses": addresses, "healthCheck": check}, "status": reported})
     }
 
     fn plan() -> Plan {
@@ -362,8 +362,9 @@ mod tests {
         assert!(plan.next_findings(now + SETTLE).is_none());
 
         // Without a check the verdicts go, and no probe is left.
-        let told = json!({"addresses": [{"ip": "192.0.2.1", "health": "healthy", "since": "2026-01-01T00:00:00Z"}]});
-        plan.take_change(applied(router(&["192.0.2.1"], Value::Null, told)), now, TIME);
+        let reported =
+            json!({"addresses": [{"ip": "192.0.2.1", "health": "healthy", "since": "2026-01-01T00:00:00Z"}]});
+        plan.take_change(applied(router(&["192.0.2.1"], Value::Null, reported)), now, TIME);
         assert_eq!(plan.next_findings(now).expect("to be cleared").1, HealthFindings::default());
         plan.take_change(applied(router(&["192.0.2.1"], Value::Null, json!({}))), now, TIME);
         let later = now + Duration::from_secs(100);
@@ -375,15 +376,15 @@ mod tests {
         let mut plan = plan();
         let start = Instant::now();
         let message = "0 of 3 active addresses are healthy; unhealthy: 192.0.2.1 (refused)";
-        let told = json!({"panicThreshold": 30, "addresses": [
+        let reported = json!({"panicThreshold": 30, "addresses": [
             {"ip": "192.0.2.1", "health": "unhealthy", "since": "2026-01-01T00:00:00Z", "error": "refused"},
             {"ip": "192.0.2.2", "health": "unknown", "since": "2026-01-01T00:00:00Z"},
         ], "conditions": [{"type": "AddressesHealthy", "status": "False", "reason": "SomeUnhealthy", "message": message,
             "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
         let check = json!({"port": 80, "rise": 2, "panicThreshold": 30});
-        plan.take_change(applied(router(&["192.0.2.1", "192.0.2.2", "192.0.2.3"], check, told)), start, TIME);
-        let told = "192.0.2.1 Unhealthy;192.0.2.2 Unknown;";
-        assert_eq!(plan.next_findings(start).map(|(_, findings)| healths(&findings)).as_deref(), Some(told));
+        plan.take_change(applied(router(&["192.0.2.1", "192.0.2.2", "192.0.2.3"], check, reported)), start, TIME);
+        let reported = "192.0.2.1 Unhealthy;192.0.2.2 Unknown;";
+        assert_eq!(plan.next_findings(start).map(|(_, findings)| healths(&findings)).as_deref(), Some(reported));
         assert_eq!(probe_all(&mut plan, start + FIRST_PROBE, |ip| ip.to_string() == "192.0.2.1"), 3);
         let (_, findings) = plan.next_findings(start + FIRST_PROBE + SETTLE).expect("first verdicts");
         let expected = "192.0.2.1 Unhealthy;192.0.2.2 Unhealthy;192.0.2.3 Unhealthy;";

@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::rustls::ClientConfig;
 
-use crate::client::transport_error::told;
+use crate::client::transport_error::cause_text;
 use signpost_api::statuses::Statuses;
 use signpost_api::v1alpha1::router::{CheckKind, HealthCheck};
 use signpost_runtime::trust;
@@ -151,7 +151,7 @@ impl Probe {
         if let Some(host) = host {
             request = request.header(HOST, host);
         }
-        let response = request.send().await.map_err(|error| ProbeError::Unreachable(told(error, TLS_NAME)))?;
+        let response = request.send().await.map_err(|error| ProbeError::Unreachable(cause_text(error, TLS_NAME)))?;
         match response.status().as_u16() {
             code if statuses.contains(code) => Ok(()),
             code => Err(ProbeError::Status(code)),
@@ -285,7 +285,10 @@ mod tests {
             match error {
                 None => assert_eq!(outcome, Ok(()), "{more}"),
                 Some(error) => {
-                    assert!(outcome.as_ref().is_err_and(|told| told.to_string().contains(error)), "{more} {outcome:?}");
+                    assert!(
+                        outcome.as_ref().is_err_and(|cause_text| cause_text.to_string().contains(error)),
+                        "{more} {outcome:?}"
+                    );
                 }
             }
         }

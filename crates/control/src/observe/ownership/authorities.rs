@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_no_testimony_is_told_as_such() {
+    async fn other_answers_are_reported_as_such() {
         let stranger = Say::NotAuthoritative(vec![Data::Text(b"one".to_vec())]);
         for (say, patience, why) in [
             (stranger, PATIENCE, "it is no authority for the name"),

@@ -351,10 +351,10 @@ mod tests {
         let names = vec![Probe { name: name("y.s.example."), expected: Expected::Alias(name("z.example.")) }];
         let check = Check { apex: name("s.example."), serial: Serial(7), witness, names, stale };
         assert_eq!(check.queries(), 4);
-        let told = |fault: Fault| format!("{} {fault}", fault.reason());
-        let CheckResult { serial, witness, names } = check.run(server.address, patience).await.map_err(told)?;
+        let shown = |fault: Fault| format!("{} {fault}", fault.reason());
+        let CheckResult { serial, witness, names } = check.run(server.address, patience).await.map_err(shown)?;
         let queried = [witness, names.into_iter().next()];
-        Ok((serial.0, queried.map(|answer| answer.map(|found| found.map_or_else(told, |()| "right".to_owned())))))
+        Ok((serial.0, queried.map(|answer| answer.map(|found| found.map_or_else(shown, |()| "right".to_owned())))))
     }
 
     #[tokio::test]

@@ -242,5 +242,5 @@ async fn post(
 }
 
 fn told(error: reqwest::Error) -> AskError {
-    AskError::Unreachable(transport_error::told(error, "that of webhook.url"))
+    AskError::Unreachable(transport_error::cause_text(error, "that of webhook.url"))
 }

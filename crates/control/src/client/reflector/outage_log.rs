@@ -1,4 +1,4 @@
-//! What the log tells of informers that fail.
+//! The log lines about informers that fail.
 //!
 //! A process has an informer for each kind, and an outage of the API ends them all, again and again: that is one line when it
 //! begins, one now and then while it lasts, and one when it is over. A kind that the API does not know is told of alike.
@@ -16,20 +16,20 @@ use super::Restart;
 /// How soon the log repeats itself at most.
 const AGAIN: Duration = Duration::from_secs(600);
 
-/// That of this process.
-static LOG: LazyLock<Mutex<Told>> = LazyLock::new(Mutex::default);
+/// The log of this process.
+static LOG: LazyLock<Mutex<OutageLog>> = LazyLock::new(Mutex::default);
 
-/// What one informer has the log tell.
-pub(super) struct Teller {
+/// The log of one informer.
+pub(super) struct InformerLog {
     kind: String,
     reflector: u64,
     fails: bool,
 }
 
-impl Teller {
+impl InformerLog {
     pub(super) fn new(kind: &str) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        Teller { kind: kind.to_owned(), reflector: NEXT.fetch_add(1, Ordering::Relaxed), fails: false }
+        InformerLog { kind: kind.to_owned(), reflector: NEXT.fetch_add(1, Ordering::Relaxed), fails: false }
     }
 
     /// The informer must start again.
@@ -43,14 +43,14 @@ impl Teller {
     }
 
     /// The API has answered it.
-    pub(super) fn heard(&mut self) {
-        if std::mem::take(&mut self.fails) && LOG.lock().heard(self.reflector, &self.kind) {
+    pub(super) fn answered(&mut self) {
+        if std::mem::take(&mut self.fails) && LOG.lock().answered(self.reflector, &self.kind) {
             tracing::info!("the API answers again");
         }
     }
 }
 
-impl Drop for Teller {
+impl Drop for InformerLog {
     fn drop(&mut self) {
         if self.fails {
             LOG.lock().unanswered.remove(&self.reflector);
@@ -58,20 +58,20 @@ impl Drop for Teller {
     }
 }
 
-/// What was told.
+/// What was logged.
 #[derive(Default)]
-struct Told {
-    /// The informers whom the API does not answer, and when that was told.
+struct OutageLog {
+    /// The informers whom the API does not answer, and when that was logged.
     unanswered: BTreeSet<u64>,
     outage: Option<Instant>,
-    /// What was told of kinds, and when.
+    /// The errors of kinds, and when they were logged.
     kinds: BTreeMap<(String, Restart), (String, Instant)>,
 }
 
-impl Told {
-    /// The line, if it is time for one.
+impl OutageLog {
+    /// Returns the line, if it is time for one.
     fn failed(&mut self, reflector: u64, kind: &str, reason: Restart, error: &str, now: Instant) -> Option<String> {
-        let is_recent = |told: Instant| now < told + AGAIN;
+        let is_recent = |logged: Instant| now < logged + AGAIN;
         if matches!(reason, Restart::Closed | Restart::Unreachable | Restart::TimedOut | Restart::Failing) {
             self.unanswered.insert(reflector);
             if self.outage.is_some_and(is_recent) {
@@ -83,7 +83,7 @@ impl Told {
             ));
         }
         let key = (kind.to_owned(), reason);
-        if self.kinds.get(&key).is_some_and(|(told, at)| is_recent(*at) && told == error) {
+        if self.kinds.get(&key).is_some_and(|(logged, at)| is_recent(*at) && logged == error) {
             return None;
         }
         self.kinds.insert(key, (error.to_owned(), now));
@@ -96,8 +96,8 @@ impl Told {
         })
     }
 
-    /// Whether an outage that was told of is over.
-    fn heard(&mut self, reflector: u64, kind: &str) -> bool {
+    /// Returns whether an outage that was logged is over.
+    fn answered(&mut self, reflector: u64, kind: &str) -> bool {
         self.kinds.remove(&(kind.to_owned(), Restart::Missing));
         self.unanswered.remove(&reflector) && self.unanswered.is_empty() && self.outage.take().is_some()
     }
@@ -108,33 +108,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_outage_is_told_once_and_then_rarely() {
-        let (mut told, start) = (Told::default(), Instant::now());
+    fn an_outage_is_logged_once_and_then_rarely() {
+        let (mut log, start) = (OutageLog::default(), Instant::now());
         let mut lines = 0;
         for second in 0..1_000 {
             let now = start + Duration::from_secs(second);
             for reflector in 0..6 {
-                let line = told.failed(reflector, "Zone", Restart::Unreachable, &format!("refused {reflector}"), now);
+                let line = log.failed(reflector, "Zone", Restart::Unreachable, &format!("refused {reflector}"), now);
                 lines += line.map_or(0, |line| usize::from(line.contains("answers continue")));
             }
         }
         assert_eq!(lines, 2);
-        let over: Vec<bool> = (0..6).map(|reflector| told.heard(reflector, "Zone")).collect();
+        let over: Vec<bool> = (0..6).map(|reflector| log.answered(reflector, "Zone")).collect();
         assert_eq!(over, [false, false, false, false, false, true], "when all were answered");
-        assert!(told.failed(0, "Zone", Restart::TimedOut, "nothing", start).is_some(), "the next one is told at once");
+        assert!(log.failed(0, "Zone", Restart::TimedOut, "nothing", start).is_some(), "the next one is told at once");
     }
 
     #[test]
-    fn a_missing_kind_is_told_once_and_then_rarely() {
-        let (mut told, start) = (Told::default(), Instant::now());
-        let mut tell = |kind: &str, second: u64| {
-            told.failed(second, kind, Restart::Missing, "404", start + Duration::from_secs(second))
+    fn a_missing_kind_is_logged_once_and_then_rarely() {
+        let (mut log, start) = (OutageLog::default(), Instant::now());
+        let mut fail = |kind: &str, second: u64| {
+            log.failed(second, kind, Restart::Missing, "404", start + Duration::from_secs(second))
         };
-        let line = tell("Zone", 0).expect("it is told");
+        let line = fail("Zone", 0).expect("it is told");
         assert!(line.contains("kind Zone") && line.contains("signpost crds"), "{line}");
-        assert!(tell("Router", 1).is_some() && tell("Zone", 1).is_none() && tell("Zone", 599).is_none());
-        assert!(tell("Zone", 601).is_some());
-        told.heard(1, "Zone");
-        assert!(told.failed(1, "Zone", Restart::Missing, "404", start).is_some());
+        assert!(fail("Router", 1).is_some() && fail("Zone", 1).is_none() && fail("Zone", 599).is_none());
+        assert!(fail("Zone", 601).is_some());
+        log.answered(1, "Zone");
+        assert!(log.failed(1, "Zone", Restart::Missing, "404", start).is_some());
     }
 }
