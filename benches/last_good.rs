@@ -15,9 +15,9 @@ use signpost_control::compiler::Digest;
 use signpost_control::compiler::health::{AddressInput, Health};
 use signpost_control::compiler::inputs::RouterInput;
 use signpost_control::controller::domain::Domains;
-use signpost_control::controller::zone::last_good::LastKnownGood;
+use signpost_control::controller::zone::last_known_good::LastKnownGood;
 use signpost_control::controller::zone::record;
-use signpost_control::controller::zone::timeline::Published;
+use signpost_control::controller::zone::version_history::Published;
 use signpost_dns::wire::Name;
 use signpost_dns::zone::{Serial, Ttl};
 

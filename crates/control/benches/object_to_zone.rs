@@ -16,7 +16,7 @@ use signpost_control::compiler::inputs::{BindingInput, RouterInput};
 use signpost_control::compiler::settings::text_of;
 use signpost_control::compiler::{Platform, Settings};
 use signpost_control::controller::domain::Domains;
-use signpost_control::controller::zone::last_good::LastKnownGood;
+use signpost_control::controller::zone::last_known_good::LastKnownGood;
 use signpost_control::controller::zone::record;
 use signpost_control::controller::zone::restore::Restored;
 use signpost_control::controller::zone::zones::{Output, Zones};

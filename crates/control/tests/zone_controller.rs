@@ -18,7 +18,7 @@ use signpost_control::controller::ledger::{BaseSerial, Ledger};
 use signpost_control::controller::zone::objects::Event;
 use signpost_control::controller::zone::record::Loaded;
 use signpost_control::controller::zone::restore::Restored;
-use signpost_control::controller::zone::timeline::Published;
+use signpost_control::controller::zone::version_history::Published;
 use signpost_control::controller::zone::zones::{Output, Zones};
 use signpost_control::observe::verify::feed::{ZoneFeed, ZoneUpdate};
 use signpost_control::world::{self, BindingInfo, RouterInfo};

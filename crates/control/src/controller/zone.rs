@@ -4,7 +4,7 @@
 //!  Routers ──────┐                       ┌─ Platform: conflicts, digests             ┌─► ZoneDb
 //!  RouteBindings ┼─► Change ─► Holds ─► Zones                     ─► Output ─► Publisher
 //!  Zones ────────┘            (accepted) └─ VersionHistory: which state,             └─► last-good state
-//!  (the ledger)                             which serial ([`timeline`])
+//!  (the ledger)                             which serial ([`version_history`])
 //! ```
 //!
 //! Everything is driven by events. What has piled up while one batch was worked on is the next batch; nobody waits for more
@@ -26,13 +26,13 @@ use tokio_util::sync::CancellationToken;
 
 use self::hold::Decisions;
 use self::holds::{Holds, MayBeHeld};
-use self::last_good::StateError;
+use self::last_known_good::StateError;
 use self::metrics::Publishing;
 use self::objects::{Objects, Reduced, each, each_object, put_all};
 use self::publisher::Publisher;
 use self::restore::Restored;
 use self::status::Status;
-use self::timeline::Versions;
+use self::version_history::Versions;
 use self::zones::Zones;
 use super::apexes::ApexOwners;
 use super::asked::register::Register;
@@ -53,18 +53,18 @@ pub mod holds;
 
 mod files;
 mod shards;
-pub mod timeline;
+pub mod version_history;
 pub mod zones;
 
 mod publisher;
 
-pub mod last_good;
+pub mod last_known_good;
 pub mod record;
 pub mod restore;
 
 pub mod metrics;
+pub mod publish_traces;
 pub mod status;
-pub mod walks;
 
 /// Most events of one batch: some milliseconds of work.
 const BATCH_MAX: usize = 4096;

@@ -1,7 +1,7 @@
 //! What the names of one shard must lead to, by its Router.
 //!
 //! The wildcard proves every name below it but those that the Router's `records` name: these have an answer of their own,
-//! and are asked for by their names. Of these some do not lead to the Router at all ([`Taken`]): what is answered there is no
+//! and are asked for by their names. Of these some do not lead to the Router at all ([`NameConflict`]): what is answered there is no
 //! matter of any route, and nobody is asked.
 
 use std::collections::HashMap;
@@ -28,12 +28,12 @@ pub enum Expected {
 pub struct Expectation {
     wildcard: Expected,
     explicit: HashMap<Name, Expected>,
-    taken: HashMap<Name, Taken>,
+    taken: HashMap<Name, NameConflict>,
 }
 
 /// Why a name of the shard does not lead to its Router.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Taken {
+pub enum NameConflict {
     /// The Router's records delegate it: it is a zone of its own, elsewhere.
     Delegated,
     /// The Router's records make it an alias of this name.
@@ -44,14 +44,14 @@ pub enum Taken {
     NameServer,
 }
 
-impl fmt::Display for Taken {
+impl fmt::Display for NameConflict {
     /// What follows the name in a sentence.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Taken::Delegated => f.write_str("is delegated to other name servers"),
-            Taken::Alias(target) => write!(f, "is an alias of {}", target.to_string().trim_end_matches('.')),
-            Taken::Addresses => f.write_str("has addresses of its own"),
-            Taken::NameServer => f.write_str("is the name of a name server of the platform"),
+            NameConflict::Delegated => f.write_str("is delegated to other name servers"),
+            NameConflict::Alias(target) => write!(f, "is an alias of {}", target.to_string().trim_end_matches('.')),
+            NameConflict::Addresses => f.write_str("has addresses of its own"),
+            NameConflict::NameServer => f.write_str("is the name of a name server of the platform"),
         }
     }
 }
@@ -71,7 +71,9 @@ impl Expectation {
             let is_server = settings.name_servers().iter().any(|server| server.name == *owner);
             let found = expected(rrsets);
             match by(&leads, &found, rrsets) {
-                Some(Taken::Addresses) if is_server => drop(taken.insert(owner.clone(), Taken::NameServer)),
+                Some(NameConflict::Addresses) if is_server => {
+                    drop(taken.insert(owner.clone(), NameConflict::NameServer))
+                }
                 Some(why) => drop(taken.insert(owner.clone(), why)),
                 None => drop(explicit.insert(owner.clone(), found)),
             }
@@ -80,7 +82,7 @@ impl Expectation {
     }
 
     /// Why `name` does not lead to the Router, if that is so.
-    pub fn taken(&self, name: &Name) -> Option<&Taken> {
+    pub fn taken(&self, name: &Name) -> Option<&NameConflict> {
         self.taken.get(name)
     }
 
@@ -114,19 +116,19 @@ impl Expected {
 
 /// By what a name with these records does not lead where the wildcard `leads`: to some of its addresses of each family, and to
 /// no others.
-fn by(leads: &Expected, found: &Expected, rrsets: &[Rrset]) -> Option<Taken> {
+fn by(leads: &Expected, found: &Expected, rrsets: &[Rrset]) -> Option<NameConflict> {
     if rrsets.iter().any(|rrset| rrset.rtype == RecordType::NS) {
-        return Some(Taken::Delegated);
+        return Some(NameConflict::Delegated);
     }
     let (leads, found) = match (leads, found) {
         (Expected::Addresses(leads), Expected::Addresses(found)) => (leads, found),
-        (_, Expected::Alias(target)) => return Some(Taken::Alias(target.clone())),
-        (Expected::Alias(_), Expected::Addresses(_)) => return Some(Taken::Addresses),
+        (_, Expected::Alias(target)) => return Some(NameConflict::Alias(target.clone())),
+        (Expected::Alias(_), Expected::Addresses(_)) => return Some(NameConflict::Addresses),
     };
     let has = |addresses: &[IpAddr], is_ipv6: bool| addresses.iter().any(|address| address.is_ipv6() == is_ipv6);
     let lacks = [false, true].into_iter().any(|is_ipv6| has(leads, is_ipv6) && !has(found, is_ipv6));
     let is_other = lacks || found.iter().any(|address| !leads.contains(address));
-    is_other.then_some(Taken::Addresses)
+    is_other.then_some(NameConflict::Addresses)
 }
 
 fn expected(rrsets: &[Rrset]) -> Expected {
@@ -182,11 +184,11 @@ mod tests {
             assert_eq!(found.taken(&name(asked)), None, "{asked}");
         }
         for (asked, taken) in [
-            ("own.s.v3.example.", Taken::Addresses),
-            ("half.s.v3.example.", Taken::Addresses),
-            ("MOVED.s.v3.example.", Taken::Alias(name("there.example."))),
-            ("cut.s.v3.example.", Taken::Delegated),
-            ("ns.s.v3.example.", Taken::NameServer),
+            ("own.s.v3.example.", NameConflict::Addresses),
+            ("half.s.v3.example.", NameConflict::Addresses),
+            ("MOVED.s.v3.example.", NameConflict::Alias(name("there.example."))),
+            ("cut.s.v3.example.", NameConflict::Delegated),
+            ("ns.s.v3.example.", NameConflict::NameServer),
         ] {
             assert_eq!((found.is_explicit(&name(asked)), found.taken(&name(asked))), (false, Some(&taken)), "{asked}");
         }

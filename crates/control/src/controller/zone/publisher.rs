@@ -7,12 +7,12 @@ use std::time::Instant;
 use futures::FutureExt as _;
 use jiff::Timestamp;
 
-use super::last_good::{LastKnownGood, Opened, StateError};
+use super::last_known_good::{LastKnownGood, Opened, StateError};
 use super::metrics::Publishing;
+use super::publish_traces::PublishTraces;
 use super::record::{self, JournalEntry, Loaded};
 use super::restore::Restored;
 use super::status::Status;
-use super::walks::PublishTraces;
 use super::zones::{Output, Zones};
 use crate::compiler::{Platform, Settings};
 use crate::controller::apexes::ApexOwners;

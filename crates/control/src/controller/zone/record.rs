@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-use super::timeline::Published;
+use super::version_history::Published;
 use crate::compiler::Digest;
 use crate::compiler::health::{AddressInput, Health};
 use crate::compiler::inputs::{BindingInput, RouterInput};

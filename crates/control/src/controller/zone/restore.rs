@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use super::record::Loaded;
-use super::timeline::Published;
+use super::version_history::Published;
 use crate::compiler::inputs::RouterInput;
 use crate::compiler::parent::{self, Delegations};
 use crate::compiler::{Digest, Settings, alias};

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::timeline::{Published, VersionHistory};
+use super::version_history::{Published, VersionHistory};
 use crate::compiler::apex::Soa;
 use crate::compiler::former_names::{self, FormerNames};
 use crate::compiler::inputs::RouterInput;

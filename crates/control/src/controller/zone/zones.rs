@@ -13,7 +13,7 @@ use std::time::Instant;
 use super::files::FileZones;
 use super::restore::Restored;
 use super::shards::{Built, Shard, build_shard};
-use super::timeline::{Decision, Published, VersionHistory, Versions};
+use super::version_history::{Decision, Published, VersionHistory, Versions};
 use crate::compiler::former_names::FormerNames;
 use crate::compiler::inputs::RouterInput;
 use crate::compiler::platform::{Change, Input, Platform};

@@ -14,9 +14,9 @@
 //! A verdict is told when it changes, and one write tells all that has changed of a Router. So the API has nothing to do
 //! while nothing happens, however often probes run.
 
-pub mod plan;
+pub mod probe_schedule;
 
-pub mod judge;
+pub mod health_tracker;
 pub mod metrics;
 pub mod probe;
 
@@ -28,8 +28,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use self::metrics::Metrics;
-use self::plan::Plan;
 use self::probe::ProbeError;
+use self::probe_schedule::ProbeSchedule;
 use crate::reconcile::executor::Executor;
 use crate::world::World;
 
@@ -50,11 +50,11 @@ pub async fn run(world: World, settings: Settings, metrics: Metrics, stop: Cance
     let (routers, mut changes) = world.routers.read();
     let observations = world.observations;
     observations.for_routers(|router| router.health = None);
-    let mut plan = Plan::new(settings, metrics.clone());
+    let mut schedule = ProbeSchedule::new(settings, metrics.clone());
     let mut probes = Executor::new(PROBE_LONGEST);
     loop {
         let now = Instant::now();
-        while let Some((key, probe)) = plan.next_probe(now) {
+        while let Some((key, probe)) = schedule.next_probe(now) {
             probes.start(key, async move {
                 Ok(match probe {
                     Ok(probe) => probe.run().await,
@@ -64,21 +64,21 @@ pub async fn run(world: World, settings: Settings, metrics: Metrics, stop: Cance
         }
         // Before all Routers are known nothing is said of any: verdicts of the leader before might be overlooked.
         let may_report = routers.is_synced();
-        while may_report && let Some((name, findings)) = plan.next_findings(now) {
+        while may_report && let Some((name, findings)) = schedule.next_findings(now) {
             observations.set_router(&name, |router| router.health = Some(findings));
         }
-        let wake_at = plan.next_time(may_report);
+        let wake_at = schedule.next_time(may_report);
         tokio::select! {
             () = stop.cancelled() => break,
             change = changes.next() => {
-                plan.take_change(change, Instant::now(), Timestamp::now());
+                schedule.take_change(change, Instant::now(), Timestamp::now());
                 while let Some(change) = changes.next().now_or_never() {
-                    plan.take_change(change, Instant::now(), Timestamp::now());
+                    schedule.take_change(change, Instant::now(), Timestamp::now());
                 }
             }
             Some((key, outcome)) = probes.next() => {
                 let outcome = outcome.unwrap_or(Err(ProbeError::Broken));
-                plan.take_outcome(&key, outcome, Instant::now(), Timestamp::now());
+                schedule.take_outcome(&key, outcome, Instant::now(), Timestamp::now());
             }
             () = tokio::time::sleep_until(wake_at.unwrap_or(now)), if wake_at.is_some() => {}
         }

@@ -23,7 +23,7 @@ use super::server_zone::{DOUBT, Failure, State};
 use super::state::{PENDING, RouteEntry, Server, Shard, VerificationState, Zone, shard_of, slot, system_name};
 use crate::compiler::settings::text_of;
 use crate::world::condition::{ConditionUpdate, Status};
-use crate::world::expectation::Taken;
+use crate::world::expectation::NameConflict;
 use crate::world::route::{Mark, NOT_PUBLISHED, Reported, ReportedNames};
 use signpost_api::v1alpha1::route::{PUBLISHED, RESOLVABLE};
 use signpost_api::v1alpha1::router::{NO_ACTIVE_ADDRESS, ZONE_PUBLISHED};
@@ -288,10 +288,12 @@ fn condition(kind: &'static str, is_true: bool, reason: &'static str, message: S
 }
 
 /// The message about a name that something else has in the shard of this Router.
-fn is_taken(name: &Name, taken: &Taken, router: &str) -> String {
+fn is_taken(name: &Name, taken: &NameConflict, router: &str) -> String {
     let name = text(name);
     match taken {
-        Taken::NameServer => format!("{name} {taken} and does not lead to the route: move the route to another Router"),
+        NameConflict::NameServer => {
+            format!("{name} {taken} and does not lead to the route: move the route to another Router")
+        }
         _ => format!(
             "{name} {taken} by spec.records of Router {router} and does not lead to the route: take these records out, or move \
              the route to another Router"

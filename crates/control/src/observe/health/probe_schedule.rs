@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use tokio::time::Instant;
 
 use super::Settings;
-use super::judge::HealthTracker;
+use super::health_tracker::HealthTracker;
 use super::metrics::Metrics;
 use super::probe::{Check, Clients, Probe, ProbeError};
 use crate::client::backoff::random;
@@ -44,8 +44,8 @@ impl Item for Key {
     }
 }
 
-/// The plan.
-pub struct Plan {
+/// The schedule of probes.
+pub struct ProbeSchedule {
     settings: Settings,
     clients: Clients,
     metrics: Metrics,
@@ -70,7 +70,7 @@ struct Checked {
 
 /// One address.
 struct ProbedAddress {
-    judge: HealthTracker,
+    tracker: HealthTracker,
     probe: Option<Result<Probe, ProbeError>>,
     since: Timestamp,
     error: Option<String>,
@@ -82,7 +82,7 @@ struct ProbedAddress {
 
 impl ProbedAddress {
     fn health(&self, now: Instant) -> Option<AddressHealthState> {
-        match self.judge.verdict() {
+        match self.tracker.verdict() {
             Some(true) => Some(AddressHealthState::Healthy),
             Some(false) => Some(AddressHealthState::Unhealthy),
             None => (now >= self.waits_until).then_some(AddressHealthState::Unknown),
@@ -102,10 +102,10 @@ impl Checked {
     }
 }
 
-impl Plan {
+impl ProbeSchedule {
     /// Of no Routers.
     pub fn new(settings: Settings, metrics: Metrics) -> Self {
-        Plan {
+        ProbeSchedule {
             queue: WorkQueue::new(settings.probes_max, [Duration::ZERO; 2]),
             settings,
             clients: Clients::default(),
@@ -153,7 +153,7 @@ impl Plan {
             for subject in router.subjects.values_mut() {
                 subject.probe = None;
                 subject.is_by_former = true;
-                subject.judge.set_bounds(check.rise, check.fall);
+                subject.tracker.set_bounds(check.rise, check.fall);
             }
             router.check = Some(check.clone());
         }
@@ -180,7 +180,7 @@ impl Plan {
             let waits_until = if reported.is_some() { now } else { now + FIRST_VERDICT };
             let next = now + FIRST_PROBE.mul_f64(chance());
             let subject = ProbedAddress {
-                judge: HealthTracker::new(check.rise, check.fall, verdict),
+                tracker: HealthTracker::new(check.rise, check.fall, verdict),
                 probe: None,
                 since: reported.map_or(time, |found| found.since.0),
                 error: reported.and_then(|found| found.error.clone()),
@@ -216,13 +216,13 @@ impl Plan {
         let interval = Duration::from_secs(u64::from(check.interval_seconds.max(1)));
         let next = now + interval.mul_f64(1.0 - JITTER * chance());
         self.queue.plan(key.clone(), next);
-        if subject.judge.take(outcome.is_ok(), now.into_std()) {
+        if subject.tracker.take(outcome.is_ok(), now.into_std()) {
             subject.since = time;
             subject.error = outcome.as_ref().err().map(reported);
             self.metrics.set_up(name, *ip, outcome.is_ok());
             subject.is_by_former = false;
             self.dirty.insert((now + SETTLE, name.clone()));
-        } else if subject.is_by_former && subject.judge.verdict() == Some(outcome.is_ok()) {
+        } else if subject.is_by_former && subject.tracker.verdict() == Some(outcome.is_ok()) {
             subject.is_by_former = false;
             subject.error = outcome.as_ref().err().map(reported);
             self.dirty.insert((now + SETTLE, name.clone()));
@@ -304,13 +304,13 @@ mod tests {
             "spec": {"addresses": addresses, "healthCheck": check}, "status": reported})
     }
 
-    fn plan() -> Plan {
+    fn schedule() -> ProbeSchedule {
         plan_with(16)
     }
 
-    fn plan_with(probes_max: usize) -> Plan {
+    fn plan_with(probes_max: usize) -> ProbeSchedule {
         let settings = Settings { probes_max, panic_percent: 50 };
-        Plan::new(settings, Metrics::default())
+        ProbeSchedule::new(settings, Metrics::default())
     }
 
     fn healths(findings: &HealthFindings) -> String {
@@ -320,60 +320,64 @@ mod tests {
     const TIME: Timestamp = Timestamp::UNIX_EPOCH;
 
     /// Gives all probes that are due these outcomes.
-    fn probe_all(plan: &mut Plan, now: Instant, good: impl Fn(&IpAddr) -> bool) -> usize {
+    fn probe_all(schedule: &mut ProbeSchedule, now: Instant, good: impl Fn(&IpAddr) -> bool) -> usize {
         let mut count = 0;
         let mut under_way = Vec::new();
-        while let Some((key, probe)) = plan.next_probe(now) {
+        while let Some((key, probe)) = schedule.next_probe(now) {
             probe.expect("a probe over TCP can always be made");
             under_way.push(key);
             count += 1;
         }
         for key in under_way {
             let outcome = if good(&key.1) { Ok(()) } else { Err(ProbeError::Unreachable("refused".to_owned())) };
-            plan.take_outcome(&key, outcome, now, TIME);
+            schedule.take_outcome(&key, outcome, now, TIME);
         }
         count
     }
 
     #[test]
     fn verdicts_are_written_once_and_all_together() {
-        let mut plan = plan();
+        let mut schedule = schedule();
         let start = Instant::now();
         let check = json!({"port": 80, "intervalSeconds": 10, "fall": 2, "rise": 1});
-        plan.take_change(applied(router(&["192.0.2.1", "192.0.2.2"], check.clone(), json!({}))), start, TIME);
-        assert_eq!(probe_all(&mut plan, start + FIRST_PROBE, |_| true), 2, "all are probed soon");
+        schedule.take_change(applied(router(&["192.0.2.1", "192.0.2.2"], check.clone(), json!({}))), start, TIME);
+        assert_eq!(probe_all(&mut schedule, start + FIRST_PROBE, |_| true), 2, "all are probed soon");
         let now = start + FIRST_PROBE + SETTLE;
-        let (name, findings) = plan.next_findings(now).expect("there are verdicts");
+        let (name, findings) = schedule.next_findings(now).expect("there are verdicts");
         assert_eq!((name.as_str(), findings.threshold), ("s", Some(50)));
         assert_eq!(healths(&findings), "192.0.2.1 Healthy;192.0.2.2 Healthy;");
-        assert!(plan.next_findings(now).is_none());
-        assert!(plan.next_findings(now + SETTLE).is_none(), "nothing has changed since");
+        assert!(schedule.next_findings(now).is_none());
+        assert!(schedule.next_findings(now + SETTLE).is_none(), "nothing has changed since");
 
         // One bad outcome is none; the second in a row is written, with the reason.
         let is_good = |ip: &IpAddr| ip.to_string() != "192.0.2.2";
         let now = now + Duration::from_secs(10);
-        assert_eq!(probe_all(&mut plan, now, is_good), 2);
-        assert!(plan.next_findings(now + SETTLE).is_none());
+        assert_eq!(probe_all(&mut schedule, now, is_good), 2);
+        assert!(schedule.next_findings(now + SETTLE).is_none());
         let now = now + Duration::from_secs(10);
-        assert_eq!(probe_all(&mut plan, now, is_good), 2);
-        let (_, findings) = plan.next_findings(now + SETTLE).expect("a verdict has changed");
+        assert_eq!(probe_all(&mut schedule, now, is_good), 2);
+        let (_, findings) = schedule.next_findings(now + SETTLE).expect("a verdict has changed");
         assert_eq!(healths(&findings), "192.0.2.1 Healthy;192.0.2.2 Unhealthy;");
         assert_eq!(findings.addresses[1].error.as_deref(), Some("refused"));
-        assert!(plan.next_findings(now + SETTLE).is_none());
+        assert!(schedule.next_findings(now + SETTLE).is_none());
 
         // Without a check the verdicts go, and no probe is left.
         let reported =
             json!({"addresses": [{"ip": "192.0.2.1", "health": "healthy", "since": "2026-01-01T00:00:00Z"}]});
-        plan.take_change(applied(router(&["192.0.2.1"], Value::Null, reported)), now, TIME);
-        assert_eq!(plan.next_findings(now).expect("to be cleared").1, HealthFindings::default());
-        plan.take_change(applied(router(&["192.0.2.1"], Value::Null, json!({}))), now, TIME);
+        schedule.take_change(applied(router(&["192.0.2.1"], Value::Null, reported)), now, TIME);
+        assert_eq!(schedule.next_findings(now).expect("to be cleared").1, HealthFindings::default());
+        schedule.take_change(applied(router(&["192.0.2.1"], Value::Null, json!({}))), now, TIME);
         let later = now + Duration::from_secs(100);
-        assert!(plan.next_probe(later).is_none() && plan.next_findings(later).is_none() && plan.routers.is_empty());
+        assert!(
+            schedule.next_probe(later).is_none()
+                && schedule.next_findings(later).is_none()
+                && schedule.routers.is_empty()
+        );
     }
 
     #[test]
     fn a_new_leader_goes_on_from_the_verdicts() {
-        let mut plan = plan();
+        let mut schedule = schedule();
         let start = Instant::now();
         let message = "0 of 3 active addresses are healthy; unhealthy: 192.0.2.1 (refused)";
         let reported = json!({"panicThreshold": 30, "addresses": [
@@ -382,11 +386,11 @@ mod tests {
         ], "conditions": [{"type": "AddressesHealthy", "status": "False", "reason": "SomeUnhealthy", "message": message,
             "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
         let check = json!({"port": 80, "rise": 2, "panicThreshold": 30});
-        plan.take_change(applied(router(&["192.0.2.1", "192.0.2.2", "192.0.2.3"], check, reported)), start, TIME);
+        schedule.take_change(applied(router(&["192.0.2.1", "192.0.2.2", "192.0.2.3"], check, reported)), start, TIME);
         let reported = "192.0.2.1 Unhealthy;192.0.2.2 Unknown;";
-        assert_eq!(plan.next_findings(start).map(|(_, findings)| healths(&findings)).as_deref(), Some(reported));
-        assert_eq!(probe_all(&mut plan, start + FIRST_PROBE, |ip| ip.to_string() == "192.0.2.1"), 3);
-        let (_, findings) = plan.next_findings(start + FIRST_PROBE + SETTLE).expect("first verdicts");
+        assert_eq!(schedule.next_findings(start).map(|(_, findings)| healths(&findings)).as_deref(), Some(reported));
+        assert_eq!(probe_all(&mut schedule, start + FIRST_PROBE, |ip| ip.to_string() == "192.0.2.1"), 3);
+        let (_, findings) = schedule.next_findings(start + FIRST_PROBE + SETTLE).expect("first verdicts");
         let expected = "192.0.2.1 Unhealthy;192.0.2.2 Unhealthy;192.0.2.3 Unhealthy;";
         assert_eq!(healths(&findings), expected, "one good outcome of two that are needed");
         assert_eq!(findings.addresses[0].since.0.as_second(), 1_767_225_600, "it has been so since then");
@@ -394,63 +398,63 @@ mod tests {
 
     #[test]
     fn who_is_not_probed_in_time_is_unknown() {
-        let mut plan = plan();
+        let mut schedule = schedule();
         let start = Instant::now();
-        plan.take_change(applied(router(&["192.0.2.1"], json!({"port": 80}), json!({}))), start, TIME);
-        let (key, _) = plan.next_probe(start + FIRST_PROBE).expect("it is due");
-        assert_eq!(plan.next_findings(start).map(|(_, findings)| healths(&findings)).as_deref(), Some(""));
+        schedule.take_change(applied(router(&["192.0.2.1"], json!({"port": 80}), json!({}))), start, TIME);
+        let (key, _) = schedule.next_probe(start + FIRST_PROBE).expect("it is due");
+        assert_eq!(schedule.next_findings(start).map(|(_, findings)| healths(&findings)).as_deref(), Some(""));
         let late = start + FIRST_VERDICT;
         assert_eq!(
-            plan.next_findings(late).map(|(_, findings)| healths(&findings)).as_deref(),
+            schedule.next_findings(late).map(|(_, findings)| healths(&findings)).as_deref(),
             Some("192.0.2.1 Unknown;")
         );
-        plan.take_outcome(&key, Ok(()), late, TIME);
-        let (_, findings) = plan.next_findings(late + SETTLE).expect("the verdict has come");
+        schedule.take_outcome(&key, Ok(()), late, TIME);
+        let (_, findings) = schedule.next_findings(late + SETTLE).expect("the verdict has come");
         assert_eq!(healths(&findings), "192.0.2.1 Healthy;");
         // An address that goes away while it is probed is nobody's.
         let later = late + Duration::from_secs(10);
-        let (key, _) = plan.next_probe(later).expect("it is due");
-        plan.take_change(applied(router(&["192.0.2.9"], json!({"port": 80}), json!({}))), later, TIME);
-        plan.take_outcome(&key, Err(ProbeError::Unreachable("refused".to_owned())), later, TIME);
-        assert!(plan.routers["s"].subjects.keys().all(|ip| ip.to_string() == "192.0.2.9"));
+        let (key, _) = schedule.next_probe(later).expect("it is due");
+        schedule.take_change(applied(router(&["192.0.2.9"], json!({"port": 80}), json!({}))), later, TIME);
+        schedule.take_outcome(&key, Err(ProbeError::Unreachable("refused".to_owned())), later, TIME);
+        assert!(schedule.routers["s"].subjects.keys().all(|ip| ip.to_string() == "192.0.2.9"));
     }
 
     #[test]
     fn routers_that_hang_starve_no_other() {
         const HUNG: usize = 4;
-        let mut plan = plan_with(256);
+        let mut schedule = plan_with(256);
         let start = Instant::now();
         let addresses = |router: usize| (0..128).map(|at| format!("192.0.{router}.{at}")).collect::<Vec<_>>();
         let check = json!({"port": 80, "intervalSeconds": 5, "timeoutSeconds": 60});
         for hung in 0..HUNG {
             let router = named_router(&format!("hung{hung}"), &addresses(hung), check.clone(), json!({}));
-            plan.take_change(applied(router), start, TIME);
+            schedule.take_change(applied(router), start, TIME);
         }
         let now = start + FIRST_PROBE;
-        let hanging: Vec<Key> = std::iter::from_fn(|| plan.next_probe(now)).map(|(key, _)| key).collect();
+        let hanging: Vec<Key> = std::iter::from_fn(|| schedule.next_probe(now)).map(|(key, _)| key).collect();
         for hung in 0..HUNG {
             let count = hanging.iter().filter(|key| key.0 == format!("hung{hung}")).count();
             assert!((256 / (HUNG + 1)..=256 / HUNG).contains(&count), "they share alike: {count}");
         }
-        assert_eq!(plan.next_time(false), None, "they have what they may have");
+        assert_eq!(schedule.next_time(false), None, "they have what they may have");
 
         // None of those ever ends. Another Router comes all the same: its verdicts are there before the first deadline.
         let healthy = named_router("healthy", &addresses(HUNG), check, json!({}));
-        plan.take_change(applied(healthy), now, TIME);
+        schedule.take_change(applied(healthy), now, TIME);
         let now = now + FIRST_PROBE;
         let mut probed = 0;
-        while let Some((key, _)) = plan.next_probe(now) {
+        while let Some((key, _)) = schedule.next_probe(now) {
             assert_eq!(key.0, "healthy");
-            plan.take_outcome(&key, Ok(()), now, TIME);
+            schedule.take_outcome(&key, Ok(()), now, TIME);
             probed += 1;
         }
         assert_eq!(probed, 128);
-        let (name, findings) = std::iter::from_fn(|| plan.next_findings(now + SETTLE))
+        let (name, findings) = std::iter::from_fn(|| schedule.next_findings(now + SETTLE))
             .find(|(name, _)| name == "healthy")
             .expect("its verdicts are to be written");
         assert!(findings.addresses.iter().all(|found| found.health == AddressHealthState::Healthy), "{name}");
         // And it is probed on, an interval later, while they hang on.
         let later = now + Duration::from_secs(5);
-        assert_eq!(plan.next_probe(later).map(|(key, _)| key.0).as_deref(), Some("healthy"));
+        assert_eq!(schedule.next_probe(later).map(|(key, _)| key.0).as_deref(), Some("healthy"));
     }
 }

@@ -88,9 +88,9 @@ mod tests {
 
     /// The verdicts after each outcome, a second apart: `+` and `-` are outcomes, `u`, `d` and `.` verdicts; `_` lets eleven
     /// minutes pass.
-    fn play(judge: &mut HealthTracker, outcomes: &str) -> String {
+    fn play(tracker: &mut HealthTracker, outcomes: &str) -> String {
         let mut now = Instant::now();
-        let verdict = |judge: &HealthTracker| match judge.verdict() {
+        let verdict = |tracker: &HealthTracker| match tracker.verdict() {
             None => '.',
             Some(true) => 'u',
             Some(false) => 'd',
@@ -98,11 +98,11 @@ mod tests {
         let step = |outcome: char| {
             now += Duration::from_secs(if outcome == '_' { 660 } else { 1 });
             if outcome != '_' {
-                let before = judge.verdict();
-                let changed = judge.take(outcome == '+', now);
-                assert_eq!(changed, before != judge.verdict());
+                let before = tracker.verdict();
+                let changed = tracker.take(outcome == '+', now);
+                assert_eq!(changed, before != tracker.verdict());
             }
-            verdict(judge)
+            verdict(tracker)
         };
         outcomes.chars().map(step).collect()
     }
@@ -122,21 +122,21 @@ mod tests {
             // After a quiet time a fall is the first again.
             (1, 1, None, "+-+_-+", "uduudu"),
         ] {
-            let mut judge = HealthTracker::new(rise, fall, before);
-            let played = play(&mut judge, outcomes);
+            let mut tracker = HealthTracker::new(rise, fall, before);
+            let played = play(&mut tracker, outcomes);
             assert_eq!(played, verdicts, "{rise} {fall} {outcomes}");
         }
     }
 
     #[test]
     fn coming_back_is_harder_up_to_a_bound() {
-        let mut judge = HealthTracker::new(2, 1, Some(true));
+        let mut tracker = HealthTracker::new(2, 1, Some(true));
         let mut now = Instant::now();
         let mut needed = Vec::new();
         for _ in 0..6 {
             now += Duration::from_secs(1);
-            assert!(judge.take(false, now), "falling is never damped");
-            let good = (1..100).find(|_| judge.take(true, now)).expect("it comes back");
+            assert!(tracker.take(false, now), "falling is never damped");
+            let good = (1..100).find(|_| tracker.take(true, now)).expect("it comes back");
             needed.push(good);
         }
         assert_eq!(needed, [2, 4, 8, 16, 16, 16]);

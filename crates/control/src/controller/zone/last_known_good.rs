@@ -425,7 +425,7 @@ fn sync_directory(path: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::timeline::Published;
+    use super::super::version_history::Published;
     use super::*;
     use crate::compiler::Digest;
     use signpost_dns::wire::Name;
