@@ -2,7 +2,7 @@
 //!
 //! Events are equal if the same reporter says the same of the same object: `type`, `action`, `reason` and `note`. Equal ones have
 //! the same name ([`name_of`]). So the API itself knows whether one comes again: its creation is a conflict, and `series` of the first
-//! one counts it and has its time. A series ends when the API removes the Event, after about an hour.
+//! one counts it and has its time. A series ends when the API removes the Event: an hour after its last write, on our own server.
 //!
 //! client-go leaves the note out of what must be equal, and so loses all notes but the first, of which ours name Routers and
 //! servers.
