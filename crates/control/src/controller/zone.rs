@@ -346,7 +346,7 @@ impl Run {
         let name = |info: &BindingInfo| info.input.as_ref().map(|one| (one.label.clone(), one.shard.clone()));
         let is_known = applied.before.as_ref().is_some_and(|before| name(before) == name(&applied.now));
         if let Some(binding) = applied.now.input.as_ref().filter(|_| !is_known) {
-            self.publisher.traces.heard(applied.now.trace.as_deref().copied(), binding);
+            self.publisher.traces.arrived(applied.now.trace.as_deref().copied(), binding);
         }
     }
 

@@ -87,7 +87,7 @@ impl Register {
             .filter_map(|one| {
                 let hash = Qname::of(one.name.parse::<Name>().ok()?.as_wire()).hash(0);
                 // What we told ourselves may not have come back yet.
-                let reported = one.queried.max(reported(&one.name));
+                let reported = one.asked.max(reported(&one.name));
                 Some(FormerName { name: one.name.clone(), hashes: [hash, wildcard_hash(hash)], reported })
             })
             .collect();
@@ -184,7 +184,7 @@ mod tests {
             zone: "v3.example".into(),
             from: None,
             until: Timestamp::MAX,
-            queried: *queried,
+            asked: *queried,
         };
         let now =
             Arc::new(BindingInfo { former_names: former_names.iter().map(of).collect(), ..BindingInfo::default() });
