@@ -204,7 +204,8 @@ impl Role<'_> {
             probed.register(registry);
         });
         let (settings, former) = (platform.clone(), config.former_domain.clone());
-        let sources = ledger::Sources { world: world.clone(), settings, former, base: here.base, told: published };
+        let sources =
+            ledger::Sources { world: world.clone(), settings, former, base: here.base, description: published };
         let world = world.clone();
         let start = move |stop: CancellationToken| {
             let client = || controller.clone();

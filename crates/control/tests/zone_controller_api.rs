@@ -73,7 +73,8 @@ impl Platform {
         let base = tokio::sync::watch::channel(Some(ledger::BaseSerial::None)).1;
         let told = tokio::sync::watch::channel(None).1;
         let client = platform.client(USER_CONTROLLER);
-        let sources = ledger::Sources { world: world(&client), settings: settings(), former: None, base, told };
+        let sources =
+            ledger::Sources { world: world(&client), settings: settings(), former: None, base, description: told };
         tokio::spawn(ledger::run(client, sources, Arc::default(), stop));
         platform
     }

@@ -48,7 +48,8 @@ pub fn loops(line: &Line, name: &str, servers: Vec<Server>) -> Vec<BoxFuture<'st
     let reconciler = Reconciler::new(controller.clone(), &world, settings, reconcile::Metrics::default());
     let reconciler = reconciler.with_scheduler(&loops);
     let (told, base) = (watch::Sender::new(None).subscribe(), watch::Sender::new(Some(BaseSerial::None)).subscribe());
-    let sources = ledger::Sources { world: world.clone(), settings: platform.clone(), former: None, base, told };
+    let sources =
+        ledger::Sources { world: world.clone(), settings: platform.clone(), former: None, base, description: told };
     let proving = verify::Settings {
         servers: Some(servers),
         timeout: Duration::from_secs(1),
