@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use jiff::Timestamp;
 
+use super::update;
 use crate::compiler::inputs::RouterInput;
 use crate::world::condition::{ConditionUpdate, state};
 use crate::world::observations::HealthFindings;
@@ -118,7 +119,7 @@ fn statement(router: &Router, answered: Option<&str>) -> ConditionUpdate {
     } else {
         (true, "AllHealthy")
     };
-    ConditionUpdate { kind: ADDRESSES_HEALTHY, status: is_true.into(), reason, message }
+    update(ADDRESSES_HEALTHY, is_true, reason, message)
 }
 
 /// What has changed of addresses that had a verdict.

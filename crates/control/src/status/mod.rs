@@ -9,3 +9,10 @@ pub mod ready;
 pub mod route;
 pub mod router;
 pub mod scheduling;
+
+use crate::world::condition::ConditionUpdate;
+
+/// Returns what a condition that is true or false should say.
+fn update(kind: &'static str, is_true: bool, reason: &'static str, message: impl Into<String>) -> ConditionUpdate {
+    ConditionUpdate { kind, status: is_true.into(), reason, message: message.into() }
+}

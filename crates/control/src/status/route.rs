@@ -26,11 +26,11 @@ use std::num::NonZeroI64;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::ready;
 use super::scheduling::admitted;
+use super::{ready, update};
 use crate::client::reflector::ObjectKey;
 use crate::client::uid::Uid;
-use crate::world::condition::{ConditionUpdate, Status, state};
+use crate::world::condition::{ConditionUpdate, state};
 use crate::world::observations::{About, Finding, Part, RouteFindings};
 use crate::world::route::{HOST_TAKEN, Mark, SELECTOR_MISMATCH};
 use crate::world::router::{Labels, RouterTarget};
@@ -193,14 +193,13 @@ fn statements(route: &RouteInfo, key: &ObjectKey, placement: Placement<'_>) -> V
 
 fn of_admission(route: &RouteInfo, placement: Placement<'_>) -> Option<ConditionUpdate> {
     let admitted_now = route.conditions.admitted.map(Mark::is_true);
-    let no = |reason, message| Some(ConditionUpdate { kind: ADMITTED, status: Status::False, reason, message });
     match placement.hold {
         Hold::Unverified if admitted_now != Some(false) || route.conditions.host_taken => {
             let message = "the host is not verified to be the owner's; the condition HostVerified says why";
-            no("OwnershipNotVerified", message.to_owned())
+            Some(update(ADMITTED, false, "OwnershipNotVerified", message))
         }
         Hold::Taken(message) if admitted_now != Some(false) || !route.conditions.host_taken => {
-            no(HOST_TAKEN, message.clone())
+            Some(update(ADMITTED, false, HOST_TAKEN, message))
         }
         Hold::Held if admitted_now != Some(true) => {
             Some(admitted(if route.host.is_some() { "the route holds its host" } else { "the route holds its names" }))
@@ -212,9 +211,7 @@ fn of_admission(route: &RouteInfo, placement: Placement<'_>) -> Option<Condition
 fn of_scheduling(route: &RouteInfo, key: &ObjectKey, placement: Placement<'_>) -> Option<ConditionUpdate> {
     let (name, dns) = (&placement.binding.router, &placement.binding.dns);
     let scheduled = route.conditions.scheduled.map(Mark::is_true);
-    let say = |is_true: bool, reason, message| {
-        Some(ConditionUpdate { kind: SCHEDULED, status: is_true.into(), reason, message })
-    };
+    let say = |is_true, reason, message: String| Some(update(SCHEDULED, is_true, reason, message));
     match placement.its_router() {
         None if !route.conditions.router_gone => {
             let message = match placement.router {
@@ -239,9 +236,7 @@ fn of_scheduling(route: &RouteInfo, key: &ObjectKey, placement: Placement<'_>) -
 
 fn of_selectors(route: &RouteInfo, placement: Placement<'_>) -> Option<ConditionUpdate> {
     let (name, router) = (&placement.binding.router, placement.its_router());
-    let say = |is_true: bool, reason, message| {
-        Some(ConditionUpdate { kind: SELECTOR_MISMATCH, status: is_true.into(), reason, message })
-    };
+    let say = |is_true, reason, message: String| Some(update(SELECTOR_MISMATCH, is_true, reason, message));
     let is_mismatch = router.is_some_and(|router| !router.selects(&route.labels, placement.namespace));
     match (is_mismatch, route.conditions.mismatch == Some(true)) {
         (true, false) => {
@@ -267,9 +262,7 @@ fn unmatched(router: &RouterInfo, route: &Labels, namespace: &Labels) -> Option<
 }
 
 fn of_former_names(route: &RouteInfo, placement: Placement<'_>) -> Option<ConditionUpdate> {
-    let say = |is_true: bool, reason, message| {
-        Some(ConditionUpdate { kind: FORMER_NAME_BLOCKED, status: is_true.into(), reason, message })
-    };
+    let say = |is_true, reason, message: String| Some(update(FORMER_NAME_BLOCKED, is_true, reason, message));
     let Placement { blocking, lost, .. } = placement;
     match (blocked(&placement.binding.label, blocking, lost), &route.conditions.former_name_blocked) {
         (Some(message), told) if told.as_deref() != Some(message.as_str()) => {
@@ -510,33 +503,13 @@ mod tests {
                 "status": {"phase": "scheduled", "names": names}});
             serde_json::from_value::<Route>(object).expect("a Route")
         };
-        let admitted = |is_true: bool| ConditionUpdate {
-            kind: ADMITTED,
-            status: Status::from(is_true),
-            reason: "Admitted",
-            message: String::new(),
-        };
+        let admitted = |is_true| update(ADMITTED, is_true, "Admitted", "");
         for (label, is_true, reason) in [
             ("ns-app", true, "Admitted"),
             ("ns-app-0123456789", true, "LabelTaken"),
             ("ns-app-0123456789", false, "Admitted"),
         ] {
             assert_eq!(with_label_told(&admitted(is_true), &route(label)).reason, reason, "{label}");
-        }
-    }
-
-    #[test]
-    fn a_router_that_goes_and_comes_back_is_told_of() {
-        let router = router(json!({}));
-        let route = placed();
-        let orphan = with(|conditions| (conditions.scheduled, conditions.router_gone) = (Some(mark(false)), true));
-        for (route, router, expected) in [
-            (&route, Some(&router), vec![]),
-            (&route, None, vec![(SCHEDULED, false)]),
-            (&orphan, None, vec![]),
-            (&orphan, Some(&router), vec![(SCHEDULED, true)]),
-        ] {
-            assert_eq!(said(route, router, &Hold::Held, (&[], &[])), expected, "{route:?}");
         }
     }
 

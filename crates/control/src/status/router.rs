@@ -14,10 +14,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 
 use super::health::{self, Notice};
-use super::instances;
+use super::{instances, update};
 use crate::compiler::Settings;
 use crate::world::RouterInfo;
-use crate::world::condition::{ConditionUpdate, Status, state};
+use crate::world::condition::{ConditionUpdate, state};
 use crate::world::observations::RouterFindings;
 use crate::world::router::RouterTarget;
 use signpost_api::names::is_at_or_below;
@@ -122,7 +122,7 @@ fn ready(router: &RouterInfo, load: &Load, platform: Option<&Settings>) -> Condi
     if let Some(zone) = router.zone().filter(is_undelegated) {
         message += &format!("; the platform's own zone does not delegate {zone}: see that the zone above does");
     }
-    ConditionUpdate { kind: READY, status: is_true.into(), reason, message }
+    update(READY, is_true, reason, message)
 }
 
 fn readiness(target: &RouterTarget, routes: u32) -> (bool, &'static str, String) {
@@ -174,8 +174,7 @@ fn accepted(router: &RouterInfo, load: &Load) -> Option<ConditionUpdate> {
         );
     }
     let message = if told.is_empty() { "all of it is used".to_owned() } else { told.join("; ") };
-    let status = Status::from(reason.is_none());
-    Some(ConditionUpdate { kind: ACCEPTED, status, reason: reason.unwrap_or("Accepted"), message })
+    Some(update(ACCEPTED, reason.is_none(), reason.unwrap_or("Accepted"), message))
 }
 
 /// Whether a Router is empty, this being on it. One that is not draining, and never was, says nothing.
@@ -204,7 +203,7 @@ fn drained(router: &RouterInfo, load: &Load, says_drained: bool) -> Option<Condi
         }
         (true, Load { routes, deleting, .. }) => (false, "RoutesLeft", left(*routes, *deleting)),
     };
-    Some(ConditionUpdate { kind: DRAINED, status: is_true.into(), reason, message })
+    Some(update(DRAINED, is_true, reason, message))
 }
 
 /// What is left of so many routes on a Router that is draining, so many of which are being deleted.

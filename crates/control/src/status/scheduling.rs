@@ -1,8 +1,9 @@
 //! What the scheduler says of a Route: why it has no Router, or why it cannot move. Pure.
 
+use super::update;
 use crate::client::uid::Uid;
 use crate::world::RouteInfo;
-use crate::world::condition::{ConditionUpdate, Status};
+use crate::world::condition::ConditionUpdate;
 use crate::world::observations::{About, Finding};
 use crate::world::route::Mark;
 use signpost_api::v1alpha1::route::{ADMITTED, MOVE_PENDING, SCHEDULED};
@@ -10,7 +11,7 @@ use signpost_api::v1alpha1::route::{ADMITTED, MOVE_PENDING, SCHEDULED};
 impl Finding {
     /// No Router can take the Route.
     pub fn unscheduled(uid: &Uid, reason: &'static str, message: String, has_host: bool) -> Self {
-        let mut statements = vec![ConditionUpdate { kind: SCHEDULED, status: Status::False, reason, message }];
+        let mut statements = vec![update(SCHEDULED, false, reason, message)];
         if !has_host {
             statements.push(admitted("the route may have its name"));
         }
@@ -19,26 +20,21 @@ impl Finding {
 
     /// The Route must not have its host.
     pub fn not_admitted(uid: &Uid, reason: &'static str, message: String) -> Self {
-        let waits = "the route is placed when its host is admitted".to_owned();
-        let statements = vec![
-            ConditionUpdate { kind: ADMITTED, status: Status::False, reason, message },
-            ConditionUpdate { kind: SCHEDULED, status: Status::False, reason: "NotAdmitted", message: waits },
-        ];
+        let waits = "the route is placed when its host is admitted";
+        let statements = vec![update(ADMITTED, false, reason, message), update(SCHEDULED, false, "NotAdmitted", waits)];
         Finding { uid: uid.clone(), about: About::Unbound, statements, challenge: None }
     }
 
     /// The Route is to move and cannot, for now.
     pub fn move_pending(uid: &Uid, reason: &'static str, message: String) -> Self {
         let message = format!("it stays where it is: {message}");
-        let statements = vec![ConditionUpdate { kind: MOVE_PENDING, status: Status::True, reason, message }];
+        let statements = vec![update(MOVE_PENDING, true, reason, message)];
         Finding { uid: uid.clone(), about: About::Bound, statements, challenge: None }
     }
 
     /// The Route was to move and is not to any more.
     pub fn stays(uid: &Uid) -> Self {
-        let message = "it is not to move any more".to_owned();
-        let statements =
-            vec![ConditionUpdate { kind: MOVE_PENDING, status: Status::False, reason: "Withdrawn", message }];
+        let statements = vec![update(MOVE_PENDING, false, "Withdrawn", "it is not to move any more")];
         Finding { uid: uid.clone(), about: About::Bound, statements, challenge: None }
     }
 
@@ -62,5 +58,5 @@ impl Finding {
 
 /// The condition of a Route that may have its name.
 pub(super) fn admitted(message: &str) -> ConditionUpdate {
-    ConditionUpdate { kind: ADMITTED, status: Status::True, reason: "Admitted", message: message.to_owned() }
+    update(ADMITTED, true, "Admitted", message)
 }
