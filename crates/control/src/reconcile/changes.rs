@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::claim;
-use super::state::hash_of;
+use super::state::{former_name_key, hash_of};
 use super::{Key, Reconciler};
 use crate::client::reflector::{Applied, Change, ObjectKey};
 use crate::world::route::Mark;
@@ -104,7 +104,7 @@ impl Reconciler {
         }
         *self.known.index.counts.entry(applied.now.router.clone()).or_default() += 1;
         for former_name in &*applied.now.former_names {
-            self.known.index.former_names.add(former_name, key);
+            self.known.index.former_names.insert(former_name_key(former_name, key));
             self.count_changed(&former_name.router);
         }
         self.count_changed(&applied.now.router);
@@ -122,7 +122,7 @@ impl Reconciler {
 
     fn on_binding_gone(&mut self, key: &ObjectKey, last: &BindingInfo) {
         for former_name in &*last.former_names {
-            self.known.index.former_names.remove(former_name, key);
+            self.known.index.former_names.remove(&former_name_key(former_name, key));
             self.count_changed(&former_name.router);
         }
         if let Some(count) = self.known.index.counts.get_mut(&last.router) {
@@ -210,10 +210,12 @@ impl Reconciler {
         // The Routers whose routes are looked at: their selectors are others, or they have gone or come.
         let mut changed: HashSet<String> = gone.into_iter().map(|(key, _)| key.name).collect();
         changed.iter().for_each(|router| self.queue.add(Key::Router(router.clone()), Instant::now()));
-        let mut left: Vec<ObjectKey> =
-            changed.iter().flat_map(|router| self.known.index.former_names.routes_of(router)).cloned().collect();
+        let index = &self.known.index;
+        let routes_left = |router: &str| index.former_names_on(router).map(|(.., route)| route.clone());
+        let mut left: Vec<ObjectKey> = changed.iter().flat_map(|router| routes_left(router)).collect();
+        let mut routers = Vec::new();
         for applied in applied {
-            self.soon(Key::Router(applied.key.name.clone()));
+            routers.push(applied.key.name.clone());
             let (before, now) = (applied.before, applied.now);
             if before.as_ref().map_or(!first, |before| !before.places_as(&now)) {
                 changed.insert(applied.key.name.clone());
@@ -222,13 +224,15 @@ impl Reconciler {
                 .as_ref()
                 .is_none_or(|before| before.record_labels() != now.record_labels() || before.zone() != now.zone())
             {
-                left.extend(self.known.index.former_names.routes_of(&applied.key.name).cloned());
+                left.extend(routes_left(&applied.key.name));
             }
             // The zone of a Router that is gone may have come back by another one's name.
             if before.as_ref().is_none_or(|before| before.zone() != now.zone()) {
-                left.extend(self.known.index.former_names.routes_in(|zone| now.has_zone(zone)).cloned());
+                let in_zone = index.former_names.iter().filter(|(_, zone, ..)| now.has_zone(zone));
+                left.extend(in_zone.map(|(.., route)| route.clone()));
             }
         }
+        routers.into_iter().for_each(|router| self.soon(Key::Router(router)));
         left.into_iter().for_each(|key| self.soon(Key::Route(key)));
         changed.retain(|router| self.known.index.counts.contains_key(router.as_str()));
         if !changed.is_empty() {

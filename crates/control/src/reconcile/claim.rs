@@ -26,9 +26,10 @@ use kube::api::{DeleteParams, PostParams, Preconditions};
 use super::Settings;
 use crate::client::reflector::ObjectKey;
 use crate::client::uid::Uid;
+use crate::scheduler::claim::{Claimed, claim};
 use crate::world::{BindingInfo, ClaimInfo, RouteInfo, later};
-use signpost_api::names::{covers, host_claim_name};
-use signpost_api::v1alpha1::name_claim::{CLAIM_LABEL, CLAIM_LABEL_HOST, ClaimKind, Holder, NameClaim, NameClaimSpec};
+use signpost_api::names::covers;
+use signpost_api::v1alpha1::name_claim::{ClaimKind, Holder, NameClaim, NameClaimSpec};
 use signpost_api::v1alpha1::route::Route;
 use signpost_api::v1alpha1::route_binding::RouteBinding;
 
@@ -149,44 +150,13 @@ pub fn overlap(one: &str, other: &str) -> bool {
 /// Claims the host of the bound Route at `key` for it again, if it is still the one with this uid and nobody holds the host by
 /// what the API says now.
 pub async fn reclaim(client: &kube::Client, key: &ObjectKey, uid: &str) -> kube::Result<Option<&'static str>> {
-    let namespace = key.namespace.clone().unwrap_or_default();
-    let claims: Api<NameClaim> = Api::all(client.clone());
+    let namespace = key.namespace().to_owned();
     let routes: Api<Route> = Api::namespaced(client.clone(), &namespace);
-    // The claim is read first and written last: whoever takes it in between changes its version, or makes it.
     let route = routes.get_opt(&key.name).await?.filter(|route| route.metadata.uid.as_deref() == Some(uid));
     let Some(host) = route.and_then(|route| RouteInfo::new(&route).host) else { return Ok(None) };
-    let name = host_claim_name(&host);
     let holder = Holder { namespace, name: key.name.clone(), uid: uid.to_owned() };
-    let spec = NameClaimSpec {
-        kind: ClaimKind::Host,
-        value: host.to_ascii_lowercase(),
-        holder,
-        since: Time(Timestamp::now()),
-        released_at: None,
-        quarantine_until: None,
-    };
-    let written = match claims.get_opt(&name).await? {
-        Some(claim) if claim.spec.released_at.is_none() => return Ok(None),
-        Some(claim)
-            if ClaimInfo::new(&claim).is_reserved(Timestamp::now()) && ClaimInfo::new(&claim).holder_key() != *key =>
-        {
-            return Ok(None);
-        }
-        Some(claim) => {
-            claims.replace(&name, &PostParams::default(), &NameClaim { metadata: claim.metadata, spec }).await
-        }
-        None => {
-            let mut claim = NameClaim::new(&name, spec);
-            claim.metadata.labels = Some([(CLAIM_LABEL.to_owned(), CLAIM_LABEL_HOST.to_owned())].into());
-            claims.create(&PostParams::default(), &claim).await
-        }
-    };
-    match written {
-        Ok(_) => Ok(Some("taken_back")),
-        // Another was faster.
-        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(None),
-        Err(error) => Err(error),
-    }
+    let claimed = claim(client, ClaimKind::Host, &host, &holder, Timestamp::now()).await?;
+    Ok((claimed == Claimed::Ours).then_some("taken_back"))
 }
 
 async fn purge(claims: &Api<NameClaim>, claim: NameClaim) -> kube::Result<Option<&'static str>> {

@@ -178,21 +178,6 @@ mod tests {
     }
 
     #[test]
-    fn who_has_nowhere_to_go_waits_for_a_change() {
-        let mut drain = Drain::new(1000, 8);
-        drain.add(&key("a"));
-        let now = Instant::now();
-        assert_eq!(drain.release(now), Some(key("a")));
-        drain.nowhere(&key("a"));
-        assert_eq!((drain.depths(), drain.is_released(&key("a"))), ((0, 1), false));
-        assert!(!drain.add(&key("a")), "it is known");
-        assert_eq!(drain.release(now + Duration::from_secs(1)), None);
-        drain.retry();
-        assert_eq!(drain.release(now + Duration::from_secs(1)), Some(key("a")));
-        assert_eq!(drain.depths(), (1, 0));
-    }
-
-    #[test]
     fn who_had_no_turn_comes_before_who_had_one() {
         let mut drain = Drain::new(1000, 8);
         let now = Instant::now();
@@ -215,13 +200,5 @@ mod tests {
         assert_eq!((drain.release(at(40)), drain.release(at(50))), (Some(key("b")), Some(key("c"))));
         assert!(drain.remove(&key("a")) && drain.remove(&key("b")) && drain.remove(&key("c")));
         assert!(drain.turns.is_empty() && drain.is_empty());
-    }
-
-    #[test]
-    fn routers_begin_and_end() {
-        let mut drain = Drain::new(1, 1);
-        assert!(drain.set_router("a", true) && drain.set_router("b", true) && !drain.set_router("b", true));
-        assert!(drain.set_router("a", false) && !drain.set_router("a", false));
-        assert!(drain.drains("b") && !drain.drains("a") && !drain.is_idle());
     }
 }

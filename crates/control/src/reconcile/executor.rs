@@ -32,6 +32,22 @@ impl<K, T: Send + 'static> Executor<K, T> {
         self.keys.insert(task.id(), key);
     }
 
+    /// The number of futures in progress.
+    pub fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// Whether none is in progress.
+    pub fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+
+    /// Aborts all futures, and returns their keys.
+    pub fn abort_all(&mut self) -> impl Iterator<Item = K> + use<K, T> {
+        self.tasks = JoinSet::new();
+        std::mem::take(&mut self.keys).into_values()
+    }
+
     /// The next future to end; `None`: none is in progress.
     pub async fn next(&mut self) -> Option<(K, kube::Result<T>)> {
         let (id, result) = match self.tasks.join_next_with_id().await? {

@@ -20,7 +20,6 @@ pub mod queue;
 
 pub mod executor;
 
-mod by_router;
 mod changes;
 pub mod claim;
 mod drain;

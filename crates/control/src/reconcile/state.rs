@@ -8,7 +8,6 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-use super::by_router::FormerNamesByRouter;
 use super::claim::{self, Step};
 use super::{Key, Settings};
 use crate::client::reflector::{ObjectKey, Store};
@@ -39,6 +38,8 @@ pub(super) struct Known {
     pub index: Index,
 }
 
+pub(super) type FormerNameKey = (Arc<str>, Arc<str>, Timestamp, ObjectKey);
+
 /// Which objects belong together. Kept up to date with the changes that the reconciler takes in.
 #[derive(Default)]
 pub(super) struct Index {
@@ -47,7 +48,8 @@ pub(super) struct Index {
     pub claims_of: BTreeSet<(u64, Box<str>)>,
     /// How many routes are bound to each Router.
     pub counts: HashMap<Arc<str>, u32>,
-    pub former_names: FormerNamesByRouter,
+    /// The former names of Routes: their Router, zone and end, and the Route.
+    pub former_names: BTreeSet<FormerNameKey>,
     /// The bound Routes that do not have their host, with that.
     pub without_host: BTreeMap<ObjectKey, String>,
     /// The Routes that are being deleted.
@@ -276,21 +278,12 @@ impl Known {
     fn load(&self, router: &str) -> Load {
         let view = self.objects.router(router);
         let is_of_zone = |zone: &str| !view.as_ref().is_some_and(|view| view.has_other_zone(zone));
-        let former_names = || {
-            self.index
-                .former_names
-                .of_router(router)
-                .filter(|(zone, _)| is_of_zone(zone))
-                .map(|(_, former_names)| former_names)
-        };
+        let former_names = || self.index.former_names_on(router).filter(|(_, zone, ..)| is_of_zone(zone));
         Load {
             routes: self.index.counts.get(router).copied().unwrap_or(0),
             deleting: self.deleting_on(router),
-            former_names: u32::try_from(former_names().map(BTreeSet::len).sum::<usize>()).unwrap_or(u32::MAX),
-            former_names_until: former_names()
-                .filter_map(|former_names| former_names.last())
-                .map(|(until, _)| *until)
-                .max(),
+            former_names: u32::try_from(former_names().count()).unwrap_or(u32::MAX),
+            former_names_until: former_names().map(|(.., until, _)| *until).max(),
             held: self.index.held,
             is_name_taken: self.is_name_taken(router),
             is_former_name_blocked: self.is_former_name_blocked(router),
@@ -329,14 +322,9 @@ impl Known {
         let Some(view) = self.objects.router(router).filter(|view| view.record_labels().is_some()) else {
             return false;
         };
-        let mut former_names = self
-            .index
-            .former_names
-            .of_router(router)
-            .filter(|(zone, _)| !view.has_other_zone(zone))
-            .flat_map(|(_, former_names)| former_names);
+        let mut former_names = self.index.former_names_on(router).filter(|(_, zone, ..)| !view.has_other_zone(zone));
         former_names
-            .any(|(_, key)| self.objects.bindings.get(key).is_some_and(|binding| view.has_records_at(&binding.label)))
+            .any(|(.., key)| self.objects.bindings.get(key).is_some_and(|binding| view.has_records_at(&binding.label)))
     }
 }
 
@@ -348,6 +336,13 @@ impl Index {
         claims.map(|(_, name)| name.to_string()).collect()
     }
 
+    /// The former names on a Router.
+    pub fn former_names_on(&self, router: &str) -> impl Iterator<Item = &FormerNameKey> + use<'_> {
+        let router: Arc<str> = router.into();
+        let from = (Arc::clone(&router), "".into(), Timestamp::MIN, ObjectKey::cluster(""));
+        self.former_names.range(from..).take_while(move |(on, ..)| *on == router)
+    }
+
     /// When the Route at `key` was seen first; this is told once.
     pub fn take_appeared(&mut self, key: &ObjectKey) -> Option<Instant> {
         let at = self.appeared.remove(&hash_of(key));
@@ -357,6 +352,10 @@ impl Index {
         }
         at
     }
+}
+
+pub(super) fn former_name_key(former: &FormerNameInfo, route: &ObjectKey) -> FormerNameKey {
+    (Arc::clone(&former.router), Arc::clone(&former.zone), former.until, route.clone())
 }
 
 pub(super) fn hash_of(key: &ObjectKey) -> u64 {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use kube::Api;
-use kube::api::{DeleteParams, Preconditions};
+use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use serde_json::json;
 
 use super::former_names::NameWriter;
@@ -119,15 +119,17 @@ impl Writer {
     /// Writes to the Route at `key` what its binding says, where the server has not.
     async fn assign(&self, routes: &Api<Route>, key: &ObjectKey) -> kube::Result<Option<&'static str>> {
         let bindings: Api<RouteBinding> = Api::namespaced(self.client.clone(), key.namespace());
+        // The Route is read first: a binding that changes after that changes the Route, too, or is seen to change.
+        let Some(route) = routes.get_opt(&key.name).await? else { return Ok(None) };
         let Some(binding) = bindings.get_opt(&key.name).await? else { return Ok(None) };
-        let mut is_written = false;
-        let update = |route: &Route| {
-            let patch = assigned(route, &binding.spec, Timestamp::now());
-            is_written = patch.is_some();
-            patch
-        };
-        update_status(routes, &key.name, update).await?;
-        Ok(is_written.then_some("assigned"))
+        let Some(status) = assigned(&route, &binding.spec, Timestamp::now()) else { return Ok(None) };
+        let patch = json!({"metadata": {"resourceVersion": route.metadata.resource_version}, "status": status});
+        match routes.patch_status(&key.name, &PatchParams::default(), &Patch::Merge(patch)).await {
+            Ok(_) => Ok(Some("assigned")),
+            // It is looked at again.
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// An informer of Routers that lags must not make anybody believe that one is gone.
