@@ -16,7 +16,7 @@ use signpost_control::client::reflector::ObjectKey;
 use signpost_control::client::uid::Uid;
 use signpost_control::scheduler::decision::decide;
 use signpost_control::scheduler::filter::{Wish, judge};
-use signpost_control::scheduler::queue::{Queue, Waits};
+use signpost_control::scheduler::queue::{BackoffSettings, Queue};
 use signpost_control::scheduler::snapshot::Snapshot;
 use signpost_control::scheduler::strategy::StrategyName;
 use signpost_control::world::router::RouterTarget;
@@ -68,7 +68,7 @@ impl Bench {
             let binding = BindingInfo { router, turn: number as u64 + 1, ..BindingInfo::default() };
             snapshot.bound(&ObjectKey::namespaced("old", &format!("route{number}")), &binding);
         }
-        let mut queue = Queue::new(Waits::default());
+        let mut queue = Queue::new(BackoffSettings::default());
         for number in 0..WAITING {
             queue.push(ObjectKey::namespaced("shop", &format!("web{number}")));
         }
@@ -107,7 +107,7 @@ fn waking(_: &mut Criterion) {
         (0..WAITING).map(|number| (key(number), Arc::new(route(number)))).collect();
     let mut snapshot = Snapshot::default();
     snapshot.set_router(router(0, json!({"routeSelector": {"matchLabels": {"tier": "gold"}}})));
-    let mut queue = Queue::new(Waits::default());
+    let mut queue = Queue::new(BackoffSettings::default());
     (0..WAITING).for_each(|number| queue.push(key(number)));
     while let Some(key) = queue.pop() {
         queue.unschedulable(&key, tokio::time::Instant::now(), 0);
@@ -118,9 +118,9 @@ fn waking(_: &mut Criterion) {
         let wish = Wish { key, route, namespace: &namespace, platform_host: None, leaving: None };
         snapshot.router("shard0000").is_some_and(|(router, shard)| judge(&wish, router, shard, Some(strategy)).is_ok())
     };
-    let (mut woken, mut slices, mut round) = (0, Vec::new(), queue.round());
-    while !round.is_over() {
-        slices.push(timed(|| woken += queue.wake(&mut round, IN_A_ROW, fits)));
+    let (mut woken, mut slices, mut pass) = (0, Vec::new(), queue.requeue_pass());
+    while !pass.is_over() {
+        slices.push(timed(|| woken += queue.requeue(&mut pass, IN_A_ROW, fits)));
     }
     let all: Duration = slices.iter().sum();
     slices.sort();

@@ -16,10 +16,10 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kube::Api;
 use kube::api::ObjectMeta;
-use tokio::time::timeout;
 
 use super::claim::{Claimed, claim, has_a_claim};
 use super::decision::Placement;
+use super::hosts::{self, HostConflict, Refusal};
 use super::requests::MoveReason;
 use crate::client::lease::Term;
 use crate::client::reflector::ObjectKey;
@@ -32,7 +32,7 @@ use signpost_api::v1alpha1::route::{AssignedName, NameKind, Route};
 use signpost_api::v1alpha1::route_binding::{FENCING_ANNOTATION, FENCING_FIELD, RouteBinding, RouteBindingSpec};
 
 /// How long one attempt may take.
-const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(15);
+pub(super) const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(15);
 /// How often the Route may change under one attempt, in ways that leave the decision as it is.
 pub(super) const CHANGES_MAX: u32 = 4;
 
@@ -98,12 +98,9 @@ pub enum Outcome {
     /// It was bound already.
     AlreadyBound,
     /// It must not have its host.
-    NotAdmitted {
-        /// In one word.
-        reason: &'static str,
-        /// In a sentence.
-        message: String,
-    },
+    NotAdmitted(Refusal),
+    /// Another Route holds its host.
+    HostHeld(HostConflict),
     /// Its host overlaps one that another namespace holds, as only the API knew.
     Overlaps,
     /// It needs a new label or host, and its namespace may have none: so many are in quarantine, or reserved, for it.
@@ -157,7 +154,7 @@ impl Outcome {
             Outcome::Bound { .. } => "bound",
             Outcome::Moved => "moved",
             Outcome::AlreadyBound => "already_bound",
-            Outcome::NotAdmitted { .. } | Outcome::Overlaps => "not_admitted",
+            Outcome::NotAdmitted(_) | Outcome::HostHeld(_) | Outcome::Overlaps => "not_admitted",
             Outcome::NamesKept { .. } => "unschedulable",
             Outcome::Changed => "changed",
             Outcome::Deposed => "deposed",
@@ -169,10 +166,6 @@ impl Outcome {
     /// A failure that the Route's owner may read as it is.
     pub(super) fn failed(error: String) -> Self {
         Outcome::Failed { answered: true, told: error.clone(), error }
-    }
-
-    fn not_admitted(reason: &'static str, message: String) -> Self {
-        Outcome::NotAdmitted { reason, message }
     }
 }
 
@@ -192,12 +185,11 @@ pub fn fence(binding: &mut RouteBinding, term: &Term) {
 }
 
 impl Binder {
-    /// Binds a route as planned, while `term` lasts.
-    pub async fn bind(&self, plan: &Plan, term: &Term) -> Outcome {
-        match timeout(ATTEMPT_TIMEOUT, self.attempt(plan, term)).await {
-            Ok(Ok(outcome)) => outcome,
-            Ok(Err(kube::Error::Api(status))) if is_fenced(&status) => Outcome::Fenced { error: status.message },
-            Ok(Err(kube::Error::Api(status))) => {
+    /// What an attempt comes to that ended with an error.
+    pub(super) fn failure(&self, error: &kube::Error) -> Outcome {
+        match error {
+            kube::Error::Api(status) if is_fenced(status) => Outcome::Fenced { error: status.message.clone() },
+            kube::Error::Api(status) => {
                 let error = format!("{} ({})", status.message, status.code);
                 let told = format!(
                     "the API refuses what the scheduler writes for the route ({} {}); the scheduler's log has the API's answer",
@@ -205,15 +197,15 @@ impl Binder {
                 );
                 Outcome::Failed { answered: true, error, told }
             }
-            Ok(Err(error)) => {
-                self.server.failed(&error);
+            error => {
+                self.server.failed(error);
                 Outcome::Failed { answered: false, error: error.to_string(), told: NO_ANSWER.to_owned() }
             }
-            Err(_) => Outcome::Failed { answered: false, error: NO_ANSWER.to_owned(), told: NO_ANSWER.to_owned() },
         }
     }
 
-    async fn attempt(&self, plan: &Plan, term: &Term) -> kube::Result<Outcome> {
+    /// Binds a route as planned, while `term` lasts.
+    pub async fn bind(&self, plan: &Plan, term: &Term) -> kube::Result<Outcome> {
         if let Some(leaving) = &plan.leaving {
             return self.move_route(plan, leaving, term).await;
         }
@@ -269,24 +261,15 @@ impl Binder {
     }
 
     async fn claim_host(&self, host: &str, holder: &Holder) -> kube::Result<Option<Outcome>> {
-        let taken_by = match self.claim(ClaimKind::Host, host, holder).await? {
-            Claimed::Ours => return Ok(None),
-            Claimed::Gone => return Ok(Some(Outcome::Changed)),
-            Claimed::Taken(by) => by,
-            Claimed::Reserved(until) => {
-                let message =
-                    format!("{host} is reserved until {until:.0} for the route that had it, which was deleted");
-                return Ok(Some(Outcome::not_admitted("HostReserved", message)));
+        Ok(match self.claim(ClaimKind::Host, host, holder).await? {
+            Claimed::Ours => None,
+            Claimed::Gone => Some(Outcome::Changed),
+            Claimed::Taken { by, until } => {
+                let by = ObjectKey::namespaced(&by.namespace, &by.name);
+                Some(Outcome::HostHeld(hosts::held(host, &holder.namespace, &by, until)))
             }
-            Claimed::Overlaps => return Ok(Some(Outcome::Overlaps)),
-        };
-        // Who it is concerns only those who may see it.
-        let message = if taken_by.namespace == holder.namespace {
-            format!("{host} is held by the route {}", taken_by.name)
-        } else {
-            format!("{host} is held by a route of another namespace")
-        };
-        Ok(Some(Outcome::not_admitted("HostAlreadyClaimed", message)))
+            Claimed::Overlaps => Some(Outcome::Overlaps),
+        })
     }
 
     /// Creates the binding with the label that the route would have before any other, which our own server claims for it;
@@ -307,8 +290,8 @@ impl Binder {
             match self.claim(ClaimKind::Label, &label, holder).await? {
                 Claimed::Ours => return Ok(Ok(label)),
                 Claimed::Gone => return Ok(Err(Outcome::Changed)),
-                Claimed::Taken(_) if plan.host_is_own => return Ok(Err(host_of_another())),
-                Claimed::Taken(_) | Claimed::Reserved(_) | Claimed::Overlaps => {}
+                Claimed::Taken { .. } if plan.host_is_own => return Ok(Err(host_of_another())),
+                Claimed::Taken { .. } | Claimed::Overlaps => {}
             }
         }
         Ok(Err(Outcome::failed("every label for the route is another route's".to_owned())))
@@ -354,7 +337,6 @@ impl Binder {
     async fn create(&self, plan: &Plan, mut binding: RouteBinding, term: &Term) -> kube::Result<Outcome> {
         let namespace = plan.key.namespace();
         let bindings: Api<RouteBinding> = Api::namespaced(self.client.clone(), namespace);
-        let routes: Api<Route> = Api::namespaced(self.client.clone(), namespace);
         let mut changes = 0;
         loop {
             if !term.is_current() {
@@ -384,14 +366,9 @@ impl Binder {
                 404 => return Ok(Outcome::Changed),
                 409 if changes < CHANGES_MAX && !is_fenced(&status) => {
                     changes += 1;
-                    let Some(route) = routes.get_opt(&plan.key.name).await? else { return Ok(Outcome::Changed) };
-                    let version = route.metadata.resource_version.clone();
-                    let facts = RouteInfo::new(&route);
-                    if facts.uid == plan.route.uid && facts.bound {
-                        return Ok(Outcome::AlreadyBound);
-                    }
-                    if !facts.decides_as(&plan.route) {
-                        return Ok(Outcome::Changed);
+                    let Some((route, version)) = self.current_route(plan).await? else { return Ok(Outcome::Changed) };
+                    if route.bound || !route.decides_as(&plan.route) {
+                        return Ok(if route.bound { Outcome::AlreadyBound } else { Outcome::Changed });
                     }
                     binding.spec.route_resource_version = version;
                 }
@@ -401,9 +378,19 @@ impl Binder {
     }
 }
 
+impl Binder {
+    /// Returns the Route and its version as they are now; `None`: it is gone.
+    pub(super) async fn current_route(&self, plan: &Plan) -> kube::Result<Option<(RouteInfo, Option<String>)>> {
+        let routes: Api<Route> = Api::namespaced(self.client.clone(), plan.key.namespace());
+        let route = routes.get_opt(&plan.key.name).await?;
+        let current = route.map(|route| (RouteInfo::new(&route), route.metadata.resource_version));
+        Ok(current.filter(|(route, _)| route.uid == plan.route.uid))
+    }
+}
+
 fn host_of_another() -> Outcome {
     let message = "the host is a name of the platform that belongs to another route".to_owned();
-    Outcome::not_admitted("HostInPlatformDomain", message)
+    Outcome::NotAdmitted(("HostInPlatformDomain", message))
 }
 
 fn labels_of(plan: &Plan, holder: &Holder) -> impl Iterator<Item = String> + use<> {

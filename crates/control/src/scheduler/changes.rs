@@ -10,7 +10,7 @@
 //! | Route requested to move, or not any more | | looks at it, or lets it go |
 //! | RouteBinding | counts it | |
 //! | RouteBinding gone | counts it no more | wakes routes, if its Router or its namespace's quota was full |
-//! | claim on a host let go | | looks at the Route that has waited longest for it, and at those that it kept out (`admission`) |
+//! | claim on a host released | | looks at the Route that has waited longest for it, and at those that it kept out (`admission`) |
 
 use super::Scheduler;
 use crate::client::lease::Term;
@@ -18,7 +18,7 @@ use crate::client::reflector::{self, Change, ObjectKey};
 use crate::world::namespace::Quota;
 use crate::world::observations::{About, Finding, Part};
 use crate::world::route::Mark;
-use crate::world::{BindingInfo, ClaimInfo, NamespaceInfo, RouteInfo, RouterInfo, quarantine};
+use crate::world::{BindingInfo, NamespaceInfo, RouteInfo, RouterInfo};
 
 impl Scheduler {
     pub(super) fn on_routers(&mut self, change: Change<RouterInfo>) {
@@ -26,7 +26,7 @@ impl Scheduler {
         gone.iter().for_each(|(key, _)| self.snapshot.remove_router(&key.name));
         let mut helpful: Vec<String> = gone.into_iter().map(|(key, _)| key.name).collect();
         helpful.extend(applied.iter().filter_map(|applied| self.set_router(applied)));
-        self.wake_for_routers(&helpful);
+        self.requeue_for_routers(&helpful);
     }
 
     /// Takes a Router in; the answer is its name if it is new or decides differently.
@@ -37,21 +37,21 @@ impl Scheduler {
     }
 
     /// A route less on a Router makes room, if it was full.
-    pub(super) fn wake_for_room(&mut self, router: &str) {
+    pub(super) fn requeue_for_room(&mut self, router: &str) {
         let made_room = self.snapshot.router(router).is_some_and(|(facts, shard)| {
             facts.capacity.hard.is_some_and(|hard| shard.routes.saturating_add(1) >= hard && shard.routes < hard)
         });
         if made_room {
-            self.wake_for_routers(&[router.to_owned()]);
+            self.requeue_for_routers(&[router.to_owned()]);
         }
     }
 
     /// A route less in the namespace of `key` makes room, if it had as many as it may.
-    pub(super) fn wake_for_quota(&mut self, key: &ObjectKey) {
+    pub(super) fn requeue_for_quota(&mut self, key: &ObjectKey) {
         let Quota::AtMost(quota) = self.objects.namespace_of(key).quota else { return };
         let namespace = key.namespace();
         if self.snapshot.routes_of_namespace(namespace).saturating_add(1) == quota {
-            self.waking.for_namespaces([namespace.to_owned()]);
+            self.requeuer.for_namespaces([namespace.to_owned()]);
         }
     }
 
@@ -60,7 +60,7 @@ impl Scheduler {
         if applied.is_empty() {
             return;
         }
-        self.waking.for_namespaces(applied.into_iter().map(|applied| applied.key.name));
+        self.requeuer.for_namespaces(applied.into_iter().map(|applied| applied.key.name));
         self.moves.could_help();
     }
 
@@ -75,7 +75,7 @@ impl Scheduler {
     fn on_route(&mut self, applied: reflector::Applied<RouteInfo>) {
         let reflector::Applied { key, now, before, recreated } = applied;
         if let Some(before) = before.as_ref().filter(|before| recreated || before.host != now.host) {
-            self.admission.leave(&key, before, &mut self.queue);
+            self.leave_host(&key, before);
         }
         if now.bound && !now.deleting && self.moves.holds(&key) {
             // Who requested that follows the Route, and says when it is to be looked at again.
@@ -84,31 +84,19 @@ impl Scheduler {
             let is_of_move = |finding: &Finding| !now.deleting && finding.about == About::Bound;
             self.observations.retain_route(&key, Part::Scheduling, is_of_move);
             if now.bound {
-                self.admission.stop_waiting(&key, &now);
+                self.hosts.stop(&key);
             } else {
-                self.admission.leave(&key, &now, &mut self.queue);
+                self.leave_host(&key, &now);
             }
             self.queue.remove(&key);
         } else if now.is_news(before.as_deref()) {
-            if now.host.is_some() {
-                self.admission.arrive(&key);
-            }
             self.queue.push(key);
         }
     }
 
-    pub(super) fn on_claims(&mut self, change: Change<ClaimInfo>) {
-        for (kind, namespace) in quarantine::freed(&change) {
-            if self.names_kept(kind, &namespace).is_none() {
-                self.waking.for_names_of(&namespace);
-            }
-        }
-        self.admission.on_claims(change, &mut self.queue);
-    }
-
     fn on_route_gone(&mut self, key: &ObjectKey, last: &RouteInfo) {
         self.observations.set_route(key, Part::Scheduling, None);
-        self.admission.leave(key, last, &mut self.queue);
+        self.leave_host(key, last);
         self.queue.remove(key);
     }
 
@@ -125,15 +113,15 @@ impl Scheduler {
         self.snapshot.bound(&applied.key, &applied.now);
         if let Some(before) = applied.before.as_deref().filter(|before| before.router != applied.now.router) {
             // While it moved it counted twice.
-            self.wake_for_room(&before.router);
-            self.wake_for_quota(&applied.key);
+            self.requeue_for_room(&before.router);
+            self.requeue_for_quota(&applied.key);
         }
     }
 
     fn on_binding_gone(&mut self, key: ObjectKey, last: &BindingInfo) {
         self.snapshot.unbound(&key, last);
-        self.wake_for_room(&last.router);
-        self.wake_for_quota(&key);
+        self.requeue_for_room(&last.router);
+        self.requeue_for_quota(&key);
         // A binding of an earlier Route of the name stood in the way, or this one shall be placed anew.
         if self.objects.routes.get(&key).is_some_and(|route| !route.bound && !route.deleting) {
             self.queue.push(key);

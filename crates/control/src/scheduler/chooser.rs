@@ -10,7 +10,7 @@ use super::metrics::Metrics;
 use super::strategy::{Strategy, StrategyName};
 use super::webhook::circuit_breaker::CircuitBreaker;
 use super::webhook::message::Answer;
-use super::webhook::{self, AskError, Webhook};
+use super::webhook::{self, CallError, Webhook};
 
 /// What chooses, as configured.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -108,7 +108,7 @@ impl Choice {
     }
 
     /// Whether the webhook works, by what came of a question.
-    pub(super) fn mind(&mut self, outcome: &Result<Answer, AskError>, now: Instant) {
+    pub(super) fn mind(&mut self, outcome: &Result<Answer, CallError>, now: Instant) {
         match outcome {
             Err(error) if error.is_outage() => {
                 if let Some(rest) = self.rest.failed(now) {

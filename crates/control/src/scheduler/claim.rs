@@ -24,10 +24,13 @@ const RACES_MAX: u32 = 5;
 pub enum Claimed {
     /// The holder's that asked.
     Ours,
-    /// This other one's, or in quarantine after it.
-    Taken(Holder),
-    /// A host that is kept until then for a Route of another namespace or name, which was deleted.
-    Reserved(Timestamp),
+    /// Another Route's.
+    Taken {
+        /// That Route.
+        by: Holder,
+        /// The end of the quarantine of a host, if the Route was deleted.
+        until: Option<Timestamp>,
+    },
     /// It overlaps a host that another namespace holds. Our own server says so, whatever the scheduler knew.
     Overlaps,
     /// The holder that asked does not exist any more.
@@ -60,7 +63,7 @@ pub async fn claim(
                 ClaimOutcome::Ours => return Ok(Claimed::Ours),
                 ClaimOutcome::Taken => {
                     let until = found.spec.quarantine_until.filter(|_| kind == ClaimKind::Host);
-                    return Ok(until.map_or(Claimed::Taken(found.spec.holder), |until| Claimed::Reserved(until.0)));
+                    return Ok(Claimed::Taken { by: found.spec.holder, until: until.map(|until| until.0) });
                 }
                 ClaimOutcome::Adopt => {
                     // The claim was read first and is written last: were this Route replaced by a newer one in between, the

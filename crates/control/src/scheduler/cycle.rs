@@ -13,9 +13,8 @@ use super::rebind::held_by_caches;
 use super::requests::MoveReason;
 use super::strategy::StrategyName;
 use super::webhook::ASKED_AT_A_TIME;
-use super::{Finished, Scheduler};
+use super::{Attempt, Scheduler};
 use crate::client::backoff::random;
-use crate::client::events::Events;
 use crate::client::lease::Term;
 use crate::client::reflector::ObjectKey;
 use crate::world::observations::Finding;
@@ -39,10 +38,12 @@ pub(super) struct Subject {
     pub(super) leaving: Option<Leaving>,
     /// When it was taken out of the queue.
     pub(super) started: Instant,
+    /// The term in which it is scheduled.
+    pub(super) term: Term,
 }
 
 impl Subject {
-    pub(super) fn wish(&self) -> Wish<'_> {
+    pub(super) fn request(&self) -> Wish<'_> {
         let platform_host = self.route.host.as_deref().filter(|_| self.host_is_own);
         let leaving = self.leaving.as_ref().map(|leaving| leaving.router.as_str());
         Wish { key: &self.key, route: &self.route, namespace: &self.namespace, platform_host, leaving }
@@ -64,30 +65,31 @@ impl Subject {
 impl Scheduler {
     /// Takes routes out of the queue as long as more may be bound at a time. The answer is whether there are more that
     /// could be looked at now.
-    pub(super) fn schedule_some(&mut self, events: &Events) -> bool {
+    pub(super) fn schedule_some(&mut self) -> bool {
         if !self.objects.is_synced() {
             return false;
         }
         let Some(term) = self.term.clone().filter(Term::is_current) else { return false };
-        self.queue.fetch(ASKED_AT_A_TIME.saturating_sub(self.under_way.questions.len()));
+        self.queue.unpark(ASKED_AT_A_TIME.saturating_sub(self.in_flight.calls.len()));
         for _ in 0..DECISIONS_IN_A_ROW {
-            if self.under_way.attempts.len() >= self.settings.concurrency {
+            if self.in_flight.attempts.len() >= self.settings.concurrency {
                 return false;
             }
             let Some(key) = self.queue.pop() else { return false };
-            self.schedule_one(key, &term, events);
+            self.schedule_one(key, term.clone());
         }
         true
     }
 
     /// Decides where one route goes, and begins to carry it out.
-    fn schedule_one(&mut self, key: ObjectKey, term: &Term, events: &Events) {
-        let Some(subject) = self.subject(key, Instant::now(), events) else { return };
-        self.place(subject, term, events);
+    fn schedule_one(&mut self, key: ObjectKey, term: Term) {
+        if let Some(subject) = self.subject(key, Instant::now(), term) {
+            self.place(subject);
+        }
     }
 
     /// The route at `key`, if it needs a Router, or another one, and may have one. If not, it is put where it belongs.
-    pub(super) fn subject(&mut self, key: ObjectKey, started: Instant, events: &Events) -> Option<Subject> {
+    pub(super) fn subject(&mut self, key: ObjectKey, started: Instant, term: Term) -> Option<Subject> {
         let (route, version) = self.objects.routes.get_versioned(&key).unzip();
         let route = route.filter(|route| !route.deleting);
         let binding = self.objects.bindings.get(&key);
@@ -112,7 +114,7 @@ impl Scheduler {
         let namespace = self.objects.namespace_of(&key);
         if namespace.terminating {
             self.put_aside(&key, leaving.as_ref(), random());
-            self.admission.give_up(&key, &route, &mut self.queue);
+            self.hosts.give_up(&key, route.host.as_deref());
             return None;
         }
         let zone = route.host.as_deref().and_then(|host| self.platform_zone(host));
@@ -122,21 +124,28 @@ impl Scheduler {
             let wish = Wish { key: &key, route: &route, namespace: &namespace, platform_host, leaving: None };
             if !self.snapshot.routers().any(|(router, _)| is_own_name(&wish, router, host)) {
                 let message = refusal_of_platform_name(host, zone.unwrap_or_default());
-                self.refuse(&key, &route, "HostInPlatformDomain", message, events);
+                self.refuse(&key, &route, ("HostInPlatformDomain", message));
                 self.metrics.attempt("not_admitted", started.elapsed().as_secs_f64());
                 return None;
             }
         }
         let host_is_own = platform_host.is_some();
         let custom = route.host.as_deref().filter(|_| !host_is_own && leaving.is_none());
-        if let Some((reason, message)) =
-            custom.and_then(|host| self.admission.kept_out(&key, &route, host, &mut self.queue))
-        {
-            self.refuse(&key, &route, reason, message, events);
+        if let Some(refusal) = custom.and_then(|host| self.refusal(&key, &route, host)) {
+            self.refuse(&key, &route, refusal);
             self.metrics.attempt("not_admitted", started.elapsed().as_secs_f64());
             return None;
         }
-        Some(Subject { key, route, version: version.unwrap_or_default(), namespace, host_is_own, leaving, started })
+        Some(Subject {
+            key,
+            route,
+            version: version.unwrap_or_default(),
+            namespace,
+            host_is_own,
+            leaving,
+            started,
+            term,
+        })
     }
 
     /// The Router that a bound route is to leave now, if it is.
@@ -162,24 +171,24 @@ impl Scheduler {
     }
 
     /// Has a Router chosen, now or beside the loop.
-    pub(super) fn place(&mut self, subject: Subject, term: &Term, events: &Events) {
+    pub(super) fn place(&mut self, subject: Subject) {
         let must_ask = matches!(self.choice.in_use, ActiveStrategy::Webhook(_))
             && subject.asked().is_none()
             && !self.choice.rest.is_resting();
-        if must_ask && self.under_way.questions.len() >= ASKED_AT_A_TIME {
-            return self.queue.set_aside(&subject.key);
+        if must_ask && self.in_flight.calls.len() >= ASKED_AT_A_TIME {
+            return self.queue.park(&subject.key);
         }
         self.reserve_host(&subject);
         if let Some(to) = subject.asked() {
-            let decided = self.timed(|all| decide_requested(&subject.wish(), &all.snapshot, to));
-            return self.carry_out(subject, decided, term, events);
+            let decided = self.timed(|all| decide_requested(&subject.request(), &all.snapshot, to));
+            return self.carry_out(subject, decided);
         }
         match self.choice.in_use.clone() {
             ActiveStrategy::Strategy(name) => {
                 let decided = self.decide_by(&subject, name, None);
-                self.carry_out(subject, decided, term, events);
+                self.carry_out(subject, decided);
             }
-            ActiveStrategy::Webhook(webhook) => self.consult(subject, webhook, term, events),
+            ActiveStrategy::Webhook(webhook) => self.consult(subject, webhook),
         }
     }
 
@@ -189,7 +198,7 @@ impl Scheduler {
         name: StrategyName,
         instead_of: Option<&str>,
     ) -> Result<Placement, FitError> {
-        self.timed(|all| decide(&subject.wish(), &all.snapshot, name.strategy(), instead_of))
+        self.timed(|all| decide(&subject.request(), &all.snapshot, name.strategy(), instead_of))
     }
 
     pub(super) fn timed<T>(&self, decide: impl FnOnce(&Self) -> T) -> T {
@@ -200,29 +209,23 @@ impl Scheduler {
     }
 
     /// Begins to bind a route to the Router chosen, or says why there is none.
-    pub(super) fn carry_out(
-        &mut self,
-        subject: Subject,
-        decided: Result<Placement, FitError>,
-        term: &Term,
-        events: &Events,
-    ) {
+    pub(super) fn carry_out(&mut self, subject: Subject, decided: Result<Placement, FitError>) {
         if decided.is_ok() {
             // Another one may have held it when this one was asked about.
             self.reserve_host(&subject);
         }
-        let Subject { key, route, version, host_is_own, mut leaving, started, .. } = subject;
+        let Subject { key, route, version, host_is_own, mut leaving, started, term, .. } = subject;
         let mut placement = match decided {
             Ok(placement) => placement,
             Err(nowhere) => {
                 self.metrics.attempt("unschedulable", started.elapsed().as_secs_f64());
                 self.put_aside(&key, leaving.as_ref(), random());
-                self.admission.give_up(&key, &route, &mut self.queue);
+                self.hosts.give_up(&key, route.host.as_deref());
                 let report = match leaving {
                     Some(_) => Finding::move_pending(&route.uid, nowhere.reason, nowhere.message),
                     None => Finding::unscheduled(&route.uid, nowhere.reason, nowhere.message, route.host.is_some()),
                 };
-                self.report(&key, &route, report, events);
+                self.report(&key, &route, report);
                 return;
             }
         };
@@ -241,7 +244,7 @@ impl Scheduler {
             [ClaimKind::Label, ClaimKind::Host].map(|kind| self.names_kept(kind, namespace));
         let exists = |name: &str| self.objects.namespaces.get(&ObjectKey::cluster(name)).is_some();
         let is_label_refused = is_label_refused(&self.settings.label_rules, &key, route.subdomain.as_deref(), exists);
-        let plan = Box::new(Plan {
+        let plan = Arc::new(Plan {
             key,
             route,
             version,
@@ -253,18 +256,14 @@ impl Scheduler {
             is_label_refused,
             decided,
         });
-        let (binder, term, flying) = (self.binder.clone(), term.clone(), plan.key.clone());
-        let task = self.under_way.attempts.spawn(async move {
-            let outcome = binder.bind(&plan, &term).await;
-            Finished { plan, outcome, started }
-        });
-        self.under_way.owners.insert(task.id(), flying);
+        let (binder, attempt) = (self.binder.clone(), Attempt { plan: Arc::clone(&plan), started });
+        self.in_flight.attempts.start(attempt, async move { binder.bind(&plan, &term).await });
     }
 
     /// Keeps its custom host for a route, from when a Router is looked for on.
     fn reserve_host(&mut self, subject: &Subject) {
         if let Some(host) = subject.custom_host() {
-            self.admission.reserve(&subject.key, &subject.route, host, &mut self.queue);
+            self.hosts.reserve(host, &subject.key);
         }
     }
 

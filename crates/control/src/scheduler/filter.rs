@@ -80,47 +80,39 @@ impl Rejection {
         Rejection::ZoneNotPublished,
     ];
 
-    /// In one word.
+    /// Returns the reason in one word.
     pub fn reason(self) -> &'static str {
-        match self {
-            Rejection::Deleting => "Deleting",
-            Rejection::Cordoned => "Cordoned",
-            Rejection::Draining => "Draining",
-            Rejection::InvalidSelector => "InvalidSelector",
-            Rejection::RouteSelectorMismatch => "RouteSelectorMismatch",
-            Rejection::NamespaceSelectorMismatch => "NamespaceSelectorMismatch",
-            Rejection::CapacityReached => "CapacityReached",
-            Rejection::NoActiveAddress => "NoActiveAddress",
-            Rejection::NameTooLong => "NameTooLong",
-            Rejection::NameTaken => "NameTaken",
-            Rejection::HostElsewhere => "HostElsewhere",
-            Rejection::ZeroWeight => "ZeroWeight",
-            Rejection::ZoneNotPublished => "ZoneNotPublished",
-        }
+        self.texts().0
     }
 
-    /// In words that follow the Router's name. No numbers that change by themselves: the text is compared to see whether
-    /// there is news.
+    /// Returns the reason in words that follow the Router's name, without numbers that change by themselves: the text is compared to
+    /// see whether it has changed.
     pub fn message(self) -> &'static str {
+        self.texts().1
+    }
+
+    fn texts(self) -> (&'static str, &'static str) {
         match self {
-            Rejection::Deleting => "is being deleted",
-            Rejection::Cordoned => "is cordoned",
-            Rejection::Draining => "is draining",
-            Rejection::InvalidSelector => "has a selector that cannot be read",
-            Rejection::RouteSelectorMismatch => "selects other routes by their labels",
-            Rejection::NamespaceSelectorMismatch => "selects other namespaces by their labels",
-            Rejection::CapacityReached => "has reached its hard capacity",
-            Rejection::NoActiveAddress => "has no active address",
-            Rejection::NameTooLong => "would make the route's name longer than 253 octets",
-            Rejection::NameTaken => "has something else at the route's name, by its records or as a name server's",
-            Rejection::HostElsewhere => "is not the Router that the host names",
-            Rejection::ZeroWeight => "has weight 0",
-            Rejection::ZoneNotPublished => "has a zone that not all name servers serve",
+            Rejection::Deleting => ("Deleting", "is being deleted"),
+            Rejection::Cordoned => ("Cordoned", "is cordoned"),
+            Rejection::Draining => ("Draining", "is draining"),
+            Rejection::InvalidSelector => ("InvalidSelector", "has a selector that cannot be read"),
+            Rejection::RouteSelectorMismatch => ("RouteSelectorMismatch", "selects other routes by their labels"),
+            Rejection::NamespaceSelectorMismatch => {
+                ("NamespaceSelectorMismatch", "selects other namespaces by their labels")
+            }
+            Rejection::CapacityReached => ("CapacityReached", "has reached its hard capacity"),
+            Rejection::NoActiveAddress => ("NoActiveAddress", "has no active address"),
+            Rejection::NameTooLong => ("NameTooLong", "would make the route's name longer than 253 octets"),
+            Rejection::NameTaken => {
+                ("NameTaken", "has something else at the route's name, by its records or as a name server's")
+            }
+            Rejection::HostElsewhere => ("HostElsewhere", "is not the Router that the host names"),
+            Rejection::ZeroWeight => ("ZeroWeight", "has weight 0"),
+            Rejection::ZoneNotPublished => ("ZoneNotPublished", "has a zone that not all name servers serve"),
         }
     }
-}
 
-impl Rejection {
     /// [`Self::message`] of this Router and the route that `wish` speaks of: of a selector, which of its terms does not match. Whoever
     /// may see Routers may see that; what the route or its namespace has instead is not told.
     pub fn told(self, wish: &Wish<'_>, router: &RouterTarget) -> Cow<'static, str> {

@@ -1,169 +1,236 @@
-//! Custom hosts that overlap: a wildcard host and the names below it.
+//! Custom hosts: who holds them, and who waits for them. Pure.
 //!
 //! `*.shop.example` covers every name below `shop.example`, however deep, wildcards included, and not `shop.example` itself. In
-//! one namespace such hosts stand side by side, and a router takes the most specific. Of two namespaces the one that was there
-//! first keeps the other out, as with equal hosts: else whoever holds `*.shop.example` would lose names below it to anybody who
-//! asks for them, and whoever holds `www.shop.example` would have a stranger beside it who gets what it lets go.
+//! one namespace such hosts stand side by side, and a router takes the most specific. Of two namespaces the first one keeps the
+//! other out, as with equal hosts: otherwise the holder of `*.shop.example` would lose names below it to anybody who asks for
+//! them, and next to the holder of `www.shop.example` another tenant would get what it releases.
 //!
-//! Equal hosts are one NameClaim, and creating that is the lock. Overlapping ones are several, so they are judged here, by
-//! the loop that makes every decision, one after the other. A host counts from when a Router is looked for on (*reserved*),
-//! before its claim is seen; who wants the very same one waits until it is known what came of that. Routes that are kept out
-//! wait for the claim that does so, and are looked at in the order in which they were created when it is let go. Our own server
-//! judges the same once more in the transaction that writes the claim, for what the informer does not show.
+//! Equal hosts are one NameClaim, and creating that is the lock. Overlapping hosts are several, so they are judged here, by
+//! the loop that makes every decision, one after the other. A host counts from when a Router is looked for (*reserved*),
+//! before its claim is seen. Our own server judges overlaps once more in the transaction that writes the claim, for what the
+//! informer does not show.
 //!
-//! Only who holds a host keeps others out, never who waits for one: else a Route that waits for somebody's `www.shop.example`
-//! would keep that somebody from `*.shop.example`.
+//! Only a Route that holds or reserves a host keeps others out, never one that waits for it: otherwise a Route that waits for the
+//! `www.shop.example` of another namespace would keep that one from `*.shop.example`.
+//!
+//! Routes that want a held host stand *in line*: when it is free, the first one is woken, the oldest. If that one does not take it
+//! (something else keeps it out, no Router takes it, it is gone), it gives the host up, which wakes the next. All others
+//! that a change may concern are woken at once, the oldest first.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound::{Excluded, Unbounded};
 
+use jiff::Timestamp;
+
 use crate::client::reflector::ObjectKey;
 use crate::world::ClaimInfo;
 
-/// The custom hosts that are held, and who waits for one.
+/// Why a Route may not have its host: a reason and a message.
+pub type Refusal = (&'static str, String);
+
+/// The custom hosts that are held or reserved, and the Routes that wait for one.
 #[derive(Debug, Default)]
 pub struct Hosts {
     /// By the host's labels from the last to the first, so that names below one another stand together.
-    held: BTreeMap<Path, Held>,
+    held: BTreeMap<Path, HostOwner>,
     reserved: BTreeMap<Path, ObjectKey>,
-    /// The same by who has reserved it.
     reserved_by: HashMap<ObjectKey, Path>,
-    waiting: BTreeMap<Path, BTreeSet<ObjectKey>>,
-    waits_for: HashMap<ObjectKey, Path>,
+    waiting: BTreeMap<Path, BTreeSet<WaitPosition>>,
+    waits_for: HashMap<ObjectKey, (Path, WaitPosition)>,
+    next_number: u64,
+    woken: BTreeSet<WaitPosition>,
 }
 
 /// The labels of a host in lower case from the last to the first, each followed by a dot: `example.shop.*.`
 type Path = String;
 
 #[derive(Debug)]
-struct Held {
-    namespace: String,
+struct HostOwner {
     claim: String,
+    route: ObjectKey,
+    /// The end of its quarantine, if its Route was deleted.
+    reserved_until: Option<Timestamp>,
 }
 
-/// A host that keeps a route from another one, or from itself.
+/// A Route that waits. The order is that of creation and, within a second, of waiting.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct WaitPosition {
+    created: i64,
+    number: u64,
+    key: ObjectKey,
+    is_in_line: bool,
+}
+
+/// A host that keeps a Route from its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostConflict {
     path: Path,
-    /// In a sentence; it names nothing of the other namespace.
-    pub message: String,
+    /// Whether the Route wants this very host, and another Route holds it.
+    is_in_line: bool,
+    /// Names nothing of another namespace.
+    pub refusal: Refusal,
 }
 
 fn path(host: &str) -> Path {
     host.rsplit('.').fold(String::with_capacity(host.len() + 1), |path, label| path + &label.to_ascii_lowercase() + ".")
 }
 
-impl Hosts {
-    /// A claim is there, or is different. The answer is who has waited for what it lets go.
-    pub fn set(&mut self, claim: &str, before: Option<&ClaimInfo>, now: &ClaimInfo) -> Vec<ObjectKey> {
-        let mut woken = before.map_or(Vec::new(), |before| self.remove(claim, before));
-        if now.released.is_some() && !now.is_quarantined() {
-            return woken;
+/// Returns the conflict of a Route of `namespace` with `owner`, which has the host, or had it until a quarantine.
+pub fn held(host: &str, namespace: &str, owner: &ObjectKey, reserved_until: Option<Timestamp>) -> HostConflict {
+    let refusal = match reserved_until {
+        Some(until) => {
+            let message = format!("{host} is reserved until {until:.0} for the route that had it, which was deleted");
+            ("HostReserved", message)
         }
-        let path = path(&now.value);
-        // Who waited to see what comes of that is looked at again, and waits on if it must.
+        // Who it is concerns only those who may see it.
+        None if owner.namespace() == namespace => {
+            already_claimed(format!("{host} is held by the route {}", owner.name))
+        }
+        None => already_claimed(format!("{host} is held by a route of another namespace")),
+    };
+    HostConflict { path: path(host), is_in_line: true, refusal }
+}
+
+fn already_claimed(message: String) -> Refusal {
+    ("HostAlreadyClaimed", message)
+}
+
+impl Hosts {
+    /// Takes in a claim that is new or has changed.
+    pub fn set(&mut self, claim: &str, now: &ClaimInfo) {
+        if now.released.is_some() && !now.is_quarantined() {
+            return self.remove(claim, now);
+        }
+        let (path, route) = (path(&now.value), now.holder_key());
         if let Some(key) = self.reserved.remove(&path) {
             self.reserved_by.remove(&key);
-            woken.extend(self.wake(&path));
         }
-        self.held.insert(path, Held { namespace: now.namespace().to_owned(), claim: claim.to_owned() });
-        woken
+        self.wake(&path, |position| !position.is_in_line || position.key == route);
+        let reserved_until = now.released.as_ref().and_then(|released| released.quarantine_until);
+        self.held.insert(path, HostOwner { claim: claim.to_owned(), route, reserved_until });
     }
 
-    /// A claim is gone. The answer is who has waited for it.
-    pub fn remove(&mut self, claim: &str, last: &ClaimInfo) -> Vec<ObjectKey> {
+    /// Takes in that a claim is gone.
+    pub fn remove(&mut self, claim: &str, last: &ClaimInfo) {
         let path = path(&last.value);
-        if self.held.get(&path).is_some_and(|held| held.claim == claim) {
+        if self.held.get(&path).is_some_and(|owner| owner.claim == claim) {
             self.held.remove(&path);
         }
-        self.wake(&path)
+        // A Route that tries to claim it at the moment may fail because of the claim that was there.
+        let number = self.next_number;
+        let position = |key: &ObjectKey| WaitPosition { created: i64::MIN, number, key: key.clone(), is_in_line: true };
+        self.woken.extend(self.reserved.get(&path).map(position));
+        self.wake_all(&path);
     }
 
-    /// What keeps a route of `namespace` from having `host`.
+    /// Returns the host of another namespace that overlaps with `host`.
     pub fn overlap(&self, host: &str, namespace: &str) -> Option<HostConflict> {
         let own = path(host);
+        let conflict = |path, message| HostConflict { path, is_in_line: false, refusal: already_claimed(message) };
         // The wildcards above: for each name above, the asterisk below it.
         for (end, _) in own.match_indices('.').filter(|(end, _)| end + 1 < own.len()) {
             let above = format!("{}*.", &own[..=end]);
             if above != own && self.is_of_another(&above, namespace) {
                 let message = format!("{host} is below a wildcard that a route of another namespace holds");
-                return Some(HostConflict { path: above, message });
+                return Some(conflict(above, message));
             }
         }
         // What a wildcard itself covers.
         let below = own.strip_suffix("*.")?;
-        let covers = |path: &&Path| path.starts_with(below) && **path != own;
         let from = (Excluded(below.to_owned()), Unbounded);
         let held = self.held.range(from.clone()).map(|(path, _)| path).take_while(|path| path.starts_with(below));
         let reserved = self.reserved.range(from).map(|(path, _)| path).take_while(|path| path.starts_with(below));
-        let found = held.chain(reserved).filter(covers).find(|path| self.is_of_another(path, namespace))?;
-        let message = format!("{host} covers a host that a route of another namespace holds");
-        Some(HostConflict { path: found.clone(), message })
+        let found = held.chain(reserved).find(|path| **path != own && self.is_of_another(path, namespace))?;
+        Some(conflict(found.clone(), format!("{host} covers a host that a route of another namespace holds")))
     }
 
-    /// Whether another route is about to claim the very `host` that the route at `key` wants.
-    pub fn contest(&self, host: &str, key: &ObjectKey) -> Option<HostConflict> {
+    /// Returns the conflict of the Route at `key` with another Route that holds this very `host`, or is about to claim it.
+    pub fn conflict(&self, host: &str, key: &ObjectKey, now: Timestamp) -> Option<HostConflict> {
         let path = path(host);
-        let first = self.reserved.get(&path).filter(|first| *first != key)?;
-        let message = match first.namespace == key.namespace {
-            true => format!("{host} is being given to the route {}", first.name),
-            false => format!("{host} is being given to a route of another namespace"),
-        };
-        Some(HostConflict { path, message })
+        if let Some(first) = self.reserved.get(&path).filter(|first| *first != key) {
+            let refusal = already_claimed(match first.namespace == key.namespace {
+                true => format!("{host} is being given to the route {}", first.name),
+                false => format!("{host} is being given to a route of another namespace"),
+            });
+            return Some(HostConflict { path, is_in_line: false, refusal });
+        }
+        let is_other = |owner: &&HostOwner| owner.route != *key && owner.reserved_until.is_none_or(|until| until > now);
+        let owner = self.held.get(&path).filter(is_other)?;
+        Some(held(host, key.namespace(), &owner.route, owner.reserved_until))
     }
 
     fn is_of_another(&self, path: &str, namespace: &str) -> bool {
-        let held = self.held.get(path).is_some_and(|held| held.namespace != namespace);
-        held || self.reserved.get(path).is_some_and(|key| key.namespace.as_deref() != Some(namespace))
+        let owners = self.held.get(path).map(|owner| &owner.route).into_iter().chain(self.reserved.get(path));
+        owners.into_iter().any(|owner| owner.namespace() != namespace)
     }
 
-    /// A route is about to claim its host, of which [`contest`](Self::contest) says nothing. The answer is who has waited for
-    /// another one that was reserved for it.
-    pub fn reserve(&mut self, host: &str, key: &ObjectKey) -> Vec<ObjectKey> {
+    /// Reserves its host for a Route that no conflict keeps from it.
+    pub fn reserve(&mut self, host: &str, key: &ObjectKey) {
         self.stop(key);
         let path = path(host);
         if self.reserved.get(&path) == Some(key) {
-            return Vec::new();
+            return;
         }
-        let woken = self.release(key);
+        self.give_up(key, None);
         if !self.held.contains_key(&path) && !self.reserved.contains_key(&path) {
             self.reserved_by.insert(key.clone(), path.clone());
             self.reserved.insert(path, key.clone());
         }
-        woken
     }
 
-    /// A route will not have the host that was reserved for it, if one was. The answer is who has waited for that.
-    pub fn release(&mut self, key: &ObjectKey) -> Vec<ObjectKey> {
-        // Nearly always there is none.
-        let Some(path) = self.reserved_by.remove(key) else { return Vec::new() };
-        self.reserved.remove(&path);
-        self.wake(&path)
+    /// Ends the reservation of a Route that does not take its host for now. The next in line may have it.
+    pub fn give_up(&mut self, key: &ObjectKey, host: Option<&str>) {
+        // Nearly always none is reserved, and nobody waits.
+        let reserved = self.reserved_by.remove(key);
+        reserved.iter().for_each(|path| drop(self.reserved.remove(path)));
+        let wanted = host.filter(|_| !self.waiting.is_empty()).map(path);
+        let is_free = |path: &Path| !self.held.contains_key(path) && !self.reserved.contains_key(path);
+        let wanted = wanted.filter(|path| is_free(path) && reserved.as_ref() != Some(path));
+        reserved.iter().chain(&wanted).for_each(|path| self.wake_all(path));
     }
 
-    /// A route waits for what keeps it out.
-    pub fn wait(&mut self, key: &ObjectKey, obstacle: &HostConflict) {
+    /// Has a Route wait until a conflict may be over.
+    pub fn wait(&mut self, key: &ObjectKey, created: i64, conflict: &HostConflict) {
+        let HostConflict { path, is_in_line, .. } = conflict;
+        if self.waits_for.get(key).is_some_and(|(waits, position)| waits == path && position.is_in_line == *is_in_line)
+        {
+            return;
+        }
         self.stop(key);
-        self.waiting.entry(obstacle.path.clone()).or_default().insert(key.clone());
-        self.waits_for.insert(key.clone(), obstacle.path.clone());
+        let position = WaitPosition { created, number: self.next_number, key: key.clone(), is_in_line: *is_in_line };
+        self.next_number += 1;
+        self.waiting.entry(path.clone()).or_default().insert(position.clone());
+        self.waits_for.insert(key.clone(), (path.clone(), position));
     }
 
-    /// A route waits no more.
+    /// Ends the wait of a Route.
     pub fn stop(&mut self, key: &ObjectKey) {
         // Nearly always nobody waits.
-        let Some(path) = self.waits_for.remove(key) else { return };
+        let Some((path, position)) = self.waits_for.remove(key) else { return };
         if let Some(waiting) = self.waiting.get_mut(&path) {
-            waiting.remove(key);
+            waiting.remove(&position);
             if waiting.is_empty() {
                 self.waiting.remove(&path);
             }
         }
     }
 
-    fn wake(&mut self, path: &str) -> Vec<ObjectKey> {
-        let woken: Vec<ObjectKey> = self.waiting.remove(path).into_iter().flatten().collect();
-        woken.iter().for_each(|key| drop(self.waits_for.remove(key)));
-        woken
+    /// Takes the Routes whose hosts may be free, the oldest first.
+    pub fn take_woken(&mut self) -> Vec<ObjectKey> {
+        std::mem::take(&mut self.woken).into_iter().map(|position| position.key).collect()
+    }
+
+    /// Wakes all that wait for a host, of those in line the first.
+    fn wake_all(&mut self, path: &str) {
+        let mut waiting = self.waiting.get(path).into_iter().flatten();
+        let first = waiting.find(|position| position.is_in_line).cloned();
+        self.wake(path, |position| !position.is_in_line || Some(position) == first.as_ref());
+    }
+
+    fn wake(&mut self, path: &str, which: impl Fn(&WaitPosition) -> bool) {
+        let woken: Vec<_> = self.waiting.get(path).into_iter().flatten().filter(|one| which(one)).cloned().collect();
+        woken.iter().for_each(|position| self.stop(&position.key));
+        self.woken.extend(woken);
     }
 }
 
@@ -211,7 +278,7 @@ mod tests {
             ("www.shop.example", "a.www.shop.example", false),
         ] {
             let mut hosts = Hosts::default();
-            hosts.set("host.1", None, &claim(held, "first"));
+            hosts.set("host.1", &claim(held, "first"));
             assert_eq!(hosts.overlap(asked, "second").is_some(), kept_out, "{held} {asked}");
             assert_eq!(hosts.overlap(asked, "first"), None, "in one namespace: {held} {asked}");
             let mut hosts = Hosts::default();
@@ -220,62 +287,94 @@ mod tests {
         }
     }
 
+    /// The Routes that wake, in their order.
+    fn woken(hosts: &mut Hosts) -> Vec<String> {
+        hosts.take_woken().into_iter().map(|key| key.name).collect()
+    }
+
     #[test]
-    fn who_waits_is_woken() {
+    fn waiting_routes_are_woken() {
         let mut hosts = Hosts::default();
-        hosts.set("host.1", None, &claim("*.shop.example", "first"));
+        hosts.set("host.1", &claim("*.shop.example", "first"));
         let waits = [key("second", "a"), key("third", "b")];
         for (waiting, asked) in waits.iter().zip(["a.shop.example", "b.shop.example"]) {
-            let overlap = hosts.overlap(asked, waiting.namespace.as_deref().expect("it has one")).expect("kept out");
+            let overlap = hosts.overlap(asked, waiting.namespace()).expect("kept out");
             let message = format!("{asked} is below a wildcard that a route of another namespace holds");
-            assert_eq!(overlap.message, message);
-            hosts.wait(waiting, &overlap);
+            assert_eq!(overlap.refusal.1, message);
+            hosts.wait(waiting, 7, &overlap);
         }
         hosts.stop(&waits[1]);
         let released = |quarantine_until| Some(Box::new(Released { at: Timestamp::UNIX_EPOCH, quarantine_until }));
         let let_go = ClaimInfo { released: released(None), ..claim("*.shop.example", "first") };
         let reserved = ClaimInfo { released: released(Some(Timestamp::MAX)), ..let_go.clone() };
-        assert_eq!(hosts.set("host.1", Some(&claim("*.shop.example", "first")), &reserved), [waits[0].clone()]);
-        let overlap = hosts.overlap("a.shop.example", "second").expect("it is kept for the first");
-        hosts.wait(&waits[0], &overlap);
-        assert_eq!(hosts.set("host.1", Some(&reserved), &let_go), [waits[0].clone()]);
+        hosts.set("host.1", &reserved);
+        assert_eq!(woken(&mut hosts), ["a"]);
+        let overlap = hosts.overlap("a.shop.example", "second").expect("it is reserved for the first");
+        hosts.wait(&waits[0], 7, &overlap);
+        hosts.set("host.1", &let_go);
+        assert_eq!(woken(&mut hosts), ["a"]);
         assert_eq!(hosts.overlap("a.shop.example", "second"), None);
         assert!(hosts.waiting.is_empty() && hosts.waits_for.is_empty());
-        // What was only reserved is let go as well.
-        assert!(hosts.reserve("*.shop.example", &key("first", "r")).is_empty());
+        // A reservation that ends is the same.
+        hosts.reserve("*.shop.example", &key("first", "r"));
         let overlap = hosts.overlap("a.shop.example", "second").expect("kept out");
-        hosts.wait(&waits[0], &overlap);
-        assert!(hosts.release(&waits[0]).is_empty(), "it is another's");
-        assert_eq!(hosts.release(&key("first", "r")), [waits[0].clone()]);
+        hosts.wait(&waits[0], 7, &overlap);
+        hosts.give_up(&waits[0], None);
+        assert!(woken(&mut hosts).is_empty(), "another Route has reserved it");
+        hosts.give_up(&key("first", "r"), Some("*.shop.example"));
+        assert_eq!(woken(&mut hosts), ["a"]);
+    }
+
+    #[test]
+    fn a_free_host_goes_down_the_line() {
+        let mut hosts = Hosts::default();
+        let (host, now) = ("www.shop.example", Timestamp::UNIX_EPOCH);
+        hosts.set("host.1", &claim(host, "ns"));
+        for (created, name) in [(3, "c"), (1, "a"), (2, "bb"), (2, "b"), (2, "bb")] {
+            let conflict = hosts.conflict(host, &key("ns", name), now).expect("it is held");
+            assert_eq!(conflict.refusal, already_claimed(format!("{host} is held by the route app")));
+            hosts.wait(&key("ns", name), created, &conflict);
+        }
+        hosts.give_up(&key("ns", "other"), Some(host));
+        assert!(woken(&mut hosts).is_empty(), "it is held");
+        hosts.remove("host.1", &claim(host, "ns"));
+        assert_eq!(woken(&mut hosts), ["a"]);
+        // It does not take the host, nor does the next one, which is gone; in one second the first that waited is next.
+        for (name, next) in [("a", "bb"), ("bb", "b"), ("b", "c")] {
+            hosts.give_up(&key("ns", name), Some(host));
+            assert_eq!(woken(&mut hosts), [next]);
+        }
+        hosts.give_up(&key("ns", "c"), Some(host));
+        assert!(woken(&mut hosts).is_empty() && hosts.waiting.is_empty(), "that was the last");
     }
 
     #[test]
     fn one_claims_a_host_at_a_time() {
-        let (first, second, other) = (key("ns", "first"), key("ns", "second"), key("other", "third"));
-        let mut hosts = Hosts::default();
-        assert_eq!(hosts.contest("www.shop.example", &first), None);
+        let (first, second, other) = (key("ns", "app"), key("ns", "second"), key("other", "third"));
+        let (mut hosts, now) = (Hosts::default(), Timestamp::UNIX_EPOCH);
         hosts.reserve("WWW.shop.example", &first);
-        assert_eq!(hosts.contest("www.shop.example", &first), None, "it is its own");
-        assert!(hosts.reserve("www.shop.example", &first).is_empty());
+        assert_eq!(hosts.conflict("www.shop.example", &first, now), None, "it is its own");
         for (route, message) in [
-            (&second, "www.shop.example is being given to the route first"),
+            (&second, "www.shop.example is being given to the route app"),
             (&other, "www.shop.example is being given to a route of another namespace"),
         ] {
-            let contest = hosts.contest("www.shop.example", route).expect("another one has reserved it");
-            assert_eq!(contest.message, message);
-            hosts.wait(route, &contest);
+            let conflict = hosts.conflict("www.shop.example", route, now).expect("another Route has reserved it");
+            assert_eq!(conflict.refusal.1, message);
+            hosts.wait(route, 7, &conflict);
         }
-        // Its claim is seen: what they are told is to be another thing.
-        let held = claim("www.shop.example", "ns");
-        assert_eq!(hosts.set("host.1", None, &held), [second.clone(), other.clone()]);
-        assert_eq!(hosts.contest("www.shop.example", &second), None, "the claim is the lock");
-        // What is held is not reserved; and who wants another host lets go of the first.
+        // Its claim is seen: the others get another message.
+        hosts.set("host.1", &claim("www.shop.example", "ns"));
+        assert_eq!(woken(&mut hosts), ["second", "third"]);
+        let conflict = hosts.conflict("www.shop.example", &second, now).expect("another Route holds it");
+        assert_eq!(conflict.refusal.1, "www.shop.example is held by the route app");
+        // A held host is not reserved, and a Route that wants another host gives up the first.
         hosts.reserve("www.shop.example", &second);
         assert!(hosts.reserved.is_empty() && hosts.reserved_by.is_empty());
         hosts.reserve("a.example", &second);
-        hosts.wait(&other, &hosts.contest("a.example", &other).expect("it is reserved"));
-        assert_eq!(hosts.reserve("b.example", &second), [other]);
-        assert!(hosts.release(&second).is_empty());
+        hosts.wait(&other, 7, &hosts.conflict("a.example", &other, now).expect("it is reserved"));
+        hosts.reserve("b.example", &second);
+        assert_eq!(woken(&mut hosts), ["third"]);
+        hosts.give_up(&second, None);
         assert!(hosts.reserved.is_empty() && hosts.reserved_by.is_empty() && hosts.waits_for.is_empty());
     }
 
@@ -292,7 +391,7 @@ mod tests {
                 all.entry(host).or_insert(namespace);
             }
             for (at, (host, namespace)) in all.iter().enumerate() {
-                hosts.set(&at.to_string(), None, &claim(host, &namespace.to_string()));
+                hosts.set(&at.to_string(), &claim(host, &namespace.to_string()));
             }
             let covers = |wildcard: &str, host: &str| {
                 wildcard.strip_prefix('*').is_some_and(|suffix| host.ends_with(suffix) && host != wildcard)

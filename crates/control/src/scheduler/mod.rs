@@ -22,28 +22,31 @@
 //! be bound by its system name alone; but then its `status.dns`, which never changes by allocation, would say a name that
 //! leads to someone else's application, and `Scheduled=True` would promise what is not so.
 
-use std::collections::HashMap;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::task::{self, JoinSet, yield_now};
+use tokio::task::{JoinSet, yield_now};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
-use self::admission::Admission;
-use self::asking::Answered;
-use self::bind::{Binder, Outcome, Plan};
+use self::asking::Call;
+use self::bind::{ATTEMPT_TIMEOUT, Binder, Outcome, Plan};
 use self::chooser::{Choice, StrategyConfig};
+use self::hosts::Hosts;
 use self::metrics::Metrics;
-use self::queue::{Queue, Waits};
+use self::queue::{BackoffSettings, Queue};
 use self::requests::MoveRequests;
+use self::requeuer::Requeuer;
 use self::snapshot::Snapshot;
-use self::waking::Waking;
+use self::webhook::CallError;
+use self::webhook::message::Answer;
 use crate::client::events::{self, Events};
 use crate::client::lease::{Leadership, Term};
-use crate::client::reflector::{HealthProbe, ObjectKey};
+use crate::client::reflector::HealthProbe;
 use crate::client::server::ServerKind;
+use crate::reconcile::executor::Executor;
 use crate::world::objects::{ObjectChanges, Objects};
 use crate::world::observations::{Observations, Part};
 use crate::world::{Quarantined, World};
@@ -60,17 +63,16 @@ pub mod decision;
 pub mod explain;
 pub mod filter;
 pub mod hosts;
-pub mod lines;
 pub mod metrics;
 mod outcome;
 pub mod queue;
 pub mod rebind;
 pub mod requests;
+mod requeuer;
 pub mod simulation;
 pub mod snapshot;
 pub mod strategy;
 mod trace;
-mod waking;
 pub mod webhook;
 
 /// How long attempts under way may take to end when the scheduler stops.
@@ -91,7 +93,7 @@ pub struct Settings {
     /// Name of this process in events.
     pub instance: String,
     /// How long routes wait that could not be bound.
-    pub waits: Waits,
+    pub backoff: BackoffSettings,
     /// How often all Routes are searched for one that was missed.
     pub search: Duration,
     /// Whether a host of one's own is to be verified before its Route is admitted.
@@ -115,7 +117,7 @@ impl Settings {
             chooser: StrategyConfig::default(),
             concurrency: 64,
             instance: "signpost".to_owned(),
-            waits: Waits::default(),
+            backoff: BackoffSettings::default(),
             search: Duration::from_secs(60),
             verify_hosts: false,
             drain_rate: 10,
@@ -138,33 +140,33 @@ pub struct Scheduler {
     quarantined: Quarantined,
     snapshot: Snapshot,
     queue: Queue,
-    /// Which of the routes that wait are to be looked at again.
-    waking: Waking,
+    requeuer: Requeuer,
     /// What chooses Routers.
     choice: Choice,
-    /// Which routes get custom hosts.
-    admission: Admission,
+    /// Custom hosts, and the Routes that wait for one.
+    hosts: Hosts,
     /// Which bound routes are to leave their Routers.
     moves: MoveRequests,
     /// Where it is told why routes have no Router.
     observations: Arc<Observations>,
-    under_way: UnderWay,
+    in_flight: InFlight,
     term: Option<Term>,
 }
 
 /// What goes on beside the loop.
-#[derive(Default)]
-struct UnderWay {
-    attempts: JoinSet<Finished>,
-    questions: JoinSet<Answered>,
-    /// Which route each of these is about, to know that if one panics.
-    owners: HashMap<task::Id, ObjectKey>,
+struct InFlight {
+    /// Attempts to bind Routes.
+    attempts: Executor<Attempt, Outcome>,
+    /// Calls of the webhook.
+    calls: Executor<Call, Option<Result<Answer, CallError>>>,
+    events: Events,
+    /// Records these.
+    recorder: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
 }
 
-/// How an attempt to bind a route ended.
-struct Finished {
-    plan: Box<Plan>,
-    outcome: Outcome,
+/// An attempt to bind a Route.
+struct Attempt {
+    plan: Arc<Plan>,
     started: Instant,
 }
 
@@ -174,13 +176,19 @@ impl Scheduler {
     pub fn new(client: kube::Client, world: &World, settings: Settings, metrics: Metrics) -> Self {
         let domain: Arc<str> = settings.domain.as_str().into();
         let (objects, watched) = world.objects();
+        let instance = settings.instance.clone();
+        let reporter = events::Reporter { controller: "signpost.dev/scheduler", action: "Scheduling", instance };
+        let (events, recorder) = Events::new(client.clone(), reporter, metrics.events.clone());
+        // A call limits itself.
+        let (attempts, calls) = (Executor::new(ATTEMPT_TIMEOUT), Executor::new(Duration::MAX));
+        let in_flight = InFlight { attempts, calls, events, recorder: Some(Box::pin(recorder)) };
         let binder = Binder { client, server: Arc::default(), domain };
         Scheduler {
-            queue: Queue::new(settings.waits.clone()),
-            waking: Waking::default(),
+            queue: Queue::new(settings.backoff.clone()),
+            requeuer: Requeuer::default(),
             moves: MoveRequests::default(),
             choice: Choice::new(&settings.chooser, &metrics),
-            admission: Admission::new(objects.routes.clone(), objects.claims.clone(), settings.verify_hosts),
+            hosts: Hosts::default(),
             settings,
             metrics,
             binder,
@@ -189,7 +197,7 @@ impl Scheduler {
             quarantined: world.quarantined.clone(),
             snapshot: Snapshot::default(),
             observations: Arc::clone(&world.observations),
-            under_way: UnderWay::default(),
+            in_flight,
             term: None,
         }
     }
@@ -228,11 +236,8 @@ impl Scheduler {
     /// Schedules whenever `leadership` says that this process leads, until `stop`; then waits for what is under way, for
     /// at most five seconds.
     pub async fn run(mut self, mut leadership: watch::Receiver<Leadership>, stop: CancellationToken) {
-        let instance = self.settings.instance.clone();
-        let reporter = events::Reporter { controller: "signpost.dev/scheduler", action: "Scheduling", instance };
-        let (events, recording) = Events::new(self.binder.client.clone(), reporter, self.metrics.events.clone());
         let mut beside = JoinSet::new();
-        beside.spawn(recording);
+        self.in_flight.recorder.take().into_iter().for_each(|recorder| drop(beside.spawn(recorder)));
         let mut search = interval(self.settings.search);
         search.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut election_runs = true;
@@ -243,12 +248,12 @@ impl Scheduler {
             }
             self.term = term;
             self.metrics.leading(self.term.is_some());
-            let more_wait = self.wake_some();
-            let more = self.schedule_some(&events) || more_wait;
+            let is_pass_open = self.requeue_batch();
+            let more = self.schedule_some() | self.push_woken() | is_pass_open;
             self.metrics.depths(self.queue.depths());
             // Before all is listed, bindings are seen whose Router is not yet.
             self.metrics.orphans(if self.objects.is_synced() { self.snapshot.orphans() } else { 0 });
-            let wake_at = self.next_time();
+            let wake_at = self.queue.next_time();
             tokio::select! {
                 () = stop.cancelled() => break,
                 change = self.watched.routers.next() => self.on_routers(change),
@@ -257,29 +262,21 @@ impl Scheduler {
                 change = self.watched.bindings.next() => self.on_bindings(change),
                 change = self.watched.claims.next() => self.on_claims(change),
                 () = self.moves.requested() => self.on_move_requests(),
-                Some(finished) = self.under_way.attempts.join_next_with_id() => self.on_landed(finished, &events),
-                Some(answered) = self.under_way.questions.join_next_with_id() => self.on_answered(answered, &events),
+                Some((attempt, result)) = self.in_flight.attempts.next() => self.on_attempt_ended(&attempt, result),
+                Some((call, result)) = self.in_flight.calls.next() => self.on_answered(call, result),
                 () = self.choice.switched() => self.on_switched(),
                 changed = leadership.changed(), if election_runs => election_runs = changed.is_ok(),
-                () = sleep_until(wake_at.unwrap_or_else(Instant::now)), if wake_at.is_some() => self.on_time(),
+                () = sleep_until(wake_at.unwrap_or_else(Instant::now)), if wake_at.is_some() => self.queue.flush_expired_backoff(Instant::now()),
                 _ = search.tick() => self.search_missed(),
                 () = yield_now(), if more => {}
             }
         }
         self.metrics.leading(false);
-        // What is only asked about has left nothing behind.
-        self.under_way.questions.abort_all();
-        let _ = timeout(STOP_TIMEOUT, async { while self.under_way.attempts.join_next().await.is_some() {} }).await;
-        drop(events);
+        // A call has left nothing behind.
+        drop(self.in_flight.calls);
+        let _ = timeout(STOP_TIMEOUT, async { while self.in_flight.attempts.next().await.is_some() {} }).await;
+        drop(self.in_flight.events);
         let _ = timeout(Duration::from_secs(1), async { while beside.join_next().await.is_some() {} }).await;
-    }
-
-    fn next_time(&self) -> Option<Instant> {
-        self.queue.next_time()
-    }
-
-    fn on_time(&mut self) {
-        self.queue.ripen(Instant::now());
     }
 
     /// Looks through all Routes for one that waits nowhere. There should be none.
@@ -308,8 +305,12 @@ impl Scheduler {
     /// Another strategy chooses from now on. What has a Router keeps it; what has none may have one now.
     fn on_switched(&mut self) {
         self.choice.take(&self.metrics);
-        // The routes asked about come back to the queue as their questions end.
-        self.under_way.questions.abort_all();
-        self.waking.for_any();
+        for call in self.in_flight.calls.abort_all() {
+            let key = call.subject.key;
+            self.hosts.give_up(&key, None);
+            self.queue.done(&key);
+            self.queue.push(key);
+        }
+        self.requeuer.for_any();
     }
 }

@@ -1,12 +1,12 @@
 //! What comes of attempts to bind routes, and what is told of it.
 
-use tokio::task::{self, JoinError};
 use tokio::time::Instant;
 
 use super::bind::{Outcome, names_kept};
-use super::{Finished, Scheduler, trace};
+use super::hosts::Refusal;
+use super::{Attempt, Scheduler, trace};
 use crate::client::backoff::random;
-use crate::client::events::{Events, Notice};
+use crate::client::events::Notice;
 use crate::client::reflector::ObjectKey;
 use crate::world::RouteInfo;
 use crate::world::observations::{Finding, Part};
@@ -17,47 +17,30 @@ use signpost_api::v1alpha1::name_claim::ClaimKind;
 const FAILURES_TOLD: u32 = 3;
 
 impl Scheduler {
-    pub(super) fn on_landed(&mut self, landed: Result<(task::Id, Finished), JoinError>, events: &Events) {
-        match landed {
-            Ok((id, finished)) => {
-                self.under_way.owners.remove(&id);
-                self.on_finished(finished, events);
-            }
-            Err(error) => {
-                tracing::error!(%error, "binding a route panicked");
-                if let Some(key) = self.under_way.owners.remove(&error.id()) {
-                    self.snapshot.forget(&key);
-                    self.wake_for_quota(&key);
-                    self.admission.release(&key, &mut self.queue);
-                    self.queue.failed(&key, Instant::now(), random());
-                }
-            }
-        }
-    }
-
-    fn on_finished(&mut self, finished: Finished, events: &Events) {
-        let Finished { plan, outcome, started } = finished;
+    pub(super) fn on_attempt_ended(&mut self, attempt: &Attempt, result: kube::Result<Outcome>) {
+        let Attempt { plan, started } = attempt;
         let (key, route) = (&plan.key, &plan.route);
+        let outcome = result.unwrap_or_else(|error| self.binder.failure(&error));
         self.metrics.attempt(outcome.label(), started.elapsed().as_secs_f64());
-        trace::attempt(&plan, &outcome, started);
+        trace::attempt(plan, &outcome, *started);
         if !matches!(outcome, Outcome::Bound { .. } | Outcome::Moved) {
             self.snapshot.forget(key);
-            self.wake_for_room(&plan.placement.router);
-            self.wake_for_quota(key);
+            self.requeue_for_room(&plan.placement.router);
+            self.requeue_for_quota(key);
         }
         match outcome {
             Outcome::Bound { label } => {
                 let note = format!("placed on {}: {}", plan.placement.router, plan.placement.explanation.summary);
-                self.tell(events, key, route, "Scheduled", note, false);
+                self.tell(key, route, "Scheduled", note, false);
                 let namespace = key.namespace();
                 if let Some((reason, note)) = other_label(namespace, &key.name, route.subdomain.as_deref(), &label) {
-                    self.tell(events, key, route, reason, note, matches!(reason, "LabelTaken" | "SubdomainTaken"));
+                    self.tell(key, route, reason, note, matches!(reason, "LabelTaken" | "SubdomainTaken"));
                 }
                 self.settle(key.clone(), route);
             }
             Outcome::Moved => {
                 let note = format!("on {} now: {}", plan.placement.router, plan.placement.explanation.summary);
-                self.tell(events, key, route, "Moved", note, false);
+                self.tell(key, route, "Moved", note, false);
                 self.settle(key.clone(), route);
             }
             Outcome::AlreadyBound => {
@@ -65,31 +48,36 @@ impl Scheduler {
                 self.moves.nowhere(key);
                 self.settle(key.clone(), route);
             }
-            Outcome::NotAdmitted { reason, message } => {
-                self.admission.give_up(key, route, &mut self.queue);
-                self.refuse(key, route, reason, message, events);
+            Outcome::HostHeld(conflict) => {
+                self.hosts.give_up(key, route.host.as_deref());
+                self.hosts.wait(key, route.created, &conflict);
+                self.refuse(key, route, conflict.refusal);
             }
-            Outcome::Overlaps => self.on_overlap(key, route, events),
-            Outcome::NamesKept { kind, most } => self.on_names_kept(key, route, (kind, most), events),
+            Outcome::NotAdmitted(refusal) => {
+                self.hosts.give_up(key, route.host.as_deref());
+                self.refuse(key, route, refusal);
+            }
+            Outcome::Overlaps => self.on_overlap(key, route),
+            Outcome::NamesKept { kind, most } => self.on_names_kept(key, route, (kind, most)),
             Outcome::Changed | Outcome::Deposed => {
-                self.admission.end_attempt(key, route, &mut self.queue);
+                self.hosts.give_up(key, route.host.as_deref());
                 self.queue.failed(key, Instant::now(), random());
             }
             Outcome::Fenced { error } => {
                 tracing::warn!(route = %key, %error, "the route cannot be bound now: to the API this process does not lead");
-                self.admission.end_attempt(key, route, &mut self.queue);
+                self.hosts.give_up(key, route.host.as_deref());
                 self.queue.failed(key, Instant::now(), random());
             }
             Outcome::Failed { answered, error, told } => {
                 tracing::warn!(route = %key, router = %plan.placement.router, %error, "the route cannot be bound");
-                self.admission.end_attempt(key, route, &mut self.queue);
+                self.hosts.give_up(key, route.host.as_deref());
                 let failures = self.queue.failed(key, Instant::now(), random());
                 if answered && failures >= FAILURES_TOLD {
                     let report = match plan.leaving {
                         Some(_) => Finding::move_pending(&route.uid, "BindingFailed", told),
                         None => Finding::unscheduled(&route.uid, "BindingFailed", told, route.host.is_some()),
                     };
-                    self.report(key, route, report, events);
+                    self.report(key, route, report);
                 }
             }
         }
@@ -97,31 +85,32 @@ impl Scheduler {
 
     /// The API says that a route's host overlaps one that another namespace holds, of which nothing was known when the route was
     /// looked at. By now it may be: then that is waited for. If not, the informer lags, or does not show that claim at all.
-    fn on_overlap(&mut self, key: &ObjectKey, route: &RouteInfo, events: &Events) {
+    fn on_overlap(&mut self, key: &ObjectKey, route: &RouteInfo) {
         let host = route.host.as_deref().unwrap_or_default();
-        self.admission.give_up(key, route, &mut self.queue);
-        if let Some(message) = self.admission.wait_for_overlap(key, host) {
-            return self.refuse(key, route, "HostAlreadyClaimed", message, events);
+        self.hosts.give_up(key, route.host.as_deref());
+        if let Some(overlap) = self.hosts.overlap(host, key.namespace()) {
+            self.hosts.wait(key, route.created, &overlap);
+            return self.refuse(key, route, overlap.refusal);
         }
         if self.queue.failed(key, Instant::now(), random()) >= FAILURES_TOLD {
             let message = format!("{host} overlaps a host that a route of another namespace holds");
-            self.report(key, route, Finding::not_admitted(&route.uid, "HostAlreadyClaimed", message), events);
+            self.report(key, route, Finding::not_admitted(&route.uid, "HostAlreadyClaimed", message));
         }
     }
 
     /// The route needs a new label or host, and its namespace may have none for now.
-    fn on_names_kept(&mut self, key: &ObjectKey, route: &RouteInfo, (kind, most): (ClaimKind, u32), events: &Events) {
-        self.admission.give_up(key, route, &mut self.queue);
+    fn on_names_kept(&mut self, key: &ObjectKey, route: &RouteInfo, (kind, most): (ClaimKind, u32)) {
+        self.hosts.give_up(key, route.host.as_deref());
         let namespace = key.namespace();
         if self.names_kept(kind, namespace).is_none() {
             // One was freed meanwhile, which nobody tells a route that does not wait yet.
             self.queue.failed(key, Instant::now(), random());
             return;
         }
-        self.waking.awaits_names(namespace);
+        self.requeuer.awaits_names(namespace);
         self.queue.unschedulable(key, Instant::now(), random());
         let (reason, message) = names_kept(kind, most);
-        self.report(key, route, Finding::unscheduled(&route.uid, reason, message, route.host.is_some()), events);
+        self.report(key, route, Finding::unscheduled(&route.uid, reason, message, route.host.is_some()));
     }
 
     /// How many names of a kind are in quarantine for a namespace, if that is as many as may be.
@@ -130,50 +119,35 @@ impl Scheduler {
     }
 
     /// The route must not have its host, and waits until that changes.
-    pub(super) fn refuse(
-        &mut self,
-        key: &ObjectKey,
-        route: &RouteInfo,
-        reason: &'static str,
-        message: String,
-        events: &Events,
-    ) {
+    pub(super) fn refuse(&mut self, key: &ObjectKey, route: &RouteInfo, (reason, message): Refusal) {
         self.queue.unschedulable(key, Instant::now(), random());
-        self.report(key, route, Finding::not_admitted(&route.uid, reason, message), events);
+        self.report(key, route, Finding::not_admitted(&route.uid, reason, message));
     }
 
     fn settle(&mut self, key: ObjectKey, route: &RouteInfo) {
         self.moves.moved(&key);
         self.queue.done(&key);
-        self.admission.stop_waiting(&key, route);
+        self.hosts.stop(&key);
         if self.objects.routes.get(&key).is_none_or(|now| now.uid != route.uid) {
             // It went in that moment, and its claim may be let go before it is seen.
-            self.admission.end_attempt(&key, route, &mut self.queue);
+            self.hosts.give_up(&key, route.host.as_deref());
         }
     }
 
-    pub(super) fn report(&mut self, key: &ObjectKey, route: &RouteInfo, report: Finding, events: &Events) {
+    pub(super) fn report(&mut self, key: &ObjectKey, route: &RouteInfo, report: Finding) {
         // What the informer shows may lag behind a report that is on its way; that one then finds nothing to do.
         if report.is_said_by(route) || self.observations.has_route(key, Part::Scheduling, &report) {
             return;
         }
         if let Some(statement) = report.trouble() {
             let note = format!("{}: {}", statement.reason, statement.message);
-            self.tell(events, key, route, "FailedScheduling", note, true);
+            self.tell(key, route, "FailedScheduling", note, true);
         }
         self.observations.set_route(key, Part::Scheduling, Some(report));
     }
 
-    fn tell(
-        &self,
-        events: &Events,
-        key: &ObjectKey,
-        route: &RouteInfo,
-        reason: &'static str,
-        note: String,
-        is_warning: bool,
-    ) {
+    fn tell(&self, key: &ObjectKey, route: &RouteInfo, reason: &'static str, note: String, is_warning: bool) {
         let (object, uid) = (key.clone(), route.uid.to_string());
-        events.record(Notice { kind: "Route", object, uid, is_warning, reason, note });
+        self.in_flight.events.record(Notice { kind: "Route", object, uid, is_warning, reason, note });
     }
 }

@@ -32,10 +32,10 @@ use kube::api::PostParams;
 
 use super::bind::{Binder, CHANGES_MAX, Leaving, Outcome, Plan, fence, is_fenced};
 use crate::client::lease::Term;
+use crate::world::later;
 use crate::world::router::RouterTarget;
-use crate::world::{RouteInfo, later};
 use signpost_api::names;
-use signpost_api::v1alpha1::route::{FORMER_NAMES_MAX, FormerName, NameKind, Route};
+use signpost_api::v1alpha1::route::{FORMER_NAMES_MAX, FormerName, NameKind};
 use signpost_api::v1alpha1::route_binding::{Explanation, RouteBinding};
 
 /// How long resolvers may hold what points to a system name: the alias, and former names.
@@ -57,7 +57,6 @@ impl Binder {
     pub(super) async fn move_route(&self, plan: &Plan, leaving: &Leaving, term: &Term) -> kube::Result<Outcome> {
         let namespace = plan.key.namespace();
         let bindings: Api<RouteBinding> = Api::namespaced(self.client.clone(), namespace);
-        let routes: Api<Route> = Api::namespaced(self.client.clone(), namespace);
         for _ in 0..=CHANGES_MAX {
             if !term.is_current() {
                 return Ok(Outcome::Deposed);
@@ -71,11 +70,8 @@ impl Binder {
             if !is_its || binding.spec.router != leaving.router {
                 return Ok(Outcome::Changed);
             }
-            let Some(route) = routes.get_opt(&plan.key.name).await? else { return Ok(Outcome::Changed) };
-            let version = route.metadata.resource_version.clone();
-            if !RouteInfo::new(&route).decides_as(&plan.route) {
-                return Ok(Outcome::Changed);
-            }
+            let current = self.current_route(plan).await?.filter(|(route, _)| route.decides_as(&plan.route));
+            let Some((_, version)) = current else { return Ok(Outcome::Changed) };
             let now = Timestamp::now();
             let Some(mut moved) = moved(binding, plan, leaving, now) else {
                 let error = format!("its name below {} would be over 253 octets", plan.placement.dns);

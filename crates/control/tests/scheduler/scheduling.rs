@@ -9,7 +9,7 @@ use signpost_control::client::lease::{Leadership, Term};
 use signpost_control::reconcile::{self, Reconciler};
 use signpost_control::scheduler::chooser::StrategyConfig;
 use signpost_control::scheduler::metrics::Metrics;
-use signpost_control::scheduler::queue::Waits;
+use signpost_control::scheduler::queue::BackoffSettings;
 use signpost_control::scheduler::{Scheduler, Settings};
 use signpost_control::world::{self, World};
 use tokio::sync::watch;
@@ -78,10 +78,10 @@ fn start_alone(api: &FakeApi) -> Running {
 
 fn scheduler(api: &FakeApi, world: &World, change: impl Fn(&mut Settings)) -> Scheduler {
     let mut settings = Settings::new("v3.example");
-    settings.waits = Waits {
+    settings.backoff = BackoffSettings {
         failed_first: Duration::from_millis(5),
         failed_longest: Duration::from_millis(200),
-        ..Waits::default()
+        ..BackoffSettings::default()
     };
     change(&mut settings);
     Scheduler::new(api.client(), world, settings, Metrics::default())
@@ -245,7 +245,8 @@ async fn routers_that_come_while_very_many_routes_wait_get_each_theirs() {
     // None is looked at again by itself before the test is over.
     let long = Duration::from_secs(3_600);
     let running = start_with(&api, |settings| {
-        settings.waits = Waits { unschedulable_first: long, unschedulable_longest: long, ..settings.waits.clone() };
+        settings.backoff =
+            BackoffSettings { unschedulable_first: long, unschedulable_longest: long, ..settings.backoff.clone() };
         settings.search = long;
     });
     until("all wait", || api.all("routes").iter().all(|route| condition(route, "Scheduled").is_some())).await;
@@ -793,8 +794,8 @@ async fn of_overlapping_hosts_that_come_at_once_one_namespace_is_admitted() {
 
 /// Waits that nobody sits out: only what wakes a route helps.
 fn patient(settings: &mut Settings) {
-    settings.waits.unschedulable_first = Duration::from_secs(600);
-    settings.waits.unschedulable_longest = Duration::from_secs(600);
+    settings.backoff.unschedulable_first = Duration::from_secs(600);
+    settings.backoff.unschedulable_longest = Duration::from_secs(600);
     settings.search = Duration::from_secs(600);
 }
 

@@ -5,139 +5,62 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
 
 use crate::scheduler::snapshot::Shard;
 use crate::world::NamespaceInfo;
-use crate::world::router::{Labels, RouterTarget};
-use signpost_api::v1alpha1::route::{Route, RouteSpec};
+use crate::world::router::RouterTarget;
+use signpost_api::v1alpha1::route::Route;
 use signpost_api::v1alpha1::{GROUP, VERSION};
 
-/// `kind` of a question.
-pub const QUESTION_KIND: &str = "PlacementQuestion";
-/// Longest reason that is kept of an answer, in characters: it stands in one line beside other things.
+/// The maximum length of the reason that is kept of an answer, in characters: it is part of one line.
 const REASON_CHARACTERS_MAX: usize = 256;
 
-/// Which Router shall have this route?
-#[derive(Debug, Clone, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Question {
-    /// `signpost.dev/v1alpha1`.
-    pub api_version: String,
-    /// [`QUESTION_KIND`].
-    pub kind: &'static str,
-    /// The Route to place.
-    pub route: AskedRoute,
-    /// The Routers that may take it, at least one, by name.
-    pub routers: Vec<AskedRouter>,
-    /// What the scheduler knew when it asked.
-    pub snapshot: AskedSnapshot,
+/// Returns the question about a Route. `routers` are those that may take it, at least one, by name; `snapshot` is what the scheduler
+/// knew when it asked.
+pub fn question(route: Route, namespace: &NamespaceInfo, routers: Vec<Value>, snapshot: Value) -> Value {
+    let metadata = route.metadata;
+    json!({
+        "apiVersion": format!("{GROUP}/{VERSION}"),
+        "kind": "PlacementQuestion",
+        "route": {
+            "namespace": metadata.namespace.unwrap_or_default(),
+            "name": metadata.name.unwrap_or_default(),
+            // The same as in an earlier question only for the same Route.
+            "uid": metadata.uid.unwrap_or_default(),
+            "labels": metadata.labels.unwrap_or_default(),
+            "namespaceLabels": namespace.labels,
+            "host": route.spec.host.as_ref().filter(|host| !host.is_empty()),
+            "spec": route.spec,
+        },
+        "routers": routers,
+        "snapshot": snapshot,
+    })
 }
 
-/// A Route, in a question.
-#[derive(Debug, Clone, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct AskedRoute {
-    /// Its namespace.
-    pub namespace: String,
-    /// Its name.
-    pub name: String,
-    /// Its uid: the same as in an earlier question only for the same Route.
-    pub uid: String,
-    /// Its labels.
-    pub labels: Labels,
-    /// Its namespace's labels.
-    pub namespace_labels: Labels,
-    /// `spec.host`, if it is not empty.
-    pub host: Option<String>,
-    /// Its spec.
-    pub spec: RouteSpec,
+/// Returns a Router as a question has it.
+pub fn router(router: &RouterTarget, shard: &Shard) -> Value {
+    let capacity = [("soft", router.capacity.soft), ("hard", router.capacity.hard)];
+    let capacity = capacity.into_iter().filter_map(|(name, routes)| Some((name.to_owned(), routes?.into())));
+    let families = [(router.active.ipv4, "ipv4"), (router.active.ipv6, "ipv6")];
+    let families = families.into_iter().filter(|(is_active, _)| *is_active).map(|(_, family)| family);
+    json!({
+        "name": router.name,
+        "dns": router.dns,
+        "labels": router.labels,
+        "weight": router.weight,
+        "capacity": capacity.collect::<Map<_, _>>(),
+        // Those being bound at the moment included.
+        "routes": shard.routes,
+        "families": families.collect::<Vec<_>>(),
+    })
 }
 
-/// A Router that may take the Route.
-#[derive(Debug, Clone, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct AskedRouter {
-    /// Its name, which the answer is to give.
-    pub name: String,
-    /// Its zone.
-    pub dns: String,
-    /// Its labels.
-    pub labels: Labels,
-    /// `spec.weight`.
-    pub weight: u32,
-    /// `spec.capacity`, as far as it is set.
-    pub capacity: AskedCapacity,
-    /// How many routes it has, those being bound at the moment included.
-    pub routes: u32,
-    /// Of which families it has active addresses: `ipv4`, `ipv6`.
-    pub families: Vec<&'static str>,
-}
-
-/// A Router's capacity.
-#[derive(Debug, Clone, Serialize)]
-pub struct AskedCapacity {
-    /// Above this many routes others are preferred: those that have reached it are asked about only when all have.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub soft: Option<u32>,
-    /// At this many it takes no more.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub hard: Option<u32>,
-}
-
-/// What the scheduler knew when it asked.
-#[derive(Debug, Clone, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct AskedSnapshot {
-    /// The newest version of any Router.
-    pub revision: Option<String>,
-    /// How many Routers were looked at.
-    pub considered: usize,
-    /// How many other routes are being asked about at the same time. `routes` counts none of them.
-    pub undecided: usize,
-}
-
-impl Question {
-    /// The question about a Route.
-    pub fn new(
-        route: Route,
-        namespace: &NamespaceInfo,
-        routers: Vec<AskedRouter>,
-        snapshot: AskedSnapshot,
-    ) -> Question {
-        let metadata = route.metadata;
-        Question {
-            api_version: format!("{GROUP}/{VERSION}"),
-            kind: QUESTION_KIND,
-            route: AskedRoute {
-                namespace: metadata.namespace.unwrap_or_default(),
-                name: metadata.name.unwrap_or_default(),
-                uid: metadata.uid.unwrap_or_default(),
-                labels: metadata.labels.unwrap_or_default(),
-                namespace_labels: namespace.labels.clone(),
-                host: route.spec.host.clone().filter(|host| !host.is_empty()),
-                spec: route.spec,
-            },
-            routers,
-            snapshot,
-        }
-    }
-}
-
-impl AskedRouter {
-    /// What a question tells of a Router.
-    pub fn new(router: &RouterTarget, shard: &Shard) -> AskedRouter {
-        let families = [(router.active.ipv4, "ipv4"), (router.active.ipv6, "ipv6")];
-        AskedRouter {
-            name: router.name.clone(),
-            dns: router.dns.clone(),
-            labels: router.labels.clone(),
-            weight: router.weight,
-            capacity: AskedCapacity { soft: router.capacity.soft, hard: router.capacity.hard },
-            routes: shard.routes,
-            families: families.into_iter().filter(|(has, _)| *has).map(|(_, family)| family).collect(),
-        }
-    }
+/// Returns what the scheduler knew: the newest version of any Router, how many Routers it checked, and how many other Routes it
+/// asks about at the same time, which no Router's `routes` counts.
+pub fn snapshot(revision: Option<String>, considered: usize, undecided: usize) -> Value {
+    json!({"revision": revision, "considered": considered, "undecided": undecided})
 }
 
 /// This Router.
@@ -214,8 +137,7 @@ fn is_unseen(character: char) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scheduler::filter::tests::router;
-    use serde_json::json;
+    use crate::scheduler::filter::tests;
 
     #[test]
     fn a_question_holds_what_a_strategy_may_go_by() {
@@ -227,12 +149,11 @@ mod tests {
         let route: Route = serde_json::from_value(route).expect("a Route");
         let namespace = NamespaceInfo { labels: [("team".to_owned(), "a".to_owned())].into(), ..Default::default() };
         let addresses = json!([{"ip": "192.0.2.1"}, {"ip": "2001:db8::1", "state": "drained"}]);
-        let facts = router("shard1", json!({"weight": 3, "capacity": {"hard": 9}, "addresses": addresses}));
-        let routers = vec![AskedRouter::new(&facts, &Shard { routes: 4, ..Shard::default() })];
-        let snapshot = AskedSnapshot { revision: Some("7".to_owned()), considered: 2, undecided: 1 };
-        let question = Question::new(route, &namespace, routers, snapshot);
+        let target = tests::router("shard1", json!({"weight": 3, "capacity": {"hard": 9}, "addresses": addresses}));
+        let routers = vec![router(&target, &Shard { routes: 4, ..Shard::default() })];
+        let snapshot = snapshot(Some("7".to_owned()), 2, 1);
         assert_eq!(
-            serde_json::to_value(question).expect("it is JSON"),
+            question(route, &namespace, routers, snapshot),
             json!({
                 "apiVersion": "signpost.dev/v1alpha1", "kind": "PlacementQuestion",
                 "route": {

@@ -1,7 +1,7 @@
 //! `webhook`: an HTTP endpoint of the operator's own chooses the Router.
 //!
-//! It is asked with a POST of a [`Question`], with a bearer token if there is one, and says its [`Answer`] with a status 2xx. Asking waits for a network, and so goes
-//! on beside the scheduler's loop, [`ASKED_AT_A_TIME`] questions at once; what comes of it is judged in the loop, against
+//! It is asked with a POST of a [question](message::question), with a bearer token if there is one, and says its [`Answer`] with a
+//! status 2xx. Asking waits for a network, and so goes on beside the scheduler's loop, [`ASKED_AT_A_TIME`] questions at once; what comes of it is judged in the loop, against
 //! the snapshot of that moment: a Router that cannot take the route any more is not given it.
 //!
 //! What passes (no connection, no answer in time, 429 and 5xx) is tried once again. If there is no answer to go by then, the
@@ -17,11 +17,12 @@ use std::time::Duration;
 use http::HeaderValue;
 use http::header::AUTHORIZATION;
 use reqwest::StatusCode;
+use serde_json::Value;
 use tokio::io::AsyncReadExt as _;
 use tokio::sync::OnceCell;
 use tokio::time::{Instant, sleep, timeout};
 
-use self::message::{Answer, AnswerError, Question};
+use self::message::{Answer, AnswerError};
 use super::metrics::Metrics;
 use super::strategy::StrategyName;
 use crate::client::transport_error;
@@ -56,7 +57,7 @@ pub struct Settings {
 
 /// Why there is no answer to go by.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum AskError {
+pub enum CallError {
     /// No request can be made.
     #[error("cannot be asked: {0}")]
     Unusable(String),
@@ -84,31 +85,33 @@ pub enum AskError {
     Malformed(AnswerError),
 }
 
-impl AskError {
+impl CallError {
     /// As a metric's label.
     pub fn label(&self) -> &'static str {
         match self {
-            AskError::Unusable(_) => "unusable",
-            AskError::Unreachable(_) => "unreachable",
-            AskError::Timeout(_) => "timeout",
-            AskError::Unauthorized(_) => "unauthorized",
-            AskError::Status(_) => "status",
-            AskError::TooLarge => "too_large",
-            AskError::Malformed(_) => "malformed",
+            CallError::Unusable(_) => "unusable",
+            CallError::Unreachable(_) => "unreachable",
+            CallError::Timeout(_) => "timeout",
+            CallError::Unauthorized(_) => "unauthorized",
+            CallError::Status(_) => "status",
+            CallError::TooLarge => "too_large",
+            CallError::Malformed(_) => "malformed",
         }
     }
 
     /// Whether this says that the endpoint does not work, rather than that it said something wrong.
     pub fn is_outage(&self) -> bool {
-        !matches!(self, AskError::TooLarge | AskError::Malformed(_))
+        !matches!(self, CallError::TooLarge | CallError::Malformed(_))
     }
 
     /// Whether another try may go better.
     fn passes(&self) -> bool {
         match self {
-            AskError::Unreachable(_) | AskError::Timeout(_) => true,
-            AskError::Status(status) => *status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error(),
-            AskError::Unusable(_) | AskError::Unauthorized(_) | AskError::TooLarge | AskError::Malformed(_) => false,
+            CallError::Unreachable(_) | CallError::Timeout(_) => true,
+            CallError::Status(status) => *status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error(),
+            CallError::Unusable(_) | CallError::Unauthorized(_) | CallError::TooLarge | CallError::Malformed(_) => {
+                false
+            }
         }
     }
 }
@@ -129,9 +132,9 @@ impl Webhook {
     }
 
     /// Asks, twice if need be. It takes at most two timeouts and a pause.
-    pub async fn ask(&self, question: &Question) -> Result<Answer, AskError> {
+    pub async fn ask(&self, question: &Value) -> Result<Answer, CallError> {
         let unusable = |error: String| {
-            let error = AskError::Unusable(error);
+            let error = CallError::Unusable(error);
             self.metrics.webhook_call(error.label(), None);
             error
         };
@@ -139,7 +142,7 @@ impl Webhook {
         let client = client.await.map_err(unusable)?;
         let authorization = authorization(self.settings.token.as_deref()).await;
         let authorization = authorization.map_err(|error| unusable(FileError::Token(error).to_string()))?;
-        let body = serde_json::to_vec(question).map_err(|error| unusable(error.to_string()))?;
+        let body = question.to_string().into_bytes();
         let call = || self.call(client, authorization.clone(), body.clone());
         match call().await {
             Err(error) if error.passes() => {
@@ -155,14 +158,14 @@ impl Webhook {
         client: &reqwest::Client,
         authorization: Option<HeaderValue>,
         body: Vec<u8>,
-    ) -> Result<Answer, AskError> {
+    ) -> Result<Answer, CallError> {
         let started = Instant::now();
         let outcome = post(client, &self.settings.url, authorization, body);
         let outcome = match timeout(self.settings.timeout, outcome).await {
             Ok(outcome) => outcome,
-            Err(_) => Err(AskError::Timeout(self.settings.timeout)),
+            Err(_) => Err(CallError::Timeout(self.settings.timeout)),
         };
-        let label = outcome.as_ref().err().map_or("answered", AskError::label);
+        let label = outcome.as_ref().err().map_or("answered", CallError::label);
         self.metrics.webhook_call(label, Some(started.elapsed().as_secs_f64()));
         outcome
     }
@@ -218,7 +221,7 @@ async fn post(
     url: &str,
     authorization: Option<HeaderValue>,
     body: Vec<u8>,
-) -> Result<Answer, AskError> {
+) -> Result<Answer, CallError> {
     let mut request = client.post(url).header("content-type", "application/json").header("accept", "application/json");
     let has_token = authorization.is_some();
     if let Some(authorization) = authorization {
@@ -226,21 +229,21 @@ async fn post(
     }
     let mut response = request.body(body).send().await.map_err(told)?;
     if response.status() == StatusCode::UNAUTHORIZED {
-        return Err(AskError::Unauthorized(has_token));
+        return Err(CallError::Unauthorized(has_token));
     }
     if !response.status().is_success() {
-        return Err(AskError::Status(response.status()));
+        return Err(CallError::Status(response.status()));
     }
     let mut octets = Vec::new();
     while let Some(chunk) = response.chunk().await.map_err(told)? {
         if octets.len() + chunk.len() > ANSWER_OCTETS_MAX {
-            return Err(AskError::TooLarge);
+            return Err(CallError::TooLarge);
         }
         octets.extend_from_slice(&chunk);
     }
-    Answer::parse(&octets).map_err(AskError::Malformed)
+    Answer::parse(&octets).map_err(CallError::Malformed)
 }
 
-fn told(error: reqwest::Error) -> AskError {
-    AskError::Unreachable(transport_error::cause_text(error, "that of webhook.url"))
+fn told(error: reqwest::Error) -> CallError {
+    CallError::Unreachable(transport_error::cause_text(error, "that of webhook.url"))
 }
