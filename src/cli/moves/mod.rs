@@ -154,7 +154,7 @@ async fn move_route(mut call: Call, key: &ObjectKey, to: &str, wait: Duration) -
         return Err(format!("NotFound: there is no Route {key}"));
     }
     // One that has none yet is placed there, and nowhere else.
-    let on = simulation.bound(key).map(|bound| (&*bound.facts.router, bound.dns.as_str()));
+    let on = simulation.bound(key).map(|bound| (&*bound.router, &*bound.dns));
     let zone = simulation.router(to).map(|(router, _)| router.dns.as_str());
     // A Router made again with another zone has not the route's name.
     if on.is_some_and(|(router, dns)| router == to && zone.is_none_or(|zone| zone.eq_ignore_ascii_case(dns))) {

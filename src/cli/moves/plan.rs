@@ -12,7 +12,8 @@ use signpost_api::names;
 use signpost_api::v1alpha1::router::RouterState;
 use signpost_control::client::reflector::ObjectKey;
 use signpost_control::scheduler::rebind::held_by_caches;
-use signpost_control::scheduler::simulation::{Bound, Simulation, Step};
+use signpost_control::scheduler::simulation::{Simulation, Step};
+use signpost_control::world::BindingInfo;
 
 /// What is foretold. Its JSON is an interface: fields are added, and none is renamed.
 #[derive(Debug, Default, Serialize)]
@@ -114,7 +115,7 @@ pub(crate) struct Context<'a> {
     pub(crate) former_name_idle_timeout: Option<Duration>,
     /// The record that each custom host needs, as its Route says.
     pub(crate) records: &'a BTreeMap<ObjectKey, String>,
-    pub(crate) bound: &'a BTreeMap<ObjectKey, Bound>,
+    pub(crate) bound: &'a BTreeMap<ObjectKey, BindingInfo>,
     pub(crate) now: Timestamp,
 }
 
@@ -189,7 +190,7 @@ impl MovePlan {
                 *users.entry(namespace.clone()).or_default() += 1;
                 let router = simulation.router(from).map(|(router, _)| router);
                 caches = caches.max(router.map(|router| held_by_caches(router, context.now)).unwrap_or_default());
-                let has_zone = router.is_some_and(|router| was.is_some_and(|was| was.dns == router.dns));
+                let has_zone = router.is_some_and(|router| was.is_some_and(|was| *was.dns == *router.dns));
                 if !has_zone && !self.gone.contains(from) {
                     self.gone.push(from.clone());
                 }

@@ -18,7 +18,8 @@ use signpost_api::v1alpha1::route::{NameKind, Route};
 use signpost_api::v1alpha1::route_binding::RouteBinding;
 use signpost_api::v1alpha1::router::Router;
 use signpost_control::client::reflector::ObjectKey;
-use signpost_control::scheduler::simulation::{Bound, Simulation};
+use signpost_control::scheduler::simulation::Simulation;
+use signpost_control::world::BindingInfo;
 use signpost_control::world::quarantine;
 
 /// How long the API may take for all that a command of these asks.
@@ -32,7 +33,7 @@ pub(crate) struct MoveContext {
     pub(crate) simulation: Simulation,
     /// The record that each custom host needs, as its Route says.
     pub(crate) records: BTreeMap<ObjectKey, String>,
-    bound: BTreeMap<ObjectKey, Bound>,
+    bound: BTreeMap<ObjectKey, BindingInfo>,
 }
 
 impl MoveContext {

@@ -33,8 +33,8 @@ pub struct Simulation {
     routes: BTreeMap<ObjectKey, RouteInfo>,
     /// Why routes are not admitted: their condition `Admitted`, where that is false.
     refused: BTreeMap<ObjectKey, FitError>,
-    bindings: BTreeMap<ObjectKey, Bound>,
-    /// The labels of these.
+    bindings: BTreeMap<ObjectKey, BindingInfo>,
+    /// The labels of these, in lower case.
     labels: HashSet<String>,
     /// Labels in quarantine, and whose they were.
     kept: HashMap<String, Kept>,
@@ -47,17 +47,6 @@ pub struct Simulation {
 struct Kept {
     holder: ObjectKey,
     until: Timestamp,
-}
-
-/// A route that has a Router.
-#[derive(Debug, Clone)]
-pub struct Bound {
-    /// What decides of the binding.
-    pub facts: BindingInfo,
-    /// The Router's zone.
-    pub dns: String,
-    /// The route's label; that which it would get, if the forecast has placed it.
-    pub label: String,
 }
 
 /// What would become of one route.
@@ -150,11 +139,10 @@ impl Simulation {
     /// Adds a RouteBinding.
     pub fn set_binding(&mut self, binding: RouteBinding) {
         let key = key_of(binding.metadata.namespace.as_deref(), binding.metadata.name.as_deref());
-        let (dns, label) = (binding.spec.dns.clone(), binding.spec.label.clone());
-        let facts = BindingInfo::new(&binding);
-        self.snapshot.bound(&key, &facts);
-        self.labels.insert(label.to_ascii_lowercase());
-        self.bindings.insert(key, Bound { facts, dns, label });
+        let binding = BindingInfo::new(&binding);
+        self.snapshot.bound(&key, &binding);
+        self.labels.insert(binding.label.to_ascii_lowercase());
+        self.bindings.insert(key, binding);
     }
 
     /// The Routers, by name, with what is on them.
@@ -172,8 +160,8 @@ impl Simulation {
         self.routes.get(key)
     }
 
-    /// What a Route is bound to.
-    pub fn bound(&self, key: &ObjectKey) -> Option<&Bound> {
+    /// The binding of a Route, or the one that it would get.
+    pub fn bound(&self, key: &ObjectKey) -> Option<&BindingInfo> {
         self.bindings.get(key)
     }
 
@@ -196,7 +184,7 @@ impl Simulation {
         let drains = |name: &str| {
             which(name) && self.router(name).is_some_and(|(router, _)| router.state == RouterState::Draining)
         };
-        let on = self.bindings.iter().filter(|(_, bound)| drains(&bound.facts.router));
+        let on = self.bindings.iter().filter(|(_, bound)| drains(&bound.router));
         let keys: Vec<ObjectKey> = on.map(|(key, _)| key.clone()).collect();
         let decide = |wish: &Wish<'_>, snapshot: &Snapshot| decide(wish, snapshot, strategy, None);
         keys.iter().filter_map(|key| self.step(key, decide)).collect()
@@ -212,8 +200,9 @@ impl Simulation {
         keys.iter().filter_map(|(_, key)| self.step(key, decide)).collect()
     }
 
-    /// The label that a route without one would get, as far as bindings and quarantine tell.
-    fn label(&self, key: &ObjectKey, route: &RouteInfo, host_is_own: bool) -> Label {
+    /// Returns the label that a route without one would get, as far as bindings and quarantine tell; as an error the number of labels
+    /// in quarantine that keep it from a new one.
+    fn label(&self, key: &ObjectKey, route: &RouteInfo, host_is_own: bool) -> Result<String, u32> {
         let namespace = key.namespace();
         let tried = if host_is_own { 1 } else { usize::MAX };
         let now = Timestamp::now();
@@ -222,17 +211,17 @@ impl Simulation {
         for label in labels(namespace, &key.name, subdomain, is_refused).into_iter().take(tried) {
             let label = label.to_ascii_lowercase();
             match self.kept.get(&label) {
-                Some(kept) if kept.holder == *key || kept.until <= now => return Label::Some(label),
+                Some(kept) if kept.holder == *key || kept.until <= now => return Ok(label),
                 Some(_) => {}
                 None if self.labels.contains(&label) => {}
                 None => {
                     let most = self.quarantined.full(ClaimKind::Label, namespace, self.quarantined_max);
-                    return most.map_or(Label::Some(label), |most| Label::None { most });
+                    return most.map_or(Ok(label), Err);
                 }
             }
         }
         // All are others': it is found out when they are claimed.
-        Label::Other
+        Ok(names::wanted_label(namespace, &key.name, subdomain))
     }
 
     fn step(
@@ -241,78 +230,52 @@ impl Simulation {
         decide: impl Fn(&Wish<'_>, &Snapshot) -> Result<Placement, FitError>,
     ) -> Option<Step> {
         let route = self.routes.get(key)?;
-        let from = self.bindings.get(key).map(|bound| bound.facts.clone());
+        let from = self.bindings.get(key).cloned();
+        let leaving = from.as_ref().map(|from| &*from.router);
+        let step = |outcome| Some(Step { key: key.clone(), from: leaving.map(str::to_owned), outcome });
         let unknown = NamespaceInfo::default();
-        let namespace = key.namespace.as_deref().and_then(|name| self.namespaces.get(name)).unwrap_or(&unknown);
+        let namespace = self.namespaces.get(key.namespace()).unwrap_or(&unknown);
+        if route.deleting || namespace.terminating {
+            let what = if route.deleting { "it" } else { "its namespace" };
+            return step(Err(FitError { reason: "Deleting", message: format!("{what} is being deleted") }));
+        }
+        // One that has a Router was judged before.
+        if let Some(refusal) = self.refused.get(key).filter(|_| from.is_none()) {
+            return step(Err(refusal.clone()));
+        }
         let is_platform_name = |host: &&str| {
             takes_names_of(host, &self.domain)
                 || self.snapshot.routers().any(|(router, _)| takes_names_of(host, &router.dns))
         };
         let platform_host = route.host.as_deref().filter(is_platform_name);
-        if route.deleting || namespace.terminating {
-            let what = if route.deleting { "it" } else { "its namespace" };
-            let nowhere = FitError { reason: "Deleting", message: format!("{what} is being deleted") };
-            return Some(Step {
-                key: key.clone(),
-                from: from.map(|from| from.router.to_string()),
-                outcome: Err(nowhere),
-            });
-        }
-        let leaving = from.as_ref().map(|from| &*from.router);
-        // One that has a Router was judged before.
-        if let Some(refusal) = self.refused.get(key).filter(|_| from.is_none()) {
-            return Some(Step { key: key.clone(), from: None, outcome: Err(refusal.clone()) });
-        }
-        let mut outcome = decide(&Wish { key, route, namespace, platform_host, leaving }, &self.snapshot);
-        let label = from.is_none().then(|| self.label(key, route, platform_host.is_some()));
-        if let (Ok(_), Some(Label::None { most })) = (&outcome, &label) {
-            let (reason, message) = names_kept(ClaimKind::Label, *most);
-            outcome = Err(FitError { reason, message });
-        }
-        if let Ok(placement) = &outcome {
+        let mut binding = from.clone();
+        let decided = decide(&Wish { key, route, namespace, platform_host, leaving }, &self.snapshot);
+        let outcome = decided.and_then(|placement| {
+            if binding.is_none() {
+                let label = self.label(key, route, platform_host.is_some()).map_err(|most| {
+                    let (reason, message) = names_kept(ClaimKind::Label, most);
+                    FitError { reason, message }
+                })?;
+                let route_uid = route.uid.clone();
+                binding = Some(BindingInfo { route_uid, label: label.into(), ..BindingInfo::default() });
+            }
+            Ok(placement)
+        });
+        if let (Ok(placement), Some(mut binding)) = (&outcome, binding) {
             self.snapshot.assume(key.clone(), &placement.router, self.now);
             if let Some(before) = &from {
                 self.snapshot.unbound(key, before);
-            }
-            let label = match label {
-                Some(Label::Some(label)) => label,
-                _ => {
-                    let namespace = key.namespace();
-                    names::wanted_label(namespace, &key.name, route.subdomain.as_deref())
-                }
-            };
-            // One that comes back from quarantine makes room there.
-            if from.is_none()
-                && self.labels.insert(label.clone())
-                && let Some(kept) = self.kept.remove(&label)
+            } else if self.labels.insert(binding.label.to_string())
+                // One that comes back from quarantine makes room there.
+                && let Some(kept) = self.kept.remove(&*binding.label)
             {
-                let namespace = kept.holder.namespace.as_deref().unwrap_or_default();
-                self.quarantined.remove(&(ClaimKind::Label, namespace.into()));
+                self.quarantined.remove(&(ClaimKind::Label, kept.holder.namespace().into()));
             }
-            let fresh = || Bound {
-                facts: BindingInfo { route_uid: route.uid.clone(), ..BindingInfo::default() },
-                dns: String::new(),
-                label,
-            };
-            let bound = self.bindings.entry(key.clone()).or_insert_with(fresh);
-            bound.facts.router = placement.router.as_str().into();
-            bound.dns.clone_from(&placement.dns);
+            (binding.router, binding.dns) = (placement.router.as_str().into(), placement.dns.as_str().into());
+            self.bindings.insert(key.clone(), binding);
         }
-        Some(Step { key: key.clone(), from: from.map(|from| from.router.to_string()), outcome })
+        step(outcome)
     }
-}
-
-/// What a route that has no label would get.
-enum Label {
-    /// This one.
-    Some(String),
-    /// None: so many are in quarantine for its namespace, and that is as many as may be.
-    None {
-        /// How many.
-        most: u32,
-    },
-    /// That is not known here.
-    Other,
 }
 
 /// Why a Route is not admitted, if its status says so.
@@ -448,7 +411,7 @@ mod tests {
             }
             simulation.place(StrategyName::Weighted.strategy());
             let is_whole = |name: &str| {
-                simulation.bound(&ObjectKey::namespaced("shop", name)).is_some_and(|bound| bound.label == name)
+                simulation.bound(&ObjectKey::namespaced("shop", name)).is_some_and(|bound| *bound.label == *name)
             };
             assert_eq!((is_whole("login"), is_whole("billing")), (login, billing), "{reserved:?}");
         }
