@@ -167,28 +167,3 @@ impl Metrics {
         self.leading.set(i64::from(leads));
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn they_are_exposed() {
-        let metrics = Metrics::default();
-        let mut registry = Registry::with_prefix("signpost");
-        metrics.register(&mut registry);
-        metrics.attempt("bound", 0.002);
-        metrics.leading(true);
-        metrics.depths(Depths { active: 3, ..Depths::default() });
-        let mut text = String::new();
-        prometheus_client::encoding::text::encode(&mut text, &registry).expect("it is text");
-        for line in [
-            "signpost_scheduler_attempts_total{result=\"bound\"} 1",
-            "signpost_scheduler_leading 1",
-            "signpost_scheduler_pending_routes{queue=\"active\"} 3",
-            "signpost_scheduler_webhook_fallbacks_total{reason=\"no_longer_feasible\"} 0",
-        ] {
-            assert!(text.contains(line), "{line} in {text}");
-        }
-    }
-}
