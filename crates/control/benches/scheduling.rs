@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use signpost_control::client::reflector::ObjectKey;
 use signpost_control::client::uid::Uid;
 use signpost_control::scheduler::decision::decide;
-use signpost_control::scheduler::filter::{Wish, judge};
+use signpost_control::scheduler::filter::{PlacementRequest, evaluate};
 use signpost_control::scheduler::queue::{BackoffSettings, Queue};
 use signpost_control::scheduler::snapshot::Snapshot;
 use signpost_control::scheduler::strategy::StrategyName;
@@ -80,9 +80,8 @@ impl Bench {
     /// One cycle, and the end of it as when the API refuses, so that the next one finds the same.
     fn cycle(&mut self, strategy: StrategyName) {
         let key = self.queue.pop().expect("routes wait");
-        let wish =
-            Wish { key: &key, route: &self.route, namespace: &self.namespace, platform_host: None, leaving: None };
-        let placement = decide(&wish, &self.snapshot, strategy.strategy(), None).expect("a Router fits");
+        let request = PlacementRequest::new(&key, &self.route, &self.namespace);
+        let placement = decide(&request, &self.snapshot, strategy.strategy(), None).expect("a Router fits");
         self.snapshot.assume(key.clone(), &placement.router, tokio::time::Instant::now());
         black_box(&placement);
         self.snapshot.forget(&key);
@@ -115,8 +114,10 @@ fn waking(_: &mut Criterion) {
     let (namespace, strategy) = (NamespaceInfo::default(), StrategyName::default().strategy());
     let fits = |key: &ObjectKey| {
         let Some(route) = routes.get(key) else { return false };
-        let wish = Wish { key, route, namespace: &namespace, platform_host: None, leaving: None };
-        snapshot.router("shard0000").is_some_and(|(router, shard)| judge(&wish, router, shard, Some(strategy)).is_ok())
+        let request = PlacementRequest::new(key, route, &namespace);
+        snapshot
+            .router("shard0000")
+            .is_some_and(|(router, shard)| evaluate(&request, router, shard, Some(strategy)).is_ok())
     };
     let (mut woken, mut slices, mut pass) = (0, Vec::new(), queue.requeue_pass());
     while !pass.is_over() {

@@ -23,7 +23,7 @@ use signpost_api::v1alpha1::router::Router;
 use signpost_control::client::reflector::ObjectKey;
 use signpost_control::scheduler::explain;
 use signpost_control::scheduler::filter::FilterResult;
-use signpost_control::scheduler::filter::Wish;
+use signpost_control::scheduler::filter::PlacementRequest;
 use signpost_control::scheduler::snapshot::Shard;
 use signpost_control::scheduler::strategy::StrategyName;
 use signpost_control::world::router::RouterTarget;
@@ -173,7 +173,7 @@ fn evaluate_now(
     let is_platform_name = |host: &&str| takes_names_of(host, domain) || takes_names_of(host, &router.dns);
     let platform_host = route.host.as_deref().filter(is_platform_name);
     let leaving = placement.router.filter(|on| *on != router.name);
-    let request = Wish { key, route, namespace, platform_host, leaving };
+    let request = PlacementRequest { key, route, namespace, platform_host, leaving };
     let shard = Shard { routes, ..Shard::default() };
     let verdict = FilterResult::of(&request, router, &shard, placement.strategy.map(StrategyName::strategy));
     let mut now = explain::verdict(&request, &verdict);

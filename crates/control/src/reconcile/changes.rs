@@ -22,7 +22,7 @@ impl Reconciler {
         for (key, last) in gone {
             self.route_states.remove(&key, &last);
             // Its deletion is certain: whoever waits for its host shall not wait for the informers to settle.
-            for name in self.known.index.claims_of(&key) {
+            for name in self.planner.index.claims_of(&key) {
                 self.queue.add(Key::Claim(name), Instant::now());
             }
             self.on_route_gone(key);
@@ -41,32 +41,32 @@ impl Reconciler {
             self.on_route_gone(key.clone());
         }
         let was_deleting = match now.deleting {
-            true => !self.known.index.deleting.insert(key.clone()),
-            false => self.known.index.deleting.remove(key),
+            true => !self.planner.index.deleting.insert(key.clone()),
+            false => self.planner.index.deleting.remove(key),
         };
         if was_deleting != now.deleting
-            && let Some(binding) = self.known.objects.bindings.get(key)
+            && let Some(binding) = self.planner.objects.bindings.get(key)
         {
             self.count_changed(&binding.router);
         }
         let of_host = |view: &RouteInfo| (view.host.clone(), view.conditions.host_verified);
         if before.as_ref().is_some_and(|before| of_host(before) != of_host(now)) {
-            self.look_at_claims_of(key);
+            self.check_claims_of(key);
         }
         match now
             .host
             .as_ref()
             .filter(|_| now.bound && now.conditions.admitted.is_some_and(|mark: Mark| !mark.is_true()))
         {
-            Some(host) => drop(self.known.index.without_host.insert(key.clone(), host.to_string())),
-            None => drop(self.known.index.without_host.remove(key)),
+            Some(host) => drop(self.planner.index.without_host.insert(key.clone(), host.to_string())),
+            None => drop(self.planner.index.without_host.remove(key)),
         }
         if before.as_ref().is_none_or(|before| !before.is_placed_as(now)) && self.may_need_write(key, now) {
             self.soon(Key::Route(key.clone()));
         }
         let is_new = before.is_none() || *recreated;
         if is_new && !now.bound && self.term.is_some() {
-            self.known.index.appeared.insert(hash_of(key), Instant::now());
+            self.planner.index.appeared.insert(hash_of(key), Instant::now());
         }
     }
 
@@ -75,16 +75,16 @@ impl Reconciler {
         route.bound
             || route.conditions.has_points_here
             || route.is_challenged() && !self.settings.verify_hosts
-            || self.known.objects.bindings.get(key).is_some()
+            || self.planner.objects.bindings.get(key).is_some()
     }
 
     fn on_route_gone(&mut self, key: ObjectKey) {
         self.moves.iter_mut().for_each(|moves| moves.on_route_gone(&key));
-        self.known.index.take_appeared(&key);
+        self.planner.index.take_appeared(&key);
         self.queue.add(Key::Findings(key.clone()), Instant::now());
-        self.known.index.without_host.remove(&key);
-        self.known.index.deleting.remove(&key);
-        self.look_at_claims_of(&key);
+        self.planner.index.without_host.remove(&key);
+        self.planner.index.deleting.remove(&key);
+        self.check_claims_of(&key);
         self.soon(Key::Binding(key));
     }
 
@@ -92,7 +92,7 @@ impl Reconciler {
         let (applied, gone) = change.into_parts();
         for (key, last) in &gone {
             self.on_binding_gone(key, last);
-            self.let_go(key);
+            self.release_label(key);
         }
         applied.iter().for_each(|applied| self.on_binding(applied));
     }
@@ -102,9 +102,9 @@ impl Reconciler {
         if let Some(before) = &applied.before {
             self.on_binding_gone(key, before);
         }
-        *self.known.index.counts.entry(applied.now.router.clone()).or_default() += 1;
+        *self.planner.index.counts.entry(applied.now.router.clone()).or_default() += 1;
         for former_name in &*applied.now.former_names {
-            self.known.index.former_names.insert(former_name_key(former_name, key));
+            self.planner.index.former_names.insert(former_name_key(former_name, key));
             self.count_changed(&former_name.router);
         }
         self.count_changed(&applied.now.router);
@@ -116,50 +116,50 @@ impl Reconciler {
         }
         // Another label than before leaves a claim behind.
         if applied.before.as_ref().is_some_and(|before| before.label != applied.now.label) {
-            self.look_at_claims_of(key);
+            self.check_claims_of(key);
         }
     }
 
     fn on_binding_gone(&mut self, key: &ObjectKey, last: &BindingInfo) {
         for former_name in &*last.former_names {
-            self.known.index.former_names.remove(&former_name_key(former_name, key));
+            self.planner.index.former_names.remove(&former_name_key(former_name, key));
             self.count_changed(&former_name.router);
         }
-        if let Some(count) = self.known.index.counts.get_mut(&last.router) {
+        if let Some(count) = self.planner.index.counts.get_mut(&last.router) {
             *count = count.saturating_sub(1);
             if *count == 0 {
-                self.known.index.counts.remove(&last.router);
+                self.planner.index.counts.remove(&last.router);
             }
         }
         self.count_changed(&last.router);
     }
 
     /// A binding that was there longer than its Route kept its label from being let go.
-    fn let_go(&mut self, key: &ObjectKey) {
+    fn release_label(&mut self, key: &ObjectKey) {
         self.moves.iter_mut().for_each(|moves| moves.on_binding_gone(key));
-        if self.known.objects.routes.get(key).is_none() {
-            self.look_at_claims_of(key);
+        if self.planner.objects.routes.get(key).is_none() {
+            self.check_claims_of(key);
         }
     }
 
     /// What the deletion hold keeps may lead to any Router: a DeletionHold tells but a few of the names.
     pub(super) fn on_deletion_holds(&mut self) {
         let held = self
-            .known
+            .planner
             .deletion_holds
             .all()
             .into_iter()
             .fold(0_u32, |sum, (_, held)| sum.saturating_add(held.bindings_served_on()));
-        if std::mem::replace(&mut self.known.index.held, held) == held {
+        if std::mem::replace(&mut self.planner.index.held, held) == held {
             return;
         }
-        for (key, _) in self.known.objects.routers.all() {
+        for (key, _) in self.planner.objects.routers.all() {
             self.queue.add(Key::Router(key.name), Instant::now());
         }
     }
 
     fn count_changed(&mut self, router: &str) {
-        let routers = u32::try_from(self.known.objects.routers.len()).unwrap_or(u32::MAX);
+        let routers = u32::try_from(self.planner.objects.routers.len()).unwrap_or(u32::MAX);
         let wait = self.settings.settle + COUNT_DELAY_PER_ROUTER.saturating_mul(routers);
         self.queue.add(Key::Router(router.to_owned()), Instant::now() + wait);
     }
@@ -168,7 +168,7 @@ impl Reconciler {
         let (applied, gone) = change.into_parts();
         for (key, last) in &gone {
             self.on_claim_gone(key, last);
-            self.look_at_hosts(last, None);
+            self.check_hosts(last, None);
         }
         applied.iter().for_each(|applied| self.on_claim(applied));
     }
@@ -177,40 +177,40 @@ impl Reconciler {
         if let Some(before) = applied.before.as_ref().filter(|before| before.holder_key() != applied.now.holder_key()) {
             self.on_claim_gone(&applied.key, before);
         }
-        self.known.index.claims_of.insert((hash_of(&applied.now.holder_key()), applied.key.name.as_str().into()));
+        self.planner.index.claims_of.insert((hash_of(&applied.now.holder_key()), applied.key.name.as_str().into()));
         self.soon(Key::Claim(applied.key.name.clone()));
-        self.look_at_hosts(&applied.now, applied.before.as_deref());
+        self.check_hosts(&applied.now, applied.before.as_deref());
     }
 
     /// A claim on a host has changed or is gone: those who have lost theirs may have it back; and its holder has it.
-    fn look_at_hosts(&mut self, claim: &ClaimInfo, before: Option<&ClaimInfo>) {
+    fn check_hosts(&mut self, claim: &ClaimInfo, before: Option<&ClaimInfo>) {
         if claim.kind != ClaimKind::Host || before.is_some_and(|before| before == claim) {
             return;
         }
         let is_concerned =
             |host: &&String| host.eq_ignore_ascii_case(&claim.value) || claim::overlap(host, &claim.value);
-        let concerned = self.known.index.without_host.iter().filter(|(_, host)| is_concerned(host));
+        let concerned = self.planner.index.without_host.iter().filter(|(_, host)| is_concerned(host));
         let concerned: Vec<ObjectKey> = concerned.map(|(key, _)| key.clone()).collect();
         concerned.into_iter().for_each(|key| self.soon(Key::Route(key)));
     }
 
     fn on_claim_gone(&mut self, key: &ObjectKey, last: &ClaimInfo) {
-        self.known.index.claims_of.remove(&(hash_of(&last.holder_key()), key.name.as_str().into()));
+        self.planner.index.claims_of.remove(&(hash_of(&last.holder_key()), key.name.as_str().into()));
     }
 
-    fn look_at_claims_of(&mut self, key: &ObjectKey) {
-        self.known.index.claims_of(key).into_iter().for_each(|name| self.soon(Key::Claim(name)));
+    fn check_claims_of(&mut self, key: &ObjectKey) {
+        self.planner.index.claims_of(key).into_iter().for_each(|name| self.soon(Key::Claim(name)));
     }
 
     pub(super) fn on_routers(&mut self, change: Change<RouterInfo>) {
-        let counts = &self.known.index.counts;
+        let counts = &self.planner.index.counts;
         self.moves.iter_mut().for_each(|moves| moves.on_routers(&change, |router| counts.contains_key(router)));
         let first = change.is_first();
         let (applied, gone) = change.into_parts();
         // The Routers whose routes are looked at: their selectors are others, or they have gone or come.
         let mut changed: HashSet<String> = gone.into_iter().map(|(key, _)| key.name).collect();
         changed.iter().for_each(|router| self.queue.add(Key::Router(router.clone()), Instant::now()));
-        let index = &self.known.index;
+        let index = &self.planner.index;
         let routes_left = |router: &str| index.former_names_on(router).map(|(.., route)| route.clone());
         let mut left: Vec<ObjectKey> = changed.iter().flat_map(|router| routes_left(router)).collect();
         let mut routers = Vec::new();
@@ -234,9 +234,9 @@ impl Reconciler {
         }
         routers.into_iter().for_each(|router| self.soon(Key::Router(router)));
         left.into_iter().for_each(|key| self.soon(Key::Route(key)));
-        changed.retain(|router| self.known.index.counts.contains_key(router.as_str()));
+        changed.retain(|router| self.planner.index.counts.contains_key(router.as_str()));
         if !changed.is_empty() {
-            self.look_at_routes(|_, binding| changed.contains(&*binding.router));
+            self.check_routes(|_, binding| changed.contains(&*binding.router));
         }
     }
 
@@ -248,12 +248,12 @@ impl Reconciler {
         applied.retain(|one| one.before.as_ref().is_none_or(|before| before.labels != one.now.labels));
         let changed: HashSet<String> = applied.into_iter().map(|applied| applied.key.name).collect();
         if !changed.is_empty() {
-            self.look_at_routes(|key, _| key.namespace.as_ref().is_some_and(|namespace| changed.contains(namespace)));
+            self.check_routes(|key, _| key.namespace.as_ref().is_some_and(|namespace| changed.contains(namespace)));
         }
     }
 
-    fn look_at_routes(&mut self, which: impl Fn(&ObjectKey, &BindingInfo) -> bool) {
-        for (key, binding) in self.known.objects.bindings.all() {
+    fn check_routes(&mut self, which: impl Fn(&ObjectKey, &BindingInfo) -> bool) {
+        for (key, binding) in self.planner.objects.bindings.all() {
             if which(&key, &binding) {
                 self.soon(Key::Route(key));
             }

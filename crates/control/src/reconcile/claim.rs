@@ -49,7 +49,7 @@ pub enum Step {
 }
 
 /// What is to be done with `claim`, given the Route where its holder is or was, and that Route's binding.
-pub fn judge(
+pub fn next_step(
     claim: &ClaimInfo,
     route: Option<&RouteInfo>,
     binding: Option<&BindingInfo>,
@@ -103,8 +103,8 @@ pub async fn settle(client: &kube::Client, name: &str, settings: &Settings) -> k
     let route = routes.get_opt(&holder.name).await?.map(|route| RouteInfo::new(&route));
     let binding = bindings.get_opt(&holder.name).await?.map(|binding| BindingInfo::new(&binding));
     let now = Timestamp::now();
-    let step = judge(&ClaimInfo::new(&claim), route.as_ref(), binding.as_ref(), now, settings);
-    let told = match (step, route) {
+    let step = next_step(&ClaimInfo::new(&claim), route.as_ref(), binding.as_ref(), now, settings);
+    let action = match (step, route) {
         (Step::Keep | Step::LookAgain(_), _) | (Step::Adopt, None) => return Ok(None),
         (Step::Purge, _) => return purge(&claims, claim).await,
         (Step::Release, route) => {
@@ -125,7 +125,7 @@ pub async fn settle(client: &kube::Client, name: &str, settings: &Settings) -> k
     };
     // With the version that was read: whoever changed it meanwhile knew more.
     claims.replace(name, &PostParams::default(), &claim).await?;
-    Ok(Some(told))
+    Ok(Some(action))
 }
 
 /// Whether a released host is kept for its namespace and name: its Route was deleted, and may come back, or has and is not
@@ -265,7 +265,7 @@ mod tests {
             ("host just released", released(host, 999_990, None), None, None, Step::LookAgain(at(1_000_050))),
             ("host nobody took", released(host, 999_940, None), None, None, Step::Purge),
         ] {
-            assert_eq!(judge(&claim, route.as_ref(), binding.as_ref(), now, &settings), step, "{what}");
+            assert_eq!(next_step(&claim, route.as_ref(), binding.as_ref(), now, &settings), step, "{what}");
         }
         let settings = Settings { verify_hosts: true, ..settings };
         for (what, uid, verified, step) in [
@@ -276,7 +276,7 @@ mod tests {
             ("made anew and verified", "u2", Some(true), Step::Adopt),
         ] {
             let route = unverified(uid, verified);
-            assert_eq!(judge(&held(host), Some(&route), None, now, &settings), step, "{what}");
+            assert_eq!(next_step(&held(host), Some(&route), None, now, &settings), step, "{what}");
         }
     }
 }

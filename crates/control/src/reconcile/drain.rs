@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A move changes the name of a route and sends its users elsewhere, so a drain goes at a pace that is set: those first that had
-//! the fewest turns, so that many with nowhere to go do not keep others waiting each time that something changes, and among
+//! the fewest attempts, so that many with nowhere to go do not keep others waiting each time that something changes, and among
 //! these in the order of the routes' names, which is the same after a restart, when the lists are made anew from the bindings.
 //! Pure: the time comes from the caller.
 
@@ -28,12 +28,12 @@ pub struct Drain {
     interval: Duration,
     released_max: usize,
     routers: BTreeSet<String>,
-    /// With how many turns each has had.
+    /// With how many attempts each has had.
     waiting: BTreeSet<(u32, ObjectKey)>,
     released: BTreeSet<ObjectKey>,
     stuck: BTreeSet<ObjectKey>,
-    /// Of each route that is in one of these, how many turns it has had, if any.
-    turns: HashMap<ObjectKey, u32>,
+    /// Of each route that is in one of these, how many attempts it has had, if any.
+    attempts: HashMap<ObjectKey, u32>,
     next: Option<Instant>,
 }
 
@@ -48,7 +48,7 @@ impl Drain {
             waiting: BTreeSet::new(),
             released: BTreeSet::new(),
             stuck: BTreeSet::new(),
-            turns: HashMap::new(),
+            attempts: HashMap::new(),
             next: None,
         }
     }
@@ -79,8 +79,8 @@ impl Drain {
         if self.is_empty() {
             return false;
         }
-        let turns = self.turns.remove(key).unwrap_or(0);
-        self.waiting.remove(&(turns, key.clone())) | self.released.remove(key) | self.stuck.remove(key)
+        let attempts = self.attempts.remove(key).unwrap_or(0);
+        self.waiting.remove(&(attempts, key.clone())) | self.released.remove(key) | self.stuck.remove(key)
     }
 
     /// The next route to move, if it is time.
@@ -88,8 +88,8 @@ impl Drain {
         if self.released.len() >= self.released_max || self.next.is_some_and(|next| next > now) {
             return None;
         }
-        let (turns, key) = self.waiting.pop_first()?;
-        self.turns.insert(key.clone(), turns.saturating_add(1));
+        let (attempts, key) = self.waiting.pop_first()?;
+        self.attempts.insert(key.clone(), attempts.saturating_add(1));
         let from = self.next.unwrap_or(now).max(now.checked_sub(CATCH_UP).unwrap_or(now));
         self.next = Some(from + self.interval);
         self.released.insert(key.clone());
@@ -102,7 +102,7 @@ impl Drain {
     }
 
     /// A released route has nowhere to go.
-    pub fn nowhere(&mut self, key: &ObjectKey) {
+    pub fn mark_stuck(&mut self, key: &ObjectKey) {
         if self.released.remove(key) {
             self.stuck.insert(key.clone());
         }
@@ -110,15 +110,15 @@ impl Drain {
 
     /// Something changed: those that had nowhere to go get another turn.
     pub fn retry(&mut self) {
-        let turns = |key: &ObjectKey| self.turns.get(key).copied().unwrap_or(0);
-        self.waiting.extend(std::mem::take(&mut self.stuck).into_iter().map(|key| (turns(&key), key)));
+        let attempts = |key: &ObjectKey| self.attempts.get(key).copied().unwrap_or(0);
+        self.waiting.extend(std::mem::take(&mut self.stuck).into_iter().map(|key| (attempts(&key), key)));
     }
 
     /// A route is another one: if it had nowhere to go, it gets another turn.
     pub fn retry_one(&mut self, key: &ObjectKey) {
         if self.stuck.remove(key) {
-            let turns = self.turns.get(key).copied().unwrap_or(0);
-            self.waiting.insert((turns, key.clone()));
+            let attempts = self.attempts.get(key).copied().unwrap_or(0);
+            self.waiting.insert((attempts, key.clone()));
         }
     }
 
@@ -136,8 +136,8 @@ impl Drain {
     /// Whether a route is on a draining Router, as far as is known here.
     pub fn holds(&self, key: &ObjectKey) -> bool {
         let is_waiting = || {
-            let turns = self.turns.get(key).copied().unwrap_or(0);
-            self.waiting.contains(&(turns, key.clone()))
+            let attempts = self.attempts.get(key).copied().unwrap_or(0);
+            self.waiting.contains(&(attempts, key.clone()))
         };
         !self.is_empty() && (self.released.contains(key) || self.stuck.contains(key) || is_waiting())
     }
@@ -186,19 +186,19 @@ mod tests {
             drain.add(&key(name));
         }
         assert_eq!(drain.release(at(0)), Some(key("a")));
-        drain.nowhere(&key("a"));
+        drain.mark_stuck(&key("a"));
         assert_eq!(drain.release(at(10)), Some(key("b")));
-        drain.nowhere(&key("b"));
+        drain.mark_stuck(&key("b"));
         drain.retry();
         assert_eq!(drain.release(at(20)), Some(key("c")), "it has had no turn yet");
-        drain.nowhere(&key("c"));
+        drain.mark_stuck(&key("c"));
         assert_eq!(drain.release(at(30)), Some(key("a")));
-        drain.nowhere(&key("a"));
+        drain.mark_stuck(&key("a"));
         drain.retry_one(&key("c"));
         drain.retry_one(&key("c"));
         assert_eq!(drain.depths(), (2, 1), "the other one was not asked for");
         assert_eq!((drain.release(at(40)), drain.release(at(50))), (Some(key("b")), Some(key("c"))));
         assert!(drain.remove(&key("a")) && drain.remove(&key("b")) && drain.remove(&key("c")));
-        assert!(drain.turns.is_empty() && drain.is_empty());
+        assert!(drain.attempts.is_empty() && drain.is_empty());
     }
 }

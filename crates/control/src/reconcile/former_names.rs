@@ -191,7 +191,7 @@ mod tests {
     fn a_former_name_ends_when_its_name_is_quiet() {
         let quiet = FormerNameRetention { time: Some(Duration::from_secs(100)), maximum: Duration::from_secs(5_000) };
         let off = FormerNameRetention { time: None, ..quiet };
-        for (rule, until, asked, now, expected, told) in [
+        for (rule, until, asked, now, expected, is_ended) in [
             (quiet, 2_000, Some(1_990), 1_999, Some(2_000), false),
             (quiet, 2_000, None, 2_000, None, false),
             (quiet, 2_000, Some(1_900), 2_000, None, false),
@@ -210,7 +210,7 @@ mod tests {
             let changed = reconcile(&binding, rule, DOMAIN, at(now));
             let (spec, ended) = changed.map_or((binding.spec, Vec::new()), |changed| (changed.spec, changed.ended));
             let found = spec.former_names.first().map(|former_name| former_name.until.0);
-            assert_eq!((found, !ended.is_empty()), (expected.map(at), told), "{until} {asked:?} {now}");
+            assert_eq!((found, !ended.is_empty()), (expected.map(at), is_ended), "{until} {asked:?} {now}");
         }
     }
 

@@ -8,7 +8,7 @@
 //!                                          └────────────┴────────────────────┘ failed: after a backoff
 //! ```
 //!
-//! `state::Known::plan` says what should be done for a key by what the informers show. Informers may lag behind one another,
+//! `state::Planner::plan` says what should be done for a key by what the informers show. Informers may lag behind one another,
 //! and what is done here (a name released, a binding deleted) must not rest on that: so a key is looked at some time after the
 //! change ([`Settings::settle`]), and an action reads the objects again and judges once more. What other parts of the process have
 //! found out is written at once.
@@ -50,7 +50,7 @@ use self::moves::Moves;
 use self::queue::{Item, WorkQueue};
 use self::route_state_counts::RouteStateCounts;
 use self::router_metrics::RouterMetrics;
-use self::state::{Action, Known, Plan};
+use self::state::{Action, Plan, Planner};
 use self::write::{Done, Writer};
 use crate::client::backoff::random;
 use crate::client::events::{self, Counters, Events, Notice};
@@ -198,7 +198,7 @@ pub struct Reconciler {
     writer: Writer,
     watched: ObjectChanges,
     deletion_hold_changes: Changes<DeletionHold>,
-    known: Known,
+    planner: Planner,
     queue: WorkQueue<Key>,
     actions: Executor<Key, Done>,
     /// Which Routes should leave their Routers, if there is a scheduler of which to request that.
@@ -216,7 +216,7 @@ impl Reconciler {
         let observations = Arc::clone(&world.observations);
         // Who observes the instances polls their informer.
         let (instances, _) = world.instances.read();
-        let known = Known { objects, deletion_holds, instances, observations, index: Default::default() };
+        let planner = Planner { objects, deletion_holds, instances, observations, index: Default::default() };
         Reconciler {
             writer: Writer::new(client, &settings),
             queue: WorkQueue::new(ACTIONS_AT_A_TIME, [settings.retry, settings.retry * 32]),
@@ -225,7 +225,7 @@ impl Reconciler {
             metrics,
             watched,
             deletion_hold_changes,
-            known,
+            planner,
             moves: None,
             term: None,
             route_states: RouteStateCounts::default(),
@@ -237,14 +237,14 @@ impl Reconciler {
     pub fn with_scheduler(mut self, scheduler: &Scheduler) -> Self {
         let (client, server, domain) = scheduler.platform();
         let (quiet, next_overdue) = (self.settings.quiet, Instant::now());
-        self.moves = Some(Moves::new(scheduler, self.known.objects.clone()));
+        self.moves = Some(Moves::new(scheduler, self.planner.objects.clone()));
         self.writer.names = Some(NameWriter { client, server, domain, quiet, next_overdue });
         self
     }
 
     /// How many routes each Router has, for `/metrics`.
     pub fn router_metrics(&self) -> RouterMetrics {
-        RouterMetrics(self.known.objects.routers.clone())
+        RouterMetrics(self.planner.objects.routers.clone())
     }
 
     /// How many Routes are in each state, for `/metrics`.
@@ -254,7 +254,7 @@ impl Reconciler {
 
     /// The health of each informer, for metrics and readiness.
     pub fn informers(&self) -> Vec<HealthProbe> {
-        self.known.objects.probes()
+        self.planner.objects.probes()
     }
 
     /// Reconciles whenever `leadership` says that this process leads, until `stop`.
@@ -268,7 +268,7 @@ impl Reconciler {
         // It ends with this loop: an event tells what the status tells.
         let mut beside = JoinSet::new();
         beside.spawn(recording);
-        let observations = Arc::clone(&self.known.observations);
+        let observations = Arc::clone(&self.planner.observations);
         let mut election_runs = true;
         loop {
             self.term = leadership.borrow_and_update().term().cloned();
@@ -304,13 +304,13 @@ impl Reconciler {
     }
 
     fn may_act(&self) -> bool {
-        self.known.objects.is_synced() && self.term.as_ref().is_some_and(Term::is_current)
+        self.planner.objects.is_synced() && self.term.as_ref().is_some_and(Term::is_current)
     }
 
     /// Queues what was found out.
     fn take_findings(&mut self) {
         let now = Instant::now();
-        for observed in self.known.observations.take_changed() {
+        for observed in self.planner.observations.take_changed() {
             let key = match observed {
                 Observed::Route(key) => Key::Findings(key),
                 Observed::Router(name) => Key::Router(name),
@@ -325,7 +325,7 @@ impl Reconciler {
         let (now, time) = (Instant::now(), Timestamp::now());
         for _ in 0..LOOKS_IN_A_ROW {
             let Some(key) = self.queue.begin(now) else { return false };
-            match self.known.plan(&key, &self.settings, time) {
+            match self.planner.plan(&key, &self.settings, time) {
                 Plan::Act(action) => self.start(key, *action, term.clone()),
                 Plan::Done => {
                     self.queue.end(&key);
@@ -363,8 +363,8 @@ impl Reconciler {
         self.metrics.actions.get_or_create(&[("kind", kind), ("action", done.action.unwrap_or("none"))]).inc();
         self.queue.succeeded(&key);
         if let Key::Route(route) | Key::Findings(route) = &key {
-            self.known.observations.settle_route(route, &done.findings);
-            done.turned.iter().for_each(|statement| self.tell(events, route, &done.uid, statement));
+            self.planner.observations.settle_route(route, &done.findings);
+            done.turned.iter().for_each(|statement| self.record(events, route, &done.uid, statement));
         }
         if !matches!(key, Key::Findings(_)) {
             // Claims have a next step; and whatever the informers showed wrongly, they show rightly by then.
@@ -373,12 +373,12 @@ impl Reconciler {
     }
 
     /// Tells by an Event that a condition has turned, and measures.
-    fn tell(&mut self, events: &Events, key: &ObjectKey, uid: &str, statement: &ConditionUpdate) {
+    fn record(&mut self, events: &Events, key: &ObjectKey, uid: &str, statement: &ConditionUpdate) {
         let ConditionUpdate { kind, reason, message, .. } = statement;
         let is_true = statement.is_true();
         if *kind == RESOLVABLE
             && is_true
-            && let Some(appeared) = self.known.index.take_appeared(key)
+            && let Some(appeared) = self.planner.index.take_appeared(key)
         {
             self.metrics.create_to_resolvable.observe(appeared.elapsed().as_secs_f64());
         }

@@ -114,7 +114,7 @@ impl Moves {
         let Applied { key, now, before, .. } = applied;
         let wanted = self.reconcile(key, now, now.is_news(before.as_deref()));
         if !wanted && before.as_ref().is_none_or(|before| !now.decides_as(before)) {
-            // It may fit another Router by now, and a wish that is taken back may leave it one that drains.
+            // It may fit another Router by now, and a request that is taken back may leave it one that drains.
             self.drain.retry_one(key);
         }
     }
@@ -122,7 +122,7 @@ impl Moves {
     /// A Route is gone.
     pub fn on_route_gone(&mut self, key: &ObjectKey) {
         // Its binding may be held by a finalizer for long: it keeps no other route from leaving.
-        self.drain.nowhere(key);
+        self.drain.mark_stuck(key);
         if self.requests.holds(key) {
             self.requests.withdraw(key);
         }
@@ -165,7 +165,7 @@ impl Moves {
             }
         }
         // One that is being deleted, or has moved, keeps no other route from leaving.
-        self.drain.nowhere(key);
+        self.drain.mark_stuck(key);
         // Also when it came to say that it is to move as the reason for it went.
         let says_so = || route.bound && route.conditions.moving.is_some_and(Mark::is_true);
         if self.requests.holds(key) || says_so() && !self.drain.holds(key) && self.objects.is_synced() {
@@ -177,7 +177,7 @@ impl Moves {
     /// Takes in what the scheduler has answered, and, if it may act, requests what is due. The answer is when there is more to do.
     pub fn step(&mut self, may_act: bool, is_behind: impl FnOnce() -> bool) -> Option<Instant> {
         let answers = self.requests.take_answers();
-        answers.nowhere.iter().for_each(|key| self.drain.nowhere(key));
+        answers.stuck.iter().for_each(|key| self.drain.mark_stuck(key));
         if answers.could_help {
             self.drain.retry();
         }
@@ -190,7 +190,7 @@ impl Moves {
             while let Some(key) = self.drain.release(now) {
                 match self.objects.routes.get(&key) {
                     Some(route) => drop(self.reconcile(&key, &route, true)),
-                    None => self.drain.nowhere(&key),
+                    None => self.drain.mark_stuck(&key),
                 }
             }
         }

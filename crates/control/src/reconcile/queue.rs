@@ -35,7 +35,7 @@ pub struct WorkQueue<T: Item> {
     places: usize,
     /// What holds a place, and when it waits again after that, if it does.
     in_progress: HashMap<T, Option<Instant>>,
-    owners: HashMap<T::Owner, Share<T>>,
+    owners: HashMap<T::Owner, OwnerState<T>>,
     times: HashMap<T, Instant>,
     /// Owners for whom something waits, by how many places they hold and when the first of theirs is due.
     line: BTreeMap<usize, BTreeSet<(Instant, T::Owner)>>,
@@ -46,7 +46,7 @@ pub struct WorkQueue<T: Item> {
 
 /// What is one owner's.
 #[derive(Debug)]
-struct Share<T> {
+struct OwnerState<T> {
     due: BTreeSet<(Instant, T)>,
     held: usize,
 }
@@ -155,9 +155,9 @@ impl<T: Item> WorkQueue<T> {
     }
 
     /// Changes what is an owner's, and the owner's place in the line with it.
-    fn change<R>(&mut self, owner: &T::Owner, change: impl FnOnce(&mut Share<T>) -> R) -> R {
-        let share = self.owners.entry(owner.clone()).or_insert_with(|| Share { due: BTreeSet::new(), held: 0 });
-        let stands = |share: &Share<T>| share.due.first().map(|(at, _)| (share.held, *at));
+    fn change<R>(&mut self, owner: &T::Owner, change: impl FnOnce(&mut OwnerState<T>) -> R) -> R {
+        let share = self.owners.entry(owner.clone()).or_insert_with(|| OwnerState { due: BTreeSet::new(), held: 0 });
+        let stands = |share: &OwnerState<T>| share.due.first().map(|(at, _)| (share.held, *at));
         let before = stands(share);
         let result = change(share);
         let after = stands(share);
@@ -195,8 +195,8 @@ mod tests {
         }
     }
 
-    fn begun(turns: &mut WorkQueue<(&'static str, u64)>, now: Instant) -> Vec<(&'static str, u64)> {
-        std::iter::from_fn(|| turns.begin(now)).collect()
+    fn begun(queue: &mut WorkQueue<(&'static str, u64)>, now: Instant) -> Vec<(&'static str, u64)> {
+        std::iter::from_fn(|| queue.begin(now)).collect()
     }
 
     /// How many places each of `slow` owners gets of sixteen, with more to do than there are places; and that another one gets
@@ -205,64 +205,64 @@ mod tests {
     fn who_is_slow_keeps_only_its_own_waiting() {
         const SLOW: [&str; 5] = ["slow1", "slow2", "slow3", "slow4", "slow5"];
         for (slow, held) in [(1, 8), (2, 5), (3, 4), (4, 3), (5, 2)] {
-            let (mut turns, start) = (WorkQueue::new(16, RETRY), Instant::now());
+            let (mut queue, start) = (WorkQueue::new(16, RETRY), Instant::now());
             for number in 0..300 {
-                SLOW[..slow].iter().for_each(|owner| turns.plan((*owner, number), start));
+                SLOW[..slow].iter().for_each(|owner| queue.plan((*owner, number), start));
             }
-            let all = begun(&mut turns, start);
+            let all = begun(&mut queue, start);
             for owner in &SLOW[..slow] {
                 let mine = all.iter().filter(|it| it.owner() == owner).count();
                 assert!((held..=held + 1).contains(&mine), "{slow} slow ones: {mine}");
             }
-            assert_eq!(turns.next_at(), None, "no slow one may have more");
+            assert_eq!(queue.next_at(), None, "no slow one may have more");
             for number in 0..1000 {
-                turns.plan(("quick", number), start);
+                queue.plan(("quick", number), start);
             }
             for number in 0..1000 {
-                assert_eq!(turns.begin(start), Some(("quick", number)), "{slow}");
-                turns.end(&("quick", number));
+                assert_eq!(queue.begin(start), Some(("quick", number)), "{slow}");
+                queue.end(&("quick", number));
             }
         }
     }
 
     #[test]
     fn a_free_place_goes_to_who_holds_fewest_and_has_waited_longest() {
-        let (mut turns, start) = (WorkQueue::new(6, RETRY), Instant::now());
+        let (mut queue, start) = (WorkQueue::new(6, RETRY), Instant::now());
         let at = |seconds| start + Duration::from_secs(seconds);
         for it in [("a", 1), ("a", 2), ("a", 3)] {
-            turns.plan(it, start);
+            queue.plan(it, start);
         }
-        turns.plan(("b", 1), at(1));
-        turns.plan(("c", 1), at(2));
-        turns.plan(("late", 1), at(60));
-        assert_eq!(begun(&mut turns, start), [("a", 1), ("a", 2), ("a", 3)]);
-        assert_eq!(turns.next_at(), Some(at(1)));
-        turns.plan(("a", 4), start);
-        assert_eq!(begun(&mut turns, at(9)), [("b", 1), ("c", 1)]);
-        assert_eq!((turns.begin(at(9)), turns.next_at()), (None, Some(at(60))), "who comes has a place");
-        turns.end(&("b", 1));
-        turns.plan(("b", 2), at(9));
-        assert_eq!((turns.begin(at(9)), turns.begin(at(9))), (Some(("b", 2)), None));
+        queue.plan(("b", 1), at(1));
+        queue.plan(("c", 1), at(2));
+        queue.plan(("late", 1), at(60));
+        assert_eq!(begun(&mut queue, start), [("a", 1), ("a", 2), ("a", 3)]);
+        assert_eq!(queue.next_at(), Some(at(1)));
+        queue.plan(("a", 4), start);
+        assert_eq!(begun(&mut queue, at(9)), [("b", 1), ("c", 1)]);
+        assert_eq!((queue.begin(at(9)), queue.next_at()), (None, Some(at(60))), "who comes has a place");
+        queue.end(&("b", 1));
+        queue.plan(("b", 2), at(9));
+        assert_eq!((queue.begin(at(9)), queue.begin(at(9))), (Some(("b", 2)), None));
     }
 
     #[test]
     fn all_is_planned_once_and_nothing_is_left_over() {
-        let (mut turns, start) = (WorkQueue::new(1, RETRY), Instant::now());
+        let (mut queue, start) = (WorkQueue::new(1, RETRY), Instant::now());
         let it = ("a", 1);
-        turns.plan(it, start);
-        turns.plan(it, start + Duration::from_secs(9));
-        assert_eq!((turns.begin(start), turns.next_at()), (None, Some(start + Duration::from_secs(9))));
-        turns.forget(&it);
-        assert_eq!((turns.has(&it), turns.next_at()), (false, None));
-        turns.plan(it, start);
-        assert_eq!(turns.begin(start), Some(it), "one place is enough for one");
-        turns.plan(it, start);
-        assert_eq!((turns.begin(start), turns.has(&it)), (None, true));
-        turns.end(&it);
-        assert_eq!(turns.begin(start), Some(it));
-        turns.end(&it);
+        queue.plan(it, start);
+        queue.plan(it, start + Duration::from_secs(9));
+        assert_eq!((queue.begin(start), queue.next_at()), (None, Some(start + Duration::from_secs(9))));
+        queue.forget(&it);
+        assert_eq!((queue.has(&it), queue.next_at()), (false, None));
+        queue.plan(it, start);
+        assert_eq!(queue.begin(start), Some(it), "one place is enough for one");
+        queue.plan(it, start);
+        assert_eq!((queue.begin(start), queue.has(&it)), (None, true));
+        queue.end(&it);
+        assert_eq!(queue.begin(start), Some(it));
+        queue.end(&it);
         assert!(
-            turns.owners.is_empty() && turns.times.is_empty() && turns.line.is_empty() && turns.in_progress.is_empty()
+            queue.owners.is_empty() && queue.times.is_empty() && queue.line.is_empty() && queue.in_progress.is_empty()
         );
     }
 }

@@ -30,7 +30,7 @@ const INSTANCES_INTERVAL: Duration = Duration::from_millis(100);
 const INSTANCES_LONGEST: Duration = Duration::from_secs(60);
 
 /// The objects as the informers show them, what was found out, and what both are indexed by.
-pub(super) struct Known {
+pub(super) struct Planner {
     pub objects: Objects,
     pub deletion_holds: Store<DeletionHold>,
     pub instances: Store<Option<InstanceReport>>,
@@ -93,7 +93,7 @@ pub(super) enum Action {
     WriteRouter { name: String, load: Load, findings: RouterFindings },
 }
 
-impl Known {
+impl Planner {
     /// What should be done for a key, by what is known at `now`.
     pub fn plan(&self, key: &Key, settings: &Settings, now: Timestamp) -> Plan {
         match key {
@@ -147,7 +147,7 @@ impl Known {
         let Some(claim) = self.objects.claim(name) else { return Plan::Done };
         let (route, binding) =
             (self.objects.routes.get(&claim.holder_key()), self.objects.bindings.get(&claim.holder_key()));
-        match claim::judge(&claim, route.as_deref(), binding.as_deref(), now, settings) {
+        match claim::next_step(&claim, route.as_deref(), binding.as_deref(), now, settings) {
             Step::Keep => Plan::Done,
             Step::LookAgain(time) => Plan::LookAgain(Duration::try_from(time.duration_since(now)).unwrap_or_default()),
             Step::Release | Step::Adopt | Step::Purge => Plan::act(Action::SettleClaim(name.to_owned())),

@@ -21,7 +21,7 @@ use kube::Api;
 use tokio::time::{Instant, timeout};
 
 use super::Scheduler;
-use super::cycle::Subject;
+use super::cycle::QueuedRoute;
 use super::decision::{InvalidAnswer, decide_as_answered, feasible_routers};
 use super::metrics::{CIRCUIT_OPEN, NO_LONGER_FEASIBLE, UNKNOWN_ROUTER};
 use super::webhook::message::{self, Answer};
@@ -41,7 +41,7 @@ const NAME_CHARACTERS_MAX: usize = 253;
 
 /// A call of the webhook.
 pub(super) struct Call {
-    pub(super) subject: Subject,
+    pub(super) queued: QueuedRoute,
     webhook: Arc<Webhook>,
     /// The Routers that it may choose.
     routers: Vec<String>,
@@ -51,29 +51,29 @@ pub(super) struct Call {
 
 impl Scheduler {
     /// Calls the webhook, or decides without it while its circuit breaker is open.
-    pub(super) fn consult(&mut self, subject: Subject, webhook: Arc<Webhook>) {
+    pub(super) fn consult(&mut self, queued: QueuedRoute, webhook: Arc<Webhook>) {
         if self.choice.rest.may_ask(Instant::now()) {
-            return self.call(subject, webhook, 1);
+            return self.call(queued, webhook, 1);
         }
         let failures = self.choice.rest.failures();
         let why = format!("the webhook failed {failures} times in a row and is left alone for a while");
-        self.fall_back(subject, &webhook, CIRCUIT_OPEN, &why);
+        self.fall_back(queued, &webhook, CIRCUIT_OPEN, &why);
     }
 
-    fn call(&mut self, subject: Subject, webhook: Arc<Webhook>, times: u32) {
-        let (routers, considered) = match feasible_routers(&subject.request(), &self.snapshot) {
+    fn call(&mut self, queued: QueuedRoute, webhook: Arc<Webhook>, times: u32) {
+        let (routers, considered) = match feasible_routers(&queued.request(), &self.snapshot) {
             Ok(feasible_routers) => feasible_routers,
             Err(error) => {
                 self.choice.rest.withdrawn();
-                return self.carry_out(subject, Err(error));
+                return self.carry_out(queued, Err(error));
             }
         };
         let snapshot = message::snapshot(self.snapshot.revision(), considered, self.in_flight.calls.len());
         let names = routers.iter().map(|(router, _)| router.name.clone()).collect();
         let routers = routers.into_iter().map(|(router, shard)| message::router(router, shard)).collect();
-        let (client, called, route) = (self.binder.client.clone(), Arc::clone(&webhook), Arc::clone(&subject.route));
-        let (key, namespace) = (subject.key.clone(), Arc::clone(&subject.namespace));
-        self.in_flight.calls.start(Call { subject, webhook, routers: names, times }, async move {
+        let (client, called, route) = (self.binder.client.clone(), Arc::clone(&webhook), Arc::clone(&queued.route));
+        let (key, namespace) = (queued.key.clone(), Arc::clone(&queued.namespace));
+        self.in_flight.calls.start(Call { queued, webhook, routers: names, times }, async move {
             let Some(route) = read(&client, &key, &route).await? else { return Ok(None) };
             Ok(Some(called.ask(&message::question(route, &namespace, routers, snapshot)).await))
         });
@@ -81,10 +81,10 @@ impl Scheduler {
 
     /// Takes in the end of a call; `None` as the result: the Route is not what was looked at any more.
     pub(super) fn on_answered(&mut self, call: Call, result: kube::Result<Option<Result<Answer, CallError>>>) {
-        let Call { subject, webhook, routers, times } = call;
+        let Call { queued, webhook, routers, times } = call;
         let now = Instant::now();
         if let Err(error) = &result {
-            tracing::warn!(route = %subject.key, %error, "the route cannot be read");
+            tracing::warn!(route = %queued.key, %error, "the route cannot be read");
         }
         // One that is not called any more has no say, and its failures are not the new one's.
         let is_in_use = self.choice.in_use.is(&webhook);
@@ -96,16 +96,16 @@ impl Scheduler {
         }
         let term = self.term.clone().filter(Term::is_current);
         let (Some(outcome), Some(term)) = (outcome, term) else {
-            self.hosts.give_up(&subject.key, subject.route.host.as_deref());
-            self.queue.failed(&subject.key, now, random());
+            self.hosts.give_up(&queued.key, queued.route.host.as_deref());
+            self.queue.failed(&queued.key, now, random());
             return;
         };
-        let (key, before, started) = (subject.key.clone(), subject.route, subject.started);
-        let Some(subject) = self.subject(subject.key, started, term) else {
+        let (key, before, started) = (queued.key.clone(), queued.route, queued.started);
+        let Some(queued) = self.queued(queued.key, started, term) else {
             return self.hosts.give_up(&key, before.host.as_deref());
         };
-        if !is_in_use || !subject.route.decides_as(&before) {
-            return self.place(subject);
+        if !is_in_use || !queued.route.decides_as(&before) {
+            return self.place(queued);
         }
         let (reason, why) = match outcome {
             Err(error) => (error.label(), format!("the webhook {error}")),
@@ -113,22 +113,22 @@ impl Scheduler {
                 let name: String = answer.router.chars().take(NAME_CHARACTERS_MAX).collect();
                 (UNKNOWN_ROUTER, format!("the webhook named {name:?}, which is none of the Routers it was asked about"))
             }
-            Ok(answer) => match self.timed(|all| decide_as_answered(&subject.request(), &all.snapshot, &answer)) {
-                Ok(placement) => return self.carry_out(subject, Ok(placement)),
-                Err(InvalidAnswer::FitError(error)) => return self.carry_out(subject, Err(error)),
-                Err(InvalidAnswer::Router(_)) if times < TIMES_MAX => return self.call(subject, webhook, times + 1),
+            Ok(answer) => match self.timed(|all| decide_as_answered(&queued.request(), &all.snapshot, &answer)) {
+                Ok(placement) => return self.carry_out(queued, Ok(placement)),
+                Err(InvalidAnswer::FitError(error)) => return self.carry_out(queued, Err(error)),
+                Err(InvalidAnswer::Router(_)) if times < TIMES_MAX => return self.call(queued, webhook, times + 1),
                 Err(InvalidAnswer::Router(why)) => {
                     (NO_LONGER_FEASIBLE, format!("the webhook chose {}, which {why} since it was asked", answer.router))
                 }
             },
         };
-        self.fall_back(subject, &webhook, reason, &why);
+        self.fall_back(queued, &webhook, reason, &why);
     }
 
-    fn fall_back(&mut self, subject: Subject, webhook: &Webhook, reason: &'static str, why: &str) {
+    fn fall_back(&mut self, queued: QueuedRoute, webhook: &Webhook, reason: &'static str, why: &str) {
         self.metrics.webhook_fallback(reason);
-        let decided = self.decide_by(&subject, webhook.settings.fallback, Some(why));
-        self.carry_out(subject, decided);
+        let decided = self.decide_by(&queued, webhook.settings.fallback, Some(why));
+        self.carry_out(queued, decided);
     }
 }
 

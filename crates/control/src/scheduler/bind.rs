@@ -59,7 +59,7 @@ pub struct Plan {
     /// Whether its host is the platform's own name for it.
     pub host_is_own: bool,
     /// The Router that it is moved away from, if it has one.
-    pub leaving: Option<Leaving>,
+    pub leaving: Option<MoveSource>,
     /// The Router.
     pub placement: Placement,
     /// How many labels are in quarantine for its namespace, if that is as many as may be: then it gets none that is new.
@@ -74,7 +74,7 @@ pub struct Plan {
 
 /// A Router that a route is to leave.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Leaving {
+pub struct MoveSource {
     /// The Router.
     pub router: String,
     /// Why.
@@ -126,7 +126,7 @@ pub enum Outcome {
         /// What it said, for the log.
         error: String,
         /// The same for the Route's owner. The words of an API, or of a webhook of its own, can name objects of others.
-        told: String,
+        owner_message: String,
     },
 }
 
@@ -165,7 +165,7 @@ impl Outcome {
 
     /// A failure that the Route's owner may read as it is.
     pub(super) fn failed(error: String) -> Self {
-        Outcome::Failed { answered: true, told: error.clone(), error }
+        Outcome::Failed { answered: true, owner_message: error.clone(), error }
     }
 }
 
@@ -191,15 +191,15 @@ impl Binder {
             kube::Error::Api(status) if is_fenced(status) => Outcome::Fenced { error: status.message.clone() },
             kube::Error::Api(status) => {
                 let error = format!("{} ({})", status.message, status.code);
-                let told = format!(
+                let owner_message = format!(
                     "the API refuses what the scheduler writes for the route ({} {}); the scheduler's log has the API's answer",
                     status.code, status.reason
                 );
-                Outcome::Failed { answered: true, error, told }
+                Outcome::Failed { answered: true, error, owner_message }
             }
             error => {
                 self.server.failed(error);
-                Outcome::Failed { answered: false, error: error.to_string(), told: NO_ANSWER.to_owned() }
+                Outcome::Failed { answered: false, error: error.to_string(), owner_message: NO_ANSWER.to_owned() }
             }
         }
     }

@@ -141,13 +141,13 @@ impl Scheduler {
                 self.queue.remove(&key);
                 // One that is being written is taken back when it is seen.
                 self.observations.set_route(&key, Part::Scheduling, None);
-                self.take_back(&key, &route);
+                self.retract(&key, &route);
             }
         }
     }
 
     /// A route is not to move, or not any more: what it is told of that is taken back.
-    fn take_back(&mut self, key: &ObjectKey, route: &RouteInfo) {
+    fn retract(&mut self, key: &ObjectKey, route: &RouteInfo) {
         let says_so = route.conditions.moving.is_some_and(Mark::is_true);
         // What a move that was made leaves said is over when the status tells of the move.
         let is_there =

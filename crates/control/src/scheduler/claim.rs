@@ -59,7 +59,7 @@ pub async fn claim(
             Err(error) => return Err(error),
         };
         if let Some(found) = api.get_opt(&name).await? {
-            match judge(&found.spec, holder, now) {
+            match evaluate(&found.spec, holder, now) {
                 ClaimOutcome::Ours => return Ok(Claimed::Ours),
                 ClaimOutcome::Taken => {
                     let until = found.spec.quarantine_until.filter(|_| kind == ClaimKind::Host);
@@ -102,7 +102,7 @@ pub async fn has_a_claim(
     for name in names {
         match api.get_opt(&name).await? {
             None => return Ok(false),
-            Some(found) if judge(&found.spec, holder, now) != ClaimOutcome::Taken => return Ok(true),
+            Some(found) if evaluate(&found.spec, holder, now) != ClaimOutcome::Taken => return Ok(true),
             Some(_) => {}
         }
     }
@@ -124,7 +124,7 @@ enum ClaimOutcome {
     Taken,
 }
 
-fn judge(claim: &NameClaimSpec, holder: &Holder, now: Timestamp) -> ClaimOutcome {
+fn evaluate(claim: &NameClaimSpec, holder: &Holder, now: Timestamp) -> ClaimOutcome {
     let same_route = claim.holder.namespace == holder.namespace && claim.holder.name == holder.name;
     let is_held = claim.released_at.is_none();
     let in_quarantine = claim.quarantine_until.as_ref().is_some_and(|until| until.0 > now);
@@ -187,7 +187,7 @@ mod tests {
             let mut claim = new_claim(ClaimKind::Label, "ns-app", &of, at(10)).spec;
             claim.released_at = released.map(|second| Time(at(second)));
             claim.quarantine_until = until.map(|second| Time(at(second)));
-            assert_eq!(judge(&claim, &us, at(100)), verdict, "{claim:?}");
+            assert_eq!(evaluate(&claim, &us, at(100)), verdict, "{claim:?}");
         }
     }
 }

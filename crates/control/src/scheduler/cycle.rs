@@ -5,10 +5,10 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-use super::bind::{Leaving, Plan, is_label_refused};
+use super::bind::{MoveSource, Plan, is_label_refused};
 use super::chooser::ActiveStrategy;
 use super::decision::{Placement, decide, decide_requested};
-use super::filter::{FitError, Wish, is_own_name};
+use super::filter::{FitError, PlacementRequest, is_own_name};
 use super::rebind::held_by_caches;
 use super::requests::MoveReason;
 use super::strategy::StrategyName;
@@ -26,7 +26,7 @@ use signpost_api::v1alpha1::name_claim::ClaimKind;
 const DECISIONS_IN_A_ROW: usize = 256;
 
 /// A route that needs a Router.
-pub(super) struct Subject {
+pub(super) struct QueuedRoute {
     pub(super) key: ObjectKey,
     pub(super) route: Arc<RouteInfo>,
     /// Its resourceVersion.
@@ -35,18 +35,18 @@ pub(super) struct Subject {
     /// Whether its host is the platform's own name for it.
     pub(super) host_is_own: bool,
     /// The Router that it is on and is to leave, if it has one.
-    pub(super) leaving: Option<Leaving>,
+    pub(super) leaving: Option<MoveSource>,
     /// When it was taken out of the queue.
     pub(super) started: Instant,
     /// The term in which it is scheduled.
     pub(super) term: Term,
 }
 
-impl Subject {
-    pub(super) fn request(&self) -> Wish<'_> {
+impl QueuedRoute {
+    pub(super) fn request(&self) -> PlacementRequest<'_> {
         let platform_host = self.route.host.as_deref().filter(|_| self.host_is_own);
         let leaving = self.leaving.as_ref().map(|leaving| leaving.router.as_str());
-        Wish { key: &self.key, route: &self.route, namespace: &self.namespace, platform_host, leaving }
+        PlacementRequest { key: &self.key, route: &self.route, namespace: &self.namespace, platform_host, leaving }
     }
 
     /// The host of its own that it is to have, if it has no Router yet: one that has was judged before.
@@ -55,7 +55,7 @@ impl Subject {
     }
 
     /// The Router that its annotation names; one that it is on already and that drains was not asked for.
-    fn asked(&self) -> Option<&str> {
+    fn requested(&self) -> Option<&str> {
         let drains = self.leaving.as_ref().filter(|leaving| leaving.reason == MoveReason::Drained);
         let is_on = |router: &str| drains.is_some_and(|leaving| leaving.router == router);
         self.route.move_to.as_deref().filter(|router| !is_on(router))
@@ -83,13 +83,13 @@ impl Scheduler {
 
     /// Decides where one route goes, and begins to carry it out.
     fn schedule_one(&mut self, key: ObjectKey, term: Term) {
-        if let Some(subject) = self.subject(key, Instant::now(), term) {
-            self.place(subject);
+        if let Some(queued) = self.queued(key, Instant::now(), term) {
+            self.place(queued);
         }
     }
 
     /// The route at `key`, if it needs a Router, or another one, and may have one. If not, it is put where it belongs.
-    pub(super) fn subject(&mut self, key: ObjectKey, started: Instant, term: Term) -> Option<Subject> {
+    pub(super) fn queued(&mut self, key: ObjectKey, started: Instant, term: Term) -> Option<QueuedRoute> {
         let (route, version) = self.objects.routes.get_versioned(&key).unzip();
         let route = route.filter(|route| !route.deleting);
         let binding = self.objects.bindings.get(&key);
@@ -102,7 +102,7 @@ impl Scheduler {
             _ => None,
         };
         let Some(route) = route.filter(|route| !route.bound || leaving.is_some() || !says_so(route)) else {
-            self.moves.nowhere(&key);
+            self.moves.mark_stuck(&key);
             self.queue.done(&key);
             return None;
         };
@@ -121,8 +121,8 @@ impl Scheduler {
         let platform_host = route.host.as_deref().filter(|_| zone.is_some());
         // One that has a Router was judged before; if no Router has its name, no Router can take it.
         if let Some(host) = platform_host.filter(|_| leaving.is_none()) {
-            let wish = Wish { key: &key, route: &route, namespace: &namespace, platform_host, leaving: None };
-            if !self.snapshot.routers().any(|(router, _)| is_own_name(&wish, router, host)) {
+            let request = PlacementRequest { platform_host, ..PlacementRequest::new(&key, &route, &namespace) };
+            if !self.snapshot.routers().any(|(router, _)| is_own_name(&request, router, host)) {
                 let message = refusal_of_platform_name(host, zone.unwrap_or_default());
                 self.refuse(&key, &route, ("HostInPlatformDomain", message));
                 self.metrics.attempt("not_admitted", started.elapsed().as_secs_f64());
@@ -136,7 +136,7 @@ impl Scheduler {
             self.metrics.attempt("not_admitted", started.elapsed().as_secs_f64());
             return None;
         }
-        Some(Subject {
+        Some(QueuedRoute {
             key,
             route,
             version: version.unwrap_or_default(),
@@ -149,20 +149,20 @@ impl Scheduler {
     }
 
     /// The Router that a bound route is to leave now, if it is.
-    fn leaving(&self, key: &ObjectKey, route: &RouteInfo, binding: &BindingInfo) -> Option<Leaving> {
+    fn leaving(&self, key: &ObjectKey, route: &RouteInfo, binding: &BindingInfo) -> Option<MoveSource> {
         let request = self.moves.get(key).filter(|request| request.is_of(route, binding))?;
         // A Router made again with another zone is another one.
         let router = self.snapshot.router(&binding.router).filter(|(router, _)| !binding.is_zone_gone(router));
         let former_name =
             router.map(|(router, _)| held_by_caches(router, Timestamp::now()).max(self.settings.former_name_retention));
         let router = binding.router.to_string();
-        Some(Leaving { router, reason: request.reason, former_name, to_instances: false })
+        Some(MoveSource { router, reason: request.reason, former_name, to_instances: false })
     }
 
     /// A route with nowhere to go stays where it is, and is looked at again when that may have changed.
-    fn put_aside(&mut self, key: &ObjectKey, leaving: Option<&Leaving>, random: u64) {
+    fn put_aside(&mut self, key: &ObjectKey, leaving: Option<&MoveSource>, random: u64) {
         if leaving.is_some() {
-            self.moves.nowhere(key);
+            self.moves.mark_stuck(key);
         }
         match leaving.map(|leaving| leaving.reason) {
             Some(MoveReason::Drained) => self.queue.done(key),
@@ -171,34 +171,34 @@ impl Scheduler {
     }
 
     /// Has a Router chosen, now or beside the loop.
-    pub(super) fn place(&mut self, subject: Subject) {
+    pub(super) fn place(&mut self, queued: QueuedRoute) {
         let must_ask = matches!(self.choice.in_use, ActiveStrategy::Webhook(_))
-            && subject.asked().is_none()
+            && queued.requested().is_none()
             && !self.choice.rest.is_resting();
         if must_ask && self.in_flight.calls.len() >= ASKED_AT_A_TIME {
-            return self.queue.park(&subject.key);
+            return self.queue.park(&queued.key);
         }
-        self.reserve_host(&subject);
-        if let Some(to) = subject.asked() {
-            let decided = self.timed(|all| decide_requested(&subject.request(), &all.snapshot, to));
-            return self.carry_out(subject, decided);
+        self.reserve_host(&queued);
+        if let Some(to) = queued.requested() {
+            let decided = self.timed(|all| decide_requested(&queued.request(), &all.snapshot, to));
+            return self.carry_out(queued, decided);
         }
         match self.choice.in_use.clone() {
             ActiveStrategy::Strategy(name) => {
-                let decided = self.decide_by(&subject, name, None);
-                self.carry_out(subject, decided);
+                let decided = self.decide_by(&queued, name, None);
+                self.carry_out(queued, decided);
             }
-            ActiveStrategy::Webhook(webhook) => self.consult(subject, webhook),
+            ActiveStrategy::Webhook(webhook) => self.consult(queued, webhook),
         }
     }
 
     pub(super) fn decide_by(
         &self,
-        subject: &Subject,
+        queued: &QueuedRoute,
         name: StrategyName,
         instead_of: Option<&str>,
     ) -> Result<Placement, FitError> {
-        self.timed(|all| decide(&subject.request(), &all.snapshot, name.strategy(), instead_of))
+        self.timed(|all| decide(&queued.request(), &all.snapshot, name.strategy(), instead_of))
     }
 
     pub(super) fn timed<T>(&self, decide: impl FnOnce(&Self) -> T) -> T {
@@ -209,21 +209,21 @@ impl Scheduler {
     }
 
     /// Begins to bind a route to the Router chosen, or says why there is none.
-    pub(super) fn carry_out(&mut self, subject: Subject, decided: Result<Placement, FitError>) {
+    pub(super) fn carry_out(&mut self, queued: QueuedRoute, decided: Result<Placement, FitError>) {
         if decided.is_ok() {
             // Another one may have held it when this one was asked about.
-            self.reserve_host(&subject);
+            self.reserve_host(&queued);
         }
-        let Subject { key, route, version, host_is_own, mut leaving, started, term, .. } = subject;
+        let QueuedRoute { key, route, version, host_is_own, mut leaving, started, term, .. } = queued;
         let mut placement = match decided {
             Ok(placement) => placement,
-            Err(nowhere) => {
+            Err(error) => {
                 self.metrics.attempt("unschedulable", started.elapsed().as_secs_f64());
                 self.put_aside(&key, leaving.as_ref(), random());
                 self.hosts.give_up(&key, route.host.as_deref());
                 let report = match leaving {
-                    Some(_) => Finding::move_pending(&route.uid, nowhere.reason, nowhere.message),
-                    None => Finding::unscheduled(&route.uid, nowhere.reason, nowhere.message, route.host.is_some()),
+                    Some(_) => Finding::move_pending(&route.uid, error.reason, error.message),
+                    None => Finding::unscheduled(&route.uid, error.reason, error.message, route.host.is_some()),
                 };
                 self.report(&key, &route, report);
                 return;
@@ -233,7 +233,7 @@ impl Scheduler {
             let router = self.snapshot.router(&placement.router);
             leaving.to_instances = router.is_some_and(|(router, _)| router.active.has_instances);
         }
-        if let Some(Leaving { router, reason: MoveReason::Drained, .. }) = &leaving {
+        if let Some(MoveSource { router, reason: MoveReason::Drained, .. }) = &leaving {
             let summary = &mut placement.explanation.summary;
             *summary = format!("moved from {router}, which is draining: {summary}");
         }
@@ -261,9 +261,9 @@ impl Scheduler {
     }
 
     /// Keeps its custom host for a route, from when a Router is looked for on.
-    fn reserve_host(&mut self, subject: &Subject) {
-        if let Some(host) = subject.custom_host() {
-            self.hosts.reserve(host, &subject.key);
+    fn reserve_host(&mut self, queued: &QueuedRoute) {
+        if let Some(host) = queued.custom_host() {
+            self.hosts.reserve(host, &queued.key);
         }
     }
 
@@ -294,13 +294,13 @@ mod tests {
 
     #[test]
     fn why_a_name_of_the_platform_is_refused() {
-        for (host, zone, told) in [
+        for (host, zone, start) in [
             ("www.v3.example", "v3.example", "www.v3.example is below v3.example, whose"),
             ("*.v3.example", "v3.example", "*.v3.example is below v3.example, whose"),
             ("*.other.example", "shards.other.example", "*.other.example covers shards.other.example, whose"),
         ] {
             let message = refusal_of_platform_name(host, zone);
-            assert!(message.starts_with(told), "{message}");
+            assert!(message.starts_with(start), "{message}");
         }
     }
 }

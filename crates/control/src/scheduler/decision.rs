@@ -1,7 +1,7 @@
 //! One scheduling decision: filter → score → pick → explain, as a pure function of what is known.
 
 use super::explain;
-use super::filter::{FilterResult, Fit, FitError, Wish, candidate, check_quota};
+use super::filter::{FilterResult, Fit, FitError, PlacementRequest, candidate, check_quota};
 use super::snapshot::{Shard, Snapshot};
 use super::strategy::{Candidate, Pick, RouteName, Strategy, pick};
 use super::webhook;
@@ -23,26 +23,26 @@ pub struct Placement {
     pub explanation: Explanation,
 }
 
-/// Chooses a Router for the route that `wish` speaks of. `instead_of` says why this strategy decides and not the webhook, if
+/// Chooses a Router for the route that `request` speaks of. `instead_of` says why this strategy decides and not the webhook, if
 /// that is so.
 pub fn decide(
-    wish: &Wish<'_>,
+    request: &PlacementRequest<'_>,
     snapshot: &Snapshot,
     strategy: &dyn Strategy,
     instead_of: Option<&str>,
 ) -> Result<Placement, FitError> {
-    within_quota(wish, snapshot)?;
-    let mut verdicts = filter(wish, snapshot, Some(strategy));
+    within_quota(request, snapshot)?;
+    let mut verdicts = filter(request, snapshot, Some(strategy));
     prefer_below_soft_capacity(&mut verdicts);
-    let Some(best) = score(wish, &mut verdicts, strategy) else { return Err(explain::nowhere(wish, &verdicts)) };
-    Ok(placement(wish, &verdicts, best, strategy.name().as_str(), instead_of))
+    let Some(best) = score(request, &mut verdicts, strategy) else { return Err(explain::no_fit(request, &verdicts)) };
+    Ok(placement(request, &verdicts, best, strategy.name().as_str(), instead_of))
 }
 
 /// Takes the Router `to`, which the route's annotation names, if it can take the route. Soft capacity and weights do not count:
 /// they are for choices, and this is none.
-pub fn decide_requested(wish: &Wish<'_>, snapshot: &Snapshot, to: &str) -> Result<Placement, FitError> {
-    within_quota(wish, snapshot)?;
-    let verdicts = filter(wish, snapshot, None);
+pub fn decide_requested(request: &PlacementRequest<'_>, snapshot: &Snapshot, to: &str) -> Result<Placement, FitError> {
+    within_quota(request, snapshot)?;
+    let verdicts = filter(request, snapshot, None);
     let Some(index) = verdicts.iter().position(|verdict| verdict.router.name == to) else {
         return Err(FitError {
             reason: "RouterNotFound",
@@ -50,11 +50,11 @@ pub fn decide_requested(wish: &Wish<'_>, snapshot: &Snapshot, to: &str) -> Resul
         });
     };
     if let Fit::Rejected(rejection) = verdicts[index].fit {
-        let message = format!("{to}, where it is to be, {}", rejection.told(wish, verdicts[index].router));
+        let message = format!("{to}, where it is to be, {}", rejection.message_for(request, verdicts[index].router));
         return Err(FitError { reason: rejection.reason(), message });
     }
-    let mut placement = placement(wish, &verdicts, Pick { index, tied: 0 }, MOVE, None);
-    placement.explanation.summary = match wish.leaving {
+    let mut placement = placement(request, &verdicts, Pick { index, tied: 0 }, MOVE, None);
+    placement.explanation.summary = match request.leaving {
         Some(from) => format!("moved from {from} to {to}, as {MOVE_ANNOTATION} asked"),
         None => format!("placed on {to}, as {MOVE_ANNOTATION} asked"),
     };
@@ -63,10 +63,10 @@ pub fn decide_requested(wish: &Wish<'_>, snapshot: &Snapshot, to: &str) -> Resul
 
 /// The Routers that the webhook is to choose among, at least one, and how many were looked at.
 pub fn feasible_routers<'a>(
-    wish: &Wish<'_>,
+    request: &PlacementRequest<'_>,
     snapshot: &'a Snapshot,
 ) -> Result<(Vec<(&'a RouterTarget, &'a Shard)>, usize), FitError> {
-    let verdicts = eligible(wish, snapshot)?;
+    let verdicts = eligible(request, snapshot)?;
     let feasible_routers = verdicts.iter().filter(|verdict| verdict.fit == Fit::Eligible(None));
     Ok((feasible_routers.map(|verdict| (verdict.router, verdict.shard)).collect(), verdicts.len()))
 }
@@ -81,12 +81,16 @@ pub enum InvalidAnswer {
 }
 
 /// Takes the Router that the webhook chose, if it can take the route as things are now.
-pub fn decide_as_answered(wish: &Wish<'_>, snapshot: &Snapshot, answer: &Answer) -> Result<Placement, InvalidAnswer> {
-    let mut verdicts = eligible(wish, snapshot).map_err(InvalidAnswer::FitError)?;
+pub fn decide_as_answered(
+    request: &PlacementRequest<'_>,
+    snapshot: &Snapshot,
+    answer: &Answer,
+) -> Result<Placement, InvalidAnswer> {
+    let mut verdicts = eligible(request, snapshot).map_err(InvalidAnswer::FitError)?;
     let Some(index) = verdicts.iter().position(|verdict| verdict.router.name == answer.router) else {
         return Err(InvalidAnswer::Router("is gone".to_owned()));
     };
-    if let Some(message) = verdicts[index].message(wish) {
+    if let Some(message) = verdicts[index].message(request) {
         return Err(InvalidAnswer::Router(message.into_owned()));
     }
     for verdict in &mut verdicts {
@@ -94,20 +98,20 @@ pub fn decide_as_answered(wish: &Wish<'_>, snapshot: &Snapshot, answer: &Answer)
             verdict.fit = Fit::Eligible(answer.score(&verdict.router.name));
         }
     }
-    Ok(placement(wish, &verdicts, Pick { index, tied: 0 }, webhook::NAME, answer.reason.as_deref()))
+    Ok(placement(request, &verdicts, Pick { index, tied: 0 }, webhook::NAME, answer.reason.as_deref()))
 }
 
 /// The verdicts before any strategy looks, at least one of them eligible.
-fn eligible<'a>(wish: &Wish<'_>, snapshot: &'a Snapshot) -> Result<Vec<FilterResult<'a>>, FitError> {
-    within_quota(wish, snapshot)?;
-    let mut verdicts = filter(wish, snapshot, None);
+fn eligible<'a>(request: &PlacementRequest<'_>, snapshot: &'a Snapshot) -> Result<Vec<FilterResult<'a>>, FitError> {
+    within_quota(request, snapshot)?;
+    let mut verdicts = filter(request, snapshot, None);
     prefer_below_soft_capacity(&mut verdicts);
     let any = verdicts.iter().any(|verdict| verdict.fit == Fit::Eligible(None));
-    if any { Ok(verdicts) } else { Err(explain::nowhere(wish, &verdicts)) }
+    if any { Ok(verdicts) } else { Err(explain::no_fit(request, &verdicts)) }
 }
 
 fn placement(
-    wish: &Wish<'_>,
+    request: &PlacementRequest<'_>,
     verdicts: &[FilterResult<'_>],
     best: Pick,
     strategy: &'static str,
@@ -118,21 +122,25 @@ fn placement(
         router: chosen.name.clone(),
         dns: chosen.dns.clone(),
         strategy,
-        explanation: explain::placement(wish, verdicts, best, strategy, remark),
+        explanation: explain::placement(request, verdicts, best, strategy, remark),
     }
 }
 
-fn within_quota(wish: &Wish<'_>, snapshot: &Snapshot) -> Result<(), FitError> {
-    if wish.leaving.is_some() {
+fn within_quota(request: &PlacementRequest<'_>, snapshot: &Snapshot) -> Result<(), FitError> {
+    if request.leaving.is_some() {
         return Ok(());
     }
-    let namespace = wish.key.namespace();
-    check_quota(&wish.namespace.quota, snapshot.routes_of_namespace(namespace))
+    let namespace = request.key.namespace();
+    check_quota(&request.namespace.quota, snapshot.routes_of_namespace(namespace))
         .map_err(|over| FitError { reason: over.reason(), message: over.to_string() })
 }
 
-fn filter<'a>(wish: &Wish<'_>, snapshot: &'a Snapshot, strategy: Option<&dyn Strategy>) -> Vec<FilterResult<'a>> {
-    snapshot.routers().map(|(router, shard)| FilterResult::of(wish, router, shard, strategy)).collect()
+fn filter<'a>(
+    request: &PlacementRequest<'_>,
+    snapshot: &'a Snapshot,
+    strategy: Option<&dyn Strategy>,
+) -> Vec<FilterResult<'a>> {
+    snapshot.routers().map(|(router, shard)| FilterResult::of(request, router, shard, strategy)).collect()
 }
 
 /// Soft capacity is a preference, the same under every strategy: who is above it is chosen only when all are.
@@ -148,13 +156,13 @@ fn prefer_below_soft_capacity(verdicts: &mut [FilterResult<'_>]) {
 }
 
 /// Writes the scores into the verdicts; the pick's index is into them.
-fn score(wish: &Wish<'_>, verdicts: &mut [FilterResult<'_>], strategy: &dyn Strategy) -> Option<Pick> {
+fn score(request: &PlacementRequest<'_>, verdicts: &mut [FilterResult<'_>], strategy: &dyn Strategy) -> Option<Pick> {
     let is_eligible = |index: &usize| verdicts[*index].fit == Fit::Eligible(None);
     let eligible: Vec<usize> = (0..verdicts.len()).filter(is_eligible).collect();
     let candidates: Vec<Candidate<'_>> =
         eligible.iter().map(|index| candidate(verdicts[*index].router, verdicts[*index].shard)).collect();
-    let namespace = wish.key.namespace();
-    let scores = strategy.score(RouteName { namespace, name: &wish.key.name }, &candidates);
+    let namespace = request.key.namespace();
+    let scores = strategy.score(RouteName { namespace, name: &request.key.name }, &candidates);
     let best = pick(&candidates, &scores)?;
     for (index, score) in eligible.iter().zip(scores) {
         verdicts[*index].fit = Fit::Eligible(Some(score));
@@ -176,8 +184,8 @@ mod tests {
     fn decide_for(name: &str, snapshot: &Snapshot, strategy: StrategyName) -> Result<Placement, FitError> {
         let (route, namespace) = (RouteInfo::default(), NamespaceInfo::default());
         let key = ObjectKey::namespaced("ns", name);
-        let wish = Wish { key: &key, route: &route, namespace: &namespace, platform_host: None, leaving: None };
-        decide(&wish, snapshot, strategy.strategy(), None)
+        let request = PlacementRequest::new(&key, &route, &namespace);
+        decide(&request, snapshot, strategy.strategy(), None)
     }
 
     fn bind(snapshot: &mut Snapshot, router: &str, routes: u32) {
@@ -190,20 +198,20 @@ mod tests {
     #[test]
     fn no_router_and_no_fit() {
         let mut snapshot = Snapshot::default();
-        let nowhere = decide_for("a", &snapshot, StrategyName::RoundRobin).expect_err("there is none");
-        assert_eq!(nowhere.reason, "NoRouter");
+        let error = decide_for("a", &snapshot, StrategyName::RoundRobin).expect_err("there is none");
+        assert_eq!(error.reason, "NoRouter");
         snapshot.set_router(router("shard1", json!({"state": "cordoned"})));
         snapshot.set_router(router("shard2", json!({"addresses": []})));
-        let nowhere = decide_for("a", &snapshot, StrategyName::RoundRobin).expect_err("none fits");
-        assert_eq!(nowhere.reason, "Unschedulable");
+        let error = decide_for("a", &snapshot, StrategyName::RoundRobin).expect_err("none fits");
+        assert_eq!(error.reason, "Unschedulable");
         assert_eq!(
-            nowhere.message,
+            error.message,
             "none of 2 Routers can take the route: shard1 is cordoned; shard2 has no active address"
         );
     }
 
     #[test]
-    fn the_explanation_tells_of_every_router() {
+    fn the_explanation_lists_every_router() {
         let mut snapshot = Snapshot::default();
         for (name, spec) in [
             ("shard1", json!({})),
@@ -223,13 +231,13 @@ mod tests {
             "least-routes chose shard1 among 3 eligible of 4 Routers; 2 Routers have the same score, and the first by name \
              won; above their soft capacity: 1; filtered out: 1 Draining"
         );
-        let told: Vec<_> = explanation
+        let found: Vec<_> = explanation
             .routers
             .iter()
             .map(|verdict| (verdict.name.as_str(), verdict.eligible, verdict.reason.as_deref(), verdict.score))
             .collect();
         assert_eq!(
-            told,
+            found,
             [
                 ("shard1", true, None, Some(0)),
                 ("shard3", true, None, Some(0)),
@@ -249,16 +257,15 @@ mod tests {
         let (route, key) = (RouteInfo::default(), ObjectKey::namespaced("ns", "a"));
         // The namespace may not have one more; this one is no more.
         let namespace = NamespaceInfo { quota: Quota::AtMost(0), ..NamespaceInfo::default() };
-        let wish =
-            Wish { key: &key, route: &route, namespace: &namespace, platform_host: None, leaving: Some("shard1") };
-        let placement = decide_requested(&wish, &snapshot, "shard2").expect("it has room");
+        let request = PlacementRequest { leaving: Some("shard1"), ..PlacementRequest::new(&key, &route, &namespace) };
+        let placement = decide_requested(&request, &snapshot, "shard2").expect("it has room");
         assert_eq!((placement.router.as_str(), placement.strategy), ("shard2", "move"));
         assert_eq!(placement.explanation.summary, "moved from shard1 to shard2, as signpost.dev/move-to asked");
         for (to, reason) in [("shard3", "Cordoned"), ("shard4", "RouterNotFound")] {
-            assert_eq!(decide_requested(&wish, &snapshot, to).expect_err("it cannot").reason, reason);
+            assert_eq!(decide_requested(&request, &snapshot, to).expect_err("it cannot").reason, reason);
         }
-        let wish = Wish { leaving: None, ..wish };
-        assert_eq!(decide_requested(&wish, &snapshot, "shard2").expect_err("a new one").reason, "QuotaExceeded");
+        let request = PlacementRequest { leaving: None, ..request };
+        assert_eq!(decide_requested(&request, &snapshot, "shard2").expect_err("a new one").reason, "QuotaExceeded");
     }
 
     #[test]
@@ -286,8 +293,8 @@ mod tests {
         bind(&mut snapshot, "shard4", 2);
         let (route, namespace) = (RouteInfo::default(), NamespaceInfo::default());
         let key = ObjectKey::namespaced("ns", "a");
-        let wish = Wish { key: &key, route: &route, namespace: &namespace, platform_host: None, leaving: None };
-        let (asked, considered) = feasible_routers(&wish, &snapshot).expect("two may");
+        let request = PlacementRequest::new(&key, &route, &namespace);
+        let (asked, considered) = feasible_routers(&request, &snapshot).expect("two may");
         let names: Vec<_> = asked.iter().map(|(router, _)| router.name.as_str()).collect();
         assert_eq!((names, considered), (vec!["shard1", "shard3"], 4));
         let answer = |router: &str| {
@@ -295,7 +302,7 @@ mod tests {
                 json!({"router": router, "reason": "it is near", "scores": {"shard1": 5, "shard2": 9}}).to_string();
             Answer::parse(text.as_bytes()).expect("an answer")
         };
-        let placement = decide_as_answered(&wish, &snapshot, &answer("shard3")).expect("it may");
+        let placement = decide_as_answered(&request, &snapshot, &answer("shard3")).expect("it may");
         assert_eq!((placement.router.as_str(), placement.strategy), ("shard3", "webhook"));
         assert_eq!(
             placement.explanation.summary,
@@ -311,18 +318,18 @@ mod tests {
             ("shard4", "has reached its soft capacity, and others have not"),
             ("shard5", "is gone"),
         ] {
-            let unfit = decide_as_answered(&wish, &snapshot, &answer(router)).expect_err(router);
+            let unfit = decide_as_answered(&request, &snapshot, &answer(router)).expect_err(router);
             assert_eq!(unfit, InvalidAnswer::Router(why.to_owned()));
         }
         for name in ["shard1", "shard4"] {
             snapshot.remove_router(name);
         }
-        let unfit = decide_as_answered(&wish, &snapshot, &answer("shard1")).expect_err("none is left");
+        let unfit = decide_as_answered(&request, &snapshot, &answer("shard1")).expect_err("none is left");
         assert!(matches!(unfit, InvalidAnswer::FitError(FitError { reason: "Unschedulable", .. })), "{unfit:?}");
         // Who decides instead says so.
         snapshot.set_router(router("shard1", json!({})));
         let strategy = StrategyName::LeastRoutes.strategy();
-        let placement = decide(&wish, &snapshot, strategy, Some("the webhook is away")).expect("one may");
+        let placement = decide(&request, &snapshot, strategy, Some("the webhook is away")).expect("one may");
         assert_eq!(placement.strategy, "least-routes");
         assert!(placement.explanation.summary.contains("Routers: the webhook is away; filtered out"), "{placement:?}");
     }
@@ -333,27 +340,27 @@ mod tests {
         snapshot.set_router(router("shard1", json!({})));
         bind(&mut snapshot, "shard1", 5);
         let route = RouteInfo::default();
-        let nowhere = |snapshot: &Snapshot, namespace: &str, quota: Quota| {
+        let error = |snapshot: &Snapshot, namespace: &str, quota: Quota| {
             let namespaced = NamespaceInfo { quota, ..NamespaceInfo::default() };
             let key = ObjectKey::namespaced(namespace, "a");
-            let wish = Wish { key: &key, route: &route, namespace: &namespaced, platform_host: None, leaving: None };
-            let decided = decide(&wish, snapshot, StrategyName::RoundRobin.strategy(), None);
-            decided.err().map(|nowhere| (nowhere.reason, nowhere.message))
+            let request = PlacementRequest::new(&key, &route, &namespaced);
+            let decided = decide(&request, snapshot, StrategyName::RoundRobin.strategy(), None);
+            decided.err().map(|error| (error.reason, error.message))
         };
-        assert_eq!(nowhere(&snapshot, "old", Quota::Unlimited), None);
-        assert_eq!(nowhere(&snapshot, "old", Quota::AtMost(6)), None);
-        assert_eq!(nowhere(&snapshot, "new", Quota::AtMost(1)), None);
-        let (reason, message) = nowhere(&snapshot, "old", Quota::AtMost(4)).expect("five are more than four");
+        assert_eq!(error(&snapshot, "old", Quota::Unlimited), None);
+        assert_eq!(error(&snapshot, "old", Quota::AtMost(6)), None);
+        assert_eq!(error(&snapshot, "new", Quota::AtMost(1)), None);
+        let (reason, message) = error(&snapshot, "old", Quota::AtMost(4)).expect("five are more than four");
         assert_eq!(reason, "QuotaExceeded");
         assert!(message.contains("has 5 routes") && message.contains("allows 4"), "{message}");
-        let (reason, message) = nowhere(&snapshot, "new", Quota::Unreadable("ten".to_owned())).expect("no number");
+        let (reason, message) = error(&snapshot, "new", Quota::Unreadable("ten".to_owned())).expect("no number");
         assert!(reason == "InvalidQuota" && message.contains("\"ten\""), "{reason}: {message}");
         // What is assumed counts.
         snapshot.assume(ObjectKey::namespaced("new", "b"), "shard1", Instant::now());
-        assert!(nowhere(&snapshot, "new", Quota::AtMost(1)).is_some());
+        assert!(error(&snapshot, "new", Quota::AtMost(1)).is_some());
     }
 
-    /// A thousand Routers with the longest names, of every class of verdict: all classes are told of, in few octets.
+    /// A thousand Routers with the longest names, of every class of verdict: all classes are found of, in few octets.
     #[test]
     fn no_class_of_verdict_goes_unmentioned() {
         let mut snapshot = Snapshot::default();
@@ -381,11 +388,11 @@ mod tests {
         let (route, namespace) = (RouteInfo::default(), NamespaceInfo::default());
         let key = ObjectKey::namespaced("ns", "a");
         let own = Some("ns-a.s995.v3.example");
-        let mut told = String::new();
+        let mut found = String::new();
         // A route that moves, whose Router must be served; and one whose host names its Router.
         for (platform_host, leaving) in [(None, Some("elsewhere")), (own, None)] {
-            let wish = Wish { key: &key, route: &route, namespace: &namespace, platform_host, leaving };
-            let placement = decide(&wish, &snapshot, StrategyName::Weighted.strategy(), None).expect("some fit");
+            let request = PlacementRequest { key: &key, route: &route, namespace: &namespace, platform_host, leaving };
+            let placement = decide(&request, &snapshot, StrategyName::Weighted.strategy(), None).expect("some fit");
             let explanation = placement.explanation;
             let omitted: u32 = explanation.omitted.iter().map(|omitted| omitted.count).sum();
             assert_eq!((explanation.considered, omitted), (1000, 984));
@@ -400,12 +407,12 @@ mod tests {
                 .map(|pair| pair[0].parse::<u32>().expect("a count"))
                 .sum();
             assert_eq!(counted + explanation.eligible, 1000, "{}", explanation.summary);
-            told += &explanation.summary;
+            found += &explanation.summary;
         }
         for reason in Rejection::ALL.map(Rejection::reason) {
-            assert!(told.contains(reason), "{reason}: {told}");
+            assert!(found.contains(reason), "{reason}: {found}");
         }
-        assert!(told.contains("above their soft capacity: 83"), "{told}");
+        assert!(found.contains("above their soft capacity: 83"), "{found}");
     }
 
     #[test]
@@ -414,11 +421,7 @@ mod tests {
         for i in 0..1000 {
             snapshot.set_router(router(&format!("shard{i:04}"), json!({"state": "cordoned"})));
         }
-        let nowhere = decide_for("a", &snapshot, StrategyName::RoundRobin).expect_err("none fits");
-        assert!(
-            nowhere.message.len() < 1024 && nowhere.message.contains("992 more: 992 Cordoned"),
-            "{}",
-            nowhere.message
-        );
+        let error = decide_for("a", &snapshot, StrategyName::RoundRobin).expect_err("none fits");
+        assert!(error.message.len() < 1024 && error.message.contains("992 more: 992 Cordoned"), "{}", error.message);
     }
 }

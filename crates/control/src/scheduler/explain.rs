@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::fmt::Write as _;
 
-use super::filter::{FilterResult, Fit, FitError, Wish};
+use super::filter::{FilterResult, Fit, FitError, PlacementRequest};
 use super::strategy::Pick;
 use signpost_api::text::cut;
 use signpost_api::v1alpha1::route_binding::{Explanation, ReasonCount, RouterVerdict, SUMMARY_OCTETS_MAX};
@@ -19,7 +19,7 @@ const MESSAGE_ROUTERS_MAX: usize = 8;
 
 /// Why the Router at `best` was chosen by `strategy`, with what there is to say of that, if anything.
 pub fn placement(
-    wish: &Wish<'_>,
+    request: &PlacementRequest<'_>,
     verdicts: &[FilterResult<'_>],
     best: Pick,
     strategy: &str,
@@ -48,7 +48,7 @@ pub fn placement(
         moved_at: None,
         considered: bounded(verdicts.len()),
         eligible: bounded(eligible),
-        routers: listed.into_iter().map(|index| verdict(wish, &verdicts[index])).collect(),
+        routers: listed.into_iter().map(|index| verdict(request, &verdicts[index])).collect(),
         omitted: counts(omitted.into_iter().map(|index| &verdicts[index])),
     }
 }
@@ -75,14 +75,14 @@ fn rank(verdicts: &[FilterResult<'_>], chosen: usize) -> (Vec<usize>, Vec<usize>
 }
 
 /// Why there is no Router for the route.
-pub fn nowhere(wish: &Wish<'_>, verdicts: &[FilterResult<'_>]) -> FitError {
+pub fn no_fit(request: &PlacementRequest<'_>, verdicts: &[FilterResult<'_>]) -> FitError {
     if verdicts.is_empty() {
         return FitError { reason: "NoRouter", message: "there is no Router yet".to_owned() };
     }
     let (named, others) = verdicts.split_at(verdicts.len().min(MESSAGE_ROUTERS_MAX));
     let named: Vec<String> = named
         .iter()
-        .map(|verdict| format!("{} {}", verdict.router.name, verdict.message(wish).unwrap_or_default()))
+        .map(|verdict| format!("{} {}", verdict.router.name, verdict.message(request).unwrap_or_default()))
         .collect();
     let mut message = format!("none of {} can take the route: {}", routers(verdicts.len()), named.join("; "));
     if !others.is_empty() {
@@ -92,14 +92,14 @@ pub fn nowhere(wish: &Wish<'_>, verdicts: &[FilterResult<'_>]) -> FitError {
 }
 
 /// Returns a verdict as an explanation lists it.
-pub fn verdict(wish: &Wish<'_>, verdict: &FilterResult<'_>) -> RouterVerdict {
+pub fn verdict(request: &PlacementRequest<'_>, verdict: &FilterResult<'_>) -> RouterVerdict {
     let score = if let Fit::Eligible(score) = verdict.fit { score } else { None };
     let reason = Some(verdict.reason()).filter(|_| !matches!(verdict.fit, Fit::Eligible(_)));
     RouterVerdict {
         name: verdict.router.name.clone(),
         eligible: !matches!(verdict.fit, Fit::Rejected(_)),
         reason: reason.map(str::to_owned),
-        message: verdict.message(wish).map(Cow::into_owned),
+        message: verdict.message(request).map(Cow::into_owned),
         score,
         routes: Some(verdict.shard.routes),
     }

@@ -18,7 +18,7 @@ use signpost_api::v1alpha1::router::RouterState;
 
 /// The route to be placed, with what it brings along.
 #[derive(Debug, Clone, Copy)]
-pub struct Wish<'a> {
+pub struct PlacementRequest<'a> {
     /// Where the Route is.
     pub key: &'a ObjectKey,
     /// The Route.
@@ -29,6 +29,13 @@ pub struct Wish<'a> {
     pub platform_host: Option<&'a str>,
     /// The Router that it is on, if it is to be moved: it counts against its namespace's quota already.
     pub leaving: Option<&'a str>,
+}
+
+impl<'a> PlacementRequest<'a> {
+    /// The request of a Route that has no Router.
+    pub fn new(key: &'a ObjectKey, route: &'a RouteInfo, namespace: &'a NamespaceInfo) -> Self {
+        PlacementRequest { key, route, namespace, platform_host: None, leaving: None }
+    }
 }
 
 /// Why a Router may not take a route.
@@ -113,15 +120,15 @@ impl Rejection {
         }
     }
 
-    /// [`Self::message`] of this Router and the route that `wish` speaks of: of a selector, which of its terms does not match. Whoever
+    /// [`Self::message`] of this Router and the route that `request` speaks of: of a selector, which of its terms does not match. Whoever
     /// may see Routers may see that; what the route or its namespace has instead is not told.
-    pub fn told(self, wish: &Wish<'_>, router: &RouterTarget) -> Cow<'static, str> {
+    pub fn message_for(self, request: &PlacementRequest<'_>, router: &RouterTarget) -> Cow<'static, str> {
         let (selector, labels, whose, field) = match self {
             Rejection::RouteSelectorMismatch => {
-                (&router.route_selector, &wish.route.labels, "this one does", "spec.routeSelector")
+                (&router.route_selector, &request.route.labels, "this one does", "spec.routeSelector")
             }
             Rejection::NamespaceSelectorMismatch => {
-                (&router.namespace_selector, &wish.namespace.labels, "the route's does", "spec.namespaceSelector")
+                (&router.namespace_selector, &request.namespace.labels, "the route's does", "spec.namespaceSelector")
             }
             _ => return self.message().into(),
         };
@@ -187,10 +194,15 @@ pub struct FilterResult<'a> {
 }
 
 impl<'a> FilterResult<'a> {
-    /// Evaluates whether `router` may take the route that `wish` speaks of, before any score and any soft capacity. Without a
+    /// Evaluates whether `router` may take the route that `request` speaks of, before any score and any soft capacity. Without a
     /// `strategy` any weight will do.
-    pub fn of(wish: &Wish<'_>, router: &'a RouterTarget, shard: &'a Shard, strategy: Option<&dyn Strategy>) -> Self {
-        let fit = judge(wish, router, shard, strategy).map_or_else(Fit::Rejected, |()| Fit::Eligible(None));
+    pub fn of(
+        request: &PlacementRequest<'_>,
+        router: &'a RouterTarget,
+        shard: &'a Shard,
+        strategy: Option<&dyn Strategy>,
+    ) -> Self {
+        let fit = evaluate(request, router, shard, strategy).map_or_else(Fit::Rejected, |()| Fit::Eligible(None));
         FilterResult { router, shard, fit }
     }
 
@@ -204,11 +216,11 @@ impl<'a> FilterResult<'a> {
     }
 
     /// Returns the reason why the Router is rejected or not preferred, in words that follow its name.
-    pub fn message(&self, wish: &Wish<'_>) -> Option<Cow<'static, str>> {
+    pub fn message(&self, request: &PlacementRequest<'_>) -> Option<Cow<'static, str>> {
         match self.fit {
             Fit::Eligible(_) => None,
             Fit::AboveSoftCapacity => Some("has reached its soft capacity, and others have not".into()),
-            Fit::Rejected(rejection) => Some(rejection.told(wish, self.router)),
+            Fit::Rejected(rejection) => Some(rejection.message_for(request, self.router)),
         }
     }
 }
@@ -233,9 +245,9 @@ pub fn check_quota(quota: &Quota, placed: u32) -> Result<(), OverQuota> {
     }
 }
 
-/// Whether `router` may take the route that `wish` speaks of. Without a `strategy` any weight will do.
-pub fn judge(
-    wish: &Wish<'_>,
+/// Whether `router` may take the route that `request` speaks of. Without a `strategy` any weight will do.
+pub fn evaluate(
+    request: &PlacementRequest<'_>,
     router: &RouterTarget,
     shard: &Shard,
     strategy: Option<&dyn Strategy>,
@@ -245,37 +257,37 @@ pub fn judge(
     refuse(router.state == RouterState::Cordoned, Rejection::Cordoned)?;
     refuse(router.state == RouterState::Draining, Rejection::Draining)?;
     refuse(router.route_selector.is_err() || router.namespace_selector.is_err(), Rejection::InvalidSelector)?;
-    refuse(!matches(&router.route_selector, &wish.route.labels), Rejection::RouteSelectorMismatch)?;
-    refuse(!matches(&router.namespace_selector, &wish.namespace.labels), Rejection::NamespaceSelectorMismatch)?;
+    refuse(!matches(&router.route_selector, &request.route.labels), Rejection::RouteSelectorMismatch)?;
+    refuse(!matches(&router.namespace_selector, &request.namespace.labels), Rejection::NamespaceSelectorMismatch)?;
     refuse(router.capacity.hard.is_some_and(|hard| shard.routes >= hard), Rejection::CapacityReached)?;
     refuse(!router.active.any, Rejection::NoActiveAddress)?;
-    refuse(wish.leaving.is_some() && router.is_unpublished, Rejection::ZoneNotPublished)?;
+    refuse(request.leaving.is_some() && router.is_unpublished, Rejection::ZoneNotPublished)?;
     // The shortened label may be the one in the end, and is at most this long.
     refuse(LABEL_OCTETS_MAX + 1 + router.dns.len() > NAME_OCTETS_MAX, Rejection::NameTooLong)?;
-    refuse(is_taken(wish, router), Rejection::NameTaken)?;
-    refuse(wish.platform_host.is_some_and(|host| !is_own_name(wish, router, host)), Rejection::HostElsewhere)?;
+    refuse(is_taken(request, router), Rejection::NameTaken)?;
+    refuse(request.platform_host.is_some_and(|host| !is_own_name(request, router, host)), Rejection::HostElsewhere)?;
     refuse(strategy.is_some_and(|strategy| !strategy.admits(&candidate(router, shard))), Rejection::ZeroWeight)
 }
 
 /// What a strategy sees of a Router.
 pub fn candidate<'a>(router: &'a RouterTarget, shard: &Shard) -> Candidate<'a> {
-    Candidate { name: &router.name, weight: router.weight, routes: shard.routes, last_turn: shard.last_turn }
+    Candidate { name: &router.name, weight: router.weight, routes: shard.routes, last_assigned: shard.last_assigned }
 }
 
 /// Whether the label that the route would like has a name in the Router's zone that leads elsewhere.
-fn is_taken(wish: &Wish<'_>, router: &RouterTarget) -> bool {
+fn is_taken(request: &PlacementRequest<'_>, router: &RouterTarget) -> bool {
     // Nearly no Router has any.
-    !router.taken.is_empty() && router.taken.contains(&*label_of(wish))
+    !router.taken.is_empty() && router.taken.contains(&*label_of(request))
 }
 
-fn label_of(wish: &Wish<'_>) -> String {
-    let namespace = wish.key.namespace();
-    wanted_label(namespace, &wish.key.name, wish.route.subdomain.as_deref())
+fn label_of(request: &PlacementRequest<'_>) -> String {
+    let namespace = request.key.namespace();
+    wanted_label(namespace, &request.key.name, request.route.subdomain.as_deref())
 }
 
 /// Whether `host` is the very system name that the route would have on this Router.
-pub fn is_own_name(wish: &Wish<'_>, router: &RouterTarget, host: &str) -> bool {
-    let label = label_of(wish);
+pub fn is_own_name(request: &PlacementRequest<'_>, router: &RouterTarget, host: &str) -> bool {
+    let label = label_of(request);
     is_label_to_have(&label) && format!("{label}.{}", router.dns).eq_ignore_ascii_case(host)
 }
 
@@ -329,15 +341,15 @@ pub(super) mod tests {
             let route = RouteInfo { labels: labels("tier", "gold"), ..RouteInfo::default() };
             let namespace = NamespaceInfo { labels: labels("team", "a"), ..NamespaceInfo::default() };
             let key = ObjectKey::namespaced("ns", "app");
-            let wish = Wish { key: &key, route: &route, namespace: &namespace, platform_host: None, leaving: None };
+            let request = PlacementRequest::new(&key, &route, &namespace);
             let shard = Shard { routes: 5, ..Shard::default() };
             let strategy = StrategyName::RoundRobin.strategy();
-            assert_eq!(judge(&wish, &router("shard1", spec.clone()), &shard, Some(strategy)), verdict, "{spec}");
+            assert_eq!(evaluate(&request, &router("shard1", spec.clone()), &shard, Some(strategy)), verdict, "{spec}");
         }
     }
 
     #[test]
-    fn a_selector_is_told_by_the_term_that_does_not_match() {
+    fn a_selector_is_reported_by_the_term_that_does_not_match() {
         use serde_json::json;
         let map = |text: &str| -> Labels {
             text.split(',').filter_map(|pair| pair.split_once('=')).map(|(k, v)| (k.to_owned(), v.to_owned())).collect()
@@ -369,10 +381,10 @@ pub(super) mod tests {
             let route = RouteInfo { labels: map("app=web,tier=gold"), ..RouteInfo::default() };
             let namespace = NamespaceInfo { labels: map("team=a"), ..NamespaceInfo::default() };
             let key = ObjectKey::namespaced("ns", "app");
-            let wish = Wish { key: &key, route: &route, namespace: &namespace, platform_host: None, leaving: None };
+            let request = PlacementRequest::new(&key, &route, &namespace);
             let router = router("shard1", spec);
-            let rejection = judge(&wish, &router, &Shard::default(), None).expect_err("it does not fit");
-            assert_eq!(rejection.told(&wish, &router), expected);
+            let rejection = evaluate(&request, &router, &Shard::default(), None).expect_err("it does not fit");
+            assert_eq!(rejection.message_for(&request, &router), expected);
         }
     }
 
@@ -387,20 +399,20 @@ pub(super) mod tests {
             ("myapp-test.shard1.v3.example", "shard2", Err(Rejection::HostElsewhere)),
             ("other.shard1.v3.example", "shard1", Err(Rejection::HostElsewhere)),
         ] {
-            let wish =
-                Wish { key: &key, route: &route, namespace: &namespace, platform_host: Some(host), leaving: None };
+            let request =
+                PlacementRequest { platform_host: Some(host), ..PlacementRequest::new(&key, &route, &namespace) };
             let facts = router(shard, serde_json::Value::Null);
             let strategy = StrategyName::RoundRobin.strategy();
-            assert_eq!(judge(&wish, &facts, &Shard::default(), Some(strategy)), verdict, "{host} on {shard}");
+            assert_eq!(evaluate(&request, &facts, &Shard::default(), Some(strategy)), verdict, "{host} on {shard}");
         }
         let unpublished = RouterTarget { is_unpublished: true, ..router("shard1", serde_json::Value::Null) };
         for (leaving, verdict) in [(None, Ok(())), (Some("shard2"), Err(Rejection::ZoneNotPublished))] {
-            let wish = Wish { key: &key, route: &route, namespace: &namespace, platform_host: None, leaving };
-            assert_eq!(judge(&wish, &unpublished, &Shard::default(), None), verdict, "{leaving:?}");
+            let request = PlacementRequest { leaving, ..PlacementRequest::new(&key, &route, &namespace) };
+            assert_eq!(evaluate(&request, &unpublished, &Shard::default(), None), verdict, "{leaving:?}");
         }
         let weightless = router("shard1", serde_json::json!({"weight": 0}));
-        let wish = Wish { key: &key, route: &route, namespace: &namespace, platform_host: None, leaving: None };
-        let verdict = |strategy| judge(&wish, &weightless, &Shard::default(), strategy);
+        let request = PlacementRequest::new(&key, &route, &namespace);
+        let verdict = |strategy| evaluate(&request, &weightless, &Shard::default(), strategy);
         assert_eq!(verdict(Some(StrategyName::Weighted.strategy())), Err(Rejection::ZeroWeight));
         assert_eq!(verdict(None), Ok(()));
     }

@@ -306,7 +306,7 @@ impl Scheduler {
     fn on_switched(&mut self) {
         self.choice.take(&self.metrics);
         for call in self.in_flight.calls.abort_all() {
-            let key = call.subject.key;
+            let key = call.queued.key;
             self.hosts.give_up(&key, None);
             self.queue.done(&key);
             self.queue.push(key);

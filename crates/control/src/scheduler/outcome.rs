@@ -1,4 +1,4 @@
-//! What comes of attempts to bind routes, and what is told of it.
+//! What comes of attempts to bind routes, and what is owner_message of it.
 
 use tokio::time::Instant;
 
@@ -31,21 +31,21 @@ impl Scheduler {
         match outcome {
             Outcome::Bound { label } => {
                 let note = format!("placed on {}: {}", plan.placement.router, plan.placement.explanation.summary);
-                self.tell(key, route, "Scheduled", note, false);
+                self.record(key, route, "Scheduled", note, false);
                 let namespace = key.namespace();
                 if let Some((reason, note)) = other_label(namespace, &key.name, route.subdomain.as_deref(), &label) {
-                    self.tell(key, route, reason, note, matches!(reason, "LabelTaken" | "SubdomainTaken"));
+                    self.record(key, route, reason, note, matches!(reason, "LabelTaken" | "SubdomainTaken"));
                 }
                 self.settle(key.clone(), route);
             }
             Outcome::Moved => {
                 let note = format!("on {} now: {}", plan.placement.router, plan.placement.explanation.summary);
-                self.tell(key, route, "Moved", note, false);
+                self.record(key, route, "Moved", note, false);
                 self.settle(key.clone(), route);
             }
             Outcome::AlreadyBound => {
                 // If that is where it was to leave, by what was known, it gets another turn.
-                self.moves.nowhere(key);
+                self.moves.mark_stuck(key);
                 self.settle(key.clone(), route);
             }
             Outcome::HostHeld(conflict) => {
@@ -68,14 +68,14 @@ impl Scheduler {
                 self.hosts.give_up(key, route.host.as_deref());
                 self.queue.failed(key, Instant::now(), random());
             }
-            Outcome::Failed { answered, error, told } => {
+            Outcome::Failed { answered, error, owner_message } => {
                 tracing::warn!(route = %key, router = %plan.placement.router, %error, "the route cannot be bound");
                 self.hosts.give_up(key, route.host.as_deref());
                 let failures = self.queue.failed(key, Instant::now(), random());
                 if answered && failures >= FAILURES_TOLD {
                     let report = match plan.leaving {
-                        Some(_) => Finding::move_pending(&route.uid, "BindingFailed", told),
-                        None => Finding::unscheduled(&route.uid, "BindingFailed", told, route.host.is_some()),
+                        Some(_) => Finding::move_pending(&route.uid, "BindingFailed", owner_message),
+                        None => Finding::unscheduled(&route.uid, "BindingFailed", owner_message, route.host.is_some()),
                     };
                     self.report(key, route, report);
                 }
@@ -141,12 +141,12 @@ impl Scheduler {
         }
         if let Some(statement) = report.trouble() {
             let note = format!("{}: {}", statement.reason, statement.message);
-            self.tell(key, route, "FailedScheduling", note, true);
+            self.record(key, route, "FailedScheduling", note, true);
         }
         self.observations.set_route(key, Part::Scheduling, Some(report));
     }
 
-    fn tell(&self, key: &ObjectKey, route: &RouteInfo, reason: &'static str, note: String, is_warning: bool) {
+    fn record(&self, key: &ObjectKey, route: &RouteInfo, reason: &'static str, note: String, is_warning: bool) {
         let (object, uid) = (key.clone(), route.uid.to_string());
         self.in_flight.events.record(Notice { kind: "Route", object, uid, is_warning, reason, note });
     }

@@ -20,7 +20,7 @@
 //!
 //! The label stays the route's, and so do its claims, its alias and its custom host: of its names only the system name is
 //! another one. Each write carries the resourceVersion of the binding that was read, so that whoever else changed it meanwhile
-//! is not undone, and that of the Route, so that nobody is moved whose wish has changed. To repeat a move that was done is
+//! is not undone, and that of the Route, so that nobody is moved whose request has changed. To repeat a move that was done is
 //! no fault: the binding names the Router by then.
 
 use std::time::Duration;
@@ -30,7 +30,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Api;
 use kube::api::PostParams;
 
-use super::bind::{Binder, CHANGES_MAX, Leaving, Outcome, Plan, fence, is_fenced};
+use super::bind::{Binder, CHANGES_MAX, MoveSource, Outcome, Plan, fence, is_fenced};
 use crate::client::lease::Term;
 use crate::world::later;
 use crate::world::router::RouterTarget;
@@ -54,7 +54,7 @@ pub fn held_by_caches(router: &RouterTarget, now: Timestamp) -> Duration {
 
 impl Binder {
     /// Moves a route as planned, while `term` lasts.
-    pub(super) async fn move_route(&self, plan: &Plan, leaving: &Leaving, term: &Term) -> kube::Result<Outcome> {
+    pub(super) async fn move_route(&self, plan: &Plan, leaving: &MoveSource, term: &Term) -> kube::Result<Outcome> {
         let namespace = plan.key.namespace();
         let bindings: Api<RouteBinding> = Api::namespaced(self.client.clone(), namespace);
         for _ in 0..=CHANGES_MAX {
@@ -94,7 +94,7 @@ impl Binder {
 /// The binding as it is after the move; `None` if the name would be too long. The zone that it moves to holds no former name of it
 /// any more; the one that it leaves holds one for its time, from now on or from when it cannot make a loop and the instances of the
 /// Router serve the Route.
-fn moved(mut binding: RouteBinding, plan: &Plan, leaving: &Leaving, now: Timestamp) -> Option<RouteBinding> {
+fn moved(mut binding: RouteBinding, plan: &Plan, leaving: &MoveSource, now: Timestamp) -> Option<RouteBinding> {
     let spec = &mut binding.spec;
     let former = names::system_name(&spec.label, &spec.dns)?;
     let system = names::system_name(&spec.label, &plan.placement.dns)?;
@@ -186,15 +186,15 @@ mod tests {
         }
     }
 
-    fn leaving(former_name: Option<Duration>) -> Leaving {
-        Leaving { router: String::new(), reason: MoveReason::Asked, former_name, to_instances: false }
+    fn leaving(former_name: Option<Duration>) -> MoveSource {
+        MoveSource { router: String::new(), reason: MoveReason::Asked, former_name, to_instances: false }
     }
 
     /// What the Route has left is led to until the instances of its Router have reported.
     #[test]
     fn instances_are_waited_for() {
         let day = Some(Duration::from_secs(86_400));
-        let to_instances = Leaving { to_instances: true, ..leaving(day) };
+        let to_instances = MoveSource { to_instances: true, ..leaving(day) };
         let moved = moved(binding(1), &to(2), &to_instances, at(1000)).expect("short");
         let read = BindingInput::read(&moved, &mut Vec::new()).expect("it has an alias");
         assert_eq!((read.target(), read.former_names.len()), ("s1.v3.example", 0));
@@ -208,27 +208,31 @@ mod tests {
         assert_eq!((there.spec.router.as_str(), there.spec.dns.as_str()), ("s2", "s2.v3.example"));
         assert_eq!(there.spec.names[0].name, "ns-app.s2.v3.example");
         assert_eq!(there.spec.names[1].name, "ns-app.routes.v3.example", "the alias stays");
-        let told: Vec<_> = there.spec.former_names.iter().map(|one| (one.name.as_str(), one.until.0)).collect();
-        assert_eq!(told, [("ns-app.s1.v3.example", at(87_400))]);
+        let listed: Vec<_> = there.spec.former_names.iter().map(|one| (one.name.as_str(), one.until.0)).collect();
+        assert_eq!(listed, [("ns-app.s1.v3.example", at(87_400))]);
         let back = moved(there.clone(), &to(1), &leaving(day), at(2000)).expect("short");
-        let told = |binding: &RouteBinding| -> Vec<_> {
+        let listed = |binding: &RouteBinding| -> Vec<_> {
             let of = |one: &FormerName| (one.name.clone(), one.from.as_ref().map(|from| from.0.as_second()));
             binding.spec.former_names.iter().map(of).collect()
         };
         let s = |shard: u8, from| (format!("ns-app.s{shard}.v3.example"), from);
-        assert_eq!(told(&back), [s(2, Some(2040))], "where it is there is no former name, and the other begins later");
+        assert_eq!(
+            listed(&back),
+            [s(2, Some(2040))],
+            "where it is there is no former name, and the other begins later"
+        );
         assert_eq!(back.spec.former_names[0].until.0, at(88_440), "it lasts as long as any");
         // Once more there: the name of s2 has not led anywhere, so that it is led to at once.
-        assert_eq!(told(&moved(back.clone(), &to(2), &leaving(day), at(2010)).expect("short")), [s(1, None)]);
+        assert_eq!(listed(&moved(back.clone(), &to(2), &leaving(day), at(2010)).expect("short")), [s(1, None)]);
         // Elsewhere: nothing leads from there, so that all lead there at once.
-        assert_eq!(told(&moved(back, &to(3), &leaving(day), at(2010)).expect("short")), [s(2, None), s(1, None)]);
+        assert_eq!(listed(&moved(back, &to(3), &leaving(day), at(2010)).expect("short")), [s(2, None), s(1, None)]);
         // All the way round: the others lead to where it was last, and go on to when it comes to be on another of them.
         let third = moved(there.clone(), &to(3), &leaving(day), at(2000)).expect("short");
-        assert_eq!(told(&third), [s(1, None), s(2, None)]);
+        assert_eq!(listed(&third), [s(1, None), s(2, None)]);
         let round = moved(third, &to(1), &leaving(day), at(3000)).expect("short");
-        assert_eq!(told(&round), [s(2, None), s(3, Some(3040))]);
+        assert_eq!(listed(&round), [s(2, None), s(3, Some(3040))]);
         let again = moved(round, &to(2), &leaving(day), at(3010)).expect("short");
-        assert_eq!(told(&again), [s(3, Some(3050)), s(1, None)]);
+        assert_eq!(listed(&again), [s(3, Some(3050)), s(1, None)]);
         let gone = moved(there.clone(), &to(3), &leaving(None), at(2000)).expect("short");
         assert_eq!(gone.spec.former_names.len(), 1, "the zone that it left is gone; the other former name stays");
     }

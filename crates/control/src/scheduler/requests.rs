@@ -67,7 +67,7 @@ struct State {
 #[derive(Debug, Default)]
 pub struct Answers {
     /// Routes that have nowhere to go.
-    pub nowhere: Vec<ObjectKey>,
+    pub stuck: Vec<ObjectKey>,
     /// Whether something has changed that could help those.
     pub could_help: bool,
 }
@@ -138,13 +138,13 @@ impl MoveRequests {
 
     /// The route has nowhere to go, or cannot move. If it is to leave a Router that drains, that is the end of the request, until
     /// its turn comes again.
-    pub fn nowhere(&self, key: &ObjectKey) {
+    pub fn mark_stuck(&self, key: &ObjectKey) {
         let mut state = self.0.state.lock();
         let Some(request) = state.outstanding.get(key) else { return };
         if request.reason == MoveReason::Drained {
             state.outstanding.remove(key);
         }
-        state.answers.nowhere.push(key.clone());
+        state.answers.stuck.push(key.clone());
         self.0.answered.notify_one();
     }
 
@@ -169,12 +169,12 @@ mod tests {
         requests.request(&key, request(MoveReason::Drained), true);
         requests.request(&key, request(MoveReason::Asked), false);
         assert_eq!(requests.take_news().len(), 2);
-        requests.nowhere(&key);
-        assert_eq!((requests.take_answers().nowhere.len(), requests.holds(&key)), (1, true), "it waits in the queue");
+        requests.mark_stuck(&key);
+        assert_eq!((requests.take_answers().stuck.len(), requests.holds(&key)), (1, true), "it waits in the queue");
         requests.request(&key, request(MoveReason::Drained), false);
-        requests.nowhere(&key);
-        requests.nowhere(&key);
-        assert_eq!((requests.take_answers().nowhere.len(), requests.holds(&key)), (1, false));
+        requests.mark_stuck(&key);
+        requests.mark_stuck(&key);
+        assert_eq!((requests.take_answers().stuck.len(), requests.holds(&key)), (1, false));
         requests.withdraw(&key);
         assert_eq!((requests.take_news().len(), requests.holds(&key)), (2, false));
     }
@@ -185,7 +185,7 @@ mod tests {
         let asked = RouteInfo { move_to: Some("s2".into()), ..RouteInfo::default() };
         let request = |reason| MoveRequest { router: "s1".into(), dns: "s1.test".into(), reason };
         assert!(request(MoveReason::Asked).is_of(&asked, &binding));
-        assert!(!request(MoveReason::Asked).is_of(&RouteInfo::default(), &binding), "the wish is gone");
+        assert!(!request(MoveReason::Asked).is_of(&RouteInfo::default(), &binding), "the request is gone");
         assert!(request(MoveReason::Drained).is_of(&RouteInfo::default(), &binding));
         let elsewhere = BindingInfo { dns: "new.test".into(), ..binding };
         assert!(!request(MoveReason::Drained).is_of(&asked, &elsewhere));

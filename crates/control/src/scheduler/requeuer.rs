@@ -7,7 +7,7 @@
 use std::collections::{BTreeSet, HashSet};
 
 use super::Scheduler;
-use super::filter::{Wish, judge};
+use super::filter::{PlacementRequest, evaluate};
 use super::queue::{Queue, RequeuePass};
 use crate::client::reflector::ObjectKey;
 
@@ -115,11 +115,11 @@ impl Scheduler {
                 return true;
             }
             let namespace = objects.namespace_of(key);
-            let wish = Wish { key, route: &route, namespace: &namespace, platform_host: None, leaving: None };
+            let request = PlacementRequest::new(key, &route, &namespace);
             names
                 .iter()
                 .filter_map(|name| snapshot.router(name))
-                .any(|(router, shard)| judge(&wish, router, shard, strategy).is_ok())
+                .any(|(router, shard)| evaluate(&request, router, shard, strategy).is_ok())
         };
         let (requeued, more) = self.requeuer.requeue_batch(&mut self.queue, fits);
         self.metrics.woken.inc_by(requeued as u64);

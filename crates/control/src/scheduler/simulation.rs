@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::bind::{is_label_refused, labels, names_kept};
 use super::decision::{Placement, decide, decide_requested};
-use super::filter::{FitError, Wish};
+use super::filter::{FitError, PlacementRequest};
 use super::snapshot::{Shard, Snapshot};
 use super::strategy::Strategy;
 use crate::client::reflector::ObjectKey;
@@ -37,14 +37,14 @@ pub struct Simulation {
     /// The labels of these, in lower case.
     labels: HashSet<String>,
     /// Labels in quarantine, and whose they were.
-    kept: HashMap<String, Kept>,
+    kept: HashMap<String, QuarantinedLabel>,
     quarantined: Quarantined,
     quarantined_max: u32,
     label_rules: LabelRules,
 }
 
 /// A label in quarantine.
-struct Kept {
+struct QuarantinedLabel {
     holder: ObjectKey,
     until: Timestamp,
 }
@@ -97,7 +97,7 @@ impl Simulation {
         if let Some(until) = spec.quarantine_until.filter(|_| spec.kind == ClaimKind::Label) {
             self.quarantined.add((ClaimKind::Label, spec.holder.namespace.as_str().into()));
             let holder = ObjectKey::namespaced(&spec.holder.namespace, &spec.holder.name);
-            self.kept.insert(spec.value.to_ascii_lowercase(), Kept { holder, until: until.0 });
+            self.kept.insert(spec.value.to_ascii_lowercase(), QuarantinedLabel { holder, until: until.0 });
         }
     }
 
@@ -167,7 +167,7 @@ impl Simulation {
 
     /// Moves a route to the Router `to`, as its annotation would; `None` if there is no such route.
     pub fn move_route(&mut self, key: &ObjectKey, to: &str) -> Option<Step> {
-        self.step(key, |wish, snapshot| decide_requested(wish, snapshot, to))
+        self.step(key, |request, snapshot| decide_requested(request, snapshot, to))
     }
 
     /// Moves all routes away from the Routers that are draining.
@@ -186,7 +186,7 @@ impl Simulation {
         };
         let on = self.bindings.iter().filter(|(_, bound)| drains(&bound.router));
         let keys: Vec<ObjectKey> = on.map(|(key, _)| key.clone()).collect();
-        let decide = |wish: &Wish<'_>, snapshot: &Snapshot| decide(wish, snapshot, strategy, None);
+        let decide = |request: &PlacementRequest<'_>, snapshot: &Snapshot| decide(request, snapshot, strategy, None);
         keys.iter().filter_map(|key| self.step(key, decide)).collect()
     }
 
@@ -196,7 +196,7 @@ impl Simulation {
         let without = self.routes.iter().filter(|(key, route)| !route.deleting && !self.bindings.contains_key(*key));
         let mut keys: Vec<(i64, ObjectKey)> = without.map(|(key, route)| (route.created, key.clone())).collect();
         keys.sort_unstable();
-        let decide = |wish: &Wish<'_>, snapshot: &Snapshot| decide(wish, snapshot, strategy, None);
+        let decide = |request: &PlacementRequest<'_>, snapshot: &Snapshot| decide(request, snapshot, strategy, None);
         keys.iter().filter_map(|(_, key)| self.step(key, decide)).collect()
     }
 
@@ -227,7 +227,7 @@ impl Simulation {
     fn step(
         &mut self,
         key: &ObjectKey,
-        decide: impl Fn(&Wish<'_>, &Snapshot) -> Result<Placement, FitError>,
+        decide: impl Fn(&PlacementRequest<'_>, &Snapshot) -> Result<Placement, FitError>,
     ) -> Option<Step> {
         let route = self.routes.get(key)?;
         let from = self.bindings.get(key).cloned();
@@ -249,7 +249,7 @@ impl Simulation {
         };
         let platform_host = route.host.as_deref().filter(is_platform_name);
         let mut binding = from.clone();
-        let decided = decide(&Wish { key, route, namespace, platform_host, leaving }, &self.snapshot);
+        let decided = decide(&PlacementRequest { key, route, namespace, platform_host, leaving }, &self.snapshot);
         let outcome = decided.and_then(|placement| {
             if binding.is_none() {
                 let label = self.label(key, route, platform_host.is_some()).map_err(|most| {
@@ -330,14 +330,14 @@ mod tests {
         }
         // Of two that drain it is asked about one.
         let steps = simulation.drain_router("s1", StrategyName::Weighted.strategy());
-        let told: Vec<_> = steps
+        let outcomes: Vec<_> = steps
             .iter()
             .map(|step| match &step.outcome {
                 Ok(placement) => (step.key.name.as_str(), placement.router.as_str()),
-                Err(nowhere) => (step.key.name.as_str(), nowhere.message.as_str()),
+                Err(error) => (step.key.name.as_str(), error.message.as_str()),
             })
             .collect();
-        assert_eq!(told, [("a", "its namespace is being deleted"), ("b", "it is being deleted"), ("c", "s2")]);
+        assert_eq!(outcomes, [("a", "its namespace is being deleted"), ("b", "it is being deleted"), ("c", "s2")]);
         assert_eq!(simulation.router("s1").map(|(_, shard)| shard.routes), Some(2));
         assert_eq!(simulation.router("s3").map(|(router, _)| router.state), Some(RouterState::Draining));
         let asked = simulation.move_route(&ObjectKey::namespaced("shop", "b"), "s2").expect("it is there");
@@ -376,19 +376,23 @@ mod tests {
         }
         let mut place = || {
             let steps = simulation.place(StrategyName::Weighted.strategy());
-            let told = steps.iter().map(|step| {
-                (step.key.name.clone(), step.outcome.as_ref().map_or_else(|nowhere| nowhere.reason, |_| "placed"))
+            let outcomes = steps.iter().map(|step| {
+                (step.key.name.clone(), step.outcome.as_ref().map_or_else(|error| error.reason, |_| "placed"))
             });
-            told.collect::<Vec<_>>()
+            outcomes.collect::<Vec<_>>()
         };
-        let told = |told: &[(&str, &'static str)]| -> Vec<_> {
-            told.iter().map(|(name, told)| ((*name).to_owned(), *told)).collect()
+        let outcomes = |outcomes: &[(&str, &'static str)]| -> Vec<_> {
+            outcomes.iter().map(|(name, outcomes)| ((*name).to_owned(), *outcomes)).collect()
         };
         let kept = "NamesInQuarantine";
         // What comes back makes room for one that comes after it.
         let expected = [("first", kept), ("new", "placed"), ("second", kept), ("back", "placed"), ("third", "placed")];
-        assert_eq!(place(), told(&expected));
-        assert_eq!(place(), told(&[("first", "placed"), ("second", "placed")]), "one is in quarantine, and two may be");
+        assert_eq!(place(), outcomes(&expected));
+        assert_eq!(
+            place(),
+            outcomes(&[("first", "placed"), ("second", "placed")]),
+            "one is in quarantine, and two may be"
+        );
         let label =
             |name: &str| simulation.bound(&ObjectKey::namespaced("shop", name)).map(|bound| bound.label.clone());
         assert_eq!(label("back").as_deref(), Some("shop-back"));
@@ -431,8 +435,8 @@ mod tests {
         simulation.set_route(object("Route", at("first", 1), json!({"host": "www.shop.example"}), refused));
         simulation.set_route(object("Route", at("second", 2), json!({}), Value::Null));
         let steps = simulation.place(StrategyName::Weighted.strategy());
-        let nowhere = steps[0].outcome.as_ref().expect_err("it is refused");
-        assert_eq!((nowhere.reason, nowhere.message.as_str()), ("HostAlreadyClaimed", "another has it"));
+        let error = steps[0].outcome.as_ref().expect_err("it is refused");
+        assert_eq!((error.reason, error.message.as_str()), ("HostAlreadyClaimed", "another has it"));
         assert_eq!(steps[1].outcome.as_ref().map(|placement| placement.router.as_str()), Ok("s1"));
         assert_eq!(simulation.router("s1").map(|(_, shard)| shard.routes), Some(1));
         let asked = simulation.move_route(&ObjectKey::namespaced("shop", "first"), "s1").expect("it is there");

@@ -29,7 +29,7 @@ pub struct Snapshot {
     /// How many routes of each namespace have a Router, assumed ones included; those of none are not here.
     namespaces: HashMap<String, u32>,
     assumed: HashMap<ObjectKey, Assumed>,
-    last_turn: u64,
+    last_assigned: u64,
     /// The newest version of any Router. It is asked for with each decision, and changes with a Router.
     revision: Option<u64>,
 }
@@ -41,16 +41,16 @@ pub struct Shard {
     pub router: Option<RouterTarget>,
     /// Routes bound to it, assumed ones included.
     pub routes: u32,
-    /// When it was last given a route: the newest of the turns that count, and of those that are being carried out; 0:
+    /// When it was last given a route: the newest of the assignments that count, and of those that are being carried out; 0:
     /// never.
-    pub last_turn: u64,
-    /// The turns that this is the newest of.
-    pub turns: Turns,
+    pub last_assigned: u64,
+    /// The assignments that this is the newest of.
+    pub assignments: Assignments,
 }
 
-/// The turns of a Router.
+/// The assignments of a Router.
 #[derive(Debug, Default)]
-pub struct Turns {
+pub struct Assignments {
     /// The newest that counts for good.
     taken: u64,
     /// Those that are being carried out.
@@ -59,19 +59,19 @@ pub struct Turns {
 
 impl Shard {
     fn open(&mut self, turn: u64) {
-        self.turns.open.insert(turn);
-        self.last_turn = self.last_turn.max(turn);
+        self.assignments.open.insert(turn);
+        self.last_assigned = self.last_assigned.max(turn);
     }
 
     fn take(&mut self, turn: u64) {
-        self.turns.taken = self.turns.taken.max(turn);
+        self.assignments.taken = self.assignments.taken.max(turn);
         self.close(turn);
     }
 
     /// A turn is not being carried out any more. If it was not taken, it never was.
     fn close(&mut self, turn: u64) {
-        self.turns.open.remove(&turn);
-        self.last_turn = self.turns.taken.max(self.turns.open.last().copied().unwrap_or(0));
+        self.assignments.open.remove(&turn);
+        self.last_assigned = self.assignments.taken.max(self.assignments.open.last().copied().unwrap_or(0));
     }
 }
 
@@ -157,7 +157,7 @@ impl Snapshot {
             self.end(key, assumed, ours.is_some());
         }
         self.count(key);
-        self.last_turn = self.last_turn.max(binding.turn);
+        self.last_assigned = self.last_assigned.max(binding.turn);
         if !self.shards.contains_key(&*binding.router) {
             self.shards.insert(binding.router.to_string(), Shard::default());
         }
@@ -175,11 +175,11 @@ impl Snapshot {
     pub fn assume(&mut self, key: ObjectKey, router: &str, now: Instant) {
         self.forget(&key);
         self.count(&key);
-        self.last_turn += 1;
+        self.last_assigned += 1;
         let shard = self.shards.entry(router.to_owned()).or_default();
         shard.routes += 1;
-        shard.open(self.last_turn);
-        self.assumed.insert(key, Assumed { router: router.to_owned(), turn: self.last_turn, since: now });
+        shard.open(self.last_assigned);
+        self.assumed.insert(key, Assumed { router: router.to_owned(), turn: self.last_assigned, since: now });
     }
 
     /// It was not carried out: to the Router it is as if it had not had that turn.
@@ -279,9 +279,9 @@ mod tests {
         snapshot.bound(&ObjectKey::namespaced("ns", "old"), &binding("shard1", 40));
         let key = ObjectKey::namespaced("ns", "a");
         snapshot.assume(key.clone(), "shard1", Instant::now());
-        assert_eq!(snapshot.shards["shard1"].last_turn, 41);
+        assert_eq!(snapshot.shards["shard1"].last_assigned, 41);
         snapshot.forget(&key);
-        assert_eq!(snapshot.shards["shard1"].last_turn, 40);
+        assert_eq!(snapshot.shards["shard1"].last_assigned, 40);
         // Another scheduler chose another Router meanwhile: ours is forgotten, theirs counts.
         snapshot.assume(key.clone(), "shard1", Instant::now());
         snapshot.bound(&key, &binding("shard2", 50));
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn turns_that_come_to_nothing_never_were() {
+    fn failed_assignments_never_were() {
         let key = |name: &str| ObjectKey::namespaced("ns", name);
         // The order in which they come to nothing makes no difference.
         for order in [["a", "b"], ["b", "a"]] {
@@ -299,18 +299,18 @@ mod tests {
             for name in ["a", "b", "c"] {
                 snapshot.assume(key(name), "shard1", Instant::now());
             }
-            assert_eq!(snapshot.shards["shard1"].last_turn, 43);
+            assert_eq!(snapshot.shards["shard1"].last_assigned, 43);
             order.iter().for_each(|name| snapshot.forget(&key(name)));
-            assert_eq!(snapshot.shards["shard1"].last_turn, 43);
+            assert_eq!(snapshot.shards["shard1"].last_assigned, 43);
             snapshot.forget(&key("c"));
-            assert_eq!(snapshot.shards["shard1"].last_turn, 40, "{order:?}");
+            assert_eq!(snapshot.shards["shard1"].last_assigned, 40, "{order:?}");
             // One that was confirmed counts whatever becomes of those before it.
             snapshot.assume(key("d"), "shard1", Instant::now());
             snapshot.assume(key("e"), "shard1", Instant::now());
             snapshot.bound(&key("e"), &binding("shard1", 99));
             snapshot.forget(&key("d"));
-            assert_eq!(snapshot.shards["shard1"].last_turn, 45, "{order:?}");
-            assert!(snapshot.shards["shard1"].turns.open.is_empty());
+            assert_eq!(snapshot.shards["shard1"].last_assigned, 45, "{order:?}");
+            assert!(snapshot.shards["shard1"].assignments.open.is_empty());
         }
     }
 

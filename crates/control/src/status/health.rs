@@ -167,9 +167,9 @@ mod tests {
     }
 
     #[test]
-    fn under_panic_it_is_told_which_addresses_are_answered() {
+    fn under_panic_the_answered_addresses_are_named() {
         use AddressHealthState::Unhealthy;
-        for (mode, told) in [
+        for (mode, part) in [
             ("active-active", "all are answered"),
             ("active-passive", "those of one priority, 192.0.2.1, 192.0.2.2, are answered"),
         ] {
@@ -182,9 +182,9 @@ mod tests {
             let written = apply(&router, &findings, "v3.example", Timestamp::UNIX_EPOCH);
             let condition = written.0.conditions.iter().find(|one| one.type_ == ADDRESSES_HEALTHY);
             let condition = condition.expect("it is there");
-            assert!(condition.reason == PANIC && condition.message.contains(told), "{}", condition.message);
+            assert!(condition.reason == PANIC && condition.message.contains(part), "{}", condition.message);
             let notice = written.1.iter().find(|notice| notice.reason == "PanicBegun").expect("it is told");
-            assert!(notice.note.contains(told), "{}", notice.note);
+            assert!(notice.note.contains(part), "{}", notice.note);
         }
     }
 
@@ -226,8 +226,8 @@ mod tests {
             let condition = condition.expect("it is there");
             assert_eq!((condition.reason.as_str(), condition.status == "True"), (reason, reason == "AllHealthy"));
             assert_eq!(is_panic(&written.0), reason == "Panic");
-            let told: Vec<&str> = written.1.iter().map(|notice| notice.reason).collect();
-            assert_eq!(told, notices, "{healths:?}");
+            let reasons: Vec<&str> = written.1.iter().map(|notice| notice.reason).collect();
+            assert_eq!(reasons, notices, "{healths:?}");
             assert_eq!((written.0.routes, written.0.conditions.len()), (Some(7), 2), "others' are kept");
             assert_eq!(HealthFindings::of_status(Some(&written.0)), findings);
             status = serde_json::to_value(written.0).expect("JSON");

@@ -46,7 +46,7 @@ use signpost_api::v1alpha1::route::{
 use signpost_api::v1alpha1::route_binding::RouteBindingSpec;
 
 /// Most former names that a condition tells.
-const BLOCKED_TOLD_MAX: usize = 4;
+const BLOCKED_LISTED_MAX: usize = 4;
 
 fn is_about(about: &About, route: &Route) -> bool {
     let status = route.status.as_ref();
@@ -62,8 +62,8 @@ fn is_about(about: &About, route: &Route) -> bool {
         About::Name(kind, name) => is_bound && has_name(*kind, name),
         About::Host(host) => has_host(host),
         About::Unchallenged(host) => {
-            let told = status.and_then(|status| status.challenge.as_ref());
-            has_host(host) && told.is_none_or(|told| told.name != challenge_name(host))
+            let challenge = status.and_then(|status| status.challenge.as_ref());
+            has_host(host) && challenge.is_none_or(|challenge| challenge.name != challenge_name(host))
         }
     }
 }
@@ -265,7 +265,7 @@ fn of_former_names(route: &RouteInfo, placement: Placement<'_>) -> Option<Condit
     let say = |is_true, reason, message: String| Some(update(FORMER_NAME_BLOCKED, is_true, reason, message));
     let Placement { blocking, lost, .. } = placement;
     match (blocked(&placement.binding.label, blocking, lost), &route.conditions.former_name_blocked) {
-        (Some(message), told) if told.as_deref() != Some(message.as_str()) => {
+        (Some(message), before) if before.as_deref() != Some(message.as_str()) => {
             say(true, if blocking.is_empty() { "FormerZoneGone" } else { "RecordAtFormerName" }, message)
         }
         (None, Some(_)) => say(false, "FormerNamesServed", "its former names lead to it".to_owned()),
@@ -282,23 +282,23 @@ impl<'a> Placement<'a> {
 
 /// What is said of former names that do not lead to the Route.
 fn blocked(label: &str, blocking: &[String], lost: &[String]) -> Option<String> {
-    let told = |all: &[String]| {
-        let told = all.iter().take(BLOCKED_TOLD_MAX).map(String::as_str).collect::<Vec<_>>().join(", ");
-        let more = all.len().saturating_sub(BLOCKED_TOLD_MAX);
-        if more > 0 { format!("{told} and {more} more") } else { told }
+    let list = |all: &[String]| {
+        let listed = all.iter().take(BLOCKED_LISTED_MAX).map(String::as_str).collect::<Vec<_>>().join(", ");
+        let more = all.len().saturating_sub(BLOCKED_LISTED_MAX);
+        if more > 0 { format!("{listed} and {more} more") } else { listed }
     };
     let by_records = (!blocking.is_empty()).then(|| {
         format!(
             "the former name with the label {label} does not lead to the route any more, since spec.records has \
              records there, on: {}; take these out",
-            told(blocking)
+            list(blocking)
         )
     });
     let with_zone = (!lost.is_empty()).then(|| {
         format!(
             "the former name with the label {label} does not lead to the route any more, since no Router has its zone: {}; \
              a Router with that zone would bring it back",
-            told(lost)
+            list(lost)
         )
     });
     by_records.into_iter().chain(with_zone).reduce(|one, other| format!("{one}; {other}"))
@@ -321,20 +321,20 @@ pub fn apply(change: &Change, route: &Route, now: Timestamp) -> Option<Changed> 
     let (generation, before) = (route.metadata.generation, route.status.clone().unwrap_or_default());
     let mut after = before.clone();
     let mut turned = Vec::new();
-    let mut say = |after: &mut RouteStatus, statement: &ConditionUpdate, is_told: bool| {
+    let mut say = |after: &mut RouteStatus, statement: &ConditionUpdate, has_event: bool| {
         let said = before.conditions.iter().find(|condition| condition.type_ == statement.kind);
-        if is_told && said.is_none_or(|said| (said.status == "True") != statement.is_true()) {
+        if has_event && said.is_none_or(|said| (said.status == "True") != statement.is_true()) {
             turned.push(statement.clone());
         }
         state(&mut after.conditions, statement, generation, now);
     };
     if is_about(&About::Bound, route) {
-        change.statements.iter().for_each(|statement| say(&mut after, &with_label_told(statement, route), true));
+        change.statements.iter().for_each(|statement| say(&mut after, &with_label_reason(statement, route), true));
     }
     for (part, finding) in change.findings.iter().enumerate() {
         let Some(finding) = finding.as_deref().filter(|finding| is_current(finding, route)) else { continue };
-        let is_told = part == Part::Names as usize;
-        finding.statements.iter().for_each(|statement| say(&mut after, statement, is_told));
+        let has_event = part == Part::Names as usize;
+        finding.statements.iter().for_each(|statement| say(&mut after, statement, has_event));
         if part == Part::Scheduling as usize {
             after.observed_generation = generation;
         }
@@ -374,7 +374,7 @@ pub fn assigned(route: &Route, binding: &RouteBindingSpec, now: Timestamp) -> Op
 
 /// A Route that has its names has another label than it would like, perhaps: then that is the reason, as it was when it
 /// was bound.
-fn with_label_told(statement: &ConditionUpdate, route: &Route) -> ConditionUpdate {
+fn with_label_reason(statement: &ConditionUpdate, route: &Route) -> ConditionUpdate {
     let mut statement = statement.clone();
     if statement.kind == ADMITTED && statement.is_true() {
         let names = route.status.iter().flat_map(|status| &status.names);
@@ -421,7 +421,7 @@ mod tests {
         route
     }
 
-    fn said(
+    fn kinds(
         route: &RouteInfo,
         router: Option<&RouterInfo>,
         hold: &Hold,
@@ -449,7 +449,7 @@ mod tests {
             let labels = Labels::from([("tier".to_owned(), tier.to_owned())]);
             let conditions = Conditions { admitted: admitted.map(mark), mismatch, ..placed().conditions };
             let route = RouteInfo { labels, bound, conditions, ..placed() };
-            assert_eq!(said(&route, Some(&router), &Hold::Held, (&[], &[])), expected, "{route:?}");
+            assert_eq!(kinds(&route, Some(&router), &Hold::Held, (&[], &[])), expected, "{route:?}");
         }
     }
 
@@ -472,7 +472,7 @@ mod tests {
             let host = Some("www.shop.example".into());
             let route = RouteInfo { host, ..with(|conditions| conditions.admitted = admitted.map(mark)) };
             let expected: Vec<_> = expected.map(|is_true| (ADMITTED, is_true)).into_iter().collect();
-            assert_eq!(said(&route, Some(&router), hold, (&[], &[])), expected, "{hold:?} {admitted:?}");
+            assert_eq!(kinds(&route, Some(&router), hold, (&[], &[])), expected, "{hold:?} {admitted:?}");
         }
     }
 
@@ -490,12 +490,12 @@ mod tests {
             (scheduled(None), None, vec![(SCHEDULED, false)]),
             (RouteInfo { bound: false, ..bare }, Some(&router), vec![]),
         ] {
-            assert_eq!(said(&route, router, &Hold::Held, (&[], &[])), expected, "{route:?}");
+            assert_eq!(kinds(&route, router, &Hold::Held, (&[], &[])), expected, "{route:?}");
         }
     }
 
     #[test]
-    fn a_label_that_is_not_the_wished_for_one_is_told_of_again() {
+    fn a_label_that_is_not_the_wished_for_one_has_event_of_again() {
         let route = |label: &str| {
             let names = json!([{"type": "system", "name": format!("{label}.shard1.v3.example")}]);
             let object = json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Route",
@@ -509,7 +509,7 @@ mod tests {
             ("ns-app-0123456789", true, "LabelTaken"),
             ("ns-app-0123456789", false, "Admitted"),
         ] {
-            assert_eq!(with_label_told(&admitted(is_true), &route(label)).reason, reason, "{label}");
+            assert_eq!(with_label_reason(&admitted(is_true), &route(label)).reason, reason, "{label}");
         }
     }
 
@@ -550,7 +550,7 @@ mod tests {
     }
 
     #[test]
-    fn a_former_name_that_leads_elsewhere_is_told_of() {
+    fn a_former_name_that_leads_elsewhere_has_event_of() {
         let router = router(json!({}));
         let on = |routers: &[&str]| routers.iter().map(|&router| router.to_owned()).collect::<Vec<_>>();
         let route = placed();
@@ -571,7 +571,7 @@ mod tests {
             (blocked(&["shard3"], &["s2.example"]), on(&["shard3"]), on(&["s2.example"]), vec![]),
             (blocked(&[], &["s2.example"]), on(&[]), on(&[]), vec![(FORMER_NAME_BLOCKED, false)]),
         ] {
-            let said = said(&route, Some(&router), &Hold::Held, (&blocking, &lost));
+            let said = kinds(&route, Some(&router), &Hold::Held, (&blocking, &lost));
             assert_eq!(said, expected, "{route:?} {blocking:?} {lost:?}");
         }
     }

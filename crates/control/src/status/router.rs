@@ -5,7 +5,7 @@
 //!
 //! `Accepted` speaks of the zone: what the compiler says against the Router's fields, with their paths, which names of routes
 //! on it lead elsewhere by its records, and which of these stand where the former name of a route that has left would lead to it. Other faults that lie between objects or on
-//! one name server, as a zone file at the same apex, are told by that name server's log.
+//! one name server, as a zone file at the same apex, are messages by that name server's log.
 //!
 //! `Drained` speaks of one that is draining: what is left on it, and when it can be deleted.
 
@@ -24,7 +24,7 @@ use signpost_api::names::is_at_or_below;
 use signpost_api::v1alpha1::router::{ACCEPTED, DRAINED, NO_ACTIVE_ADDRESS, READY, RouterState, RouterStatus};
 
 /// Most faults that a condition tells; how many more there are, it says.
-const FAULTS_TOLD_MAX: usize = 5;
+const FAULTS_LISTED_MAX: usize = 5;
 
 /// What is on a Router.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -50,7 +50,7 @@ pub struct Load {
 pub struct Change {
     /// What is different of it, as a JSON merge patch.
     pub patch: Value,
-    /// What is to be told of its health.
+    /// What is to be messages of its health.
     pub notices: Vec<Notice>,
 }
 
@@ -149,17 +149,17 @@ fn readiness(target: &RouterTarget, routes: u32) -> (bool, &'static str, String)
 /// Whether all fields of a Router are used, this being on it; `None`: they were not examined.
 fn accepted(router: &RouterInfo, load: &Load) -> Option<ConditionUpdate> {
     let faults = &router.examination.as_ref()?.faults;
-    let told = faults.iter().take(FAULTS_TOLD_MAX).map(|fault| format!("{}: {}", fault.path, fault.message));
-    let mut told: Vec<String> = told.collect();
-    if faults.len() > FAULTS_TOLD_MAX {
-        told.push(format!("and {} more", faults.len() - FAULTS_TOLD_MAX));
+    let messages = faults.iter().take(FAULTS_LISTED_MAX).map(|fault| format!("{}: {}", fault.path, fault.message));
+    let mut messages: Vec<String> = messages.collect();
+    if faults.len() > FAULTS_LISTED_MAX {
+        messages.push(format!("and {} more", faults.len() - FAULTS_LISTED_MAX));
     }
-    let mut reason = (!told.is_empty()).then_some("InvalidFields");
+    let mut reason = (!messages.is_empty()).then_some("InvalidFields");
     // Every tenant may read Routers, and a label is made of its Route's namespace and
     // name: the conditions of the Routes have the details.
     if load.is_name_taken {
         reason.get_or_insert("NameTaken");
-        told.push(
+        messages.push(
             "names of routes on it lead elsewhere, by spec.records or as a name server's: see the Routes whose Resolvable \
              condition has the reason NameTaken; take the records out, or move the routes"
                 .to_owned(),
@@ -167,13 +167,13 @@ fn accepted(router: &RouterInfo, load: &Load) -> Option<ConditionUpdate> {
     }
     if load.is_former_name_blocked {
         reason.get_or_insert("FormerNameBlocked");
-        told.push(
+        messages.push(
             "spec.records: former names do not lead to their routes, since there are records at them; see the Routes whose \
              condition FormerNameBlocked is true; take the records out"
                 .to_owned(),
         );
     }
-    let message = if told.is_empty() { "all of it is used".to_owned() } else { told.join("; ") };
+    let message = if messages.is_empty() { "all of it is used".to_owned() } else { messages.join("; ") };
     Some(update(ACCEPTED, reason.is_none(), reason.unwrap_or("Accepted"), message))
 }
 
@@ -244,9 +244,9 @@ mod tests {
     }
 
     #[test]
-    fn faults_of_fields_are_told_with_their_paths() {
+    fn faults_of_fields_are_listed_with_their_paths() {
         let address = json!([{"ip": "192.0.2.1"}]);
-        for (spec, reason, told) in [
+        for (spec, reason, found) in [
             (json!({"addresses": address}), "Accepted", "all of it is used"),
             (json!({"addresses": address, "records": ["@ A nonsense"]}), "InvalidFields", "spec.records[0]: "),
             (json!({"addresses": [{"ip": "192.0.2.256"}]}), "InvalidFields", "spec.addresses[0].ip: "),
@@ -254,7 +254,7 @@ mod tests {
         ] {
             let accepted = accepted(&view(spec.clone(), json!({})), &Load::default()).expect("it was examined");
             assert_eq!((accepted.is_true(), accepted.reason), (reason == "Accepted", reason), "{spec}");
-            assert!(accepted.message.starts_with(told), "{spec}: {}", accepted.message);
+            assert!(accepted.message.starts_with(found), "{spec}: {}", accepted.message);
         }
     }
 
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn records_where_a_former_name_is_are_told_of() {
+    fn records_at_former_names_are_reported() {
         let spec = json!({"dns": "shard1.v3.example", "addresses": [{"ip": "192.0.2.1"}],
             "records": ["Shop-Web A 192.0.2.9", "_acme.api TXT x", "@ TXT x", "*.deep TXT x"]});
         let routers = view(spec, json!({}));
@@ -320,29 +320,29 @@ mod tests {
         }
         assert_eq!(accepted(&routers, &Load::default()).map(|accepted| accepted.is_true()), Some(true));
         let load = |is_name_taken| Load { is_former_name_blocked: true, is_name_taken, ..Load::default() };
-        let told = accepted(&routers, &load(false)).expect("it was examined");
-        assert_eq!((told.is_true(), told.reason), (false, "FormerNameBlocked"));
-        // A route on it that lost its name is told of first.
-        let told = accepted(&routers, &load(true)).expect("it was examined");
-        assert_eq!((told.is_true(), told.reason), (false, "NameTaken"));
-        assert!(told.message.contains("; spec.records: former names"), "{}", told.message);
+        let found = accepted(&routers, &load(false)).expect("it was examined");
+        assert_eq!((found.is_true(), found.reason), (false, "FormerNameBlocked"));
+        // A route on it that lost its name is found of first.
+        let found = accepted(&routers, &load(true)).expect("it was examined");
+        assert_eq!((found.is_true(), found.reason), (false, "NameTaken"));
+        assert!(found.message.contains("; spec.records: former names"), "{}", found.message);
         assert_eq!(routers.taken().collect::<Vec<_>>(), [("shop-web", "has addresses of its own")]);
-        // Beside other faults both are told.
+        // Beside other faults both are found.
         let routers = view(json!({"records": ["x A 300.1.1.1"]}), json!({}));
-        let told = accepted(&routers, &load(false)).expect("it was examined");
-        assert_eq!(told.reason, "InvalidFields");
-        assert!(told.message.contains("spec.records[0]: ") && told.message.contains("former names"), "{told:?}");
+        let found = accepted(&routers, &load(false)).expect("it was examined");
+        assert_eq!(found.reason, "InvalidFields");
+        assert!(found.message.contains("spec.records[0]: ") && found.message.contains("former names"), "{found:?}");
     }
 
     #[test]
     fn readiness_heeds_a_zone_that_is_not_served() {
-        for (status, told) in [("True", false), ("False", true)] {
+        for (status, found) in [("True", false), ("False", true)] {
             let conditions = json!([{"type": "ZonePublished", "status": status, "reason": "OldSerial", "message": "",
                 "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
             let view = view(json!({"addresses": [{"ip": "192.0.2.1"}]}), json!({"conditions": conditions}));
             let ready = ready(&view, &Load::default(), None);
             assert!(ready.is_true() && ready.reason == "Ready");
-            assert_eq!(ready.message.contains("not all name servers serve its zone"), told, "{}", ready.message);
+            assert_eq!(ready.message.contains("not all name servers serve its zone"), found, "{}", ready.message);
         }
     }
 

@@ -48,7 +48,7 @@ pub struct Candidate<'a> {
     /// How many routes are bound to it, those being bound at the moment included.
     pub routes: u32,
     /// When it was last given a route, as a number that grows with each assignment; 0: never.
-    pub last_turn: u64,
+    pub last_assigned: u64,
 }
 
 /// Which candidate is best.
@@ -150,11 +150,11 @@ mod tests {
         fn candidates(&self) -> Vec<Candidate<'_>> {
             self.routers
                 .iter()
-                .map(|(name, weight, routes, last_turn)| Candidate {
+                .map(|(name, weight, routes, last_assigned)| Candidate {
                     name,
                     weight: *weight,
                     routes: *routes,
-                    last_turn: *last_turn,
+                    last_assigned: *last_assigned,
                 })
                 .collect()
         }
@@ -268,8 +268,8 @@ mod tests {
                 let strategy = name.strategy();
                 let mut candidates: Vec<Candidate<'_>> = routers
                     .iter()
-                    .map(|(name, (weight, routes, last_turn))| {
-                        Candidate { name, weight: *weight, routes: *routes, last_turn: *last_turn }
+                    .map(|(name, (weight, routes, last_assigned))| {
+                        Candidate { name, weight: *weight, routes: *routes, last_assigned: *last_assigned }
                     })
                     .filter(|candidate| strategy.admits(candidate))
                     .collect();

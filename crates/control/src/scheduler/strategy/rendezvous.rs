@@ -45,7 +45,7 @@ mod tests {
 
     #[test]
     fn the_hash_never_changes() {
-        let candidate = Candidate { name: "shard1", weight: 1, routes: 0, last_turn: 0 };
+        let candidate = Candidate { name: "shard1", weight: 1, routes: 0, last_assigned: 0 };
         let scores = Rendezvous.score(RouteName { namespace: "myapp", name: "test" }, &[candidate]);
         assert_eq!(scores, [6_264_579_638_652_195]);
     }

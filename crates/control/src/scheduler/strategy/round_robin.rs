@@ -6,7 +6,7 @@
 //! gets exactly one. A new Router gets one turn first and no more than its part after: it does not draw every new route
 //! until it has caught up, which is `least-routes`.
 //!
-//! The turns are those of the bindings that exist: after a restart they stand in the order in which the store committed
+//! The assigned are those of the bindings that exist: after a restart they stand in the order in which the store committed
 //! them, so that the circle goes on where it was.
 
 use super::{Candidate, RouteName, Strategy, StrategyName};
@@ -20,10 +20,11 @@ impl Strategy for RoundRobin {
 
     /// The score is the number of candidates that had a turn since this one's last.
     fn score(&self, _route: RouteName<'_>, candidates: &[Candidate<'_>]) -> Vec<i64> {
-        let mut turns: Vec<u64> = candidates.iter().map(|candidate| candidate.last_turn).collect();
-        turns.sort_unstable();
-        let later =
-            |candidate: &Candidate<'_>| turns.len() - turns.partition_point(|turn| *turn <= candidate.last_turn);
+        let mut assigned: Vec<u64> = candidates.iter().map(|candidate| candidate.last_assigned).collect();
+        assigned.sort_unstable();
+        let later = |candidate: &Candidate<'_>| {
+            assigned.len() - assigned.partition_point(|turn| *turn <= candidate.last_assigned)
+        };
         candidates.iter().map(|candidate| i64::try_from(later(candidate)).unwrap_or(i64::MAX)).collect()
     }
 }

@@ -1,4 +1,4 @@
-//! Leaving a webhook alone that does not work, so that routes do not wait for it one timeout after the other.
+//! MoveSource a webhook alone that does not work, so that routes do not wait for it one timeout after the other.
 //!
 //! ```text
 //!            failures in a row

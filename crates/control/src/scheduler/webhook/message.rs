@@ -72,7 +72,7 @@ pub struct Answer {
     /// Why, in a sentence for people; at most 256 characters of it are kept.
     #[serde(default)]
     pub reason: Option<String>,
-    /// How good each Router is, in whole numbers, higher is better. Only told to people, not looked at.
+    /// How good each Router is, in whole numbers, higher is better. Only unreadable to people, not looked at.
     #[serde(default)]
     pub scores: Option<BTreeMap<String, i64>>,
 }
@@ -95,7 +95,7 @@ impl Answer {
     ///
     /// What is wrong with it, in words for the endpoint's author.
     pub fn parse(octets: &[u8]) -> Result<Answer, AnswerError> {
-        let told = |error: serde_json::Error| {
+        let unreadable = |error: serde_json::Error| {
             // What reads the answer says it in the words of our language.
             let words = [("expected i64", "expected a whole number"), ("expected a map", "expected an object")];
             let text = words.iter().fold(error.to_string(), |text, (theirs, ours)| text.replace(theirs, ours));
@@ -104,7 +104,7 @@ impl Answer {
         if octets.trim_ascii_start().starts_with(b"[") {
             return Err(AnswerError::List);
         }
-        let mut answer: Answer = serde_json::from_slice(octets).map_err(told)?;
+        let mut answer: Answer = serde_json::from_slice(octets).map_err(unreadable)?;
         answer.reason = answer.reason.as_deref().map(one_line).filter(|reason| !reason.is_empty());
         Ok(answer)
     }

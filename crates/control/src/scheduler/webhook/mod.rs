@@ -227,7 +227,7 @@ async fn post(
     if let Some(authorization) = authorization {
         request = request.header(AUTHORIZATION, authorization);
     }
-    let mut response = request.body(body).send().await.map_err(told)?;
+    let mut response = request.body(body).send().await.map_err(connection_error)?;
     if response.status() == StatusCode::UNAUTHORIZED {
         return Err(CallError::Unauthorized(has_token));
     }
@@ -235,7 +235,7 @@ async fn post(
         return Err(CallError::Status(response.status()));
     }
     let mut octets = Vec::new();
-    while let Some(chunk) = response.chunk().await.map_err(told)? {
+    while let Some(chunk) = response.chunk().await.map_err(connection_error)? {
         if octets.len() + chunk.len() > ANSWER_OCTETS_MAX {
             return Err(CallError::TooLarge);
         }
@@ -244,6 +244,6 @@ async fn post(
     Answer::parse(&octets).map_err(CallError::Malformed)
 }
 
-fn told(error: reqwest::Error) -> CallError {
+fn connection_error(error: reqwest::Error) -> CallError {
     CallError::Unreachable(transport_error::cause_text(error, "that of webhook.url"))
 }
