@@ -25,8 +25,7 @@ use super::apexes::{ApexOwners, FileZoneStatus};
 use super::zone_watch::{self, FolderChanges, Watch, Writes};
 use signpost_dns::wire::Name;
 use signpost_dns::zone::{Contents, Zone, ZoneDb, diff};
-use signpost_dns::zonefile::file_stamp::FileStamp;
-use signpost_dns::zonefile::folder::{Extent, FileChange, Folder, Tally};
+use signpost_dns::zonefile::folder::{Extent, FileChange, Folder, IsWhole, Tally};
 use signpost_dns::zonefile::{Severity, ZoneFinding};
 
 /// How long a change of the folder must be the last one before it is read: an editor's or an unpacker's writes come
@@ -141,15 +140,11 @@ impl StaticZones {
     /// Reads what changed since the last time, at first everything. It blocks: on a large folder for as long as the disk
     /// takes.
     pub fn load(&mut self) -> Result<Loaded, FolderError> {
-        self.load_whole(Extent::All, None::<fn(&Path, Option<&FileStamp>, &FileStamp) -> bool>)
+        self.load_whole(Extent::All, None)
     }
 
     /// [`Self::load`] of a part of the folder, without the files that are not whole yet.
-    fn load_whole(
-        &mut self,
-        extent: Extent<'_>,
-        is_whole: Option<impl Fn(&Path, Option<&FileStamp>, &FileStamp) -> bool + Sync>,
-    ) -> Result<Loaded, FolderError> {
+    fn load_whole(&mut self, extent: Extent<'_>, is_whole: Option<IsWhole<'_>>) -> Result<Loaded, FolderError> {
         let StaticZones { folder, db, apexes } = self;
         let make = |contents: Contents| match apexes.place(contents.apex()) {
             FileZoneStatus::Base => ParsedFile::Base(Arc::new(contents)),
@@ -329,10 +324,7 @@ fn read_whole(
 ) -> Result<Loaded, FolderError> {
     writes.forget_old();
     let extent = changed_names.map_or(Extent::All, Extent::Names);
-    zones.load_whole(
-        extent,
-        Some(|path: &Path, before: Option<&FileStamp>, now: &FileStamp| writes.is_whole(path, before, now)),
-    )
+    zones.load_whole(extent, Some(&|path, before, now| writes.is_whole(path, before, now)))
 }
 
 /// Waits until the folder is quiet, but not for ever.

@@ -105,6 +105,9 @@ pub enum Extent<'a> {
     Names(&'a BTreeSet<OsString>),
 }
 
+/// Whether a zone file or included file that is new or different is whole, by its path, how it was and how it is.
+pub type IsWhole<'a> = &'a (dyn Fn(&Path, Option<&FileStamp>, &FileStamp) -> bool + Sync);
+
 /// A folder of zone files, and what the last scan knew of it.
 #[derive(Debug)]
 pub struct Folder {
@@ -200,16 +203,15 @@ impl Folder {
         make: impl Fn(Contents) -> T + Sync,
         change: impl FnMut(FileChange<T>),
     ) -> io::Result<Tally> {
-        self.rescan_whole(Extent::All, None::<fn(&Path, Option<&FileStamp>, &FileStamp) -> bool>, make, change)
+        self.rescan_whole(Extent::All, None, make, change)
     }
 
-    /// [`Self::rescan`] of a part of the folder, where what is not whole yet stays as it is, to be looked at in the next scan.
-    /// `is_whole` is asked of each zone file or included file that is new or different: its path, how it was and how it is.
-    /// Without it all are whole.
+    /// [`Self::rescan`] of a part of the folder, where what is not whole yet stays as it is, to be looked at in the next scan. Without
+    /// `is_whole` all files are.
     pub fn rescan_whole<T: Send>(
         &mut self,
         extent: Extent<'_>,
-        is_whole: Option<impl Fn(&Path, Option<&FileStamp>, &FileStamp) -> bool + Sync>,
+        is_whole: Option<IsWhole<'_>>,
         make: impl Fn(Contents) -> T + Sync,
         mut change: impl FnMut(FileChange<T>),
     ) -> io::Result<Tally> {
@@ -230,7 +232,7 @@ impl Folder {
             |path| match files.get(path) {
                 Some(known) if !known.is_stale(path) => HeadScan::Same,
                 // It is looked at again when it is read; this spares reading it.
-                Some(known) if !own_is_whole(path, Some(known), is_whole.as_ref()) => HeadScan::Unfinished,
+                Some(known) if !own_is_whole(path, Some(known), is_whole) => HeadScan::Unfinished,
                 _ => HeadScan::Stale,
             },
             |path, look| match look {
@@ -245,7 +247,6 @@ impl Folder {
             |path| load(&folder, path, &make),
             |path, loaded| {
                 let known = self.files.get(path);
-                let is_whole = is_whole.as_ref();
                 if own_is_whole(path, known, is_whole) && includes_are_whole(&loaded.sources, known, is_whole) {
                     self.apply(path, loaded, &mut scan, &mut change);
                 } else {
@@ -454,22 +455,14 @@ enum HeadScan {
 }
 
 /// Whether a zone file is as it was, or whole.
-fn own_is_whole(
-    path: &Path,
-    known: Option<&KnownFile>,
-    is_whole: Option<&impl Fn(&Path, Option<&FileStamp>, &FileStamp) -> bool>,
-) -> bool {
+fn own_is_whole(path: &Path, known: Option<&KnownFile>, is_whole: Option<IsWhole<'_>>) -> bool {
     let Some(is_whole) = is_whole else { return true };
     let before = known.and_then(|known| known.sources.own.as_ref());
     FileStamp::of_path(path).is_none_or(|now| before == Some(&now) || is_whole(path, before, &now))
 }
 
 /// Whether the files that were included are as they were, or whole.
-fn includes_are_whole(
-    sources: &Sources,
-    known: Option<&KnownFile>,
-    is_whole: Option<&impl Fn(&Path, Option<&FileStamp>, &FileStamp) -> bool>,
-) -> bool {
+fn includes_are_whole(sources: &Sources, known: Option<&KnownFile>, is_whole: Option<IsWhole<'_>>) -> bool {
     let Some(is_whole) = is_whole else { return true };
     sources.includes.iter().all(|(path, now)| {
         let Some(now) = now else { return true };

@@ -1,10 +1,8 @@
 //! The text of LOC records (RFC 1876 §3): `52 22 23.000 N 4 53 32.000 E -2.00m 0.00m 10000m 10m`.
 
-use std::io::Write as _;
-
 use super::finding::Fault;
 use super::scan::{Scanner, Word};
-use super::values::expected_but;
+use super::values::{expected_but, print};
 
 const EQUATOR: u32 = 1 << 31;
 /// Where altitudes count from: 100,000 m below the reference spheroid, in centimetres.
@@ -70,11 +68,8 @@ fn read_angle(scanner: &mut Scanner<'_>, degrees_max: u64, signs: [u8; 2]) -> Re
         {
             return Ok(angle);
         }
-        let value = if what == "seconds" {
-            thousandths(word.raw).filter(|value| *value < 60_000)
-        } else {
-            whole(word.raw, max)
-        };
+        let value =
+            if what == "seconds" { decimal(word.raw, 3).filter(|value| *value < 60_000) } else { whole(word.raw, max) };
         milliseconds += value
             .ok_or_else(|| expected_but(&word, &format!("{what} up to {max}, or {hemispheres}"), "rdata"))?
             * factor;
@@ -102,10 +97,6 @@ fn write_angle(angle: u32, positive: char, negative: char, out: &mut Vec<u8>) {
     print(out, format_args!("{} {} {}.{:03} {sign} ", minutes / 60, minutes % 60, rest / 1000, rest % 1000));
 }
 
-fn print(out: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
-    out.write_fmt(text).expect("a vector takes all that is written to it");
-}
-
 fn need<'a>(scanner: &mut Scanner<'a>, what: &str) -> Result<Word<'a>, Fault> {
     scanner
         .word()?
@@ -119,11 +110,6 @@ fn whole(digits: &[u8], max: u64) -> Option<u64> {
     Some(digits.iter().fold(0, |sum, digit| sum * 10 + u64::from(digit - b'0'))).filter(|value| *value <= max)
 }
 
-/// A decimal number in thousandths, at most three digits after the point.
-fn thousandths(text: &[u8]) -> Option<u64> {
-    decimal(text, 3)
-}
-
 /// Metres with an optional sign and `m`, in centimetres.
 fn centimetres(text: &[u8]) -> Option<i64> {
     let text = text.strip_suffix(b"m").or_else(|| text.strip_suffix(b"M")).unwrap_or(text);
@@ -134,6 +120,7 @@ fn centimetres(text: &[u8]) -> Option<i64> {
     }
 }
 
+/// A decimal number with at most so many places after the point, in units of the last of them.
 fn decimal(text: &[u8], places: usize) -> Option<u64> {
     let point = text.iter().position(|octet| *octet == b'.').unwrap_or(text.len());
     let fraction = text.get(point + 1..).unwrap_or(&[]);

@@ -3,13 +3,11 @@
 //! What is written reads back to the same octets, here and in other name servers. Data for which a type's own text has
 //! no words (an APL of another family) is written as RFC 3597 §5 has it.
 
-use std::fmt::Display;
-use std::io::Write as _;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use data_encoding::{BASE32HEX_NOPAD, BASE64, HEXUPPER};
 
-use super::values::{push_quoted, timestamp_text};
+use super::values::{print, push_quoted, push_separated, timestamp_text};
 use super::{location, svc};
 use crate::wire::name::push_name_text;
 use crate::wire::rdata::{self, Field, Item};
@@ -68,11 +66,11 @@ fn write_field(item: &Item<'_>, rdata: &[u8], out: &mut Vec<u8>) -> bool {
         }
         Field::Ipv4 => return push_address(octets, out),
         Field::Ipv6 => return push_address(octets, out),
-        Field::Node64 => separated(out, b':', octets.chunks_exact(2), |out, pair| {
+        Field::Node64 => push_separated(out, b':', octets.chunks_exact(2), |out, pair| {
             print(out, format_args!("{:04x}", number16(pair)));
         }),
         Field::Eui48 | Field::Eui64 => {
-            separated(out, b'-', octets, |out, octet| print(out, format_args!("{octet:02x}")))
+            push_separated(out, b'-', octets, |out, octet| print(out, format_args!("{octet:02x}")))
         }
         Field::CharacterString => push_quoted(&octets[1..], out),
         Field::CharacterStrings => {
@@ -97,7 +95,7 @@ fn write_field(item: &Item<'_>, rdata: &[u8], out: &mut Vec<u8>) -> bool {
         Field::Salt if octets.len() == 1 => out.push(b'-'),
         Field::Salt => push_hex(&octets[1..], out),
         Field::HashedOwner => out.extend_from_slice(BASE32HEX_NOPAD.encode(&octets[1..]).as_bytes()),
-        Field::TypeBitmap => separated(out, b' ', rdata::types_in(octets), |out, rtype| push_type(rtype, out)),
+        Field::TypeBitmap => push_separated(out, b' ', rdata::types_in(octets), |out, rtype| push_type(rtype, out)),
         Field::Gateway => return push_host(rdata[1], octets, out),
         Field::Relay => {
             let (discovery, kind) = (octets[0] >> 7, octets[0] & 0x7f);
@@ -115,16 +113,6 @@ fn write_field(item: &Item<'_>, rdata: &[u8], out: &mut Vec<u8>) -> bool {
         Field::Opaque => return false,
     }
     true
-}
-
-/// Appends `items` with `separator` between them.
-fn separated<T>(out: &mut Vec<u8>, separator: u8, items: impl IntoIterator<Item = T>, push: impl Fn(&mut Vec<u8>, T)) {
-    for (index, item) in items.into_iter().enumerate() {
-        if index > 0 {
-            out.push(separator);
-        }
-        push(out, item);
-    }
 }
 
 /// RFC 3597 §5.
@@ -231,8 +219,4 @@ fn push_address_prefixes(mut rest: &[u8], out: &mut Vec<u8>) -> bool {
 
 fn number16(octets: &[u8]) -> u16 {
     u16::from_be_bytes([octets[0], octets[1]])
-}
-
-fn print(out: &mut Vec<u8>, value: impl Display) {
-    write!(out, "{value}").expect("a vector takes all that is written to it");
 }

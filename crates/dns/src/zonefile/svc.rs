@@ -3,14 +3,13 @@
 //! Values are character-strings; those of `alpn` and `mandatory` are comma-separated lists on top of that, so a comma or
 //! backslash inside an alpn identifier is escaped twice.
 
-use std::io::Write as _;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use data_encoding::BASE64;
 
 use super::finding::Fault;
 use super::scan::{Scanner, Word};
-use super::values::{expected_but, push_quoted, push_text};
+use super::values::{expected_but, print, push_quoted, push_separated, push_text};
 use crate::wire::rdata::svc_params;
 
 /// The keys with names of their own (IANA registry of service parameter keys).
@@ -61,28 +60,17 @@ pub(super) fn write(octets: &[u8], out: &mut Vec<u8>) {
         }
         out.push(b'=');
         match key {
-            0 => {
-                let keys = value.chunks_exact(2).map(|pair| key_text(u16::from_be_bytes([pair[0], pair[1]])));
-                out.extend_from_slice(keys.collect::<Vec<_>>().join(",").as_bytes());
-            }
+            0 => push_separated(out, b',', value.as_chunks::<2>().0, |out, key| {
+                print(out, key_text(u16::from_be_bytes(*key)));
+            }),
             1 => push_quoted(&alpn_list(value), out),
             3 => print(out, u16::from_be_bytes([value[0], value[1]])),
-            4 => {
-                let hints = value.as_chunks::<4>().0.iter().map(|octets| Ipv4Addr::from(*octets).to_string());
-                out.extend_from_slice(hints.collect::<Vec<_>>().join(",").as_bytes());
-            }
+            4 => push_separated(out, b',', value.as_chunks::<4>().0, |out, hint| print(out, Ipv4Addr::from(*hint))),
             5 => out.extend_from_slice(BASE64.encode(value).as_bytes()),
-            6 => {
-                let hints = value.as_chunks::<16>().0.iter().map(|octets| Ipv6Addr::from(*octets).to_string());
-                out.extend_from_slice(hints.collect::<Vec<_>>().join(",").as_bytes());
-            }
+            6 => push_separated(out, b',', value.as_chunks::<16>().0, |out, hint| print(out, Ipv6Addr::from(*hint))),
             _ => push_quoted(value, out),
         }
     }
-}
-
-fn print(out: &mut Vec<u8>, value: impl std::fmt::Display) {
-    write!(out, "{value}").expect("a vector takes all that is written to it");
 }
 
 fn key_text(key: u16) -> String {

@@ -1,5 +1,8 @@
 //! Words as values: names, numbers, times, text.
 
+use std::fmt::Display;
+use std::io::Write as _;
+
 use super::finding::Fault;
 use super::scan::Word;
 use crate::wire::Name;
@@ -187,6 +190,26 @@ fn civil_from_days(days: i64) -> (i64, i64, i64) {
     let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
     let year = year_of_era + era * 400 + i64::from(month <= 2);
     (year, month, day_of_year - (153 * shifted_month + 2) / 5 + 1)
+}
+
+/// Appends the text of `value`.
+pub(super) fn print(out: &mut Vec<u8>, value: impl Display) {
+    write!(out, "{value}").expect("a vector takes all that is written to it");
+}
+
+/// Appends `items` with `separator` between them.
+pub(super) fn push_separated<T>(
+    out: &mut Vec<u8>,
+    separator: u8,
+    items: impl IntoIterator<Item = T>,
+    push: impl Fn(&mut Vec<u8>, T),
+) {
+    for (index, item) in items.into_iter().enumerate() {
+        if index > 0 {
+            out.push(separator);
+        }
+        push(out, item);
+    }
 }
 
 /// Appends a text in quotes.
