@@ -38,6 +38,12 @@ pub(super) struct AnswerOutcome {
 }
 
 impl AnswerOutcome {
+    /// A whole authoritative answer.
+    #[inline(always)]
+    fn of(rcode: Rcode, kind: Kind, source: NameHash) -> Self {
+        AnswerOutcome { rcode, authoritative: true, truncated: false, kind, source }
+    }
+
     /// The same about a message that has no room for its records: part of them would be taken for all (RFC 2181 §9). The code
     /// is what it would be with them: with TC, too, it tells of the last name of a chain (RFC 2308 §2.1).
     #[cold]
@@ -98,7 +104,7 @@ fn follow(
     message: &mut Message<'_, '_>,
 ) -> Result<AnswerOutcome, Full> {
     ask.mark(source);
-    let left = AnswerOutcome { rcode: Rcode::NOERROR, authoritative: true, truncated: false, kind: Kind::Data, source };
+    let left = AnswerOutcome::of(Rcode::NOERROR, Kind::Data, source);
     let mut seen: [NameHash; CNAME_CHAIN_MAX] = [asked.hash(0); CNAME_CHAIN_MAX];
     let mut qname = Qname::new();
     for aliases in 1..=CNAME_CHAIN_MAX {
@@ -145,28 +151,28 @@ fn step(ask: &ZoneQuery<'_>, current: Current<'_>, message: &mut Message<'_, '_>
             place.and_then(|place| lookup_at(place, qtype))
         }
     };
-    let verdict = |rcode, kind, source| AnswerOutcome { rcode, authoritative: true, truncated: false, kind, source };
+    let apex = ask.zone.apex_hash();
     match found {
         Some(Lookup::Answer(found, records)) => put_rare_data(ask, current, &found, &records, message),
         Some(Lookup::NoData(found)) => {
             let proved = put_soa(ask, message).and_then(|()| proof::no_data(ask, current, &found, message));
-            let verdict = verdict(Rcode::NOERROR, Kind::NoData, ask.zone.apex_hash());
+            let verdict = AnswerOutcome::of(Rcode::NOERROR, Kind::NoData, apex);
             Ok(ChainStep::Done(proved.map_or_else(|Full| verdict.cut(message), |()| verdict)))
         }
         // The name may exist: an object that it would come from cannot be read.
         Some(Lookup::NxDomain(_)) if ask.zone.is_partial() => Ok(ChainStep::Done(AnswerOutcome {
             authoritative: false,
-            ..verdict(Rcode::SERVFAIL, Kind::NoData, ask.zone.apex_hash())
+            ..AnswerOutcome::of(Rcode::SERVFAIL, Kind::NoData, apex)
         })),
         Some(Lookup::NxDomain(encloser)) => {
             let proved = put_soa(ask, message).and_then(|()| proof::no_name(ask, current, &encloser, message));
-            let verdict = verdict(Rcode::NXDOMAIN, Kind::NxDomain, ask.zone.apex_hash());
+            let verdict = AnswerOutcome::of(Rcode::NXDOMAIN, Kind::NxDomain, apex);
             Ok(ChainStep::Done(proved.map_or_else(|Full| verdict.cut(message), |()| verdict)))
         }
         Some(Lookup::Referral(cut, records)) => match put_referral(ask, current, &cut, &records, message) {
             Err(Full) if current.aliases == 0 => {
                 // Cut to nothing as any answer is, but not one of ours: AA stays off.
-                let verdict = verdict(Rcode::NOERROR, Kind::Referral, cut.node.hash());
+                let verdict = AnswerOutcome::of(Rcode::NOERROR, Kind::Referral, cut.node.hash());
                 Ok(ChainStep::Done(AnswerOutcome { authoritative: false, ..verdict.cut(message) }))
             }
             result => result.map(ChainStep::Done),
@@ -175,7 +181,7 @@ fn step(ask: &ZoneQuery<'_>, current: Current<'_>, message: &mut Message<'_, '_>
         Some(Lookup::Dname(dname, records)) => put_dname(ask, current, &dname, &records, message),
         None => Ok(ChainStep::Done(AnswerOutcome {
             authoritative: false,
-            ..verdict(Rcode::SERVFAIL, Kind::NoData, ask.zone.apex_hash())
+            ..AnswerOutcome::of(Rcode::SERVFAIL, Kind::NoData, apex)
         })),
     }
 }
@@ -222,8 +228,7 @@ fn put_data(
     if records.has_targets() {
         put_additional(ask, current, found, records, written, message);
     }
-    let (rcode, kind, source) = (Rcode::NOERROR, Kind::Data, found.node.hash());
-    Ok(ChainStep::Done(AnswerOutcome { rcode, authoritative: true, truncated: false, kind, source }))
+    Ok(ChainStep::Done(AnswerOutcome::of(Rcode::NOERROR, Kind::Data, found.node.hash())))
 }
 
 /// Writes an RRset into the answer section, with its signatures. If it is from a wildcard, the proof that nothing is closer
@@ -298,7 +303,7 @@ fn put_dname(
         }
     }
     let source = dname.node.hash();
-    let verdict = |rcode| AnswerOutcome { rcode, authoritative: true, truncated: false, kind: Kind::Data, source };
+    let verdict = |rcode| AnswerOutcome::of(rcode, Kind::Data, source);
     let rdata = records.records().get(RECORD_HEAD..).unwrap_or_default();
     let Ok(target) = wire_end(rdata).map(|end| &rdata[..end]) else {
         return Ok(ChainStep::Done(verdict(Rcode::SERVFAIL)));
@@ -358,8 +363,8 @@ fn put_referral(
             }
         }
     }
-    let source = cut.node.hash();
-    Ok(AnswerOutcome { rcode: Rcode::NOERROR, authoritative: false, truncated, kind: Kind::Referral, source })
+    let referral = AnswerOutcome::of(Rcode::NOERROR, Kind::Referral, cut.node.hash());
+    Ok(AnswerOutcome { authoritative: false, truncated, ..referral })
 }
 
 /// Writes addresses of names in the answer's RDATA, as far as there is room.
@@ -520,8 +525,7 @@ fn signatures_alone(
             if message.has_expansions() {
                 proof::expansions(ask, message)?;
             }
-            let (rcode, kind, source) = (Rcode::NOERROR, Kind::Data, found.node.hash());
-            return Ok(ChainStep::Done(AnswerOutcome { rcode, authoritative: true, truncated: false, kind, source }));
+            return Ok(ChainStep::Done(AnswerOutcome::of(Rcode::NOERROR, Kind::Data, found.node.hash())));
         }
     }
     // As for a type that no name has.
