@@ -1,4 +1,4 @@
-//! Drawing one request in so many by chance: what the query log and the sightings of names have in common.
+//! Drawing one request in so many by chance: what the query log and wildcard hits have in common.
 
 use std::num::NonZeroU32;
 

@@ -15,49 +15,6 @@ fn socket(address: &str) -> (UdpSocket, SocketAddr) {
     (socket, address)
 }
 
-/// Receives what there is, answers each datagram with its octets reversed, and returns how many that were.
-fn answer(batch: &mut Batch, server: &UdpSocket) -> usize {
-    let received = batch.receive(server.as_fd(), Wait::ForOne).unwrap();
-    let lengths: Vec<(usize, usize)> = batch
-        .each()
-        .map(|datagram| {
-            let length = datagram.query.len();
-            datagram.reply[..length].copy_from_slice(datagram.query);
-            datagram.reply[..length].reverse();
-            (datagram.slot, length)
-        })
-        .collect();
-    lengths.into_iter().for_each(|(slot, length)| batch.queue(slot, length));
-    assert_eq!(batch.send(server.as_fd()), Sent { sent: received, ..Sent::default() });
-    received
-}
-
-#[test]
-fn batches_go_both_ways_and_the_memory_is_used_again() {
-    for address in ["127.0.0.1:0", "[::1]:0"] {
-        let (server, there) = socket(address);
-        let (client, _) = socket(address);
-        let mut batch = Batch::new();
-        for round in 0..3u8 {
-            let octets = |number: u8| vec![number, round, 7, 9][..usize::from(number % 4) + 1].to_vec();
-            for number in 0..100 {
-                client.send_to(&octets(number), there).unwrap();
-            }
-            let mut answered = 0;
-            while answered < 100 {
-                answered += answer(&mut batch, &server);
-            }
-            for number in 0..100 {
-                let mut reply = [0; 16];
-                let (length, from) = client.recv_from(&mut reply).unwrap();
-                let mut expected = octets(number);
-                expected.reverse();
-                assert_eq!((&reply[..length], from), (&*expected, there));
-            }
-        }
-    }
-}
-
 #[test]
 fn nothing_to_receive_is_no_batch() {
     let (server, _) = socket("127.0.0.1:0");
@@ -67,20 +24,6 @@ fn nothing_to_receive_is_no_batch() {
         assert_eq!(batch.receive(server.as_fd(), wait).unwrap_err().kind(), io::ErrorKind::WouldBlock);
         assert_eq!(batch.each().count(), 0);
     }
-}
-
-#[test]
-fn the_longest_datagrams_and_empty_ones_arrive() {
-    // What IPv4 leaves of its 65,535 octets.
-    const LONGEST: usize = 65_507;
-    let (server, there) = socket("127.0.0.1:0");
-    let (client, here) = socket("127.0.0.1:0");
-    client.send_to(&[7; LONGEST], there).unwrap();
-    client.send_to(&[], there).unwrap();
-    let mut batch = Batch::new();
-    assert_eq!(batch.receive(server.as_fd(), Wait::ForOne).unwrap(), 2);
-    let seen: Vec<_> = batch.each().map(|datagram| (datagram.query.len(), datagram.source)).collect();
-    assert_eq!(seen, [(LONGEST, here), (0, here)]);
 }
 
 #[test]
