@@ -61,7 +61,7 @@ fn serve_zones(address: SocketAddr) -> std::io::Result<()> {
     let config = Config {
         addresses: vec![address],
         udp_workers: 1,
-        udp_gso: is_on("--trains"),
+        udp_gso: is_on("--gso"),
         udp_dont_fragment: is_on("--dont-fragment"),
         ..Config::default()
     };

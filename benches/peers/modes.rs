@@ -31,7 +31,7 @@ struct Row<'a> {
 
 impl<'a> Row<'a> {
     fn new(server: Server, zones: &'a Zones) -> Self {
-        let setup = Setup { server, zones, trains: true, dont_fragment: true, guarded: false, changes: 0 };
+        let setup = Setup { server, zones, gso: true, dont_fragment: true, guarded: false, changes: 0 };
         Row { label: server.name().to_owned(), setup, peers: Peers::Few }
     }
 
@@ -40,9 +40,9 @@ impl<'a> Row<'a> {
         self
     }
 
-    fn without_trains(mut self) -> Self {
-        self.setup.trains = false;
-        self.labelled("no trains")
+    fn without_gso(mut self) -> Self {
+        self.setup.gso = false;
+        self.labelled("no GSO")
     }
 
     fn without_df(mut self) -> Self {
@@ -67,7 +67,7 @@ pub fn cpu() -> std::io::Result<()> {
     for peers in [Peers::Few, Peers::Many] {
         let servers = [Server::Echo, Server::Signpost, Server::Knot, Server::Nsd, Server::Gdnsd];
         let all = servers.into_iter().map(|server| Row::new(server, &zones));
-        let plain = Row::new(Server::Signpost, &zones).without_trains();
+        let plain = Row::new(Server::Signpost, &zones).without_gso();
         let guarded = Row::new(Server::Signpost, &zones).guarded();
         let all = all.chain([guarded, plain.clone(), plain.without_df()]);
         rows.extend(all.map(|row| Row { peers, ..row }.labelled(&format!("{} peers", peers.count()))));

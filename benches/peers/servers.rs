@@ -38,8 +38,8 @@ impl Server {
 pub struct Setup<'a> {
     pub server: Server,
     pub zones: &'a Zones,
-    /// Signpost with reply trains, and with the DF bit.
-    pub trains: bool,
+    /// Signpost with GSO, and with the DF bit.
+    pub gso: bool,
     pub dont_fragment: bool,
     /// Signpost with cookies and a rate limit that is never reached, asked with clients' cookies.
     pub guarded: bool,
@@ -60,12 +60,12 @@ impl Setup<'_> {
                 None => {
                     command.arg(std::env::current_exe()?).args(["--serve-zones", &address.to_string()]);
                     command.args(["--zones", &self.zones.count.to_string(), "--changes", &self.changes.to_string()]);
-                    command.args(["--trains", switch(self.trains), "--dont-fragment", switch(self.dont_fragment)]);
+                    command.args(["--gso", switch(self.gso), "--dont-fragment", switch(self.dont_fragment)]);
                     command.args(["--guard", switch(self.guarded)]);
                 }
                 Some(program) => {
                     command.arg(program).args(["serve", "--roles", "dns", "--dns-workers", "1"]);
-                    command.args(["--dns-udp-gso", &self.trains.to_string()]);
+                    command.args(["--dns-udp-gso", &self.gso.to_string()]);
                     command.args(["--dns-dont-fragment", &self.dont_fragment.to_string()]);
                     let limit = if self.guarded { "1000000" } else { "0" };
                     command.args(["--dns-cookies", switch(self.guarded), "--dns-rate-limit-per-second", limit]);
