@@ -22,7 +22,7 @@ use super::{Error, Exit, Outcome, access, note, option, print, serve, switch};
 use crate::config::{self, rule::parse_duration};
 use crate::daemon::access::KUBECONFIGS;
 use crate::daemon::data_dir::DataDir;
-use signpost_api::access::ROLES;
+use signpost_api::access::{GROUP_ROUTER_AGENT_PREFIX, ROLES};
 use signpost_api::identity::GROUP_TENANT_PREFIX;
 use signpost_control::client;
 use signpost_runtime::tls::files;
@@ -51,6 +51,10 @@ pub(super) fn command() -> Command {
         .action(ArgAction::Append)
         .value_delimiter(',')
         .help("Namespace of a tenant (repeats)");
+    let router = option("router", "NAME")
+        .action(ArgAction::Append)
+        .value_delimiter(',')
+        .help("The Router of an agent, the only one whose Leases it may write (repeats)");
     let group = option("group", "GROUP")
         .action(ArgAction::Append)
         .help("A further group (repeats); of ours are those of docs/api.md");
@@ -60,7 +64,7 @@ pub(super) fn command() -> Command {
     let add = Command::new("add")
         .about("Add a user and print a bearer token, which is not stored, or a client certificate with its key")
         .arg(name())
-        .args([role, namespace, group, none])
+        .args([role, namespace, router, group, none])
         .args(credential_arguments())
         .args(serve::arguments_of(KEYS));
     let list = Command::new("list")
@@ -228,19 +232,20 @@ fn add(matches: &ArgMatches, folder: &std::path::Path, groups: &[String]) -> Res
 /// The groups that roles, namespaces and further groups come to.
 fn groups(matches: &ArgMatches) -> Result<Vec<String>, String> {
     let many = |id: &str| matches.get_many::<String>(id).into_iter().flatten().cloned().collect::<Vec<_>>();
-    let (roles, namespaces) = (many("role"), many("namespace"));
-    let is_tenant = roles.iter().any(|role| role == "tenant");
-    if is_tenant && namespaces.is_empty() {
-        return Err("a tenant needs --namespace".to_owned());
-    }
-    if !is_tenant && !namespaces.is_empty() {
-        return Err("--namespace is for --role tenant; the other roles hold everywhere".to_owned());
+    let (roles, namespaces, routers) = (many("role"), many("namespace"), many("router"));
+    for (role, flag, given) in [("tenant", "--namespace", &namespaces), ("router-agent", "--router", &routers)] {
+        match (roles.iter().any(|one| one == role), given.is_empty()) {
+            (true, true) => return Err(format!("the role {role} needs {flag}")),
+            (false, false) => return Err(format!("{flag} is for --role {role}")),
+            _ => {}
+        }
     }
     let mut groups = Vec::new();
     for role in roles {
         let (_, group) = ROLES.iter().find(|(name, _)| *name == role).expect("clap knows only these");
         match *group {
             GROUP_TENANT_PREFIX => groups.extend(namespaces.iter().map(|name| format!("{group}{name}"))),
+            GROUP_ROUTER_AGENT_PREFIX => groups.extend(routers.iter().map(|name| format!("{group}{name}"))),
             group => groups.push(group.to_owned()),
         }
     }

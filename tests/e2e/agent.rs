@@ -171,7 +171,7 @@ impl Drop for Client {
 pub fn platform(data: &DataDir, ports: Ports) -> (Server, Kubectl) {
     let server = Server::start(ports, &[&["--data-dir", data.path()][..], &DOMAIN].concat());
     let (directory, kubeconfig) = (["--data-dir", data.path()], data.join("agent.kubeconfig"));
-    let user = ["user", "add", "agent1", "--role", "router-agent", "--no-credential"];
+    let user = ["user", "add", "agent1", "--role", "router-agent", "--router", "shard1", "--no-credential"];
     program::ok(&[&user[..], &directory].concat());
     let kubeconfig = kubeconfig.to_str().expect("UTF-8");
     program::ok(&[&["kubeconfig", "--user", "agent1", "--out", kubeconfig][..], &directory].concat());

@@ -162,7 +162,7 @@ impl Scene {
         };
         scene.api = Some(scene.start_api());
         let (directory, kubeconfig) = (["--data-dir", scene.data.path()], scene.data.file("agent.kubeconfig"));
-        let user = ["user", "add", "agent1", "--role", "router-agent", "--no-credential"];
+        let user = ["user", "add", "agent1", "--role", "router-agent", "--router", "shard1,shard2", "--no-credential"];
         program::ok(&[&user[..], &directory].concat());
         program::ok(&[&["kubeconfig", "--user", "agent1", "--out", &kubeconfig][..], &directory].concat());
         scene.servers = [0, 1].map(|index| Some(scene.start_name_server(index)));

@@ -91,14 +91,8 @@ fn documented(role: &str, namespace: &str, kinds: &[Resource]) -> BTreeSet<Strin
             }
         }
         "router-agent" => {
+            // Of Leases those of its Router: an_agent_has_the_leases_of_its_router.
             on(OURS, &["routers", "routes", "routebindings"], READ);
-            on("", &["namespaces"], READ);
-            on("", &["events"], &["create", "patch"]);
-            on("events.k8s.io", &["events"], &["create", "patch"]);
-            if namespace == "default" {
-                on("coordination.k8s.io", &["leases"], READ);
-                on("coordination.k8s.io", &["leases"], WRITE);
-            }
         }
         "viewer" => {
             on(OURS, &ours, READ);
@@ -186,7 +180,9 @@ fn each_role_may_do_what_is_documented_and_nothing_else() {
     assert!(kinds.len() > 12, "{kinds:?}");
     let mut users = vec![("tenant", tenant)];
     for role in ["name-server", "scheduler", "router-agent", "viewer"] {
-        users.push((role, platform.user(&format!("thief-{role}"), &["--role", role])));
+        let flags = ["--role", role, "--router", "shard1"];
+        let flags = if role == "router-agent" { &flags[..] } else { &flags[..2] };
+        users.push((role, platform.user(&format!("thief-{role}"), flags)));
     }
     for (role, client) in &users {
         let version = || (client.send("GET", "/apis/signpost.dev/v1alpha1/routers", None).0 == 200).then_some(());
@@ -241,4 +237,40 @@ fn each_role_may_do_what_is_documented_and_nothing_else() {
             }
         }
     }
+}
+
+/// Whoever steals the credential of an agent can end what its own Router has, and nothing of others.
+#[test]
+fn an_agent_has_the_leases_of_its_router() {
+    let platform = Platform::start(&[]);
+    let agent = platform.user("thief", &["--role", "router-agent", "--router", "shard1"]);
+    let place = "/apis/coordination.k8s.io/v1/namespaces/default/leases";
+    let lease = |name: &str| {
+        json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name},
+            "spec": {"holderIdentity": "thief"}})
+    };
+    eventually("the user is known", || (agent.send("GET", "/apis", None).0 == 200).then_some(()));
+    for (name, is_own) in [
+        ("router-shard1.192-0-2-1-80", true),
+        ("router-shard1.2001-db8-0-0-0-0-0-1-80", true),
+        ("router-shard2.192-0-2-1-80", false),
+        ("router-shard1.b.192-0-2-1-80", false),
+        ("router-shard1", false),
+        ("signpost-scheduler", false),
+    ] {
+        let one = format!("{place}/{name}");
+        let expected = if is_own { 200 } else { 403 };
+        platform.admin.ok_with(&["apply", "-n", "default", "-f", "-"], &lease(name).to_string());
+        let patch = json!({"spec": {"leaseDurationSeconds": 15}});
+        assert_eq!(agent.send("PATCH", &one, Some(&patch)).0, expected, "{name}");
+        assert_eq!(agent.send("GET", &one, None).0, expected, "{name}");
+        assert_eq!(agent.send("PUT", &one, Some(&lease(name))).0, expected, "{name}");
+        assert_eq!(agent.send("DELETE", &one, None).0, expected, "{name}");
+        // The name of what is created is in the body: an agent applies.
+        assert_eq!(agent.send("POST", place, Some(&lease(name))).0, 403, "{name}");
+    }
+    assert_eq!(agent.send("GET", place, None).0, 403);
+    assert_eq!(agent.send("DELETE", place, None).0, 403);
+    let elsewhere = place.replace("default", "kube-system");
+    assert_eq!(agent.send("GET", &format!("{elsewhere}/router-shard1.192-0-2-1-80"), None).0, 403);
 }

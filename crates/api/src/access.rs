@@ -8,6 +8,7 @@ use signpost_apiserver::auth::rules::{ADMIN, ANY, Access, Authorizer, Decision, 
 use signpost_apiserver::error::ApiError;
 
 use crate::identity::{GROUP_TENANT_PREFIX, Identity, USER_CONTROLLER, USER_NAME_SERVER, USER_SCHEDULER};
+use crate::instance;
 use crate::v1alpha1::GROUP;
 
 /// The group whose members may do everything, as those of `system:masters`: for people, and for the groups of an identity
@@ -19,20 +20,23 @@ pub const GROUP_VIEWERS: &str = "signpost:viewers";
 pub const GROUP_SCHEDULERS: &str = "signpost:schedulers";
 /// The group of name servers: they list and watch, and tell what they hold back, and which former names are asked for.
 pub const GROUP_NAME_SERVERS: &str = "signpost:name-servers";
-/// The group of agents beside the proxies of routers: they follow routes and keep a Lease.
+/// The group of the platform's own agents beside the proxies of routers: they follow routes and keep Leases of all Routers.
 pub const GROUP_ROUTER_AGENTS: &str = "signpost:router-agents";
+/// The groups of the agents of one Router, whose name follows: the same rights, but only its Leases.
+pub const GROUP_ROUTER_AGENT_PREFIX: &str = "signpost:router-agent:";
 /// The namespace in which router agents keep their Leases. It is always there, and it is not the one in which schedulers
 /// elect their leader.
 pub const AGENT_NAMESPACE: &str = "default";
 
-/// The roles that people give to users, and the group that each stands for. A tenant's group ends in its namespace.
+/// The roles that people give to users, and the group that each stands for. A tenant's group ends in its namespace, and that of an agent
+/// in its Router.
 pub const ROLES: &[(&str, &str)] = &[
     ("admin", GROUP_ADMINS),
     ("viewer", GROUP_VIEWERS),
     ("tenant", GROUP_TENANT_PREFIX),
     ("scheduler", GROUP_SCHEDULERS),
     ("name-server", GROUP_NAME_SERVERS),
-    ("router-agent", GROUP_ROUTER_AGENTS),
+    ("router-agent", GROUP_ROUTER_AGENT_PREFIX),
 ];
 
 /// The prefix of the platform's own users, such as the scheduler.
@@ -96,17 +100,12 @@ const NAME_SERVER: Role = Role {
 
 const ROUTER_AGENT: Role = Role {
     name: "router-agent",
-    rules: &[
-        on(READ, OURS, &["routers", "routes", "routebindings"]),
-        on(READ, CORE, &["namespaces"]),
-        on(READ, BACKEND_GROUPS, BACKENDS),
-        on(&["create", "patch"], EVENTS, &["events"]),
-    ],
+    rules: &[on(READ, OURS, &["routers", "routes", "routebindings"]), on(READ, BACKEND_GROUPS, BACKENDS)],
 };
 
 /// What a router agent may do in [`AGENT_NAMESPACE`].
 const ROUTER_AGENT_LEASES: Role =
-    Role { name: "router-agent-leases", rules: &[on(READ, LEASES, &["leases"]), on(WRITE, LEASES, &["leases"])] };
+    Role { name: "router-agent-leases", rules: &[on(&["get"], LEASES, &["leases"]), on(WRITE, LEASES, &["leases"])] };
 
 const VIEWER: Role = Role {
     name: "viewer",
@@ -138,8 +137,27 @@ const TENANT: Role = Role {
 /// What every tenant may read outside its namespaces: which shards there are, and where they answer.
 const TENANT_AT_LARGE: Role = Role { name: "tenant-at-large", rules: &[on(READ, OURS, &["routers"])] };
 
+const LEASES_ARE_OF_ONE_ROUTER: &str =
+    "an agent has access to the Leases of its own Router only, whose names are router-NAME.ADDRESS-PORT";
+
 const BINDINGS_ARE_THE_SCHEDULERS: &str = "only the scheduler creates and changes RouteBindings, since that sets the status \
      of the Route; to move a Route by hand, run \"signpost move route\" or set its annotation signpost.dev/move-to";
+
+/// Whether an identity has rights on Leases only as an agent, and of other Routers than that of the Lease.
+fn is_lease_of_another(identity: &Identity, lease: Option<&str>) -> bool {
+    let mut routers =
+        identity.groups.iter().filter_map(|group| group.strip_prefix(GROUP_ROUTER_AGENT_PREFIX)).peekable();
+    if routers.peek().is_none() {
+        return false;
+    }
+    let mut others = Identity::user(&identity.user);
+    others.groups =
+        identity.groups.iter().filter(|group| !group.starts_with(GROUP_ROUTER_AGENT_PREFIX)).cloned().collect();
+    let of_others = Access::resource("update", LEASES[0], "leases", Some(AGENT_NAMESPACE), lease);
+    let is_own = |of: &str| routers.any(|router| router == of);
+    let has_other_rights = matches!(decide(&others, &of_others), Decision::Allowed { .. });
+    !has_other_rights && !lease.and_then(instance::router_of).is_some_and(is_own)
+}
 
 fn is_scheduler(identity: &Identity) -> bool {
     identity.user == USER_SCHEDULER || identity.groups.iter().any(|group| group == GROUP_SCHEDULERS)
@@ -164,6 +182,9 @@ impl Authorizer for AccessRules {
                     if let Some(namespace) = other.strip_prefix(GROUP_TENANT_PREFIX) {
                         grants.push((&TENANT, Some(namespace)));
                         grants.push((&TENANT_AT_LARGE, None));
+                    } else if other.starts_with(GROUP_ROUTER_AGENT_PREFIX) {
+                        grants.push((&ROUTER_AGENT, None));
+                        grants.push((&ROUTER_AGENT_LEASES, Some(AGENT_NAMESPACE)));
                     }
                 }
             }
@@ -187,7 +208,19 @@ impl Authorizer for AccessRules {
                 ..
             }
         );
-        (is_binding && !is_scheduler(identity)).then_some(BINDINGS_ARE_THE_SCHEDULERS)
+        if is_binding && !is_scheduler(identity) {
+            return Some(BINDINGS_ARE_THE_SCHEDULERS);
+        }
+        match access {
+            Access::Resource {
+                verb: "get" | "create" | "update" | "patch" | "delete",
+                group,
+                resource: "leases",
+                name,
+                ..
+            } if *group == LEASES[0] && is_lease_of_another(identity, *name) => Some(LEASES_ARE_OF_ONE_ROUTER),
+            _ => None,
+        }
     }
 
     fn is_reserved_for(&self, user: &str) -> bool {
@@ -281,6 +314,8 @@ mod tests {
 
     #[test]
     fn rights_of_the_platforms_own() {
+        let agent = || member("signpost:router-agent:a");
+        let both = || Identity { groups: vec!["signpost:router-agent:a".into(), GROUP_ADMINS.into()], ..user("u") };
         check([
             (user(USER_SCHEDULER), "patch", GROUP, "routebindings", Some("a"), Some("b"), true),
             (user(USER_CONTROLLER), "delete", GROUP, "routebindings", Some("a"), Some("b"), true),
@@ -321,6 +356,26 @@ mod tests {
                 Some("l"),
                 false,
             ),
+            (agent(), "watch", GROUP, "routes", None, None, true),
+            (agent(), "list", "coordination.k8s.io", "leases", Some("default"), None, false),
+            (agent(), "patch", "coordination.k8s.io", "leases", Some("default"), Some("router-a.192-0-2-1-80"), true),
+            (agent(), "create", "coordination.k8s.io", "leases", Some("default"), Some("router-a.192-0-2-1-80"), true),
+            (agent(), "delete", "coordination.k8s.io", "leases", Some("default"), Some("router-a.192-0-2-1-80"), true),
+            (agent(), "patch", "coordination.k8s.io", "leases", Some("default"), Some("router-b.192-0-2-1-80"), false),
+            (
+                agent(),
+                "patch",
+                "coordination.k8s.io",
+                "leases",
+                Some("default"),
+                Some("router-a.b.192-0-2-1-80"),
+                false,
+            ),
+            (agent(), "patch", "coordination.k8s.io", "leases", Some("default"), Some("other"), false),
+            // The name of a new object is in its body, which nobody has read yet.
+            (agent(), "create", "coordination.k8s.io", "leases", Some("default"), None, false),
+            (agent(), "create", "", "events", Some("default"), None, false),
+            (both(), "patch", "coordination.k8s.io", "leases", Some("default"), Some("router-b.192-0-2-1-80"), true),
             (member(GROUP_SCHEDULERS), "move", GROUP, "routes", Some("shop"), Some("r"), false),
         ]);
     }

@@ -21,6 +21,22 @@ pub const LEASE_DURATION: Duration = Duration::from_secs(15);
 /// The prefix of the annotations.
 const PREFIX: &str = "instance.signpost.dev/";
 
+/// Returns the name of the Lease of an instance, which is unique among the instances of a platform: `router-NAME.ADDRESS-PORT`. What
+/// follows the last dot is never part of the Router's name, so that it says whose agent may write the Lease.
+pub fn lease_name(router: &str, address: IpAddr, http_port: u16) -> String {
+    let address = match address {
+        IpAddr::V4(address) => address.to_string().replace('.', "-"),
+        // With all zeros, because no name ends in a dash.
+        IpAddr::V6(address) => address.segments().map(|segment| format!("{segment:x}")).join("-"),
+    };
+    format!("router-{router}.{address}-{http_port}")
+}
+
+/// Returns the Router whose instances have a Lease of this name.
+pub fn router_of(lease_name: &str) -> Option<&str> {
+    Some(lease_name.strip_prefix("router-")?.rsplit_once('.')?.0)
+}
+
 /// A report. Each field but `renewed` and `duration` is an annotation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InstanceReport {
@@ -49,10 +65,9 @@ pub struct InstanceReport {
 }
 
 impl InstanceReport {
-    /// Returns the name of its Lease, which is unique among the instances of a platform.
+    /// Returns the [name](lease_name) of its Lease.
     pub fn lease_name(&self) -> String {
-        let address: String = self.address.to_string().replace(['.', ':'], "-");
-        format!("router-{}-{address}-{}", self.router, self.http_port)
+        lease_name(&self.router, self.address, self.http_port)
     }
 
     /// Returns the Lease that says it.
@@ -148,8 +163,9 @@ mod tests {
     #[test]
     fn a_lease_says_it_all() {
         for (address, name) in
-            [("192.0.2.1", "router-shard1-192-0-2-1-80"), ("2001:db8::", "router-shard1-2001-db8---80")]
+            [("192.0.2.1", "router-shard1.192-0-2-1-80"), ("2001:db8::", "router-shard1.2001-db8-0-0-0-0-0-0-80")]
         {
+            assert_eq!(router_of(name), Some("shard1"));
             let lease = report(address).to_lease();
             assert_eq!(lease.metadata.name.as_deref(), Some(name));
             assert_eq!(InstanceReport::read(&lease), Some(report(address)));
@@ -180,7 +196,7 @@ mod tests {
             assert_eq!(InstanceReport::read(&without(name)), None, "{name}");
         }
         let mut renamed = lease.clone();
-        renamed.metadata.name = Some("router-shard1-192-0-2-2-80".to_owned());
+        renamed.metadata.name = Some("router-shard1.192-0-2-2-80".to_owned());
         assert_eq!(InstanceReport::read(&renamed), None);
         assert_eq!(InstanceReport::read(&Lease::default()), None);
     }

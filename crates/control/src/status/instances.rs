@@ -134,7 +134,7 @@ mod tests {
                 _ => InstanceState::Expired,
             };
             Instance {
-                name: format!("router-shard1-192-0-2-{octet}-80"),
+                name: format!("router-shard1.192-0-2-{octet}-80"),
                 ip: format!("192.0.2.{octet}"),
                 http_port: 80,
                 https_port: 443,
@@ -196,13 +196,13 @@ mod tests {
                 "1s 2e",
                 Some(
                     "TooFewInstances: 1 of 2 instances serve; dead, since the Lease was not renewed: 192.0.2.2 (Lease \
-                     router-shard1-192-0-2-2-80)",
+                     router-shard1.192-0-2-2-80)",
                 ),
             ),
             (
                 managed,
                 "1l",
-                Some("NoInstance: 0 of 2 instances serve; leaving: 192.0.2.1 (Lease router-shard1-192-0-2-1-80)"),
+                Some("NoInstance: 0 of 2 instances serve; leaving: 192.0.2.1 (Lease router-shard1.192-0-2-1-80)"),
             ),
         ] {
             let said = apply(&router(spec), &findings(words), None, &mut RouterStatus::default());
