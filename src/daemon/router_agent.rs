@@ -17,6 +17,7 @@ use prometheus_client::encoding::DescriptorEncoder;
 use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::data_dir::{DataDir, DataDirError};
 use super::signals::Signals;
@@ -134,7 +135,8 @@ async fn serve(this: RouterAgent) -> Result<(), Error> {
     let listen = &this.settings.admin.listen;
     let listeners = sockets::listen(listen, "--admin-listen", &mut InheritedSockets::default());
     let stop = CancellationToken::new();
-    let endpoints = endpoints(AgentMetrics { report: agent.report(), renewed: agent.renewed() });
+    let (announced, is_announced) = watch::channel(false);
+    let endpoints = endpoints(AgentMetrics { report: agent.report(), renewed: agent.renewed(), is_announced });
     let places: Arc<ConnectionSlots> = Limits::default().into();
     for listener in listeners? {
         tokio::spawn(httpd::serve(listener, None, endpoints.clone(), places.clone(), stop.clone()));
@@ -157,6 +159,8 @@ async fn serve(this: RouterAgent) -> Result<(), Error> {
         second.notify_one();
         std::future::pending::<()>().await;
     };
+    let announcing = wait_until_announced(client.clone(), instance.router.clone(), instance.address, announced);
+    let _announcing = AbortOnDropHandle::new(tokio::spawn(announcing));
     tracing::info!(router = instance.router, address = %instance.address, proxy = instance.proxy, "agent started");
     let ended = tokio::select! {
         ended = agent.run(client.clone(), first.notified(), left) => ended,
@@ -174,6 +178,18 @@ async fn connect(settings: &Settings) -> Result<kube::Client, client::ClientErro
         None if !of_data_dir.exists() && std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() => client::in_cluster(),
         None => client::from_kubeconfig(&of_data_dir, settings.api.read_timeout).await,
     }
+}
+
+/// Waits until the Router's addresses include that of the instance, if they come from instances.
+async fn wait_until_announced(client: kube::Client, router: String, address: IpAddr, announced: watch::Sender<bool>) {
+    let routers = Api::<Router>::all(client);
+    loop {
+        match timeout(REQUEST_TIMEOUT, routers.get(&router)).await {
+            Ok(Ok(found)) if found.includes_instance(address) => break,
+            _ => sleep(LOOK_INTERVAL).await,
+        }
+    }
+    announced.send_replace(true);
 }
 
 /// Waits until no name server of the Router's zone returns the address, and the last answers with it have expired.
@@ -271,6 +287,8 @@ async fn resolve(name: &Name, rtype: RecordType) -> Option<Response> {
 struct AgentMetrics {
     report: watch::Receiver<Report>,
     renewed: watch::Receiver<bool>,
+    /// Whether the Router's addresses include that of the instance.
+    is_announced: watch::Receiver<bool>,
 }
 
 /// `/livez`, `/readyz` and `/metrics`.
@@ -281,8 +299,12 @@ fn endpoints(agent: AgentMetrics) -> Endpoints {
         let report = agent.report.borrow();
         match &*report {
             Report { is_leaving: true, .. } => (StatusCode::SERVICE_UNAVAILABLE, "leaving\n"),
-            Report { is_serving: true, .. } => (StatusCode::OK, "ok\n"),
-            _ => (StatusCode::SERVICE_UNAVAILABLE, "the proxy accepts no connections\n"),
+            Report { is_serving: false, .. } => (StatusCode::SERVICE_UNAVAILABLE, "the proxy accepts no connections\n"),
+            // While the API is unreachable, an instance that starts with the last-known-good state is ready.
+            Report { is_synced: true, .. } if !*agent.is_announced.borrow() => {
+                (StatusCode::SERVICE_UNAVAILABLE, "the Router's status does not have the address yet\n")
+            }
+            _ => (StatusCode::OK, "ok\n"),
         }
     };
     let scrape = move |headers: HeaderMap| async move {

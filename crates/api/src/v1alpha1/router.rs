@@ -401,6 +401,12 @@ impl Router {
         reports || self.spec.instances.kind.is_managed() || self.addresses_from().is_some_and(|from| from.instances)
     }
 
+    /// Whether clients find an instance by its address: always, if the addresses do not come from instances.
+    pub fn includes_instance(&self, address: IpAddr) -> bool {
+        let is_from_instances = self.addresses_from().is_some_and(|from| from.instances);
+        !is_from_instances || self.addresses().iter().any(|one| one.ip.parse() == Ok(address))
+    }
+
     /// How many instances there are to be; `None`: any number.
     pub fn instances_wanted(&self) -> Option<u32> {
         self.spec.instances.count.or(self.spec.instances.kind.is_managed().then_some(1))
