@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use kube_cel::{AdmissionRequest, VapEvaluator, VapExpression};
 use serde_json::{Value, json};
 use signpost::config::{self, ConfigSources};
-use signpost_api::access::{GROUP_NAME_SERVERS, decide};
+use signpost_api::access::{GROUP_NAME_SERVERS, GROUP_ROUTER_AGENT_PREFIX, decide};
 use signpost_api::identity::Identity;
 use signpost_apiserver::auth::rules::{Access, Decision};
 
@@ -82,8 +82,9 @@ fn panels_of_the_dashboard_lie_beside_each_other() {
 
 /// The rules of a policy for requests to the API of a cluster: from the kustomization, and the same from the chart.
 fn policy(name: &str) -> Vec<VapExpression> {
-    let (file, chart) =
-        (read("deploy/kubernetes/cluster-api/admission.yaml"), read("deploy/helm/signpost/templates/admission.yaml"));
+    let file = read("deploy/kubernetes/cluster-api/admission.yaml");
+    let chart =
+        read("deploy/helm/signpost/templates/admission.yaml") + &read("deploy/helm/signpost/templates/routers.yaml");
     let documents = serde_saphyr::from_multiple::<Value>(&file).expect("YAML");
     let named = |kind: &str| {
         let mut of_it = documents.iter().filter(|document| document["kind"] == kind);
@@ -196,6 +197,33 @@ fn on_a_clusters_api_nobody_forges_a_decision() {
     ] {
         let old = old.map(route);
         assert_eq!(admits(&rules, operation, old.as_ref(), &route(new)), passes, "{operation} {new:?}");
+    }
+}
+
+/// As Signpost's own API (`hostile/roles::an_agent_has_the_leases_of_its_router`).
+#[test]
+fn on_a_clusters_api_an_agent_writes_the_leases_of_its_router() {
+    let rules = policy("signpost-router-agents");
+    let admits = |router: &str, operation: &str, lease: &str| {
+        let username = format!("system:serviceaccount:signpost-routers:router-{router}");
+        let request = AdmissionRequest { operation: operation.to_owned(), username, ..AdmissionRequest::default() };
+        let lease = json!({"metadata": {"name": lease}});
+        let (object, old) = if operation == "DELETE" { (Value::Null, lease) } else { (lease, Value::Null) };
+        let evaluator = VapEvaluator::builder().object(object).old_object(old).request(request).build();
+        evaluator.evaluate(&rules).iter().all(|result| result.passed)
+    };
+    for operation in ["CREATE", "UPDATE", "DELETE"] {
+        for (router, lease, is_own) in [
+            ("shard1", "router-shard1.192-0-2-1-80", true),
+            ("a.b", "router-a.b.192-0-2-1-80", true),
+            ("shard1", "router-shard2.192-0-2-1-80", false),
+            ("a", "router-a.b.192-0-2-1-80", false),
+            ("shard", "router-shard1.192-0-2-1-80", false),
+            ("shard1", "router-shard1", false),
+            ("shard1", "signpost-scheduler", false),
+        ] {
+            assert_eq!(admits(router, operation, lease), is_own, "{operation} {lease} by the agent of {router}");
+        }
     }
 }
 
@@ -318,4 +346,52 @@ fn on_a_clusters_api_name_servers_have_the_same_rights() {
         }
     }
     assert!(allowed > 20, "{allowed}");
+}
+
+/// The cluster's role of agents and the rule table say the same, but of Leases, which a policy restricts there.
+#[test]
+fn on_a_clusters_api_agents_have_the_same_rights() {
+    let documents =
+        serde_saphyr::from_multiple::<Value>(&read("deploy/kubernetes/cluster-api/routers.yaml")).expect("YAML");
+    let rules_of = |kind: &str, namespace: Value| {
+        let mut of_it = documents.iter().filter(|document| document["kind"] == kind);
+        let role = of_it.find(|role| {
+            role["metadata"]["name"] == "signpost-router-agent" && role["metadata"]["namespace"] == namespace
+        });
+        role.expect("the role is there")["rules"].as_array().cloned().expect("a list")
+    };
+    let has = |list: &Value, one: &str| list.as_array().expect("a list").iter().any(|item| item == one);
+    let agent = Identity { user: "agent".to_owned(), groups: vec![format!("{GROUP_ROUTER_AGENT_PREFIX}shard1")] };
+    let mut allowed = 0;
+    for (rules, namespace, name) in [
+        (rules_of("ClusterRole", Value::Null), "shop", None),
+        (rules_of("Role", json!("default")), "default", Some("router-shard1.192-0-2-1-80")),
+    ] {
+        for (group, resource) in [
+            ("signpost.dev", "routers"),
+            ("signpost.dev", "routes"),
+            ("signpost.dev", "routes/status"),
+            ("signpost.dev", "routebindings"),
+            ("signpost.dev", "nameclaims"),
+            ("", "services"),
+            ("", "namespaces"),
+            ("", "events"),
+            ("discovery.k8s.io", "endpointslices"),
+            ("coordination.k8s.io", "leases"),
+        ] {
+            for verb in ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"] {
+                let rule = rules.iter().find(|rule| {
+                    has(&rule["apiGroups"], group) && has(&rule["resources"], resource) && has(&rule["verbs"], verb)
+                });
+                let access = Access::resource(verb, group, resource, Some(namespace), name);
+                let may = matches!(decide(&agent, &access), Decision::Allowed { .. });
+                // Agents apply and delete, and need no more.
+                let is_lease = resource == "leases" && ["get", "update"].contains(&verb);
+                let is_of_this_role = (resource == "leases") == (namespace == "default");
+                assert_eq!(rule.is_some(), may && is_of_this_role && !is_lease, "{verb} {resource} in {namespace}");
+                allowed += usize::from(rule.is_some());
+            }
+        }
+    }
+    assert_eq!(allowed, 18);
 }

@@ -22,7 +22,7 @@ use reader::{Layer, Reader, Source};
 pub use settings::{KEYS, Settings};
 use signpost_api::names::is_at_or_below;
 use signpost_runtime::trust;
-pub use value::{NameServer, Role, Strategy};
+pub use value::{NameServer, Role, RouterRuntime, Strategy};
 
 /// The port of name servers, unless the configuration names another one (RFC 1035 §4.2).
 pub const DNS_PORT: u16 = 53;
@@ -202,6 +202,7 @@ fn contradictions(settings: &Settings) -> Vec<Error> {
 /// Reasons why one process cannot have these settings.
 fn unusable(settings: &Settings) -> Vec<Error> {
     let has = |role| settings.has(role);
+    let is_in_cluster = settings.routers.runtime == RouterRuntime::Kubernetes;
     let faults = [
         (settings.roles.is_empty(), "\"roles\" is empty: give at least one of api, scheduler, dns, admin"),
         (
@@ -219,6 +220,15 @@ fn unusable(settings: &Settings) -> Vec<Error> {
         (
             !settings.manifests.is_empty() && !has(Role::Api),
             "\"manifests\" are applied by the process with the role api: remove them here, or use kubectl apply",
+        ),
+        (
+            has(Role::Scheduler) && is_in_cluster && settings.routers.image.is_none(),
+            "\"routers.runtime\" is \"kubernetes\": set \"routers.image\" as well",
+        ),
+        (
+            has(Role::Scheduler) && has(Role::Api) && is_in_cluster && settings.routers.access_secret.is_none(),
+            "\"routers.runtime\" is \"kubernetes\" and \"roles\" has api: set \"routers.access-secret\", because the service \
+             accounts of the cluster are unknown to the API of this process",
         ),
         (
             has(Role::Admin) && settings.admin_tls() == AdminTls::On && !settings.needs_data_dir(),

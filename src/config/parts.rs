@@ -1,5 +1,6 @@
 //! The settings of each part, made from the settings of the process.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use signpost_api::kinds::quotas::Limits;
 use signpost_api::names::LabelRules;
 use signpost_apiserver::audit;
 use signpost_apiserver::limits::Amount;
+use signpost_control::instances::objects;
 use signpost_control::scheduler::chooser::StrategyConfig;
 use signpost_control::scheduler::webhook;
 use signpost_dns::nameserver::rrl::RateLimit;
@@ -43,6 +45,24 @@ impl Settings {
     /// Whether the process stores anything on disk. A process that only serves zone files does not.
     pub fn needs_data_dir(&self) -> bool {
         self.has(Role::Api) || self.has(Role::Scheduler) || self.dns_follows_api()
+    }
+
+    /// The pods of Routers, for the runtime `kubernetes`.
+    pub fn pods(&self, name_servers: Vec<SocketAddr>) -> objects::Settings {
+        let routers = self.routers.clone();
+        objects::Settings {
+            namespace: routers.namespace,
+            // Without an image the settings are rejected.
+            image: routers.image.unwrap_or_default(),
+            service_type: routers.service_type,
+            host_network: routers.host_network,
+            cpu: routers.cpu,
+            memory: routers.memory,
+            certificates: routers.certificates_secret,
+            access: routers.access_secret,
+            admin: self.admin.listen.clone(),
+            name_servers,
+        }
     }
 
     /// The strategy or the webhook that chooses Routers.

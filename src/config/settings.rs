@@ -328,11 +328,35 @@ settings! {
     }
     routers: Routers "routers" "Instances of Routers" {
         /// What keeps the instances of Routers with the type `haproxy` or `nginx` running: `process`, a process with the
-        /// roles `api` and `scheduler`, on this machine; `off`, nothing. The instances keep running when that process
-        /// ends, unless by SIGINT, and the next one adopts them.
+        /// roles `api` and `scheduler`, on this machine; `kubernetes`, the leading process with the role `scheduler`, as
+        /// pods of a cluster; `off`, nothing. The instances keep running when that process ends, unless the runtime is
+        /// `process` and SIGINT ends it, and the next one adopts them.
         runtime: RouterRuntime = words("RUNTIME", value::ROUTER_RUNTIMES), "process";
-        /// The directory of the certificates of these instances; see `--certificates` of `signpost agent`.
+        /// With the runtime `process`, the directory of the certificates of these instances; see `--certificates` of
+        /// `signpost agent`.
         certificates: Option<PathBuf> = path("DIR"), unset("none");
+        /// With the runtime `kubernetes`, the image of these instances: it has `/usr/bin/signpost`, HAProxy and nginx
+        /// (`deploy/container/Containerfile.router`). Another image is rolled out without a failed request.
+        image: Option<String> = text("IMAGE", 1..=512), unset("none");
+        /// With the runtime `kubernetes`, the namespace of the pods. Other platforms need other namespaces.
+        namespace: String = by("NAME", value::label), "signpost-routers";
+        /// With the runtime `kubernetes`, the kubeconfig of the cluster.
+        cluster_kubeconfig: Option<PathBuf> = path("FILE"),
+            unset("`kubeconfig`; with the role `api`, the service account of the pod");
+        /// With the runtime `kubernetes`, the type of the Service of each Router.
+        service_type: &'static str = words("TYPE", value::SERVICE_TYPES), "ClusterIP";
+        /// With the runtime `kubernetes`, whether pods use the network of their nodes.
+        host_network: bool = boolean(), "false";
+        /// With the runtime `kubernetes`, the processor time that each pod requests.
+        cpu: String = text("QUANTITY", 1..=32), "100m";
+        /// With the runtime `kubernetes`, the memory that each pod requests, and at most uses.
+        memory: String = text("QUANTITY", 1..=32), "512Mi";
+        /// With the runtime `kubernetes`, the Secret in `namespace` with the certificates: its keys are the names of
+        /// the files that `--certificates` of `signpost agent` describes.
+        certificates_secret: Option<String> = text("NAME", 1..=253), unset("none");
+        /// With the runtime `kubernetes`, the Secret in `namespace` with the kubeconfig of agents, under the key
+        /// `kubeconfig`. Required in a process with the role `api`.
+        access_secret: Option<String> = text("NAME", 1..=253), unset("none: the service account of each pod");
     }
     query_log: QueryLog "query-log" "Query log" {
         /// Log one DNS request in N, selected at random, with its response: 1 logs all, 0 none. Records that the writer

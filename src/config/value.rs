@@ -89,12 +89,18 @@ pub(super) const LOG_CLIENTS: [(&str, LogClients); 3] =
 pub enum RouterRuntime {
     /// This process, as its child processes.
     Process,
+    /// A Kubernetes cluster, as pods.
+    Kubernetes,
     /// Nothing.
     Off,
 }
 
-pub(super) const ROUTER_RUNTIMES: [(&str, RouterRuntime); 2] =
-    [("process", RouterRuntime::Process), ("off", RouterRuntime::Off)];
+pub(super) const ROUTER_RUNTIMES: [(&str, RouterRuntime); 3] =
+    [("process", RouterRuntime::Process), ("kubernetes", RouterRuntime::Kubernetes), ("off", RouterRuntime::Off)];
+
+/// The types of the Services of Routers; the texts are those of Kubernetes.
+pub(super) const SERVICE_TYPES: [(&str, &str); 3] =
+    [("ClusterIP", "ClusterIP"), ("NodePort", "NodePort"), ("LoadBalancer", "LoadBalancer")];
 
 pub(super) const AUDIT_POLICIES: [(&str, Option<Policy>); 3] =
     [("writes", Some(Policy::Writes)), ("all", Some(Policy::All)), ("off", None)];

@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
+use kube::Client;
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -41,6 +42,7 @@ use signpost_control::client::reflector::HealthProbe;
 use signpost_control::controller::domain;
 use signpost_control::controller::ledger::BaseSerial;
 use signpost_control::instances;
+use signpost_control::instances::kubernetes::Kubernetes;
 use signpost_control::instances::process::{self, Processes};
 use signpost_control::world::{self, World};
 use signpost_dns::sys::files;
@@ -82,7 +84,7 @@ pub async fn process(
     let (files_sender, files) = watch::channel(Arc::default());
     let started = build.scheduler(api.as_ref(), world.as_ref(), base, files).await?;
     let end_instances = CancellationToken::new();
-    build.instances(api.as_ref(), world.as_ref(), end_instances.clone())?;
+    build.instances(api.as_ref(), world.as_ref(), started.as_ref(), end_instances.clone()).await?;
     let dns = build.dns(api.as_ref(), world, sockets.dns).await?;
     // The zone files were read: the ledger may begin.
     base_serial.send_replace(Some(dns.as_ref().map_or(BaseSerial::Unknown, Dns::base_serial)));
@@ -93,7 +95,7 @@ pub async fn process(
     if !informers.is_empty() {
         admin.metrics.collect(InformerMetrics::new(informers));
     }
-    let (switch, published) = started.map(|Started { switch, published }| (switch, published)).unzip();
+    let (switch, published) = started.map(|Started { switch, published, .. }| (switch, published)).unzip();
     let mut process = Process {
         admin_addresses: endpoints.addresses,
         admin_tls,
@@ -377,34 +379,58 @@ impl<'a> Build<'a> {
         Ok(Some(role.start(&mut self.control, &mut self.informers)))
     }
 
-    /// The instances of Routers, which run beside the API.
-    fn instances(
+    /// The instances of Routers.
+    async fn instances(
         &mut self,
         api: Option<&Api>,
         world: Option<&World>,
+        started: Option<&Started>,
         end_instances: CancellationToken,
     ) -> Result<(), Error> {
         let settings = self.settings;
-        let (Some(_), Some(world), Some(data_dir)) = (api, world, &self.data_dir) else { return Ok(()) };
-        if !settings.has(Role::Scheduler) || settings.routers.runtime != RouterRuntime::Process {
-            return Ok(());
-        }
+        let (Some(started), Some(world), Some(data_dir)) = (started, world, &self.data_dir) else { return Ok(()) };
         let platform = dns::platform_settings(settings, &self.listened)?;
         let servers = scheduling::servers_to_ask(settings, &platform, &self.listened);
-        let absolute = |path: PathBuf| std::path::absolute(&path).unwrap_or(path);
-        let processes = process::Settings {
-            program: std::env::current_exe().map_err(Error::Workers)?,
-            directory: absolute(data_dir.join("routers")),
-            kubeconfig: absolute(data_dir.join(access::ROUTER_AGENT_KUBECONFIG)),
-            certificates: settings.routers.certificates.clone().map(absolute),
-            name_servers: servers.into_iter().map(|server| server.address).collect(),
-        };
-        let metrics = process::Metrics::default();
-        self.admin.metrics.register(|registry| metrics.register(registry));
-        let runtime = Processes::open(processes, metrics);
-        let stop = self.control.stop_token();
-        self.control.spawn("instances of Routers", instances::run(world.clone(), runtime, stop, end_instances));
+        let name_servers = servers.into_iter().map(|server| server.address).collect();
+        let (world, stop) = (world.clone(), self.control.stop_token());
+        match settings.routers.runtime {
+            // They run beside the API, of which there is one.
+            RouterRuntime::Process if api.is_some() => {
+                let absolute = |path: PathBuf| std::path::absolute(&path).unwrap_or(path);
+                let processes = process::Settings {
+                    program: std::env::current_exe().map_err(Error::Workers)?,
+                    directory: absolute(data_dir.join("routers")),
+                    kubeconfig: absolute(data_dir.join(access::ROUTER_AGENT_KUBECONFIG)),
+                    certificates: settings.routers.certificates.clone().map(absolute),
+                    name_servers,
+                };
+                let metrics = process::Metrics::default();
+                self.admin.metrics.register(|registry| metrics.register(registry));
+                let runtime = Processes::open(processes, metrics);
+                self.control.spawn("instances of Routers", instances::run(world, runtime, stop, end_instances));
+            }
+            RouterRuntime::Kubernetes => {
+                let client = self.cluster().await?;
+                let pods = settings.pods(name_servers);
+                let start = move |stop| {
+                    let runtime = Kubernetes::new(client.clone(), pods.clone());
+                    instances::run(world.clone(), runtime, stop, CancellationToken::new())
+                };
+                let leadership = started.leadership.clone();
+                self.control.spawn("instances of Routers", scheduling::while_leading(leadership, stop, start));
+            }
+            RouterRuntime::Process | RouterRuntime::Off => {}
+        }
         Ok(())
+    }
+
+    /// The API of the cluster in which instances run.
+    async fn cluster(&self) -> Result<Client, Error> {
+        let settings = self.settings;
+        Ok(match settings.routers.cluster_kubeconfig.as_ref().or(settings.kubeconfig.as_ref()) {
+            Some(path) => client::from_kubeconfig(path, settings.api.read_timeout).await?,
+            None => client::in_cluster()?,
+        })
     }
 
     /// The name server.

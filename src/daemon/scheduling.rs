@@ -52,6 +52,8 @@ pub struct Started {
     pub switch: watch::Sender<StrategyConfig>,
     /// Changes what the API tells of the configuration.
     pub published: watch::Sender<Option<ZonePlatform>>,
+    /// Whether this process leads.
+    pub leadership: watch::Receiver<Leadership>,
 }
 
 /// What the loops are to know of this process.
@@ -96,8 +98,8 @@ impl Role<'_> {
         informers.extend(own.iter().cloned());
         tasks.spawn("scheduler's readiness", check.follow(move || unlisted(&own), stop));
         self.probe_addresses(tasks, leadership.clone());
-        let published = self.keep_serials_and_proofs(tasks, leadership);
-        Started { switch, published }
+        let published = self.keep_serials_and_proofs(tasks, leadership.clone());
+        Started { switch, published, leadership }
     }
 
     /// Competes for the Lease, once the API's objects are known to be of this domain.
@@ -145,6 +147,7 @@ impl Role<'_> {
             host_reservation: self.config.host.reservation,
             platform: Some(self.platform.clone()),
             verify_hosts: self.here.host_key.is_some(),
+            verify_names: self.config.verify.names,
             instance: self.here.instance.to_owned(),
             quiet: FormerNameRetention {
                 time: self.config.former_name_idle_timeout(),
@@ -357,7 +360,7 @@ pub fn reachable(address: IpAddr) -> IpAddr {
 
 /// Runs what `start` makes whenever this process leads, and stops it when it no longer does, until `stop` fires. Returns
 /// before that only if what runs ended by itself: a process that leads and does nothing is of no use.
-async fn while_leading<F: Future<Output = ()> + Send + 'static>(
+pub(super) async fn while_leading<F: Future<Output = ()> + Send + 'static>(
     mut leadership: watch::Receiver<Leadership>,
     stop: CancellationToken,
     start: impl Fn(CancellationToken) -> F,

@@ -6,10 +6,14 @@
 //!      ▲ status.instances: which serve ◄──────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! A [`Runtime`] decides how instances run. [`process`] runs them as child processes of this one.
+//! A [`Runtime`] decides how instances run: [`process`] as child processes of this one, [`kubernetes`] as pods of a cluster.
 
 pub mod plan;
 pub mod process;
+
+pub mod objects;
+
+pub mod kubernetes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -37,6 +41,8 @@ pub struct Wanted {
     pub ports: Ports,
     /// Their addresses, as many as the Router names.
     pub addresses: Vec<IpAddr>,
+    /// The time to live of their addresses in DNS, in seconds.
+    pub ttl: u32,
     /// The names of the Leases of those that serve.
     pub serving: BTreeSet<String>,
 }
@@ -56,6 +62,7 @@ impl Wanted {
             kind,
             count,
             ports: router.ports(),
+            ttl: router.spec.ttl,
             addresses: named.take(count).collect(),
             serving: serving.map(|instance| instance.name.clone()).collect(),
         })

@@ -118,7 +118,7 @@ mod tests {
 
     fn wanted(count: usize, octets: &[u8]) -> Wanted {
         let addresses = octets.iter().map(|octet| address(*octet)).collect();
-        Wanted { kind: HAPROXY.kind, count, ports: HAPROXY.ports, addresses, serving: BTreeSet::new() }
+        Wanted { kind: HAPROXY.kind, count, ports: HAPROXY.ports, addresses, ttl: 60, serving: BTreeSet::new() }
     }
 
     #[test]

@@ -26,6 +26,7 @@ use serde::{Deserialize, Serialize};
 use super::plan::{Shape, Slot, Step, steps};
 use super::{Runtime, Wanted};
 use crate::client::backoff::random;
+use signpost_api::instance::lease_name;
 use signpost_api::v1alpha1::router::{Ports, RouterKind};
 
 /// The most of a log that is kept before it is moved to `log.1`.
@@ -156,6 +157,8 @@ impl Processes {
             }
             let now = Instant::now();
             if instance.record.is_stopping {
+                // A proxy outlives an agent that was killed.
+                end_remains(&directory);
                 tracing::info!(router = instance.record.router, address = %instance.record.address, "the instance has stopped");
                 self.instances.remove(&id);
                 if let Err(error) = std::fs::remove_dir_all(&directory) {
@@ -248,10 +251,8 @@ impl Processes {
         let slot = |(id, instance): (&u32, &Instance)| {
             let Record { kind, ports, address, is_stopping, ref version, .. } = instance.record;
             let shape = (version == VERSION).then_some(Shape { kind, ports });
-            let is_serving = wanted.is_some_and(|wanted| {
-                let text = address.to_string().replace(['.', ':'], "-");
-                wanted.serving.contains(&format!("router-{router}-{text}-{}", ports.http))
-            });
+            let lease = lease_name(router, address, ports.http);
+            let is_serving = wanted.is_some_and(|wanted| wanted.serving.contains(&lease));
             Slot { id: *id, shape, address, is_stopping, is_serving }
         };
         of_router.map(slot).collect()
@@ -385,6 +386,19 @@ fn start_time(pid: i32) -> Option<u64> {
     (state != "Z").then_some(started)
 }
 
+/// Ends the processes that work in the directory of an instance, or below it.
+fn end_remains(directory: &Path) {
+    for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let pid = entry.file_name().to_str().and_then(|name| name.parse().ok()).and_then(Pid::from_raw);
+        let is_below = std::fs::read_link(entry.path().join("cwd")).is_ok_and(|cwd| cwd.starts_with(directory));
+        if let Some(pid) = pid.filter(|_| is_below) {
+            tracing::warn!(%pid, directory = %directory.display(), "ending a process that the agent has left");
+            // The only error is that it has ended.
+            let _ = kill_process(pid, Signal::TERM);
+        }
+    }
+}
+
 /// Moves a log to `log.1` when it is long. The process goes on to write at its end.
 fn rotate(directory: &Path) {
     let log = directory.join("log");
@@ -401,4 +415,24 @@ fn last_line(log: &Path) -> Option<String> {
     let text = std::fs::read(log).ok()?;
     let text = String::from_utf8_lossy(&text);
     text.lines().rev().find(|line| !line.trim().is_empty()).map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_dead_agent_leaves_ends() {
+        let directories = [tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory")];
+        let [mut own, mut other] = directories.each_ref().map(|directory| {
+            let proxy = directory.path().join("proxy");
+            std::fs::create_dir(&proxy).expect("created");
+            Command::new("sleep").arg("1000").current_dir(proxy).spawn().expect("it runs")
+        });
+        end_remains(&directories[0].path().canonicalize().expect("it is there"));
+        assert!(!own.wait().expect("it ends").success());
+        assert!(other.try_wait().expect("it is known").is_none());
+        other.kill().expect("it is killed");
+        let _ = other.wait();
+    }
 }

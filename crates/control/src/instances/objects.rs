@@ -1,0 +1,247 @@
+//! The objects of a cluster that run the instances of a Router. Pure.
+//!
+//! An instance is a pod of the Router's Deployment. A rolling change starts a new pod first. The pod is ready when its proxy serves what
+//! the Router should serve and the Router's status has its address (`/readyz` of the agent), and only then does an old pod get SIGTERM.
+//! Its agent leaves DNS, waits for the time to live, and lets connections finish. The grace period is longer than its time limits for that.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{Service, ServiceAccount};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::core::ApiResource;
+use serde_json::{Value, json};
+
+use super::Wanted;
+use signpost_api::names::{is_host_label, shortened_label};
+
+/// The labels of all objects of instances, as a label selector.
+pub const SELECTOR: &str = "app.kubernetes.io/component=router-instance,app.kubernetes.io/managed-by=signpost";
+/// The label that the objects of a Router share: the name of its Service.
+pub(super) const ROUTER: &str = "signpost.dev/router";
+/// The least time limit of an agent that waits for DNS, in seconds: that of `signpost agent`.
+const LEAVE: u64 = 300;
+/// The time in which name servers take up that an address is gone, beside its time to live, in seconds.
+const PROPAGATION: u64 = 60;
+/// The time limit for connections to finish, in seconds: that of `signpost agent`.
+const DRAIN: u64 = 60;
+/// The time for the proxy and the agent to end, in seconds.
+const END: u64 = 15;
+/// The time that a pod is ready before the next one is replaced, in seconds. Name servers publish its address in the meantime.
+const READY: u32 = 5;
+/// The port of an agent's admin endpoints.
+const ADMIN_PORT: u16 = 9453;
+/// The directory of the state of an agent. It is short because HAProxy's sockets are below it.
+const DATA: &str = "/data";
+const CERTIFICATES: &str = "/etc/signpost-certificates";
+const ACCESS: &str = "/etc/signpost-access";
+/// Where client libraries look for the credential of a pod.
+const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+/// The user of the program in its images.
+const USER: u32 = 65_532;
+
+/// The properties of instances in a cluster.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The namespace of the objects.
+    pub namespace: String,
+    /// The image, which has the program and the proxies.
+    pub image: String,
+    /// The type of the Services, such as `ClusterIP`.
+    pub service_type: &'static str,
+    /// Whether pods use the network of their nodes.
+    pub host_network: bool,
+    /// The processor time that a pod requests, such as `100m`.
+    pub cpu: String,
+    /// The memory that a pod requests and may use, such as `512Mi`.
+    pub memory: String,
+    /// The Secret with certificates.
+    pub certificates: Option<String>,
+    /// The Secret with the kubeconfig of agents; `None`: the API is that of the cluster, and their credential the service account.
+    pub access: Option<String>,
+    /// The addresses on which agents serve `/readyz`; only their families count.
+    pub admin: Vec<SocketAddr>,
+    /// The name servers of the platform.
+    pub name_servers: Vec<SocketAddr>,
+}
+
+/// A kind of these objects, in the order in which they are created.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// The identity of the pods.
+    ServiceAccount,
+    /// The address of a load balancer, and the name in the cluster.
+    Service,
+    /// The bound on evicted pods.
+    DisruptionBudget,
+    /// The pods.
+    Deployment,
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Kind; 4] = [Kind::ServiceAccount, Kind::Service, Kind::DisruptionBudget, Kind::Deployment];
+
+    /// Returns its place in the API.
+    pub fn resource(self) -> ApiResource {
+        match self {
+            Kind::ServiceAccount => ApiResource::erase::<ServiceAccount>(&()),
+            Kind::Service => ApiResource::erase::<Service>(&()),
+            Kind::DisruptionBudget => ApiResource::erase::<PodDisruptionBudget>(&()),
+            Kind::Deployment => ApiResource::erase::<Deployment>(&()),
+        }
+    }
+}
+
+/// Returns the objects of a Router, each with its kind and name.
+pub fn of(router: &str, wanted: &Wanted, settings: &Settings) -> [(Kind, String, Value); 4] {
+    // The admission policy for Leases of agents depends on the name of the service account.
+    let name = format!("router-{router}");
+    // A Service is a name in DNS, and the others are not.
+    let service =
+        if is_host_label(&name) { name.clone() } else { shortened_label("router", router, &name.replace('.', "-")) };
+    let labels = json!({
+        "app.kubernetes.io/name": "signpost", "app.kubernetes.io/component": "router-instance",
+        "app.kubernetes.io/managed-by": "signpost", ROUTER: service,
+    });
+    let selector = json!({"matchLabels": {ROUTER: service}});
+    let port = |name: &str, port: u16| json!({"name": name, "port": port, "targetPort": name, "protocol": "TCP"});
+    let mut service_spec = json!({
+        "type": settings.service_type, "selector": selector["matchLabels"],
+        "ports": [port("http", wanted.ports.http), port("https", wanted.ports.https)],
+    });
+    if settings.service_type != "ClusterIP" {
+        // Applications see the addresses of clients.
+        service_spec["externalTrafficPolicy"] = "Local".into();
+    }
+    // Two pods cannot listen on one port of a node, and there may be no other node.
+    let [unavailable, surge] = if settings.host_network { [1, 0] } else { [0, 1] };
+    let deployment = json!({
+        "replicas": wanted.count, "minReadySeconds": READY, "revisionHistoryLimit": 2, "selector": selector,
+        "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": unavailable, "maxSurge": surge}},
+        "template": {"metadata": {"labels": labels}, "spec": pod(router, &name, wanted, settings, &selector)},
+    });
+    let budget = json!({"maxUnavailable": 1, "selector": selector});
+    [
+        (Kind::ServiceAccount, name.clone(), "automountServiceAccountToken", json!(false)),
+        (Kind::Service, service.clone(), "spec", service_spec),
+        (Kind::DisruptionBudget, name.clone(), "spec", budget),
+        (Kind::Deployment, name.clone(), "spec", deployment),
+    ]
+    .map(|(kind, name, field, value)| {
+        let ApiResource { api_version, kind: type_name, .. } = kind.resource();
+        let metadata = json!({"name": name, "namespace": settings.namespace, "labels": labels});
+        (kind, name, json!({"apiVersion": api_version, "kind": type_name, "metadata": metadata, field: value}))
+    })
+}
+
+/// The specification of a pod.
+fn pod(router: &str, name: &str, wanted: &Wanted, settings: &Settings, selector: &Value) -> Value {
+    let leave = LEAVE.max(u64::from(wanted.ttl) + PROPAGATION);
+    let spread = |topology: &str| {
+        json!({
+            "maxSkew": 1, "topologyKey": topology, "whenUnsatisfiable": "ScheduleAnyway", "labelSelector": selector,
+        })
+    };
+    let probe = |path: &str, period: u32, failures: u32| {
+        json!({
+            "httpGet": {"path": path, "port": "admin", "scheme": "HTTP"},
+            "periodSeconds": period, "failureThreshold": failures,
+        })
+    };
+    let port = |name: &str, port: u16| json!({"name": name, "containerPort": port, "protocol": "TCP"});
+    let mounts = volumes(settings);
+    let mut spec = json!({
+        "serviceAccountName": name, "automountServiceAccountToken": false, "enableServiceLinks": false,
+        "terminationGracePeriodSeconds": leave + DRAIN + END,
+        "securityContext": {
+            "runAsNonRoot": true, "runAsUser": USER, "runAsGroup": USER, "fsGroup": USER,
+            "seccompProfile": {"type": "RuntimeDefault"},
+            // Ports below 1024 without a privilege.
+            "sysctls": [{"name": "net.ipv4.ip_unprivileged_port_start", "value": "0"}],
+        },
+        "topologySpreadConstraints": [spread("kubernetes.io/hostname"), spread("topology.kubernetes.io/zone")],
+        "containers": [{
+            "name": "agent", "image": settings.image, "command": ["/usr/bin/signpost"],
+            "args": arguments(router, wanted, settings, leave),
+            "env": [{"name": "POD_IP", "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "status.podIP"}}}],
+            "ports": [
+                port("http", wanted.ports.http), port("https", wanted.ports.https), port("admin", ADMIN_PORT),
+            ],
+            "startupProbe": probe("/livez", 2, 60), "livenessProbe": probe("/livez", 10, 3),
+            "readinessProbe": probe("/readyz", 2, 2),
+            "resources": {
+                "requests": {"cpu": settings.cpu, "memory": settings.memory}, "limits": {"memory": settings.memory},
+            },
+            "securityContext": {
+                "allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true, "capabilities": {"drop": ["ALL"]},
+            },
+            "volumeMounts": mounts.iter().map(|(name, path, _)| {
+                let mut mount = json!({"name": name, "mountPath": path});
+                if *path != DATA {
+                    mount["readOnly"] = true.into();
+                }
+                mount
+            }).collect::<Vec<_>>(),
+        }],
+        "volumes": mounts.iter().map(|(name, _, (source, value))| json!({"name": name, *source: value})).collect::<Vec<_>>(),
+    });
+    if settings.host_network {
+        (spec["hostNetwork"], spec["dnsPolicy"]) = (true.into(), "ClusterFirstWithHostNet".into());
+        // A pod cannot change the network of its node.
+        spec["securityContext"].as_object_mut().expect("an object").remove("sysctls");
+    }
+    spec
+}
+
+/// The command line of an agent.
+fn arguments(router: &str, wanted: &Wanted, settings: &Settings, leave: u64) -> Vec<String> {
+    let mut arguments: Vec<String> =
+        ["agent", "--router", router, "--proxy", wanted.kind.word()].map(str::to_owned).into();
+    let mut add = |flag: &str, value: String| arguments.extend([flag.to_owned(), value]);
+    // Kubernetes replaces the name of the variable.
+    add("--address", "$(POD_IP)".to_owned());
+    add("--http-port", wanted.ports.http.to_string());
+    add("--https-port", wanted.ports.https.to_string());
+    add("--data-dir", DATA.to_owned());
+    add("--leave-timeout", leave.to_string());
+    add("--drain-timeout", DRAIN.to_string());
+    let unspecified: BTreeSet<IpAddr> = settings
+        .admin
+        .iter()
+        .map(|address| match address {
+            SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        })
+        .collect();
+    unspecified.into_iter().for_each(|ip| add("--admin-listen", SocketAddr::new(ip, ADMIN_PORT).to_string()));
+    settings.name_servers.iter().for_each(|server| add("--name-server", server.to_string()));
+    if settings.certificates.is_some() {
+        add("--certificates", CERTIFICATES.to_owned());
+    }
+    if settings.access.is_some() {
+        add("--kubeconfig", format!("{ACCESS}/kubeconfig"));
+    }
+    arguments
+}
+
+/// The volumes of a pod, each with its directory and its source.
+fn volumes(settings: &Settings) -> Vec<(&'static str, &'static str, (&'static str, Value))> {
+    let secret = |name: &String| ("secret", json!({"secretName": name, "defaultMode": 0o440}));
+    let mut volumes = vec![("data", DATA, ("emptyDir", json!({})))];
+    volumes.extend(settings.certificates.iter().map(|name| ("certificates", CERTIFICATES, secret(name))));
+    volumes.push(match &settings.access {
+        Some(name) => ("access", ACCESS, secret(name)),
+        None => {
+            let token = json!({"serviceAccountToken": {"path": "token", "expirationSeconds": 3_607}});
+            let authority =
+                json!({"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}});
+            let field = json!({"apiVersion": "v1", "fieldPath": "metadata.namespace"});
+            let namespace = json!({"downwardAPI": {"items": [{"path": "namespace", "fieldRef": field}]}});
+            let sources = json!({"sources": [token, authority, namespace], "defaultMode": 0o440});
+            ("access", SERVICE_ACCOUNT, ("projected", sources))
+        }
+    });
+    volumes
+}

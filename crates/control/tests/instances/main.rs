@@ -1,0 +1,85 @@
+//! Instances of Routers: how they run in a cluster, and whether they serve what they should.
+
+mod kubernetes;
+mod programmed;
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::{Api, Client};
+use signpost_api::identity::{GROUP_MASTERS, Identity};
+use signpost_api::instance::{InstanceReport, LEASE_DURATION, lease_name};
+use signpost_api::v1alpha1::router::InstanceState;
+use signpost_apiserver::store::memory::Memory;
+use signpost_apiserver::{ApiServer, Settings};
+use signpost_control::client;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn admin() -> Identity {
+    Identity { user: "admin".to_owned(), groups: vec![GROUP_MASTERS.to_owned()] }
+}
+
+/// An API server that runs until it is dropped.
+struct Running {
+    server: ApiServer,
+    _stop: DropGuard,
+}
+
+impl Running {
+    async fn start(settings: Settings) -> Running {
+        let (server, stop) = (ApiServer::new(Arc::new(Memory::new()), settings), CancellationToken::new());
+        let (running, token) = (server.clone(), stop.clone());
+        tokio::spawn(async move { running.run(token).await });
+        server.ready().await;
+        Running { server, _stop: stop.drop_guard() }
+    }
+
+    fn client(&self, identity: Identity) -> Client {
+        client::in_process(self.server.router(), identity)
+    }
+}
+
+/// The agent of an instance of the Router `shard1`, as its Lease shows it.
+#[derive(Clone, Debug)]
+struct Agent {
+    address: IpAddr,
+    port: u16,
+    /// The revision that it has applied.
+    revision: u64,
+    state: InstanceState,
+}
+
+impl Agent {
+    fn leases(platform: &Client) -> Api<Lease> {
+        Api::namespaced(platform.clone(), "default")
+    }
+
+    async fn renew(&self, platform: &Client) {
+        let report = InstanceReport {
+            router: "shard1".to_owned(),
+            address: self.address,
+            http_port: self.port,
+            https_port: 443,
+            proxy: "haproxy".to_owned(),
+            version: String::new(),
+            state: self.state,
+            faults: 0,
+            applied_revision: self.revision,
+            renewed: Timestamp::now(),
+            duration: LEASE_DURATION,
+        };
+        let (parameters, lease) = (PatchParams::apply("agent").force(), Patch::Apply(report.to_lease()));
+        Agent::leases(platform).patch(&report.lease_name(), &parameters, &lease).await.expect("renewed");
+    }
+
+    async fn delete_lease(&self, platform: &Client) {
+        let name = lease_name("shard1", self.address, self.port);
+        Agent::leases(platform).delete(&name, &DeleteParams::default()).await.expect("deleted");
+    }
+}
