@@ -8,8 +8,9 @@
 //! A Route is looked at when its binding has changed or its Router has other instances, and again until it is programmed. One that is
 //! not after five seconds says so. Routers without instances that report are left out.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt as _;
@@ -46,11 +47,14 @@ const PAUSE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_s
 const GRACE: Duration = Duration::from_secs(5);
 /// Most instances that a condition names.
 const NAMED_MAX: usize = 3;
+/// The time between two updates of metrics, which looks at every Route that waits.
+const SHOW_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What `/metrics` shows of it; clones share it.
 #[derive(Debug, Clone)]
 pub struct Metrics {
     waiting: Gauge,
+    unapplied: Family<[(&'static str, String); 1], Gauge>,
     probes: Family<[(&'static str, &'static str); 1], Counter>,
     times: Histogram,
 }
@@ -62,7 +66,8 @@ impl Default for Metrics {
             let _ = probes.get_or_create(&[("outcome", outcome)]);
         }
         // 1 ms to 131 s.
-        Metrics { waiting: Gauge::default(), probes, times: Histogram::new(exponential_buckets(0.001, 2.0, 18)) }
+        let times = Histogram::new(exponential_buckets(0.001, 2.0, 18));
+        Metrics { waiting: Gauge::default(), unapplied: Family::default(), probes, times }
     }
 }
 
@@ -71,6 +76,8 @@ impl Metrics {
     pub fn register(&self, registry: &mut Registry) {
         let help = "Routes that not every instance of their Router is known to serve";
         registry.register("routes_not_programmed", help, self.waiting.clone());
+        let help = "Routes whose bindings an instance of the Router that serves has not applied";
+        registry.register("router_unapplied_routes", help, self.unapplied.clone());
         registry.register("route_probes", "Probes of Routes at instances, by outcome", self.probes.clone());
         let help = "Time from the first sight of a binding until every instance of its Router served it";
         registry.register("route_programmed_seconds", help, self.times.clone());
@@ -87,7 +94,8 @@ pub async fn run(client: kube::Client, world: World, metrics: Metrics, stop: Can
     let http = http.pool_max_idle_per_host(0).build();
     let Ok(http) = http else { return tracing::error!("no HTTP client can be made: Routes are not probed") };
     let stores = Stores { routes: objects.routes, bindings: objects.bindings, routers: objects.routers, reports };
-    let mut watch = Watch { metrics, waiting: HashMap::new(), turns: BTreeSet::new() };
+    let mut watch = Watch { metrics, waiting: HashMap::new(), turns: BTreeSet::new(), lags: BTreeMap::new() };
+    let mut shown = Instant::now();
     let mut probes = FuturesUnordered::new();
     loop {
         let now = Instant::now();
@@ -109,7 +117,10 @@ pub async fn run(client: kube::Client, world: World, metrics: Metrics, stop: Can
                 });
             }
         }
-        watch.metrics.waiting.set(i64::try_from(watch.waiting.len()).unwrap_or(i64::MAX));
+        if watch.waiting.is_empty() || now >= shown + SHOW_INTERVAL {
+            watch.show();
+            shown = now;
+        }
         // A finding that waits to be written, or a list, ends the wait.
         let wake_at =
             if probes.len() < PROBES_MAX { watch.next_turn().map(|turn| turn.max(now + PAUSE.0)) } else { None };
@@ -129,7 +140,8 @@ pub async fn run(client: kube::Client, world: World, metrics: Metrics, stop: Can
             () = sleep_until(wake_at.unwrap_or(now)), if wake_at.is_some() => {}
         }
     }
-    watch.metrics.waiting.set(0);
+    watch.waiting.clear();
+    watch.show();
 }
 
 /// Requests a Route from an instance, as everyone may; the error is why that does not show that it is served.
@@ -163,7 +175,7 @@ impl Stores {
     }
 
     /// The Router of a Route, if its instances report.
-    fn router_of(&self, binding: &BindingInfo) -> Option<std::sync::Arc<RouterInfo>> {
+    fn router_of(&self, binding: &BindingInfo) -> Option<Arc<RouterInfo>> {
         self.routers.get(&ObjectKey::cluster(&binding.router)).filter(|router| router.target.active.has_instances)
     }
 }
@@ -173,6 +185,8 @@ struct Watch {
     metrics: Metrics,
     waiting: HashMap<ObjectKey, Waiting>,
     turns: BTreeSet<(Instant, ObjectKey)>,
+    /// The Routers of which metrics show that instances lag, with the number of Routes.
+    lags: BTreeMap<Arc<str>, i64>,
 }
 
 /// A Route that waits.
@@ -185,11 +199,30 @@ struct Waiting {
     is_known: bool,
     /// It was probed with this binding, and is served.
     is_probed: bool,
+    /// The Router, if one of its instances has not applied the binding.
+    lags_at: Option<Arc<str>>,
     /// Why it is not programmed.
     error: Option<(&'static str, String)>,
 }
 
 impl Watch {
+    /// Shows how many Routes wait, and for which Routers.
+    fn show(&mut self) {
+        self.metrics.waiting.set(i64::try_from(self.waiting.len()).unwrap_or(i64::MAX));
+        let mut lags: BTreeMap<Arc<str>, i64> = BTreeMap::new();
+        for router in self.waiting.values().filter_map(|waiting| waiting.lags_at.as_ref()) {
+            *lags.entry(router.clone()).or_default() += 1;
+        }
+        let labels = |router: &str| [("router", router.to_owned())];
+        for router in self.lags.keys().filter(|router| !lags.contains_key(*router)) {
+            self.metrics.unapplied.remove(&labels(router));
+        }
+        for (router, count) in &lags {
+            self.metrics.unapplied.get_or_create(&labels(router)).set(*count);
+        }
+        self.lags = lags;
+    }
+
     fn pop_due(&mut self, now: Instant) -> Option<ObjectKey> {
         let (turn, key) = self.turns.first().filter(|(turn, _)| *turn <= now).cloned()?;
         self.turns.remove(&(turn, key.clone()));
@@ -209,7 +242,8 @@ impl Watch {
         if let Some(turn) = self.waiting.remove(&key).and_then(|waiting| waiting.turn) {
             self.turns.remove(&(turn, key.clone()));
         }
-        let waiting = Waiting { since: now, turn: Some(now), pause: PAUSE.0, is_known, is_probed: false, error: None };
+        let (turn, pause) = (Some(now), PAUSE.0);
+        let waiting = Waiting { since: now, turn, pause, is_known, is_probed: false, lags_at: None, error: None };
         self.turns.insert((now, key.clone()));
         self.waiting.insert(key, waiting);
     }
@@ -309,6 +343,7 @@ impl Watch {
             report.is_none_or(|report| Option::as_ref(&report).is_none_or(|one| one.applied_revision < binding.turn))
         };
         let lagging: Vec<&str> = serving.iter().filter(lags).map(|instance| &*instance.ip).collect();
+        waiting.lags_at = (!lagging.is_empty()).then(|| binding.router.clone());
         if serving.is_empty() {
             let message =
                 format!("no instance of Router {} serves: its condition InstancesReady says why", binding.router);
