@@ -1,8 +1,10 @@
-//! `signpost top`: queries a second by shard, response code and transport, from the counters of running processes.
+//! `signpost top`: queries a second by shard, response code and transport, and instances of Routers, from the metrics of running
+//! processes.
 //!
 //! On a terminal the screen is drawn anew at each interval, until Ctrl-C; elsewhere a line a turn is printed, which
 //! other programs can read. Between two turns it waits; nothing of it reaches a query thread.
 
+use std::collections::BTreeMap;
 use std::io::{IsTerminal as _, Write as _, stdout};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -42,11 +44,12 @@ pub(super) fn command() -> Command {
         .conflicts_with("once")
         .help("Ends after so many turns");
     Command::new("top")
-        .about("Show queries per second by shard, response code, and transport")
+        .about("Show queries per second by shard, response code, and transport, and the instances of Routers")
         .after_help(
             "On a terminal the screen is drawn anew at each interval, until Ctrl-C; elsewhere a line a turn is \
              printed, or with -o json and -o yaml a document a turn. Give --admin once for each process; their \
-             numbers are added. Exit codes: 0 ended as asked, 1 no process answers, 2 invalid usage.",
+             numbers are added. The process that leads knows the instances of Routers; LAG is the number of Routes that an \
+             instance has not applied yet. Exit codes: 0 ended as asked, 1 no process answers, 2 invalid usage.",
         )
         .args(scrape::arguments())
         .args(serve::arguments_of(&["data-dir"]))
@@ -164,11 +167,55 @@ struct Refresh {
     errors: Vec<String>,
     /// By the second, of all processes together.
     rates: Rates,
+    /// The instances of Routers, as the process that leads knows them.
+    routers: BTreeMap<String, RouterInstances>,
+}
+
+/// The instances of a Router.
+#[derive(Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct RouterInstances {
+    /// The instances by state: serving, leaving, expired.
+    states: BTreeMap<String, u64>,
+    /// The Routes that an instance that serves has not applied.
+    unapplied_routes: u64,
+    /// The Routes and certificates that an instance does not, or not wholly, serve.
+    faults: u64,
+}
+
+impl RouterInstances {
+    fn add(routers: &mut BTreeMap<String, RouterInstances>, scrape: &Scrape) {
+        let count = |value: f64| value as u64;
+        for sample in scrape.of("signpost_router_instances") {
+            let (Some(router), Some(state)) = (sample.labels.get("router"), sample.labels.get("state")) else {
+                continue;
+            };
+            let states = &mut routers.entry(router.clone()).or_default().states;
+            *states.entry(state.clone()).or_default() += count(sample.value);
+        }
+        // Of Routers without instances, nothing is shown.
+        for (router, value) in scrape.by("signpost_router_unapplied_routes", "router") {
+            routers.entry(router).and_modify(|router| router.unapplied_routes += count(value));
+        }
+        for (router, value) in scrape.by("signpost_router_instance_faults", "router") {
+            routers.entry(router).and_modify(|router| router.faults += count(value));
+        }
+        routers.retain(|_, router| router.states.values().any(|count| *count > 0));
+    }
+
+    /// The instances, the states without any left out.
+    fn text(&self) -> String {
+        let states = ["serving", "leaving", "expired"].iter().filter_map(|state| {
+            let count = self.states.get(*state).filter(|count| **count > 0)?;
+            Some(format!("{count} {state}"))
+        });
+        states.collect::<Vec<_>>().join(", ")
+    }
 }
 
 impl Refresh {
     fn new(urls: &[String], before: &[Result<Scrape, String>], after: &[Result<Scrape, String>]) -> Refresh {
-        let mut turn = Refresh { processes: 0, errors: Vec::new(), rates: Rates::default() };
+        let mut turn = Refresh { processes: 0, errors: Vec::new(), rates: Rates::default(), routers: BTreeMap::new() };
         for ((url, before), after) in urls.iter().zip(before).zip(after) {
             match (before, after) {
                 (_, Err(error)) => turn.errors.push(error.clone()),
@@ -176,6 +223,7 @@ impl Refresh {
                 (Ok(before), Ok(after)) => {
                     turn.processes += 1;
                     turn.rates.add(&Rates::between(before, after));
+                    RouterInstances::add(&mut turn.routers, after);
                 }
             }
         }
@@ -192,6 +240,13 @@ impl Refresh {
         for (name, rate) in [("unrouted", *unrouted), ("dropped", *dropped), ("limited", *rate_limited)] {
             if rate > 0.0 {
                 parts.push(format!("{name}={}", number(rate)));
+            }
+        }
+        let lag: u64 = self.routers.values().map(|router| router.unapplied_routes).sum();
+        let expired: u64 = self.routers.values().filter_map(|router| router.states.get("expired")).sum();
+        for (name, count) in [("lag", lag), ("expired", expired)] {
+            if count > 0 {
+                parts.push(format!("{name}={count}"));
             }
         }
         parts.extend(self.errors.iter().map(|error| format!("error={:?}", harmless(error))));
@@ -220,6 +275,7 @@ impl Refresh {
         }
         self.errors.iter().for_each(|error| facts.add("error", Cell::styled(Style::Bad, error.as_str())));
         let mut page = facts.text(painter) + "\n";
+        page += &self.instances(lines.saturating_sub(page.lines().count()) / 2, painter);
         let zones = largest(zones);
         // Beside the zones: the heading, the line about the others, and the cursor's.
         let room = lines.saturating_sub(page.lines().count() + 3).max(1);
@@ -240,12 +296,28 @@ impl Refresh {
         }
         page
     }
+
+    /// The table of instances in at most so many lines, with an empty line below it; those first that lag most.
+    fn instances(&self, lines: usize, painter: Painter) -> String {
+        if self.routers.is_empty() || lines < 3 {
+            return String::new();
+        }
+        let mut routers: Vec<_> = self.routers.iter().collect();
+        routers.sort_by_key(|(name, router)| (std::cmp::Reverse(router.unapplied_routes), *name));
+        let mut table = Table::new(["ROUTER", "INSTANCES", "LAG", "FAULTS"]);
+        for (name, router) in routers.iter().take(lines - 2) {
+            let count = |count: u64| Cell::from(count.to_string());
+            let cells = [router.text().into(), count(router.unapplied_routes), count(router.faults)];
+            let [instances, lag, faults] = cells;
+            table.row([Cell::from(name.as_str()), instances, lag, faults]);
+        }
+        table.text(painter) + "\n"
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::BTreeMap;
 
     fn turn(zones: usize) -> Refresh {
         let map = |parts: &[(&str, f64)]| parts.iter().map(|(name, rate)| ((*name).to_owned(), *rate)).collect();
@@ -253,6 +325,7 @@ mod tests {
             (0..zones).map(|n| (format!("shard{n}.v3.example."), 2.0 * n as f64)).collect();
         Refresh {
             processes: 2,
+            routers: BTreeMap::new(),
             errors: vec!["http://x does not answer: refused (--admin)".to_owned()],
             rates: Rates {
                 queries: 120.5,
@@ -312,5 +385,30 @@ shard0.v3.example.   0
         assert_eq!(turn.errors, ["c is silent"]);
         let turn = Refresh::new(&urls, &before, &[scrape(2, 10), scrape(2, 20), scrape(2, 5)]);
         assert_eq!(turn.errors, ["c answers again, and is counted from now on"]);
+    }
+    #[test]
+    fn instances_of_routers() {
+        let text = "signpost_router_instances{router=\"a\",state=\"serving\"} 2\n\
+                    signpost_router_instances{router=\"a\",state=\"leaving\"} 0\n\
+                    signpost_router_instances{router=\"b\",state=\"serving\"} 1\n\
+                    signpost_router_instances{router=\"b\",state=\"expired\"} 1\n\
+                    signpost_router_instances{router=\"none\",state=\"serving\"} 0\n\
+                    signpost_router_instance_faults{router=\"a\"} 3\n\
+                    signpost_router_unapplied_routes{router=\"b\"} 12\n";
+        let mut page = turn(3);
+        RouterInstances::add(&mut page.routers, &Scrape::of_text(Instant::now(), text));
+        let expected = "\
+ROUTER   INSTANCES              LAG   FAULTS
+b        1 serving, 1 expired   12    0
+a        2 serving              0     3
+
+";
+        assert_eq!(page.instances(usize::MAX, Painter::PLAIN), expected);
+        assert_eq!(page.instances(3, Painter::PLAIN).lines().count(), 3);
+        assert!(page.line().contains(" lag=12 expired=1 "), "{}", page.line());
+        for lines in [12, 24] {
+            let text = page.page(lines, Painter::of_width(80));
+            assert!(text.lines().count() < lines && text.contains("ROUTER"), "{lines}: {text}");
+        }
     }
 }
