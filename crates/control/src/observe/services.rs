@@ -58,16 +58,24 @@ struct SliceInfo {
     labels: Labels,
     /// The addresses that are ready.
     ready: BTreeSet<IpAddr>,
+    /// The others, without those that are about to leave.
+    unready: BTreeSet<IpAddr>,
 }
 
 impl SliceInfo {
     fn new(slice: EndpointSlice) -> SliceInfo {
-        // Whose readiness is unknown is ready, as Kubernetes says.
-        let ready = slice.endpoints.into_iter().flatten().filter(|endpoint| {
-            endpoint.conditions.as_ref().and_then(|conditions| conditions.ready).is_none_or(|is_ready| is_ready)
-        });
-        let ready = usable(ready.flat_map(|endpoint| endpoint.addresses));
-        SliceInfo { labels: slice.metadata.labels.unwrap_or_default(), ready }
+        let labels = slice.metadata.labels.unwrap_or_default();
+        let mut info = SliceInfo { labels, ..SliceInfo::default() };
+        for endpoint in slice.endpoints.into_iter().flatten() {
+            let conditions = endpoint.conditions.unwrap_or_default();
+            // Whose readiness is unknown is ready, as Kubernetes says.
+            match (conditions.ready.unwrap_or(true), conditions.terminating.unwrap_or(false)) {
+                (true, _) => info.ready.extend(usable(endpoint.addresses.into_iter())),
+                (false, false) => info.unready.extend(usable(endpoint.addresses.into_iter())),
+                (false, true) => {}
+            }
+        }
+        info
     }
 }
 
@@ -75,7 +83,8 @@ fn usable(ips: impl Iterator<Item = String>) -> BTreeSet<IpAddr> {
     ips.filter_map(|ip| ip.parse().ok()).filter(|ip| unusable(*ip).is_none()).collect()
 }
 
-/// The addresses that a selector selects.
+/// The addresses that a selector selects: those that are ready, or, if none is, all. An answer without addresses helps nobody, and
+/// readiness can be wrong.
 fn addresses(
     selector: &Result<Selector, String>,
     services: &[(ObjectKey, std::sync::Arc<ServiceInfo>)],
@@ -92,8 +101,12 @@ fn addresses(
         Some(service) => service.has_endpoints && service.external.is_empty(),
         None => matches(selector, &slice.labels),
     };
-    let ready = slices.iter().filter(|(_, slice)| counts(slice)).flat_map(|(_, slice)| slice.ready.iter().copied());
-    external.chain(ready).collect()
+    let slices = || slices.iter().filter(|(_, slice)| counts(slice));
+    let found: BTreeSet<IpAddr> = external.chain(slices().flat_map(|(_, slice)| slice.ready.iter().copied())).collect();
+    match found.is_empty() {
+        true => slices().flat_map(|(_, slice)| slice.unready.iter().copied()).collect(),
+        false => found,
+    }
 }
 
 /// A namespace that is watched.
@@ -237,6 +250,36 @@ mod tests {
         });
         let slice = serde_json::from_value(slice).expect("an EndpointSlice");
         (ObjectKey::namespaced("edge", name), Arc::new(SliceInfo::new(slice)))
+    }
+
+    #[test]
+    fn without_any_that_is_ready_all_are() {
+        let slice = |endpoints: &[(u8, &str)]| {
+            let endpoint = |(octet, condition): &(u8, &str)| {
+                let conditions = match *condition {
+                    "leaving" => json!({"ready": false, "serving": true, "terminating": true}),
+                    condition => json!({"ready": condition == "ready"}),
+                };
+                json!({"addresses": [format!("192.0.2.{octet}")], "conditions": conditions})
+            };
+            let endpoints: Vec<Value> = endpoints.iter().map(endpoint).collect();
+            let slice = json!({
+                "addressType": "IPv4", "metadata": {"name": "a", "labels": {"tier": "edge"}}, "endpoints": endpoints,
+            });
+            let slice = serde_json::from_value(slice).expect("an EndpointSlice");
+            [(ObjectKey::namespaced("edge", "a"), Arc::new(SliceInfo::new(slice)))]
+        };
+        let wanted = serde_json::from_value(json!({"matchLabels": {"tier": "edge"}})).expect("a selector");
+        let wanted = selector(&Some(wanted));
+        for (endpoints, expected) in [
+            (&[(1, "ready"), (2, "unready")][..], &["192.0.2.1"][..]),
+            (&[(1, "unready"), (2, "unready")], &["192.0.2.1", "192.0.2.2"]),
+            (&[(1, "unready"), (2, "leaving")], &["192.0.2.1"]),
+            (&[(1, "leaving")], &[]),
+        ] {
+            let found: Vec<String> = addresses(&wanted, &[], &slice(endpoints)).iter().map(IpAddr::to_string).collect();
+            assert_eq!(found, expected, "{endpoints:?}");
+        }
     }
 
     #[test]
