@@ -86,6 +86,8 @@ pub struct Settings {
     pub host_grace: Duration,
     /// Whether hosts are to be verified.
     pub verify_hosts: bool,
+    /// Whether name servers are queried for the names of Routes.
+    pub verify_names: bool,
     /// How long after an event things are looked at, so that the informers of the other kinds have caught up.
     pub settle: Duration,
     /// How long after a failed action it is tried again, at first; at most 32 times as long.
@@ -105,6 +107,7 @@ impl Default for Settings {
             host_reservation: Duration::ZERO,
             host_grace: Duration::from_secs(60),
             verify_hosts: false,
+            verify_names: true,
             settle: Duration::from_secs(1),
             retry: Duration::from_secs(2),
             quiet: FormerNameRetention::default(),

@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use super::claim::{self, Step};
 use super::{Key, Settings};
 use crate::client::reflector::{ObjectKey, Store};
+use crate::status::ready::Needs;
 use crate::status::route::{self, Change, Hold, Inputs, Placement};
 use crate::status::router::{self, Load};
 use crate::world::binding::FormerNameInfo;
@@ -178,9 +179,9 @@ impl Planner {
             lost: &lost,
         });
         let router = self.objects.bindings.get(key).and_then(|binding| self.objects.router(&binding.router));
-        let has_instances = router.is_some_and(|router| router.target.active.has_instances);
-        let inputs =
-            Inputs { key, placement, findings: &findings, verifies_hosts: settings.verify_hosts, has_instances };
+        let instances = router.is_some_and(|router| router.target.active.has_instances);
+        let ready = Needs { instances, answers: settings.verify_names };
+        let inputs = Inputs { key, placement, findings: &findings, verifies_hosts: settings.verify_hosts, ready };
         let change = route::route(&route, inputs);
         if !change.is_empty() {
             let fresh = route.conditions.names.is_nothing().then_some(version);

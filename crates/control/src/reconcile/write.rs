@@ -166,7 +166,7 @@ impl Writer {
         let (generation, now) = (change.generation, Timestamp::now());
         let mut conditions: Vec<_> =
             finding.statements.iter().map(|statement| statement.condition(generation, now)).collect();
-        let ready = ready::statement(&conditions, change.has_instances);
+        let ready = ready::statement(&conditions, change.ready);
         conditions.extend(ready.map(|statement| statement.condition(generation, now)));
         operations.extend(
             conditions.iter().map(|condition| json!({"op": "add", "path": "/status/conditions/-", "value": condition})),

@@ -5,30 +5,127 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use crate::world::RouteInfo;
 use crate::world::condition::{ConditionUpdate, Status};
 use crate::world::route::Mark;
-use signpost_api::v1alpha1::route::{PROGRAMMED, READY, RESOLVABLE};
+use signpost_api::v1alpha1::route::{PROGRAMMED, PUBLISHED, READY, RESOLVABLE};
+
+/// The conditions from which `Ready` follows.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Needs {
+    /// Whether instances of the Router report what they serve, so that `Programmed` counts.
+    pub instances: bool,
+    /// Whether name servers are queried, so that `Resolvable` counts; otherwise `Published` does.
+    pub answers: bool,
+}
 
 /// Whether what a Route says of `Ready` is missing or does not follow from the conditions that it says.
-pub fn is_wrong(route: &RouteInfo, has_instances: bool) -> bool {
+pub fn is_wrong(route: &RouteInfo, needs: Needs) -> bool {
     let names = &route.conditions.names;
-    let Some(resolvable) = names.resolvable.filter(|_| route.bound) else { return false };
-    let is_ready = resolvable.mark.is_true() && (!has_instances || names.programmed.is_some_and(Mark::is_true));
+    let names_are = if needs.answers { names.resolvable } else { names.published };
+    let Some(names_are) = names_are.filter(|_| route.bound) else { return false };
+    let is_ready = names_are.mark.is_true() && (!needs.instances || names.programmed.is_some_and(Mark::is_true));
     names.ready.map(Mark::is_true) != Some(is_ready)
 }
 
 /// What `Ready` says beside the other conditions; `None`: nothing is known of the names yet.
-pub fn statement(conditions: &[Condition], has_instances: bool) -> Option<ConditionUpdate> {
+pub fn statement(conditions: &[Condition], needs: Needs) -> Option<ConditionUpdate> {
     let is_true = |kind: &str| {
         conditions.iter().find(|condition| condition.type_ == kind).map(|condition| condition.status == "True")
     };
-    let (status, reason, message) = match (is_true(RESOLVABLE)?, is_true(PROGRAMMED)) {
-        (false, _) => (Status::False, "NotResolvable", "not all names resolve: the condition Resolvable says why"),
-        (true, programmed) if has_instances && programmed != Some(true) => (
-            Status::False,
-            "NotProgrammed",
-            "not every instance of its Router serves it: the condition Programmed says why",
-        ),
-        (true, Some(true)) => (Status::True, "Ready", "its names resolve, and every instance of its Router serves it"),
-        (true, _) => (Status::True, "Ready", "its names resolve"),
+    let names_are = if needs.answers { RESOLVABLE } else { PUBLISHED };
+    let (status, reason, message) = match (is_true(names_are)?, needs.instances, is_true(PROGRAMMED)) {
+        (false, ..) if needs.answers => {
+            let why = "not all names resolve: the condition Resolvable says why";
+            (Status::False, "NotResolvable", why.to_owned())
+        }
+        (false, ..) => {
+            let why = "not all names are published: the condition Published says why";
+            (Status::False, "NotPublished", why.to_owned())
+        }
+        (true, true, None | Some(false)) => {
+            let why = "not every instance of its Router serves it: the condition Programmed says why";
+            (Status::False, "NotProgrammed", why.to_owned())
+        }
+        (true, has_instances, _) => {
+            let mut message = match needs.answers {
+                true => "its names resolve".to_owned(),
+                // What a name server answers may differ.
+                false => "its names are published; no name server is queried, because verify.names is false".to_owned(),
+            };
+            if has_instances {
+                message += ", and every instance of its Router serves it";
+            }
+            (Status::True, "Ready", message)
+        }
     };
-    Some(ConditionUpdate { kind: READY, status, reason, message: message.to_owned() })
+    Some(ConditionUpdate { kind: READY, status, reason, message })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+    use k8s_openapi::jiff::Timestamp;
+
+    /// Conditions by the first letters of their types, upper-case where they are true.
+    fn conditions(letters: &str) -> Vec<Condition> {
+        let condition = |letter: char| {
+            let types = [PUBLISHED, RESOLVABLE, PROGRAMMED];
+            let at = "urg".find(letter.to_ascii_lowercase()).expect("pUblished, Resolvable, proGrammed");
+            let status = if letter.is_uppercase() { "True" } else { "False" };
+            let last_transition_time = Time(Timestamp::UNIX_EPOCH);
+            Condition {
+                last_transition_time,
+                message: String::new(),
+                observed_generation: None,
+                reason: "X".to_owned(),
+                status: status.to_owned(),
+                type_: types[at].to_owned(),
+            }
+        };
+        letters.chars().map(condition).collect()
+    }
+
+    #[test]
+    fn what_it_follows_from() {
+        let unverified = "its names are published; no name server is queried, because verify.names is false";
+        for (answers, instances, letters, expected) in [
+            (true, false, "", None),
+            (true, false, "U", None),
+            (true, false, "UR", Some("Ready: its names resolve")),
+            (true, false, "Ur", Some("NotResolvable: not all names resolve: the condition Resolvable says why")),
+            (true, true, "URG", Some("Ready: its names resolve, and every instance of its Router serves it")),
+            (
+                true,
+                true,
+                "UR",
+                Some("NotProgrammed: not every instance of its Router serves it: the condition Programmed says why"),
+            ),
+            (
+                true,
+                true,
+                "URg",
+                Some("NotProgrammed: not every instance of its Router serves it: the condition Programmed says why"),
+            ),
+            (true, true, "UrG", Some("NotResolvable: not all names resolve: the condition Resolvable says why")),
+            (false, false, "", None),
+            (false, false, "U", Some(unverified)),
+            (false, false, "u", Some("NotPublished: not all names are published: the condition Published says why")),
+            // What was found while names were verified does not count any more.
+            (false, false, "Ur", Some(unverified)),
+            (
+                false,
+                true,
+                "U",
+                Some("NotProgrammed: not every instance of its Router serves it: the condition Programmed says why"),
+            ),
+            (false, true, "UG", Some("and every instance of its Router serves it")),
+        ] {
+            let said = statement(&conditions(letters), Needs { instances, answers });
+            let said = said.map(|said| format!("{}: {}", said.reason, said.message));
+            let fits = match (&said, expected) {
+                (Some(said), Some(expected)) => said.contains(expected),
+                (said, expected) => said.is_none() && expected.is_none(),
+            };
+            assert!(fits, "{letters} {answers} {instances}: {said:?}");
+        }
+    }
 }

@@ -84,8 +84,8 @@ pub struct Inputs<'a> {
     pub findings: &'a RouteFindings,
     /// Whether hosts are to be verified.
     pub verifies_hosts: bool,
-    /// Whether the instances of its Router report what they serve.
-    pub has_instances: bool,
+    /// What `Ready` follows from.
+    pub ready: ready::Needs,
 }
 
 /// What the conditions of a placed Route depend on.
@@ -133,8 +133,8 @@ pub struct Change {
     pub findings: RouteFindings,
     /// Conditions that it should not have.
     pub withdrawn: Vec<&'static str>,
-    /// Whether the instances of its Router report what they serve.
-    pub has_instances: bool,
+    /// What `Ready` follows from.
+    pub ready: ready::Needs,
     /// What it says of `Ready` does not follow from the others.
     pub is_ready_wrong: bool,
 }
@@ -156,11 +156,11 @@ pub fn route(route: &RouteInfo, inputs: Inputs<'_>) -> Change {
         uid: route.uid.clone(),
         generation: route.generation.map(NonZeroI64::get),
         findings: inputs.findings.clone(),
-        has_instances: inputs.has_instances,
-        is_ready_wrong: ready::is_wrong(route, inputs.has_instances),
+        ready: inputs.ready,
+        is_ready_wrong: ready::is_wrong(route, inputs.ready),
         ..Change::default()
     };
-    if route.conditions.names.programmed.is_some() && route.bound && !inputs.has_instances {
+    if route.conditions.names.programmed.is_some() && route.bound && !inputs.ready.instances {
         change.withdrawn.push(PROGRAMMED);
     }
     if route.conditions.has_points_here && !(route.bound && route.custom_name.is_some()) {
@@ -347,7 +347,7 @@ pub fn apply(change: &Change, route: &Route, now: Timestamp) -> Option<Changed> 
         after.challenge = None;
     }
     if let Some(statement) =
-        ready::statement(&after.conditions, change.has_instances).filter(|_| is_about(&About::Bound, route))
+        ready::statement(&after.conditions, change.ready).filter(|_| is_about(&About::Bound, route))
     {
         state(&mut after.conditions, &statement, generation, now);
     }
