@@ -39,8 +39,8 @@ pub fn crds(domain: Option<&str>) -> Vec<CustomResourceDefinition> {
                 ("Router", "string", ".status.router", 0),
                 ("Phase", "string", ".status.phase", 0),
                 // Not "Live": of a custom host that takes both, which a path cannot join.
-                ("Resolvable", "string", ".status.conditions[?(@.type==\"Resolvable\")].status", 0),
                 ("Points Here", "string", ".status.conditions[?(@.type==\"HostPointsHere\")].status", 0),
+                ("Ready", "string", ".status.conditions[?(@.type==\"Ready\")].status", 0),
                 ("Reason", "string", ".status.conditions[?(@.type==\"Scheduled\")].reason", 1),
                 AGE,
             ],

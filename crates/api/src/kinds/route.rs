@@ -13,7 +13,7 @@ use crate::names::{self, takes_names_of};
 use crate::rules::{self as rule, Rule};
 use crate::v1alpha1::GROUP;
 use crate::v1alpha1::route::{
-    ADMITTED, HOST_POINTS_HERE, MOVE_ANNOTATION, PUBLISHED, RESOLVABLE, ROUTER_GONE, Route, SCHEDULED,
+    ADMITTED, HOST_POINTS_HERE, MOVE_ANNOTATION, PUBLISHED, READY, RESOLVABLE, ROUTER_GONE, Route, SCHEDULED,
 };
 use signpost_apiserver::auth::rules::Access;
 use signpost_apiserver::cause::Cause;
@@ -47,6 +47,12 @@ const COLUMNS: &[Column] = &[
                       here.",
     )
     .with_cell(|read, _| live(read[0], read[1])),
+    Column::new(
+        "Ready",
+        &["status.conditions"],
+        "Whether its names resolve, and every instance of its Router serves it.",
+    )
+    .with_cell(|read, _| Cell::As(columns::condition(read[0], READY, "status"))),
     AGE,
     Column::new("Canonical Name", &["status.canonicalName"], "The stable name to point a CNAME of your own at.").wide(),
     Column::new("Target", &["spec.to.kind", "spec.to.name"], "What the traffic is sent to.")
