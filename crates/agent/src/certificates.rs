@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::Metadata;
-use std::io;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -48,15 +48,25 @@ impl Directory {
         let mut certificates = BTreeMap::new();
         for (path, (bytes, _)) in &files {
             let Some(host) = host(path) else { continue };
-            match std::fs::read_to_string(path) {
-                Ok(pem) if *bytes <= BYTES_MAX => _ = certificates.insert(host, Certificate { pem: pem.into() }),
-                Ok(_) => tracing::warn!(file = %path.display(), "ignored a certificate of more than {BYTES_MAX} bytes"),
+            if *bytes > BYTES_MAX {
+                tracing::warn!(file = %path.display(), "ignored a certificate of more than {BYTES_MAX} bytes");
+                continue;
+            }
+            match read(path) {
+                Ok(pem) => _ = certificates.insert(host, Certificate { pem: pem.into() }),
                 Err(error) => tracing::warn!(file = %path.display(), %error, "failed to read a certificate"),
             }
         }
         self.seen = files;
         Ok(Some(certificates))
     }
+}
+
+/// Reads a file, which may have grown since its size was found, or be another one.
+fn read(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    std::fs::File::open(path)?.take(BYTES_MAX).read_to_string(&mut text)?;
+    Ok(text)
 }
 
 /// The host of a file with a certificate.
@@ -71,6 +81,27 @@ fn host(path: &Path) -> Option<Host> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_no_file_of_text_is_left_out() {
+        let (directory, elsewhere) =
+            (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
+        let at = |name: &str| directory.path().join(name);
+        std::fs::write(elsewhere.path().join("mounted"), "linked").expect("written");
+        let link = |target: &Path, name: &str| std::os::unix::fs::symlink(target, at(name)).expect("linked");
+        // As in a mounted Secret.
+        link(&elsewhere.path().join("mounted"), "linked.example.pem");
+        link(&elsewhere.path().join("absent"), "dangling.example.pem");
+        link(&at("loop.example.pem"), "loop.example.pem");
+        link(Path::new("/dev/zero"), "device.example.pem");
+        link(elsewhere.path(), "directory.example.pem");
+        std::fs::write(at("binary.example.pem"), [0xff, 0xfe, 0, 1]).expect("written");
+        std::fs::write(at("garbage.example.pem"), "the proxy rejects it").expect("written");
+        std::fs::File::create(at("huge.example.pem")).and_then(|file| file.set_len(1 << 40)).expect("a sparse file");
+        let found = Directory::new(directory.path().to_owned()).changed().expect("read").expect("they are new");
+        let found: Vec<&str> = found.keys().map(Host::as_str).collect();
+        assert_eq!(found, ["garbage.example", "linked.example"]);
+    }
 
     #[test]
     fn files_and_their_hosts() {

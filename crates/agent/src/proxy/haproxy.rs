@@ -188,13 +188,19 @@ impl Proxy for Haproxy {
             self.layout = None;
         }
         // A part that was left out can be back with all its hosts.
-        let changes = changes.filter(|_| self.rejected.is_empty());
-        let wanted = self.rejected.filter(site);
-        let mut reloaded = false;
-        if let Err(reason) = self.change(&wanted, changes).await {
+        let changes = changes.filter(|changes| self.rejected.is_apart_from(changes));
+        let outcome = match changes {
+            Some(_) => self.change(site, changes).await,
+            None => {
+                let wanted = self.rejected.filter(site);
+                self.change(&wanted, None).await
+            }
+        };
+        let reloaded = outcome.is_err();
+        if let Err(reason) = outcome {
             tracing::info!(%reason, "reloading HAProxy");
+            let wanted = self.rejected.filter(site);
             self.reload(&wanted).await?;
-            reloaded = true;
         }
         Ok(Applied { reloaded, faults: self.rejected.faults() })
     }

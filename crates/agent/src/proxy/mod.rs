@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, Command};
 
 use crate::render::{CERTIFICATES, DEFAULT_CERTIFICATE};
-use crate::site::{Changes, Part, Site};
+use crate::site::{Changes, Host, Part, Paths, Site};
 
 /// The most parts of one Site that are left out one by one because the proxy rejects them. A search for one takes about
 /// `2 × log2(parts)` checks; more rejected parts than these mean that something else is wrong.
@@ -96,12 +96,21 @@ impl ProxyError {
 
 /// Parts that a proxy has rejected. Each is left out until it changes.
 #[derive(Debug, Default)]
-pub(crate) struct Rejected(BTreeMap<Part, (u64, String)>);
+pub(crate) struct Rejected(BTreeMap<Part, Rejection>);
+
+/// A rejected part.
+#[derive(Debug)]
+struct Rejection {
+    fingerprint: u64,
+    /// The hosts of a Route.
+    hosts: Vec<Host>,
+    message: String,
+}
 
 impl Rejected {
     /// Returns the Site without the parts that were rejected as they still are; forgets the others.
     pub(crate) fn filter<'a>(&mut self, site: &'a Site) -> Cow<'a, Site> {
-        self.0.retain(|part, (fingerprint, _)| site.fingerprint(part) == *fingerprint);
+        self.0.retain(|part, rejection| site.fingerprint(part) == rejection.fingerprint);
         if self.0.is_empty() {
             return Cow::Borrowed(site);
         }
@@ -109,12 +118,20 @@ impl Rejected {
         Cow::Owned(site.only(&parts.collect()))
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+    /// Whether no rejected part is among what may have changed, so that the proxy can follow the changes without a comparison.
+    pub(crate) fn is_apart_from(&self, changes: &Changes) -> bool {
+        self.0.iter().all(|(part, rejection)| match part {
+            Part::Route(route) => {
+                let has_host = rejection.hosts.iter().any(|host| changes.hosts.contains(host));
+                !changes.routes.contains(route) && !has_host
+            }
+            // They are always compared whole.
+            Part::Certificate(_) => false,
+        })
     }
 
     pub(crate) fn faults(&self) -> Vec<Fault> {
-        self.0.iter().map(|(part, (_, message))| Fault { part: part.clone(), message: message.clone() }).collect()
+        self.0.iter().map(|(part, one)| Fault { part: part.clone(), message: one.message.clone() }).collect()
     }
 
     /// Finds the parts that the proxy rejects by bisection, and returns the Site without them.
@@ -138,7 +155,11 @@ impl Rejected {
             }
             let part = parts.remove(good);
             tracing::warn!(%part, message, "the proxy rejected a part of its configuration, which is left out");
-            self.0.insert(part.clone(), (site.fingerprint(&part), message));
+            let has_part =
+                |paths: &Paths| matches!(&part, Part::Route(route) if paths.values().any(|one| one == route));
+            let hosts = site.hosts.iter().filter(|(_, paths)| has_part(paths)).map(|(host, _)| host.clone()).collect();
+            let fingerprint = site.fingerprint(&part);
+            self.0.insert(part, Rejection { fingerprint, hosts, message });
         }
         Err(ProxyError::Rejected(format!("more than {REJECTED_MAX} parts are rejected")))
     }
