@@ -2,9 +2,11 @@
 
 mod bench;
 mod client;
+mod hostile;
 mod probe;
 mod reload;
 mod routing;
+mod rules;
 mod tls;
 
 /// Runs each scenario with each proxy.
@@ -24,6 +26,7 @@ macro_rules! scenarios {
 }
 
 scenarios!(
+    rules::documented_rules,
     routing::hosts_and_paths,
     routing::weights,
     routing::hostile_requests,
@@ -37,6 +40,10 @@ scenarios!(
     reload::rejected_certificate,
     reload::crash,
     reload::drain,
+    hostile::injections,
+    hostile::services_of_others,
+    hostile::very_many_routes,
+    hostile::garbage_certificates,
 );
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
