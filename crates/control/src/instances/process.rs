@@ -272,8 +272,11 @@ impl Runtime for Processes {
         }
         let failing = self.instances.values().filter(|instance| instance.started.elapsed() < STABLE);
         let error = |instance: &Instance| {
-            let Record { router, address, .. } = &instance.record;
-            Some((router.clone(), format!("the agent at {address} ended: {}", instance.error.as_ref()?)))
+            let Record { router, address, ports, .. } = &instance.record;
+            let lease = lease_name(router, *address, ports.http);
+            let serves = wanted.get(router).is_some_and(|wanted| wanted.serving.contains(&lease));
+            let error = instance.error.as_ref().filter(|_| !serves)?;
+            Some((router.clone(), format!("the agent at {address} ended: {error}")))
         };
         failing.filter_map(error).collect()
     }

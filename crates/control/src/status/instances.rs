@@ -104,7 +104,9 @@ fn statement(wanted: Option<usize>, ready: usize, instances: &[Instance], error:
         message += error;
     }
     let (is_true, reason) = match wanted {
-        Some(wanted) if ready >= wanted => (true, "InstancesServe"),
+        Some(wanted) if ready >= wanted && error.is_none() => (true, "InstancesServe"),
+        // Those that serve may be other ones than they should be.
+        Some(wanted) if ready >= wanted => (false, "ChangeFailed"),
         None if ready > 0 && dead.is_empty() => (true, "InstancesServe"),
         _ if ready == 0 => (false, "NoInstance"),
         _ => (false, "TooFewInstances"),
@@ -209,5 +211,13 @@ mod tests {
             let said = said.map(|said| format!("{}: {}", said.reason, said.message));
             assert_eq!(said.as_deref(), expected, "{words}");
         }
+        let error = Some("Deployment routers/router-shard1: FailedCreate: exceeded quota");
+        let failing = router(json!({"type": "haproxy", "instances": 1}));
+        let said = apply(&failing, &findings("1s"), error, &mut RouterStatus::default()).expect("it is said");
+        assert_eq!((said.is_true(), said.reason), (false, "ChangeFailed"));
+        assert_eq!(
+            said.message,
+            "1 of 1 instances serve; Deployment routers/router-shard1: FailedCreate: exceeded quota"
+        );
     }
 }

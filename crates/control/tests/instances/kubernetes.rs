@@ -4,6 +4,7 @@
 //! Deployment: it replaces pods in the order that the Deployment says. The agents in the pods are simulated by their Leases.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
