@@ -104,7 +104,7 @@ const BODY_TIME_MAX: Duration = Duration::from_secs(30);
 /// How long anything but a watch may take.
 const REQUEST_TIME_MAX: Duration = Duration::from_secs(60);
 /// How many requests other than watches may be under way, from their heads to the ends of their answers, a sixteenth of
-/// them a user's ([`shares`]). Each holds at most a body while that arrives, so more of them would be more memory for slow
+/// them a user's ([`in_flight`]). Each holds at most a body while that arrives, so more of them would be more memory for slow
 /// senders; kubectl with a folder of manifests and a busy controller stay far below their users' 128.
 const REQUESTS_MAX: usize = 2_048;
 /// How many of these are worked on at once, their bodies read; each holds a few copies of its body.

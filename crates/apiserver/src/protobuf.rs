@@ -78,11 +78,13 @@ struct TypeMeta {
     kind: String,
 }
 
-/// The fields of a message: numbers, names in JSON, and types. No message holds itself, which bounds the depth.
-type Message = [(u64, &'static str, Field)];
+/// A field of a message: its number, its name in JSON, and its type.
+type MessageField = (u64, &'static str, Field);
+/// The fields of a message. No message holds itself, which bounds the depth.
+type Message = [MessageField];
 
 /// The messages by their names, of `messages.txt`.
-static MESSAGES: LazyLock<HashMap<&'static str, Vec<(u64, &'static str, Field)>>> = LazyLock::new(|| {
+static MESSAGES: LazyLock<HashMap<&'static str, Vec<MessageField>>> = LazyLock::new(|| {
     let lines = include_str!("protobuf/messages.txt").lines().filter(|line| !line.starts_with('#'));
     let (mut messages, mut name) = (HashMap::<_, Vec<_>>::new(), "");
     for line in lines.filter(|line| !line.is_empty()) {

@@ -4,8 +4,10 @@
 //! error on one side if the other side decides.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::net::IpAddr;
 use std::ops::{Add, BitAnd, BitOr, Not};
+use std::sync::{LazyLock, Mutex};
 
 use regex::Regex;
 use serde_json::Value;
@@ -124,7 +126,11 @@ impl Expr {
 
     /// Whether a part of the text matches.
     pub(crate) fn matches(self, pattern: &str) -> Expr {
-        Expr::Matches(self.into(), Regex::new(pattern).expect("the pattern of a rule"))
+        // The rules have some thirty patterns; to compile one takes as long as a hundred searches.
+        static COMPILED: LazyLock<Mutex<HashMap<String, Regex>>> = LazyLock::new(Mutex::default);
+        let mut compiled = COMPILED.lock().expect("nothing panics under it but a wrong pattern");
+        let compile = || Regex::new(pattern).expect("the pattern of a rule");
+        Expr::Matches(self.into(), compiled.entry(pattern.to_owned()).or_insert_with(compile).clone())
     }
 
     pub(crate) fn starts_with(self, start: impl Into<Expr>) -> Expr {

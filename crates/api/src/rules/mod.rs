@@ -148,29 +148,33 @@ impl Rule {
     }
 
     fn faults<'a>(&'a self, before: Option<&'a Value>, object: &'a Value, faults: &mut Vec<Fault<'a>>) {
-        let mut values = vec![(String::new(), object, before)];
+        if !self.place.contains("[]") {
+            let there = |object: &'a Value| Some(below(object, &self.place)).filter(|value| !value.is_null());
+            let before = before.and_then(there);
+            if let Some(value) = there(object).filter(|_| before.is_some() || !self.compares) {
+                self.faults_at(&self.place, value, before, faults);
+            }
+            return;
+        }
+        // Items of a list are not known again after a change, so that no rule about them compares.
+        let mut values = vec![(String::new(), object)];
         for part in self.place.split('.').filter(|part| !part.is_empty()) {
             let name = part.trim_end_matches("[]");
-            let inner = values.into_iter().filter_map(|(path, value, before)| {
+            let inner = values.into_iter().filter_map(|(path, value)| {
                 let inner = value.get(name).filter(|inner| !inner.is_null())?;
-                Some((joined(&path, name), inner, before.and_then(|before| before.get(name))))
+                Some((joined(&path, name), inner))
             });
             values = match name == part {
                 true => inner.collect(),
-                // Items of a list are not known again after a change.
                 false => inner
-                    .flat_map(|(path, list, _)| {
+                    .flat_map(|(path, list)| {
                         let items = list.as_array().map_or(&[][..], Vec::as_slice).iter().enumerate();
-                        items.map(move |(index, item)| (format!("{path}[{index}]"), item, None))
+                        items.map(move |(index, item)| (format!("{path}[{index}]"), item))
                     })
                     .collect(),
             };
         }
-        for (path, value, before) in values {
-            if before.is_some() || !self.compares {
-                self.faults_at(&path, value, before, faults);
-            }
-        }
+        values.into_iter().for_each(|(path, value)| self.faults_at(&path, value, None, faults));
     }
 }
 

@@ -112,7 +112,7 @@ fn the_rules_find_the_same_in_both_languages() {
             // Several changes at once, before and after.
             let some = || subsequence(changes.clone(), 0..4.min(changes.len()));
             let objects = (proptest::option::of(some()), some());
-            let mut runner = TestRunner::new(Config { cases: 64, failure_persistence: None, ..Config::default() });
+            let mut runner = TestRunner::new(Config { cases: 16, failure_persistence: None, ..Config::default() });
             let run = runner.run(&objects, |(old, new)| {
                 let old = old.map(|old| changed(case, &old));
                 compare(old.as_ref(), &changed(case, &new));
