@@ -188,25 +188,31 @@ impl Lease {
     }
 
     async fn run_until(mut self, client: kube::Client, stop: CancellationToken) {
-        // Looking now and then is what it works by; the watch saves the wait where the holder lets go. It ends with this.
+        // Looking now and then is what it works by. The watch saves the wait where the holder lets go, and has a leader look as soon as
+        // the Lease is deleted or another's: until it looks, two processes lead. It ends with this.
         let one = reflector::Settings {
             namespace: Some(self.settings.namespace.clone()),
             field_selector: Some(format!("metadata.name={}", self.name)),
             ..reflector::Settings::default()
         };
         let (_informer, mut changes) = reflect(client, one, |lease: LeaseObject| {
-            lease.spec.and_then(|spec| spec.holder_identity).is_none_or(|holder| holder.is_empty())
+            let spec = lease.spec.unwrap_or_default();
+            (spec.holder_identity.unwrap_or_default(), spec.lease_transitions.unwrap_or(0))
         });
         loop {
             let wait = tokio::select! {
                 () = stop.cancelled() => break,
                 wait = self.round() => wait,
             };
-            let follows = self.term().is_none();
+            let term = self.term();
+            let is_as_known = |(holder, number): &Tenure| match &term {
+                Some(term) => *holder == self.holder && u64::try_from(*number) == Ok(term.fencing()),
+                None => !holder.is_empty(),
+            };
             tokio::select! {
                 () = stop.cancelled() => break,
                 () = sleep(wait) => {}
-                () = released(&mut changes), if follows => {}
+                () = changes_hands(&mut changes, is_as_known) => {}
             }
         }
         self.release().await;
@@ -404,15 +410,20 @@ impl Lease {
     }
 }
 
-/// Waits until the Lease is seen to have no holder.
-async fn released(changes: &mut Changes<bool>) {
+/// Whose the Lease is, and under which fencing number.
+type Tenure = (String, i32);
+
+/// Waits until the Lease is seen to be deleted, or not as a candidate knows it.
+async fn changes_hands(changes: &mut Changes<Tenure>, is_as_known: impl Fn(&Tenure) -> bool) {
     loop {
-        let is_free = match changes.next().await {
-            Change::Applied(applied) => *applied.now,
-            Change::Deleted { .. } => true,
-            Change::Relisted(resync) => resync.applied.iter().any(|applied| *applied.now),
+        let is_known = match changes.next().await {
+            Change::Applied(applied) => is_as_known(&applied.now),
+            Change::Deleted { .. } => false,
+            Change::Relisted(resync) => {
+                resync.vanished.is_empty() && resync.applied.iter().all(|applied| is_as_known(&applied.now))
+            }
         };
-        if is_free {
+        if !is_known {
             return;
         }
     }
