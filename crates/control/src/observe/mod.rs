@@ -14,3 +14,5 @@ pub mod instances;
 pub mod programmed;
 
 pub mod services;
+
+pub mod network;

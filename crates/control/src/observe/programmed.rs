@@ -28,6 +28,7 @@ use crate::client::backoff::random;
 use crate::client::reflector::{Change, ObjectKey, Store};
 use crate::client::transport_error::cause_text;
 use crate::client::uid::Uid;
+use crate::observe::network::simulated;
 use crate::world::condition::{ConditionUpdate, Status};
 use crate::world::observations::{About, Finding, Observations, Part};
 use crate::world::route::Mark;
@@ -150,9 +151,16 @@ async fn probe(client: kube::Client, http: reqwest::Client, key: &ObjectKey, pla
     let route = route.map_err(|error| format!("the Route cannot be read: {error}"))?;
     let host = route.status.as_ref().and_then(|status| status.names.first()).map(|name| name.name.clone());
     let path = route.spec.path.as_deref().filter(|path| path.starts_with('/')).unwrap_or("/");
-    let request = http.get(format!("http://{place}{path}")).header(PROBE_HEADER, "1");
-    let request = request.header(reqwest::header::HOST, host.unwrap_or_default());
-    let response = request.send().await.map_err(|error| format!("{place}: {}", cause_text(error, "the host")))?;
+    let host = host.unwrap_or_default();
+    let answer = match simulated(place, &host) {
+        Some(answer) => answer.await,
+        None => {
+            let request = http.get(format!("http://{place}{path}")).header(PROBE_HEADER, "1");
+            let sent = request.header(reqwest::header::HOST, host).send().await;
+            sent.map(|response| http::Response::from(response).map(drop)).map_err(|error| cause_text(error, "the host"))
+        }
+    };
+    let response = answer.map_err(|error| format!("{place}: {error}"))?;
     let served = response.headers().get(ROUTE_HEADER).and_then(|id| id.to_str().ok());
     match served {
         Some(id) if id == route_id(route.metadata.uid.as_deref().unwrap_or_default()) => Ok(()),

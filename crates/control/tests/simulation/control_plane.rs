@@ -4,14 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt as _;
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, OptionFuture};
 use signpost_api::identity::{USER_CONTROLLER, USER_SCHEDULER};
 use signpost_api::v1alpha1::SCHEDULER_LEASE;
 use signpost_control::client::lease::{self, Leadership, Lease};
 use signpost_control::controller::ledger::{self, BaseSerial};
-use signpost_control::observe::verify;
+use signpost_control::observe::ownership::authorities::AuthoritativeServers;
+use signpost_control::observe::ownership::challenge::Key;
 use signpost_control::observe::verify::feed::ZoneFeed;
 use signpost_control::observe::verify::state::Server;
+use signpost_control::observe::{health, hosts, instances, ownership, programmed, route_checks, verify};
 use signpost_control::reconcile::former_names::FormerNameRetention;
 use signpost_control::reconcile::{self, Reconciler};
 use signpost_control::scheduler::{Scheduler, Settings};
@@ -19,11 +21,12 @@ use signpost_control::world::{self, World};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::api::Line;
-use super::{DOMAIN, FORMER_NAME, QUIET, settings};
+use super::line::Line;
+use super::outside::OWNERS;
+use super::{DOMAIN, FORMER_NAME, GRACE, PANIC_PERCENT, QUIET, settings};
 
-/// Its loops.
-pub fn loops(line: &Line, name: &str, servers: Vec<Server>) -> Vec<BoxFuture<'static, ()>> {
+/// Its loops. `verify_hosts`: whether hosts are to be verified.
+pub fn loops(line: &Line, name: &str, servers: Vec<Server>, verify_hosts: bool) -> Vec<BoxFuture<'static, ()>> {
     let (scheduler, controller) = (line.client(USER_SCHEDULER), line.client(USER_CONTROLLER));
     let (platform, stop) = (settings(), CancellationToken::new());
     let world = World::new(&controller, world::Settings::of(platform.clone()));
@@ -37,10 +40,12 @@ pub fn loops(line: &Line, name: &str, servers: Vec<Server>) -> Vec<BoxFuture<'st
     let mut scheduling = Settings::new(DOMAIN);
     scheduling.instance = name.to_owned();
     scheduling.former_name_retention = FORMER_NAME;
+    scheduling.verify_hosts = verify_hosts;
     let loops = Scheduler::new(scheduler, &world, scheduling, Default::default());
     let settings = reconcile::Settings {
         quarantine: Duration::from_secs(1800),
         platform: Some(platform.clone()),
+        verify_hosts,
         instance: name.to_owned(),
         quiet: FormerNameRetention { time: Some(QUIET), maximum: 2 * FORMER_NAME },
         ..reconcile::Settings::default()
@@ -56,12 +61,29 @@ pub fn loops(line: &Line, name: &str, servers: Vec<Server>) -> Vec<BoxFuture<'st
         interval: Duration::from_secs(300),
         files: watch::Sender::default().subscribe(),
     };
+    let (resolvers, patience) = (vec![OWNERS.parse().expect("an address")], Duration::from_secs(1));
+    let pointing = hosts::HostCheck { resolvers: resolvers.clone(), patience };
+    let owners = ownership::OwnershipCheck {
+        domain: DOMAIN.into(),
+        key: Key::new(&[7; 32]),
+        authorities: AuthoritativeServers { resolvers, port: 53, patience, private: true },
+        interval: Duration::from_secs(300),
+        grace: GRACE,
+    };
+    let probing = health::Settings { probes_max: 64, panic_percent: PANIC_PERCENT };
     let leading = while_leading(leadership.clone(), move || {
         let (feed, stop) = (Arc::new(ZoneFeed::default()), CancellationToken::new());
-        let ledger = ledger::run(controller.clone(), sources.clone(), feed.clone(), stop.clone());
-        let proofs = verify::run(world.clone(), platform.clone(), proving.clone(), feed, Default::default(), stop);
+        let (client, until) = (|| controller.clone(), || stop.clone());
+        let ledger = ledger::run(client(), sources.clone(), feed.clone(), until());
+        let proofs = verify::run(world.clone(), platform.clone(), proving.clone(), feed, Default::default(), until());
+        let probes = health::run(world.clone(), probing.clone(), Default::default(), until());
+        let instances = instances::run(client(), world.clone(), PANIC_PERCENT, Default::default(), until());
+        let programmed = programmed::run(client(), world.clone(), Default::default(), until());
+        let points = route_checks::run(pointing.clone(), client(), world.clone(), hosts::metrics(), until());
+        let owned = || route_checks::run(owners.clone(), client(), world.clone(), ownership::metrics(), until());
+        let owned = OptionFuture::from(verify_hosts.then(owned));
         async {
-            tokio::join!(ledger, proofs);
+            tokio::join!(ledger, proofs, probes, instances, programmed, points, owned);
         }
     });
     vec![loops.run(leadership.clone(), stop.clone()).boxed(), reconciler.run(leadership, stop).boxed(), leading.boxed()]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -15,23 +15,25 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use parking_lot::Mutex;
-use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
-use signpost_api::kinds::{deletion_hold, route, route_binding, router};
+use serde_json::json;
+use signpost_api::access::AGENT_NAMESPACE;
+use signpost_api::kinds::{deletion_hold, zone};
 use signpost_api::v1alpha1::deletion_hold::DeletionHold;
-use signpost_api::v1alpha1::route::Route;
-use signpost_api::v1alpha1::router::Router;
 use signpost_api::v1alpha1::{SCHEDULER_LEASE, SCHEDULER_LEASE_NAMESPACE};
-use signpost_control::dns_client;
 use signpost_control::observe::verify::state::Server;
 use signpost_dns::zone::ZoneDb;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use super::api::{Api, Behaviour, Line, Weather};
+use super::api::{Api, Behaviour};
 use super::chance::Chance;
+use super::line::{Line, Weather};
+use super::outside::{self, Answering, Outside};
+use super::person::object;
 use super::truth::{SETTLING, Truth};
-use super::{PLANES, SERVERS, address_of, control_plane, name_server, system};
+use super::{
+    AGENTS, DOMAIN, PLANES, SERVERS, SHARDS, WITH_INSTANCES, address_of, agent, control_plane, name_server, system,
+};
 
 /// How often it storms, and calms down again.
 const ROUNDS: u32 = 2;
@@ -43,27 +45,21 @@ const RECOVERY: Duration = Duration::from_secs(15 * 60);
 /// then.
 const CALM: Duration = Duration::from_secs(115 * 60);
 const STILL: Duration = Duration::from_secs(15 * 60);
-const NAMESPACES: [&str; 3] = ["shop", "blog", "blog-eu"];
+pub const NAMESPACES: [&str; 3] = ["shop", "blog", "blog-eu"];
 
 /// The simulated world.
-struct Life {
-    api: Api,
-    truth: Arc<Mutex<Truth>>,
-    chance: Chance,
+pub struct Life {
+    pub api: Api,
+    pub truth: Arc<Mutex<Truth>>,
+    pub chance: Chance,
     processes: BTreeMap<&'static str, Process>,
-    /// Where name servers answer, by address.
-    answering: Arc<Mutex<BTreeMap<SocketAddr, Answering>>>,
+    pub outside: Arc<Mutex<Outside>>,
+    /// Whether hosts are to be verified.
+    verify_hosts: bool,
     disks: tempfile::TempDir,
     /// The names of all processes, and how many of them, at the front, are name servers.
     names: Vec<&'static str>,
-    made: u32,
-}
-
-/// A name server as the network sees it.
-#[derive(Clone)]
-struct Answering {
-    db: Arc<ZoneDb>,
-    reachable: bool,
+    pub made: u32,
 }
 
 /// A running process.
@@ -98,17 +94,27 @@ impl Future for Polled {
 pub async fn live(seed: u64) {
     let chance = Chance::new(seed);
     let behaviour = if chance.below(3) == 0 { Behaviour::Kubernetes } else { Behaviour::Ours };
-    let truth = Arc::new(Mutex::new(Truth::new(seed, behaviour == Behaviour::Ours)));
-    truth.lock().note(format!("{behaviour:?}"));
+    let verify_hosts = chance.below(3) == 0;
+    let outside = Arc::new(Mutex::new(Outside::default()));
+    let mut truth = Truth::new(Some(seed), outside.clone());
+    (truth.is_fenced, truth.verify_hosts) = (behaviour == Behaviour::Ours, verify_hosts);
+    let truth = Arc::new(Mutex::new(truth));
+    truth.lock().note(format!("{behaviour:?}, verify_hosts: {verify_hosts}"));
     let api = Api::start(behaviour, truth.clone(), chance.clone()).await;
     // Its own name: if another run of the seed had the same, one of them would draw another, and then other identifiers than it.
     let prefix = format!("simulation-{}-", std::process::id());
     let disks = tempfile::Builder::new().prefix(&prefix).tempdir_in(memory_disk()).expect("a directory");
+    let is_ahead = chance.below(2) == 0;
+    if is_ahead {
+        put_ledger_ahead(&api);
+    }
+    truth.lock().is_ahead = is_ahead;
     let (servers, planes) = (2 + chance.below(2), 2 + chance.below(2));
-    let names = SERVERS.into_iter().take(servers as usize).chain(PLANES.into_iter().take(planes as usize)).collect();
-    let (processes, answering) = (BTreeMap::new(), Arc::default());
-    let mut life = Life { api, truth, chance, processes, answering, disks, names, made: 0 };
-    life.network();
+    let names = SERVERS.into_iter().take(servers as usize).chain(PLANES.into_iter().take(planes as usize));
+    let names = names.chain(AGENTS.map(|(name, _)| name)).collect();
+    outside::simulate(&outside, &api, &chance);
+    let processes = BTreeMap::new();
+    let mut life = Life { api, truth, chance, processes, outside, verify_hosts, disks, names, made: 0 };
     life.prepare().await;
     for round in 0..ROUNDS {
         life.storm().await;
@@ -123,33 +129,25 @@ pub async fn live(seed: u64) {
     std::process::exit(0);
 }
 
+/// Gives all zones serials that are far ahead of the clock, as after a migration from serials that were counted otherwise.
+fn put_ledger_ahead(api: &Api) {
+    let shards = (1..=SHARDS).map(|number| (format!("shard{number}.{DOMAIN}"), "shard"));
+    for (apex, kind) in shards.chain([(format!("routes.{DOMAIN}"), "alias"), (DOMAIN.to_owned(), "parent")]) {
+        let version = json!({"serial": 3_000_000_000_u32, "digest": "00000000000000000000000000000001", "at": "2030-01-01T00:00:00Z"});
+        let metadata = json!({"name": apex, "uid": format!("of-{apex}"), "creationTimestamp": "2030-01-01T00:00:00Z"});
+        let zone = json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Zone", "metadata": metadata,
+            "spec": {"type": kind, "versions": [version]}});
+        api.put(format!("{}{apex}", zone::ZONE.key_prefix), Some(&zone));
+    }
+}
+
 fn memory_disk() -> PathBuf {
     Some(PathBuf::from("/dev/shm")).filter(|path| path.is_dir()).unwrap_or_else(std::env::temp_dir)
 }
 
 impl Life {
-    /// Queries reach the name servers, or nobody.
-    fn network(&self) {
-        let (answering, api, chance) = (self.answering.clone(), self.api.clone(), self.chance.clone());
-        dns_client::simulate(move |server, query| {
-            let (answering, api, chance) = (answering.clone(), api.clone(), chance.clone());
-            async move {
-                let lag = api.weather.lock().lag_longest;
-                sleep(Duration::from_millis(chance.below(lag + 1))).await;
-                let server = answering.lock().get(&server).cloned();
-                let response =
-                    server.filter(|server| server.reachable).and_then(|server| name_server::answer(&server.db, &query));
-                match response {
-                    Some(response) => response,
-                    None => std::future::pending().await,
-                }
-            }
-            .boxed()
-        });
-    }
-
     async fn prepare(&mut self) {
-        for namespace in NAMESPACES {
+        for namespace in NAMESPACES.into_iter().chain([AGENT_NAMESPACE]) {
             let api = kube::Api::<Namespace>::all(self.api.admin());
             let _ = api.create(&PostParams::default(), &object(json!({"metadata": {"name": namespace}}))).await;
         }
@@ -172,16 +170,19 @@ impl Life {
         self.truth.lock().note(format!("{name} starts"));
         let (line, offset) = (self.api.line(name), Arc::new(Mutex::new(0)));
         let address = self.servers().find(|(server, _)| *server == name).map(|(_, address)| address);
-        let started = match address {
-            Some(address) => {
+        let agent = AGENTS.into_iter().find(|(agent, _)| *agent == name);
+        let started = match (address, agent) {
+            (_, Some((_, ip))) => agent::loops(&line, WITH_INSTANCES, ip.into(), self.outside.clone()),
+            (Some(address), _) => {
                 let db = Arc::new(ZoneDb::new());
-                self.answering.lock().insert(address, Answering { db: db.clone(), reachable: true });
+                self.outside.lock().name_servers.insert(address, Answering { db: db.clone(), reachable: true });
                 self.truth.lock().serves(name, Some(db.clone()));
                 name_server::loops(&line, name, db, self.disks.path().join(name))
             }
-            None => {
-                let server = |(name, address)| Server { name: format!("{name}.{}", super::DOMAIN), address };
-                control_plane::loops(&line, name, self.servers().map(server).collect())
+            (None, None) => {
+                let server = |(name, address)| Server { name: format!("{name}.{}", DOMAIN), address };
+                let servers = self.servers().map(server).collect();
+                control_plane::loops(&line, name, servers, self.verify_hosts)
             }
         };
         let mut loops = JoinSet::new();
@@ -197,12 +198,15 @@ impl Life {
         process.line.kill();
         process.loops.shutdown().await;
         if let Some((_, address)) = self.servers().find(|(server, _)| *server == name) {
-            self.answering.lock().remove(&address);
+            self.outside.lock().name_servers.remove(&address);
             self.truth.lock().serves(name, None);
             if self.chance.below(6) == 0 {
                 let _ = std::fs::remove_dir_all(self.disks.path().join(name));
                 self.truth.lock().forgets(name);
             }
+        }
+        if let Some((_, ip)) = AGENTS.into_iter().find(|(agent, _)| *agent == name) {
+            self.outside.lock().instances.remove(&ip.into());
         }
         self.truth.lock().note(format!("{name} crashes"));
     }
@@ -230,6 +234,7 @@ impl Life {
             ended_watches: share(100),
             expired_watches: share(50),
             hung_watches: share(20),
+            disorder: share(20),
             lag_longest: share(3_000),
         };
         self.truth.lock().note(format!("{weather:?}"));
@@ -254,7 +259,8 @@ impl Life {
             }
             8 => {
                 let chance = self.chance.clone();
-                self.answering.lock().values_mut().for_each(|server| server.reachable = chance.below(3) > 0);
+                let mut outside = self.outside.lock();
+                outside.name_servers.values_mut().for_each(|server| server.reachable = chance.below(3) > 0);
             }
             9 => {
                 let seconds = i64::try_from(self.chance.below(7_200)).expect("small") - 3_600;
@@ -308,145 +314,6 @@ impl Life {
         }
     }
 
-    /// Somebody changes something.
-    async fn person(&mut self) {
-        let routes = self.keys(route::ROUTE.key_prefix);
-        let routers = self.keys(router::ROUTER.key_prefix);
-        let (route, router) = (self.chance.one_of(&routes).cloned(), self.chance.one_of(&routers).cloned());
-        match (self.chance.below(16), route, router) {
-            (0..6, ..) if routes.len() < 30 => self.create_route().await,
-            (6..8, Some(key), _) => {
-                self.delete_route(&key).await;
-                if self.chance.below(2) == 0 {
-                    sleep(Duration::from_millis(self.chance.below(3_000))).await;
-                    self.create_route_as(&key).await;
-                }
-            }
-            (8, Some(key), _) => {
-                let value = self.chance.below(9).to_string();
-                self.patch_route(&key, json!({"metadata": {"labels": {"version": value}}})).await;
-            }
-            (9 | 10, Some(key), Some(router)) => {
-                self.patch_route(&key, json!({"metadata": {"annotations": {"signpost.dev/move-to": router}}})).await;
-            }
-            (11, _, Some(router)) => {
-                let addresses: Vec<Value> = self.addresses();
-                self.patch_router(&router, json!({"spec": {"addresses": addresses}})).await;
-            }
-            (12, _, Some(router)) => {
-                let state = *self.chance.one_of(&["active", "active", "cordoned", "draining"]).expect("some");
-                self.patch_router(&router, json!({"spec": {"state": state}})).await;
-            }
-            (13, ..) => {
-                let name = format!("shard{}", 1 + self.chance.below(5));
-                self.create_router(&name).await;
-            }
-            (14, _, Some(router)) => {
-                // Nobody deletes one that a name leads to, now or since a move.
-                let leads = |binding: &Value| {
-                    let former_names = binding["formerNames"].as_array().into_iter().flatten();
-                    former_names.chain([binding]).any(|one| one["router"] == *router)
-                };
-                let prefix = route_binding::ROUTE_BINDING.key_prefix;
-                let is_used = self.truth.lock().all(prefix).any(|(_, binding)| leads(&binding["spec"]));
-                if !is_used && routers.len() > 1 {
-                    self.delete_router(&router).await;
-                    if self.chance.below(2) == 0 {
-                        sleep(Duration::from_millis(self.chance.below(5_000))).await;
-                        self.create_router(&router).await;
-                    }
-                }
-            }
-            _ => {}
-        }
-    }
-
-    fn keys(&self, prefix: &str) -> Vec<String> {
-        self.truth.lock().all(prefix).map(|(key, _)| key.to_owned()).collect()
-    }
-
-    fn addresses(&self) -> Vec<Value> {
-        let first = self.chance.below(200);
-        (0..1 + self.chance.below(3)).map(|next| json!({"ip": format!("198.51.100.{}", first + next)})).collect()
-    }
-
-    async fn create_route(&mut self) {
-        self.made += 1;
-        let namespace = *self.chance.one_of(&NAMESPACES).expect("some");
-        // A few names that come again, and a few pairs whose default labels are the same.
-        let name = match self.chance.below(3) {
-            0 => format!("app{}", self.chance.below(6)),
-            1 => format!("eu-app{}", self.chance.below(4)),
-            _ => format!("r{}", self.made),
-        };
-        self.create_route_as(&format!("{namespace}/{name}")).await;
-    }
-
-    async fn create_route_as(&mut self, key: &str) {
-        let (namespace, name) = key.split_once('/').expect("a key");
-        let hosts = ["www.shop.example", "blog.example", "*.blog.example", "eu.blog.example"];
-        let mut spec = json!({"to": {"kind": "Service", "name": name}});
-        if self.chance.below(3) == 0 {
-            spec["host"] = json!(self.chance.one_of(&hosts));
-        }
-        if self.chance.below(8) == 0 {
-            spec["subdomain"] = json!(format!("sub{}", self.chance.below(3)));
-        }
-        let labels = if self.chance.below(16) == 0 { json!({"pool": super::NOWHERE}) } else { json!({}) };
-        let metadata = json!({"name": name, "namespace": namespace, "labels": labels});
-        let route = json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Route", "metadata": metadata, "spec": spec});
-        let api = kube::Api::<Route>::namespaced(self.api.admin(), namespace);
-        let (object, parameters) = (object(route), PostParams::default());
-        self.write(format!("{}{key}", route::ROUTE.key_prefix), api.create(&parameters, &object)).await;
-    }
-
-    async fn patch_route(&mut self, key: &str, patch: Value) {
-        let (namespace, name) = key.split_once('/').expect("a key");
-        let api = kube::Api::<Route>::namespaced(self.api.admin(), namespace);
-        let (parameters, patch) = (PatchParams::default(), Patch::Merge(patch));
-        self.write(format!("{}{key}", route::ROUTE.key_prefix), api.patch(name, &parameters, &patch)).await;
-    }
-
-    async fn delete_route(&mut self, key: &str) {
-        let (namespace, name) = key.split_once('/').expect("a key");
-        let api = kube::Api::<Route>::namespaced(self.api.admin(), namespace);
-        let parameters = DeleteParams::default();
-        self.write(format!("{}{key}", route::ROUTE.key_prefix), api.delete(name, &parameters)).await;
-    }
-
-    async fn create_router(&mut self, name: &str) {
-        let selector = json!({"matchExpressions": [{"key": "pool", "operator": "NotIn", "values": [super::NOWHERE]}]});
-        let (dns, addresses) = (format!("{name}.{}", super::DOMAIN), self.addresses());
-        let spec = json!({"dns": dns, "addresses": addresses, "routeSelector": selector});
-        let router =
-            json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Router", "metadata": {"name": name}, "spec": spec});
-        let (api, router, parameters) =
-            (kube::Api::<Router>::all(self.api.admin()), object(router), PostParams::default());
-        self.write(format!("{}{name}", router::ROUTER.key_prefix), api.create(&parameters, &router)).await;
-    }
-
-    async fn patch_router(&mut self, name: &str, patch: Value) {
-        let (api, parameters) = (kube::Api::<Router>::all(self.api.admin()), PatchParams::default());
-        self.write(format!("{}{name}", router::ROUTER.key_prefix), api.patch(name, &parameters, &Patch::Merge(patch)))
-            .await;
-    }
-
-    async fn delete_router(&mut self, name: &str) {
-        let (api, parameters) = (kube::Api::<Router>::all(self.api.admin()), DeleteParams::default());
-        self.write(format!("{}{name}", router::ROUTER.key_prefix), api.delete(name, &parameters)).await;
-    }
-
-    /// Writes as a person does: it succeeds, or is refused.
-    async fn write<T>(&self, key: String, write: impl Future<Output = kube::Result<T>>) {
-        self.truth.lock().admin_writes = Some(key.clone());
-        let result = pin!(write).await;
-        let mut truth = self.truth.lock();
-        truth.admin_writes = None;
-        if let Err(error) = result {
-            truth.note(format!("a person's write of {key} is refused: {error}"));
-        }
-    }
-
     /// Nothing goes wrong any more, and all comes to rest.
     async fn calm(&mut self, round: u32) {
         self.truth.lock().note("calm");
@@ -455,7 +322,7 @@ impl Life {
             process.line.cut(false);
             *process.offset.lock() = 0;
         }
-        self.answering.lock().values_mut().for_each(|server| server.reachable = true);
+        self.outside.lock().name_servers.values_mut().for_each(|server| server.reachable = true);
         for name in self.names.clone() {
             if !self.processes.contains_key(name) {
                 self.start(name);
@@ -504,8 +371,4 @@ impl Life {
             let _ = api.patch(&name, &PatchParams::default(), &patch).await;
         }
     }
-}
-
-fn object<T: DeserializeOwned>(value: Value) -> T {
-    serde_json::from_value(value).expect("an object of a test")
 }

@@ -5,11 +5,16 @@
 //! - `SIMULATION_SEEDS` (how many; [`SEEDS`]) asks for more.
 //! - `SIMULATION_SEED=7 cargo test -p signpost-control --test simulation one_seed` runs one, and `SIMULATION_TRACE=1` shows all of it.
 
+mod agent;
 mod api;
 mod chance;
 mod control_plane;
 mod life;
+mod line;
 mod name_server;
+mod outside;
+mod person;
+mod scenarios;
 mod system;
 mod truth;
 
@@ -31,6 +36,17 @@ const QUIET: Duration = Duration::from_secs(300);
 const SERVERS: [&str; 3] = ["ns1", "ns2", "ns3"];
 /// The processes that may lead.
 const PLANES: [&str; 3] = ["plane1", "plane2", "plane3"];
+/// The instances that come and go, each with its address, all of one Router.
+const AGENTS: [(&str, Ipv4Addr); 2] =
+    [("agent1", Ipv4Addr::new(10, 55, 0, 1)), ("agent2", Ipv4Addr::new(10, 55, 0, 2))];
+/// How many Routers there may be.
+const SHARDS: u64 = 5;
+/// The Router that has instances.
+const WITH_INSTANCES: &str = "shard2";
+/// The panic threshold.
+const PANIC_PERCENT: u32 = 50;
+/// How long a host stays verified without its record.
+const GRACE: Duration = Duration::from_secs(300);
 /// The value of the label `pool` that no Router selects.
 const NOWHERE: &str = "nowhere";
 /// How many seeds are run.

@@ -1,11 +1,14 @@
 //! A simulated name server: the loops of the role `dns` over a map of zones that is asked directly.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
+use hickory_proto::op::Message;
+use hickory_proto::rr::RData;
 use signpost_api::identity::USER_NAME_SERVER;
 use signpost_control::compiler::Settings;
 use signpost_control::controller::apexes::ApexOwners;
@@ -21,7 +24,7 @@ use signpost_dns::zone::ZoneDb;
 use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
-use super::api::Line;
+use super::line::Line;
 use super::{QUIET, settings};
 
 /// Its loops.
@@ -64,11 +67,21 @@ pub fn answer(db: &ZoneDb, query: &[u8]) -> Option<Vec<u8>> {
 
 /// What such a name server says of an address of `name`.
 pub fn ask(db: &ZoneDb, name: &Name) -> Rcode {
+    Rcode(Header::read(&response(db, name)).expect("a header").flags & 0x0f)
+}
+
+/// The addresses that such a name server has for `name`.
+pub fn addresses(db: &ZoneDb, name: &Name) -> BTreeSet<IpAddr> {
+    let message = Message::from_vec(&response(db, name)).expect("a response");
+    let records = message.answers.iter().map(|record| &record.data);
+    records.filter_map(|data| if let RData::A(address) = data { Some(address.0.into()) } else { None }).collect()
+}
+
+fn response(db: &ZoneDb, name: &Name) -> Vec<u8> {
     let header = Header { flags: FLAG_RD, questions: 1, ..Header::default() };
     let mut query = header.to_octets().to_vec();
     query.extend_from_slice(name.as_wire());
     query.extend_from_slice(&RecordType::A.0.to_be_bytes());
     query.extend_from_slice(&Class::IN.0.to_be_bytes());
-    let response = answer(db, &query).expect("a query is answered");
-    Rcode(Header::read(&response).expect("a header").flags & 0x0f)
+    answer(db, &query).expect("a query is answered")
 }

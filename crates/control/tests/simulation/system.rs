@@ -36,6 +36,22 @@ pub fn simulate<F: Future<Output = ()>>(seed: u64, simulation: impl FnOnce() -> 
     thread.join().expect("the simulation does not panic");
 }
 
+/// Virtual time for this thread, until it is dropped.
+pub struct VirtualTime(());
+
+impl VirtualTime {
+    pub fn begin() -> VirtualTime {
+        SIMULATES.set(true);
+        VirtualTime(())
+    }
+}
+
+impl Drop for VirtualTime {
+    fn drop(&mut self) {
+        SIMULATES.set(false);
+    }
+}
+
 /// The virtual time since the start.
 pub fn elapsed() -> Duration {
     ELAPSED.get()

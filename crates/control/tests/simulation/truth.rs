@@ -2,23 +2,32 @@
 //!
 //! A step that breaks an invariant ends the process with the history that led there.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use serde_json::Value;
 use signpost_api::kinds::{name_claim, route, route_binding, router, zone};
 use signpost_api::names::covers;
+use signpost_api::probe::route_id;
 use signpost_api::v1alpha1::route_binding::FENCING_ANNOTATION;
 use signpost_apiserver::store::{KeyValue, Write};
 use signpost_dns::wire::Name;
-use signpost_dns::zone::db::Snapshot;
-use signpost_dns::zone::{Serial, Zone, ZoneDb};
+use signpost_dns::zone::Serial;
 
+use super::agent;
 use super::name_server::{Rcode, ask};
+use super::outside::Outside;
 use super::system::elapsed;
+
+mod published;
+mod rest;
+
+use published::Published;
 
 /// How many of the last events a failure shows.
 const SHOWN: usize = 300;
@@ -31,8 +40,20 @@ const FORMER: Duration = Duration::from_secs(600);
 /// How long processes may take to list again after the store went back: who has not done so goes by what it knew.
 pub const SETTLING: Duration = Duration::from_secs(20);
 
+/// How long a write of which the answer is waited for may be under way: with the lags of the weather, tried a few times.
+const UNDER_WAY: Duration = Duration::from_secs(60);
+/// How long after the Lease has changed hands its former holder may write: a term, and what is under way then.
+const DEPOSED: Duration = Duration::from_secs(60);
+/// How long what was found out may wait until it is written: for the API, or for a watch that tells nothing any more.
+const WAITING: Duration = Duration::from_secs(180);
+
 pub struct Truth {
-    seed: u64,
+    /// `None`: it is a scenario.
+    seed: Option<u64>,
+    /// Whether an invariant was broken.
+    broken: Cell<bool>,
+    /// Keys of objects that a test has put there as they are: the server completes them with its next write.
+    put: BTreeSet<String>,
     /// The objects, by their keys in the store, without field sets.
     objects: BTreeMap<String, Value>,
     history: VecDeque<String>,
@@ -40,6 +61,10 @@ pub struct Truth {
     sum: DefaultHasher,
     /// When an object was written last, Leases apart.
     pub last_write: (Duration, String),
+    /// When Routes that are gone went, by uid.
+    gone: BTreeMap<String, Duration>,
+    /// Whether serials are ahead of all clocks from the start.
+    pub is_ahead: bool,
     /// Uids of the Routes that were bound, and what it is bound by.
     bound: BTreeSet<String>,
     /// The digest under each serial that the ledger names.
@@ -48,15 +73,26 @@ pub struct Truth {
     named: BTreeSet<(Name, u32)>,
     /// Names that are not to be compiled away: they were said to be live.
     live: BTreeMap<Name, Live>,
-    fenced: bool,
+    /// Whether only who holds the Lease can bind.
+    pub is_fenced: bool,
+    /// Whether hosts are to be verified.
+    pub verify_hosts: bool,
+    /// The uids of Routes whose hosts were verified.
+    verified: BTreeSet<String>,
+    outside: Arc<Mutex<Outside>>,
     /// Whether the store went back under revisions that it had before: who did not see that may stay as it was.
     reused_revisions: bool,
     /// See [`SETTLING`].
     unsettled: Duration,
+    /// Who has the schedulers' Lease, and since when.
+    leads: (Option<String>, Duration),
     /// The key in the store that the administrator writes at the moment.
     pub admin_writes: Option<String>,
     published: Published,
 }
+
+/// A key in the store, and what was and is there.
+type ObjectChange = (String, Option<Value>, Option<Value>);
 
 /// A name that is live.
 #[derive(Clone)]
@@ -67,31 +103,21 @@ struct Live {
     until: Option<Duration>,
 }
 
-/// What name servers have published.
-#[derive(Default)]
-struct Published {
-    servers: BTreeMap<String, Server>,
-    /// A sum of the contents under each serial.
-    contents: BTreeMap<(Name, u32), (u64, String)>,
-}
-
-#[derive(Default)]
-struct Server {
-    /// Where it publishes, while it runs.
-    db: Option<Arc<ZoneDb>>,
-    serials: BTreeMap<Name, Serial>,
-    snapshot: Option<Arc<Snapshot>>,
-    zones: Vec<Arc<Zone>>,
-}
-
 impl Truth {
-    /// Nothing is there yet. `fenced`: whether only who holds the Lease can bind.
-    pub fn new(seed: u64, fenced: bool) -> Truth {
+    /// Nothing is there yet.
+    pub fn new(seed: Option<u64>, outside: Arc<Mutex<Outside>>) -> Truth {
         Truth {
-            fenced,
+            gone: BTreeMap::new(),
+            is_ahead: false,
+            is_fenced: false,
+            verify_hosts: false,
+            verified: BTreeSet::new(),
+            outside,
             reused_revisions: false,
             unsettled: Duration::ZERO,
             seed,
+            broken: Cell::new(false),
+            put: BTreeSet::new(),
             objects: BTreeMap::new(),
             history: VecDeque::new(),
             sum: DefaultHasher::new(),
@@ -100,6 +126,7 @@ impl Truth {
             ledger: BTreeMap::new(),
             named: BTreeSet::new(),
             live: BTreeMap::new(),
+            leads: Default::default(),
             admin_writes: None,
             published: Published::default(),
         }
@@ -126,16 +153,20 @@ impl Truth {
 
     /// Ends the process: `what` must not be.
     pub fn fail(&self, what: &str) -> ! {
+        self.broken.set(true);
         let mut out = std::io::stderr().lock();
         let _ = self.history.iter().try_for_each(|event| writeln!(out, "{event}"));
-        let _ = writeln!(
-            out,
-            "after {:.3} simulated seconds: {what}\nto see it again: SIMULATION_SEED={} cargo test -p signpost-control --test simulation one_seed",
-            elapsed().as_secs_f64(),
-            self.seed,
-        );
+        let _ = writeln!(out, "after {:.3} simulated seconds: {what}", elapsed().as_secs_f64());
+        let Some(seed) = self.seed else { panic!("{what}") };
+        let command = "cargo test -p signpost-control --test simulation one_seed";
+        let _ = writeln!(out, "to see it again: SIMULATION_SEED={seed} {command}");
         drop(out);
         std::process::exit(1);
+    }
+
+    /// Whether an invariant was broken.
+    pub fn is_broken(&self) -> bool {
+        self.broken.get()
     }
 
     fn check(&self, holds: bool, what: impl FnOnce() -> String) {
@@ -165,11 +196,30 @@ impl Truth {
         }
         self.unsettled = elapsed() + SETTLING;
         self.objects = all.into_iter().map(|item| (item.key.0.to_string(), parse(&item.value))).collect();
+        let holder = self.objects.get(LEASE).and_then(|lease| lease["spec"]["holderIdentity"].as_str());
+        self.leads = (holder.map(str::to_owned), elapsed());
+        self.gone.retain(|uid, _| !self.objects.values().any(|object| object["metadata"]["uid"] == uid.as_str()));
         self.bound = self.all(route_binding::ROUTE_BINDING.key_prefix).map(|(_, binding)| bound_uid(binding)).collect();
     }
 
     /// A commit of the store.
     pub fn committed(&mut self, revision: u64, writes: &[Write]) {
+        for (key, before, now) in &self.noted(revision, writes) {
+            self.check_write(key, before.as_ref(), now.as_ref());
+        }
+    }
+
+    /// A commit that a test makes by itself, and need not justify.
+    pub fn put(&mut self, revision: u64, writes: &[Write]) {
+        self.put.extend(writes.iter().map(|write| write.key().0.to_string()));
+        for (_, _, now) in self.noted(revision, writes) {
+            self.verified.extend(
+                now.filter(|now| is_true(now, "HostVerified")).map(|now| text(&now["metadata"]["uid"]).to_owned()),
+            );
+        }
+    }
+
+    fn noted(&mut self, revision: u64, writes: &[Write]) -> Vec<ObjectChange> {
         let mut changed = Vec::new();
         for write in writes {
             let key = write.key().0.to_string();
@@ -182,6 +232,12 @@ impl Truth {
                 None => self.objects.remove(&key),
             };
             let is_lease = key.contains("/leases/");
+            if key == LEASE {
+                let holder = now.as_ref().and_then(|lease| lease["spec"]["holderIdentity"].as_str()).map(str::to_owned);
+                if holder != self.leads.0 {
+                    self.leads = (holder, elapsed());
+                }
+            }
             if now != before && !is_lease {
                 self.last_write = (elapsed(), key.clone());
             }
@@ -189,9 +245,16 @@ impl Truth {
         }
         let names: Vec<String> = changed.iter().map(|(key, _, now)| told(key, now.as_ref())).collect();
         self.note(format!("{revision}: {}", names.join(", ")));
-        for (key, before, now) in &changed {
-            self.check_write(key, before.as_ref(), now.as_ref());
-        }
+        changed
+    }
+
+    /// A process has written a status: those of Routes and Routers are the leader's, and one that was deposed has looked by then.
+    pub fn wrote_status(&self, by: &str) {
+        let (holder, since) = &self.leads;
+        let is_leaders = !by.starts_with("plane") || holder.as_deref() == Some(by) || elapsed() < *since + DEPOSED;
+        self.check(is_leaders, || {
+            format!("{by} writes a status, and {holder:?} leads since {:.3}", since.as_secs_f64())
+        });
     }
 
     fn check_write(&mut self, key: &str, before: Option<&Value>, now: Option<&Value>) {
@@ -205,7 +268,7 @@ impl Truth {
         } else if of(zone::ZONE.key_prefix).is_some() {
             now.into_iter().for_each(|now| self.check_ledger(before, now));
         } else if of(route::ROUTE.key_prefix).is_some() || of(router::ROUTER.key_prefix).is_some() {
-            let is_admins = self.admin_writes.as_deref() == Some(key);
+            let is_admins = self.admin_writes.as_deref() == Some(key) || self.put.remove(key);
             let kept = |object: &Value| (object["spec"].clone(), object["metadata"]["labels"].clone());
             let lost = |(before, now): (&Value, &Value)| {
                 before["metadata"]["uid"] == now["metadata"]["uid"] && kept(before) != kept(now)
@@ -229,12 +292,14 @@ impl Truth {
         let number = text(&now["metadata"]["annotations"][FENCING_ANNOTATION]);
         let leads = self.objects.get(LEASE).and_then(|lease| lease["spec"]["leaseTransitions"].as_u64());
         let is_new = before.is_none_or(|before| before["spec"]["router"] != now["spec"]["router"]);
-        self.check(!self.fenced || !is_new || leads.is_some_and(|leads| number == leads.to_string()), || {
+        self.check(!self.is_fenced || !is_new || leads.is_some_and(|leads| number == leads.to_string()), || {
             format!("{key} is bound by leader number {number}, while {leads:?} leads")
         });
         let prefix = route_binding::ROUTE_BINDING.key_prefix;
+        // A host that must be verified is whose claim it is, while both Routes stay where they are.
+        let counts = |name: &&Value| !self.verify_hosts || name["type"] != "custom";
         let names = |binding: &Value| -> BTreeSet<String> {
-            let names = binding["spec"]["names"].as_array().into_iter().flatten();
+            let names = binding["spec"]["names"].as_array().into_iter().flatten().filter(counts);
             names.map(|name| text(&name["name"]).to_ascii_lowercase()).collect()
         };
         let own = names(now);
@@ -266,8 +331,22 @@ impl Truth {
                 format!("{key} and {} overlap, of two namespaces", overlapping.expect("found").0)
             });
         }
-        let Some(before) = before else { return };
-        let (held, holds) = (holder(before), now.and_then(holder));
+        let (held, holds) = (before.and_then(holder), now.and_then(holder));
+        let is_new = held != holds && elapsed() > self.unsettled;
+        if let Some(at) = holds.as_ref().and_then(|uid| self.gone.get(uid)).filter(|_| is_new) {
+            // A claim may have been under way when its Route went.
+            self.check(elapsed() < *at + UNDER_WAY, || {
+                format!("{key} goes to a Route that went at {:.3}", at.as_secs_f64())
+            });
+        }
+        let is_host = before.or(now).is_some_and(|claim| claim["spec"]["type"] == "host");
+        if let Some(holds) = holds.as_ref().filter(|holds| is_host && self.verify_hosts && held.as_ref() != Some(holds))
+        {
+            self.check(self.verified.contains(holds) || !self.is_there(holds), || {
+                format!("{key} goes to {holds}, whose host was never verified")
+            });
+        }
+        let Some(before) = before.filter(|_| !(is_host && self.verify_hosts)) else { return };
         let Some(held) = held.filter(|held| holds.as_ref() != Some(held)) else { return };
         if elapsed() < self.unsettled {
             return;
@@ -305,20 +384,66 @@ impl Truth {
         let uid_of = |route: &Value| route["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
         if let Some(before) = before {
             let (uid, is_gone) = (uid_of(before), now.is_none_or(|now| uid_of(now) != uid_of(before)));
+            if is_gone {
+                self.gone.insert(uid.clone(), elapsed());
+            }
             self.live.retain(|_, live| !(is_gone && live.uid == uid));
             let names_now = now.map(names).unwrap_or_default();
             for (_, live) in self.live.iter_mut().filter(|(name, live)| live.uid == uid && !names_now.contains(name)) {
                 live.until.get_or_insert(elapsed() + FORMER);
             }
         }
-        let Some(now) = now.filter(|now| is_true(now, "Resolvable")) else { return };
-        if before.is_some_and(|before| is_true(before, "Resolvable")) || elapsed() < self.unsettled {
+        let Some(now) = now else { return };
+        self.check_verified(before, now);
+        self.check_ready(before, now);
+        if !is_true(now, "Resolvable")
+            || before.is_some_and(|before| is_true(before, "Resolvable"))
+            || elapsed() < self.unsettled
+        {
             return;
         }
         self.is_live(now);
         for server in self.published.servers.keys() {
             self.check_live(server, Some(&uid_of(now)));
         }
+    }
+
+    /// That the host of a Route is not said to be verified without its record.
+    fn check_verified(&mut self, before: Option<&Value>, now: &Value) {
+        let is_verified = |route: &Value| reason(route, "HostVerified") == "Verified";
+        if !is_verified(now) || before.is_some_and(is_verified) {
+            return;
+        }
+        let (challenge, uid) = (&now["status"]["challenge"], text(&now["metadata"]["uid"]).to_owned());
+        let (name, value) = (text(&challenge["name"]), text(&challenge["value"]));
+        // What was found may have waited for the API.
+        let is_seen = self.outside.lock().has_text(name, value, WAITING);
+        self.check(is_seen, || format!("{uid} is said to be verified without {}", challenge["record"]));
+        self.verified.insert(uid);
+    }
+
+    /// That a Route that comes to be `Ready` is resolvable, and served by every live instance of its Router.
+    fn check_ready(&self, before: Option<&Value>, now: &Value) {
+        if !is_true(now, "Ready") || before.is_some_and(|before| is_true(before, "Ready")) {
+            return;
+        }
+        let uid = text(&now["metadata"]["uid"]);
+        self.check(is_true(now, "Resolvable"), || format!("{uid} is Ready and not Resolvable"));
+        let router = text(&now["status"]["router"]);
+        let key = format!("{}/{}", text(&now["metadata"]["namespace"]), text(&now["metadata"]["name"]));
+        let binding = self.get(route_binding::ROUTE_BINDING.key_prefix, &key);
+        let is_bound = binding.is_some_and(|binding| binding["spec"]["router"] == router && bound_uid(binding) == uid);
+        if router != super::WITH_INSTANCES || !is_bound || elapsed() < self.unsettled {
+            return;
+        }
+        let name = text(&now["status"]["names"][0]["name"]);
+        let outside = self.outside.lock();
+        let mut live = outside.instances.iter().filter(|(_, instance)| {
+            // One that is new or just gone is not known to everybody.
+            elapsed() > instance.since + WAITING && elapsed() < instance.renewed + agent::LEASE / 2
+        });
+        let other = live.find(|(_, instance)| instance.serves.get(name) != Some(&route_id(uid)));
+        self.check(other.is_none(), || format!("{key} is Ready, and {} does not serve it", other.expect("found").0));
     }
 
     fn is_live(&mut self, route: &Value) {
@@ -335,135 +460,6 @@ impl Truth {
                 format!("{server} denies {name}, which was said to be live")
             });
         }
-    }
-
-    /// From now on it publishes there; `None`: it is down.
-    pub fn serves(&mut self, server: &str, db: Option<Arc<ZoneDb>>) {
-        let server = self.published.servers.entry(server.to_owned()).or_default();
-        (server.db, server.snapshot, server.zones) = (db, None, Vec::new());
-    }
-
-    /// Its disk is lost, and with it what it knew of serials.
-    pub fn forgets(&mut self, server: &str) {
-        self.note(format!("{server} loses its disk"));
-        self.published.servers.entry(server.to_owned()).or_default().serials.clear();
-    }
-
-    /// A name server may have published.
-    pub fn look_at(&mut self, name: &str) {
-        let Some(server) = self.published.servers.get_mut(name) else { return };
-        let Some(db) = server.db.clone() else { return };
-        let snapshot = db.snapshot();
-        if server.snapshot.as_ref().is_some_and(|before| Arc::ptr_eq(before, &snapshot)) {
-            return;
-        }
-        server.snapshot = Some(snapshot);
-        let zones: Vec<_> = db.zones().into_iter().filter(|zone| zone.why_unavailable().is_none()).collect();
-        let is_same = |zone: &&Arc<Zone>| server.zones.iter().any(|before| Arc::ptr_eq(before, zone));
-        let new: Vec<_> = zones.iter().filter(|zone| !is_same(zone)).cloned().collect();
-        // A zone that comes back begins anew.
-        server.serials.retain(|apex, _| zones.iter().any(|zone| zone.apex() == apex));
-        server.zones = zones;
-        for zone in new {
-            let Some(serial) = zone.serial() else { continue };
-            let apex = zone.apex().clone();
-            self.note(format!("{name} publishes {apex} {}", serial.0));
-            let server = self.published.servers.get_mut(name).expect("it publishes");
-            let before = server.serials.insert(apex.clone(), serial);
-            self.check(!before.is_some_and(|before| is_older(serial, before)), || {
-                format!("{name} goes from serial {} of {apex} back to {}", before.expect("is older").0, serial.0)
-            });
-            let (sum, by) = (sum_of(&zone), name.to_owned());
-            let known = self.published.contents.entry((apex.clone(), serial.0)).or_insert((sum, by)).clone();
-            // A serial of its own, that the ledger does not name, is worth nothing to others.
-            self.check(known.0 == sum || !self.named.contains(&(apex.clone(), serial.0)), || {
-                format!("{name} has other contents of {apex} under serial {} than {}", serial.0, known.1)
-            });
-        }
-        if db.is_ready() {
-            self.check_live(name, None);
-        }
-    }
-
-    /// What is not as it must be when nothing has gone wrong for long.
-    pub fn unrest(&self) -> Vec<String> {
-        let mut unrest = Vec::new();
-        let routers: Vec<_> = self.all(router::ROUTER.key_prefix).collect();
-        let takes = |router: &Value| router["spec"]["state"].as_str().is_none_or(|state| state == "active");
-        for (key, route) in self.all(route::ROUTE.key_prefix) {
-            let uid = route["metadata"]["uid"].as_str().unwrap_or_default();
-            let Some(binding) = self.get(route_binding::ROUTE_BINDING.key_prefix, key) else {
-                let host = route["spec"]["host"].as_str();
-                let held = host.is_some_and(|host| self.is_in_the_way(key, host)) || is_taken_by_none(route);
-                // One that asks for a Router waits for that one.
-                let asked = route["metadata"]["annotations"]["signpost.dev/move-to"].as_str();
-                let is_meant = |router: &Value| asked.is_none_or(|asked| router["metadata"]["name"] == asked);
-                if !held && routers.iter().any(|(_, router)| is_meant(router) && takes(router)) {
-                    unrest.push(format!("{key} has no binding: {}", conditions(route)));
-                }
-                continue;
-            };
-            if bound_uid(binding) != uid {
-                unrest.push(format!("the binding of {key} is another Route's"));
-            } else if route["status"]["phase"] != "scheduled" || route["status"]["router"] != binding["spec"]["router"]
-            {
-                unrest.push(format!("{key} does not say where it is: {}", conditions(route)));
-            } else if self.get(router::ROUTER.key_prefix, text(&binding["spec"]["router"])).is_some() {
-                if !is_true(route, "Resolvable") {
-                    unrest.push(format!("{key} is not resolvable: {}", conditions(route)));
-                }
-                for (server, db) in
-                    self.published.servers.iter().filter_map(|(name, server)| Some((name, server.db.as_ref()?)))
-                {
-                    let wrong = names(route).into_iter().filter(|name| ask(db, name) != Rcode::NOERROR);
-                    unrest
-                        .extend(wrong.map(|name| format!("{server} does not answer for {name}: {:?}", ask(db, &name))));
-                }
-            }
-        }
-        for (key, binding) in self.all(route_binding::ROUTE_BINDING.key_prefix) {
-            if !self.is_there(&bound_uid(binding)) {
-                unrest.push(format!("the binding {key} has no Route"));
-            }
-        }
-        for (key, claim) in self.all(name_claim::NAME_CLAIM.key_prefix) {
-            if holder(claim).is_some_and(|uid| !self.is_there(&uid)) {
-                unrest.push(format!("the claim {key} is held by a Route that is gone"));
-            }
-        }
-        let running = self.published.servers.values().filter(|server| server.db.is_some());
-        let named: BTreeMap<Name, Serial> = self
-            .all(zone::ZONE.key_prefix)
-            .filter_map(|(key, zone)| Some((key.parse().ok()?, newest_version(zone)?)))
-            .collect();
-        // Who had to count on alone, and came back to contents that the ledger names, stays ahead of it until the next change.
-        let as_named = |apex: &Name, serial: Serial| named.get(apex).copied().filter(|named| is_older(*named, serial));
-        let serials_of = |server: &Server| -> BTreeMap<Name, Option<u32>> {
-            let serial = |zone: &Zone| zone.serial().map(|serial| as_named(zone.apex(), serial).unwrap_or(serial).0);
-            server.zones.iter().map(|zone| (zone.apex().clone(), serial(zone))).collect()
-        };
-        let serials: BTreeSet<_> = running.map(|server| format!("{:?}", serials_of(server))).collect();
-        if serials.len() > 1 && !self.reused_revisions {
-            unrest.push(format!("name servers do not agree: {serials:?}"));
-        }
-        unrest
-    }
-
-    /// All that is resolvable now must stay so.
-    pub fn all_is_live(&mut self) {
-        let all: Vec<_> = self.all(route::ROUTE.key_prefix).map(|(_, route)| route.clone()).collect();
-        all.iter().filter(|route| is_true(route, "Resolvable")).for_each(|route| self.is_live(route));
-    }
-
-    /// Whether another Route holds `host`, or one that overlaps it in another namespace.
-    fn is_in_the_way(&self, key: &str, host: &str) -> bool {
-        let namespace = |key: &str| key.split('/').next().unwrap_or_default().to_owned();
-        self.all(name_claim::NAME_CLAIM.key_prefix).any(|(_, claim)| {
-            let (value, by) = (text(&claim["spec"]["value"]), &claim["spec"]["holder"]);
-            let is_other = format!("{}/{}", text(&by["namespace"]), text(&by["name"])) != key;
-            let overlaps = by["namespace"] != namespace(key).as_str() && (covers(value, host) || covers(host, value));
-            claim["spec"]["type"] == "host" && holder(claim).is_some() && is_other && (value == host || overlaps)
-        })
     }
 
     fn is_there(&self, uid: &str) -> bool {
@@ -484,6 +480,10 @@ fn parse(value: &[u8]) -> Value {
     let mut object: Value = serde_json::from_slice(value).unwrap_or(Value::Null);
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.remove("managedFields");
+    }
+    // It moves on with every look at the record.
+    if let Some(challenge) = object.pointer_mut("/status/challenge").and_then(Value::as_object_mut) {
+        challenge.remove("verifiedUntil");
     }
     object
 }
@@ -515,6 +515,12 @@ fn is_true(object: &Value, kind: &str) -> bool {
     conditions.into_iter().any(|condition| condition["type"] == kind && condition["status"] == "True")
 }
 
+/// The reason that an object gives for a condition.
+fn reason<'a>(object: &'a Value, kind: &str) -> &'a str {
+    let mut conditions = object["status"]["conditions"].as_array().into_iter().flatten();
+    conditions.find(|condition| condition["type"] == kind).map_or("", |condition| text(&condition["reason"]))
+}
+
 /// The names of a Route in zones of the platform.
 fn names(route: &Value) -> Vec<Name> {
     let names = route["status"]["names"].as_array().into_iter().flatten();
@@ -530,14 +536,6 @@ fn newest_version(zone: &Value) -> Option<Serial> {
 /// RFC 1982.
 fn is_older(serial: Serial, than: Serial) -> bool {
     serial.0.wrapping_sub(than.0) > 1 << 31
-}
-
-fn sum_of(zone: &Zone) -> u64 {
-    let mut sum = DefaultHasher::new();
-    for (owner, rrsets) in zone.contents().owners() {
-        format!("{owner} {rrsets:?}").hash(&mut sum);
-    }
-    sum.finish()
 }
 
 /// What an object says, in short.

@@ -13,6 +13,7 @@ use tokio::time::timeout;
 use tokio_rustls::rustls::ClientConfig;
 
 use crate::client::transport_error::cause_text;
+use crate::observe::network::simulated;
 use signpost_api::statuses::Statuses;
 use signpost_api::v1alpha1::router::{CheckKind, HealthCheck};
 use signpost_runtime::trust;
@@ -128,6 +129,9 @@ impl Probe {
     pub async fn run(self) -> Result<(), ProbeError> {
         let limit = self.check.timeout;
         let outcome = timeout(limit, async {
+            if let Some(answer) = simulated(self.address, self.check.host.as_deref().unwrap_or_default()) {
+                return answer.await.map(drop).map_err(ProbeError::Unreachable);
+            }
             match &self.client {
                 None => {
                     let connected = TcpStream::connect(self.address).await;

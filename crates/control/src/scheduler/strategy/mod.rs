@@ -5,7 +5,7 @@
 //! derived from the bindings that exist, so that a restart forgets nothing.
 //!
 //! A new strategy is a file beside these, a variant of [`StrategyName`], and a line in the conformance suites below and in
-//! `tests/scheduler/conformance.rs`, which all of them pass. `docs/scheduling.md` shows it step by step.
+//! `tests/simulation/scenarios/conformance.rs`, which all of them pass. `docs/scheduling.md` shows it step by step.
 
 use std::fmt;
 use std::str::FromStr;

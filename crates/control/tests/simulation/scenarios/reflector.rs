@@ -6,8 +6,9 @@ use serde_json::{Value, json};
 use signpost_api::v1alpha1::router::Router;
 use signpost_control::client::reflector::{Change, Changes, Informer, ObjectKey, Restart, Settings, Store, reflect};
 
-use crate::fake_api::FakeApi;
-use crate::{router, until};
+use super::{Scene, router, until};
+use crate::api::Behaviour;
+use crate::line::Weather;
 
 fn settings() -> Settings {
     Settings {
@@ -19,7 +20,7 @@ fn settings() -> Settings {
 }
 
 /// An informer of the Routers' descriptions.
-fn reflector(api: &FakeApi, settings: Settings) -> (Store<String>, Changes<String>) {
+fn reflector(api: &Scene, settings: Settings) -> (Store<String>, Changes<String>) {
     reflect(api.client(), settings, |router: Router| router.spec.description.unwrap_or_default())
 }
 
@@ -63,7 +64,7 @@ fn restarts(store: &Store<String>, reason: Restart) -> u64 {
 
 #[tokio::test]
 async fn it_lists_in_pages_then_watches() {
-    let api = FakeApi::new(1);
+    let api = Scene::start(Behaviour::Ours).await;
     for i in 0..8 {
         api.put("routers", described(&format!("r{i}"), "x"));
     }
@@ -87,13 +88,13 @@ async fn it_lists_in_pages_then_watches() {
 
 #[tokio::test]
 async fn an_object_made_anew_is_told_as_such() {
-    let api = FakeApi::new(1);
+    let api = Scene::start(Behaviour::Ours).await;
     api.put("routers", described("a", "1"));
     let (_, mut changes) = reflector(&api, settings());
     assert_eq!(next(&mut changes).await, "R(+a=1)1");
     // Seen by a list: the deletion itself was missed.
     api.recreate("routers", described("a", "2"));
-    api.forget_history();
+    api.api.forget_history().await;
     api.put("routers", described("b", "1"));
     assert_eq!(next(&mut changes).await, "R(!a=2 +b=1)2");
     // Seen by the watch.
@@ -104,7 +105,7 @@ async fn an_object_made_anew_is_told_as_such() {
 
 #[tokio::test]
 async fn forgotten_history_is_made_up_by_a_list_that_tells_what_vanished() {
-    let api = FakeApi::new(1);
+    let api = Scene::start(Behaviour::Ours).await;
     for name in ["a", "b", "c"] {
         api.put("routers", described(name, "1"));
     }
@@ -112,7 +113,7 @@ async fn forgotten_history_is_made_up_by_a_list_that_tells_what_vanished() {
     assert_eq!(next(&mut changes).await, "R(+a=1 +b=1 +c=1)3");
     api.delete("routers", "", "a");
     api.put("routers", described("b", "2"));
-    api.forget_history();
+    api.api.forget_history().await;
     assert_eq!(next(&mut changes).await, "R(-a ~b=2)2");
     api.put("routers", described("c", "3"));
     assert_eq!(next(&mut changes).await, "~c=3");
@@ -121,17 +122,17 @@ async fn forgotten_history_is_made_up_by_a_list_that_tells_what_vanished() {
 
 #[tokio::test]
 async fn an_outage_is_survived_and_visible() {
-    let api = FakeApi::new(1);
+    let api = Scene::start(Behaviour::Ours).await;
     api.put("routers", described("a", "1"));
-    api.set_down(true);
+    api.set_down(true).await;
     let (store, mut changes) = reflector(&api, settings());
     let waiting = tokio::spawn(async move {
         let change = next(&mut changes).await;
         (change, changes)
     });
-    until("the failure shows", || restarts(&store, Restart::Failing) > 2).await;
+    until("the failure shows", || restarts(&store, Restart::Unreachable) > 2).await;
     assert!(!store.is_synced() && store.health().error.is_some());
-    api.set_down(false);
+    api.set_down(false).await;
     let (change, mut changes) = waiting.await.expect("it ends");
     assert_eq!(change, "R(+a=1)1");
 
@@ -140,10 +141,10 @@ async fn an_outage_is_survived_and_visible() {
         (change, changes)
     });
     until("the watch is open", || store.health().connected).await;
-    api.set_down(true);
+    api.set_down(true).await;
     until("the end of the watch shows", || !store.health().connected).await;
     api.put("routers", described("a", "2"));
-    api.set_down(false);
+    api.set_down(false).await;
     let (change, _) = waiting.await.expect("it ends");
     assert!(change == "~a=2" || change == "R(~a=2)1", "{change}");
     assert_eq!(store.len(), 1, "what was known stayed known");
@@ -151,9 +152,9 @@ async fn an_outage_is_survived_and_visible() {
 
 #[tokio::test]
 async fn a_forbidden_watch_is_visible_and_lists_go_on() {
-    let api = FakeApi::new(1);
+    let api = Scene::start(Behaviour::Ours).await;
     api.put("routers", described("a", "1"));
-    api.forbid_watches(true);
+    api.line.forbid(Some("WATCH routers"));
     let (store, mut changes) = reflector(&api, settings());
     assert_eq!(next(&mut changes).await, "R(+a=1)1");
     api.put("routers", described("a", "2"));
@@ -170,7 +171,7 @@ async fn a_forbidden_watch_is_visible_and_lists_go_on() {
 
 #[tokio::test]
 async fn one_bad_object_harms_no_other() {
-    let api = FakeApi::new(1);
+    let api = Scene::start(Behaviour::Ours).await;
     api.put("routers", described("good", "1"));
     api.put("routers", router("bad", &json!({"state": "of-the-future"})));
     let (store, mut changes) = reflector(&api, settings());
@@ -197,7 +198,7 @@ async fn what_the_server_cannot_read_is_known_to_exist() {
         object["spec"] = json!("damaged");
         object
     };
-    let api = FakeApi::new(1);
+    let api = Scene::start(Behaviour::Ours).await;
     api.put("routers", described("a", "1"));
     api.put("routers", placeholder("b"));
     let (store, mut changes) = reflector(&api, settings());
@@ -205,7 +206,7 @@ async fn what_the_server_cannot_read_is_known_to_exist() {
     assert_eq!((store.unknown(), restarts(&store, Restart::InvalidResponse)), (vec![key("b")], 0));
     // What was known before is known on, and no loss.
     api.put("routers", placeholder("a"));
-    api.forget_history();
+    api.api.forget_history().await;
     assert_eq!(next(&mut changes).await, "R(+a=1)1");
     assert_eq!((store.get(&key("a")).as_deref().map(String::as_str), store.unknown().len()), (Some("1"), 1));
     // One that goes leaves nothing behind.
@@ -218,7 +219,7 @@ async fn what_the_server_cannot_read_is_known_to_exist() {
 
 #[tokio::test]
 async fn a_server_that_went_back_is_listed_anew() {
-    let api = FakeApi::new(1);
+    let api = Scene::start(Behaviour::Ours).await;
     for i in 0..5 {
         api.put("routers", described("a", &i.to_string()));
     }
@@ -226,45 +227,21 @@ async fn a_server_that_went_back_is_listed_anew() {
     assert_eq!(next(&mut changes).await, "R(+a=4)1");
     api.put("routers", described("b", "1"));
     assert_eq!(next(&mut changes).await, "+b=1");
-    api.set_down(true);
-    api.go_back_to(2);
+    // Before the last two changes of "a", and before "b".
+    api.api.go_back(3, false).await;
     api.put("routers", described("c", "1"));
-    api.set_down(false);
     let mut seen = String::new();
     while !seen.contains("+c=1") {
         seen = next(&mut changes).await;
     }
-    assert_eq!(store.len(), 3);
-}
-
-#[tokio::test]
-async fn breaking_watches_lose_nothing() {
-    let api = FakeApi::new(7);
-    api.set_faults(crate::fake_api::Faults { broken_watches: 300, ..Default::default() });
-    let (store, mut changes) = reflector(&api, settings());
-    let follower = tokio::spawn(async move {
-        loop {
-            changes.next().await;
-        }
-    });
-    change_a_lot(&api).await;
-    let expected = |store: &Store<String>| {
-        let there = api.all("routers");
-        there.len() == store.len()
-            && there.iter().all(|object| {
-                let name = object["metadata"]["name"].as_str().unwrap_or_default();
-                store.get(&key(name)).is_some_and(|known| object["spec"]["description"] == known.as_str())
-            })
-    };
-    until("the informer is as the API", || expected(&store)).await;
-    follower.abort();
+    assert_eq!((store.len(), store.get(&key("a")).as_deref().map(String::as_str)), (2, Some("2")));
 }
 
 /// No API server of good faith does this; a proxy that repeats and reorders does.
 #[tokio::test]
 async fn events_out_of_order_bring_no_object_back() {
-    let api = FakeApi::new(7);
-    api.set_faults(crate::fake_api::Faults { disorder: true, ..Default::default() });
+    let api = Scene::start(Behaviour::Ours).await;
+    api.set_weather(Weather { disorder: 1000, ..Weather::default() });
     let (store, mut changes) = reflector(&api, settings());
     assert_eq!(next(&mut changes).await, "R()0");
     let follower = tokio::spawn(async move {
@@ -292,28 +269,14 @@ async fn events_out_of_order_bring_no_object_back() {
     follower.abort();
 }
 
-/// Puts and deletes forty Routers over and over, and forgets history now and then.
-async fn change_a_lot(api: &FakeApi) {
-    for i in 0..300 {
-        api.put("routers", described(&format!("r{}", i % 40), &i.to_string()));
-        if i % 7 == 0 {
-            api.delete("routers", "", &format!("r{}", (i * 3) % 40));
-        }
-        if i % 90 == 0 {
-            api.forget_history();
-        }
-        tokio::task::yield_now().await;
-    }
-}
-
 /// The Routers' descriptions, for any number of readers.
-fn informer(api: &FakeApi) -> Informer<String> {
+fn informer(api: &Scene) -> Informer<String> {
     Informer::new(api.client(), Settings::default(), |router: Router| router.spec.description.unwrap_or_default())
 }
 
 #[tokio::test]
 async fn readers_share_one_watch() {
-    let api = FakeApi::new(8);
+    let api = Scene::start(Behaviour::Ours).await;
     api.put("routers", described("a", "1"));
     let informer = informer(&api);
     let ((store, mut first), (other, mut second)) = (informer.read(), informer.read());
@@ -323,7 +286,7 @@ async fn readers_share_one_watch() {
     assert_eq!(next(&mut first).await, "+b=2");
     assert_eq!((next(&mut second).await, next(&mut second).await), ("R(+a=1)1".to_owned(), "+b=2".to_owned()));
     assert_eq!(other.get(&key("b")).as_deref().map(String::as_str), Some("2"));
-    assert_eq!((api.requests("GET routers"), api.requests("WATCH routers")), (1, 1));
+    assert_eq!((api.line.requests("GET routers"), api.line.requests("WATCH routers")), (1, 1));
     // Who comes later begins with all that is there, and nobody else hears of it.
     let (_, mut third) = informer.read();
     assert_eq!(next(&mut third).await, "R(+a=1 +b=2)2");
@@ -340,7 +303,7 @@ async fn readers_share_one_watch() {
 
 #[tokio::test]
 async fn the_watch_closes_with_the_last_reader_and_begins_with_a_list() {
-    let api = FakeApi::new(9);
+    let api = Scene::start(Behaviour::Ours).await;
     api.put("routers", described("a", "1"));
     let informer = informer(&api);
     let (store, mut changes) = informer.read();
@@ -358,47 +321,4 @@ async fn the_watch_closes_with_the_last_reader_and_begins_with_a_list() {
     assert_eq!(next(&mut changes).await, "R(+b=2)1");
     api.put("routers", described("b", "3"));
     assert_eq!(next(&mut changes).await, "~b=3");
-}
-
-#[tokio::test]
-async fn readers_stay_alike_through_faults() {
-    let api = FakeApi::new(10);
-    api.set_faults(crate::fake_api::Faults { broken_watches: 200, failures: 100, ..Default::default() });
-    let informer = informer(&api);
-    let followed = [informer.read(), informer.read()].map(|(store, mut changes)| {
-        let told = std::sync::Arc::new(std::sync::Mutex::new(std::collections::BTreeMap::new()));
-        let model = told.clone();
-        let task = tokio::spawn(async move {
-            loop {
-                let change = changes.next().await;
-                let mut model = model.lock().expect("no panic");
-                match change {
-                    Change::Applied(one) => drop(model.insert(one.key.name, one.now.to_string())),
-                    Change::Deleted { key, .. } => drop(model.remove(&key.name)),
-                    Change::Relisted(resync) => {
-                        resync.vanished.iter().for_each(|(key, _)| drop(model.remove(&key.name)));
-                        model.extend(resync.applied.into_iter().map(|one| (one.key.name, one.now.to_string())));
-                        assert_eq!(model.len(), resync.total);
-                    }
-                }
-            }
-        });
-        (store, told, task)
-    });
-    change_a_lot(&api).await;
-    let there = || {
-        let all = api.all("routers").into_iter();
-        let of =
-            |object: &Value, place: &str| object.pointer(place).and_then(Value::as_str).unwrap_or_default().to_owned();
-        all.map(|object| (of(&object, "/metadata/name"), of(&object, "/spec/description"))).collect()
-    };
-    for (store, told, task) in &followed {
-        let expected = || -> std::collections::BTreeMap<String, String> {
-            let there: Vec<(String, String)> = there();
-            there.into_iter().collect()
-        };
-        until("all was told", || *told.lock().expect("no panic") == expected() && store.len() == expected().len())
-            .await;
-        task.abort();
-    }
 }

@@ -3,21 +3,23 @@
 use std::time::Duration;
 
 use serde_json::json;
+use signpost_api::identity::USER_SCHEDULER;
 use signpost_control::client::lease::{Leadership, Lease, Settings, Term};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::fake_api::{FakeApi, Faults};
-use crate::until;
+use super::{Scene, until};
+use crate::api::Behaviour;
+use crate::line::Weather;
 
 /// Short, so that the tests are; and longer than a busy machine keeps a leader from renewing, which would cost it its term.
 fn settings() -> Settings {
     Settings { duration: Duration::from_secs(4), renew: Duration::from_millis(50), ..Settings::default() }
 }
 
-fn candidate(api: &FakeApi, holder: &str) -> (watch::Receiver<Leadership>, CancellationToken) {
+fn candidate(api: &Scene, holder: &str) -> (watch::Receiver<Leadership>, CancellationToken) {
     let stop = CancellationToken::new();
-    (Lease::run(api.client(), "signpost", holder, settings(), stop.clone()), stop)
+    (Lease::run(api.line.client(USER_SCHEDULER), "signpost", holder, settings(), stop.clone()), stop)
 }
 
 fn term(leadership: &watch::Receiver<Leadership>) -> Option<Term> {
@@ -26,7 +28,7 @@ fn term(leadership: &watch::Receiver<Leadership>) -> Option<Term> {
 
 #[tokio::test]
 async fn one_leads_and_hands_over_when_it_stops() {
-    let api = FakeApi::new(1);
+    let api = Scene::start(Behaviour::Ours).await;
     let (mut first, stop_first) = candidate(&api, "first");
     until("the first leads", || term(&first).is_some()).await;
     let (second, stop_second) = candidate(&api, "second");
@@ -46,25 +48,25 @@ async fn one_leads_and_hands_over_when_it_stops() {
 
 #[tokio::test]
 async fn a_leader_without_api_steps_down_before_another_may_lead() {
-    let api = FakeApi::new(1);
+    let api = Scene::start(Behaviour::Ours).await;
     let (first, stop_first) = candidate(&api, "first");
     until("the first leads", || term(&first).is_some()).await;
     let old = term(&first).expect("it leads");
     let lease = || api.get("leases", "kube-system", "signpost").expect("it exists");
-    let version = lease()["metadata"]["resourceVersion"].clone();
-    until("it renews", || lease()["metadata"]["resourceVersion"] != version).await;
-    api.set_down(true);
+    let renewed = lease()["spec"]["renewTime"].clone();
+    until("it renews", || lease()["spec"]["renewTime"] != renewed).await;
+    api.set_down(true).await;
     until("it steps down by itself", || !old.is_current()).await;
     until("it knows", || matches!(&*first.borrow(), Leadership::Follower { .. })).await;
-    api.set_down(false);
+    api.set_down(false).await;
     until("it leads again, in a new term", || term(&first).is_some_and(|term| term.fencing() > old.fencing())).await;
     stop_first.cancel();
 }
 
 #[tokio::test]
 async fn a_dead_leader_is_replaced_and_never_two_lead() {
-    let api = FakeApi::new(3);
-    api.set_faults(Faults { conflicts: 100, failures: 100, lost_answers: 100, ..Faults::default() });
+    let api = Scene::start(Behaviour::Ours).await;
+    api.set_weather(Weather { conflicts: 100, failures: 100, lost_answers: 100, ..Weather::default() });
     let mut candidates: Vec<_> = ["a", "b", "c"].into_iter().map(|holder| candidate(&api, holder)).collect();
     for round in 0..3 {
         until("someone leads", || candidates.iter().any(|(leadership, _)| term(leadership).is_some())).await;
@@ -87,7 +89,7 @@ async fn a_dead_leader_is_replaced_and_never_two_lead() {
 
 #[tokio::test]
 async fn a_number_that_was_changed_costs_a_term_and_never_comes_again() {
-    let api = FakeApi::new(1);
+    let api = Scene::start(Behaviour::Ours).await;
     let (first, stop) = candidate(&api, "first");
     until("it leads", || term(&first).is_some()).await;
     let lease = || api.get("leases", "kube-system", "signpost").expect("it exists");
@@ -118,11 +120,11 @@ async fn a_number_that_was_changed_costs_a_term_and_never_comes_again() {
     // One that follows remembers as well what was there.
     let (second, stop_second) = candidate(&api, "second");
     until("it knows who leads", || matches!(&*second.borrow(), Leadership::Follower { holder: Some(_) })).await;
-    api.set_down(true);
+    api.set_down(true).await;
     until("the first steps down", || term(&first).is_none()).await;
     stop.cancel();
     api.delete("leases", "kube-system", "signpost");
-    api.set_down(false);
+    api.set_down(false).await;
     until("the second leads", || term(&second).is_some()).await;
     assert!(term(&second).expect("it leads").fencing() > greatest);
     stop_second.cancel();
@@ -130,14 +132,14 @@ async fn a_number_that_was_changed_costs_a_term_and_never_comes_again() {
 
 #[tokio::test]
 async fn one_that_follows_takes_over_as_soon_as_the_leader_lets_go() {
-    let api = FakeApi::new(1);
+    let api = Scene::start(Behaviour::Ours).await;
     let stop_first = CancellationToken::new();
     // Nobody looks again within the test: only word of the change can be what it goes by.
     let patient = Settings { duration: Duration::from_secs(7200), renew: Duration::from_secs(3600), ..settings() };
-    let first = Lease::run(api.client(), "signpost", "first", patient.clone(), stop_first.clone());
+    let first = Lease::run(api.line.client(USER_SCHEDULER), "signpost", "first", patient.clone(), stop_first.clone());
     until("the first leads", || term(&first).is_some()).await;
     let stop_second = CancellationToken::new();
-    let second = Lease::run(api.client(), "signpost", "second", patient, stop_second.clone());
+    let second = Lease::run(api.line.client(USER_SCHEDULER), "signpost", "second", patient, stop_second.clone());
     until(
         "the second knows who leads",
         || matches!(&*second.borrow(), Leadership::Follower { holder: Some(holder) } if holder == "first"),

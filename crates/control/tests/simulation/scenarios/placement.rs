@@ -4,25 +4,11 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use signpost_api::names::host_claim_name;
-use signpost_control::client::lease::{Leadership, Term};
-use signpost_control::reconcile::{Metrics, Reconciler, Settings};
+use signpost_control::reconcile::Settings;
 use signpost_control::world::{self, World};
-use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
 
-use crate::fake_api::{FakeApi, Faults};
-use crate::scheduling::{Running, check_all, platform, scheduled, start_both};
-use crate::{condition, namespace, route, router, until};
-
-/// A reconciler that leads and waits for little, without a scheduler.
-fn start(api: &FakeApi) -> Running {
-    let settings = settings(|_| ());
-    let reconciler = Reconciler::new(api.client(), &world(api, &settings), settings, Metrics::default());
-    let (leadership, follow) = watch::channel(Leadership::Leader(Term::unlimited()));
-    let stop = CancellationToken::new();
-    let task = tokio::spawn(reconciler.run(follow, stop.clone()));
-    Running { leadership, stop, task }
-}
+use super::scheduling::{platform, scheduled, start_both};
+use super::{Scene, condition, namespace, route, router, until};
 
 pub fn settings(change: impl Fn(&mut Settings)) -> Settings {
     let mut settings =
@@ -32,18 +18,18 @@ pub fn settings(change: impl Fn(&mut Settings)) -> Settings {
 }
 
 /// What a reconciler with these settings reads.
-pub fn world(api: &FakeApi, settings: &Settings) -> World {
+pub fn world(api: &Scene, settings: &Settings) -> World {
     let domain = world::Settings::of_domain("v3.example");
     World::new(&api.client(), settings.platform.clone().map_or(domain, world::Settings::of))
 }
 
-fn claim(api: &FakeApi, name: &str) -> Option<Value> {
+fn claim(api: &Scene, name: &str) -> Option<Value> {
     api.get("nameclaims", "", name)
 }
 
 #[tokio::test]
 async fn a_label_is_let_go_with_its_route_and_kept_for_it() {
-    let api = platform(1, 1);
+    let api = platform(1).await;
     let running = start_both(&api, |_| (), |_| ());
     api.put("routes", route("ns", "app", &json!({})));
     until("it is scheduled", || scheduled(&api) == 1).await;
@@ -64,13 +50,12 @@ async fn a_label_is_let_go_with_its_route_and_kept_for_it() {
     assert!(label("thief").as_str().is_some_and(|label| label.starts_with("ns-app-")));
     // It says so; the condition comes with the binding, from the API server.
     until("an event tells it", || api.all("events").iter().any(|event| event["reason"] == "SubdomainTaken")).await;
-    check_all(&api);
     running.stop().await;
 }
 
 #[tokio::test]
 async fn quarantine_ends_in_a_purge() {
-    let api = platform(1, 1);
+    let api = platform(1).await;
     let running = start_both(&api, |_| (), |settings| settings.quarantine = Duration::from_millis(300));
     api.put("routes", route("ns", "app", &json!({})));
     until("it is scheduled", || scheduled(&api) == 1).await;
@@ -82,7 +67,7 @@ async fn quarantine_ends_in_a_purge() {
 
 #[tokio::test]
 async fn a_host_goes_to_the_next_and_its_claim_when_there_is_none() {
-    let api = platform(1, 1);
+    let api = platform(1).await;
     let running = start_both(&api, |_| (), |settings| settings.host_grace = Duration::from_millis(500));
     let host = json!({"host": "www.shop.example"});
     api.put("routes", route("ns", "first", &host));
@@ -105,28 +90,8 @@ async fn a_host_goes_to_the_next_and_its_claim_when_there_is_none() {
 }
 
 #[tokio::test]
-async fn bindings_without_their_route_are_cleared() {
-    let api = platform(1, 1);
-    let running = start_both(&api, |_| (), |_| ());
-    for name in ["goes", "stays", "comes-back"] {
-        api.put("routes", route("ns", name, &json!({})));
-    }
-    until("all are scheduled", || scheduled(&api) == 3).await;
-    // A server that does not delete the binding with its Route.
-    api.delete("routes", "ns", "goes");
-    api.recreate("routes", route("ns", "comes-back", &json!({})));
-    until("the strays are gone, and the new one is placed", || {
-        api.get("routebindings", "ns", "goes").is_none() && scheduled(&api) == 2
-    })
-    .await;
-    assert_eq!(api.all("routebindings").len(), 2);
-    check_all(&api);
-    running.stop().await;
-}
-
-#[tokio::test]
 async fn routers_say_how_they_are() {
-    let api = platform(1, 0);
+    let api = platform(0).await;
     api.put("routers", router("shard1", &json!({})));
     api.put("routers", router("shard2", &json!({"addresses": []})));
     let running = start_both(&api, |_| (), |_| ());
@@ -155,15 +120,15 @@ async fn routers_say_how_they_are() {
     api.delete("routebindings", "ns", "r0");
     api.delete("routes", "ns", "r0");
     until("the count follows", || shard("shard1")["status"]["routes"] == 6).await;
-    let writes = api.requests("PATCH routers");
+    let writes = api.line.requests("PATCH routers");
     tokio::time::sleep(Duration::from_millis(200)).await;
-    assert_eq!(api.requests("PATCH routers"), writes, "and then it is quiet");
+    assert_eq!(api.line.requests("PATCH routers"), writes, "and then it is quiet");
     running.stop().await;
 }
 
 #[tokio::test]
 async fn a_route_that_its_router_would_not_take_any_more_says_so_and_stays() {
-    let api = platform(1, 1);
+    let api = platform(1).await;
     let running = start_both(&api, |_| (), |_| ());
     api.put("routes", route("ns", "app", &json!({})));
     until("it is scheduled", || scheduled(&api) == 1).await;
@@ -181,30 +146,13 @@ async fn a_route_that_its_router_would_not_take_any_more_says_so_and_stays() {
     running.stop().await;
 }
 
-#[tokio::test]
-async fn a_follower_does_nothing_and_faults_are_overcome() {
-    let api = platform(5, 1);
-    let keeper = start(&api);
-    keeper.leadership.send_replace(Leadership::Follower { holder: None });
-    api.put("routers", router("shard1", &json!({"weight": 2})));
-    tokio::time::sleep(Duration::from_millis(150)).await;
-    assert_eq!(api.requests("PATCH routers"), 0);
-    api.set_faults(Faults { conflicts: 300, failures: 300, lost_answers: 100, ..Faults::default() });
-    keeper.leadership.send_replace(Leadership::Leader(Term::unlimited()));
-    until("the status is written in the end", || {
-        api.get("routers", "", "shard1").is_some_and(|router| router["status"]["routes"] == 0)
-    })
-    .await;
-    keeper.stop().await;
-}
-
 /// A Route of `namespace` with a host, and what is known of the proof that it is its owner's.
 fn with_host(namespace: &str, name: &str, host: &str) -> Value {
     route(namespace, name, &json!({"host": host}))
 }
 
 /// Writes down whether the host of a Route is verified, as the one who looks for the record does.
-fn prove(api: &FakeApi, namespace: &str, name: &str, is_verified: bool) {
+fn prove(api: &Scene, namespace: &str, name: &str, is_verified: bool) {
     let mut route = api.get("routes", namespace, name).expect("it is there");
     let host = route["spec"]["host"].as_str().expect("it has one").trim_start_matches("*.").to_owned();
     let challenge = format!("_signpost-challenge.{host}");
@@ -219,7 +167,7 @@ fn prove(api: &FakeApi, namespace: &str, name: &str, is_verified: bool) {
     api.put("routes", route);
 }
 
-fn admitted(api: &FakeApi, namespace: &str, name: &str) -> Option<String> {
+fn admitted(api: &Scene, namespace: &str, name: &str) -> Option<String> {
     let route = api.get("routes", namespace, name)?;
     condition(&route, "Admitted").map(|(status, reason, _)| format!("{status}/{reason}"))
 }
@@ -231,7 +179,8 @@ async fn a_host_is_held_by_whoever_has_verified_it_last() {
         ("*.shop.example", "www.shop.example"),
         ("www.shop.example", "*.shop.example"),
     ] {
-        let api = platform(1, 1);
+        let api = platform(1).await;
+        api.api.truth.lock().verify_hosts = true;
         api.put("namespaces", namespace("other"));
         let running = start_both(
             &api,
@@ -271,7 +220,7 @@ async fn a_host_is_held_by_whoever_has_verified_it_last() {
 
 #[tokio::test]
 async fn where_hosts_need_no_proof_nothing_is_told_of_one() {
-    let api = platform(1, 1);
+    let api = platform(1).await;
     let running = start_both(&api, |_| (), |_| ());
     // One of before the switch was turned off, and one that another leader still writes to once.
     for name in ["before", "after"] {
@@ -293,7 +242,7 @@ async fn where_hosts_need_no_proof_nothing_is_told_of_one() {
 
 #[tokio::test]
 async fn a_route_whose_router_is_gone_says_so_until_it_is_there_again_or_the_route_has_moved() {
-    let api = platform(1, 1);
+    let api = platform(1).await;
     let running = start_both(&api, |_| (), |_| ());
     for name in ["stays", "moves"] {
         api.put("routes", route("ns", name, &json!({})));
@@ -328,7 +277,7 @@ async fn a_route_whose_router_is_gone_says_so_until_it_is_there_again_or_the_rou
 
 #[tokio::test]
 async fn records_where_a_former_name_was_are_told_of_on_both_sides() {
-    let api = platform(1, 2);
+    let api = platform(2).await;
     let platform =
         signpost_control::compiler::Settings::new("v3.example", Vec::new(), &["192.0.2.53".parse().expect("one")]);
     let platform = std::sync::Arc::new(platform.expect("good settings"));
@@ -370,7 +319,7 @@ async fn records_where_a_former_name_was_are_told_of_on_both_sides() {
 
 #[tokio::test]
 async fn a_host_whose_route_was_seen_to_be_deleted_is_let_go_at_once() {
-    let api = platform(1, 1);
+    let api = platform(1).await;
     // Whatever waits for the informers to settle never comes.
     let running = start_both(&api, |_| (), |settings| settings.settle = Duration::from_secs(600));
     let host = json!({"host": "www.shop.example"});
@@ -390,7 +339,7 @@ async fn a_host_whose_route_was_seen_to_be_deleted_is_let_go_at_once() {
 
 #[tokio::test]
 async fn a_drain_says_what_of_it_is_being_deleted() {
-    let api = platform(1, 1);
+    let api = platform(1).await;
     let running = start_both(&api, |_| (), |_| ());
     for name in ["goes", "stays"] {
         api.put("routes", route("ns", name, &json!({})));

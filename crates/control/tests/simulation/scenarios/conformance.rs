@@ -12,9 +12,8 @@ use signpost_control::scheduler::chooser::StrategyConfig;
 use signpost_control::scheduler::strategy::StrategyName;
 use signpost_control::scheduler::webhook::Settings;
 
-use crate::fake_api::FakeApi;
-use crate::scheduling::{Running, check_all, per_router, platform, scheduled, start_with};
-use crate::{condition, namespace, route, router, until};
+use super::scheduling::{Running, per_router, platform_with_sockets, scheduled, start_with};
+use super::{Scene, condition, namespace, route, router, until};
 
 /// The service of `examples/webhook`, as its README starts it.
 struct Placer {
@@ -68,11 +67,11 @@ fn all(placer: &Placer) -> Vec<(StrategyConfig, usize)> {
     own.into_iter().chain([(placer.chooser(), 17)]).collect()
 }
 
-fn start(api: &FakeApi, chooser: &StrategyConfig) -> Running {
+fn start(api: &Scene, chooser: &StrategyConfig) -> Running {
     start_with(api, |settings| settings.chooser = chooser.clone())
 }
 
-fn routers_of(api: &FakeApi) -> BTreeMap<String, String> {
+fn routers_of(api: &Scene) -> BTreeMap<String, String> {
     let bindings = api.all("routebindings").into_iter();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     bindings.map(|binding| (text(&binding["metadata"]["name"]), text(&binding["spec"]["router"]))).collect()
@@ -82,7 +81,7 @@ fn routers_of(api: &FakeApi) -> BTreeMap<String, String> {
 async fn only_routers_that_may_take_it_and_never_above_capacity() {
     let placer = Placer::start();
     for (chooser, _) in all(&placer) {
-        let api = platform(1, 0);
+        let api = platform_with_sockets(0).await;
         for (name, spec) in [
             ("cordoned", json!({"state": "cordoned"})),
             ("draining", json!({"state": "draining"})),
@@ -120,7 +119,6 @@ async fn only_routers_that_may_take_it_and_never_above_capacity() {
             let late = summary.contains("since it was asked");
             assert!(binding["spec"]["strategy"] == chooser.name() || late, "{chooser}: {summary}");
         }
-        check_all(&api);
         running.stop().await;
     }
 }
@@ -130,8 +128,8 @@ async fn equal_input_gives_equal_output() {
     let placer = Placer::start();
     for (chooser, _) in all(&placer) {
         let mut outcomes = Vec::new();
-        for seed in [1, 2] {
-            let api = platform(seed, 0);
+        for _ in [1, 2] {
+            let api = platform_with_sockets(0).await;
             for (name, weight) in [("a", 1), ("b", 3), ("c", 2)] {
                 api.put("routers", router(name, &json!({"weight": weight})));
             }
@@ -152,7 +150,7 @@ async fn equal_input_gives_equal_output() {
 async fn the_spread_over_equal_routers_is_as_promised() {
     let placer = Placer::start();
     for (chooser, spread) in all(&placer) {
-        let api = platform(1, 4);
+        let api = platform_with_sockets(4).await;
         for i in 0..200 {
             api.put("routes", route("ns", &format!("r{i}"), &json!({})));
         }
@@ -172,7 +170,7 @@ async fn the_spread_over_equal_routers_is_as_promised() {
 async fn what_is_bound_stays_when_routers_come_and_go() {
     let placer = Placer::start();
     for (chooser, _) in all(&placer) {
-        let api = platform(1, 3);
+        let api = platform_with_sockets(3).await;
         for i in 0..30 {
             api.put("routes", route("ns", &format!("r{i}"), &json!({})));
         }
@@ -208,7 +206,7 @@ async fn what_is_bound_stays_when_routers_come_and_go() {
 #[tokio::test]
 async fn the_example_keeps_routes_in_their_region() {
     let placer = Placer::start();
-    let api = platform(1, 0);
+    let api = platform_with_sockets(0).await;
     for (name, region) in [("east", "us"), ("north", "eu"), ("south", "eu")] {
         let mut object = router(name, &json!({}));
         object["metadata"]["labels"] = json!({"region": region});

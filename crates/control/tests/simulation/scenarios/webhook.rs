@@ -19,9 +19,8 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::fake_api::FakeApi;
-use crate::scheduling::{Running, check_all, per_router, platform, scheduled, start_with};
-use crate::{condition, namespace, route, router, until};
+use super::scheduling::{Running, per_router, platform_with_sockets, scheduled, start_with};
+use super::{Scene, condition, namespace, route, router, until};
 
 /// What an endpoint does with a question.
 #[derive(Clone)]
@@ -107,12 +106,12 @@ fn chooser(url: &str, timeout: Duration, authorities: Option<PathBuf>) -> Strate
     StrategyConfig::Webhook(Settings { url, timeout, authorities, token: None, fallback })
 }
 
-fn start_choosing(api: &FakeApi, chooser: &StrategyConfig) -> Running {
+fn start_choosing(api: &Scene, chooser: &StrategyConfig) -> Running {
     start_with(api, |settings| settings.chooser = chooser.clone())
 }
 
 /// Who chose the Router of the route, which one, and in which words.
-fn told(api: &FakeApi, name: &str) -> (String, String, String) {
+fn told(api: &Scene, name: &str) -> (String, String, String) {
     let binding = api.get("routebindings", "ns", name).expect("it is bound");
     let text = |pointer: &str| binding.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
     (text("/spec/strategy"), text("/spec/router"), text("/spec/explanation/summary"))
@@ -120,7 +119,7 @@ fn told(api: &FakeApi, name: &str) -> (String, String, String) {
 
 #[tokio::test]
 async fn it_is_asked_and_its_choice_is_carried_out_and_kept() {
-    let api = platform(1, 2);
+    let api = platform_with_sockets(2).await;
     api.put("routers", router("shard3", &json!({"state": "cordoned"})));
     let endpoint = Endpoint::start(None, |_| {
         Reply::Json(json!({"router": "shard2", "reason": "it is near", "scores": {"shard1": -5, "shard2": 7}}))
@@ -151,7 +150,6 @@ async fn it_is_asked_and_its_choice_is_carried_out_and_kept() {
     let scores: Vec<&Value> =
         explanation["routers"].as_array().expect("a list").iter().map(|verdict| &verdict["score"]).collect();
     assert_eq!(scores, [&json!(7), &json!(-5), &json!(null)]);
-    check_all(&api);
     running.stop().await;
 }
 
@@ -172,7 +170,7 @@ async fn without_a_good_answer_the_fallback_decides_and_says_why() {
         (ready(r#"{"router":""}"#), 1, r#"named "", which is none"#),
         (Reply::Never, 2, "the webhook did not answer within 2000 ms"),
     ] {
-        let api = platform(1, 2);
+        let api = platform_with_sockets(2).await;
         api.put("routers", router("shard3", &json!({"state": "cordoned"})));
         let endpoint = Endpoint::start(None, move |_| reply.clone()).await;
         api.put("routes", route("ns", "app", &json!({})));
@@ -191,7 +189,7 @@ async fn without_a_good_answer_the_fallback_decides_and_says_why() {
 
 #[tokio::test]
 async fn one_that_is_away_is_left_alone() {
-    let api = platform(1, 2);
+    let api = platform_with_sockets(2).await;
     for i in 0..200 {
         api.put("routes", route("ns", &format!("r{i}"), &json!({})));
     }
@@ -211,7 +209,7 @@ async fn one_that_is_away_is_left_alone() {
 
 #[tokio::test]
 async fn a_slow_answer_keeps_no_other_route_waiting() {
-    let api = platform(1, 2);
+    let api = platform_with_sockets(2).await;
     let (release, released) = watch::channel(false);
     let endpoint = Endpoint::start(None, move |question| {
         let answer = json!({"router": "shard1"});
@@ -231,13 +229,12 @@ async fn a_slow_answer_keeps_no_other_route_waiting() {
     release.send_replace(true);
     until("it is placed", || scheduled(&api) == 41).await;
     assert_eq!(told(&api, "slow").0, "webhook");
-    check_all(&api);
     running.stop().await;
 }
 
 #[tokio::test]
 async fn an_answer_that_came_too_late_gives_no_router_more_than_it_may_have() {
-    let api = platform(1, 0);
+    let api = platform_with_sockets(0).await;
     api.put("routers", router("shard1", &json!({"capacity": {"hard": 5}})));
     api.put("routers", router("shard2", &json!({})));
     let (release, released) = watch::channel(false);
@@ -253,13 +250,12 @@ async fn an_answer_that_came_too_late_gives_no_router_more_than_it_may_have() {
     release.send_replace(true);
     until("all are placed", || scheduled(&api) == 30).await;
     assert_eq!(per_router(&api), [("shard1".to_owned(), 5), ("shard2".to_owned(), 25)].into());
-    check_all(&api);
     running.stop().await;
 }
 
 #[tokio::test]
 async fn a_quota_holds_while_routes_are_asked_about() {
-    let api = platform(1, 1);
+    let api = platform_with_sockets(1).await;
     let mut bounded = namespace("ns");
     bounded["metadata"]["annotations"] = json!({"signpost.dev/route-quota": "2"});
     api.put("namespaces", bounded);
@@ -282,7 +278,7 @@ async fn a_quota_holds_while_routes_are_asked_about() {
 
 #[tokio::test]
 async fn a_route_that_changes_meanwhile_is_asked_about_anew() {
-    let api = platform(1, 2);
+    let api = platform_with_sockets(2).await;
     let (release, released) = watch::channel(false);
     let endpoint = Endpoint::start(None, move |question| {
         let gold = question["route"]["labels"]["tier"] == "gold";
@@ -301,7 +297,6 @@ async fn a_route_that_changes_meanwhile_is_asked_about_anew() {
     release.send_replace(true);
     until("it is scheduled", || scheduled(&api) == 1).await;
     assert_eq!(told(&api, "app").1, "shard2");
-    check_all(&api);
     running.stop().await;
 }
 
@@ -322,7 +317,7 @@ async fn over_tls_its_certificate_must_be_of_an_authority_that_is_trusted() {
         ),
         (Some(absent), "least-routes", "absent.pem: No such file"),
     ] {
-        let api = platform(1, 2);
+        let api = platform_with_sockets(2).await;
         api.put("routes", route("ns", "app", &json!({})));
         let running = start_choosing(&api, &chooser(&endpoint.url, Duration::from_secs(20), authorities));
         until(part, || scheduled(&api) == 1).await;
@@ -339,7 +334,7 @@ async fn it_is_shown_the_token_of_a_file_as_the_file_is_now() {
     let endpoint = Endpoint::start(None, |_| Reply::Json(json!({"router": "shard2"}))).await;
     let StrategyConfig::Webhook(settings) = endpoint.chooser() else { panic!("a webhook") };
     let with_token = StrategyConfig::Webhook(Settings { token: Some(file.clone()), ..settings });
-    let api = platform(1, 2);
+    let api = platform_with_sockets(2).await;
     let running = start_choosing(&api, &with_token);
     for (count, (wanted, held, strategy, part)) in [
         ("one", Some("one\n"), "webhook", "webhook chose shard2"),
@@ -371,7 +366,7 @@ async fn it_is_shown_the_token_of_a_file_as_the_file_is_now() {
         assert!(!summary.contains(folder.path().to_str().expect("UTF-8")), "tenants read it: {summary}");
     }
     running.stop().await;
-    let api = platform(1, 2);
+    let api = platform_with_sockets(2).await;
     api.put("routes", route("ns", "app", &json!({})));
     let running = start_choosing(&api, &endpoint.chooser());
     until("it is placed", || scheduled(&api) == 1).await;
@@ -382,9 +377,9 @@ async fn it_is_shown_the_token_of_a_file_as_the_file_is_now() {
 
 #[tokio::test]
 async fn another_strategy_takes_over_while_it_runs_and_moves_nothing() {
-    let api = platform(1, 2);
+    let api = platform_with_sockets(2).await;
     let endpoint = Endpoint::start(None, |_| Reply::Json(json!({"router": "shard2"}))).await;
-    let (running, switch) = crate::scheduling::start_switchable(&api, |_| (), |_| ());
+    let (running, switch) = super::scheduling::start_switchable(&api, |_| (), |_| ());
     let mut bound = 0;
     for (chooser, name) in [
         (StrategyConfig::Strategy(StrategyName::RoundRobin), "round-robin"),
@@ -432,13 +427,12 @@ async fn another_strategy_takes_over_while_it_runs_and_moves_nothing() {
     until("weight 0 is said", weightless).await;
     switch.send_replace(StrategyConfig::Strategy(StrategyName::LeastRoutes));
     until("it is placed", || scheduled(&api) == bound + 1).await;
-    check_all(&api);
     running.stop().await;
 }
 
 #[tokio::test]
 async fn a_host_goes_to_the_route_that_was_looked_at_first_whoever_is_answered_first() {
-    let api = platform(1, 1);
+    let api = platform_with_sockets(1).await;
     api.put("namespaces", namespace("other"));
     let (release, released) = watch::channel(false);
     let endpoint = Endpoint::start(None, move |question| {
@@ -474,7 +468,7 @@ async fn a_host_goes_to_the_route_that_was_looked_at_first_whoever_is_answered_f
 
 #[tokio::test]
 async fn a_host_that_was_kept_for_a_route_goes_to_the_next_if_that_goes() {
-    let api = platform(1, 1);
+    let api = platform_with_sockets(1).await;
     let (release, released) = watch::channel(false);
     let endpoint = Endpoint::start(None, move |question| {
         let answer = json!({"router": "shard1"});
@@ -482,7 +476,7 @@ async fn a_host_that_was_kept_for_a_route_goes_to_the_next_if_that_goes() {
         if is_first { Reply::Later(released.clone(), answer) } else { Reply::Json(answer) }
     })
     .await;
-    let running = crate::scheduling::start_both(&api, |settings| settings.chooser = endpoint.chooser(), |_| ());
+    let running = super::scheduling::start_both(&api, |settings| settings.chooser = endpoint.chooser(), |_| ());
     let host = json!({"host": "www.shop.example"});
     api.put("routes", route("ns", "first", &host));
     until("the first is asked about", || !endpoint.asked().is_empty()).await;
@@ -494,6 +488,5 @@ async fn a_host_that_was_kept_for_a_route_goes_to_the_next_if_that_goes() {
     api.delete("routes", "ns", "first");
     release.send_replace(true);
     until("the second is placed", || api.get("routebindings", "ns", "second").is_some()).await;
-    check_all(&api);
     running.stop().await;
 }

@@ -1,0 +1,25 @@
+//! The network of probes, which a simulation replaces. Queries have theirs in [`dns_client`](crate::dns_client).
+
+use std::cell::RefCell;
+use std::net::SocketAddr;
+
+use futures::future::BoxFuture;
+use http::Response;
+
+/// The answer to a probe; the error is why there is none.
+type Answer = BoxFuture<'static, Result<Response<()>, String>>;
+
+thread_local! {
+    static SIMULATED: RefCell<Option<Box<dyn Fn(SocketAddr, &str) -> Answer>>> = const { RefCell::new(None) };
+}
+
+/// Has `network` answer all later probes of this thread instead of the system's: for simulations. It is given the address that is
+/// probed, and the host that is requested there.
+pub fn simulate(network: impl Fn(SocketAddr, &str) -> Answer + 'static) {
+    SIMULATED.set(Some(Box::new(network)));
+}
+
+/// The answer of the simulated network, if there is one.
+pub(super) fn simulated(place: SocketAddr, host: &str) -> Option<Answer> {
+    SIMULATED.with_borrow(|network| network.as_ref().map(|network| network(place, host)))
+}

@@ -1,0 +1,90 @@
+//! A simulated agent: it serves the Routes of its Router as the API shows them, and reports by its Lease.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::api::{ListParams, Patch, PatchParams};
+use kube::{Api, Client};
+use parking_lot::Mutex;
+use signpost_api::access::{AGENT_NAMESPACE, GROUP_ROUTER_AGENTS};
+use signpost_api::identity::Identity;
+use signpost_api::instance::InstanceReport;
+use signpost_api::probe::route_id;
+use signpost_api::v1alpha1::route_binding::RouteBinding;
+use signpost_api::v1alpha1::router::InstanceState;
+use tokio::time::sleep;
+
+use super::line::Line;
+use super::outside::{Instance, Outside};
+use super::system::elapsed;
+
+/// As rarely as can be: that is most of what happens in calm.
+pub const LEASE: Duration = Duration::from_secs(180);
+const RENEWAL: Duration = Duration::from_secs(60);
+
+/// Its loops. What an instance that ran before has served is not served until it is read again.
+pub fn loops(
+    line: &Line,
+    router: &'static str,
+    address: IpAddr,
+    outside: Arc<Mutex<Outside>>,
+) -> Vec<BoxFuture<'static, ()>> {
+    let groups = vec![GROUP_ROUTER_AGENTS.to_owned()];
+    let client = line.client_of(Identity { user: "agent".to_owned(), groups });
+    let now = elapsed();
+    let instance = Instance { serves: Default::default(), since: now, renewed: now };
+    outside.lock().instances.insert(address, instance);
+    vec![run(client, router, address, outside).boxed()]
+}
+
+async fn run(client: Client, router: &'static str, address: IpAddr, outside: Arc<Mutex<Outside>>) {
+    loop {
+        let pause = match look(&client, router, address, &outside).await {
+            Ok(()) => RENEWAL,
+            Err(_) => RENEWAL / 6,
+        };
+        sleep(pause).await;
+    }
+}
+
+async fn look(
+    client: &Client,
+    router: &'static str,
+    address: IpAddr,
+    outside: &Arc<Mutex<Outside>>,
+) -> kube::Result<()> {
+    let bindings = Api::<RouteBinding>::all(client.clone());
+    let bindings = bindings.list(&ListParams::default().fields(&format!("spec.router={router}"))).await?;
+    let serves = bindings.items.iter().filter_map(|binding| {
+        let name = binding.spec.names.first()?.name.clone();
+        Some((name, route_id(&binding.spec.route_uid)))
+    });
+    if let Some(instance) = outside.lock().instances.get_mut(&address) {
+        instance.serves = serves.collect();
+    }
+    let report = InstanceReport {
+        router: router.to_owned(),
+        address,
+        http_port: 80,
+        https_port: 443,
+        proxy: "haproxy".to_owned(),
+        version: String::new(),
+        state: InstanceState::Serving,
+        faults: 0,
+        applied_revision: bindings.metadata.resource_version.and_then(|version| version.parse().ok()).unwrap_or(0),
+        renewed: jiff::Timestamp::now(),
+        duration: LEASE,
+    };
+    let sent = elapsed();
+    let leases = Api::<Lease>::namespaced(client.clone(), AGENT_NAMESPACE);
+    let parameters = PatchParams::apply("agent").force();
+    leases.patch(&report.lease_name(), &parameters, &Patch::Apply(report.to_lease())).await?;
+    if let Some(instance) = outside.lock().instances.get_mut(&address) {
+        instance.renewed = sent;
+    }
+    Ok(())
+}

@@ -1,0 +1,277 @@
+//! The lines by which processes reach the simulated API, and what goes wrong on them.
+
+use std::collections::BTreeMap;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use bytes::Bytes;
+use futures::FutureExt as _;
+use futures::stream::{Stream, StreamExt as _};
+use http::{Method, Request, Response, StatusCode};
+use parking_lot::Mutex;
+use serde_json::json;
+use signpost_api::identity::Identity;
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+use tower::ServiceExt as _;
+
+use super::api::{Api, client};
+
+pub type Failed = Box<dyn std::error::Error + Send + Sync>;
+
+/// How often what goes wrong, of a thousand requests or events of watches.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Weather {
+    /// Writes that are refused as conflicts.
+    pub conflicts: u64,
+    /// Requests that fail, and are not done.
+    pub failures: u64,
+    /// Writes that are done and whose answers are lost.
+    pub lost_answers: u64,
+    /// Watches that end after an event.
+    pub ended_watches: u64,
+    /// Watches that say 410 after an event.
+    pub expired_watches: u64,
+    /// Watches that say nothing more after an event.
+    pub hung_watches: u64,
+    /// Events that come together and are told twice, and in the reverse order.
+    pub disorder: u64,
+    /// Longest delay of a request, of its answer, and of an event, in milliseconds.
+    pub lag_longest: u64,
+}
+
+/// What lies between one process and the API.
+#[derive(Clone)]
+pub struct Line {
+    api: Api,
+    of: Arc<str>,
+    state: Arc<Mutex<LineState>>,
+}
+
+#[derive(Default)]
+struct LineState {
+    /// The process is no more: nothing comes back to it, and nothing of it goes through.
+    dead: bool,
+    /// There is no connection.
+    cut: bool,
+    /// Events are kept. Where they are not, they are refused: they are told to people, and cost a third of all writes.
+    keeps_events: bool,
+    /// How often each kind of request was made, as `POST routebindings`.
+    requests: BTreeMap<String, u64>,
+    /// The kind of request that waits, and the one that is refused.
+    held: Option<&'static str>,
+    forbidden: Option<&'static str>,
+}
+
+impl Line {
+    pub fn new(api: Api, of: &str) -> Line {
+        Line { api, of: of.into(), state: Arc::default() }
+    }
+
+    pub fn client(&self, user: &str) -> kube::Client {
+        self.client_of(Identity::user(user))
+    }
+
+    pub fn client_of(&self, identity: Identity) -> kube::Client {
+        let line = self.clone();
+        client(identity, move |request| {
+            let line = line.clone();
+            async move { line.carry(request).await }
+        })
+    }
+
+    pub fn kill(&self) {
+        self.state.lock().dead = true;
+    }
+
+    pub fn cut(&self, cut: bool) {
+        self.state.lock().cut = cut;
+    }
+
+    pub fn keep_events(&self) {
+        self.state.lock().keeps_events = true;
+    }
+
+    /// From now on requests of this kind, as `POST routebindings`, wait until another kind is held, or none.
+    pub fn hold(&self, what: Option<&'static str>) {
+        self.state.lock().held = what;
+    }
+
+    /// From now on requests of this kind are refused.
+    pub fn forbid(&self, what: Option<&'static str>) {
+        self.state.lock().forbidden = what;
+    }
+
+    /// How often a kind of request was made, as `POST routebindings`.
+    pub fn requests(&self, what: &str) -> u64 {
+        self.state.lock().requests.get(what).copied().unwrap_or(0)
+    }
+
+    async fn carry(&self, request: Request<Body>) -> std::result::Result<Response<Body>, Failed> {
+        let weather = *self.api.weather.lock();
+        let writes = request.method() != Method::GET;
+        let watches = request.uri().query().is_some_and(|query| query.contains("watch="));
+        let kind = format!("{} {}", if watches { "WATCH" } else { request.method().as_str() }, plural(&request));
+        if let Some(refused) = self.begin(&kind) {
+            return Ok(refused);
+        }
+        while self.state.lock().held == Some(&*kind) {
+            sleep(Duration::from_millis(5)).await;
+        }
+        self.lag(weather).await?;
+        if writes {
+            // Else two leaders that differ would write against each other without end, and without any time.
+            sleep(Duration::from_millis(1)).await;
+        }
+        if self.chance(weather.failures) {
+            return Err("the connection was refused".into());
+        }
+        if writes && self.chance(weather.conflicts) {
+            return Ok(status(StatusCode::CONFLICT, "Conflict", "a simulated conflict"));
+        }
+        let what = format!("{} {} {}", self.of, request.method(), request.uri().path());
+        let (server, gone) = self.api.serving();
+        let response = tokio::select! {
+            biased;
+            response = server.oneshot(request) => response.unwrap_or_else(|never| match never {}),
+            () = gone.cancelled() => return Err("the connection was reset".into()),
+        };
+        if writes {
+            let mut truth = self.api.truth.lock();
+            truth.note(format!("{what}: {}", response.status().as_u16()));
+            if what.ends_with("/status") && response.status().is_success() {
+                truth.wrote_status(&self.of);
+            }
+        }
+        self.lag(weather).await?;
+        if writes && self.chance(weather.lost_answers) {
+            self.api.truth.lock().note(format!("{what}: its answer is lost"));
+            return Err("the connection was reset".into());
+        }
+        if !watches {
+            return Ok(response);
+        }
+        let (parts, body) = response.into_parts();
+        let watch = Watch { line: self.clone(), events: Box::pin(body.into_data_stream()), end: None, gone };
+        let events = futures::stream::unfold(watch, |mut watch| async move { Some((watch.next().await?, watch)) });
+        Ok(Response::from_parts(parts, Body::from_stream(events)))
+    }
+
+    /// Counts a request of this kind, or refuses it.
+    fn begin(&self, kind: &str) -> Option<Response<Body>> {
+        let mut state = self.state.lock();
+        if !state.keeps_events && kind.ends_with(" events") {
+            return Some(status(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", "events are not kept"));
+        }
+        if state.forbidden == Some(kind) {
+            return Some(status(StatusCode::FORBIDDEN, "Forbidden", "it is forbidden here"));
+        }
+        *state.requests.entry(kind.to_owned()).or_default() += 1;
+        None
+    }
+
+    /// What may pass: it takes its time, or gets lost.
+    async fn lag(&self, weather: Weather) -> std::result::Result<(), Failed> {
+        if weather.lag_longest > 0 {
+            sleep(Duration::from_millis(self.api.chance.below(weather.lag_longest))).await;
+        }
+        let (is_dead, is_cut) = {
+            let state = self.state.lock();
+            (state.dead, state.cut)
+        };
+        if is_dead {
+            std::future::pending::<()>().await;
+        }
+        if is_cut {
+            // As long as a client waits for a connection.
+            sleep(Duration::from_secs(5)).await;
+            return Err("no route to the API".into());
+        }
+        Ok(())
+    }
+
+    fn chance(&self, of_a_thousand: u64) -> bool {
+        self.api.chance.below(1000) < of_a_thousand
+    }
+}
+
+/// An open watch on a line.
+struct Watch {
+    line: Line,
+    events: Pin<Box<dyn Stream<Item = std::result::Result<Bytes, axum::Error>> + Send>>,
+    /// What comes after the last event: nothing ever, or an error, or the end.
+    end: Option<End>,
+    /// Fires when the server ends.
+    gone: CancellationToken,
+}
+
+#[derive(Clone, Copy)]
+enum End {
+    Silence,
+    Expired,
+    Closed,
+}
+
+impl Watch {
+    async fn next(&mut self) -> Option<std::result::Result<Bytes, Failed>> {
+        match self.end {
+            Some(End::Silence) => {
+                self.gone.cancelled().await;
+                return None;
+            }
+            Some(End::Expired) => {
+                self.end = Some(End::Closed);
+                let gone = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+                    "reason": "Expired", "message": "too old resource version", "code": 410});
+                return Some(Ok(format!("{}\n", json!({"type": "ERROR", "object": gone})).into()));
+            }
+            Some(End::Closed) => return None,
+            None => {}
+        }
+        let event = self.events.next().await?;
+        let weather = *self.line.api.weather.lock();
+        if let Err(lost) = self.line.lag(weather).await {
+            self.end = Some(End::Closed);
+            return Some(Err(lost));
+        }
+        let ends = [
+            (weather.hung_watches, End::Silence),
+            (weather.expired_watches, End::Expired),
+            (weather.ended_watches, End::Closed),
+        ];
+        self.end = ends.into_iter().find(|(share, _)| self.line.chance(*share)).map(|(_, end)| end);
+        match event {
+            Ok(events) if self.line.chance(weather.disorder) => Some(Ok(self.disorder(events))),
+            event => Some(event.map_err(Into::into)),
+        }
+    }
+
+    /// These events and those that have come by now, each twice, the last one first.
+    fn disorder(&mut self, first: Bytes) -> Bytes {
+        let mut events = first.to_vec();
+        while let Some(Some(Ok(more))) = self.events.next().now_or_never() {
+            events.extend_from_slice(&more);
+        }
+        let lines = events.split_inclusive(|octet| *octet == b'\n').rev();
+        lines.flat_map(|line| [line, line]).flatten().copied().collect()
+    }
+}
+
+fn status(code: StatusCode, reason: &str, message: &str) -> Response<Body> {
+    let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "reason": reason,
+        "message": message, "code": code.as_u16()});
+    let response = Response::builder().status(code).header("content-type", "application/json");
+    response.body(Body::from(status.to_string())).expect("it is whole")
+}
+
+/// The plural of the kind that a request is about.
+fn plural(request: &Request<Body>) -> String {
+    let mut segments = request.uri().path().trim_matches('/').split('/');
+    // `api/v1` or `apis/<group>/<version>`.
+    let skipped = if segments.next() == Some("api") { 1 } else { 2 };
+    let rest: Vec<&str> = segments.skip(skipped).collect();
+    let at = if rest.len() >= 3 && rest[0] == "namespaces" { 2 } else { 0 };
+    rest.get(at).copied().unwrap_or_default().to_owned()
+}

@@ -1,0 +1,140 @@
+//! What lies outside of the platform, and what its queries and probes reach: the DNS of the owners of hosts, the addresses of
+//! Routers, and the instances that serve Routes there. Name servers are reached here, too.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt as _;
+use http::Response;
+use parking_lot::Mutex;
+use signpost_api::probe::ROUTE_HEADER;
+use signpost_control::dns_client;
+use signpost_control::observe::network;
+use signpost_dns::zone::{Zone, ZoneDb};
+use signpost_dns::zonefile;
+use tokio::time::sleep;
+
+use super::api::Api;
+use super::chance::Chance;
+use super::name_server;
+use super::system::elapsed;
+
+/// The server of the owners' zone, which is also the resolver that is asked for it.
+pub const OWNERS: &str = "10.54.0.1:53";
+const ZONE: &str = "$TTL 60\n@ SOA ns h 1 1 1 1 1\n@ NS ns\nns A 10.54.0.1\n";
+
+/// A name server as the network sees it.
+#[derive(Clone)]
+pub struct Answering {
+    pub db: Arc<ZoneDb>,
+    pub reachable: bool,
+}
+
+/// An instance of a Router.
+#[derive(Clone)]
+pub struct Instance {
+    /// The identifier of the Route that each name leads to.
+    pub serves: BTreeMap<String, String>,
+    /// Since when it runs.
+    pub since: Duration,
+    /// When it renewed its Lease last.
+    pub renewed: Duration,
+}
+
+#[derive(Default)]
+pub struct Outside {
+    pub name_servers: BTreeMap<SocketAddr, Answering>,
+    /// Addresses that answer no probe.
+    pub dead: BTreeSet<IpAddr>,
+    pub instances: BTreeMap<IpAddr, Instance>,
+    /// The records of the owners' zone `example.`, as lines of its file: by owner and type.
+    records: BTreeMap<(String, &'static str), String>,
+    /// When a challenge was last to be seen, by its record.
+    seen: BTreeMap<String, Duration>,
+    owners: Arc<ZoneDb>,
+}
+
+impl Outside {
+    /// Publishes a record of a host outside, or takes it away. `data` of a TXT record is its text.
+    pub fn set(&mut self, owner: &str, rtype: &'static str, data: Option<&str>) {
+        let owner = owner.to_ascii_lowercase();
+        let before = match data {
+            Some(data) => self.records.insert((owner.clone(), rtype), data.to_owned()),
+            None => self.records.remove(&(owner.clone(), rtype)),
+        };
+        if let Some(before) = before {
+            self.seen.insert(format!("{owner} {before}"), elapsed());
+        }
+        self.publish();
+    }
+
+    fn publish(&self) {
+        let lines = self.records.iter().map(|((owner, rtype), data)| format!("{owner}. {rtype} {data}\n"));
+        let text = lines.fold(ZONE.to_owned(), |text, line| text + &line);
+        let path: Arc<Path> = Path::new("example.zone").into();
+        let origin = "example.".parse().expect("a name");
+        let read = zonefile::read_zone(text.as_bytes(), &path, Some(origin), &mut zonefile::include::NoIncludes);
+        let contents = read.contents.unwrap_or_else(|| panic!("{text}: {:?}", read.findings));
+        self.owners.open();
+        self.owners.publish(Zone::build(&contents).expect("it was read"));
+    }
+
+    pub fn get(&self, owner: &str, rtype: &'static str) -> Option<&str> {
+        self.records.get(&(owner.to_ascii_lowercase(), rtype)).map(String::as_str)
+    }
+
+    /// Whether this TXT record is to be seen, or was within the last `time`.
+    pub fn has_text(&self, owner: &str, text: &str, time: Duration) -> bool {
+        let seen = self.seen.get(&format!("{} {text}", owner.to_ascii_lowercase()));
+        self.get(owner, "TXT") == Some(text) || seen.is_some_and(|seen| elapsed() < *seen + time)
+    }
+}
+
+/// Has queries and probes of this thread reach what is outside, or nobody.
+pub fn simulate(outside: &Arc<Mutex<Outside>>, api: &Api, chance: &Chance) {
+    outside.lock().publish();
+    let lag = |api: &Api, chance: &Chance| {
+        let longest = api.weather.lock().lag_longest;
+        Duration::from_millis(chance.below(longest + 1))
+    };
+    let (there, of, by) = (outside.clone(), api.clone(), chance.clone());
+    dns_client::simulate(move |server, query| {
+        let (outside, lag) = (there.clone(), lag(&of, &by));
+        async move {
+            sleep(lag).await;
+            let db = {
+                let outside = outside.lock();
+                let asked = outside.name_servers.get(&server).filter(|server| server.reachable);
+                if server.to_string() == OWNERS {
+                    Some(outside.owners.clone())
+                } else {
+                    asked.map(|asked| asked.db.clone())
+                }
+            };
+            match db.and_then(|db| name_server::answer(&db, &query)) {
+                Some(response) => response,
+                None => std::future::pending().await,
+            }
+        }
+        .boxed()
+    });
+    let (there, of, by) = (outside.clone(), api.clone(), chance.clone());
+    network::simulate(move |place, host| {
+        let (outside, lag, host) = (there.clone(), lag(&of, &by), host.to_owned());
+        async move {
+            sleep(lag).await;
+            let outside = outside.lock();
+            if outside.dead.contains(&place.ip()) {
+                return Err("connection refused".to_owned());
+            }
+            let served = outside.instances.get(&place.ip()).and_then(|instance| instance.serves.get(&host));
+            let response = Response::builder().status(if served.is_some() { 204 } else { 404 });
+            let response = served.iter().fold(response, |response, id| response.header(ROUTE_HEADER, id.as_str()));
+            Ok(response.body(()).expect("a response"))
+        }
+        .boxed()
+    });
+}

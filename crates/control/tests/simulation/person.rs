@@ -1,0 +1,218 @@
+//! What people do: to objects of the API, and outside of it.
+
+use std::net::IpAddr;
+use std::pin::pin;
+use std::time::Duration;
+
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use signpost_api::kinds::{route, route_binding, router};
+use signpost_api::v1alpha1::route::Route;
+use signpost_api::v1alpha1::router::Router;
+use tokio::time::sleep;
+
+use super::life::{Life, NAMESPACES};
+use super::{DOMAIN, NOWHERE, SHARDS, WITH_INSTANCES};
+
+impl Life {
+    /// Somebody changes something.
+    pub async fn person(&mut self) {
+        let routes = self.keys(route::ROUTE.key_prefix);
+        let routers = self.keys(router::ROUTER.key_prefix);
+        let (route, router) = (self.chance.one_of(&routes).cloned(), self.chance.one_of(&routers).cloned());
+        match (self.chance.below(20), route, router) {
+            (0..6, ..) if routes.len() < 30 => self.create_route().await,
+            (6..8, Some(key), _) => {
+                self.delete_route(&key).await;
+                if self.chance.below(2) == 0 {
+                    sleep(Duration::from_millis(self.chance.below(3_000))).await;
+                    self.create_route_as(&key).await;
+                }
+            }
+            (8, Some(key), _) => {
+                let value = self.chance.below(9).to_string();
+                self.patch_route(&key, json!({"metadata": {"labels": {"version": value}}})).await;
+            }
+            (9 | 10, Some(key), Some(router)) => {
+                let to = if self.chance.below(4) == 0 { Value::Null } else { router.into() };
+                self.patch_route(&key, json!({"metadata": {"annotations": {"signpost.dev/move-to": to}}})).await;
+            }
+            (11, _, Some(router)) => {
+                // Once, or several times within a second or two.
+                for _ in 0..1 + self.chance.below(2) * self.chance.below(6) {
+                    let addresses: Vec<Value> = self.addresses();
+                    self.patch_router(&router, json!({"spec": {"addresses": addresses}})).await;
+                    sleep(Duration::from_millis(self.chance.below(600))).await;
+                }
+            }
+            (12, _, Some(router)) => {
+                let state = *self.chance.one_of(&["active", "active", "cordoned", "draining"]).expect("some");
+                self.patch_router(&router, json!({"spec": {"state": state}})).await;
+            }
+            (13, ..) => {
+                let name = format!("shard{}", 1 + self.chance.below(SHARDS));
+                self.create_router(&name).await;
+            }
+            (14, _, Some(router)) => {
+                // Nobody deletes one that a name leads to, now or since a move.
+                let leads = |binding: &Value| {
+                    let former_names = binding["formerNames"].as_array().into_iter().flatten();
+                    former_names.chain([binding]).any(|one| one["router"] == *router)
+                };
+                let prefix = route_binding::ROUTE_BINDING.key_prefix;
+                let is_used = self.truth.lock().all(prefix).any(|(_, binding)| leads(&binding["spec"]));
+                if !is_used && routers.len() > 1 {
+                    self.delete_router(&router).await;
+                    if self.chance.below(2) == 0 {
+                        sleep(Duration::from_millis(self.chance.below(5_000))).await;
+                        self.create_router(&router).await;
+                    }
+                }
+            }
+            (16, _, Some(router)) => self.probed(&router).await,
+            (17 | 18, Some(key), _) => self.owner(&key),
+            (19, Some(key), _) => self.take_conditions(&key).await,
+            _ => {}
+        }
+    }
+
+    /// A Router is probed from now on, or no more, or one of its addresses comes to answer no probes, or answers them again.
+    async fn probed(&mut self, router: &str) {
+        let spec = self.truth.lock().get(router::ROUTER.key_prefix, router).map(|router| router["spec"].clone());
+        let Some(spec) = spec.filter(|_| router != WITH_INSTANCES) else { return };
+        if spec["healthCheck"].is_null() || self.chance.below(8) == 0 {
+            let check = json!({"type": "tcp", "port": 80, "intervalSeconds": 30, "rise": 2, "fall": 2});
+            let check = if spec["healthCheck"].is_null() { check } else { Value::Null };
+            return self.patch_router(router, json!({"spec": {"healthCheck": check}})).await;
+        }
+        let addresses: Vec<Value> = spec["addresses"].as_array().cloned().unwrap_or_default();
+        let ip = self.chance.one_of(&addresses).and_then(|address| address["ip"].as_str()?.parse::<IpAddr>().ok());
+        let Some(ip) = ip else { return };
+        let mut outside = self.outside.lock();
+        let is_dead = outside.dead.insert(ip) || !outside.dead.remove(&ip);
+        self.truth.lock().note(format!("{ip} {}", if is_dead { "dies" } else { "is back" }));
+    }
+
+    /// The owner of a host changes its DNS: as the platform asks for it, or against that.
+    fn owner(&self, key: &str) {
+        let Some(route) = self.truth.lock().get(route::ROUTE.key_prefix, key).cloned() else { return };
+        let Some(host) = route["spec"]["host"].as_str() else { return };
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        let is_asked = self.chance.below(4) > 0;
+        let mut outside = self.outside.lock();
+        if let Some(challenge) = text(&route["status"]["challenge"]["name"]).filter(|_| self.chance.below(3) > 0) {
+            let record = text(&route["status"]["challenge"]["value"]).filter(|_| is_asked);
+            self.truth.lock().note(format!("{challenge} TXT {record:?}"));
+            outside.set(&challenge, "TXT", record.as_deref());
+        } else {
+            let alias = text(&route["status"]["canonicalName"]);
+            let alias = if is_asked { alias.map(|alias| alias + ".") } else { Some("elsewhere.example.".to_owned()) };
+            self.truth.lock().note(format!("{host} CNAME {alias:?}"));
+            outside.set(host, "CNAME", alias.as_deref());
+        }
+    }
+
+    pub fn keys(&self, prefix: &str) -> Vec<String> {
+        self.truth.lock().all(prefix).map(|(key, _)| key.to_owned()).collect()
+    }
+
+    fn addresses(&self) -> Vec<Value> {
+        let first = self.chance.below(200);
+        (0..1 + self.chance.below(3)).map(|next| json!({"ip": format!("198.51.100.{}", first + next)})).collect()
+    }
+
+    async fn create_route(&mut self) {
+        self.made += 1;
+        let namespace = *self.chance.one_of(&NAMESPACES).expect("some");
+        // A few names that come again, and a few pairs whose default labels are the same.
+        let name = match self.chance.below(3) {
+            0 => format!("app{}", self.chance.below(6)),
+            1 => format!("eu-app{}", self.chance.below(4)),
+            _ => format!("r{}", self.made),
+        };
+        self.create_route_as(&format!("{namespace}/{name}")).await;
+    }
+
+    async fn create_route_as(&mut self, key: &str) {
+        let (namespace, name) = key.split_once('/').expect("a key");
+        let hosts = ["www.shop.example", "blog.example", "*.blog.example", "eu.blog.example"];
+        let mut spec = json!({"to": {"kind": "Service", "name": name}});
+        if self.chance.below(3) == 0 {
+            spec["host"] = json!(self.chance.one_of(&hosts));
+        }
+        if self.chance.below(8) == 0 {
+            spec["subdomain"] = json!(format!("sub{}", self.chance.below(3)));
+        }
+        let labels = if self.chance.below(16) == 0 { json!({"pool": NOWHERE}) } else { json!({}) };
+        let metadata = json!({"name": name, "namespace": namespace, "labels": labels});
+        let route = json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Route", "metadata": metadata, "spec": spec});
+        let api = kube::Api::<Route>::namespaced(self.api.admin(), namespace);
+        let (object, parameters) = (object(route), PostParams::default());
+        self.write(format!("{}{key}", route::ROUTE.key_prefix), api.create(&parameters, &object)).await;
+    }
+
+    async fn patch_route(&mut self, key: &str, patch: Value) {
+        let (namespace, name) = key.split_once('/').expect("a key");
+        let api = kube::Api::<Route>::namespaced(self.api.admin(), namespace);
+        let (parameters, patch) = (PatchParams::default(), Patch::Merge(patch));
+        self.write(format!("{}{key}", route::ROUTE.key_prefix), api.patch(name, &parameters, &patch)).await;
+    }
+
+    /// Takes all conditions out of a status: who said them says them again.
+    async fn take_conditions(&mut self, key: &str) {
+        let (namespace, name) = key.split_once('/').expect("a key");
+        let api = kube::Api::<Route>::namespaced(self.api.admin(), namespace);
+        let patch = Patch::Merge(json!({"status": {"conditions": null}}));
+        let parameters = PatchParams::default();
+        let write = api.patch_status(name, &parameters, &patch);
+        self.write(format!("{}{key}", route::ROUTE.key_prefix), write).await;
+    }
+
+    async fn delete_route(&mut self, key: &str) {
+        let (namespace, name) = key.split_once('/').expect("a key");
+        let api = kube::Api::<Route>::namespaced(self.api.admin(), namespace);
+        let parameters = DeleteParams::default();
+        self.write(format!("{}{key}", route::ROUTE.key_prefix), api.delete(name, &parameters)).await;
+    }
+
+    pub async fn create_router(&mut self, name: &str) {
+        let selector = json!({"matchExpressions": [{"key": "pool", "operator": "NotIn", "values": [NOWHERE]}]});
+        let (dns, addresses) = (format!("{name}.{}", DOMAIN), self.addresses());
+        let mut spec = json!({"dns": dns, "addresses": addresses, "routeSelector": selector});
+        if name == WITH_INSTANCES {
+            spec["addressesFrom"] = json!({"instances": true});
+        }
+        let router =
+            json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Router", "metadata": {"name": name}, "spec": spec});
+        let (api, router, parameters) =
+            (kube::Api::<Router>::all(self.api.admin()), object(router), PostParams::default());
+        self.write(format!("{}{name}", router::ROUTER.key_prefix), api.create(&parameters, &router)).await;
+    }
+
+    async fn patch_router(&mut self, name: &str, patch: Value) {
+        let (api, parameters) = (kube::Api::<Router>::all(self.api.admin()), PatchParams::default());
+        self.write(format!("{}{name}", router::ROUTER.key_prefix), api.patch(name, &parameters, &Patch::Merge(patch)))
+            .await;
+    }
+
+    async fn delete_router(&mut self, name: &str) {
+        let (api, parameters) = (kube::Api::<Router>::all(self.api.admin()), DeleteParams::default());
+        self.write(format!("{}{name}", router::ROUTER.key_prefix), api.delete(name, &parameters)).await;
+    }
+
+    /// Writes as a person does: it succeeds, or is refused.
+    async fn write<T>(&self, key: String, write: impl Future<Output = kube::Result<T>>) {
+        self.truth.lock().admin_writes = Some(key.clone());
+        let result = pin!(write).await;
+        let mut truth = self.truth.lock();
+        truth.admin_writes = None;
+        if let Err(error) = result {
+            truth.note(format!("a person's write of {key} is refused: {error}"));
+        }
+    }
+}
+
+pub fn object<T: DeserializeOwned>(value: Value) -> T {
+    serde_json::from_value(value).expect("an object of a test")
+}

@@ -1,0 +1,86 @@
+//! What name servers have published, and what must hold of it after every publication.
+
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::Arc;
+
+use signpost_dns::wire::Name;
+use signpost_dns::zone::db::Snapshot;
+use signpost_dns::zone::{Serial, Zone, ZoneDb};
+
+use super::{Truth, is_older};
+
+/// What name servers have published.
+#[derive(Default)]
+pub(super) struct Published {
+    pub(super) servers: BTreeMap<String, Server>,
+    /// A sum of the contents under each serial.
+    pub(super) contents: BTreeMap<(Name, u32), (u64, String)>,
+}
+
+#[derive(Default)]
+pub(super) struct Server {
+    /// Where it publishes, while it runs.
+    pub(super) db: Option<Arc<ZoneDb>>,
+    pub(super) serials: BTreeMap<Name, Serial>,
+    pub(super) snapshot: Option<Arc<Snapshot>>,
+    pub(super) zones: Vec<Arc<Zone>>,
+}
+
+impl Truth {
+    /// From now on it publishes there; `None`: it is down.
+    pub fn serves(&mut self, server: &str, db: Option<Arc<ZoneDb>>) {
+        let server = self.published.servers.entry(server.to_owned()).or_default();
+        (server.db, server.snapshot, server.zones) = (db, None, Vec::new());
+    }
+
+    /// Its disk is lost, and with it what it knew of serials.
+    pub fn forgets(&mut self, server: &str) {
+        self.note(format!("{server} loses its disk"));
+        self.published.servers.entry(server.to_owned()).or_default().serials.clear();
+    }
+
+    /// A name server may have published.
+    pub fn look_at(&mut self, name: &str) {
+        let Some(server) = self.published.servers.get_mut(name) else { return };
+        let Some(db) = server.db.clone() else { return };
+        let snapshot = db.snapshot();
+        if server.snapshot.as_ref().is_some_and(|before| Arc::ptr_eq(before, &snapshot)) {
+            return;
+        }
+        server.snapshot = Some(snapshot);
+        let zones: Vec<_> = db.zones().into_iter().filter(|zone| zone.why_unavailable().is_none()).collect();
+        let is_same = |zone: &&Arc<Zone>| server.zones.iter().any(|before| Arc::ptr_eq(before, zone));
+        let new: Vec<_> = zones.iter().filter(|zone| !is_same(zone)).cloned().collect();
+        // A zone that comes back begins with the clock's serial, which may be one of another clock.
+        server.serials.retain(|apex, _| self.is_ahead || zones.iter().any(|zone| zone.apex() == apex));
+        server.zones = zones;
+        for zone in new {
+            let Some(serial) = zone.serial() else { continue };
+            let apex = zone.apex().clone();
+            self.note(format!("{name} publishes {apex} {}", serial.0));
+            let server = self.published.servers.get_mut(name).expect("it publishes");
+            let before = server.serials.insert(apex.clone(), serial);
+            self.check(!before.is_some_and(|before| is_older(serial, before)), || {
+                format!("{name} goes from serial {} of {apex} back to {}", before.expect("is older").0, serial.0)
+            });
+            let (sum, by) = (sum_of(&zone), name.to_owned());
+            let known = self.published.contents.entry((apex.clone(), serial.0)).or_insert((sum, by)).clone();
+            // A serial of its own, that the ledger does not name, is worth nothing to others.
+            self.check(known.0 == sum || !self.named.contains(&(apex.clone(), serial.0)), || {
+                format!("{name} has other contents of {apex} under serial {} than {}", serial.0, known.1)
+            });
+        }
+        if db.is_ready() {
+            self.check_live(name, None);
+        }
+    }
+}
+
+fn sum_of(zone: &Zone) -> u64 {
+    let mut sum = DefaultHasher::new();
+    for (owner, rrsets) in zone.contents().owners() {
+        format!("{owner} {rrsets:?}").hash(&mut sum);
+    }
+    sum.finish()
+}
