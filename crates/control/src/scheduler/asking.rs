@@ -69,8 +69,8 @@ impl Scheduler {
             }
         };
         let snapshot = message::snapshot(self.snapshot.revision(), considered, self.in_flight.calls.len());
-        let names = routers.iter().map(|(router, _)| router.name.clone()).collect();
-        let routers = routers.into_iter().map(|(router, shard)| message::router(router, shard)).collect();
+        let names = routers.iter().map(|feasible| feasible.router.name.clone()).collect();
+        let routers = routers.iter().map(|feasible| message::router(feasible.router, feasible.shard)).collect();
         let (client, called, route) = (self.binder.client.clone(), Arc::clone(&webhook), Arc::clone(&queued.route));
         let (key, namespace) = (queued.key.clone(), Arc::clone(&queued.namespace));
         self.in_flight.calls.start(Call { queued, webhook, routers: names, times }, async move {

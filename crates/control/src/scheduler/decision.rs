@@ -2,11 +2,10 @@
 
 use super::explain;
 use super::filter::{FilterResult, Fit, FitError, PlacementRequest, candidate, check_quota};
-use super::snapshot::{Shard, Snapshot};
+use super::snapshot::Snapshot;
 use super::strategy::{Candidate, Pick, RouteName, Strategy, pick};
 use super::webhook;
 use super::webhook::message::Answer;
-use crate::world::router::RouterTarget;
 use signpost_api::v1alpha1::route::{MOVE, MOVE_ANNOTATION};
 use signpost_api::v1alpha1::route_binding::Explanation;
 
@@ -65,10 +64,10 @@ pub fn decide_requested(request: &PlacementRequest<'_>, snapshot: &Snapshot, to:
 pub fn feasible_routers<'a>(
     request: &PlacementRequest<'_>,
     snapshot: &'a Snapshot,
-) -> Result<(Vec<(&'a RouterTarget, &'a Shard)>, usize), FitError> {
+) -> Result<(Vec<FilterResult<'a>>, usize), FitError> {
     let verdicts = eligible(request, snapshot)?;
-    let feasible_routers = verdicts.iter().filter(|verdict| verdict.fit == Fit::Eligible(None));
-    Ok((feasible_routers.map(|verdict| (verdict.router, verdict.shard)).collect(), verdicts.len()))
+    let considered = verdicts.len();
+    Ok((verdicts.into_iter().filter(|verdict| verdict.fit == Fit::Eligible(None)).collect(), considered))
 }
 
 /// Why a webhook's answer is not carried out.
@@ -177,6 +176,7 @@ mod tests {
     use crate::scheduler::filter::{Rejection, tests::router};
     use crate::scheduler::strategy::StrategyName;
     use crate::world::namespace::Quota;
+    use crate::world::router::RouterTarget;
     use crate::world::{BindingInfo, NamespaceInfo, RouteInfo};
     use serde_json::json;
     use tokio::time::Instant;
@@ -295,7 +295,7 @@ mod tests {
         let key = ObjectKey::namespaced("ns", "a");
         let request = PlacementRequest::new(&key, &route, &namespace);
         let (asked, considered) = feasible_routers(&request, &snapshot).expect("two may");
-        let names: Vec<_> = asked.iter().map(|(router, _)| router.name.as_str()).collect();
+        let names: Vec<_> = asked.iter().map(|feasible| feasible.router.name.as_str()).collect();
         assert_eq!((names, considered), (vec!["shard1", "shard3"], 4));
         let answer = |router: &str| {
             let text =

@@ -143,7 +143,7 @@ impl Queue {
             Some(entry) if entry.lane <= Lane::Parked => {}
             Some(entry) if entry.is_in_flight() => entry.again = true,
             _ => {
-                drop(self.take(&key));
+                self.take(&key);
                 self.put(key, Lane::New, 0, None);
             }
         }
