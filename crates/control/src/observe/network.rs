@@ -9,8 +9,10 @@ use http::Response;
 /// The answer to a probe; the error is why there is none.
 type Answer = BoxFuture<'static, Result<Response<()>, String>>;
 
+type Network = Box<dyn Fn(SocketAddr, &str) -> Answer>;
+
 thread_local! {
-    static SIMULATED: RefCell<Option<Box<dyn Fn(SocketAddr, &str) -> Answer>>> = const { RefCell::new(None) };
+    static SIMULATED: RefCell<Option<Network>> = const { RefCell::new(None) };
 }
 
 /// Has `network` answer all later probes of this thread instead of the system's: for simulations. It is given the address that is

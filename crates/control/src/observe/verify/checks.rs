@@ -257,17 +257,17 @@ impl VerificationState {
     fn has_more_to_check(&self, apex: &Name, server: usize, found: Serial, is_better: bool) -> bool {
         let is_alias = self.is_alias(apex);
         let slot = slot(server, is_alias);
-        let is_waiting = |label: &Box<str>| {
+        let is_waiting = |label: &str| {
             let route = self.routes.get(label);
-            route.is_some_and(|route| self.waiting.routes.contains(&(route.version, label.clone())))
+            route.is_some_and(|route| self.waiting.routes.contains(&(route.version, label.into())))
         };
-        let is_left = |label: &Box<str>| {
+        let is_left = |label: &str| {
             self.is_to_query(apex, label, slot) && (self.sampled.labels.contains(label) || is_waiting(label))
         };
         is_alias && self.waiting.routes.last().is_some_and(|(newest, _)| *newest > self.waiting.version(found))
             || is_better && self.failing[slot].keys().any(|label| self.name_in(apex, label).is_some())
-            || self.sampled.labels.iter().any(is_left)
-            || self.labels_with_own_answers(apex).iter().any(is_left)
+            || self.sampled.labels.iter().any(|label| is_left(label))
+            || self.labels_with_own_answers(apex).iter().any(|label| is_left(label))
     }
 
     /// Something of the server is right again: what else of it has failed is checked at once, and not only when it is due.

@@ -478,12 +478,12 @@ impl VerificationState {
     pub(super) fn unshown(&self, server: usize, found: Serial) -> Vec<Box<str>> {
         let start = self.zones.alias.servers[server].queried * UNSHOWN_MAX % self.stale.len().max(1);
         let stale = self.stale.iter().cycle().skip(start).take(self.stale.len().min(SEARCHED_MAX));
-        let is_unshown = |label: &&Box<str>| {
-            let needs = self.routes.get(*label).is_some_and(|route| route.serial().is_after(found));
+        let is_unshown = |label: &str| {
+            let needs = self.routes.get(label).is_some_and(|route| route.serial().is_after(found));
             needs && self.shown_in(label, server).is_none()
         };
         let waiting = self.waiting.routes.iter().map(|(_, label)| label);
-        waiting.chain(stale).filter(is_unshown).take(UNSHOWN_MAX).cloned().collect()
+        waiting.chain(stale).filter(|label| is_unshown(label)).take(UNSHOWN_MAX).cloned().collect()
     }
 
     /// The server, which stays at the version `found`, has shown the alias.

@@ -94,10 +94,10 @@ impl Truth {
             let Some(uid) = holder(claim) else { continue };
             match self.all(route::ROUTE.key_prefix).find(|(_, route)| route["metadata"]["uid"] == uid.as_str()) {
                 None => unrest.push(format!("the claim {key} is held by a Route that is gone")),
-                Some((of, route)) if claim["spec"]["type"] == "host" => {
-                    if !self.is_proven(route, text(&route["spec"]["host"])) {
-                        unrest.push(format!("the host {key} is held by {of}, which has not proven it"));
-                    }
+                Some((of, route))
+                    if claim["spec"]["type"] == "host" && !self.is_proven(route, text(&route["spec"]["host"])) =>
+                {
+                    unrest.push(format!("the host {key} is held by {of}, which has not proven it"));
                 }
                 _ => {}
             }
