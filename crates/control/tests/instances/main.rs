@@ -61,6 +61,10 @@ impl Agent {
     }
 
     async fn renew(&self, platform: &Client) {
+        self.renew_for(platform, LEASE_DURATION).await;
+    }
+
+    async fn renew_for(&self, platform: &Client, duration: Duration) {
         let report = InstanceReport {
             router: "shard1".to_owned(),
             address: self.address,
@@ -72,7 +76,7 @@ impl Agent {
             faults: 0,
             applied_revision: self.revision,
             renewed: Timestamp::now(),
-            duration: LEASE_DURATION,
+            duration,
         };
         let (parameters, lease) = (PatchParams::apply("agent").force(), Patch::Apply(report.to_lease()));
         Agent::leases(platform).patch(&report.lease_name(), &parameters, &lease).await.expect("renewed");

@@ -106,7 +106,8 @@ impl Scene {
     }
 
     async fn report(&self, agent: &Agent) {
-        agent.renew(&self.platform.client(admin())).await;
+        // Longer than any test takes: none of them is about a Lease that expires.
+        agent.renew_for(&self.platform.client(admin()), Duration::from_secs(600)).await;
     }
 
     /// Waits until the condition begins with these words: its status, its reason and its message.
