@@ -146,7 +146,8 @@ fn every_series_keeps_the_conventions_and_is_in_the_reference() {
         let found: BTreeSet<String> = scrape.families.iter().map(row).collect();
         let lines = |rows: Vec<&String>| rows.into_iter().fold(String::new(), |text, row| text + row + "\n");
         let is_expected = |row: &&String| !row.contains("absent if there is none");
-        let (more, less) = (found.difference(&listed).collect(), listed.difference(&found).filter(is_expected).collect());
+        let (more, less) =
+            (found.difference(&listed).collect(), listed.difference(&found).filter(is_expected).collect());
         let (more, less) = (lines(more), lines(less));
         if more.is_empty() && less.is_empty() {
             return Ok(scrape);

@@ -334,7 +334,7 @@ fn patterns(shapes: &[Shape]) -> Vec<Regex> {
     shapes.iter().map(|shape| Regex::new(shape.pattern).expect("a constant")).collect()
 }
 
-/// Checks a custom host: the shape of [`HOST`], at most 253 octets; labels with the prefix `xn--` are valid A-labels.
+/// Checks a custom host: the shape of `HOST`, at most 253 octets; labels with the prefix `xn--` are valid A-labels.
 pub fn check_host(host: &str) -> Result<(), HostError> {
     static PATTERNS: LazyLock<Vec<Regex>> = LazyLock::new(|| patterns(HOST));
     check(HOST, &PATTERNS, host)?;
@@ -348,7 +348,7 @@ pub fn check_zone(domain: &str) -> Result<(), HostError> {
     if domain.contains('_') { Err(HostError::Underscore) } else { Ok(()) }
 }
 
-/// Checks a domain: the shape of [`DOMAIN`], at most 253 octets.
+/// Checks a domain: the shape of `DOMAIN`, at most 253 octets.
 pub fn check_domain(domain: &str) -> Result<(), HostError> {
     static PATTERNS: LazyLock<Vec<Regex>> = LazyLock::new(|| patterns(DOMAIN));
     check(DOMAIN, &PATTERNS, domain)

@@ -230,7 +230,6 @@ mod tests {
     use super::*;
     use crate::world;
     use crate::world::observations::HealthFindings;
-    use signpost_api::v1alpha1::router::AddressHealth;
     use std::sync::Arc;
 
     fn platform() -> Settings {
@@ -259,20 +258,6 @@ mod tests {
             assert_eq!((accepted.is_true(), accepted.reason), (reason == "Accepted", reason), "{spec}");
             assert!(accepted.message.starts_with(found), "{spec}: {}", accepted.message);
         }
-    }
-
-    #[test]
-    fn a_time_with_a_fraction_of_a_second_is_written_once() {
-        let now = "2026-01-01T00:00:00.25Z".parse().expect("a time");
-        let address = json!({"ip": "192.0.2.1", "health": "healthy", "since": "2026-01-01T00:00:00Z"});
-        let mut addresses: Vec<AddressHealth> = serde_json::from_value(json!([address])).expect("an address");
-        addresses[0].since = Time(now);
-        let found = HealthFindings { addresses, threshold: None };
-        let findings = RouterFindings { health: Some(found), ..RouterFindings::default() };
-        let spec = json!({"addresses": [{"ip": "192.0.2.1"}], "healthCheck": {"type": "tcp", "port": 80}});
-        let change = |status| router(&view(spec.clone(), status), &Load::default(), &findings, None, now);
-        let written = change(json!({})).expect("nothing was reported yet").patch;
-        assert!(change(written).is_none());
     }
 
     #[test]
