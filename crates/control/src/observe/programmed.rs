@@ -25,7 +25,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::client::backoff::random;
-use crate::client::reflector::{Change, ObjectKey, Store};
+use crate::client::reflector::{Applied, Change, ObjectKey, Store};
 use crate::client::transport_error::cause_text;
 use crate::client::uid::Uid;
 use crate::observe::network::simulated;
@@ -91,8 +91,8 @@ pub async fn run(client: kube::Client, world: World, metrics: Metrics, stop: Can
     let (reports, mut report_changes) = world.instances.read();
     world.observations.forget(Part::Programmed);
     let http = reqwest::Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none());
-    // An instance that stops waits for its connections.
-    let http = http.pool_max_idle_per_host(0).build();
+    // An instance that stops waits for its connections; and only HTTP is spoken.
+    let http = http.pool_max_idle_per_host(0).tls_certs_only([]).build();
     let Ok(http) = http else { return tracing::error!("no HTTP client can be made: Routes are not probed") };
     let stores = Stores { routes: objects.routes, bindings: objects.bindings, routers: objects.routers, reports };
     let mut watch = Watch { metrics, waiting: HashMap::new(), turns: BTreeSet::new(), lags: BTreeMap::new() };
@@ -131,7 +131,7 @@ pub async fn run(client: kube::Client, world: World, metrics: Metrics, stop: Can
                 watch.take_result(&key, result, &stores, &world.observations);
             }
             change = changes.bindings.next() => watch.take_bindings(change),
-            change = changes.routes.next() => watch.take_routes(change, &stores),
+            change = changes.routes.next() => watch.take_routes(change, &stores, &world.observations),
             change = changes.routers.next() => watch.take_routers(change, &stores),
             change = report_changes.next() => {
                 drop(change);
@@ -271,17 +271,16 @@ impl Watch {
         }
     }
 
-    /// A Route is looked at when it says that it is bound, and when it does not say any more what was found.
-    fn take_routes(&mut self, change: Change<RouteInfo>, stores: &Stores) {
-        if change.is_first() {
-            return;
-        }
-        for applied in change.into_parts().0 {
-            let says = |route: &RouteInfo| route.conditions.names.programmed.is_some();
-            let is_lost = applied.before.as_ref().is_some_and(|before| says(before) && !says(&applied.now));
-            let is_new = applied.now.bound && !applied.before.as_ref().is_some_and(|before| before.bound);
-            if is_lost || is_new && stores.bindings.get(&applied.key).is_some() {
-                self.add(applied.key, false);
+    /// A bound Route that does not say that it is programmed is looked at, whatever it said before: a status may have been written from
+    /// a state that was old by then, and a store may go back in time.
+    fn take_routes(&mut self, change: Change<RouteInfo>, stores: &Stores, observations: &Observations) {
+        for Applied { key, now: route, .. } in change.into_parts().0 {
+            let is_true = route.conditions.names.programmed.is_some_and(Mark::is_true);
+            let is_told = || observations.route(&key)[Part::Programmed as usize].is_some();
+            let has_instances =
+                || stores.bindings.get(&key).is_some_and(|binding| stores.router_of(&binding).is_some());
+            if route.bound && !is_true && !self.waiting.contains_key(&key) && has_instances() && !is_told() {
+                self.add(key, false);
             }
         }
     }
