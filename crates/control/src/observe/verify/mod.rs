@@ -31,7 +31,7 @@ use self::state::{Server, VerificationState};
 use crate::client::backoff::random;
 use crate::client::reflector::{Applied, Change, ObjectKey, Store};
 use crate::compiler;
-use crate::compiler::inputs::binding_key;
+use crate::compiler::inputs::{BindingInput, binding_key};
 use crate::world::condition::ConditionUpdate;
 use crate::world::observations::{About, Finding, Observations, Part};
 use crate::world::{BindingInfo, RouteInfo, World};
@@ -139,7 +139,7 @@ struct Verifier {
     observations: Arc<Observations>,
     metrics: Metrics,
     state: VerificationState,
-    /// The bound Routes whose names were in no zone when they changed, and when that is too long.
+    /// The bound Routes whose names were in no zone when they changed, or were another Route's, and when that is too long.
     without_alias: BTreeSet<(Instant, ObjectKey)>,
     checks: JoinSet<(Job, Result<CheckResult, Fault>)>,
     queries: TokenBucket,
@@ -230,6 +230,10 @@ impl Verifier {
         }
         // A Route that the informer does not show as bound yet is queued again when it does.
         let Some(route) = route.filter(|route| route.bound) else { return };
+        if !self.binds(&binding, &key, &route) {
+            self.without_alias.insert((now + DOUBT, key));
+            return;
+        }
         let system_name = format!("{}.{}", binding.label, binding.shard);
         let changed = desired.changed_conditions(&route.conditions.names);
         if changed.iter().any(|condition| condition.kind == RESOLVABLE && condition.is_true()) {
@@ -238,10 +242,18 @@ impl Verifier {
         self.report(&key, &route, About::Name(NameKind::System, system_name), changed);
     }
 
+    /// Whether what is known of the names is about this Route, and not about an earlier one, whose binding is still the known one.
+    fn binds(&self, known: &BindingInput, key: &ObjectKey, route: &RouteInfo) -> bool {
+        let binding = self.bindings.get(key).filter(|binding| binding.route_uid == route.uid);
+        binding.is_some_and(|binding| binding.input.as_ref().is_some_and(|input| input.created == known.created))
+    }
+
     fn compute_without_alias(&mut self, key: &ObjectKey) {
         let route = self.routes.get(key).filter(|route| route.bound);
         let Some((route, binding)) = route.zip(self.bindings.get(key)) else { return };
-        if !self.has_alias(key, &binding.label) {
+        if self.has_alias(key, &binding.label) {
+            self.state.queue(&binding.label.to_ascii_lowercase());
+        } else {
             let changed = self.state.conditions_without_alias().changed_conditions(&route.conditions.names);
             self.report(key, &route, About::Bound, changed);
         }

@@ -308,24 +308,6 @@ fn all_zones_of_a_server_that_answers_again_are_looked_at() {
     assert!(asked < SHARDS * 2, "{asked} checks until all zones were right");
 }
 
-/// The shard recovers while the alias zone is in doubt, of which nothing is told.
-#[test]
-fn a_route_that_recovers_in_doubt_is_told_when_the_doubt_ends() {
-    let mut world = World::new(Some(1));
-    world.shard("s", addresses(), 7);
-    world.alias("app", "s", 9);
-    world.run(INTERVAL, |job| if is_alias(job) { right(job) } else { Err(silent()) });
-    assert_eq!(world.proofs.reasons()["NotAnswering"], 1);
-    let [alias, shard]: [Name; 2] = ["routes.v3.example.", "s.v3.example."].map(|apex| apex.parse().expect("a name"));
-    world.proofs.schedule(&alias, 0, true, world.now);
-    world.run(Duration::ZERO, |_| Err(silent()));
-    world.proofs.schedule(&shard, 0, true, world.now);
-    world.run(Duration::ZERO, right);
-    assert_eq!((world.reason("app"), world.proofs.reasons()["NotAnswering"]), (None, 1), "it stands");
-    world.run(Duration::from_secs(1), right);
-    assert_eq!(world.proofs.reasons()["Resolvable"], 1, "{:?}", world.proofs.reasons());
-}
-
 #[test]
 fn names_of_their_own_that_failed_recover_together() {
     let mut world = World::new(Some(1));
