@@ -69,7 +69,7 @@ pub mod status;
 /// Most events of one batch: some milliseconds of work.
 const BATCH_MAX: usize = 4096;
 /// How often the old versions of zones are freed and diagnostics are told, when nothing happens.
-const HOUSEKEEPING: Duration = Duration::from_secs(1);
+const HOUSEKEEPING: Duration = Duration::from_secs(5);
 /// Most names of the parent zone's file that a warning tells as not served.
 const HIDDEN_TOLD_MAX: usize = 10;
 

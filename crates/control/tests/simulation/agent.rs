@@ -23,8 +23,8 @@ use super::outside::{Instance, Outside};
 use super::system::elapsed;
 
 /// As rarely as can be: that is most of what happens in calm.
-pub const LEASE: Duration = Duration::from_secs(180);
-const RENEWAL: Duration = Duration::from_secs(60);
+pub const LEASE: Duration = Duration::from_secs(360);
+const RENEWAL: Duration = Duration::from_secs(120);
 
 /// Its loops. What an instance that ran before has served is not served until it is read again.
 pub fn loops(

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt as _;
+use futures::StreamExt as _;
 use futures::future::{BoxFuture, OptionFuture};
+use futures::stream::FuturesUnordered;
 use signpost_api::identity::{USER_CONTROLLER, USER_SCHEDULER};
 use signpost_api::v1alpha1::SCHEDULER_LEASE;
 use signpost_control::client::lease::{self, Leadership, Lease};
@@ -32,8 +34,8 @@ pub fn loops(line: &Line, name: &str, servers: Vec<Server>, verify_hosts: bool) 
     let world = World::new(&controller, world::Settings::of(platform.clone()));
     // Renewed as rarely as it can be: that is most of what happens in calm.
     let lease = lease::Settings {
-        duration: Duration::from_secs(60),
-        renew: Duration::from_secs(20),
+        duration: Duration::from_secs(90),
+        renew: Duration::from_secs(40),
         ..lease::Settings::default()
     };
     let leadership = Lease::run(scheduler.clone(), SCHEDULER_LEASE, name, lease, stop.clone());
@@ -81,10 +83,11 @@ pub fn loops(line: &Line, name: &str, servers: Vec<Server>, verify_hosts: bool) 
         let programmed = programmed::run(client(), world.clone(), Default::default(), until());
         let points = route_checks::run(pointing.clone(), client(), world.clone(), hosts::metrics(), until());
         let owned = || route_checks::run(owners.clone(), client(), world.clone(), ownership::metrics(), until());
-        let owned = OptionFuture::from(verify_hosts.then(owned));
-        async {
-            tokio::join!(ledger, proofs, probes, instances, programmed, points, owned);
-        }
+        let owned = OptionFuture::from(verify_hosts.then(owned)).map(drop);
+        // Each is polled when it is woken, and not whenever another one is.
+        let loops =
+            [ledger.boxed(), proofs.boxed(), probes.boxed(), instances.boxed(), programmed.boxed(), points.boxed()];
+        loops.into_iter().chain([owned.boxed()]).collect::<FuturesUnordered<_>>().collect::<()>()
     });
     vec![loops.run(leadership.clone(), stop.clone()).boxed(), reconciler.run(leadership, stop).boxed(), leading.boxed()]
 }

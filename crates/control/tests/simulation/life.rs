@@ -13,6 +13,7 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use parking_lot::Mutex;
 use serde_json::json;
@@ -32,7 +33,8 @@ use super::outside::{self, Answering, Outside};
 use super::person::object;
 use super::truth::{SETTLING, Truth};
 use super::{
-    AGENTS, DOMAIN, PLANES, SERVERS, SHARDS, WITH_INSTANCES, address_of, agent, control_plane, name_server, system,
+    AGENTS, AHEAD, DOMAIN, PLANES, SERVERS, SHARDS, WITH_INSTANCES, address_of, agent, control_plane, name_server,
+    system,
 };
 
 /// How often it storms, and calms down again.
@@ -104,11 +106,9 @@ pub async fn live(seed: u64) {
     // Its own name: if another run of the seed had the same, one of them would draw another, and then other identifiers than it.
     let prefix = format!("simulation-{}-", std::process::id());
     let disks = tempfile::Builder::new().prefix(&prefix).tempdir_in(memory_disk()).expect("a directory");
-    let is_ahead = chance.below(2) == 0;
-    if is_ahead {
+    if chance.below(2) == 0 {
         put_ledger_ahead(&api);
     }
-    truth.lock().is_ahead = is_ahead;
     let (servers, planes) = (2 + chance.below(2), 2 + chance.below(2));
     let names = SERVERS.into_iter().take(servers as usize).chain(PLANES.into_iter().take(planes as usize));
     let names = names.chain(AGENTS.map(|(name, _)| name)).collect();
@@ -131,10 +131,11 @@ pub async fn live(seed: u64) {
 
 /// Gives all zones serials that are far ahead of the clock, as after a migration from serials that were counted otherwise.
 fn put_ledger_ahead(api: &Api) {
+    let now = Time(jiff::Timestamp::from_second(jiff::Timestamp::now().as_second()).expect("it is the time"));
     let shards = (1..=SHARDS).map(|number| (format!("shard{number}.{DOMAIN}"), "shard"));
     for (apex, kind) in shards.chain([(format!("routes.{DOMAIN}"), "alias"), (DOMAIN.to_owned(), "parent")]) {
-        let version = json!({"serial": 3_000_000_000_u32, "digest": "00000000000000000000000000000001", "at": "2030-01-01T00:00:00Z"});
-        let metadata = json!({"name": apex, "uid": format!("of-{apex}"), "creationTimestamp": "2030-01-01T00:00:00Z"});
+        let version = json!({"serial": AHEAD, "digest": "00000000000000000000000000000001", "at": now});
+        let metadata = json!({"name": apex, "uid": format!("of-{apex}"), "creationTimestamp": now});
         let zone = json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Zone", "metadata": metadata,
             "spec": {"type": kind, "versions": [version]}});
         api.put(format!("{}{apex}", zone::ZONE.key_prefix), Some(&zone));

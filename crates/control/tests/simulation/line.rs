@@ -135,8 +135,8 @@ impl Line {
         let (server, gone) = self.api.serving();
         let response = tokio::select! {
             biased;
-            response = server.oneshot(request) => response.unwrap_or_else(|never| match never {}),
             () = gone.cancelled() => return Err("the connection was reset".into()),
+            response = server.oneshot(request) => response.unwrap_or_else(|never| match never {}),
         };
         if writes {
             let mut truth = self.api.truth.lock();
@@ -251,8 +251,15 @@ impl Watch {
     /// These events and those that have come by now, each twice, the last one first.
     fn disorder(&mut self, first: Bytes) -> Bytes {
         let mut events = first.to_vec();
-        while let Some(Some(Ok(more))) = self.events.next().now_or_never() {
-            events.extend_from_slice(&more);
+        while let Some(next) = self.events.next().now_or_never() {
+            match next {
+                Some(Ok(more)) => events.extend_from_slice(&more),
+                // The end comes after these events, and is not asked for again.
+                Some(Err(_)) | None => {
+                    self.end = Some(End::Closed);
+                    break;
+                }
+            }
         }
         let lines = events.split_inclusive(|octet| *octet == b'\n').rev();
         lines.flat_map(|line| [line, line]).flatten().copied().collect()

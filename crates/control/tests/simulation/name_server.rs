@@ -56,7 +56,8 @@ pub fn loops(line: &Line, name: &str, db: Arc<ZoneDb>, state: PathBuf) -> Vec<Bo
 
 /// The response of a name server that has these zones.
 pub fn answer(db: &ZoneDb, query: &[u8]) -> Option<Vec<u8>> {
-    let (settings, stats, mut buffer) = (nameserver::Settings::default(), Stats::new(), vec![0; 65_535]);
+    // Names here have a few addresses.
+    let (settings, stats, mut buffer) = (nameserver::Settings::default(), Stats::new(), [0; 4096]);
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 1024));
     let peer = Peer { address, transport: Transport::Tcp, now: 0, random: 0, keepalive: None };
     let snapshot = db.snapshot();

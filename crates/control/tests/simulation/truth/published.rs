@@ -9,6 +9,7 @@ use signpost_dns::zone::db::Snapshot;
 use signpost_dns::zone::{Serial, Zone, ZoneDb};
 
 use super::{Truth, is_older};
+use crate::AHEAD;
 
 /// What name servers have published.
 #[derive(Default)]
@@ -52,8 +53,8 @@ impl Truth {
         let zones: Vec<_> = db.zones().into_iter().filter(|zone| zone.why_unavailable().is_none()).collect();
         let is_same = |zone: &&Arc<Zone>| server.zones.iter().any(|before| Arc::ptr_eq(before, zone));
         let new: Vec<_> = zones.iter().filter(|zone| !is_same(zone)).cloned().collect();
-        // A zone that comes back begins with the clock's serial, which may be one of another clock.
-        server.serials.retain(|apex, _| self.is_ahead || zones.iter().any(|zone| zone.apex() == apex));
+        // A zone that comes back begins with the clock's serial, which may be one of another clock, unless its own was ahead of all.
+        server.serials.retain(|apex, last| last.0 >= AHEAD || zones.iter().any(|zone| zone.apex() == apex));
         server.zones = zones;
         for zone in new {
             let Some(serial) = zone.serial() else { continue };
