@@ -430,7 +430,9 @@ mod tests {
             let status = json!({"panicThreshold": 50, "addresses": [address], "conditions": conditions,
                 "observedGeneration": 2, "routes": 0});
             let view = view(json!({"addresses": [{"ip": "192.0.2.1"}], "healthCheck": {"port": 80}}), status);
-            let health = HealthFindings::of_status(view.object.status.as_ref());
+            let mut health = HealthFindings::of_status(view.object.status.as_ref());
+            // The API stores no fractions of a second.
+            health.addresses[0].since.0 += jiff::SignedDuration::from_millis(500);
             let findings = RouterFindings { health: Some(health), ..RouterFindings::default() };
             let change = router(&view, &Load::default(), &findings, Some(&platform()), Timestamp::now());
             assert_eq!(change.is_some(), is_stale, "{message:?} {change:?}");
