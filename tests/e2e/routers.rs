@@ -100,9 +100,10 @@ fn no_request_fails() {
     clients.check("the platform is well again");
 
     clients.try_the_next_address(true);
+    let killed = scene.instances["b2"].proxy_id();
     scene.kill_proxy("b2");
     clients.check("a proxy was killed, and its agent starts it again");
-    scene.is_served("b2");
+    scene.is_served("b2", &killed);
     clients.try_the_next_address(false);
     clients.check("it serves again");
 
@@ -240,9 +241,13 @@ impl Scene {
         self.instances[name].kill_proxy();
     }
 
-    fn is_served(&self, name: &str) {
+    /// Waits until another proxy than `killed` serves: a worker that it had just started may outlive it for a while.
+    fn is_served(&self, name: &str, killed: &str) {
         let address = SocketAddr::new(self.instances[name].address, 80);
-        until(&format!("{name} serves"), || TcpStream::connect(address).map(drop));
+        until(&format!("{name} serves"), || match self.instances[name].proxy_id() {
+            id if id == killed => Err(std::io::Error::other("its proxy was not started again")),
+            _ => TcpStream::connect(address).map(drop),
+        });
     }
 
     /// Waits until the name servers return the addresses of these instances and no others.
@@ -328,13 +333,20 @@ impl Instance {
         directory.join(format!("proxy/{}.pid", self.proxy))
     }
 
+    /// The identifier of its proxy's first process; empty: it has none.
+    fn proxy_id(&self) -> String {
+        std::fs::read_to_string(self.proxy_id_file()).unwrap_or_default().trim().to_owned()
+    }
+
     fn kill_proxy(&self) {
-        let Ok(master) = std::fs::read_to_string(self.proxy_id_file()) else { return };
-        let master = master.trim();
+        let master = self.proxy_id();
+        if master.is_empty() {
+            return;
+        }
         let children = std::fs::read_to_string(format!("/proc/{master}/task/{master}/children")).unwrap_or_default();
         let is_proxy =
             |id: &&str| std::fs::read_to_string(format!("/proc/{id}/comm")).is_ok_and(|name| name.trim() == self.proxy);
-        let ids: Vec<&str> = [master].into_iter().chain(children.split_whitespace()).filter(is_proxy).collect();
+        let ids: Vec<&str> = [&*master].into_iter().chain(children.split_whitespace()).filter(is_proxy).collect();
         if !ids.is_empty() {
             let _ = Command::new("kill").arg("-KILL").args(ids).status();
         }
