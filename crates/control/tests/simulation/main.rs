@@ -3,7 +3,7 @@
 //! a seed; what must hold is checked after every commit of the API and every publication of a zone ([`truth`]).
 //!
 //! - `SIMULATION_SEEDS` (how many; [`SEEDS`]) asks for more.
-//! - `SIMULATION_SEED=7 cargo test -p signpost-control --test simulation one_seed` runs one, and `SIMULATION_TRACE=1` shows all of it.
+//! - `SIMULATION_SEED=7 cargo test --test simulation one_seed` runs one, and `SIMULATION_TRACE=1` shows all of it.
 
 mod agent;
 mod api;

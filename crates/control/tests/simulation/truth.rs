@@ -155,7 +155,7 @@ impl Truth {
         let _ = self.history.iter().try_for_each(|event| writeln!(out, "{event}"));
         let _ = writeln!(out, "after {:.3} simulated seconds: {what}", elapsed().as_secs_f64());
         let Some(seed) = self.seed else { panic!("{what}") };
-        let command = "cargo test -p signpost-control --test simulation one_seed";
+        let command = "cargo test --test simulation one_seed";
         let _ = writeln!(out, "to see it again: SIMULATION_SEED={seed} {command}");
         drop(out);
         std::process::exit(1);
