@@ -21,8 +21,7 @@ use world::*;
 
 #[test]
 fn a_route_on_an_idle_system_is_asked_for_by_its_names() {
-    let mut world = World::new(Some(2));
-    world.shard("s", addresses(), 7);
+    let mut world = World::with_routes(Some(2), &[]);
     world.run(Duration::ZERO, right);
     assert_eq!(world.asked(), ["1 *.s.v3.example", "2 *.s.v3.example"]);
     world.alias("app", "s", 9);
@@ -48,8 +47,7 @@ fn a_route_on_an_idle_system_is_asked_for_by_its_names() {
 
 #[test]
 fn many_routes_are_verified_by_few_checks() {
-    let mut world = World::new(Some(2));
-    world.shard("s", addresses(), 7);
+    let mut world = World::with_routes(Some(2), &[]);
     world.run(Duration::ZERO, right);
     world.jobs.clear();
     for round in 0..50 {
@@ -68,8 +66,7 @@ fn many_routes_are_verified_by_few_checks() {
 
 #[test]
 fn a_server_that_lags_under_steady_change_still_proves() {
-    let mut world = World::new(Some(1));
-    world.shard("s", addresses(), 7);
+    let mut world = World::with_routes(Some(1), &[]);
     let mut newest = 100;
     for round in 0..200 {
         newest = 100 + round;
@@ -101,9 +98,7 @@ fn a_server_that_lags_under_steady_change_still_proves() {
 
 #[test]
 fn while_the_deletion_hold_holds_a_name_is_verified_by_its_answer() {
-    let mut world = World::new(Some(1));
-    world.shard("s", addresses(), 7);
-    world.alias("before", "s", 9);
+    let mut world = World::with_routes(Some(1), &["before"]);
     world.run(Duration::ZERO, right);
     // From now on the server holds back what was deleted: what is new comes under serials of its own.
     let held = |lost: &'static str| {
@@ -162,9 +157,7 @@ fn a_shard_that_stays_old_is_verified_by_its_answers() {
             false => answers(job, Serial(7), |_| is_right),
         }
     };
-    let mut world = World::new(Some(1));
-    world.shard("s", addresses(), 7);
-    world.alias("app", "s", 9);
+    let mut world = World::with_routes(Some(1), &["app"]);
     world.run(Duration::ZERO, right);
     let records = serde_json::json!({"addresses": [{"ip": "192.0.2.1"}], "records": ["@ TXT new"]});
     world.shard("s", records, 8);
@@ -192,9 +185,7 @@ fn a_shard_that_stays_old_is_verified_by_its_answers() {
 
 #[test]
 fn a_zone_that_takes_a_host_is_told() {
-    let mut world = World::new(Some(1));
-    world.shard("s", addresses(), 7);
-    world.alias("app", "s", 9);
+    let mut world = World::with_routes(Some(1), &["app"]);
     world.run(Duration::ZERO, right);
     let told = |world: &World, host: &str| {
         let saying = world.proofs.conditions("app", Some(host), world.now, Timestamp::UNIX_EPOCH);
@@ -221,8 +212,7 @@ fn a_zone_that_takes_a_host_is_told() {
 
 #[test]
 fn a_serial_that_the_api_refuses_is_told() {
-    let mut world = World::new(Some(1));
-    world.shard("s", addresses(), 7);
+    let mut world = World::with_routes(Some(1), &[]);
     let apex: Name = "s.v3.example.".parse().expect("a name");
     let router = Arc::clone(&world.proofs.zones.shards[&apex].router);
     for (refused, expected) in [(Some((router, "no such name".to_owned())), Some("SerialRefused")), (None, None)] {
@@ -237,9 +227,7 @@ fn a_serial_that_the_api_refuses_is_told() {
 
 #[test]
 fn a_silent_server_is_named_when_that_is_sure_and_forgiven_at_once() {
-    let mut world = World::new(Some(2));
-    world.shard("s", addresses(), 7);
-    world.alias("app", "s", 9);
+    let mut world = World::with_routes(Some(2), &["app"]);
     world.run(Duration::ZERO, right);
     assert_eq!(world.reason("app"), Some("Resolvable"));
     let mut lost = 0;
@@ -268,8 +256,7 @@ fn a_silent_server_is_named_when_that_is_sure_and_forgiven_at_once() {
 fn routes_that_came_while_a_server_failed_recover_with_it() {
     let apart = |job: &Job| Fault::Error { name: job.check.apex.clone(), rcode: Rcode::SERVFAIL };
     for (fault, reason) in [(apart as fn(&Job) -> Fault, "ErrorAnswer"), (|_| silent(), "NotAnswering")] {
-        let mut world = World::new(Some(2));
-        world.shard("s", addresses(), 7);
+        let mut world = World::with_routes(Some(2), &[]);
         world.run(Duration::from_secs(1), right);
         // As slowly as on an idle system, so that each is to be asked for by its own names.
         for number in 0..60 {
@@ -308,6 +295,22 @@ fn all_zones_of_a_server_that_answers_again_are_looked_at() {
     assert!(asked < SHARDS * 2, "{asked} checks until all zones were right");
 }
 
+/// The shard recovers while the alias zone is in doubt, of which nothing is told.
+#[test]
+fn a_route_that_recovers_in_doubt_is_told_when_the_doubt_ends() {
+    let mut world = World::with_routes(Some(1), &["app"]);
+    world.run(INTERVAL, |job| if is_alias(job) { right(job) } else { Err(silent()) });
+    assert_eq!(world.proofs.reasons()["NotAnswering"], 1);
+    let [alias, shard]: [Name; 2] = ["routes.v3.example.", "s.v3.example."].map(|apex| apex.parse().expect("a name"));
+    world.proofs.schedule(&alias, 0, true, world.now);
+    world.run(Duration::ZERO, |_| Err(silent()));
+    world.proofs.schedule(&shard, 0, true, world.now);
+    world.run(Duration::ZERO, right);
+    assert_eq!((world.reason("app"), world.proofs.reasons()["NotAnswering"]), (None, 1), "it stands");
+    world.run(Duration::from_secs(1), right);
+    assert_eq!(world.proofs.reasons()["Resolvable"], 1, "{:?}", world.proofs.reasons());
+}
+
 #[test]
 fn names_of_their_own_that_failed_recover_together() {
     let mut world = World::new(Some(1));
@@ -335,8 +338,7 @@ fn one_server_answers_and_two_answer() {
 
 #[test]
 fn what_a_router_says_is_what_must_be_answered() {
-    let mut world = World::new(Some(1));
-    world.shard("s", addresses(), 7);
+    let mut world = World::with_routes(Some(1), &[]);
     for label in ["app", "own", "moved"] {
         world.alias(label, "s", 9);
     }
@@ -419,8 +421,7 @@ fn a_name_that_something_else_has_is_no_matter_of_other_routes() {
 #[test]
 fn one_name_that_is_answered_wrong_is_not_the_zone() {
     for wrong in ["app.s.v3.example", "app.routes.v3.example"] {
-        let mut world = World::new(Some(2));
-        world.shard("s", addresses(), 7);
+        let mut world = World::with_routes(Some(2), &[]);
         for label in ["first", "second"] {
             world.alias(label, "s", 9);
         }
@@ -450,8 +451,7 @@ fn one_name_that_is_answered_wrong_is_not_the_zone() {
 #[test]
 fn a_zone_file_that_hides_a_name_is_told_of_its_route() {
     for file in ["app.s.v3.example", "app.routes.v3.example"] {
-        let mut world = World::new(Some(2));
-        world.shard("s", addresses(), 7);
+        let mut world = World::with_routes(Some(2), &[]);
         for label in ["first", "app", "second"] {
             world.alias(label, "s", 9);
         }
@@ -477,9 +477,7 @@ fn a_zone_file_that_hides_a_name_is_told_of_its_route() {
 
 #[test]
 fn answers_about_former_contents_prove_nothing() {
-    let mut world = World::new(Some(1));
-    world.shard("s", addresses(), 7);
-    world.alias("app", "s", 9);
+    let mut world = World::with_routes(Some(1), &["app"]);
     let mut jobs = Vec::new();
     while let Some(job) = world.proofs.next_job(world.now, 0) {
         jobs.push(job);
@@ -497,9 +495,7 @@ fn answers_about_former_contents_prove_nothing() {
 #[test]
 fn without_servers_it_says_why_and_switched_off_it_says_nothing() {
     for (servers, reason) in [(Some(0), Some("NoNameServer")), (None, None)] {
-        let mut world = World::new(servers);
-        world.shard("s", addresses(), 7);
-        world.alias("app", "s", 9);
+        let mut world = World::with_routes(servers, &["app"]);
         world.run(Duration::from_secs(1), right);
         assert_eq!(world.reason("app"), reason);
         let published = world.saying("app").published.expect("it is known");

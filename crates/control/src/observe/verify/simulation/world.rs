@@ -35,22 +35,27 @@ impl World {
         World { proofs, now: Instant::now(), jobs: Vec::new() }
     }
 
+    /// The shard `s` in version 7, with Routes of these labels in version 9 of the alias zone.
+    pub(super) fn with_routes(servers: Option<usize>, labels: &[&str]) -> Self {
+        let mut world = World::new(servers);
+        world.shard("s", addresses(), 7);
+        labels.iter().for_each(|label| world.alias(label, "s", 9));
+        world
+    }
+
     pub(super) fn shard(&mut self, name: &str, spec: serde_json::Value, serial: u32) {
         let router = serde_json::json!({
             "apiVersion": "signpost.dev/v1alpha1", "kind": "Router", "metadata": {"name": name}, "spec": spec,
         });
         let router = serde_json::from_value(router).expect("a Router");
         let router = RouterInput::read(&router, "v3.example", &mut Vec::new()).expect("it has a zone");
-        let (apex, router) = (router.apex.clone(), Arc::new(router));
-        let mut news = ZoneUpdate::default();
-        news.shards.insert(apex, Some((router, Serial(serial))));
-        self.proofs.apply(news, self.now);
+        let shards = [(router.apex.clone(), Some((Arc::new(router), Serial(serial))))].into();
+        self.proofs.apply(ZoneUpdate { shards, ..ZoneUpdate::default() }, self.now);
     }
 
     pub(super) fn no_shard(&mut self, name: &str) {
-        let mut news = ZoneUpdate::default();
-        news.shards.insert(format!("{name}.v3.example.").parse().expect("a name"), None);
-        self.proofs.apply(news, self.now);
+        let shards = [(format!("{name}.v3.example.").parse().expect("a name"), None)].into();
+        self.proofs.apply(ZoneUpdate { shards, ..ZoneUpdate::default() }, self.now);
     }
 
     pub(super) fn alias(&mut self, label: &str, shard: &str, serial: u32) {
@@ -62,9 +67,8 @@ impl World {
             former_names: Box::default(),
             leads_to: None,
         };
-        let mut news = ZoneUpdate { alias_serial: Some(Serial(serial)), ..ZoneUpdate::default() };
-        let alias = (Arc::new(binding), Serial(serial));
-        news.aliases.insert(label.into(), Some(alias));
+        let aliases = [(label.into(), Some((Arc::new(binding), Serial(serial))))].into();
+        let news = ZoneUpdate { alias_serial: Some(Serial(serial)), aliases, ..ZoneUpdate::default() };
         self.proofs.apply(news, self.now);
     }
 
