@@ -18,7 +18,7 @@ use signpost_api::v1alpha1::route_binding::RouteBinding;
 use signpost_api::v1alpha1::router::InstanceState;
 use tokio::time::sleep;
 
-use super::line::Line;
+use super::connection::Connection;
 use super::outside::{Instance, Outside};
 use super::system::elapsed;
 
@@ -28,13 +28,13 @@ const RENEWAL: Duration = Duration::from_secs(120);
 
 /// Its loops. What an instance that ran before has served is not served until it is read again.
 pub fn loops(
-    line: &Line,
+    connection: &Connection,
     router: &'static str,
     address: IpAddr,
     outside: Arc<Mutex<Outside>>,
 ) -> Vec<BoxFuture<'static, ()>> {
     let groups = vec![GROUP_ROUTER_AGENTS.to_owned()];
-    let client = line.client_of(Identity { user: "agent".to_owned(), groups });
+    let client = connection.client_of(Identity { user: "agent".to_owned(), groups });
     let now = elapsed();
     let instance = Instance { serves: Default::default(), since: now, renewed: now };
     outside.lock().instances.insert(address, instance);

@@ -30,7 +30,7 @@ use tower::ServiceExt as _;
 
 use super::DOMAIN;
 use super::chance::Chance;
-use super::line::{Failed, Line, Weather};
+use super::connection::{Connection, Failed, Weather};
 use super::truth::Truth;
 
 /// Which API server it behaves like.
@@ -218,9 +218,9 @@ impl Api {
         })
     }
 
-    /// The line of one process.
-    pub fn line(&self, of: &str) -> Line {
-        Line::new(self.clone(), of)
+    /// The connection of one process.
+    pub fn connection(&self, of: &str) -> Connection {
+        Connection::new(self.clone(), of)
     }
 }
 

@@ -1,4 +1,4 @@
-//! The lines by which processes reach the simulated API, and what goes wrong on them.
+//! The connections by which processes reach the simulated API, and what goes wrong on them.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -44,14 +44,14 @@ pub struct Weather {
 
 /// What lies between one process and the API.
 #[derive(Clone)]
-pub struct Line {
+pub struct Connection {
     api: Api,
     of: Arc<str>,
-    state: Arc<Mutex<LineState>>,
+    state: Arc<Mutex<ConnectionState>>,
 }
 
 #[derive(Default)]
-struct LineState {
+struct ConnectionState {
     /// The process is no more: nothing comes back to it, and nothing of it goes through.
     dead: bool,
     /// There is no connection.
@@ -65,9 +65,9 @@ struct LineState {
     forbidden: Option<&'static str>,
 }
 
-impl Line {
-    pub fn new(api: Api, of: &str) -> Line {
-        Line { api, of: of.into(), state: Arc::default() }
+impl Connection {
+    pub fn new(api: Api, of: &str) -> Connection {
+        Connection { api, of: of.into(), state: Arc::default() }
     }
 
     pub fn client(&self, user: &str) -> kube::Client {
@@ -75,10 +75,10 @@ impl Line {
     }
 
     pub fn client_of(&self, identity: Identity) -> kube::Client {
-        let line = self.clone();
+        let connection = self.clone();
         client(identity, move |request| {
-            let line = line.clone();
-            async move { line.carry(request).await }
+            let connection = connection.clone();
+            async move { connection.carry(request).await }
         })
     }
 
@@ -154,7 +154,7 @@ impl Line {
             return Ok(response);
         }
         let (parts, body) = response.into_parts();
-        let watch = Watch { line: self.clone(), events: Box::pin(body.into_data_stream()), end: None, gone };
+        let watch = Watch { connection: self.clone(), events: Box::pin(body.into_data_stream()), end: None, gone };
         let events = futures::stream::unfold(watch, |mut watch| async move { Some((watch.next().await?, watch)) });
         Ok(Response::from_parts(parts, Body::from_stream(events)))
     }
@@ -197,9 +197,9 @@ impl Line {
     }
 }
 
-/// An open watch on a line.
+/// An open watch on a connection.
 struct Watch {
-    line: Line,
+    connection: Connection,
     events: Pin<Box<dyn Stream<Item = std::result::Result<Bytes, axum::Error>> + Send>>,
     /// What comes after the last event: nothing ever, or an error, or the end.
     end: Option<End>,
@@ -231,8 +231,8 @@ impl Watch {
             None => {}
         }
         let event = self.events.next().await?;
-        let weather = *self.line.api.weather.lock();
-        if let Err(lost) = self.line.lag(weather).await {
+        let weather = *self.connection.api.weather.lock();
+        if let Err(lost) = self.connection.lag(weather).await {
             self.end = Some(End::Closed);
             return Some(Err(lost));
         }
@@ -241,9 +241,9 @@ impl Watch {
             (weather.expired_watches, End::Expired),
             (weather.ended_watches, End::Closed),
         ];
-        self.end = ends.into_iter().find(|(share, _)| self.line.chance(*share)).map(|(_, end)| end);
+        self.end = ends.into_iter().find(|(share, _)| self.connection.chance(*share)).map(|(_, end)| end);
         match event {
-            Ok(events) if self.line.chance(weather.disorder) => Some(Ok(self.disorder(events))),
+            Ok(events) if self.connection.chance(weather.disorder) => Some(Ok(self.disorder(events))),
             event => Some(event.map_err(Into::into)),
         }
     }

@@ -23,13 +23,18 @@ use signpost_control::world::{self, World};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::line::Line;
+use super::connection::Connection;
 use super::outside::OWNERS;
 use super::{DOMAIN, FORMER_NAME, GRACE, PANIC_PERCENT, QUIET, settings};
 
 /// Its loops. `verify_hosts`: whether hosts are to be verified.
-pub fn loops(line: &Line, name: &str, servers: Vec<Server>, verify_hosts: bool) -> Vec<BoxFuture<'static, ()>> {
-    let (scheduler, controller) = (line.client(USER_SCHEDULER), line.client(USER_CONTROLLER));
+pub fn loops(
+    connection: &Connection,
+    name: &str,
+    servers: Vec<Server>,
+    verify_hosts: bool,
+) -> Vec<BoxFuture<'static, ()>> {
+    let (scheduler, controller) = (connection.client(USER_SCHEDULER), connection.client(USER_CONTROLLER));
     let (platform, stop) = (settings(), CancellationToken::new());
     let world = World::new(&controller, world::Settings::of(platform.clone()));
     // Renewed as rarely as it can be: that is most of what happens in calm.

@@ -28,7 +28,7 @@ use tokio::time::sleep;
 
 use super::api::{Api, Behaviour};
 use super::chance::Chance;
-use super::line::{Line, Weather};
+use super::connection::{Connection, Weather};
 use super::outside::{self, Answering, Outside};
 use super::person::object;
 use super::truth::{SETTLING, Truth};
@@ -66,7 +66,7 @@ pub struct Life {
 
 /// A running process.
 struct Process {
-    line: Line,
+    connection: Connection,
     loops: JoinSet<()>,
     /// By how many seconds its wall clock is off.
     offset: Arc<Mutex<i64>>,
@@ -169,34 +169,34 @@ impl Life {
     /// Starts a process with what is on its disk.
     fn start(&mut self, name: &'static str) {
         self.truth.lock().note(format!("{name} starts"));
-        let (line, offset) = (self.api.line(name), Arc::new(Mutex::new(0)));
+        let (connection, offset) = (self.api.connection(name), Arc::new(Mutex::new(0)));
         let address = self.servers().find(|(server, _)| *server == name).map(|(_, address)| address);
         let agent = AGENTS.into_iter().find(|(agent, _)| *agent == name);
         let started = match (address, agent) {
-            (_, Some((_, ip))) => agent::loops(&line, WITH_INSTANCES, ip.into(), self.outside.clone()),
+            (_, Some((_, ip))) => agent::loops(&connection, WITH_INSTANCES, ip.into(), self.outside.clone()),
             (Some(address), _) => {
                 let db = Arc::new(ZoneDb::new());
                 self.outside.lock().name_servers.insert(address, Answering { db: db.clone(), reachable: true });
                 self.truth.lock().serves(name, Some(db.clone()));
-                name_server::loops(&line, name, db, self.disks.path().join(name))
+                name_server::loops(&connection, name, db, self.disks.path().join(name))
             }
             (None, None) => {
                 let server = |(name, address)| Server { name: format!("{name}.{}", DOMAIN), address };
                 let servers = self.servers().map(server).collect();
-                control_plane::loops(&line, name, servers, self.verify_hosts)
+                control_plane::loops(&connection, name, servers, self.verify_hosts)
             }
         };
         let mut loops = JoinSet::new();
         for running in started {
             loops.spawn(Polled { running, offset: offset.clone(), of: name, truth: self.truth.clone() });
         }
-        self.processes.insert(name, Process { line, loops, offset });
+        self.processes.insert(name, Process { connection, loops, offset });
     }
 
     /// Ends a process between two of its steps.
     async fn crash(&mut self, name: &str) {
         let Some(mut process) = self.processes.remove(name) else { return };
-        process.line.kill();
+        process.connection.kill();
         process.loops.shutdown().await;
         if let Some((_, address)) = self.servers().find(|(server, _)| *server == name) {
             self.outside.lock().name_servers.remove(&address);
@@ -254,7 +254,7 @@ impl Life {
             6 | 7 => {
                 let cut = self.chance.below(2) == 0;
                 if let Some(process) = self.processes.get(name) {
-                    process.line.cut(cut);
+                    process.connection.cut(cut);
                     self.truth.lock().note(format!("{name} is {}", if cut { "cut off" } else { "connected" }));
                 }
             }
@@ -305,7 +305,7 @@ impl Life {
         let restored = self.chance.below(2) == 0;
         if !restored {
             *self.api.weather.lock() = Weather::default();
-            self.processes.values().for_each(|process| process.line.cut(false));
+            self.processes.values().for_each(|process| process.connection.cut(false));
             // Whoever was without one has had time to connect again.
             sleep(Duration::from_secs(120)).await;
         }
@@ -320,7 +320,7 @@ impl Life {
         self.truth.lock().note("calm");
         *self.api.weather.lock() = Weather::default();
         for process in self.processes.values() {
-            process.line.cut(false);
+            process.connection.cut(false);
             *process.offset.lock() = 0;
         }
         self.outside.lock().name_servers.values_mut().for_each(|server| server.reachable = true);

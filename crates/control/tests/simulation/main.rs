@@ -8,9 +8,9 @@
 mod agent;
 mod api;
 mod chance;
+mod connection;
 mod control_plane;
 mod life;
-mod line;
 mod name_server;
 mod outside;
 mod person;

@@ -24,12 +24,12 @@ use signpost_dns::zone::ZoneDb;
 use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
-use super::line::Line;
+use super::connection::Connection;
 use super::{QUIET, settings};
 
 /// Its loops.
-pub fn loops(line: &Line, name: &str, db: Arc<ZoneDb>, state: PathBuf) -> Vec<BoxFuture<'static, ()>> {
-    let client = line.client(USER_NAME_SERVER);
+pub fn loops(connection: &Connection, name: &str, db: Arc<ZoneDb>, state: PathBuf) -> Vec<BoxFuture<'static, ()>> {
+    let client = connection.client(USER_NAME_SERVER);
     let platform: Arc<Settings> = settings();
     let world = World::new(&client, world::Settings::of(platform.clone()));
     let apexes = Arc::new(ApexOwners::of_platform(&platform));

@@ -70,7 +70,7 @@ pub struct Truth {
     /// All serials that it has ever named.
     named: BTreeSet<(Name, u32)>,
     /// Names that are not to be compiled away: they were said to be live.
-    live: BTreeMap<Name, Live>,
+    live: BTreeMap<Name, LiveName>,
     /// Whether only who holds the Lease can bind.
     pub is_fenced: bool,
     /// Whether hosts are to be verified.
@@ -94,7 +94,7 @@ type ObjectChange = (String, Option<Value>, Option<Value>);
 
 /// A name that is live.
 #[derive(Clone)]
-struct Live {
+struct LiveName {
     /// The uid of its Route.
     uid: String,
     /// Until when, if the Route has another name by now.
@@ -447,13 +447,13 @@ impl Truth {
 
     fn is_live(&mut self, route: &Value) {
         let uid = text(&route["metadata"]["uid"]).to_owned();
-        self.live.extend(names(route).into_iter().map(|name| (name, Live { uid: uid.clone(), until: None })));
+        self.live.extend(names(route).into_iter().map(|name| (name, LiveName { uid: uid.clone(), until: None })));
     }
 
     /// That `server` denies no name of those that were told to be live.
     fn check_live(&self, server: &str, of: Option<&str>) {
         let Some(db) = self.published.servers.get(server).and_then(|server| server.db.as_ref()) else { return };
-        let lives = |live: &Live| live.until.is_none_or(|until| until > elapsed());
+        let lives = |live: &LiveName| live.until.is_none_or(|until| until > elapsed());
         for (name, _) in self.live.iter().filter(|(_, live)| lives(live) && of.is_none_or(|of| of == live.uid)) {
             self.check(ask(db, name) != Rcode::NXDOMAIN, || {
                 format!("{server} denies {name}, which was said to be live")

@@ -205,7 +205,7 @@ async fn an_overlap_that_only_the_api_knows_is_tried_again_and_waited_for_when_i
     // The scheduler cannot read it yet.
     api.put("nameclaims", claim.clone());
     // Nobody has a Route for that claim, so it would be released as soon as it can be read.
-    api.line.hold(Some("PUT nameclaims"));
+    api.connection.hold(Some("PUT nameclaims"));
     let running = start_with(&api, patient);
     api.put("routes", with_age("ns", "app", "www.shop.example", 1));
     let says = |part: &str| refusal(&api, "ns", "app").is_some_and(|message| message.ends_with(part));
@@ -216,7 +216,7 @@ async fn an_overlap_that_only_the_api_knows_is_tried_again_and_waited_for_when_i
     claim["spec"]["releasedAt"] = json!("2025-01-01T00:01:00Z");
     api.put("nameclaims", claim);
     until("it is placed when that is let go", || is_placed(&api, "ns", "app")).await;
-    api.line.hold(None);
+    api.connection.hold(None);
     running.stop().await;
 }
 

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Scene, until};
 use crate::api::Behaviour;
-use crate::line::Weather;
+use crate::connection::Weather;
 
 /// Short, so that the tests are; and longer than a busy machine keeps a leader from renewing, which would cost it its term.
 fn settings() -> Settings {
@@ -19,7 +19,7 @@ fn settings() -> Settings {
 
 fn candidate(api: &Scene, holder: &str) -> (watch::Receiver<Leadership>, CancellationToken) {
     let stop = CancellationToken::new();
-    (Lease::run(api.line.client(USER_SCHEDULER), "signpost", holder, settings(), stop.clone()), stop)
+    (Lease::run(api.connection.client(USER_SCHEDULER), "signpost", holder, settings(), stop.clone()), stop)
 }
 
 fn term(leadership: &watch::Receiver<Leadership>) -> Option<Term> {
@@ -136,10 +136,11 @@ async fn one_that_follows_takes_over_as_soon_as_the_leader_lets_go() {
     let stop_first = CancellationToken::new();
     // Nobody looks again within the test: only word of the change can be what it goes by.
     let patient = Settings { duration: Duration::from_secs(7200), renew: Duration::from_secs(3600), ..settings() };
-    let first = Lease::run(api.line.client(USER_SCHEDULER), "signpost", "first", patient.clone(), stop_first.clone());
+    let first =
+        Lease::run(api.connection.client(USER_SCHEDULER), "signpost", "first", patient.clone(), stop_first.clone());
     until("the first leads", || term(&first).is_some()).await;
     let stop_second = CancellationToken::new();
-    let second = Lease::run(api.line.client(USER_SCHEDULER), "signpost", "second", patient, stop_second.clone());
+    let second = Lease::run(api.connection.client(USER_SCHEDULER), "signpost", "second", patient, stop_second.clone());
     until(
         "the second knows who leads",
         || matches!(&*second.borrow(), Leadership::Follower { holder: Some(holder) } if holder == "first"),

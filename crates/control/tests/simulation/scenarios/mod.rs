@@ -20,14 +20,14 @@ use signpost_api::identity::USER_CONTROLLER;
 
 use crate::api::{Api, Behaviour};
 use crate::chance::Chance;
-use crate::line::{Line, Weather};
+use crate::connection::{Connection, Weather};
 use crate::system::{VirtualTime, mix};
 use crate::truth::Truth;
 
-/// The API of a scenario, and the one line that all of its processes share.
+/// The API of a scenario, and the one connection that all of its processes share.
 struct Scene {
     api: Api,
-    line: Line,
+    connection: Connection,
     /// How many objects were put there.
     made: Mutex<u64>,
     time: Option<VirtualTime>,
@@ -48,13 +48,13 @@ impl Scene {
         // Whoever leads in a scenario has no Lease.
         let truth = Arc::new(Mutex::new(Truth::new(None, Arc::default())));
         let api = Api::start(behaviour, truth, chance).await;
-        let line = api.line("scenario");
-        line.keep_events();
-        Scene { api, line, made: Mutex::default(), time: None }
+        let connection = api.connection("scenario");
+        connection.keep_events();
+        Scene { api, connection, made: Mutex::default(), time: None }
     }
 
     fn client(&self) -> kube::Client {
-        self.line.client(USER_CONTROLLER)
+        self.connection.client(USER_CONTROLLER)
     }
 
     fn set_weather(&self, weather: Weather) {
@@ -63,7 +63,7 @@ impl Scene {
 
     /// From now on (or no more) there is no connection, and open watches end.
     async fn set_down(&self, down: bool) {
-        self.line.cut(down);
+        self.connection.cut(down);
         if down {
             self.api.restart().await;
         }

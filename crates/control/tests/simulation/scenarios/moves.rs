@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::scheduling::{Running, per_router, platform, scheduled, start_both};
 use super::{Scene, condition, route, router, until};
-use crate::line::Weather;
+use crate::connection::Weather;
 
 fn set_state(api: &Scene, name: &str, state: &str) {
     let mut router = api.get("routers", "", name).expect("it is there");
@@ -79,7 +79,7 @@ async fn a_route_moves_when_it_is_asked_to_and_its_name_leads_on() {
     assert_eq!(former_names.as_array().map(Vec::len), Some(1));
     assert_eq!(former_names[0]["name"], "ns-r000.shard2.v3.example");
     // The two moves were two writes of bindings, and nothing moves by itself.
-    assert_eq!(api.line.requests("PUT routebindings"), 2);
+    assert_eq!(api.connection.requests("PUT routebindings"), 2);
     // Resolvers may hold that its name on shard1 leads to shard2, so that this one does not lead back at once.
     let time = |value: &Value| value.as_str().and_then(|text| text.parse::<jiff::Timestamp>().ok()).expect("a time");
     let pause = time(&former_names[0]["from"]).duration_since(time(&former_names[0]["since"]));
@@ -137,16 +137,16 @@ async fn the_end_of_very_many_former_names_keeps_no_new_route_waiting() {
         api.put("routebindings", binding);
     }
     // The ends go beside the attempts, few at a time: those under way take no new route's place, though none is answered.
-    api.line.hold(Some("PUT routebindings"));
+    api.connection.hold(Some("PUT routebindings"));
     let left = || api.all("routebindings").iter().filter(|one| one["spec"]["formerNames"].is_array()).count();
     let running = start_with(&api, |settings| settings.concurrency = 4);
-    until("as many are to end as may at a time", || api.line.requests("PUT routebindings") >= 4).await;
+    until("as many are to end as may at a time", || api.connection.requests("PUT routebindings") >= 4).await;
     for i in 0..8 {
         api.put("routes", route("ns", &format!("new{i}"), &json!({})));
     }
     until("the new ones are placed", || scheduled(&api) == 208).await;
     assert_eq!(left(), 200, "they were placed beside the ends, all of which are to come");
-    api.line.hold(None);
+    api.connection.hold(None);
     until("all have ended", || left() == 0).await;
     running.stop().await;
 }
@@ -172,7 +172,7 @@ async fn what_is_said_of_a_drain_that_was_called_off_in_that_moment_is_taken_bac
     // The drain is called off while all its routes are being told that there is nowhere to go.
     api.set_weather(Weather { lag_longest: 300, ..Weather::default() });
     set_state(&api, "shard1", "draining");
-    until("it is being said", || api.line.requests("PATCH routes") >= 8).await;
+    until("it is being said", || api.connection.requests("PATCH routes") >= 8).await;
     set_state(&api, "shard1", "active");
     // Not all may have been told: conditions of other loops are written, too.
     let says = |i, what: &str| pending(&api, &format!("r{i:03}")).is_some_and(|(status, ..)| status == what);

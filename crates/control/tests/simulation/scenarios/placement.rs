@@ -120,9 +120,9 @@ async fn routers_say_how_they_are() {
     api.delete("routebindings", "ns", "r0");
     api.delete("routes", "ns", "r0");
     until("the count follows", || shard("shard1")["status"]["routes"] == 6).await;
-    let writes = api.line.requests("PATCH routers");
+    let writes = api.connection.requests("PATCH routers");
     tokio::time::sleep(Duration::from_millis(200)).await;
-    assert_eq!(api.line.requests("PATCH routers"), writes, "and then it is quiet");
+    assert_eq!(api.connection.requests("PATCH routers"), writes, "and then it is quiet");
     running.stop().await;
 }
 

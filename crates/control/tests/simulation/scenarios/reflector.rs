@@ -8,7 +8,7 @@ use signpost_control::client::reflector::{Change, Changes, Informer, ObjectKey, 
 
 use super::{Scene, router, until};
 use crate::api::Behaviour;
-use crate::line::Weather;
+use crate::connection::Weather;
 
 fn settings() -> Settings {
     Settings {
@@ -154,7 +154,7 @@ async fn an_outage_is_survived_and_visible() {
 async fn a_forbidden_watch_is_visible_and_lists_go_on() {
     let api = Scene::start(Behaviour::Ours).await;
     api.put("routers", described("a", "1"));
-    api.line.forbid(Some("WATCH routers"));
+    api.connection.forbid(Some("WATCH routers"));
     let (store, mut changes) = reflector(&api, settings());
     assert_eq!(next(&mut changes).await, "R(+a=1)1");
     api.put("routers", described("a", "2"));
@@ -286,7 +286,7 @@ async fn readers_share_one_watch() {
     assert_eq!(next(&mut first).await, "+b=2");
     assert_eq!((next(&mut second).await, next(&mut second).await), ("R(+a=1)1".to_owned(), "+b=2".to_owned()));
     assert_eq!(other.get(&key("b")).as_deref().map(String::as_str), Some("2"));
-    assert_eq!((api.line.requests("GET routers"), api.line.requests("WATCH routers")), (1, 1));
+    assert_eq!((api.connection.requests("GET routers"), api.connection.requests("WATCH routers")), (1, 1));
     // Who comes later begins with all that is there, and nobody else hears of it.
     let (_, mut third) = informer.read();
     assert_eq!(next(&mut third).await, "R(+a=1 +b=2)2");

@@ -84,7 +84,7 @@ fn scheduler(api: &Scene, world: &World, change: impl Fn(&mut Settings)) -> Sche
         ..BackoffSettings::default()
     };
     change(&mut settings);
-    Scheduler::new(api.line.client(USER_SCHEDULER), world, settings, Metrics::default())
+    Scheduler::new(api.connection.client(USER_SCHEDULER), world, settings, Metrics::default())
 }
 
 /// A namespace and some Routers.
@@ -138,7 +138,7 @@ async fn our_own_server_is_sent_one_write_a_route() {
     assert_ne!(label, "ns-taken");
     assert_eq!(api.get("nameclaims", "", "ns-taken").expect("it is there")["spec"]["holder"]["namespace"], "elsewhere");
     for (request, count) in [("POST routebindings", 102), ("POST nameclaims", 2), ("PATCH routes", 0)] {
-        assert_eq!(api.line.requests(request), count, "{request}");
+        assert_eq!(api.connection.requests(request), count, "{request}");
     }
     running.stop().await;
 }
@@ -155,7 +155,7 @@ async fn routes_are_placed_in_turn_by_two_writes_each_where_the_server_is_anothe
     for (request, count) in
         [("POST routebindings", 300), ("POST nameclaims", 300), ("PATCH routes", 0), ("GET nameclaims", 1)]
     {
-        assert_eq!(api.line.requests(request), count, "{request}");
+        assert_eq!(api.connection.requests(request), count, "{request}");
     }
     let binding = api.get("routebindings", "ns", "r7").expect("it is bound");
     let explanation = &binding["spec"]["explanation"];
@@ -199,9 +199,9 @@ async fn a_route_without_a_router_says_why_and_is_placed_when_one_comes() {
          one does not match tier=gold (spec.routeSelector)"
     );
     assert_eq!(condition(&route, "Admitted").map(|(status, ..)| status).as_deref(), Some("True"));
-    let patches = api.line.requests("PATCH routes");
+    let patches = api.connection.requests("PATCH routes");
     tokio::time::sleep(Duration::from_millis(100)).await;
-    assert_eq!(api.line.requests("PATCH routes"), patches, "what was said is not said again");
+    assert_eq!(api.connection.requests("PATCH routes"), patches, "what was said is not said again");
     api.put("routers", router("shard1", &json!({"state": "active"})));
     until("it is scheduled at once", || scheduled(&api) == 1).await;
     running.stop().await;
@@ -465,7 +465,7 @@ async fn only_the_leader_writes() {
     running.leadership.send_replace(Leadership::Follower { holder: None });
     api.put("routes", route("ns", "b", &json!({})));
     tokio::time::sleep(Duration::from_millis(100)).await;
-    assert_eq!(api.line.requests("POST routebindings"), 1);
+    assert_eq!(api.connection.requests("POST routebindings"), 1);
     running.leadership.send_replace(Leadership::Leader(Term::unlimited()));
     until("it leads again", || scheduled(&api) == 2).await;
     running.stop().await;
