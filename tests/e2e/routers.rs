@@ -245,7 +245,7 @@ impl Scene {
     fn is_served(&self, name: &str, killed: &str) {
         let address = SocketAddr::new(self.instances[name].address, 80);
         until(&format!("{name} serves"), || match self.instances[name].proxy_id() {
-            id if id == killed => Err(std::io::Error::other("its proxy was not started again")),
+            id if id.is_empty() || id == killed => Err(std::io::Error::other("its proxy was not started again")),
             _ => TcpStream::connect(address).map(drop),
         });
     }

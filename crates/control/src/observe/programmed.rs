@@ -5,8 +5,8 @@
 //!                   has applied its resource version       of an instance
 //! ```
 //!
-//! A Route is looked at when its binding has changed or its Router has other instances, and again until it is programmed. One that is
-//! not after five seconds says so. Routers without instances that report are left out.
+//! A Route is looked at when its binding has changed, its Router has other instances, or it does not say that it is programmed, and again
+//! until it is. One that is not after five seconds says so. Routers without instances that report are left out.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, SocketAddr};
@@ -277,9 +277,8 @@ impl Watch {
         for Applied { key, now: route, .. } in change.into_parts().0 {
             let is_true = route.conditions.names.programmed.is_some_and(Mark::is_true);
             let is_told = || observations.route(&key)[Part::Programmed as usize].is_some();
-            let has_instances =
-                || stores.bindings.get(&key).is_some_and(|binding| stores.router_of(&binding).is_some());
-            if route.bound && !is_true && !self.waiting.contains_key(&key) && has_instances() && !is_told() {
+            let router = || stores.bindings.get(&key).and_then(|binding| stores.router_of(&binding));
+            if route.bound && !is_true && !self.waiting.contains_key(&key) && router().is_some() && !is_told() {
                 self.add(key, false);
             }
         }
