@@ -182,9 +182,8 @@ enum Match {
 
 impl QueryMessage {
     fn new(query: &Query<'_>) -> QueryMessage {
-        let mut id = [0; 2];
-        aws_lc_rs::rand::fill(&mut id).expect("the system's generator of random numbers never fails once it is up");
-        let id = u16::from_be_bytes(id);
+        let id = getrandom::u32().expect("the system's generator of random numbers never fails once it is up");
+        let id = id as u16;
         let header = Header { id, flags: query.flags, questions: 1, additionals: 1, ..Header::default() };
         let mut octets = header.to_octets().to_vec();
         octets.extend_from_slice(query.name.as_wire());

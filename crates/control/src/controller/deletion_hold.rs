@@ -8,8 +8,8 @@
 //! comparing clocks, and only while they hold what they had told by then.
 //!
 //! A name server that has died holds nothing, and cannot leave. So each one says every minute that it is there, and takes off
-//! those that have said nothing for ten minutes. One that was only cut off enters anew when it is back; it has served on all
-//! the while.
+//! those from whom it has seen nothing new for ten minutes: what their times say is their clocks' matter. One that was only cut
+//! off enters anew when it is back; it has served on all the while.
 //!
 //! A DeletionHold that nobody holds stands for nothing. One is left behind where the API fails, or a name server dies, between its
 //! creation and the entry. Each name server takes away at once what it has written to itself, and others' after a while.
@@ -59,6 +59,8 @@ pub struct Reporter {
     changes: Changes<DeletionHold>,
     /// The DeletionHolds that this process has written to, or tried to, and when it did last.
     ours: HashMap<String, Instant>,
+    /// By the DeletionHold and the name server: what a holder last said of when it was there, and when that was seen first.
+    heard: HashMap<(String, String), (Timestamp, Instant)>,
 }
 
 /// Writes DeletionHolds in the name of one server.
@@ -76,10 +78,12 @@ enum HoldAction {
     Create(Held),
     /// We are not among its holders, or have told something else.
     Enter(Held),
+    /// We are, with what we hold, and should say that we are there.
+    Renew(Held),
     /// We are, and hold it no more.
     Leave(String),
     /// Others among its holders have been silent for too long.
-    Lapse(String),
+    Lapse(String, Vec<DeletionHoldHolder>),
     /// Nobody holds it.
     Sweep(String),
 }
@@ -100,6 +104,7 @@ impl Reporter {
             deletion_holds,
             changes,
             ours: HashMap::new(),
+            heard: HashMap::new(),
         }
     }
 
@@ -130,9 +135,14 @@ impl Reporter {
             self.status.set_decisions(decided(&held, &deletion_holds, &writer.server));
             let is_known = |id: &str| find(&deletion_holds, id).is_some();
             self.ours.retain(|id, written| is_known(id) || written.elapsed() < EMPTY_LONGEST);
+            self.hear(&deletion_holds);
             let written = |id: &str| self.ours.get(id).map(Instant::elapsed);
-            let steps =
-                steps(&held, &deletion_holds, &writer.server, written, self.status.is_synced(), Timestamp::now());
+            let silent_for = |id: &str, holder: &DeletionHoldHolder| {
+                let heard = self.heard.get(&(id.to_owned(), holder.server.clone()));
+                heard.map_or(Duration::ZERO, |(_, since)| since.elapsed())
+            };
+            let (synced, now) = (self.status.is_synced(), Timestamp::now());
+            let steps = steps(&held, &deletion_holds, &writer.server, written, silent_for, synced, now);
             waits = !steps.is_empty() && Instant::now() < not_before;
             if waits {
                 continue;
@@ -165,6 +175,20 @@ impl Reporter {
         }
     }
 
+    /// Notes who has said that it is there since the last time.
+    fn hear(&mut self, deletion_holds: &[Arc<DeletionHold>]) {
+        let mut heard = HashMap::new();
+        for deletion_hold in deletion_holds {
+            let id = deletion_hold.metadata.name.as_deref().unwrap_or_default();
+            for holder in deletion_hold.status.iter().flat_map(|status| &status.holders) {
+                let (key, now) = ((id.to_owned(), holder.server.clone()), (holder.last_contact(), Instant::now()));
+                let before = self.heard.get(&key).filter(|before| before.0 == now.0);
+                heard.insert(key, *before.unwrap_or(&now));
+            }
+        }
+        self.heard = heard;
+    }
+
     /// What the informer shows.
     fn known(&self) -> Vec<Arc<DeletionHold>> {
         self.deletion_holds.all().into_iter().map(|(_, deletion_hold)| deletion_hold).collect()
@@ -175,9 +199,9 @@ impl HoldAction {
     /// The ID of the DeletionHold that it makes this name server a holder of, or no holder any more.
     fn is_entered(&self) -> Option<&str> {
         match self {
-            HoldAction::Create(held) | HoldAction::Enter(held) => Some(&held.id),
+            HoldAction::Create(held) | HoldAction::Enter(held) | HoldAction::Renew(held) => Some(&held.id),
             HoldAction::Leave(id) => Some(id),
-            HoldAction::Lapse(_) | HoldAction::Sweep(_) => None,
+            HoldAction::Lapse(..) | HoldAction::Sweep(_) => None,
         }
     }
 }
@@ -194,11 +218,10 @@ impl Writer {
                 self.enter(&held).await
             }
             HoldAction::Enter(held) => self.enter(&held).await,
+            HoldAction::Renew(held) => self.renew(&held).await,
             HoldAction::Leave(id) => self.remove(&id, |holder| holder.server == self.server).await,
-            HoldAction::Lapse(id) => {
-                let now = Timestamp::now();
-                self.remove(&id, |holder| holder.server != self.server && is_gone(holder, now)).await
-            }
+            // Who has said something since then stays.
+            HoldAction::Lapse(id, silent) => self.remove(&id, |holder| silent.contains(holder)).await,
             HoldAction::Sweep(id) => match self.api.get_opt(&id).await? {
                 Some(deletion_hold) if !deletion_hold.is_held() => self.delete(&deletion_hold).await,
                 _ => Ok(()),
@@ -226,13 +249,8 @@ impl Writer {
             let now = Timestamp::now();
             let before = status.holders.iter().position(|holder| holder.server == self.server);
             let before = before.map(|at| status.holders.remove(at));
-            if let Some(before) = before.as_ref().filter(|before| has_reported(deletion_hold, before, held)) {
-                if !is_due(before, now) {
-                    return None;
-                }
-                // All else stays: what was decided since it was told counts on.
-                status.holders.push(DeletionHoldHolder { last_heartbeat_time: Some(Time(now)), ..before.clone() });
-                return Some(json!({"holders": status.holders}));
+            if before.as_ref().is_some_and(|before| has_reported(deletion_hold, before, held)) {
+                return None;
             }
             status.holders.push(DeletionHoldHolder {
                 server: self.server.clone(),
@@ -253,6 +271,20 @@ impl Writer {
                 "holders": status.holders, "conditions": status.conditions,
                 "objects": objects, "known": known, "names": held.names,
             }))
+        };
+        update_status(&self.api, &held.id, change).await.map(drop)
+    }
+
+    /// Says that it is there. All else stays: what was decided since it entered counts on.
+    async fn renew(&self, held: &Held) -> kube::Result<()> {
+        let change = |deletion_hold: &DeletionHold| {
+            let mut holders = deletion_hold.status.clone().unwrap_or_default().holders;
+            let ours = holders.iter_mut().find(|holder| holder.server == self.server)?;
+            if !has_reported(deletion_hold, ours, held) {
+                return None;
+            }
+            ours.last_heartbeat_time = Some(Time(Timestamp::now()));
+            Some(json!({"holders": holders}))
         };
         update_status(&self.api, &held.id, change).await.map(drop)
     }
@@ -313,16 +345,6 @@ fn entry<'a>(deletion_hold: &'a DeletionHold, server: &str) -> Option<&'a Deleti
     deletion_hold.status.as_ref()?.holders.iter().find(|holder| holder.server == server)
 }
 
-/// Whether it is time for a name server to say again that it holds.
-fn is_due(entry: &DeletionHoldHolder, now: Timestamp) -> bool {
-    entry.silence(now) >= HEARD_EVERY
-}
-
-/// Whether a name server has been silent for so long that it counts as gone.
-fn is_gone(holder: &DeletionHoldHolder, now: Timestamp) -> bool {
-    holder.silence(now) >= SILENCE_MAX
-}
-
 /// Whether what a name server has told this very DeletionHold is what is held. Entries of older versions have no UID.
 fn has_reported(deletion_hold: &DeletionHold, entry: &DeletionHoldHolder, held: &Held) -> bool {
     entry.set.as_ref() == Some(&held.set) && (entry.uid.is_none() || entry.uid == deletion_hold.metadata.uid)
@@ -345,35 +367,39 @@ fn decided(held: &[Held], deletion_holds: &[Arc<DeletionHold>], server: &str) ->
 }
 
 /// What is to be done. Before all was listed (`synced`) nobody leaves: what was held before a restart is held on. `written` returns
-/// by ID how long ago this process wrote to a DeletionHold, if it did: the API server bounds the times in an entry, so that a process with
-/// a clock far ahead would find itself due after each of its writes.
+/// by ID how long ago this process wrote to a DeletionHold, if it did, and `silent_for` how long a holder of one has said nothing
+/// new: clocks may differ.
 fn steps(
     held: &[Held],
     deletion_holds: &[Arc<DeletionHold>],
     server: &str,
     written: impl Fn(&str) -> Option<Duration>,
+    silent_for: impl Fn(&str, &DeletionHoldHolder) -> Duration,
     synced: bool,
     now: Timestamp,
 ) -> Vec<HoldAction> {
     let mut steps = Vec::new();
     for held in held {
-        match find(deletion_holds, &held.id) {
-            None => steps.push(HoldAction::Create(held.clone())),
-            Some(deletion_hold)
-                if entry(deletion_hold, server).is_some_and(|entry| {
-                    let is_recent = written(&held.id).is_some_and(|ago| ago < HEARD_EVERY.unsigned_abs());
-                    has_reported(deletion_hold, entry, held) && (is_recent || !is_due(entry, now))
-                }) => {}
-            Some(_) => steps.push(HoldAction::Enter(held.clone())),
+        let Some(deletion_hold) = find(deletion_holds, &held.id) else {
+            steps.push(HoldAction::Create(held.clone()));
+            continue;
+        };
+        if !entry(deletion_hold, server).is_some_and(|entry| has_reported(deletion_hold, entry, held)) {
+            steps.push(HoldAction::Enter(held.clone()));
+        } else if written(&held.id).is_none_or(|ago| ago >= HEARD_EVERY.unsigned_abs()) {
+            steps.push(HoldAction::Renew(held.clone()));
         }
     }
     for deletion_hold in deletion_holds {
         let id = deletion_hold.metadata.name.clone().unwrap_or_default();
         let created = deletion_hold.metadata.creation_timestamp.as_ref().map_or(now, |time| time.0);
         let age = Duration::try_from(now.duration_since(created)).unwrap_or_default();
-        let mut holders = deletion_hold.status.iter().flat_map(|status| &status.holders);
-        if holders.any(|holder| holder.server != server && is_gone(holder, now)) {
-            steps.push(HoldAction::Lapse(id.clone()));
+        let others = deletion_hold.status.iter().flat_map(|status| &status.holders);
+        let others = others.filter(|holder| holder.server != server);
+        let is_gone = |holder: &&DeletionHoldHolder| silent_for(&id, holder) >= SILENCE_MAX.unsigned_abs();
+        let silent: Vec<DeletionHoldHolder> = others.filter(is_gone).cloned().collect();
+        if !silent.is_empty() {
+            steps.push(HoldAction::Lapse(id.clone(), silent));
         }
         if held.iter().any(|held| held.id == id) {
             continue;
@@ -447,7 +473,8 @@ mod tests {
         for (holds, deletion_holds, synced, expected) in [
             (vec!["x"], vec![], true, vec![HoldAction::Create(held("x"))]),
             (vec!["x"], vec![known("x", 1, 1, None, &[("other", 1)])], true, vec![HoldAction::Enter(held("x"))]),
-            (vec!["x"], vec![known("x", 1, 1, None, &[("me", 1)])], true, vec![]),
+            // Nothing is known of what was said before a restart.
+            (vec!["x"], vec![known("x", 1, 1, None, &[("me", 1)])], true, vec![HoldAction::Renew(held("x"))]),
             (vec![], vec![known("x", 1, 1, None, &[("me", 1), ("other", 1)])], true, vec![leave()]),
             // After a restart it may yet turn out to be held.
             (vec![], vec![known("x", 1, 1, None, &[("me", 1)])], false, vec![]),
@@ -462,43 +489,43 @@ mod tests {
             (vec!["y"], vec![known("x", 1, 1, None, &[("me", 1)])], true, vec![HoldAction::Create(held("y")), leave()]),
         ] {
             let holds: Vec<Held> = holds.into_iter().map(held).collect();
-            assert_eq!(steps(&holds, &deletion_holds, "me", written, synced, at(1000)), expected, "{deletion_holds:?}");
+            let steps = steps(&holds, &deletion_holds, "me", written, just_now, synced, at(1000));
+            assert_eq!(steps, expected, "{deletion_holds:?}");
         }
         let grown = Held { set: "s4".to_owned(), count: 4, ..held("x") };
         let deletion_holds = [known("x", 1, 1, None, &[("me", 1)])];
-        assert_eq!(
-            steps(std::slice::from_ref(&grown), &deletion_holds, "me", written, true, at(1000)),
-            [HoldAction::Enter(grown)]
-        );
+        let steps = steps(std::slice::from_ref(&grown), &deletion_holds, "me", written, just_now, true, at(1000));
+        assert_eq!(steps, [HoldAction::Enter(grown)]);
     }
 
+    fn just_now(_: &str, _: &DeletionHoldHolder) -> Duration {
+        Duration::ZERO
+    }
+
+    /// What entries say of the time does not count: clocks may differ by hours.
     #[test]
     fn who_is_silent_for_long_is_taken_off() {
         let both = [known("x", 900, 1, None, &[("me", 1), ("other", 1)])];
-        let lapse = || HoldAction::Lapse("x".to_owned());
-        for (second, holds, expected) in [
-            (990 + 59, true, vec![]),
+        let other = entry(&both[0], "other").expect("it is there").clone();
+        let lapse = || HoldAction::Lapse("x".to_owned(), vec![other.clone()]);
+        let renew = || HoldAction::Renew(held("x"));
+        for (written, silent, holds, expected) in [
+            (59, 59, true, vec![]),
             // It says again that it is there.
-            (990 + 60, true, vec![HoldAction::Enter(held("x"))]),
-            (990 + 599, true, vec![HoldAction::Enter(held("x"))]),
-            (990 + 600, true, vec![HoldAction::Enter(held("x")), lapse()]),
+            (60, 599, true, vec![renew()]),
+            (60, 600, true, vec![renew(), lapse()]),
+            (1, 600, true, vec![lapse()]),
             // Also by one that holds nothing of it.
-            (990 + 600, false, vec![lapse(), HoldAction::Leave("x".to_owned())]),
+            (1, 600, false, vec![lapse(), HoldAction::Leave("x".to_owned())]),
         ] {
             let holds: Vec<Held> = holds.then(|| held("x")).into_iter().collect();
-            assert_eq!(steps(&holds, &both, "me", |_| None, true, at(second)), expected, "{second} {holds:?}");
+            let written = |_: &str| Some(Duration::from_secs(written));
+            let silent_for = |_: &str, _: &DeletionHoldHolder| Duration::from_secs(silent);
+            for second in [0, 990 + 600, 1_000_000] {
+                let steps = steps(&holds, &both, "me", written, silent_for, true, at(second));
+                assert_eq!(steps, expected, "{second} {holds:?}");
+            }
         }
-        // With a clock far ahead it is due whenever it looks, and writes once a minute all the same.
-        for (ago, expected) in [(1, vec![]), (60, vec![HoldAction::Enter(held("x"))])] {
-            let written = |_: &str| Some(Duration::from_secs(ago));
-            assert_eq!(steps(&[held("x")], &both[..1], "me", written, true, at(990 + 599)), expected, "{ago}");
-        }
-        // An entry that says that it will be heard in a year counts as silent: nobody could take it off.
-        let mut forged = DeletionHold::clone(&known("x", 900, 1, None, &[("other", 1)]));
-        forged.status.as_mut().expect("has holders").holders[0].last_heartbeat_time = Some(Time(at(31_000_000)));
-        assert_eq!(steps(&[], &[Arc::new(forged)], "me", |_| None, true, at(1000)), [lapse()]);
-        let dead = [known("x", 900, 1, None, &[("other", 1)])];
-        assert_eq!(steps(&[], &dead, "me", |_| None, true, at(990 + 600)), [lapse()]);
     }
 
     #[test]

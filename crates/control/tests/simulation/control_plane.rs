@@ -39,8 +39,8 @@ pub fn loops(
     let world = World::new(&controller, world::Settings::of(platform.clone()));
     // Renewed as rarely as it can be: that is most of what happens in calm.
     let lease = lease::Settings {
-        duration: Duration::from_secs(90),
-        renew: Duration::from_secs(40),
+        duration: Duration::from_secs(120),
+        renew: Duration::from_secs(55),
         ..lease::Settings::default()
     };
     let leadership = Lease::run(scheduler.clone(), SCHEDULER_LEASE, name, lease, stop.clone());

@@ -45,7 +45,7 @@ const STORM: Duration = Duration::from_secs(8 * 60);
 const RECOVERY: Duration = Duration::from_secs(15 * 60);
 /// How long it is calm, and how long before the end of that nothing is written any more: former names and quarantines have ended by
 /// then.
-const CALM: Duration = Duration::from_secs(115 * 60);
+const CALM: Duration = Duration::from_secs(150 * 60);
 const STILL: Duration = Duration::from_secs(15 * 60);
 pub const NAMESPACES: [&str; 3] = ["shop", "blog", "blog-eu"];
 
@@ -368,7 +368,14 @@ impl Life {
     async fn approve(&self) {
         let api = kube::Api::<DeletionHold>::all(self.api.admin());
         for name in self.keys(deletion_hold::DELETION_HOLD.key_prefix) {
-            let patch = Patch::Merge(json!({"spec": {"decision": "approve"}}));
+            let hold = self.truth.lock().get(deletion_hold::DELETION_HOLD.key_prefix, &name).cloned();
+            let hold = hold.and_then(|hold| serde_json::from_value::<DeletionHold>(hold).ok());
+            if !hold.is_some_and(|hold| hold.is_undecided()) {
+                continue;
+            }
+            // As `signpost hold approve` does: whoever has entered since the last time waits for another decision.
+            let decided = json!({"decision": "approve", "decidedAt": Time(jiff::Timestamp::now())});
+            let patch = Patch::Merge(json!({"spec": decided}));
             let _ = api.patch(&name, &PatchParams::default(), &patch).await;
         }
     }

@@ -86,6 +86,15 @@ impl Outside {
         self.records.get(&(owner.to_ascii_lowercase(), rtype)).map(String::as_str)
     }
 
+    /// Where the CNAME of a host leads, which may be that of a wildcard: no name is there at the host or below it then (RFC 4592 §2.2.2).
+    pub fn leads_to(&self, host: &str) -> Option<String> {
+        let (host, below) = (host.to_ascii_lowercase(), format!(".{}", host.to_ascii_lowercase()));
+        let is_there = self.records.keys().any(|(owner, _)| *owner == host || owner.ends_with(&below));
+        let wildcard = host.split_once('.').map(|(_, above)| format!("*.{above}")).filter(|_| !is_there);
+        let target = self.get(&wildcard.unwrap_or(host), "CNAME")?;
+        Some(target.trim_end_matches('.').to_owned())
+    }
+
     /// Whether this TXT record is to be seen, or was within the last `time`.
     pub fn has_text(&self, owner: &str, text: &str, time: Duration) -> bool {
         let seen = self.seen.get(&format!("{} {text}", owner.to_ascii_lowercase()));

@@ -130,7 +130,7 @@ impl Truth {
             if self.verify_hosts && is_true(route, "HostVerified") != is_proven {
                 unrest.push(format!("the record of {key} is there: {is_proven}, and {}", conditions(route)));
             }
-            let leads_to = self.outside.lock().get(host, "CNAME").map(|name| name.trim_end_matches('.').to_owned());
+            let leads_to = self.outside.lock().leads_to(host);
             let leads_here = leads_to.is_some_and(|to| names(route).contains(&to.parse().expect("a name")));
             let is_bound = route["status"]["phase"] == "scheduled";
             if is_bound && is_true(route, "HostPointsHere") != leads_here {
