@@ -27,7 +27,6 @@ use tokio_util::sync::CancellationToken;
 use crate::client::backoff::random;
 use crate::client::reflector::{Applied, Change, ObjectKey, Store};
 use crate::client::transport_error::cause_text;
-use crate::client::uid::Uid;
 use crate::observe::network::simulated;
 use crate::world::condition::{ConditionUpdate, Status};
 use crate::world::observations::{About, Finding, Observations, Part};
@@ -336,7 +335,9 @@ impl Watch {
             self.forget(key);
             return None;
         };
-        let router = stores.router_of(&binding).filter(|_| binding.route_uid == route.uid);
+        // One of the two watches may lag behind, which tells later.
+        let is_of = binding.route_uid == route.uid && route.router.as_ref() == Some(&binding.router);
+        let router = stores.router_of(&binding).filter(|_| is_of);
         let Some(router) = router else {
             self.forget(key);
             return None;
@@ -366,7 +367,7 @@ impl Watch {
                 self.metrics.times.observe(now.duration_since(waiting.since).as_secs_f64());
                 let (count, router) = (serving.len(), &binding.router);
                 let message = format!("{count} of {count} live instances of Router {router} serve it");
-                tell(observations, key, route.uid.clone(), Status::True, "Programmed", message);
+                tell(observations, key, &route, Status::True, "Programmed", message);
             }
             return None;
         } else {
@@ -388,7 +389,7 @@ impl Watch {
         if let Some((reason, message)) = waiting.error.clone().filter(|_| now >= late)
             && route.conditions.names.programmed != Some(Mark::of("False", reason, &message))
         {
-            tell(observations, key, route.uid.clone(), Status::False, reason, message);
+            tell(observations, key, route, Status::False, reason, message);
         }
         let wanted = now + waiting.pause.mul_f64(1.0 + (random() % 256) as f64 / 1024.0);
         let turn = if now < late { wanted.min(late) } else { wanted };
@@ -429,8 +430,16 @@ fn serving(router: &RouterInfo) -> impl Iterator<Item = &Instance> {
     instances.filter(|instance| instance.state == InstanceState::Serving)
 }
 
-fn tell(observations: &Observations, key: &ObjectKey, uid: Uid, status: Status, reason: &'static str, message: String) {
-    let statement = ConditionUpdate { kind: PROGRAMMED, status, reason, message };
-    let finding = Finding { uid, about: About::Bound, statements: vec![statement], challenge: None };
+fn tell(
+    observations: &Observations,
+    key: &ObjectKey,
+    route: &RouteInfo,
+    status: Status,
+    reason: &'static str,
+    message: String,
+) {
+    let Some(router) = route.router.clone() else { return };
+    let statements = vec![ConditionUpdate { kind: PROGRAMMED, status, reason, message }];
+    let finding = Finding { uid: route.uid.clone(), about: About::BoundTo(router), statements, challenge: None };
     observations.set_route(key, Part::Programmed, Some(finding));
 }

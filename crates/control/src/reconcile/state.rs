@@ -178,8 +178,10 @@ impl Planner {
             blocking: &blocking,
             lost: &lost,
         });
-        let router = self.objects.bindings.get(key).and_then(|binding| self.objects.router(&binding.router));
-        let instances = router.is_some_and(|router| router.target.active.has_instances);
+        // The Router that the Route names: a watch of RouteBindings may lag behind. What is said of one that is unknown stays.
+        let reported = route.router.as_deref().and_then(|name| self.objects.router(name));
+        let says_programmed = route.conditions.names.programmed.is_some();
+        let instances = reported.map_or(says_programmed, |router| router.target.active.has_instances);
         let ready = Needs { instances, answers: settings.verify_names };
         let inputs = Inputs { key, placement, findings: &findings, verifies_hosts: settings.verify_hosts, ready };
         let change = route::route(&route, inputs);

@@ -22,6 +22,7 @@
 //! Only what is wrong is written: a Route whose names are live gets no write from here.
 
 use std::num::NonZeroI64;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -59,6 +60,7 @@ fn is_about(about: &About, route: &Route) -> bool {
     match about {
         About::Unbound => !is_bound,
         About::Bound => is_bound,
+        About::BoundTo(router) => is_bound && reported_router(route) == Some(router),
         About::Name(kind, name) => is_bound && has_name(*kind, name),
         About::Host(host) => has_host(host),
         About::Unchallenged(host) => {
@@ -66,6 +68,11 @@ fn is_about(about: &About, route: &Route) -> bool {
             has_host(host) && challenge.is_none_or(|challenge| challenge.name != challenge_name(host))
         }
     }
+}
+
+/// The Router that the status of a Route names.
+fn reported_router(route: &Route) -> Option<&str> {
+    route.status.as_ref().and_then(|status| status.router.as_deref())
 }
 
 /// Whether a finding speaks of the Route as it is.
@@ -125,6 +132,8 @@ pub struct Change {
     pub uid: Uid,
     /// Its `metadata.generation`.
     pub generation: Option<i64>,
+    /// The Router that it names: all but what was found out is about the Route there.
+    pub router: Option<Arc<str>>,
     /// It does not say what its binding says: that comes first.
     pub is_unassigned: bool,
     /// What its conditions should say of its placement.
@@ -155,6 +164,7 @@ pub fn route(route: &RouteInfo, inputs: Inputs<'_>) -> Change {
     let mut change = Change {
         uid: route.uid.clone(),
         generation: route.generation.map(NonZeroI64::get),
+        router: route.router.clone(),
         findings: inputs.findings.clone(),
         ready: inputs.ready,
         is_ready_wrong: ready::is_wrong(route, inputs.ready),
@@ -328,7 +338,8 @@ pub fn apply(change: &Change, route: &Route, now: Timestamp) -> Option<Changed> 
         }
         state(&mut after.conditions, statement, generation, now);
     };
-    if is_about(&About::Bound, route) {
+    let has_moved = reported_router(route) != change.router.as_deref();
+    if is_about(&About::Bound, route) && !has_moved {
         change.statements.iter().for_each(|statement| say(&mut after, &with_label_reason(statement, route), true));
     }
     for (part, finding) in change.findings.iter().enumerate() {
@@ -347,7 +358,7 @@ pub fn apply(change: &Change, route: &Route, now: Timestamp) -> Option<Changed> 
         after.challenge = None;
     }
     if let Some(statement) =
-        ready::statement(&after.conditions, change.ready).filter(|_| is_about(&About::Bound, route))
+        ready::statement(&after.conditions, change.ready).filter(|_| is_about(&About::Bound, route) && !has_moved)
     {
         state(&mut after.conditions, &statement, generation, now);
     }

@@ -61,6 +61,8 @@ pub enum About {
     Unbound,
     /// A Route with a Router.
     Bound,
+    /// A Route with this Router.
+    BoundTo(Arc<str>),
     /// A Route that has this name, without a dot at the end.
     Name(NameKind, String),
     /// A Route with this host of its own.

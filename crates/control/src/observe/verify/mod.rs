@@ -255,7 +255,7 @@ impl Verifier {
             self.state.queue(&binding.label.to_ascii_lowercase());
         } else {
             let changed = self.state.conditions_without_alias().changed_conditions(&route.conditions.names);
-            self.report(key, &route, About::Bound, changed);
+            self.report(key, &route, About::BoundTo(binding.router.clone()), changed);
         }
     }
 
