@@ -203,6 +203,12 @@ impl Api {
         self.restart().await;
     }
 
+    /// The revision of the store.
+    pub async fn revision(&self) -> u64 {
+        let store = self.store.lock().clone();
+        store.revision().await.expect("it is there").0
+    }
+
     /// The server of now, and what fires when it ends.
     pub fn serving(&self) -> (axum::Router, CancellationToken) {
         self.serving.lock().clone()

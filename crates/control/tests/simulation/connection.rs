@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
 use super::api::{Api, client};
+use super::system::elapsed;
 
 pub type Failed = Box<dyn std::error::Error + Send + Sync>;
 
@@ -133,14 +134,19 @@ impl Connection {
         }
         let what = format!("{} {} {}", self.of, request.method(), request.uri().path());
         let (server, gone) = self.api.serving();
+        let before = self.api.revision().await;
         let response = tokio::select! {
             biased;
             () = gone.cancelled() => return Err("the connection was reset".into()),
             response = server.oneshot(request) => response.unwrap_or_else(|never| match never {}),
         };
         if writes {
+            let is_futile = response.status().is_success() && self.api.revision().await == before;
             let mut truth = self.api.truth.lock();
             truth.note(format!("{what}: {}", response.status().as_u16()));
+            if is_futile {
+                truth.last_write = (elapsed(), format!("{what}, without effect,"));
+            }
             if what.ends_with("/status") && response.status().is_success() {
                 truth.wrote_status(&self.of);
             }

@@ -306,8 +306,8 @@ impl Life {
         if !restored {
             *self.api.weather.lock() = Weather::default();
             self.processes.values().for_each(|process| process.connection.cut(false));
-            // Whoever was without one has had time to connect again.
-            sleep(Duration::from_secs(120)).await;
+            // Whoever was without one, or had a watch that said nothing more, has had time to connect again.
+            sleep(Duration::from_secs(240)).await;
         }
         self.api.go_back(if restored { commits } else { 30 + commits }, restored).await;
         if !restored {

@@ -56,7 +56,7 @@ const GRACE: Duration = Duration::from_secs(300);
 /// The value of the label `pool` that no Router selects.
 const NOWHERE: &str = "nowhere";
 /// How many seeds are run.
-const SEEDS: u64 = 200;
+const SEEDS: u64 = 190;
 /// How many at a time: each is a process of one thread.
 const AT_A_TIME: usize = 2;
 

@@ -22,7 +22,13 @@ impl Life {
         let routers = self.keys(router::ROUTER.key_prefix);
         let (route, router) = (self.chance.one_of(&routes).cloned(), self.chance.one_of(&routers).cloned());
         match (self.chance.below(20), route, router) {
-            (0..6, ..) if routes.len() < 30 => self.create_route().await,
+            (0..5, ..) if routes.len() < 30 => drop(self.create_route().await),
+            // Gone again while it is bound.
+            (5, ..) => {
+                let key = self.create_route().await;
+                sleep(Duration::from_millis(self.chance.below(20))).await;
+                self.delete_route(&key).await;
+            }
             (6..8, Some(key), _) => {
                 self.delete_route(&key).await;
                 if self.chance.below(2) == 0 {
@@ -71,7 +77,7 @@ impl Life {
                 }
             }
             (16, _, Some(router)) => self.probed(&router).await,
-            (17 | 18, Some(key), _) => self.owner(&key),
+            (15 | 17 | 18, ..) => self.owner(),
             (19, Some(key), _) => self.take_conditions(&key).await,
             _ => {}
         }
@@ -95,9 +101,12 @@ impl Life {
     }
 
     /// The owner of a host changes its DNS: as the platform asks for it, or against that.
-    fn owner(&self, key: &str) {
-        let Some(route) = self.truth.lock().get(route::ROUTE.key_prefix, key).cloned() else { return };
-        let Some(host) = route["spec"]["host"].as_str() else { return };
+    fn owner(&self) {
+        let routes: Vec<Value> =
+            self.truth.lock().all(route::ROUTE.key_prefix).map(|(_, route)| route.clone()).collect();
+        let with_host: Vec<&Value> = routes.iter().filter(|route| route["spec"]["host"].is_string()).collect();
+        let Some(route) = self.chance.one_of(&with_host) else { return };
+        let host = route["spec"]["host"].as_str().expect("it has one");
         let text = |value: &Value| value.as_str().map(str::to_owned);
         let is_asked = self.chance.below(4) > 0;
         let mut outside = self.outside.lock();
@@ -122,7 +131,8 @@ impl Life {
         (0..1 + self.chance.below(3)).map(|next| json!({"ip": format!("198.51.100.{}", first + next)})).collect()
     }
 
-    async fn create_route(&mut self) {
+    /// Creates a Route; its key.
+    async fn create_route(&mut self) -> String {
         self.made += 1;
         let namespace = *self.chance.one_of(&NAMESPACES).expect("some");
         // A few names that come again, and a few pairs whose default labels are the same.
@@ -131,7 +141,9 @@ impl Life {
             1 => format!("eu-app{}", self.chance.below(4)),
             _ => format!("r{}", self.made),
         };
-        self.create_route_as(&format!("{namespace}/{name}")).await;
+        let key = format!("{namespace}/{name}");
+        self.create_route_as(&key).await;
+        key
     }
 
     async fn create_route_as(&mut self, key: &str) {

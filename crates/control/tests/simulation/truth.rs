@@ -331,8 +331,9 @@ impl Truth {
         let (held, holds) = (before.and_then(holder), now.and_then(holder));
         let is_new = held != holds && elapsed() > self.unsettled;
         if let Some(at) = holds.as_ref().and_then(|uid| self.gone.get(uid)).filter(|_| is_new) {
-            // A claim may have been under way when its Route went, and without our hooks nobody but a watch tells that it did.
-            let longest = if self.is_fenced { UNDER_WAY } else { WAITING };
+            // A claim may have been under way when its Route went. Only who takes over another's has to ask for the Route; to who
+            // creates one nobody but a watch tells that it went.
+            let longest = if before.is_some() { UNDER_WAY } else { WAITING };
             self.check(elapsed() < *at + longest, || {
                 format!("{key} goes to a Route that went at {:.3}", at.as_secs_f64())
             });
