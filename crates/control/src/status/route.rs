@@ -506,6 +506,37 @@ mod tests {
     }
 
     #[test]
+    fn what_was_judged_before_a_move_is_not_said_after_it() {
+        let object = json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Route",
+            "metadata": {"namespace": "ns", "name": "app", "uid": "u1"}, "spec": {"to": {"kind": "Service", "name": "app"}},
+            "status": {"phase": "scheduled", "router": "shard2", "conditions": [{"type": "Resolvable", "status": "True",
+                "reason": "Resolvable", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}});
+        let route: Route = serde_json::from_value(object).expect("a Route");
+        for (router, expected) in
+            [("shard1", None), ("shard2", Some(["Resolvable", "Programmed", "Admitted", "Ready"]))]
+        {
+            let uid = Uid::of(Some("u1"));
+            let statements = vec![update(PROGRAMMED, true, "Programmed", "")];
+            let about = About::BoundTo(router.into());
+            let finding = Finding { uid: uid.clone(), about, statements, challenge: None };
+            let mut findings = RouteFindings::default();
+            findings[Part::Programmed as usize] = Some(Arc::new(finding));
+            let ready = ready::Needs { instances: true, answers: true };
+            let statements = vec![admitted("it holds its names")];
+            let router = Some(router.into());
+            let change = Change { uid, router, statements, findings, ready, ..Change::default() };
+            let changed = apply(&change, &route, Timestamp::UNIX_EPOCH).map(|changed| changed.patch);
+            let kinds = changed.map(|patch| {
+                let conditions = patch["conditions"].as_array().cloned().unwrap_or_default();
+                let kinds =
+                    conditions.iter().map(|condition| condition["type"].as_str().unwrap_or_default().to_owned());
+                kinds.collect::<std::collections::BTreeSet<_>>()
+            });
+            assert_eq!(kinds, expected.map(|kinds| kinds.map(str::to_owned).into()), "{router:?}");
+        }
+    }
+
+    #[test]
     fn a_label_that_is_not_the_wished_for_one_has_event_of_again() {
         let route = |label: &str| {
             let names = json!([{"type": "system", "name": format!("{label}.shard1.v3.example")}]);

@@ -55,7 +55,7 @@ pub mod metrics;
 #[cfg(test)]
 pub(super) mod fake;
 #[cfg(test)]
-mod simulation;
+mod state_tests;
 
 /// The maximum number of checks in flight: a silent server holds each for some seconds.
 const IN_FLIGHT_MAX: usize = 64;
