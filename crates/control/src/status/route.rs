@@ -523,8 +523,8 @@ mod tests {
             findings[Part::Programmed as usize] = Some(Arc::new(finding));
             let ready = ready::Needs { instances: true, answers: true };
             let statements = vec![admitted("it holds its names")];
-            let router = Some(router.into());
-            let change = Change { uid, router, statements, findings, ready, ..Change::default() };
+            let named = Some(router.into());
+            let change = Change { uid, router: named, statements, findings, ready, ..Change::default() };
             let changed = apply(&change, &route, Timestamp::UNIX_EPOCH).map(|changed| changed.patch);
             let kinds = changed.map(|patch| {
                 let conditions = patch["conditions"].as_array().cloned().unwrap_or_default();
@@ -532,7 +532,7 @@ mod tests {
                     conditions.iter().map(|condition| condition["type"].as_str().unwrap_or_default().to_owned());
                 kinds.collect::<std::collections::BTreeSet<_>>()
             });
-            assert_eq!(kinds, expected.map(|kinds| kinds.map(str::to_owned).into()), "{router:?}");
+            assert_eq!(kinds, expected.map(|kinds| kinds.map(str::to_owned).into()), "{router}");
         }
     }
 
