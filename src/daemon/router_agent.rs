@@ -196,15 +196,16 @@ async fn wait_until_announced(client: kube::Client, router: String, address: IpA
 async fn gone(client: &kube::Client, router: &str, address: IpAddr, name_servers: &[SocketAddr]) {
     let (zone, mut ttl) = loop {
         let request = timeout(REQUEST_TIMEOUT, Api::<Router>::all(client.clone()).get(router)).await;
-        match request {
+        let error = match request {
             Ok(Ok(found)) if let Some(zone) = found.spec.dns.as_ref().and_then(|dns| dns.parse::<Name>().ok()) => {
                 break (zone, found.spec.ttl);
             }
             Ok(Err(kube::Error::Api(status))) if status.code == 404 => return,
-            other => {
-                tracing::warn!(router, error = ?other.map(|found| found.err()), "failed to read the Router's zone")
-            }
-        }
+            Ok(Ok(_)) => "its spec.dns is no domain name".to_owned(),
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => "the API server did not respond in time".to_owned(),
+        };
+        tracing::warn!(router, error, "failed to read the zone of the Router; retrying");
         sleep(LOOK_INTERVAL).await;
     };
     loop {

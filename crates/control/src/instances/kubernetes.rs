@@ -80,7 +80,10 @@ impl Kubernetes {
                     // An object of the name without our labels belongs to somebody else: what differs is a conflict.
                     let parameters = PatchParams { force: live.is_some(), ..PatchParams::apply(MANAGER) };
                     let applied = bounded(self.api(key.0).patch(&key.1, &parameters, &Patch::Apply(content))).await;
-                    tracing::info!(router, kind = ?key.0, name = key.1, error = ?applied.as_ref().err(), "applied an object of instances");
+                    // Who asked for it reports an error.
+                    if applied.is_ok() {
+                        tracing::info!(router, kind = ?key.0, name = key.1, "applied an object of instances");
+                    }
                     applied
                 }
             };
