@@ -1,0 +1,207 @@
+//! Statuses of Routes, judged without an API.
+
+use super::*;
+use crate::world::{self, route::Conditions};
+use signpost_api::v1alpha1::router::Router;
+
+fn router(spec: serde_json::Value) -> RouterInfo {
+    let router: Router = serde_json::from_value(json!({
+        "apiVersion": "signpost.dev/v1alpha1", "kind": "Router", "metadata": {"name": "shard1"}, "spec": spec,
+    }))
+    .expect("a Router");
+    RouterInfo::new(&router, &world::Settings::of_domain("v3.example"))
+}
+
+fn mark(is_true: bool) -> Mark {
+    Mark::of(if is_true { "True" } else { "False" }, "", "")
+}
+
+/// A Route as its binding leaves it.
+fn placed() -> RouteInfo {
+    let conditions = Conditions { scheduled: Some(mark(true)), admitted: Some(mark(true)), ..Conditions::default() };
+    RouteInfo { bound: true, conditions, ..RouteInfo::default() }
+}
+
+/// The same with other conditions.
+fn with(change: impl FnOnce(&mut Conditions)) -> RouteInfo {
+    let mut route = placed();
+    change(&mut route.conditions);
+    route
+}
+
+fn kinds(
+    route: &RouteInfo,
+    router: Option<&RouterInfo>,
+    hold: &Hold,
+    (blocking, lost): (&[String], &[String]),
+) -> Vec<(&'static str, bool)> {
+    let binding = BindingInfo { router: "shard1".into(), label: "ns-app".into(), ..BindingInfo::default() };
+    let key = ObjectKey::namespaced("ns", "app");
+    let placement = Placement { binding: &binding, router, namespace: &Labels::new(), hold, blocking, lost };
+    statements(route, &key, placement).iter().map(|statement| (statement.kind, statement.is_true())).collect()
+}
+
+#[test]
+fn conditions_follow_changes_and_are_silent_otherwise() {
+    let router = router(json!({"routeSelector": {"matchLabels": {"tier": "gold"}}}));
+    for (tier, bound, admitted, mismatch, expected) in [
+        ("gold", true, Some(true), None, vec![]),
+        ("gold", true, Some(true), Some(false), vec![]),
+        ("lead", true, Some(true), None, vec![(SELECTOR_MISMATCH, true)]),
+        ("lead", true, Some(true), Some(true), vec![]),
+        ("gold", true, Some(true), Some(true), vec![(SELECTOR_MISMATCH, false)]),
+        ("gold", true, None, None, vec![(ADMITTED, true)]),
+        ("gold", true, Some(false), None, vec![(ADMITTED, true)]),
+        ("lead", false, Some(false), None, vec![]),
+    ] {
+        let labels = Labels::from([("tier".to_owned(), tier.to_owned())]);
+        let conditions = Conditions { admitted: admitted.map(mark), mismatch, ..placed().conditions };
+        let route = RouteInfo { labels, bound, conditions, ..placed() };
+        assert_eq!(kinds(&route, Some(&router), &Hold::Held, (&[], &[])), expected, "{route:?}");
+    }
+}
+
+#[test]
+fn a_host_is_admitted_as_long_as_it_is_held() {
+    let router = router(json!({}));
+    let taken = Hold::Taken("another's".to_owned());
+    for (hold, admitted, expected) in [
+        (&Hold::Held, None, Some(true)),
+        (&Hold::Held, Some(true), None),
+        (&Hold::Held, Some(false), Some(true)),
+        (&Hold::Unverified, Some(true), Some(false)),
+        (&Hold::Unverified, Some(false), None),
+        (&taken, Some(true), Some(false)),
+        // It says already that it has not the host, and now why: another has it.
+        (&taken, Some(false), Some(false)),
+        // The claim comes first.
+        (&Hold::Free, Some(false), None),
+    ] {
+        let host = Some("www.shop.example".into());
+        let route = RouteInfo { host, ..with(|conditions| conditions.admitted = admitted.map(mark)) };
+        let expected: Vec<_> = expected.map(|is_true| (ADMITTED, is_true)).into_iter().collect();
+        assert_eq!(kinds(&route, Some(&router), hold, (&[], &[])), expected, "{hold:?} {admitted:?}");
+    }
+}
+
+#[test]
+fn what_was_taken_away_is_put_back() {
+    let router = router(json!({}));
+    let bare = with(|conditions| (conditions.scheduled, conditions.admitted) = (None, None));
+    let scheduled = |said: Option<bool>| with(|conditions| conditions.scheduled = said.map(mark));
+    let both = vec![(ADMITTED, true), (SCHEDULED, true)];
+    for (route, router, expected) in [
+        (bare.clone(), Some(&router), both),
+        (scheduled(None), Some(&router), vec![(SCHEDULED, true)]),
+        (scheduled(Some(false)), Some(&router), vec![(SCHEDULED, true)]),
+        // One whose Router is gone is not said to be on it.
+        (scheduled(None), None, vec![(SCHEDULED, false)]),
+        (RouteInfo { bound: false, ..bare }, Some(&router), vec![]),
+    ] {
+        assert_eq!(kinds(&route, router, &Hold::Held, (&[], &[])), expected, "{route:?}");
+    }
+}
+
+#[test]
+fn what_was_judged_before_a_move_is_not_said_after_it() {
+    let object = json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Route",
+        "metadata": {"namespace": "ns", "name": "app", "uid": "u1"}, "spec": {"to": {"kind": "Service", "name": "app"}},
+        "status": {"phase": "scheduled", "router": "shard2", "conditions": [{"type": "Resolvable", "status": "True",
+            "reason": "Resolvable", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}});
+    let route: Route = serde_json::from_value(object).expect("a Route");
+    for (router, expected) in [("shard1", None), ("shard2", Some(["Resolvable", "Programmed", "Admitted", "Ready"]))] {
+        let uid = Uid::of(Some("u1"));
+        let statements = vec![update(PROGRAMMED, true, "Programmed", "")];
+        let about = About::BoundTo(router.into());
+        let finding = Finding { uid: uid.clone(), about, statements, challenge: None };
+        let mut findings = RouteFindings::default();
+        findings[Part::Programmed as usize] = Some(Arc::new(finding));
+        let ready = ready::Needs { instances: true, answers: true };
+        let statements = vec![admitted("it holds its names")];
+        let named = Some(router.into());
+        let change = Change { uid, router: named, statements, findings, ready, ..Change::default() };
+        let changed = apply(&change, &route, Timestamp::UNIX_EPOCH).map(|changed| changed.patch);
+        let kinds = changed.map(|patch| {
+            let conditions = patch["conditions"].as_array().cloned().unwrap_or_default();
+            let kinds = conditions.iter().map(|condition| condition["type"].as_str().unwrap_or_default().to_owned());
+            kinds.collect::<std::collections::BTreeSet<_>>()
+        });
+        assert_eq!(kinds, expected.map(|kinds| kinds.map(str::to_owned).into()), "{router}");
+    }
+}
+
+#[test]
+fn a_label_that_is_not_the_wished_for_one_has_event_of_again() {
+    let route = |label: &str| {
+        let names = json!([{"type": "system", "name": format!("{label}.shard1.v3.example")}]);
+        let object = json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Route",
+            "metadata": {"namespace": "ns", "name": "app"}, "spec": {"to": {"kind": "Service", "name": "app"}},
+            "status": {"phase": "scheduled", "names": names}});
+        serde_json::from_value::<Route>(object).expect("a Route")
+    };
+    let admitted = |is_true| update(ADMITTED, is_true, "Admitted", "");
+    for (label, is_true, reason) in [
+        ("ns-app", true, "Admitted"),
+        ("ns-app-0123456789", true, "LabelTaken"),
+        ("ns-app-0123456789", false, "Admitted"),
+    ] {
+        assert_eq!(with_label_reason(&admitted(is_true), &route(label)).reason, reason, "{label}");
+    }
+}
+
+#[test]
+fn a_router_made_again_with_another_zone_is_not_the_one_that_was() {
+    let key = ObjectKey::namespaced("ns", "app");
+    let dns = "old.v3.example".into();
+    let binding = BindingInfo { router: "shard1".into(), label: "ns-app".into(), dns, ..BindingInfo::default() };
+    for (dns, router_gone, expected) in [
+        ("old.v3.example", false, None),
+        ("OLD.v3.example", true, Some((true, "Router shard1 is there again"))),
+        ("new.v3.example", true, None),
+        ("new.v3.example", false, Some((false, "Router shard1 was made again with another zone than old.v3.example"))),
+    ] {
+        let router = router(json!({"dns": dns}));
+        let route = with(|conditions| {
+            (conditions.scheduled, conditions.router_gone) = (Some(mark(!router_gone)), router_gone);
+        });
+        let (namespace, hold) = (Labels::new(), Hold::Held);
+        let placement = Placement {
+            binding: &binding,
+            router: Some(&router),
+            namespace: &namespace,
+            hold: &hold,
+            blocking: &[],
+            lost: &[],
+        };
+        let said = statements(&route, &key, placement);
+        assert_eq!(said.len(), usize::from(expected.is_some()), "{said:?}");
+        if let Some((is_true, message)) = expected {
+            assert!(said[0].is_true() == is_true && said[0].message.starts_with(message), "{said:?}");
+        }
+    }
+}
+
+#[test]
+fn a_former_name_that_leads_elsewhere_has_event_of() {
+    let router = router(json!({}));
+    let on = |routers: &[&str]| routers.iter().map(|&router| router.to_owned()).collect::<Vec<_>>();
+    let route = placed();
+    let blocked = |routers: &[&str], zones: &[&str]| {
+        with(|conditions| conditions.former_name_blocked = blocked("ns-app", &on(routers), &on(zones)).map(Box::from))
+    };
+    for (route, blocking, lost, expected) in [
+        (route.clone(), on(&[]), on(&[]), vec![]),
+        (route.clone(), on(&["shard2"]), on(&[]), vec![(FORMER_NAME_BLOCKED, true)]),
+        (blocked(&["shard2"], &[]), on(&["shard2"]), on(&[]), vec![]),
+        (blocked(&["shard2"], &[]), on(&["shard2", "shard3"]), on(&[]), vec![(FORMER_NAME_BLOCKED, true)]),
+        (blocked(&["shard2"], &[]), on(&[]), on(&[]), vec![(FORMER_NAME_BLOCKED, false)]),
+        (route.clone(), on(&[]), on(&["s2.example"]), vec![(FORMER_NAME_BLOCKED, true)]),
+        (blocked(&[], &["s2.example"]), on(&[]), on(&["s2.example"]), vec![]),
+        (blocked(&[], &["s2.example"]), on(&["shard3"]), on(&["s2.example"]), vec![(FORMER_NAME_BLOCKED, true)]),
+        (blocked(&["shard3"], &["s2.example"]), on(&["shard3"]), on(&["s2.example"]), vec![]),
+        (blocked(&[], &["s2.example"]), on(&[]), on(&[]), vec![(FORMER_NAME_BLOCKED, false)]),
+    ] {
+        let said = kinds(&route, Some(&router), &Hold::Held, (&blocking, &lost));
+        assert_eq!(said, expected, "{route:?} {blocking:?} {lost:?}");
+    }
+}
