@@ -304,6 +304,11 @@ impl From<store::Error> for ApiError {
                  or made larger; free some space, and writes are taken again",
                 needed >> 20
             )),
+            store::Error::NoSpace => Self::full(
+                "etcd has reached its quota (alarm NOSPACE): objects can be deleted, but not created or changed; compact and \
+                 defragment etcd, and disarm the alarm"
+                    .to_owned(),
+            ),
             store::Error::OutcomeUnknown => Self::timeout(
                 "the store gave no answer in time; the write may or may not have happened: look before trying again",
             ),

@@ -9,6 +9,8 @@
 
 pub mod backup;
 pub mod embedded;
+#[cfg(feature = "etcd")]
+pub mod etcd;
 mod feed;
 pub mod memory;
 pub mod repair;
@@ -242,6 +244,9 @@ pub enum Error {
         /// How much room there must be, in octets.
         needed: u64,
     },
+    /// The cluster has reached the size that it is allowed, and takes only deletions until an operator makes room; nothing was written.
+    #[error("etcd is full (alarm NOSPACE)")]
+    NoSpace,
     /// The engine gave no answer: the transaction may or may not have been committed.
     #[error("the outcome of the write is not known")]
     OutcomeUnknown,

@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used)]
 
 mod directory;
+#[cfg(feature = "etcd")]
+mod etcd;
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -34,6 +36,14 @@ fn on_each_engine<F: Future<Output = ()>>(test: impl Fn(Arc<dyn Store>) -> F) {
     let directory = tempfile::tempdir().unwrap();
     for engine in [Arc::new(Memory::new()) as Arc<dyn Store>, open(directory.path(), Options::default())] {
         runtime.block_on(async { tokio::time::timeout(PATIENCE, test(engine)).await.expect("in time") });
+    }
+    #[cfg(feature = "etcd")]
+    for members in [1, 3] {
+        let cluster = etcd::Cluster::start(members);
+        runtime.block_on(async {
+            let engine = cluster.connect().await;
+            tokio::time::timeout(PATIENCE, test(engine)).await.expect("in time");
+        });
     }
 }
 
