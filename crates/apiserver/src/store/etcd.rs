@@ -38,8 +38,8 @@ const REOPEN: (Duration, Duration) = (Duration::from_millis(50), Duration::from_
 const LEASE_KEYS_MAX: u32 = 1_000;
 const LEASE_REUSE_PART: u32 = 20;
 
-/// Where the cluster is, and as whom it is used.
-#[derive(Debug, Clone, Default)]
+/// Where the cluster is, and as whom it is used. It has secrets, and is never printed.
+#[derive(Clone, Default)]
 pub struct Settings {
     /// The URLs of its members, such as `https://10.0.0.1:2379`.
     pub endpoints: Vec<String>,
@@ -52,7 +52,7 @@ pub struct Settings {
 }
 
 /// Certificates for the connection to etcd, in PEM.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Tls {
     /// The authority of the members' certificates.
     pub ca: Vec<u8>,
@@ -370,13 +370,14 @@ impl Watch {
         let Some(watch) = &mut self.open else { return self.open().await };
         let response = match watch.message().await {
             Ok(Some(response)) => response,
-            Ok(None) | Err(_) => return self.broken().await,
+            Ok(None) => return self.broken("it ended").await,
+            Err(error) => return self.broken(&error.to_string()).await,
         };
         if response.compact_revision() > 0 {
             return Err(Error::Compacted { oldest: unsigned(response.compact_revision()) });
         }
         if response.canceled() {
-            return self.broken().await;
+            return self.broken(response.cancel_reason()).await;
         }
         self.pause = REOPEN.0;
         // One message holds whole revisions.
@@ -400,13 +401,14 @@ impl Watch {
             .with_prev_key();
         match self.cluster.watches.clone().watch(self.prefix.clone(), Some(options)).await {
             Ok(watch) => self.open = Some(watch),
-            Err(_) => return self.broken().await,
+            Err(error) => return self.broken(&error.to_string()).await,
         }
         Ok(())
     }
 
     /// The cluster is away, or has no leader: the watch is opened again, a little later.
-    async fn broken(&mut self) -> Result<()> {
+    async fn broken(&mut self, error: &str) -> Result<()> {
+        tracing::warn!(error, "the watch of etcd broke; opening it again");
         self.open = None;
         sleep(self.pause).await;
         self.pause = (self.pause * 2).min(REOPEN.1);
@@ -443,8 +445,16 @@ fn message(error: &etcd_client::Error) -> Option<&str> {
     }
 }
 
-/// The error of a request that writes nothing.
+/// Whether the cluster is full (alarm NOSPACE).
+fn is_full(error: &etcd_client::Error) -> bool {
+    message(error).is_some_and(|text| text.contains("database space exceeded"))
+}
+
+/// The error of a request that writes no value.
 fn read_error(error: &etcd_client::Error) -> Error {
+    if is_full(error) {
+        return Error::NoSpace;
+    }
     tracing::debug!(%error, "a request to etcd failed");
     Error::Unavailable
 }
@@ -456,10 +466,7 @@ fn write_error(error: &etcd_client::Error) -> Error {
     if says("request is too large") || says("too many operations") || says("larger than max") {
         return Error::TooLarge { limit: super::TXN_OCTETS_MAX };
     }
-    if says("database space exceeded") {
-        return Error::NoSpace;
-    }
-    if says("etcdserver: no leader") || says("tcp connect error") || says("too many requests") {
+    if is_full(error) || says("etcdserver: no leader") || says("tcp connect error") || says("too many requests") {
         return read_error(error);
     }
     tracing::debug!(%error, "the outcome of a write to etcd is not known");

@@ -1,25 +1,32 @@
-//! Clusters of etcd for the suite.
+//! Clusters of etcd for the suite, and what only clusters do.
 
 use std::net::SocketAddr;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use signpost_apiserver::store::Store;
+use bytes::Bytes;
+use futures::StreamExt as _;
 use signpost_apiserver::store::etcd::{Etcd, Settings};
+use signpost_apiserver::store::{Error, Event, Outcome, Revision, Store, Txn, Write};
 use signpost_testing::net::free_address;
 use signpost_testing::process::Process;
 
 /// The members of a cluster on loopback, which ends with it.
 pub struct Cluster {
     clients: Vec<SocketAddr>,
-    _members: Vec<Process>,
+    members: Vec<Process>,
     _data: tempfile::TempDir,
 }
 
 impl Cluster {
     /// A cluster of so many members, which may not have come up yet.
     pub fn start(members: usize) -> Cluster {
+        Cluster::start_with(members, &[])
+    }
+
+    /// The same with more arguments for each.
+    fn start_with(members: usize, arguments: &[&str]) -> Cluster {
         let data = tempfile::tempdir().unwrap();
         let addresses = || (0..members).map(|_| free_address()).collect::<Vec<_>>();
         let (clients, peers) = (addresses(), addresses());
@@ -31,11 +38,11 @@ impl Cluster {
             command.args(["--name", &format!("m{number}"), "--data-dir"]).arg(data.path().join(number.to_string()));
             command.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
             command.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
-            command.args(["--initial-cluster", &all.join(","), "--log-level", "error"]);
+            command.args(["--initial-cluster", &all.join(","), "--log-level", "error"]).args(arguments);
             Process::logged(&mut command)
         };
         let members = (0..members).map(member).collect();
-        Cluster { clients, _members: members, _data: data }
+        Cluster { clients, members, _data: data }
     }
 
     /// The engine over all of them, once they are up.
@@ -51,4 +58,78 @@ impl Cluster {
             }
         }
     }
+}
+
+fn put(key: &str, value: Vec<u8>) -> Txn {
+    let write = Write::Put { key: super::key(key), value: value.into(), ttl: None };
+    Txn { expect: Vec::new(), writes: vec![write] }
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
+}
+
+#[test]
+fn a_full_cluster_says_so_and_takes_deletions() {
+    let cluster = Cluster::start_with(1, &["--quota-backend-bytes", "8388608"]);
+    runtime().block_on(async {
+        let store = cluster.connect().await;
+        let mut refused = None;
+        for number in 0..100 {
+            if let Err(error) = store.commit(put(&format!("/n/{number}"), vec![7; 1 << 20])).await {
+                refused = Some(error);
+                break;
+            }
+        }
+        assert!(matches!(refused, Some(Error::NoSpace)), "{refused:?}");
+        let delete = Txn { expect: Vec::new(), writes: vec![Write::Delete { key: super::key("/n/0") }] };
+        assert!(matches!(store.commit(delete).await, Ok(Outcome::Committed(_))));
+        assert_eq!(store.get(&super::key("/n/0"), None).await.unwrap().1, None);
+        let brief = Write::Put { key: super::key("/e"), value: Bytes::new(), ttl: Some(Duration::from_secs(60)) };
+        let refused = store.commit(Txn { expect: Vec::new(), writes: vec![brief] }).await;
+        assert!(matches!(refused, Err(Error::NoSpace)), "{refused:?}");
+    });
+}
+
+#[test]
+fn a_watch_misses_and_repeats_nothing_while_members_go() {
+    const WRITES: usize = 150;
+    let mut cluster = Cluster::start(3);
+    runtime().block_on(async {
+        let store = cluster.connect().await;
+        let start = store.revision().await.unwrap();
+        let watching = store.watch(&super::key("/n/"), start);
+        let seen = tokio::spawn(async move { until(watching, WRITES).await });
+        for number in 0..WRITES {
+            if number == WRITES / 2 {
+                // Whoever leads: two of three go on.
+                cluster.members.pop().unwrap().kill();
+            }
+            let give_up = Instant::now() + super::PATIENCE;
+            while let Err(error) = store.commit(put(&format!("/n/{number:03}"), b"x".to_vec())).await {
+                assert!(Instant::now() < give_up, "{number}: {error}");
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        }
+        let seen = tokio::time::timeout(super::PATIENCE, seen).await.expect("in time").unwrap();
+        let history = until(store.watch(&super::key("/n/"), start), WRITES).await;
+        assert_eq!(seen, history);
+        assert!(history.windows(2).all(|pair| pair[0].0 < pair[1].0), "{history:?}");
+    });
+}
+
+/// What a watch gives until it has given so many keys: each event's revision and key.
+async fn until(
+    mut watch: futures::stream::BoxStream<'static, Result<Vec<Event>, Error>>,
+    keys: usize,
+) -> Vec<(Revision, String)> {
+    let last = format!("/n/{:03}", keys - 1);
+    let mut seen = Vec::new();
+    while let Some(events) = watch.next().await {
+        seen.extend(events.unwrap().into_iter().map(|event| (event.at, event.now.key.0.to_string())));
+        if seen.last().is_some_and(|(_, key)| *key == last) {
+            break;
+        }
+    }
+    seen
 }

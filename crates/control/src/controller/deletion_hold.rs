@@ -59,8 +59,8 @@ pub struct Reporter {
     changes: Changes<DeletionHold>,
     /// The DeletionHolds that this process has written to, or tried to, and when it did last.
     ours: HashMap<String, Instant>,
-    /// By the DeletionHold and the name server: what a holder last said of when it was there, and when that was seen first.
-    heard: HashMap<(String, String), (Timestamp, Instant)>,
+    /// By the DeletionHold and the name server: its entry, and when that was seen first.
+    heard: HashMap<(String, String), (DeletionHoldHolder, Instant)>,
 }
 
 /// Writes DeletionHolds in the name of one server.
@@ -181,9 +181,9 @@ impl Reporter {
         for deletion_hold in deletion_holds {
             let id = deletion_hold.metadata.name.as_deref().unwrap_or_default();
             for holder in deletion_hold.status.iter().flat_map(|status| &status.holders) {
-                let (key, now) = ((id.to_owned(), holder.server.clone()), (holder.last_contact(), Instant::now()));
-                let before = self.heard.get(&key).filter(|before| before.0 == now.0);
-                heard.insert(key, *before.unwrap_or(&now));
+                let key = (id.to_owned(), holder.server.clone());
+                let before = self.heard.remove(&key).filter(|(before, _)| before == holder);
+                heard.insert(key, before.unwrap_or_else(|| (holder.clone(), Instant::now())));
             }
         }
         self.heard = heard;
