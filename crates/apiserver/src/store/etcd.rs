@@ -34,6 +34,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 const KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(5));
 /// How long a broken watch waits before it is opened again, at first and at most.
 const REOPEN: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
+/// How often a request is made while the members that it meets are away: others may be there.
+const TRIES: u32 = 6;
 /// How many keys share a lease, and which part of their time to live they may live longer for that.
 const LEASE_KEYS_MAX: u32 = 1_000;
 const LEASE_REUSE_PART: u32 = 20;
@@ -125,7 +127,8 @@ impl Etcd {
 impl Cluster {
     async fn revision(&self) -> Result<Revision> {
         let options = GetOptions::new().with_count_only();
-        let response = self.kv.clone().get(self.full_key(&Key("/".into())), Some(options)).await;
+        let key = self.full_key(&Key("/".into()));
+        let response = self.range(key, options).await;
         Ok(revision_of(response.map_err(|error| read_error(&error))?.header()))
     }
 
@@ -133,10 +136,18 @@ impl Cluster {
         format!("{}{}", self.prefix, key.0)
     }
 
+    async fn range(&self, key: String, options: GetOptions) -> std::result::Result<GetResponse, etcd_client::Error> {
+        let send = || {
+            let (mut kv, key, options) = (self.kv.clone(), key.clone(), options.clone());
+            async move { kv.get(key, Some(options)).await }
+        };
+        with_retries(is_unavailable, send).await
+    }
+
     /// Reads a range; where it cannot be read for its revision, what is known of the others.
     async fn read(&self, key: String, options: GetOptions, at: Option<Revision>) -> Result<(Revision, GetResponse)> {
         let options = at.map_or(options.clone(), |at| options.with_revision(signed(at)));
-        match self.kv.clone().get(key, Some(options)).await {
+        match self.range(key, options).await {
             Ok(response) => Ok((revision_of(response.header()), response)),
             Err(error) => Err(match message(&error) {
                 Some(text) if text.contains("required revision has been compacted") => self.compacted_error().await,
@@ -288,7 +299,12 @@ impl Store for Etcd {
         let compares: Vec<Compare> = txn.expect.iter().map(compare).collect();
         let reads: Vec<TxnOp> = txn.expect.iter().map(|(key, _)| TxnOp::get(cluster.full_key(key), None)).collect();
         let request = etcd_client::Txn::new().when(compares).and_then(cluster.writes(txn.writes).await?).or_else(reads);
-        let response = cluster.kv.clone().txn(request).await.map_err(|error| write_error(&error))?;
+        let send = || {
+            let (mut kv, request) = (cluster.kv.clone(), request.clone());
+            async move { kv.txn(request).await }
+        };
+        let response = with_retries(wrote_nothing, send).await;
+        let response = response.map_err(|error| write_error(&error))?;
         let at = revision_of(response.header());
         if response.succeeded() {
             return Ok(Outcome::Committed(at));
@@ -445,6 +461,36 @@ fn message(error: &etcd_client::Error) -> Option<&str> {
     }
 }
 
+/// Makes a request again, a little later, as long as it fails in a way that `is_passing` says may pass, and some times at most.
+async fn with_retries<T, F: Future<Output = std::result::Result<T, etcd_client::Error>>>(
+    is_passing: impl Fn(&etcd_client::Error) -> bool,
+    request: impl Fn() -> F,
+) -> F::Output {
+    let mut pause = REOPEN.0;
+    for _ in 1..TRIES {
+        match request().await {
+            Err(error) if is_passing(&error) => sleep(pause).await,
+            done => return done,
+        }
+        pause *= 2;
+    }
+    request().await
+}
+
+/// Whether a member is away or has no leader (gRPC: UNAVAILABLE).
+fn is_unavailable(error: &etcd_client::Error) -> bool {
+    match error {
+        etcd_client::Error::GRpcStatus(status) => status.code() as i32 == 14,
+        error => matches!(error, etcd_client::Error::TransportError(_)),
+    }
+}
+
+/// Whether a write that failed was not even begun.
+fn wrote_nothing(error: &etcd_client::Error) -> bool {
+    let text = message(error).unwrap_or_default();
+    ["etcdserver: no leader", "tcp connect error", "too many requests"].iter().any(|words| text.contains(words))
+}
+
 /// Whether the cluster is full (alarm NOSPACE).
 fn is_full(error: &etcd_client::Error) -> bool {
     message(error).is_some_and(|text| text.contains("database space exceeded"))
@@ -466,7 +512,7 @@ fn write_error(error: &etcd_client::Error) -> Error {
     if says("request is too large") || says("too many operations") || says("larger than max") {
         return Error::TooLarge { limit: super::TXN_OCTETS_MAX };
     }
-    if is_full(error) || says("etcdserver: no leader") || says("tcp connect error") || says("too many requests") {
+    if is_full(error) || wrote_nothing(error) {
         return read_error(error);
     }
     tracing::debug!(%error, "the outcome of a write to etcd is not known");
