@@ -161,10 +161,11 @@ impl Cluster {
 
     /// That history is gone, with the oldest revision that is left: only a watch from before it says which that is.
     async fn compacted_error(&self) -> Error {
-        let options = WatchOptions::new().with_start_revision(1);
-        let Ok(mut watch) = self.watches.clone().watch(self.full_key(&Key("/".into())), Some(options)).await else {
-            return Error::Unavailable;
+        let send = || {
+            let (mut watches, key) = (self.watches.clone(), self.full_key(&Key("/".into())));
+            async move { watches.watch(key, Some(WatchOptions::new().with_start_revision(1))).await }
         };
+        let Ok(mut watch) = with_retries(is_unavailable, send).await else { return Error::Unavailable };
         loop {
             match timeout(REQUEST_TIMEOUT, watch.message()).await {
                 Ok(Ok(Some(response))) if response.compact_revision() > 0 => {
@@ -187,7 +188,12 @@ impl Cluster {
             return Ok(lease.id);
         }
         let seconds = i64::try_from((ttl + spare).as_secs_f64().ceil() as u64).unwrap_or(i64::MAX);
-        let granted = self.client.lease_client().grant(seconds, None).await.map_err(|error| read_error(&error))?;
+        // One of which the answer is lost has no keys, and ends.
+        let send = || {
+            let mut leases = self.client.lease_client();
+            async move { leases.grant(seconds, None).await }
+        };
+        let granted = with_retries(is_unavailable, send).await.map_err(|error| read_error(&error))?;
         *lease = Some(Lease { id: granted.id(), ttl, since: Instant::now(), keys: 1 });
         Ok(granted.id())
     }
@@ -336,7 +342,11 @@ impl Store for Etcd {
     }
 
     async fn compact(&self, upto: Revision) -> Result<()> {
-        match self.cluster.kv.clone().compact(signed(upto), None).await {
+        let send = || {
+            let mut kv = self.cluster.kv.clone();
+            async move { kv.compact(signed(upto), None).await }
+        };
+        match with_retries(is_unavailable, send).await {
             Ok(_) => Ok(()),
             Err(error) => match message(&error) {
                 Some(text) if text.contains("required revision has been compacted") => Ok(()),
