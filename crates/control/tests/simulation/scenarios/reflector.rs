@@ -104,7 +104,7 @@ async fn an_object_made_anew_is_told_as_such() {
 }
 
 #[tokio::test]
-async fn forgotten_history_is_made_up_by_a_list_that_tells_what_vanished() {
+async fn a_list_after_forgotten_history_shows_what_vanished() {
     let api = Scene::start(Behaviour::Ours).await;
     for name in ["a", "b", "c"] {
         api.put("routers", described(name, "1"));
