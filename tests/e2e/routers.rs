@@ -32,6 +32,8 @@ const CLIENTS: usize = 3;
 /// The pause of a client before a request: what it requests needs the processors, too.
 const PAUSE: Duration = Duration::from_millis(3);
 const RESOLVER: SocketAddr = at([127, 0, 0, 5], 53);
+/// CURLE_HTTP2, the exit code of curl for an error of the HTTP/2 connection.
+const CURL_HTTP2_ERROR: i32 = 16;
 const NAME_SERVERS: [SocketAddr; 2] = [at([127, 0, 0, 3], 53), at([127, 0, 0, 4], 53)];
 const PLATFORM: [&str; 6] = [
     "--domain",
@@ -549,13 +551,24 @@ impl SecureClients {
             let (stop, failures, requests) = (Arc::clone(&stop), Arc::clone(&failures), Arc::clone(&requests));
             std::thread::spawn(move || {
                 let (url, resolve) = (format!("https://{name}/"), format!("{name}:443:{address}"));
-                while !stop.load(Ordering::Relaxed) {
-                    let curl =
-                        Command::new("curl").args(["-ksS", "--max-time", "20", "--resolve", &resolve, &url]).output();
-                    let curl = curl.expect("curl is installed");
+                let request = |version| {
+                    let mut curl = Command::new("curl");
+                    curl.args([version, "-ksS", "--max-time", "20", "--resolve", &resolve, &url]);
+                    curl.output().expect("curl is installed")
+                };
+                for version in ["--http1.1", "--http2"].into_iter().cycle() {
+                    if stop.load(Ordering::Relaxed) {
+                        return;
+                    }
+                    let mut curl = request(version);
+                    // A reload of nginx ends an HTTP/2 connection that has carried no request yet with GOAWAY. Clients send the request
+                    // again (RFC 9113, section 8.7), but not this curl.
+                    if version == "--http2" && curl.status.code() == Some(CURL_HTTP2_ERROR) {
+                        curl = request(version);
+                    }
                     requests.fetch_add(1, Ordering::Relaxed);
                     if curl.stdout != name.as_bytes() {
-                        failures.lock().expect("no thread panics").push(format!("{address}: {curl:?}"));
+                        failures.lock().expect("no thread panics").push(format!("{address}: {version}: {curl:?}"));
                     }
                 }
             })

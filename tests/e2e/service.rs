@@ -125,12 +125,15 @@ impl Frozen {
             \x20           sys.exit(1)\n\
             print('stopped', flush=True)\n\
             sys.stdin.read()\n";
-        let all = std::fs::read_dir(format!("/proc/{}/task", server.id())).expect("Linux tells");
-        let paths = all.map(|entry| entry.expect("Linux tells").path());
-        let named =
-            paths.filter(|path| std::fs::read_to_string(path.join("comm")).is_ok_and(|found| found.trim() == name));
-        let threads: Vec<_> = named.filter_map(|path| Some(path.file_name()?.to_owned())).collect();
-        assert!(!threads.is_empty(), "the server has threads named {name}");
+        // A thread takes its name when it first runs, which may be after the server is ready.
+        let threads = eventually(&format!("the server has threads named {name}"), || {
+            let all = std::fs::read_dir(format!("/proc/{}/task", server.id())).expect("Linux tells");
+            let paths = all.map(|entry| entry.expect("Linux tells").path());
+            let named =
+                paths.filter(|path| std::fs::read_to_string(path.join("comm")).is_ok_and(|found| found.trim() == name));
+            let threads: Vec<_> = named.filter_map(|path| Some(path.file_name()?.to_owned())).collect();
+            (!threads.is_empty()).then_some(threads)
+        });
         let mut command = Command::new("python3");
         command.args(["-c", SCRIPT]).args(threads).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = match command.spawn() {
