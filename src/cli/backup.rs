@@ -20,10 +20,12 @@ use super::style::Painter;
 use super::table::Properties;
 use super::{Error, Exit, Outcome, note, progress, serve, switch};
 
-use crate::config;
+use crate::config::{self, Engine, Settings};
 use crate::daemon::restored;
 use signpost_apiserver::store::backup::{self, RestoreError, Summary};
 use signpost_apiserver::store::embedded::{Embedded, FILE_NAME, OpenError, Options};
+#[cfg(feature = "etcd")]
+use signpost_apiserver::store::etcd::Etcd;
 
 /// How long a backup over the API may take.
 const LIMIT: Duration = Duration::from_secs(3_600);
@@ -52,18 +54,31 @@ pub(super) fn command() -> Command {
 /// `signpost restore`.
 pub(super) fn restore_command() -> Command {
     Command::new("restore")
-        .about("Create the store of a data directory from a backup")
+        .about("Restore a backup into an empty store")
         .after_help(
-            "The data directory must hold no store yet (move store.redb away); what else it holds, such as pki/, \
-             stays. The backup is read whole before anything is made. Revisions go on a thousand million later than \
-             the backup's, so that clients which saw later ones list anew, and the serials of zones go on later than any \
-             that was given out since. Exit codes: 0 restored, 1 not, and \
-             nothing was changed, 2 invalid usage.",
+            "The store is the one of the configuration. A data directory must have no store yet (move store.redb away); what \
+             else it has, such as pki/, stays. Revisions continue a thousand million later than those of the backup, so that \
+             clients list again. In etcd, no object may be below <etcd.prefix> yet, and revisions are new: \
+             stop the API servers first. In both, the serials of zones continue later than any since the backup, and \
+             the whole backup is read before anything is written. Exit codes: 0 restored, 1 not restored, 2 invalid usage.",
         )
         .arg(file_argument().help("The backup"))
         .arg(output::argument())
-        .args(serve::arguments_of(&["data-dir"]))
+        .args(serve::arguments_of(STORE_KEYS))
 }
+
+/// The settings that say where the store is.
+pub(super) const STORE_KEYS: &[&str] = &[
+    "data-dir",
+    "store",
+    "etcd.endpoints",
+    "etcd.prefix",
+    "etcd.ca",
+    "etcd.certificate",
+    "etcd.key",
+    "etcd.user",
+    "etcd.password-file",
+];
 
 fn file_argument() -> Arg {
     super::file(Arg::new("file").value_name("FILE").required(true))
@@ -73,7 +88,7 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
     let place = ApiLocation::of(matches)?;
     let file = matches.get_one::<PathBuf>("file").expect("clap demands it");
     let report = if matches.get_flag("check") {
-        let report = Report::new(file, &check(file)?, None);
+        let report = Report::new(file, &check(file)?);
         note(format_args!("{}: the backup is valid and whole", file.display()));
         report
     } else if !matches.get_flag("force") && file.exists() {
@@ -95,6 +110,17 @@ pub(super) fn run_restore(matches: &ArgMatches) -> Outcome {
     let settings = config::read(&serve::places(matches))?;
     let file = matches.get_one::<PathBuf>("file").expect("clap demands it");
     let summary = check(file)?;
+    let mut report = Report::new(file, &summary);
+    report.first_revision = Some(restore(&settings, settings.store, file, &summary)?);
+    match settings.store {
+        Engine::File => report.data_dir = Some(settings.data_dir.display().to_string()),
+        Engine::Etcd => report.etcd_prefix = Some(settings.etcd.prefix),
+    }
+    Format::of(matches).show(&report, |painter| report.text(painter))
+}
+
+/// Restores `file` into a store of these settings; returns the revision that it continues with.
+pub(super) fn restore(settings: &Settings, to: Engine, file: &Path, summary: &Summary) -> Result<u64, String> {
     let failure = |error: RestoreError| match &error {
         RestoreError::Read(_)
         | RestoreError::Damaged(_)
@@ -104,16 +130,48 @@ pub(super) fn run_restore(matches: &ArgMatches) -> Outcome {
         }
         _ => error.to_string(),
     };
-    backup::restore(&settings.data_dir, &mut open(file)?, restored::moved_on).map_err(failure)?;
-    let report = Report::new(file, &summary, Some(&settings.data_dir));
-    Format::of(matches).show(&report, |painter| report.text(painter))
+    match to {
+        Engine::File => {
+            backup::restore(&settings.data_dir, &mut open(file)?, restored::moved_on).map_err(failure)?;
+            Ok(summary.first.0)
+        }
+        Engine::Etcd => with_etcd(settings, "restoring", async |etcd| {
+            let restored = backup::restore_into(&etcd, &mut open(file)?, restored::moved_on).await;
+            restored.map(|revision| revision.0).map_err(failure)
+        }),
+    }
+}
+
+/// Does something with the etcd of these settings.
+#[cfg(feature = "etcd")]
+pub(super) fn with_etcd<T>(
+    settings: &Settings,
+    what: &'static str,
+    task: impl AsyncFnOnce(Etcd) -> Result<T, String>,
+) -> Result<T, String> {
+    let connected = async {
+        let etcd = crate::daemon::etcd::connect(settings).await.map_err(|error| error.to_string())?;
+        let etcd = etcd.map_err(|error| format!("etcd at {}: {error}", settings.etcd.endpoints.join(", ")))?;
+        task(etcd).await
+    };
+    access::run(LIMIT, progress::during(what, connected))
+}
+
+/// The configuration does not accept etcd without the feature.
+#[cfg(not(feature = "etcd"))]
+pub(super) fn with_etcd<T>(
+    _: &Settings,
+    _: &'static str,
+    _: impl AsyncFnOnce(signpost_apiserver::store::memory::Memory) -> Result<T, String>,
+) -> Result<T, String> {
+    Err("this program was built without etcd".to_owned())
 }
 
 fn open(file: &Path) -> Result<BufReader<File>, String> {
     File::open(file).map(BufReader::new).map_err(|error| format!("{}: {error}", file.display()))
 }
 
-fn check(file: &Path) -> Result<Summary, String> {
+pub(super) fn check(file: &Path) -> Result<Summary, String> {
     let mut from = open(file)?;
     let summary = backup::verify(&mut from).map_err(|error| format!("{}: {error}", file.display()))?;
     match from.read(&mut [0]) {
@@ -135,7 +193,7 @@ fn make(place: &ApiLocation, file: &Path, online: bool) -> Result<Report, String
         let synced = File::open(folder).and_then(|folder| folder.sync_all());
         synced.map_err(|error| format!("{}: {error}", folder.display()))?;
         note(format_args!("read from {source}"));
-        Ok(Report::new(file, &summary, None))
+        Ok(Report::new(file, &summary))
     });
     made.inspect_err(|_| drop(std::fs::remove_file(&beside)))
 }
@@ -143,9 +201,7 @@ fn make(place: &ApiLocation, file: &Path, online: bool) -> Result<Report, String
 /// Writes a backup; the answer is where it came from.
 fn write(place: &ApiLocation, beside: &Path, online: bool) -> Result<String, String> {
     let fault = |error: io::Error| format!("{}: {error}", beside.display());
-    // The contents are everyone's objects.
-    let file = File::options().write(true).create(true).truncate(true).mode(0o600).open(beside).map_err(fault)?;
-    let mut to = BufWriter::new(file);
+    let mut to = BufWriter::new(create(beside)?);
     let store = if online || place.is_explicit() { None } else { stopped(&place.settings.data_dir)? };
     let source = match store {
         Some(store) => {
@@ -162,8 +218,14 @@ fn write(place: &ApiLocation, beside: &Path, online: bool) -> Result<String, Str
     Ok(source)
 }
 
+/// A new file for a backup. Its contents are everyone's objects.
+pub(super) fn create(path: &Path) -> Result<File, String> {
+    let file = File::options().write(true).create(true).truncate(true).mode(0o600).open(path);
+    file.map_err(|error| format!("{}: {error}", path.display()))
+}
+
 /// The store in a data directory, if there is one and no process uses it.
-fn stopped(data_dir: &Path) -> Result<Option<Embedded>, String> {
+pub(super) fn stopped(data_dir: &Path) -> Result<Option<Embedded>, String> {
     if !data_dir.join(FILE_NAME).is_file() {
         return Ok(None);
     }
@@ -208,18 +270,20 @@ struct Report {
     /// Objects that were damaged in the store, and are not in the backup, by key.
     damaged: Vec<String>,
     data_dir: Option<String>,
+    etcd_prefix: Option<String>,
     first_revision: Option<u64>,
 }
 
 impl Report {
-    fn new(file: &Path, summary: &Summary, restored: Option<&Path>) -> Report {
+    fn new(file: &Path, summary: &Summary) -> Report {
         Report {
             file: file.display().to_string(),
             revision: summary.revision.0,
             objects: summary.values,
             damaged: summary.damaged.iter().map(|key| key.0.to_string()).collect(),
-            data_dir: restored.map(|folder| folder.display().to_string()),
-            first_revision: restored.map(|_| summary.first.0),
+            data_dir: None,
+            etcd_prefix: None,
+            first_revision: None,
         }
     }
 
@@ -232,8 +296,9 @@ impl Report {
         for key in &self.damaged {
             facts.add("left out", format!("{key}: damaged in the store"));
         }
-        if let (Some(folder), Some(first)) = (&self.data_dir, self.first_revision) {
-            facts.add("restored", format!("to {folder}, which goes on with revision {first}"));
+        let place = self.data_dir.clone().or_else(|| self.etcd_prefix.as_ref().map(|prefix| format!("etcd, {prefix}")));
+        if let (Some(place), Some(first)) = (place, self.first_revision) {
+            facts.add("restored", format!("to {place}, which continues with revision {first}"));
         }
         facts.text(painter)
     }

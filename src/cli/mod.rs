@@ -39,6 +39,7 @@ mod reference;
 mod serve;
 mod simulate;
 mod status;
+mod store;
 mod top;
 mod topology;
 mod user;
@@ -127,6 +128,7 @@ const COMMANDS: &[Entry] = &[
     Entry { command: kubeconfig::command, run: kubeconfig::run },
     Entry { command: backup::command, run: backup::run },
     Entry { command: backup::restore_command, run: backup::run_restore },
+    Entry { command: store::command, run: store::run },
     Entry { command: crds::command, run: crds::run },
     Entry { command: completion::command, run: completion::run },
     Entry { command: man::command, run: man::run },

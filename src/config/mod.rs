@@ -22,7 +22,7 @@ use reader::{Layer, Reader, Source};
 pub use settings::{KEYS, Settings};
 use signpost_api::names::is_at_or_below;
 use signpost_runtime::trust;
-pub use value::{NameServer, Role, RouterRuntime, Strategy};
+pub use value::{Engine, NameServer, Role, RouterRuntime, Strategy};
 
 /// The port of name servers, unless the configuration names another one (RFC 1035 §4.2).
 pub const DNS_PORT: u16 = 53;
@@ -163,14 +163,20 @@ fn without_addresses(settings: &Settings, layer: &Layer) -> Vec<Error> {
 fn contradictions(settings: &Settings) -> Vec<Error> {
     let mut faults = Vec::new();
     let pairs = [
-        ("api", &settings.api.tls_certificate, &settings.api.tls_key),
-        ("admin", &settings.admin.tls_certificate, &settings.admin.tls_key),
+        (
+            ["api.tls-certificate", "api.tls-key"],
+            [settings.api.tls_certificate.is_some(), settings.api.tls_key.is_some()],
+        ),
+        (
+            ["admin.tls-certificate", "admin.tls-key"],
+            [settings.admin.tls_certificate.is_some(), settings.admin.tls_key.is_some()],
+        ),
+        (["etcd.certificate", "etcd.key"], [settings.etcd.certificate.is_some(), settings.etcd.key.is_some()]),
+        (["etcd.user", "etcd.password-file"], [settings.etcd.user.is_some(), settings.etcd.password_file.is_some()]),
     ];
-    for (table, certificate, key) in pairs {
-        if certificate.is_some() != key.is_some() {
-            faults.push(Error::new(format!(
-                "\"{table}.tls-certificate\" and \"{table}.tls-key\" belong together: set both, or neither"
-            )));
+    for ([one, other], [has_one, has_other]) in pairs {
+        if has_one != has_other {
+            faults.push(Error::new(format!("\"{one}\" and \"{other}\" belong together: set both, or neither")));
         }
     }
     let mut fault = |is_wrong: bool, text: &str| {
@@ -181,6 +187,14 @@ fn contradictions(settings: &Settings) -> Vec<Error> {
     fault(
         settings.admin.tls == Some(false) && settings.admin.tls_certificate.is_some(),
         "\"admin.tls\" is false, and \"admin.tls-certificate\" is set: remove one of them",
+    );
+    fault(
+        settings.store == Engine::Etcd && settings.etcd.endpoints.is_empty(),
+        "\"store\" is \"etcd\": set \"etcd.endpoints\" as well",
+    );
+    fault(
+        settings.store == Engine::Etcd && !cfg!(feature = "etcd"),
+        "\"store\" is \"etcd\", and this program was built without it: build it with \"--features etcd\", or use a package",
     );
     let webhook = &settings.webhook;
     fault(

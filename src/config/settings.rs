@@ -9,7 +9,7 @@ use super::key::{settings, unset};
 use super::reader::Reader;
 use super::rule::{boolean, by, duration, number, parsed, path, size, table, text, words};
 use super::value::{
-    self, CookieMode, LogClients, LogFormat, NameServer, Resolver, Role, RouterRuntime, SecretName, Strategy,
+    self, CookieMode, Engine, LogClients, LogFormat, NameServer, Resolver, Role, RouterRuntime, SecretName, Strategy,
 };
 use signpost_apiserver::audit::Policy;
 use signpost_apiserver::auth::issuer;
@@ -53,6 +53,9 @@ settings! {
         /// The directory for the store, certificates, kubeconfigs, and last-known-good zones. It is created with mode
         /// 0700 if it does not exist. A process that only serves zone files does not use it.
         data_dir: PathBuf = path("DIR"), "signpost-data", common;
+        /// Where the role `api` stores objects: `file`, in the data directory, for one API server; `etcd`, in the cluster that
+        /// `etcd.endpoints` names, for any number of them. See docs/three-machines.md.
+        store: Engine = words("ENGINE", value::ENGINES), "file";
         /// The domain of the platform: the parent zone of all shards. It is required, except for a process that only
         /// serves zone files.
         domain: String = by("NAME", value::optional_zone), value::NO_DOMAIN, common;
@@ -88,6 +91,29 @@ settings! {
         /// `groups-prefix=signpost:`, the group `viewers` of the provider has the role of viewers.
         jwt_issuer: Vec<IssuerSettings> =
             table(&issuer::PATHS, value::issuer).list().unless(|a, b| a.issuer == b.issuer), unset("none");
+    }
+    etcd: Etcd "etcd" "etcd" {
+        /// With the store `etcd`, the URL of a member of the cluster, such as `https://10.0.0.11:2379`; list all members.
+        endpoints: Vec<String> = by("URL", value::etcd_url).list(), unset("none");
+        /// The prefix of all keys, such as `/signpost`. Platforms that share a cluster need different prefixes.
+        prefix: String = by("PREFIX", value::etcd_prefix), "/signpost";
+        /// The CA certificates in PEM to trust for `endpoints` instead of those of the system.
+        ca: Option<PathBuf> = path("FILE"), unset("none");
+        /// The client certificate in PEM. Requires `etcd.key`.
+        certificate: Option<PathBuf> = path("FILE"), unset("none");
+        /// The private key of `certificate` in PEM.
+        key: Option<PathBuf> = path("FILE"), unset("none");
+        /// The user of etcd. Requires `password-file`.
+        user: Option<String> = text("NAME", 1..=256), unset("none");
+        /// A file with the password of `user`.
+        password_file: Option<PathBuf> = path("FILE"), unset("none");
+        /// The file with the key that encrypts what API servers share in etcd beside the objects: the private key of their
+        /// CA, tokens and users. The first API server creates it; copy it to the others before their first start. Each line
+        /// is a key, 32 octets in Base64: the first encrypts, all decrypt.
+        encryption_key: Option<PathBuf> = path("FILE"), unset("`<data-dir>/encryption.key`");
+        /// How long to keep old revisions, so that watches can resume. API servers compact etcd's history beyond it, as
+        /// kube-apiserver does. `0s`: they do not; configure etcd to do it.
+        history: Duration = duration(0..), "10m";
     }
     dns: Dns "dns" "DNS server" {
         /// The addresses that answer queries over UDP and TCP. Port 0 selects a free port, the same for both.

@@ -12,6 +12,7 @@ use signpost_apiserver::auth::jwt::IssuerSettings;
 use signpost_control::observe::verify::state::Server;
 use signpost_control::scheduler::strategy::StrategyName;
 use signpost_control::scheduler::webhook;
+use signpost_runtime::trust::{self, UrlError};
 
 /// A role of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -83,6 +84,33 @@ pub enum LogClients {
 
 pub(super) const LOG_CLIENTS: [(&str, LogClients); 3] =
     [("full", LogClients::Full), ("network", LogClients::Network), ("none", LogClients::None)];
+
+/// Where the role `api` stores objects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Engine {
+    /// A file in the data directory.
+    File,
+    /// A cluster of etcd.
+    Etcd,
+}
+
+pub(super) const ENGINES: [(&str, Engine); 2] = [("file", Engine::File), ("etcd", Engine::Etcd)];
+
+/// The URL of a member of etcd.
+pub(super) fn etcd_url(text: &str) -> Result<String, UrlError> {
+    trust::url(text.trim_end_matches('/'))
+}
+
+/// What the keys in etcd begin with.
+pub(super) fn etcd_prefix(text: &str) -> Result<String, &'static str> {
+    let is_plain = |part: &str| {
+        !part.is_empty() && part.bytes().all(|octet| octet.is_ascii_alphanumeric() || b"-_.".contains(&octet))
+    };
+    match text.strip_prefix('/') {
+        Some(parts) if text.len() <= 256 && parts.split('/').all(is_plain) => Ok(text.to_owned()),
+        _ => Err("must be a path of letters, digits, dashes, dots and underscores, such as /signpost"),
+    }
+}
 
 /// What keeps the instances of Routers running.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,7 +3,6 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::net::TcpListener;
@@ -14,10 +13,11 @@ use super::data_dir::DataDir;
 use super::handover;
 use super::maintenance;
 use super::platform;
-use super::restored;
 use super::room;
 use super::sockets;
+use super::store::Engine;
 use super::tasks::Tasks;
+use crate::admin::Admin;
 use crate::admin::health::Check;
 use crate::admin::page::Page;
 use crate::config::Settings;
@@ -27,8 +27,7 @@ use signpost_api::v1alpha1::router::Router;
 use signpost_apiserver::ApiServer;
 use signpost_apiserver::audit::Audit;
 use signpost_apiserver::audit::log::Log;
-use signpost_apiserver::store::embedded::{Embedded, Options};
-use signpost_apiserver::store::{self, Damage, Store as _};
+use signpost_apiserver::store::Damage;
 use signpost_control::client;
 use signpost_control::compiler;
 use signpost_control::compiler::inputs::RouterInput;
@@ -48,42 +47,32 @@ pub struct Api {
     /// Who gets in, and how.
     pub access: Arc<Access>,
     audit: Option<Arc<Audit>>,
-    store_writable: Arc<AtomicBool>,
     pub damage: Arc<Damage>,
     pub addresses: Vec<SocketAddr>,
 }
 
 impl Api {
-    /// Opens the store, starts the server in `tasks`, and returns when it answers. `access` lets clients in.
+    /// Starts the server over `engine` in `tasks`, and returns when it answers; without an engine it opens the file in the data
+    /// directory. `access` lets clients in.
     pub async fn start(
         settings: &Settings,
         data_dir: &DataDir,
+        engine: Option<Engine>,
         access: Arc<Access>,
         (listeners, places): (Vec<TcpListener>, Arc<ConnectionSlots>),
         tasks: &mut Tasks,
-        check: &Check,
+        (admin, check): (&Admin, &Check),
     ) -> Result<Self, Error> {
         let addresses = sockets::addresses(&listeners);
         let audit = room::when_there_is_room(check, async || open_audit(settings, data_dir)).await?;
-        let path = data_dir.join("");
-        let open = async || {
-            let path = path.clone();
-            let opened = tokio::task::spawn_blocking(move || Embedded::open(&path, store_options())).await;
-            opened.expect("opening a store does not panic")
+        let engine = match engine {
+            Some(engine) => engine,
+            None => Engine::open_file(data_dir, check).await?,
         };
-        let store = room::when_there_is_room(check, open).await?;
-        let authenticator = access.authenticator();
-        tasks.watch("the store", store.ended());
-        let server = ApiServer::new(Arc::new(store.clone()), server_settings(platform_config(settings), authenticator));
-        let damage = store.damage();
-        let watched = damage.clone();
-        tasks.watch("the store's file", async move { watched.broken().await });
-        let store_writable = store.writable();
-        let backed_up = store.clone();
-        let write = move |mut to: &mut dyn std::io::Write| {
-            store::backup::backup(&backed_up, &mut to).map(|_| ()).map_err(|error| error.to_string())
-        };
-        server.back_up_with(Arc::new(write));
+        engine.attend(settings, admin, tasks);
+        let store = engine.objects();
+        let server = ApiServer::new(store.clone(), server_settings(platform_config(settings), access.authenticator()));
+        server.back_up_with(engine.backups());
         if let Some(audit) = &audit {
             server.audit_to(audit.clone());
         }
@@ -121,8 +110,8 @@ impl Api {
             }
         }
         check.ready();
-        tasks.spawn("disk", room::watch(store, check.clone(), tasks.stop_token()));
-        Ok(Api { server, access, audit, store_writable, damage, addresses })
+        engine.watch(settings, check.clone(), tasks);
+        Ok(Api { server, access, audit, damage: store.damage(), addresses })
     }
 
     /// A client in this process that speaks as `identity`.
@@ -135,10 +124,9 @@ impl Api {
         client::in_process_unproven(self.server.router())
     }
 
-    /// Writes its metrics: the requests that its limits refused, what became of audit events, and the state of the store.
+    /// Writes its metrics: the requests that its limits refused, and what became of audit events.
     pub fn metrics(&self) -> impl Fn(&mut Page<'_>) -> fmt::Result + use<> {
         let (refusals, audit) = (self.server.refusals().clone(), self.audit.clone());
-        let (writable, damage) = (self.store_writable.clone(), self.damage.clone());
         move |page| {
             let help = "API requests that a limit refused, by limit; docs/limits.md describes each";
             page.counts("api_limited_requests", help, "limit", refusals.counts())?;
@@ -149,10 +137,7 @@ impl Api {
                             more requests that changed nothing than one user may have written";
                 page.counts("api_audit_events", help, "outcome", outcomes)?;
             }
-            let help = "Whether the store takes writes (1), or its disk is full or fails (0)";
-            page.level("store_writable", help, i64::from(writable.load(Ordering::Relaxed)))?;
-            let help = "Stored values that are damaged: they are neither served nor taken for deleted";
-            page.level("store_damaged_values", help, damage.count() as i64)
+            Ok(())
         }
     }
 
@@ -163,11 +148,6 @@ impl Api {
             audit.log().reopen();
         }
     }
-}
-
-/// A store that turns out to be an older copy goes on like a restored one.
-fn store_options() -> Options {
-    Options { moved_on: restored::moved_on, ..Options::default() }
 }
 
 /// What the configuration of this process says of the platform's zones; if that is not enough for zones, nothing but names.

@@ -21,15 +21,20 @@ use super::api::Api;
 use super::certificate_metrics::CertificateMetrics;
 use super::data_dir::DataDir;
 use super::dns::{self, Dns, Follow};
+#[cfg(feature = "etcd")]
+use super::etcd;
 use super::http;
 use super::runtime_settings::RuntimeSettings;
 use super::scheduling::{self, Started};
+use super::store::Engine;
 use super::tasks::Tasks;
 use super::{Error, Process, client_as, domains, inherited, maintenance, manifests, platform, room, sockets, traces};
 use crate::admin::dashboard::Dashboard;
 use crate::admin::health::{Check, Warning};
 use crate::admin::host::Hosts;
 use crate::admin::{self, Admin};
+#[cfg(feature = "etcd")]
+use crate::config;
 use crate::config::value::RouterRuntime;
 use crate::config::{AdminTls, Role, Settings};
 use signpost_api::identity::{
@@ -74,10 +79,11 @@ pub async fn process(
     }
     build.open_data_dir().await?;
     traces::start(&settings.trace, build.data_dir.as_ref(), &mut build.edge, &build.admin)?;
-    let access = build.access(&endpoints.addresses, &sockets.api).await?;
+    let store_check = settings.has(Role::Api).then(|| build.admin.health.add("api", "store", "it is being opened"));
+    let (access, engine) = build.access(&endpoints.addresses, &sockets.api, store_check.as_ref()).await?;
     let admin_tls = build.admin_tls(&endpoints, access.as_ref()).await?;
     endpoints.serve(&mut build.edge, admin_tls.as_ref().map(|tls| tls.server_config()).transpose()?);
-    let api = build.api(access, sockets.api).await?;
+    let api = build.api(access.zip(store_check), engine, sockets.api).await?;
     build.open_dashboard(&endpoints.dashboard, api.as_ref()).await?;
     let world = build.world(api.as_ref()).await?;
     let (base_serial, base) = watch::channel(None);
@@ -262,20 +268,32 @@ impl<'a> Build<'a> {
         Ok(())
     }
 
-    /// What lets clients into the API, in the process that serves it.
+    #[cfg_attr(not(feature = "etcd"), expect(unused_variables))]
+    /// What lets clients into the API, in the process that serves it; and the store, where access is shared through it.
     async fn access(
-        &self,
+        &mut self,
         admin_addresses: &[SocketAddr],
         listeners: &[TcpListener],
-    ) -> Result<Option<Arc<Access>>, Error> {
-        let Some(data_dir) = self.data_dir.as_ref().filter(|_| self.settings.has(Role::Api)) else { return Ok(None) };
+        check: Option<&Check>,
+    ) -> Result<(Option<Arc<Access>>, Option<Engine>), Error> {
+        let (Some(data_dir), Some(check)) = (self.data_dir.as_ref(), check) else { return Ok((None, None)) };
         let further = || match self.settings.admin_tls() {
             AdminTls::On => access::names(admin_addresses, &self.settings.admin.name).collect(),
             AdminTls::Off | AdminTls::Files { .. } => Vec::new(),
         };
         let listened = sockets::addresses(listeners);
-        let open = async || Access::open(data_dir, self.settings, &listened, further());
-        Ok(Some(Arc::new(room::when_there_is_room(&self.starting, open).await?)))
+        let open = async || {
+            let open = async || Access::open(data_dir, self.settings, &listened, further());
+            room::when_there_is_room(&self.starting, open).await
+        };
+        #[cfg(feature = "etcd")]
+        if self.settings.store == config::Engine::Etcd {
+            let etcd = etcd::connected(self.settings, check).await?;
+            let (access, secrets) = etcd::shared_access(self.settings, data_dir, etcd.clone(), open).await?;
+            self.serving.spawn("shared secrets", secrets.keep(self.serving.stop_token()));
+            return Ok((Some(Arc::new(access)), Some(Engine::Etcd(etcd))));
+        }
+        Ok((Some(Arc::new(open().await?)), None))
     }
 
     /// What the admin endpoints show; `None`: they speak plain HTTP.
@@ -304,11 +322,15 @@ impl<'a> Build<'a> {
         Ok(source)
     }
 
-    async fn api(&mut self, access: Option<Arc<Access>>, listeners: Vec<TcpListener>) -> Result<Option<Api>, Error> {
-        let (Some(data_dir), Some(access)) = (&self.data_dir, access) else { return Ok(None) };
-        let check = self.admin.health.add("api", "store", "it is being opened");
-        let places = self.api_places.clone();
-        let api = Api::start(self.settings, data_dir, access, (listeners, places), &mut self.serving, &check).await?;
+    async fn api(
+        &mut self,
+        access: Option<(Arc<Access>, Check)>,
+        engine: Option<Engine>,
+        listeners: Vec<TcpListener>,
+    ) -> Result<Option<Api>, Error> {
+        let (Some(data_dir), Some((access, check))) = (&self.data_dir, access) else { return Ok(None) };
+        let (on, about) = ((listeners, self.api_places.clone()), (&self.admin, &check));
+        let api = Api::start(self.settings, data_dir, engine, access, on, &mut self.serving, about).await?;
         // Before anything is made of the objects.
         let client = api.client(Identity::user(USER_CONTROLLER));
         let found = domain::disagreement_after_taking_over(&client, &domains(self.settings)).await;

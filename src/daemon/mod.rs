@@ -14,6 +14,8 @@ pub mod data_dir;
 pub mod dns;
 pub mod dns_metrics;
 pub mod engine;
+#[cfg(feature = "etcd")]
+pub mod etcd;
 mod handover;
 mod http;
 mod inherited;
@@ -28,6 +30,7 @@ pub mod runtime_settings;
 pub mod scheduling;
 pub mod signals;
 pub mod sockets;
+mod store;
 pub mod supervisor;
 pub mod tasks;
 pub mod traces;
@@ -56,7 +59,7 @@ use crate::admin::liveness::Liveness;
 use crate::config::{self, ConfigSources, Settings};
 use signpost_api::identity::Identity;
 use signpost_api::v1alpha1::zone::ZonePlatform;
-use signpost_apiserver::store;
+use signpost_apiserver::store::embedded::OpenError;
 use signpost_control::controller::domain::{DomainMismatch, Domains};
 use signpost_control::scheduler::chooser::StrategyConfig;
 use signpost_control::{client, compiler, controller};
@@ -87,7 +90,9 @@ pub enum Error {
     #[error(transparent)]
     DataDir(#[from] data_dir::DataDirError),
     #[error(transparent)]
-    Store(#[from] store::embedded::OpenError),
+    Store(#[from] OpenError),
+    #[error("etcd: {0}")]
+    Etcd(String),
     #[error("certificates: {0}")]
     Tls(#[from] tls::Error),
     #[error("cannot open the audit log {}: {source} (--audit-log, or --audit-policy off)", path.display())]

@@ -291,6 +291,7 @@ impl std::error::Error for ApiError {}
 impl From<store::Error> for ApiError {
     fn from(error: store::Error) -> Self {
         match error {
+            store::Error::WentBack { .. } => Self::expired("The resourceVersion is one of the store before it was restored."),
             store::Error::Compacted { .. } => Self::expired("The resourceVersion for the provided list is too old."),
             store::Error::Future { newest } => {
                 Self::timeout(format!("Too large resource version, current: {}", newest.0))

@@ -80,6 +80,8 @@ struct State {
     history: History,
     /// The revision of the last change.
     last: u64,
+    /// How often the store went back: revisions of different numbers cannot be compared.
+    lives: u64,
 }
 
 /// One change of one object.
@@ -110,8 +112,9 @@ pub struct Cursor {
     kind_cache: Arc<KindCache>,
     /// The namespace that is watched; `None` for all of them.
     namespace: Option<Box<str>>,
-    /// The revision up to which all changes were taken.
+    /// The revision up to which all changes were taken, and how often the store had gone back then.
     after: u64,
+    lives: u64,
     bell: watch::Receiver<u64>,
 }
 
@@ -134,17 +137,20 @@ impl WatchCache {
     pub async fn run(&self, store: &dyn Store, cancel: &CancellationToken) {
         cancel
             .run_until_cancelled(async {
+                let mut went_back = false;
                 loop {
-                    let Err(error) = self.follow(store).await;
+                    let Err(error) = self.follow(store, &mut went_back).await;
                     tracing::warn!(%error, "the watch cache lost the store and reads it anew");
+                    went_back |= matches!(error, Error::WentBack { .. });
                     tokio::time::sleep(RETRY).await;
                 }
             })
             .await;
     }
 
-    async fn follow(&self, store: &dyn Store) -> Result<std::convert::Infallible, Error> {
+    async fn follow(&self, store: &dyn Store, went_back: &mut bool) -> Result<std::convert::Infallible, Error> {
         let start = store.revision().await?;
+        *went_back |= start.0 < self.applied();
         for kind_cache in &self.kind_caches {
             let prefix = Key(kind_cache.kind.key_prefix.into());
             let (mut objects, mut lost) = (BTreeSet::new(), Vec::new());
@@ -169,8 +175,9 @@ impl WatchCache {
                 }
             }
             lost.iter().for_each(|damaged| store.damage().note(damaged));
-            kind_cache.fill(objects, lost, start.0);
+            kind_cache.fill(objects, lost, start.0, *went_back);
         }
+        *went_back = false;
         self.applied.send_replace(start.0);
         // What one commit of the store made durable comes at one time, and whoever waits is woken once for all of it.
         let mut stream = store.watch(&Key("/".into()), start).try_ready_chunks(REVISIONS_AT_ONCE);
@@ -227,10 +234,12 @@ impl WatchCache {
         tokio::time::timeout(timeout, applied.wait_for(|applied| *applied >= revision)).await.is_ok()
     }
 
-    /// Waits until the cache shows the store's newest revision; whether it does.
+    /// Waits until the cache shows the store's newest revision; whether it does. It does not while it shows what was in a store
+    /// that has gone back since.
     pub async fn is_current(&self, store: &dyn Store) -> Result<bool, Error> {
+        let shown = self.applied();
         let newest = store.revision().await?;
-        Ok(self.reaches(newest.0, CATCH_UP).await)
+        Ok(newest.0 >= shown && self.reaches(newest.0, CATCH_UP).await)
     }
 
     /// The objects of a kind whose keys start with `prefix` (empty, or a namespace and `/`).
@@ -271,7 +280,7 @@ impl WatchCache {
         let kind_cache = self.kind_cache(kind);
         let state = kind_cache.state.read();
         let snapshot = state.snapshot(prefix, applied);
-        let cursor = kind_cache.cursor(prefix, snapshot.revision);
+        let cursor = kind_cache.cursor(&state, prefix, snapshot.revision);
         drop(state);
         (snapshot, cursor)
     }
@@ -281,7 +290,7 @@ impl WatchCache {
     pub fn follow_from(&self, kind: &Kind, prefix: &str, revision: u64) -> Result<Cursor, TooOld> {
         let kind_cache = self.kind_cache(kind);
         let state = kind_cache.state.read();
-        let cursor = kind_cache.cursor(prefix, revision);
+        let cursor = kind_cache.cursor(&state, prefix, revision);
         let oldest = state.history.floor(cursor.namespace.as_deref());
         if revision < oldest { Err(TooOld { oldest }) } else { Ok(cursor) }
     }
@@ -322,12 +331,12 @@ impl KindCache {
     }
 
     /// Made while the state is locked, so that no change passes unnoticed.
-    fn cursor(self: &Arc<Self>, prefix: &str, after: u64) -> Cursor {
+    fn cursor(self: &Arc<Self>, state: &State, prefix: &str, after: u64) -> Cursor {
         let namespace = prefix.split_once('/').map(|(namespace, _)| namespace.into());
-        Cursor { kind_cache: self.clone(), namespace, after, bell: self.last.subscribe() }
+        Cursor { kind_cache: self.clone(), namespace, after, lives: state.lives, bell: self.last.subscribe() }
     }
 
-    fn fill(&self, mut objects: BTreeSet<ByKey>, lost: Vec<Damaged>, revision: u64) {
+    fn fill(&self, mut objects: BTreeSet<ByKey>, lost: Vec<Damaged>, revision: u64, went_back: bool) {
         let mut damaged = BTreeMap::new();
         for Damaged { key, modified } in lost {
             let key = key.relative(self.kind.key_prefix);
@@ -341,7 +350,8 @@ impl KindCache {
         if let Some(usage) = &self.usage {
             usage.fill(objects.iter().map(|object| &*object.0));
         }
-        *state = State { objects, damaged, history: History::after(revision), last: 0 };
+        let lives = state.lives + u64::from(went_back);
+        *state = State { objects, damaged, history: History::after(revision), last: 0, lives };
         drop(state);
         self.last.send_modify(|_| ());
     }
@@ -454,7 +464,7 @@ impl Cursor {
         let state = self.kind_cache.state.read();
         let namespace = self.namespace.as_deref();
         let oldest = state.history.floor(namespace);
-        if self.after < oldest {
+        if self.after < oldest || self.lives != state.lives {
             return Err(TooOld { oldest });
         }
         let mut taken: Vec<Arc<Change>> = Vec::new();

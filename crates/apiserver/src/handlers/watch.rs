@@ -124,9 +124,8 @@ async fn start(call: &Call<'_>) -> Result<Start, ApiError> {
         Some(0) => {}
         Some(wanted) => wait_for(call, wanted).await?,
         // As consistent as a list: nothing that was committed before may be missing.
-        None => {
-            call.server.cache.is_current(&*call.server.store).await?;
-        }
+        None if call.server.cache.is_current(&*call.server.store).await? => {}
+        None => wait_for(call, call.server.store.revision().await?.0).await?,
     }
     Ok(Start::Objects { announce: true })
 }
@@ -288,6 +287,7 @@ impl Watcher {
                     return match events {
                         Some(Ok(events)) => self.historic(&events),
                         Some(Err(store::Error::Compacted { oldest })) => Woken::TooOld(oldest.0),
+                        Some(Err(store::Error::WentBack { newest })) => Woken::TooOld(newest.0),
                         Some(Err(_)) | None => Woken::Over,
                     };
                 }

@@ -1,4 +1,4 @@
-//! Backup of an embedded store while it is in use, and restore into an empty data directory.
+//! Backup of a store while it is in use, and restore into an empty data directory or into an empty store.
 //!
 //! ```text
 //! "signpost store backup\n" format(8) revision(8)
@@ -14,6 +14,7 @@
 use std::io::Read;
 use std::os::unix::fs::{MetadataExt as _, chown};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use aws_lc_rs::digest::{Context, SHA256};
 use bytes::Bytes;
@@ -21,7 +22,10 @@ use bytes::Bytes;
 use super::embedded::tables::{Reader, WriteTables};
 use super::embedded::{Embedded, FILE_NAME, LOCK_NAME, OpenError, create, lock, open_plain};
 use super::embedded::{origin, prepare};
-use super::{Damaged, Error, KEY_OCTETS_MAX, Key, KeyValue, Revision, Store as _, TXN_OCTETS_MAX};
+use super::{
+    Damaged, Error, KEY_OCTETS_MAX, Key, KeyValue, Outcome, Revision, Store, TXN_OCTETS_MAX, TXN_OPERATIONS_MAX, Txn,
+    Write,
+};
 
 /// By how much a restore moves the revision: more than can have been written since any backup, as etcd advises.
 pub const REVISION_JUMP: u64 = 1_000_000_000;
@@ -51,6 +55,17 @@ pub enum RestoreError {
     /// There is a store already.
     #[error("{}: a store is here already; restore into an empty data directory", .0.display())]
     Exists(PathBuf),
+    /// There are objects already.
+    #[error(
+        "the store has objects already, such as {0}: restore into an empty one, such as under another \"etcd.prefix\""
+    )]
+    NotEmpty(String),
+    /// An earlier restore broke off.
+    #[error("a restore into this store broke off: delete all keys below \"etcd.prefix\", and restore again")]
+    Unfinished,
+    /// The store failed.
+    #[error("the store: {0}")]
+    Store(#[from] Error),
     /// The backup could not be read.
     #[error("reading the backup: {0}")]
     Read(std::io::Error),
@@ -87,17 +102,38 @@ pub enum RestoreError {
 /// # Errors
 ///
 /// See [`BackupError`]; what was written then is not a whole backup, and [`restore`] says so.
-pub fn backup(store: &Embedded, to: &mut impl std::io::Write) -> Result<Revision, BackupError> {
+pub fn backup(store: &Embedded, to: &mut dyn std::io::Write) -> Result<Revision, BackupError> {
     let reader = store.reader()?;
-    let mut to = Hashing { inner: to, hash: Context::new(&SHA256) };
-    to.write_all(MAGIC)?;
-    to.write_all(&FORMAT.to_le_bytes())?;
-    to.write_all(&reader.newest().0.to_le_bytes())?;
+    let mut writer = Writer::begin(to, reader.newest())?;
     let deadlines: std::collections::HashMap<(Key, Revision), u64> =
         reader.deadlines()?.into_iter().map(|(deadline, key, revision)| ((key, revision), deadline)).collect();
     let mut left_out = Vec::new();
     each(&reader, &mut left_out, |item| {
         let deadline = deadlines.get(&(item.key.clone(), item.modified)).copied().unwrap_or(0);
+        if item.key.is_internal() { Ok(()) } else { writer.value(item, deadline) }
+    })?;
+    left_out.iter().for_each(|damaged| store.damage().note(damaged));
+    left_out.iter().try_for_each(|damaged| writer.damaged(&damaged.key))?;
+    writer.end()?;
+    Ok(reader.newest())
+}
+
+/// Writes the format of a backup. Values come first, in key order, and then what is damaged.
+pub struct Writer<'a>(Hashing<'a, dyn std::io::Write + 'a>);
+
+impl<'a> Writer<'a> {
+    /// A backup of what is stored at `revision`.
+    pub fn begin(to: &'a mut dyn std::io::Write, revision: Revision) -> std::io::Result<Self> {
+        let mut to = Hashing { inner: to, hash: Context::new(&SHA256) };
+        to.write_all(MAGIC)?;
+        to.write_all(&FORMAT.to_le_bytes())?;
+        to.write_all(&revision.0.to_le_bytes())?;
+        Ok(Writer(to))
+    }
+
+    /// Adds a value that lives until `deadline`, in milliseconds since 1970; 0: for ever.
+    pub fn value(&mut self, item: &KeyValue, deadline: u64) -> std::io::Result<()> {
+        let Writer(to) = self;
         to.write_all(&[1])?;
         to.write_all(&length(item.key.0.len()))?;
         to.write_all(item.key.0.as_bytes())?;
@@ -106,18 +142,23 @@ pub fn backup(store: &Embedded, to: &mut impl std::io::Write) -> Result<Revision
         }
         to.write_all(&length(item.value.len()))?;
         to.write_all(&item.value)
-    })?;
-    left_out.iter().for_each(|damaged| store.damage().note(damaged));
-    for Damaged { key, .. } in &left_out {
+    }
+
+    fn damaged(&mut self, key: &Key) -> std::io::Result<()> {
+        let Writer(to) = self;
         to.write_all(&[2])?;
         to.write_all(&length(key.0.len()))?;
-        to.write_all(key.0.as_bytes())?;
+        to.write_all(key.0.as_bytes())
     }
-    to.write_all(&[0])?;
-    let hash = to.hash.clone().finish();
-    to.inner.write_all(hash.as_ref())?;
-    to.inner.flush()?;
-    Ok(reader.newest())
+
+    /// Ends it with its hash.
+    pub fn end(self) -> std::io::Result<()> {
+        let Writer(mut to) = self;
+        to.write_all(&[0])?;
+        let hash = to.hash.clone().finish();
+        to.inner.write_all(hash.as_ref())?;
+        to.inner.flush()
+    }
 }
 
 fn length(octets: usize) -> [u8; 4] {
@@ -183,6 +224,69 @@ pub fn restore(
     origin::forget(data_dir).map_err(io(data_dir))?;
     std::fs::File::open(data_dir).and_then(|directory| directory.sync_all()).map_err(io(data_dir))?;
     Ok(revision)
+}
+
+/// Writes a backup into `store`, which has no objects; returns the revision of its last write. Values are written in the order in which
+/// they were written before, those of one revision at one time. Their revisions are new. `change` is as for [`restore`].
+///
+/// # Errors
+///
+/// See [`RestoreError`]. A restore that breaks off leaves a mark: [`check_whole`] finds it.
+pub async fn restore_into(
+    store: &dyn Store,
+    from: &mut impl Read,
+    mut change: impl FnMut(&KeyValue) -> Option<Bytes>,
+) -> Result<Revision, RestoreError> {
+    check_whole(store).await?;
+    let there = store.list(&Key("/".into()), None, None, Some(1_000)).await?;
+    if let Some(item) = there.items.iter().find(|item| !item.key.is_internal()) {
+        return Err(RestoreError::NotEmpty(item.key.0.to_string()));
+    }
+    let mut from = Contents::begin(from)?;
+    let mut values = Vec::new();
+    while let Some((mut item, deadline)) = from.next_value()? {
+        if let Some(value) = change(&item) {
+            item.value = value;
+        }
+        values.push((item, deadline));
+    }
+    values.sort_by(|(one, _), (other, _)| one.modified.cmp(&other.modified));
+    let mark = || Key(UNFINISHED.into());
+    let put = |key, value, ttl| Write::Put { key, value, ttl };
+    commit(store, vec![put(mark(), Bytes::new(), None)]).await?;
+    let now = SystemTime::now();
+    for revision in values.chunk_by(|(one, _), (other, _)| one.modified == other.modified) {
+        for part in revision.chunks(TXN_OPERATIONS_MAX) {
+            let alive = part.iter().filter_map(|(item, deadline)| {
+                let ttl = match deadline {
+                    0 => None,
+                    deadline => Some((UNIX_EPOCH + Duration::from_millis(*deadline)).duration_since(now).ok()?),
+                };
+                Some(put(item.key.clone(), item.value.clone(), ttl))
+            });
+            commit(store, alive.collect()).await?;
+        }
+    }
+    commit(store, vec![Write::Delete { key: mark() }]).await
+}
+
+/// The key that is there while a store is being restored.
+const UNFINISHED: &str = "/!restore";
+
+/// Fails if a restore into `store` did not come to its end.
+///
+/// # Errors
+///
+/// [`RestoreError::Unfinished`], or the store cannot be read.
+pub async fn check_whole(store: &dyn Store) -> Result<(), RestoreError> {
+    let (_, found) = store.get(&Key(UNFINISHED.into()), None).await?;
+    if found.is_some() { Err(RestoreError::Unfinished) } else { Ok(()) }
+}
+
+async fn commit(store: &dyn Store, writes: Vec<Write>) -> Result<Revision, RestoreError> {
+    match store.commit(Txn { expect: Vec::new(), writes }).await? {
+        Outcome::Committed(at) | Outcome::Refused { at, .. } => Ok(at),
+    }
 }
 
 /// Makes the file of a backup. One transaction, so that a cut-off backup leaves nothing.
@@ -312,12 +416,12 @@ impl<'a, T: Read> Contents<'a, T> {
 }
 
 /// A reader or writer that hashes what passes.
-struct Hashing<'a, T> {
+struct Hashing<'a, T: ?Sized> {
     inner: &'a mut T,
     hash: Context,
 }
 
-impl<T: std::io::Write> Hashing<'_, T> {
+impl<T: std::io::Write + ?Sized> Hashing<'_, T> {
     fn write_all(&mut self, octets: &[u8]) -> std::io::Result<()> {
         self.hash.update(octets);
         self.inner.write_all(octets)

@@ -55,6 +55,12 @@ impl Key {
         Key(format!("{prefix}{relative}").into_boxed_str())
     }
 
+    /// Whether it is no object of the API, but something that the servers share beside them: such keys begin with `/!`. They are in
+    /// no backup.
+    pub fn is_internal(&self) -> bool {
+        self.0.starts_with("/!")
+    }
+
     /// It without `prefix`, under which it is.
     pub fn relative(&self, prefix: &str) -> &str {
         self.0.strip_prefix(prefix).unwrap_or(&self.0)
@@ -226,6 +232,13 @@ pub enum Error {
     /// The revision has not happened yet. (A watch waits for it instead.)
     #[error("revision is in the future; the newest is {}", newest.0)]
     Future {
+        /// The newest revision.
+        newest: Revision,
+    },
+    /// The store is another one than before: an older copy has taken its place, such as a restored snapshot. Its revisions tell
+    /// nothing of those that were read before.
+    #[error("the store went back to revision {}: an older copy has taken its place", newest.0)]
+    WentBack {
         /// The newest revision.
         newest: Revision,
     },

@@ -4,23 +4,29 @@
 //! the settings, and its value is stored as it is. A transaction is one of etcd's, a time to live is a lease, and a watch is one
 //! of etcd's that is opened again where it broke. Reads are linearizable.
 //!
-//! etcd keeps history until somebody compacts it. [`Etcd::compact`] does; so does `etcd --auto-compaction-retention`.
+//! etcd keeps history until somebody compacts it: [`Etcd::keep_compacting`] does, as kube-apiserver does; so does
+//! `etcd --auto-compaction-retention`.
 
-use std::collections::VecDeque;
+pub mod metrics;
+mod watch;
+
+use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use etcd_client::{
     Client, Compare, CompareOp, ConnectOptions, EventType, GetOptions, GetResponse, KvClient, PutOptions,
-    ResponseHeader, TxnOp, TxnOpResponse, WatchClient, WatchOptions, WatchStream,
+    ResponseHeader, TxnOp, TxnOpResponse, WatchClient, WatchOptions,
 };
-use futures::stream::{self, BoxStream, StreamExt as _};
+use futures::stream::BoxStream;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use self::metrics::Metrics;
+use super::backup::{self, BackupError};
 use super::{Error, Event, EventKind, Key, KeyValue, Outcome, Page, Precondition, Result, Revision, Store, Txn, Write};
 
 /// How many values one request of a list asks for: so many of the largest still fit into [`MESSAGE_OCTETS_MAX`].
@@ -49,18 +55,21 @@ pub struct Settings {
     pub prefix: String,
     /// A user and the password.
     pub user: Option<(String, String)>,
-    /// Certificates, in PEM.
+    /// Certificates, in PEM; for `https`.
     pub tls: Option<Tls>,
 }
 
 /// Certificates for the connection to etcd, in PEM.
 #[derive(Clone)]
 pub struct Tls {
-    /// The authority of the members' certificates.
-    pub ca: Vec<u8>,
+    /// The authority of the members' certificates; those of the system if there is none.
+    pub ca: Option<Vec<u8>>,
     /// The client's own certificate and its key, if etcd asks for one.
     pub client: Option<(Vec<u8>, Vec<u8>)>,
 }
+
+/// Why there is no connection.
+pub use etcd_client::Error as ConnectError;
 
 /// A handle to an etcd cluster. Clones share its connections; with the last one its watches end.
 #[derive(Clone)]
@@ -78,7 +87,12 @@ struct Cluster {
     watches: WatchClient,
     client: Client,
     prefix: String,
+    /// etcd's number of the cluster. A restored one has another.
+    id: u64,
+    /// Whether a watch can be trusted that says up to where nothing has happened.
+    tells_progress: bool,
     lease: Arc<Mutex<Option<Lease>>>,
+    metrics: Metrics,
 }
 
 /// A lease that keys are still given.
@@ -91,7 +105,11 @@ struct Lease {
 
 impl Etcd {
     /// Connects, and asks for the revision once, so that a wrong password or certificate is found here.
-    pub async fn connect(settings: &Settings) -> Result<Self> {
+    ///
+    /// # Errors
+    ///
+    /// What etcd says, or why no member can be reached; [`is_denied`] tells them apart.
+    pub async fn connect(settings: &Settings) -> std::result::Result<Self, ConnectError> {
         let mut options = ConnectOptions::new()
             .with_timeout(REQUEST_TIMEOUT)
             .with_connect_timeout(CONNECT_TIMEOUT)
@@ -103,37 +121,146 @@ impl Etcd {
             options = options.with_user(user, password);
         }
         if let Some(tls) = &settings.tls {
-            let mut with = etcd_client::TlsOptions::new().ca_certificate(etcd_client::Certificate::from_pem(&tls.ca));
+            let mut with = etcd_client::TlsOptions::new();
+            with = match &tls.ca {
+                Some(ca) => with.ca_certificate(etcd_client::Certificate::from_pem(ca)),
+                None => with.with_native_roots(),
+            };
             if let Some((certificate, key)) = &tls.client {
                 with = with.identity(etcd_client::Identity::from_pem(certificate, key));
             }
             options = options.with_tls(with);
         }
-        let client = Client::connect(&settings.endpoints, Some(options)).await.map_err(|error| read_error(&error))?;
+        let client = Client::connect(&settings.endpoints, Some(options)).await?;
         let cluster = Cluster {
             kv: client.kv_client().max_decoding_message_size(MESSAGE_OCTETS_MAX),
             watches: client.watch_client().max_decoding_message_size(MESSAGE_OCTETS_MAX),
             client,
             prefix: settings.prefix.trim_end_matches('/').to_owned(),
+            id: 0,
+            tells_progress: false,
             lease: Arc::default(),
+            metrics: Metrics::default(),
         };
-        cluster.revision().await?;
+        let found = cluster.range(cluster.full_key(&Key("/".into())), GetOptions::new()).await?;
+        let id = found.header().map_or(0, ResponseHeader::cluster_id);
+        let status = cluster.client.maintenance_client().status().await;
+        let tells_progress = status.is_ok_and(|status| tells_progress(status.version()));
+        let cluster = Cluster { id, tells_progress, ..cluster };
         let closed = CancellationToken::new();
         let _guard = Arc::new(closed.clone().drop_guard());
         Ok(Etcd { cluster, closed, _guard })
     }
+
+    /// etcd's number of the cluster, and the newest revision.
+    pub async fn place(&self) -> Result<(u64, Revision)> {
+        self.cluster.place().await
+    }
+
+    /// Numbers of the requests and watches.
+    pub fn metrics(&self) -> &Metrics {
+        &self.cluster.metrics
+    }
+
+    /// Forgets the history that is older than `history`, again and again until `stop`. Several servers may do so at a time.
+    pub async fn keep_compacting(&self, history: Duration, stop: CancellationToken) {
+        let mut before = None;
+        loop {
+            let newest = self.cluster.revision().await.ok();
+            if let Some(before) = before.filter(|before| newest.is_some_and(|newest| newest > *before))
+                && let Err(error) = self.compact(before).await
+            {
+                tracing::warn!(%error, "old revisions of etcd could not be compacted");
+            }
+            before = newest.or(before);
+            if stop.run_until_cancelled(sleep(history)).await.is_none() {
+                return;
+            }
+        }
+    }
+
+    /// Writes all objects, as they are at this moment, to `to`; see [`backup::Writer`]. Writers go on meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// See [`BackupError`]; what was written then is not a whole backup.
+    pub async fn backup(&self, to: &mut dyn std::io::Write) -> std::result::Result<Revision, BackupError> {
+        let cluster = &self.cluster;
+        let at = cluster.revision().await?;
+        let mut writer = backup::Writer::begin(to, at)?;
+        let mut deadlines = HashMap::from([(0, 0)]);
+        let all = cluster.full_key(&Key("/".into()));
+        let mut start = all.clone();
+        loop {
+            let options = GetOptions::new().with_range(end_of(&all)).with_limit(signed_count(PAGE_VALUES));
+            let (_, found) = cluster.read(start, options, Some(at)).await?;
+            for found in found.kvs() {
+                if !deadlines.contains_key(&found.lease()) {
+                    deadlines.insert(found.lease(), cluster.deadline(found.lease()).await?);
+                }
+                let value = cluster.value(found)?;
+                if !value.key.is_internal() {
+                    writer.value(&value, deadlines[&found.lease()])?;
+                }
+            }
+            match found.kvs().last() {
+                Some(last) if found.more() => start = format!("{}\0", String::from_utf8_lossy(last.key())),
+                _ => break,
+            }
+        }
+        writer.end()?;
+        Ok(at)
+    }
+}
+
+/// Whether members of this version tell progress only after all events before it: from 3.4.25 and 3.5.8 on
+/// (etcd-io/etcd issue 15220).
+fn tells_progress(version: &str) -> bool {
+    let mut numbers = version.split(['.', '-']).map(|number| number.parse::<u32>().unwrap_or(0));
+    let mut next = || numbers.next().unwrap_or(0);
+    match (next(), next(), next()) {
+        (3, 4, patch) => patch >= 25,
+        (3, 5, patch) => patch >= 8,
+        (major, minor, _) => (major, minor) > (3, 5),
+    }
 }
 
 impl Cluster {
+    /// etcd's number of the cluster, and the newest revision.
+    async fn place(&self) -> Result<(u64, Revision)> {
+        // Any key will do: this one is never there.
+        let found = self.range(self.full_key(&Key("/".into())), GetOptions::new()).await;
+        let found = found.map_err(|error| read_error(&error))?;
+        Ok((found.header().map_or(0, ResponseHeader::cluster_id), revision_of(found.header())))
+    }
+
     async fn revision(&self) -> Result<Revision> {
-        let options = GetOptions::new().with_count_only();
-        let key = self.full_key(&Key("/".into()));
-        let response = self.range(key, options).await;
-        Ok(revision_of(response.map_err(|error| read_error(&error))?.header()))
+        Ok(self.place().await?.1)
     }
 
     fn full_key(&self, key: &Key) -> String {
         format!("{}{}", self.prefix, key.0)
+    }
+
+    /// Makes a request again, a little later, as long as it fails in a way that `is_passing` says may pass, and some times at
+    /// most.
+    async fn request<T, F: Future<Output = std::result::Result<T, etcd_client::Error>>>(
+        &self,
+        operation: &'static str,
+        is_passing: impl Fn(&etcd_client::Error) -> bool,
+        request: impl Fn() -> F,
+    ) -> F::Output {
+        let (begun, mut pause, mut tries) = (Instant::now(), REOPEN.0, 1);
+        let outcome = loop {
+            match request().await {
+                Err(error) if tries < TRIES && is_passing(&error) => sleep(pause).await,
+                done => break done,
+            }
+            pause *= 2;
+            tries += 1;
+        };
+        self.metrics.observe(operation, begun.elapsed(), outcome.as_ref().err());
+        outcome
     }
 
     async fn range(&self, key: String, options: GetOptions) -> std::result::Result<GetResponse, etcd_client::Error> {
@@ -141,7 +268,19 @@ impl Cluster {
             let (mut kv, key, options) = (self.kv.clone(), key.clone(), options.clone());
             async move { kv.get(key, Some(options)).await }
         };
-        with_retries(is_unavailable, send).await
+        self.request("range", is_unavailable, send).await
+    }
+
+    /// When the keys of a lease end, in milliseconds since 1970.
+    async fn deadline(&self, lease: i64) -> Result<u64> {
+        let send = || {
+            let mut leases = self.client.lease_client();
+            async move { leases.time_to_live(lease, None).await }
+        };
+        let left = self.request("lease", is_unavailable, send).await.map_err(|error| read_error(&error))?.ttl();
+        let left = Duration::from_secs(u64::try_from(left).unwrap_or(0));
+        let end = (SystemTime::now() + left).duration_since(UNIX_EPOCH).unwrap_or_default();
+        Ok(u64::try_from(end.as_millis()).unwrap_or(u64::MAX))
     }
 
     /// Reads a range; where it cannot be read for its revision, what is known of the others.
@@ -165,7 +304,7 @@ impl Cluster {
             let (mut watches, key) = (self.watches.clone(), self.full_key(&Key("/".into())));
             async move { watches.watch(key, Some(WatchOptions::new().with_start_revision(1))).await }
         };
-        let Ok(mut watch) = with_retries(is_unavailable, send).await else { return Error::Unavailable };
+        let Ok(mut watch) = self.request("watch", is_unavailable, send).await else { return Error::Unavailable };
         loop {
             match timeout(REQUEST_TIMEOUT, watch.message()).await {
                 Ok(Ok(Some(response))) if response.compact_revision() > 0 => {
@@ -193,7 +332,7 @@ impl Cluster {
             let mut leases = self.client.lease_client();
             async move { leases.grant(seconds, None).await }
         };
-        let granted = with_retries(is_unavailable, send).await.map_err(|error| read_error(&error))?;
+        let granted = self.request("lease", is_unavailable, send).await.map_err(|error| read_error(&error))?;
         *lease = Some(Lease { id: granted.id(), ttl, since: Instant::now(), keys: 1 });
         Ok(granted.id())
     }
@@ -270,7 +409,7 @@ impl Store for Etcd {
             // Nothing is wanted but how many there are: etcd takes a limit of 0 for none.
             let options = match wanted {
                 0 => options.with_count_only(),
-                wanted => options.with_limit(i64::try_from(wanted).unwrap_or(i64::MAX)),
+                wanted => options.with_limit(signed_count(wanted)),
             };
             let (newest, found) = cluster.read(start, options, at).await?;
             let revision = *at.get_or_insert(newest);
@@ -309,7 +448,7 @@ impl Store for Etcd {
             let (mut kv, request) = (cluster.kv.clone(), request.clone());
             async move { kv.txn(request).await }
         };
-        let response = with_retries(wrote_nothing, send).await;
+        let response = cluster.request("txn", wrote_nothing, send).await;
         let response = response.map_err(|error| write_error(&error))?;
         let at = revision_of(response.header());
         if response.succeeded() {
@@ -323,22 +462,7 @@ impl Store for Etcd {
     }
 
     fn watch(&self, prefix: &Key, after: Revision) -> BoxStream<'static, Result<Vec<Event>>> {
-        let watch = Watch {
-            cluster: self.cluster.clone(),
-            closed: self.closed.clone(),
-            prefix: self.cluster.full_key(prefix),
-            after,
-            open: None,
-            taken: VecDeque::new(),
-            pause: REOPEN.0,
-            has_ended: false,
-        };
-        stream::unfold(watch, |mut watch| async move {
-            let item = watch.next().await?;
-            watch.has_ended = item.is_err();
-            Some((item, watch))
-        })
-        .boxed()
+        watch::watch(self.cluster.clone(), self.closed.clone(), self.cluster.full_key(prefix), after)
     }
 
     async fn compact(&self, upto: Revision) -> Result<()> {
@@ -346,7 +470,7 @@ impl Store for Etcd {
             let mut kv = self.cluster.kv.clone();
             async move { kv.compact(signed(upto), None).await }
         };
-        match with_retries(is_unavailable, send).await {
+        match self.cluster.request("compact", is_unavailable, send).await {
             Ok(_) => Ok(()),
             Err(error) => match message(&error) {
                 Some(text) if text.contains("required revision has been compacted") => Ok(()),
@@ -359,89 +483,6 @@ impl Store for Etcd {
     }
 }
 
-/// A watch that goes on where it broke.
-struct Watch {
-    cluster: Cluster,
-    closed: CancellationToken,
-    prefix: String,
-    /// The last revision that was given out.
-    after: Revision,
-    open: Option<WatchStream>,
-    /// Revisions that have come and are to be given out.
-    taken: VecDeque<Vec<Event>>,
-    pause: Duration,
-    has_ended: bool,
-}
-
-impl Watch {
-    async fn next(&mut self) -> Option<Result<Vec<Event>>> {
-        if self.has_ended {
-            return None;
-        }
-        loop {
-            if let Some(events) = self.taken.pop_front() {
-                self.after = events.first().map_or(self.after, |event| event.at);
-                return Some(Ok(events));
-            }
-            let closed = self.closed.clone();
-            let taken = closed.run_until_cancelled(self.take()).await;
-            if let Err(error) = taken.unwrap_or(Err(Error::Unavailable)) {
-                return Some(Err(error));
-            }
-        }
-    }
-
-    /// Waits for a message of the watch, which is opened if it is not.
-    async fn take(&mut self) -> Result<()> {
-        let Some(watch) = &mut self.open else { return self.open().await };
-        let response = match watch.message().await {
-            Ok(Some(response)) => response,
-            Ok(None) => return self.broken("it ended").await,
-            Err(error) => return self.broken(&error.to_string()).await,
-        };
-        if response.compact_revision() > 0 {
-            return Err(Error::Compacted { oldest: unsigned(response.compact_revision()) });
-        }
-        if response.canceled() {
-            return self.broken(response.cancel_reason()).await;
-        }
-        self.pause = REOPEN.0;
-        // One message holds whole revisions.
-        for event in response.events() {
-            let event = self.cluster.event(event)?;
-            match self.taken.back_mut().filter(|revision| revision.first().is_some_and(|first| first.at == event.at)) {
-                Some(revision) => revision.push(event),
-                None => self.taken.push_back(vec![event]),
-            }
-        }
-        for revision in &mut self.taken {
-            revision.sort_by(|one, other| one.now.key.cmp(&other.now.key));
-        }
-        Ok(())
-    }
-
-    async fn open(&mut self) -> Result<()> {
-        let options = WatchOptions::new()
-            .with_range(end_of(&self.prefix))
-            .with_start_revision(signed(self.after).saturating_add(1))
-            .with_prev_key();
-        match self.cluster.watches.clone().watch(self.prefix.clone(), Some(options)).await {
-            Ok(watch) => self.open = Some(watch),
-            Err(error) => return self.broken(&error.to_string()).await,
-        }
-        Ok(())
-    }
-
-    /// The cluster is away, or has no leader: the watch is opened again, a little later.
-    async fn broken(&mut self, error: &str) -> Result<()> {
-        tracing::warn!(error, "the watch of etcd broke; opening it again");
-        self.open = None;
-        sleep(self.pause).await;
-        self.pause = (self.pause * 2).min(REOPEN.1);
-        Ok(())
-    }
-}
-
 /// The first key after all that begin with `prefix`, which ends in an octet below 255, as text does.
 fn end_of(prefix: &str) -> Vec<u8> {
     let mut end = prefix.as_bytes().to_vec();
@@ -449,6 +490,10 @@ fn end_of(prefix: &str) -> Vec<u8> {
         *last += 1;
     }
     end
+}
+
+fn signed_count(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
 }
 
 fn signed(revision: Revision) -> i64 {
@@ -471,27 +516,19 @@ fn message(error: &etcd_client::Error) -> Option<&str> {
     }
 }
 
-/// Makes a request again, a little later, as long as it fails in a way that `is_passing` says may pass, and some times at most.
-async fn with_retries<T, F: Future<Output = std::result::Result<T, etcd_client::Error>>>(
-    is_passing: impl Fn(&etcd_client::Error) -> bool,
-    request: impl Fn() -> F,
-) -> F::Output {
-    let mut pause = REOPEN.0;
-    for _ in 1..TRIES {
-        match request().await {
-            Err(error) if is_passing(&error) => sleep(pause).await,
-            done => return done,
-        }
-        pause *= 2;
-    }
-    request().await
-}
-
 /// Whether a member is away or has no leader (gRPC: UNAVAILABLE).
 fn is_unavailable(error: &etcd_client::Error) -> bool {
     match error {
         etcd_client::Error::GRpcStatus(status) => status.code() as i32 == 14,
         error => matches!(error, etcd_client::Error::TransportError(_)),
+    }
+}
+
+/// Whether etcd refuses these credentials (gRPC: INVALID_ARGUMENT, of a wrong password; PERMISSION_DENIED; UNAUTHENTICATED).
+pub fn is_denied(error: &ConnectError) -> bool {
+    match error {
+        etcd_client::Error::GRpcStatus(status) => matches!(status.code() as i32, 3 | 7 | 16),
+        _ => false,
     }
 }
 
@@ -511,7 +548,10 @@ fn read_error(error: &etcd_client::Error) -> Error {
     if is_full(error) {
         return Error::NoSpace;
     }
-    tracing::debug!(%error, "a request to etcd failed");
+    match is_denied(error) {
+        true => tracing::error!(%error, "etcd refuses a request"),
+        false => tracing::debug!(%error, "a request to etcd failed"),
+    }
     Error::Unavailable
 }
 

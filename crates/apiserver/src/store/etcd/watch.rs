@@ -1,0 +1,128 @@
+//! A watch of etcd that is opened again where it broke.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use etcd_client::{WatchOptions, WatchStream};
+use futures::stream::{self, BoxStream, StreamExt as _};
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+
+use super::{Cluster, REOPEN, end_of, revision_of, signed, unsigned};
+use crate::store::{Error, Event, Result, Revision};
+
+/// What happens to keys that begin with `prefix` after the revision `after`, until `closed`.
+pub(super) fn watch(
+    cluster: Cluster,
+    closed: CancellationToken,
+    prefix: String,
+    after: Revision,
+) -> BoxStream<'static, Result<Vec<Event>>> {
+    let (taken, pause) = (VecDeque::new(), REOPEN.0);
+    let watch =
+        Watch { cluster, closed, prefix, after, open: None, taken, pause, is_reopened: false, has_ended: false };
+    stream::unfold(watch, |mut watch| async move {
+        let item = watch.next().await?;
+        watch.has_ended = item.is_err();
+        Some((item, watch))
+    })
+    .boxed()
+}
+
+/// A watch that goes on where it broke.
+struct Watch {
+    cluster: Cluster,
+    closed: CancellationToken,
+    prefix: String,
+    /// The last revision that was given out.
+    after: Revision,
+    open: Option<WatchStream>,
+    /// Revisions that have come and are to be given out.
+    taken: VecDeque<Vec<Event>>,
+    pause: Duration,
+    /// Whether it has broken since it began.
+    is_reopened: bool,
+    has_ended: bool,
+}
+
+impl Watch {
+    async fn next(&mut self) -> Option<Result<Vec<Event>>> {
+        if self.has_ended {
+            return None;
+        }
+        loop {
+            if let Some(events) = self.taken.pop_front() {
+                self.after = events.first().map_or(self.after, |event| event.at);
+                return Some(Ok(events));
+            }
+            let closed = self.closed.clone();
+            let taken = closed.run_until_cancelled(self.take()).await;
+            if let Err(error) = taken.unwrap_or(Err(Error::Unavailable)) {
+                return Some(Err(error));
+            }
+        }
+    }
+
+    /// Waits for a message of the watch, which is opened if it is not.
+    async fn take(&mut self) -> Result<()> {
+        let Some(watch) = &mut self.open else { return self.open().await };
+        let response = match watch.message().await {
+            Ok(Some(response)) => response,
+            Ok(None) => return self.broken("it ended").await,
+            Err(error) => return self.broken(&error.to_string()).await,
+        };
+        if response.compact_revision() > 0 {
+            return Err(Error::Compacted { oldest: unsigned(response.compact_revision()) });
+        }
+        if response.canceled() {
+            return self.broken(response.cancel_reason()).await;
+        }
+        self.pause = REOPEN.0;
+        let newest = revision_of(response.header());
+        if response.created() {
+            // etcd would wait until an older copy of it has come as far.
+            let is_other = response.header().is_some_and(|header| header.cluster_id() != self.cluster.id);
+            if is_other || (self.is_reopened && newest < self.after) {
+                return Err(Error::WentBack { newest });
+            }
+        } else if response.events().is_empty() && self.cluster.tells_progress {
+            // Nothing has happened up to here. So a watch that breaks need not begin at what is compacted meanwhile.
+            self.after = self.after.max(newest);
+        }
+        // One message holds whole revisions.
+        for event in response.events() {
+            let event = self.cluster.event(event)?;
+            match self.taken.back_mut().filter(|revision| revision.first().is_some_and(|first| first.at == event.at)) {
+                Some(revision) => revision.push(event),
+                None => self.taken.push_back(vec![event]),
+            }
+        }
+        for revision in &mut self.taken {
+            revision.sort_by(|one, other| one.now.key.cmp(&other.now.key));
+        }
+        Ok(())
+    }
+
+    async fn open(&mut self) -> Result<()> {
+        let options = WatchOptions::new()
+            .with_range(end_of(&self.prefix))
+            .with_start_revision(signed(self.after).saturating_add(1))
+            .with_prev_key()
+            .with_progress_notify();
+        match self.cluster.watches.clone().watch(self.prefix.clone(), Some(options)).await {
+            Ok(watch) => self.open = Some(watch),
+            Err(error) => return self.broken(&error.to_string()).await,
+        }
+        Ok(())
+    }
+
+    /// The cluster is away, or has no leader: the watch is opened again, a little later.
+    async fn broken(&mut self, error: &str) -> Result<()> {
+        tracing::warn!(error, "the watch of etcd broke; opening it again");
+        (self.open, self.is_reopened) = (None, true);
+        self.cluster.metrics.reopened.inc();
+        sleep(self.pause).await;
+        self.pause = (self.pause * 2).min(REOPEN.1);
+        Ok(())
+    }
+}

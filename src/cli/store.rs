@@ -1,0 +1,109 @@
+//! `signpost store migrate`: moves the objects from a file to etcd, or back.
+
+use std::fs::File;
+use std::io::BufWriter;
+use std::path::Path;
+
+use clap::{Arg, ArgMatches, Command};
+use serde::Serialize;
+
+use super::backup::{self, STORE_KEYS};
+use super::output::{self, Format};
+use super::table::Properties;
+use super::{Exit, Outcome, option, serve};
+use crate::config::{self, Engine, Settings};
+use signpost_apiserver::store;
+
+/// The backup that passes from one store to the other, in the data directory.
+const FILE: &str = "migrate.backup";
+
+pub(super) fn command() -> Command {
+    let engine = |name: &'static str, help: &'static str| -> Arg {
+        option(name, "ENGINE").help(help).required(true).value_parser(["file", "etcd"])
+    };
+    let migrate = Command::new("migrate")
+        .about("Move all objects from a file to etcd, or back")
+        .after_help(
+            "Stop the API servers first. The target must be empty, and the source is not changed. Names, claims, quarantines \
+             and the order of revisions stay; revisions are new, so that clients list again, and the serials of zones continue \
+             later. Afterwards, set \"store\" in the configuration, and start the API servers. The CA, tokens and users in \
+             <data-dir>/pki stay: the first API server with the store etcd shares its own. Exit codes: 0 moved, 1 not \
+             moved, 2 invalid usage.",
+        )
+        .arg(engine("from", "The store that has the objects"))
+        .arg(engine("to", "The empty store"))
+        .arg(output::argument())
+        .args(serve::arguments_of(STORE_KEYS));
+    Command::new("store")
+        .about("Work with the store of the API")
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .subcommand(migrate)
+}
+
+pub(super) fn run(matches: &ArgMatches) -> Outcome {
+    match matches.subcommand() {
+        Some(("migrate", matches)) => migrate(matches),
+        _ => Ok(Exit::Usage),
+    }
+}
+
+/// What was moved. Its JSON is an interface: fields are added, and none is renamed.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Report {
+    objects: u64,
+    first_revision: u64,
+}
+
+fn migrate(matches: &ArgMatches) -> Outcome {
+    let settings = config::read(&serve::places(matches))?;
+    let given = |name| matches.get_one::<String>(name).map_or("", String::as_str);
+    let (from, to) = match (given("from"), given("to")) {
+        ("file", "etcd") => (Engine::File, Engine::Etcd),
+        ("etcd", "file") => (Engine::Etcd, Engine::File),
+        (one, _) => return Err(super::Error::Usage(format!("--from and --to are both {one}: name two stores"))),
+    };
+    if settings.etcd.endpoints.is_empty() {
+        return Err(super::Error::Usage("etcd.endpoints is not set: name the members of the cluster".to_owned()));
+    }
+    let path = settings.data_dir.join(FILE);
+    let moved = write(&settings, from, &path).and_then(|()| {
+        let summary = backup::check(&path)?;
+        let first_revision = backup::restore(&settings, to, &path, &summary)?;
+        Ok(Report { objects: summary.values, first_revision })
+    });
+    let _ = std::fs::remove_file(&path);
+    let report = moved?;
+    Format::of(matches).show(&report, |painter| {
+        let mut facts = Properties::default();
+        facts.add("objects", report.objects.to_string());
+        facts.add("moved", format!("to {}, which continues with revision {}", given("to"), report.first_revision));
+        facts.text(painter)
+    })
+}
+
+/// Writes all objects of the source to `path`.
+fn write(settings: &Settings, from: Engine, path: &Path) -> Result<(), String> {
+    let fault = |error: std::io::Error| format!("{}: {error}", path.display());
+    if from == Engine::Etcd {
+        std::fs::create_dir_all(&settings.data_dir).map_err(fault)?;
+    }
+    let mut to: BufWriter<File> = BufWriter::new(backup::create(path)?);
+    match from {
+        Engine::File => {
+            let data_dir = settings.data_dir.display();
+            let store = backup::stopped(&settings.data_dir)?;
+            let store =
+                store.ok_or_else(|| format!("{data_dir} has no store, or a process uses it: stop that process"))?;
+            store::backup::backup(&store, &mut to).map_err(|error| error.to_string())?;
+        }
+        #[cfg(feature = "etcd")]
+        Engine::Etcd => backup::with_etcd(settings, "reading etcd", async |etcd| {
+            etcd.backup(&mut to).await.map(drop).map_err(|error| error.to_string())
+        })?,
+        #[cfg(not(feature = "etcd"))]
+        Engine::Etcd => backup::with_etcd(settings, "", async |_| Ok(()))?,
+    }
+    to.into_inner().map_err(|error| fault(error.into_error()))?.sync_all().map_err(fault)
+}

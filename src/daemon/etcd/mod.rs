@@ -1,0 +1,130 @@
+//! The store `etcd` of a process: connected at the start, watched while it runs.
+
+mod place;
+pub mod secrets;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use self::place::Place;
+use self::secrets::{Published, Secrets};
+use super::Error;
+use super::access::Access;
+use super::data_dir::DataDir;
+use crate::admin::health::Check;
+use crate::config::{Role, Settings};
+use signpost_apiserver::store::backup;
+use signpost_apiserver::store::etcd::{ConnectError, Etcd, Settings as EtcdSettings, Tls, is_denied};
+use signpost_runtime::tls;
+
+/// The pause between two tries to connect, and between two looks at a running cluster.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// How often a start is made again because other API servers start at the same time.
+const STARTS_AT_ONCE_MAX: usize = 10;
+
+/// Connects as the settings say.
+///
+/// # Errors
+///
+/// A file that cannot be read, or what etcd says.
+pub async fn connect(settings: &Settings) -> Result<Result<Etcd, ConnectError>, Error> {
+    let etcd = &settings.etcd;
+    let read = |path: &Path| std::fs::read(path).map_err(|error| Error::Etcd(format!("{}: {error}", path.display())));
+    let read_some = |path: &Option<PathBuf>| path.as_deref().map(read).transpose();
+    let (ca, certificate, key) = (read_some(&etcd.ca)?, read_some(&etcd.certificate)?, read_some(&etcd.key)?);
+    let is_encrypted = etcd.endpoints.iter().any(|url| url.starts_with("https:"));
+    let password = read_some(&etcd.password_file)?;
+    let password = password.map(|octets| String::from_utf8_lossy(&octets).trim_end_matches(['\r', '\n']).to_owned());
+    let settings = EtcdSettings {
+        endpoints: etcd.endpoints.clone(),
+        prefix: etcd.prefix.clone(),
+        user: etcd.user.clone().zip(password),
+        tls: is_encrypted.then(|| Tls { ca, client: certificate.zip(key) }),
+    };
+    Ok(Etcd::connect(&settings).await)
+}
+
+/// Connects, and waits meanwhile for a cluster that does not answer.
+pub async fn connected(settings: &Settings, check: &Check) -> Result<Etcd, Error> {
+    let mut is_reported = false;
+    loop {
+        let error = match connect(settings).await? {
+            Ok(etcd) => {
+                if is_reported {
+                    tracing::warn!("etcd answers; the start continues");
+                }
+                backup::check_whole(&etcd).await.map_err(|error| Error::Etcd(error.to_string()))?;
+                return Ok(etcd);
+            }
+            Err(error) => error,
+        };
+        if is_denied(&error) {
+            return Err(Error::Etcd(format!(
+                "it refuses access: {error}; check \"etcd.user\" and \"etcd.certificate\""
+            )));
+        }
+        let endpoints = settings.etcd.endpoints.join(", ");
+        check.missing(format!("etcd does not answer at {endpoints}: {error}"));
+        if !std::mem::replace(&mut is_reported, true) {
+            tracing::error!("etcd does not answer at {endpoints}: {error}; the start waits for it");
+        }
+        tokio::time::sleep(INTERVAL).await;
+    }
+}
+
+/// Opens what lets clients into the API, with the CA, the tokens and the users that all API servers of the platform share.
+pub async fn shared_access(
+    settings: &Settings,
+    data_dir: &DataDir,
+    etcd: Etcd,
+    open: impl AsyncFn() -> Result<Access, tls::Error>,
+) -> Result<(Access, Secrets<Etcd>), Error> {
+    let key = settings.etcd.encryption_key.clone().unwrap_or_else(|| data_dir.join("encryption.key"));
+    let mut secrets = Secrets::open(etcd, &key, &data_dir.join("pki")).await?;
+    for _ in 0..STARTS_AT_ONCE_MAX {
+        secrets.fetch().await?;
+        // It adds tokens of its own kubeconfigs.
+        let access = open().await?;
+        if secrets.publish().await? == Published::Equal {
+            return Ok((access, secrets));
+        }
+    }
+    Err(Error::Etcd("the platform's secrets change all the time; start API servers one after the other".to_owned()))
+}
+
+/// Reports how the cluster fares until `stop`. While no member answers, an API server is not ready, so that clients and load
+/// balancers use another one; a process that also answers DNS queries only warns, since its answers stay right.
+pub async fn watch(etcd: Etcd, data_dir: PathBuf, roles: Arc<[Role]>, check: Check, stop: CancellationToken) {
+    let mut place = Place::open(&data_dir);
+    let mut reported = None;
+    while stop.run_until_cancelled(tokio::time::sleep(INTERVAL)).await.is_some() {
+        // A process without work makes no requests of its own.
+        let answer = etcd.place().await;
+        if let Ok((cluster, newest)) = answer {
+            place.check(&etcd, cluster, newest).await;
+        }
+        let problem = match (answer.is_err(), etcd.metrics().is_full()) {
+            (true, _) => Some("etcd does not answer: objects can be read, perhaps late, and not be changed"),
+            (false, true) => Some(
+                "etcd is full (alarm NOSPACE): objects can be deleted, but not created or changed; compact and defragment \
+                 it, or raise its quota, and then disarm the alarm (etcdctl alarm disarm)",
+            ),
+            (false, false) => None,
+        };
+        if problem != reported {
+            match problem {
+                Some(problem) if answer.is_err() && !roles.contains(&Role::Dns) => check.missing(problem),
+                Some(problem) => check.warn(problem),
+                None => check.ready(),
+            }
+            match problem {
+                Some(problem) => tracing::error!("{problem}"),
+                None => tracing::warn!("etcd answers and takes writes again"),
+            }
+            reported = problem;
+        }
+    }
+}

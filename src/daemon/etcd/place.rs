@@ -1,0 +1,90 @@
+//! Whether etcd went back: an operator restored an older snapshot of it. Its revisions are used a second time then, and the serials
+//! of zones too, unless they are moved.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use signpost_api::kinds::zone::ZONE;
+use signpost_apiserver::store::etcd::Etcd;
+use signpost_apiserver::store::{self, Key, Precondition, Revision, Store as _, Txn, Write};
+use signpost_runtime::tls::files;
+
+use crate::daemon::restored;
+
+/// The file in the data directory.
+const FILE: &str = "etcd-revision";
+/// How often it is written.
+const WRITE_INTERVAL: Duration = Duration::from_secs(10);
+
+/// The cluster and the newest revision that this machine has seen. They are in a file, for a restore while it is off.
+pub struct Place {
+    path: PathBuf,
+    seen: Option<(u64, Revision)>,
+    written: Option<Instant>,
+}
+
+impl Place {
+    /// What this machine has seen before.
+    pub fn open(data_dir: &Path) -> Place {
+        let path = data_dir.join(FILE);
+        let seen = files::read(&path).ok().flatten().as_deref().and_then(read);
+        Place { path, seen, written: None }
+    }
+
+    /// Compares what etcd says with what was seen before. If etcd went back, the serials of zones are moved on, so that name servers
+    /// and resolvers take new contents for new.
+    pub async fn check(&mut self, etcd: &Etcd, cluster: u64, newest: Revision) {
+        if let Some((former, revision)) =
+            self.seen.filter(|(former, revision)| *former != cluster || *revision > newest)
+        {
+            tracing::error!(
+                "etcd was restored or replaced: cluster {former:x} at revision {} before, cluster {cluster:x} at revision {} now; \
+                 what was written in between is lost, and the serials of all zones move on",
+                revision.0,
+                newest.0
+            );
+            if let Err(error) = move_on(etcd).await {
+                tracing::error!(%error, "the serials of zones could not be moved on; trying again");
+                return;
+            }
+            self.written = None;
+        }
+        self.seen = Some((cluster, newest));
+        if self.written.is_none_or(|written| written.elapsed() >= WRITE_INTERVAL) {
+            let text = format!("{cluster:x} {}\n", newest.0);
+            match files::write_private(&self.path, text.as_bytes()) {
+                Ok(()) => self.written = Some(Instant::now()),
+                Err(error) => tracing::warn!(%error, "the newest revision of etcd could not be written down"),
+            }
+        }
+    }
+}
+
+fn read(text: &str) -> Option<(u64, Revision)> {
+    let (cluster, revision) = text.trim().split_once(' ')?;
+    Some((u64::from_str_radix(cluster, 16).ok()?, Revision(revision.parse().ok()?)))
+}
+
+async fn move_on(etcd: &Etcd) -> store::Result<()> {
+    let zones = etcd.list(&Key(ZONE.key_prefix.into()), None, None, None).await?;
+    for zone in zones.items {
+        let Some(value) = restored::moved_on(&zone) else { continue };
+        let expect = vec![(zone.key.clone(), Precondition::At(zone.modified))];
+        // Where another server was first, it has moved it on.
+        etcd.commit(Txn { expect, writes: vec![Write::Put { key: zone.key, value, ttl: None }] }).await?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_read_as_it_was_written() {
+        assert_eq!(read("cdf818194e3a8c32 77\n"), Some((0xcdf8_1819_4e3a_8c32, Revision(77))));
+        for text in ["", "1", "x 1", "1 x"] {
+            assert_eq!(read(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,355 @@
+//! What API servers share beside the objects: the key and the certificate of their CA, tokens and users. In etcd each file is a
+//! value, encrypted with AES-256-GCM; on each machine it is the file in `pki/` that a single API server has, too.
+//!
+//! At the start etcd's version takes the place of the files, and what etcd does not have yet is written there. Later a file that
+//! changes, such as by `signpost user add`, is written to etcd, and what another server writes there becomes the file.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use aws_lc_rs::aead::{AES_256_GCM, Aad, NONCE_LEN, Nonce, RandomizedNonceKey};
+use aws_lc_rs::rand;
+use bytes::Bytes;
+use data_encoding::BASE64;
+use futures::StreamExt as _;
+use tokio_util::sync::CancellationToken;
+
+use super::super::Error;
+use signpost_apiserver::store::{self, EventKind, Key, Outcome, Precondition, Revision, Store, Txn, Write};
+use signpost_runtime::tls::{files, users};
+
+/// The shared files. The first is the identity of the platform: it never changes.
+const FILES: [&str; 4] = [IDENTITY, "ca.crt", "tokens", users::FILE];
+const IDENTITY: &str = "ca.key";
+const PREFIX: &str = "/!pki/";
+const KEY_OCTETS: usize = 32;
+/// How often files are looked at.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The keys of the file `etcd.encryption-key`.
+pub struct EncryptionKey {
+    path: PathBuf,
+    /// The first encrypts, all decrypt.
+    keys: Vec<RandomizedNonceKey>,
+}
+
+impl EncryptionKey {
+    /// Reads the file; `None` if it is not there.
+    pub fn read(path: &Path) -> Result<Option<EncryptionKey>, Error> {
+        let Some(text) = files::read(path)? else { return Ok(None) };
+        let wrong = |number: usize| {
+            let expected = "must be a key: 32 octets in Base64, as \"openssl rand -base64 32\" prints them";
+            Error::Etcd(format!("{}:{number}: {expected}", path.display()))
+        };
+        let lines = (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty());
+        let keys = lines.map(|(number, line)| {
+            let octets = BASE64.decode(line.trim().as_bytes()).map_err(|_| wrong(number))?;
+            RandomizedNonceKey::new(&AES_256_GCM, &octets).map_err(|_| wrong(number))
+        });
+        let keys = keys.collect::<Result<Vec<_>, Error>>()?;
+        if keys.is_empty() { Err(wrong(1)) } else { Ok(Some(EncryptionKey { path: path.to_owned(), keys })) }
+    }
+
+    /// Makes the file with a new key.
+    fn create(path: &Path) -> Result<EncryptionKey, Error> {
+        let mut octets = [0; KEY_OCTETS];
+        rand::fill(&mut octets).map_err(|_| Error::Etcd("the system gives no random numbers".to_owned()))?;
+        files::write_private(path, format!("{}\n", BASE64.encode(&octets)).as_bytes())?;
+        tracing::info!("created {}: copy it to the other API servers before their first start", path.display());
+        EncryptionKey::read(path)?.ok_or_else(|| Error::Etcd(format!("{} is gone", path.display())))
+    }
+
+    /// The nonce, and the encrypted contents of the file `name`.
+    fn encrypt(&self, name: &str, contents: &[u8]) -> Result<Bytes, Error> {
+        let mut sealed = contents.to_vec();
+        let nonce = self.keys[0].seal_in_place_append_tag(Aad::from(name), &mut sealed);
+        let nonce = nonce.map_err(|_| Error::Etcd("encryption failed".to_owned()))?;
+        Ok([nonce.as_ref().as_slice(), &sealed].concat().into())
+    }
+
+    fn decrypt(&self, name: &str, value: &[u8]) -> Result<Vec<u8>, Error> {
+        let open = |key: &RandomizedNonceKey| {
+            let (nonce, sealed) = value.split_at_checked(NONCE_LEN)?;
+            let mut sealed = sealed.to_vec();
+            let nonce = Nonce::try_assume_unique_for_key(nonce).ok()?;
+            Some(key.open_in_place(nonce, Aad::from(name), &mut sealed).ok()?.to_vec())
+        };
+        self.keys.iter().find_map(open).ok_or_else(|| {
+            let path = self.path.display();
+            Error::Etcd(format!(
+                "the platform's secrets are encrypted with another key than those in {path}: copy the file of another API \
+                 server; if it is lost, delete the keys that begin with <etcd.prefix>{PREFIX}, and all clients need new \
+                 kubeconfigs"
+            ))
+        })
+    }
+}
+
+/// What an attempt to write to etcd led to.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Published {
+    /// etcd has the files of this machine.
+    Equal,
+    /// Another server has written meanwhile: nothing was written.
+    Conflict,
+}
+
+/// The shared files of this machine.
+pub struct Secrets<S> {
+    store: S,
+    key: EncryptionKey,
+    folder: PathBuf,
+    /// What etcd has, as far as is known: the contents of each file, and the revision that wrote them.
+    known: HashMap<&'static str, (Vec<u8>, Revision)>,
+}
+
+impl<S: Store> Secrets<S> {
+    /// Those of the directory `folder`. The key is made if neither it nor any secret is there yet.
+    pub async fn open(store: S, key: &Path, folder: &Path) -> Result<Self, Error> {
+        let has_secrets = !list(&store).await?.is_empty();
+        let key = match EncryptionKey::read(key)? {
+            Some(found) => found,
+            None if has_secrets => {
+                let path = key.display();
+                return Err(Error::Etcd(format!(
+                    "it has the platform's secrets, and the key that decrypts them is not in {path}: copy the file from \
+                     another API server"
+                )));
+            }
+            None => EncryptionKey::create(key)?,
+        };
+        Ok(Secrets { store, key, folder: folder.to_owned(), known: HashMap::new() })
+    }
+
+    /// Makes the files of this machine equal to what etcd has.
+    pub async fn fetch(&mut self) -> Result<(), Error> {
+        files::private_folder(&self.folder)?;
+        for (name, value, revision) in list(&self.store).await? {
+            self.take(name, &value, revision)?;
+        }
+        Ok(())
+    }
+
+    /// Takes one of etcd's values as the file.
+    fn take(&mut self, name: &'static str, value: &[u8], revision: Revision) -> Result<(), Error> {
+        let contents = self.key.decrypt(name, value)?;
+        let path = self.folder.join(name);
+        let own = files::read(&path)?;
+        if own.as_deref().map(str::as_bytes) != Some(&contents) {
+            if name == IDENTITY && own.is_some() {
+                return Err(Error::Etcd(format!(
+                    "{} is another CA than the one of the platform in etcd: move it and the other files of that directory \
+                     away to join that platform, or set another \"etcd.prefix\"",
+                    path.display()
+                )));
+            }
+            files::write_private(&path, &contents)?;
+        }
+        self.known.insert(name, (contents, revision));
+        Ok(())
+    }
+
+    /// Writes the files that have changed to etcd, all or none of them.
+    pub async fn publish(&mut self) -> Result<Published, Error> {
+        let mut changed = Vec::new();
+        for name in FILES {
+            let Some(own) = files::read(&self.folder.join(name))? else { continue };
+            if self.known.get(name).is_none_or(|(known, _)| known != own.as_bytes()) {
+                changed.push((name, own.into_bytes()));
+            }
+        }
+        if changed.is_empty() {
+            return Ok(Published::Equal);
+        }
+        let mut txn = Txn::default();
+        for (name, contents) in &changed {
+            let precondition = self.known.get(name).map_or(Precondition::Absent, |(_, at)| Precondition::At(*at));
+            txn.expect.push((key_of(name), precondition));
+            let value = self.key.encrypt(name, contents)?;
+            txn.writes.push(Write::Put { key: key_of(name), value, ttl: None });
+        }
+        match self.store.commit(txn).await {
+            Ok(Outcome::Committed(revision)) => {
+                self.known.extend(changed.into_iter().map(|(name, contents)| (name, (contents, revision))));
+                Ok(Published::Equal)
+            }
+            Ok(Outcome::Refused { .. }) => Ok(Published::Conflict),
+            Err(error) => Err(unavailable(&error)),
+        }
+    }
+
+    /// Keeps both equal until `stop`.
+    pub async fn keep(mut self, stop: CancellationToken) {
+        loop {
+            match stop.run_until_cancelled(self.follow()).await {
+                None => return,
+                Some(Err(error)) => tracing::error!("{error}; looking again"),
+                Some(Ok(())) => {}
+            }
+            tokio::time::sleep(LOOK_INTERVAL).await;
+        }
+    }
+
+    async fn follow(&mut self) -> Result<(), Error> {
+        let start = self.store.revision().await.map_err(|error| unavailable(&error))?;
+        self.fetch_unless_changed().await?;
+        // What was written while nobody watched.
+        self.fetch().await?;
+        let mut changes = self.store.watch(&Key(PREFIX.into()), start);
+        loop {
+            tokio::select! {
+                changed = changes.next() => {
+                    let Some(Ok(events)) = changed else { return Ok(()) };
+                    for event in events.iter().filter(|event| event.kind == EventKind::Put) {
+                        let Some(name) = name_of(&event.now.key) else { continue };
+                        if self.known.get(name).is_none_or(|(_, known)| *known < event.at) {
+                            self.take(name, &event.now.value, event.at)?;
+                        }
+                    }
+                }
+                () = tokio::time::sleep(LOOK_INTERVAL) => self.fetch_unless_changed().await?,
+            }
+        }
+    }
+
+    /// Writes changed files to etcd; where another server was first, its version counts.
+    async fn fetch_unless_changed(&mut self) -> Result<(), Error> {
+        if self.publish().await? == Published::Conflict {
+            self.fetch().await?;
+            tracing::warn!(
+                "users or tokens were changed on two API servers at once; the change on this machine is lost: make it again"
+            );
+        }
+        Ok(())
+    }
+}
+
+/// What etcd has: names, values, and the revisions that wrote them.
+async fn list(store: &impl Store) -> Result<Vec<(&'static str, Bytes, Revision)>, Error> {
+    let page = store.list(&Key(PREFIX.into()), None, None, None).await.map_err(|error| unavailable(&error))?;
+    let known = page.items.into_iter().filter_map(|item| Some((name_of(&item.key)?, item.value, item.modified)));
+    Ok(known.collect())
+}
+
+fn key_of(name: &str) -> Key {
+    Key::below(PREFIX, name)
+}
+
+fn name_of(key: &Key) -> Option<&'static str> {
+    FILES.into_iter().find(|name| *name == key.relative(PREFIX))
+}
+
+fn unavailable(error: &store::Error) -> Error {
+    Error::Etcd(format!("the platform's secrets: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use signpost_apiserver::store::memory::Memory;
+
+    struct Machine {
+        folder: tempfile::TempDir,
+    }
+
+    impl Machine {
+        fn new() -> Machine {
+            Machine { folder: tempfile::tempdir().expect("a folder") }
+        }
+
+        fn key(&self) -> PathBuf {
+            self.folder.path().join("encryption.key")
+        }
+
+        fn file(&self, name: &str) -> PathBuf {
+            self.folder.path().join("pki").join(name)
+        }
+
+        fn write(&self, name: &str, text: &str) {
+            files::private_folder(&self.folder.path().join("pki")).expect("is made");
+            std::fs::write(self.file(name), text).expect("is written");
+        }
+
+        fn reads(&self, name: &str) -> String {
+            std::fs::read_to_string(self.file(name)).unwrap_or_default()
+        }
+
+        async fn open(&self, store: &Memory) -> Result<Secrets<Memory>, Error> {
+            Secrets::open(store.clone(), &self.key(), &self.folder.path().join("pki")).await
+        }
+
+        /// What the start of a process does.
+        async fn starts(&self, store: &Memory) -> Secrets<Memory> {
+            let mut secrets = self.open(store).await.expect("opens");
+            secrets.fetch().await.expect("is read");
+            assert_eq!(secrets.publish().await.expect("is written"), Published::Equal);
+            secrets
+        }
+    }
+
+    #[tokio::test]
+    async fn machines_share_files_that_etcd_holds_encrypted() {
+        let (store, one, two) = (Memory::new(), Machine::new(), Machine::new());
+        one.write(IDENTITY, "the private key");
+        one.write("tokens", "a");
+        let first = one.starts(&store).await;
+        let found = store.list(&Key("/".into()), None, None, None).await.expect("lists");
+        assert_eq!(found.items.len(), 2);
+        assert!(found.items.iter().all(|item| !item.value.windows(7).any(|part| part == b"private")), "{found:?}");
+        let error = two.open(&store).await.map(drop).expect_err("has no key");
+        assert!(error.to_string().contains("copy the file from another API server"), "{error}");
+        EncryptionKey::create(&two.key()).expect("is made");
+        let error = two.open(&store).await.expect("opens").fetch().await.expect_err("has another key");
+        assert!(error.to_string().contains("another key"), "{error}");
+        // A former key decrypts, too.
+        let keys = [two.key(), one.key()].map(|path| std::fs::read_to_string(path).expect("is there"));
+        std::fs::write(two.key(), keys.concat()).expect("is written");
+        let second = two.starts(&store).await;
+        assert_eq!((two.reads(IDENTITY), two.reads("tokens")), ("the private key".into(), "a".into()));
+        let stop = CancellationToken::new();
+        let running = [first, second].map(|secrets| tokio::spawn(secrets.keep(stop.clone())));
+        one.write("tokens", "b");
+        while two.reads("tokens") != "b" {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        stop.cancel();
+        for running in running {
+            running.await.expect("ends");
+        }
+    }
+
+    #[tokio::test]
+    async fn nobodys_change_is_written_over() {
+        let (store, one, two) = (Memory::new(), Machine::new(), Machine::new());
+        one.write(IDENTITY, "k");
+        one.write("tokens", "a");
+        let mut first = one.starts(&store).await;
+        std::fs::copy(one.key(), two.key()).expect("is copied");
+        let mut second = two.starts(&store).await;
+        one.write("tokens", "one");
+        two.write("tokens", "two");
+        assert_eq!(first.publish().await.expect("is written"), Published::Equal);
+        assert_eq!(second.publish().await.expect("is asked"), Published::Conflict);
+        second.fetch_unless_changed().await.expect("is read");
+        assert_eq!(two.reads("tokens"), "one");
+        // Another platform's machine keeps its identity.
+        let other = Machine::new();
+        other.write(IDENTITY, "another");
+        std::fs::copy(one.key(), other.key()).expect("is copied");
+        let error = other.open(&store).await.expect("opens").fetch().await.expect_err("is another platform");
+        assert!(error.to_string().contains("another CA"), "{error}");
+        assert_eq!(other.reads(IDENTITY), "another");
+    }
+
+    #[test]
+    fn a_key_that_is_none_is_located() {
+        let machine = Machine::new();
+        assert!(EncryptionKey::read(&machine.key()).expect("is not there").is_none());
+        for text in ["", "a", "AAAA\n"] {
+            std::fs::write(machine.key(), text).expect("is written");
+            let error = EncryptionKey::read(&machine.key()).map(drop).expect_err(text);
+            assert!(error.to_string().contains("encryption.key:1: must be a key"), "{error}");
+        }
+    }
+}
