@@ -272,7 +272,7 @@ fn list(matches: &ArgMatches, folder: &std::path::Path) -> Outcome {
     let book = UserStore::load(folder).map_err(|error| error.to_string())?;
     let own = tokens::load(&folder.join("tokens")).map_err(|error| error.to_string())?;
     let mut rows = Vec::new();
-    for TokenEntry { sha256, user, groups } in own {
+    for TokenEntry { sha256, user, groups, machine: _ } in own {
         let id = Some(sha256[..12].to_owned());
         rows.push(Row { name: user, groups, credential: "token", id, created: None, expires: None });
     }

@@ -327,6 +327,10 @@ settings! {
         /// returned the TXT record in the Route's status; see docs/ownership.md. All processes with the role
         /// `scheduler` need the same value.
         hosts: bool = boolean(), "false";
+        /// The file with the key of the records that prove the ownership of hosts. It is created if it does not exist.
+        /// All processes with the role `scheduler` need the same key: copy the file, or records stop being valid when
+        /// another scheduler leads.
+        hosts_key: Option<PathBuf> = path("FILE"), unset("`<data-dir>/host-challenge.key`");
         /// The approximate time between two queries for the record of a verified host.
         hosts_interval: Duration = duration(1..), "1h";
         /// How long a host stays verified after its record was last found.

@@ -384,7 +384,8 @@ impl<'a> Build<'a> {
             world,
         };
         let instance = room::when_there_is_room(&self.starting, async || data_dir.instance()).await?;
-        let host_key = async || settings.verify.hosts.then(|| data_dir.host_key()).transpose();
+        let host_key =
+            async || settings.verify.hosts.then(|| data_dir.host_key(settings.verify.hosts_key.as_deref())).transpose();
         let host_key = room::when_there_is_room(&self.starting, host_key).await?;
         let listened = &self.listened;
         let here = scheduling::Here {
