@@ -100,7 +100,7 @@ impl Engine {
             let written = match &engine {
                 Engine::File(file) => backup::backup(file, to),
                 #[cfg(feature = "etcd")]
-                Engine::Etcd(etcd) => runtime.block_on(etcd.backup(to)),
+                Engine::Etcd(etcd) => etcd.backup(&runtime, to),
             };
             written.map(drop).map_err(|error| error.to_string())
         })

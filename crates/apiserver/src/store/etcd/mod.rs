@@ -11,6 +11,7 @@ pub mod metrics;
 mod watch;
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -21,6 +22,7 @@ use etcd_client::{
     ResponseHeader, TxnOp, TxnOpResponse, WatchClient, WatchOptions,
 };
 use futures::stream::BoxStream;
+use tokio::runtime::Handle;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -179,24 +181,29 @@ impl Etcd {
         }
     }
 
-    /// Writes all objects, as they are at this moment, to `to`; see [`backup::Writer`]. Writers go on meanwhile.
+    /// Writes all objects, as they are at this moment, to `to`; see [`backup::Writer`]. Writers go on meanwhile. It blocks its
+    /// thread, which is none of those that run the tasks of `runtime`.
     ///
     /// # Errors
     ///
     /// See [`BackupError`]; what was written then is not a whole backup.
-    pub async fn backup(&self, to: &mut dyn std::io::Write) -> std::result::Result<Revision, BackupError> {
+    pub fn backup(
+        &self,
+        runtime: &Handle,
+        to: &mut dyn std::io::Write,
+    ) -> std::result::Result<Revision, BackupError> {
         let cluster = &self.cluster;
-        let at = cluster.revision().await?;
+        let at = runtime.block_on(cluster.revision())?;
         let mut writer = backup::Writer::begin(to, at)?;
         let mut deadlines = HashMap::from([(0, 0)]);
         let all = cluster.full_key(&Key("/".into()));
         let mut start = all.clone();
         loop {
             let options = GetOptions::new().with_range(end_of(&all)).with_limit(signed_count(PAGE_VALUES));
-            let (_, found) = cluster.read(start, options, Some(at)).await?;
+            let (_, found) = runtime.block_on(cluster.read(start, options, Some(at)))?;
             for found in found.kvs() {
-                if !deadlines.contains_key(&found.lease()) {
-                    deadlines.insert(found.lease(), cluster.deadline(found.lease()).await?);
+                if let Entry::Vacant(unknown) = deadlines.entry(found.lease()) {
+                    unknown.insert(runtime.block_on(cluster.deadline(found.lease()))?);
                 }
                 let value = cluster.value(found)?;
                 if !value.key.is_internal() {

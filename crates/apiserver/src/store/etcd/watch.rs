@@ -118,7 +118,10 @@ impl Watch {
 
     /// The cluster is away, or has no leader: the watch is opened again, a little later.
     async fn broken(&mut self, error: &str) -> Result<()> {
-        tracing::warn!(error, "the watch of etcd broke; opening it again");
+        // Once for each time that it breaks, however often it is tried to open it again.
+        if self.pause == REOPEN.0 {
+            tracing::warn!(error, "the watch of etcd broke; opening it again");
+        }
         (self.open, self.is_reopened) = (None, true);
         self.cluster.metrics.reopened.inc();
         sleep(self.pause).await;
