@@ -39,9 +39,9 @@ fn on_each_engine<F: Future<Output = ()>>(test: impl Fn(Arc<dyn Store>) -> F) {
     }
     #[cfg(feature = "etcd")]
     for members in [1, 3] {
-        let cluster = etcd::Cluster::start(members);
+        let cluster = signpost_testing::etcd::Cluster::start(members, &[]);
         runtime.block_on(async {
-            let engine = cluster.connect().await;
+            let engine = etcd::connect(&cluster).await;
             tokio::time::timeout(PATIENCE, test(engine)).await.expect("in time");
         });
     }
