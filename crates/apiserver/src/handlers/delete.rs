@@ -230,7 +230,7 @@ pub(crate) async fn delete_object(writer: &Writer<'_>, name: &str, deletion: &De
     for _ in 0..ATTEMPTS {
         let live = writer.live(name, fresh).await?.ok_or_else(|| ApiError::not_found(writer.kind, name))?;
         if let Err(error) = check_preconditions(writer.kind, name, &live.tree, deletion) {
-            if fresh {
+            if !live.is_cached {
                 return Err(error);
             }
             fresh = true;
@@ -240,10 +240,18 @@ pub(crate) async fn delete_object(writer: &Writer<'_>, name: &str, deletion: &De
             true => Operation::Delete { old: &live.tree, options: &deletion.options },
             false => Operation::Release { old: &live.tree },
         };
-        let side = writer.before_commit(operation).await?;
+        let side = match writer.before_commit(operation).await {
+            Ok(side) => side,
+            Err(_) if live.is_cached => {
+                fresh = true;
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
         let outcome = match marked(writer, &live.tree, deletion) {
             None if writer.options.dry_run => return Ok(Deleted::Gone(live.tree)),
             None => writer.commit_delete(&live, side).await.map(|_| Deleted::Gone(live.tree)),
+            Some(new) if new == live.tree && live.is_cached => Err(CommitConflict::Race { main: None }),
             Some(new) if writer.options.dry_run || new == live.tree => {
                 return Ok(Deleted::Held(writer.shown(name, &new, live.revision)?));
             }

@@ -98,6 +98,9 @@ pub(crate) fn fit_namespace(object: &mut Value, namespace: Option<&str>) -> Resu
 /// Changes an existing object into what `wanted` makes of it (`true`: its field sets are made already), again if someone
 /// else was faster. The `resourceVersion` of what is wanted, where it has one, must be the live one's. `None`: there is no
 /// such object.
+///
+/// What ends without a commit, as a refusal or as a change that changes nothing, is judged by the store's object: the
+/// cache's may be one that another server has replaced already.
 pub(crate) async fn change(
     writer: &Writer<'_>,
     name: &str,
@@ -109,8 +112,7 @@ pub(crate) async fn change(
         let Some(live) = writer.live(name, fresh).await? else { return Ok(None) };
         let (new, managed) = match wanted(&live) {
             Ok(new) => new,
-            // What was judged may have been a cache behind the store.
-            Err(error) if !fresh && error.code == 409 => {
+            Err(_) if live.is_cached => {
                 fresh = true;
                 continue;
             }
@@ -121,7 +123,7 @@ pub(crate) async fn change(
             if version.parse::<u64>().is_err() {
                 return Err(ApiError::bad_request(format!("invalid resource version {version:?}")));
             }
-            if fresh {
+            if !live.is_cached {
                 return Err(ApiError::modified(writer.kind, name));
             }
             fresh = true;
@@ -133,6 +135,8 @@ pub(crate) async fn change(
                 return Ok(Some(Written { status: StatusCode::OK, object, warnings }));
             }
             Err(CommitConflict::Race { .. }) => fresh = true,
+            // A refusal has written nothing.
+            Err(CommitConflict::Failed(error)) if live.is_cached && error.code < 500 => fresh = true,
             Err(CommitConflict::Failed(error)) => return Err(error),
         }
     }
@@ -149,6 +153,8 @@ async fn apply_change(
 ) -> Result<Arc<Object>, CommitConflict> {
     let dry_run = writer.options.dry_run;
     match writer.prepare_update(&live.tree, wanted, part, managed)? {
+        // Another server may have written what is to be replaced.
+        Change::None if live.is_cached => Err(CommitConflict::Race { main: None }),
         Change::None => Ok(writer.shown(name, &live.tree, live.revision)?),
         Change::Put(new) => {
             let side = writer.before_commit(Operation::Update { old: &live.tree, new: &new }).await?;
