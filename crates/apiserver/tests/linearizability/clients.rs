@@ -240,7 +240,11 @@ fn outcome(action: Action, reply: &Reply) -> Outcome {
         (200, Action::Delete(_)) => Outcome::Deleted,
         (200, _) if is_read => Outcome::Found(Some(version(body))),
         (200 | 201, _) => {
-            assert_eq!(Some(version(body).value), action.written(), "the response to a write shows another value: {body}");
+            assert_eq!(
+                Some(version(body).value),
+                action.written(),
+                "the response to a write shows another value: {body}"
+            );
             Outcome::Written(version(body).revision)
         }
         (404, _) if is_read => Outcome::Found(None),

@@ -22,7 +22,8 @@ struct Endpoints(Vec<String>);
 impl Stores for Endpoints {
     fn open(&self, _server: usize) -> BoxFuture<'_, Arc<dyn Store>> {
         async {
-            let settings = Settings { endpoints: self.0.clone(), prefix: "/signpost".to_owned(), ..Settings::default() };
+            let settings =
+                Settings { endpoints: self.0.clone(), prefix: "/signpost".to_owned(), ..Settings::default() };
             let until = Instant::now() + Duration::from_secs(60);
             loop {
                 match Etcd::connect(&settings).await {

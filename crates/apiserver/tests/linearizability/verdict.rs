@@ -56,7 +56,8 @@ fn text(history: &[Operation]) -> String {
 fn same_events(seen: &[Event], committed: &[Event]) -> Result<(), String> {
     let differ = (0..seen.len().max(committed.len())).find(|place| seen.get(*place) != committed.get(*place));
     let Some(place) = differ else { return Ok(()) };
-    let around = |events: &[Event]| events[place.saturating_sub(3).min(events.len())..].iter().take(8).cloned().collect();
+    let around =
+        |events: &[Event]| events[place.saturating_sub(3).min(events.len())..].iter().take(8).cloned().collect();
     let (seen, committed): (Vec<Event>, Vec<Event>) = (around(seen), around(committed));
     Err(format!("a watcher differs from the store at event {place}:\n{seen:#?}\nand the store has\n{committed:#?}"))
 }

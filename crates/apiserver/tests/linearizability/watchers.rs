@@ -80,9 +80,8 @@ impl Watcher {
     async fn stay(&mut self, servers: &Servers, server: usize, seconds: u64) {
         let Some((client, _)) = servers.client(server) else { return };
         let from = self.reached;
-        let path = format!(
-            "{REGISTERS}?watch=true&resourceVersion={from}&allowWatchBookmarks=true&timeoutSeconds={seconds}"
-        );
+        let path =
+            format!("{REGISTERS}?watch=true&resourceVersion={from}&allowWatchBookmarks=true&timeoutSeconds={seconds}");
         let Ok(response) = client.send(request(Method::GET, &path, "", &Value::Null)).await else { return };
         if response.status() != 200 {
             return;

@@ -46,12 +46,18 @@ fn histories_of_a_register() {
     assert_linearizable(true, &[created, (2, 5, replace(1, 2), written(2)), (3, 4, replace(1, 3), Outcome::Differs)]);
     assert_linearizable(true, &[created, (2, 3, Delete(None), Outcome::Deleted), (4, 5, Set(2), Outcome::Absent)]);
     // A write that changes nothing shows the revision that is there.
-    assert_linearizable(true, &[created, (2, 3, Set(1), written(1)), (4, 5, Swap { expected: 1, value: 2 }, written(2))]);
+    assert_linearizable(
+        true,
+        &[created, (2, 3, Set(1), written(1)), (4, 5, Swap { expected: 1, value: 2 }, written(2))],
+    );
     // A write whose answer was lost takes effect at once, late, or never.
     let lost = (2, 3, Set(2), Outcome::Unknown);
     assert_linearizable(true, &[created, lost, (4, 5, Read, found(2))]);
     assert_linearizable(true, &[created, lost, (4, 5, Read, found(1)), (6, 7, Read, found(2))]);
-    assert_linearizable(true, &[created, lost, (4, 5, Read, found(1)), (6, 7, Set(3), written(3)), (8, 9, Read, found(3))]);
+    assert_linearizable(
+        true,
+        &[created, lost, (4, 5, Read, found(1)), (6, 7, Set(3), written(3)), (8, 9, Read, found(3))],
+    );
     assert_linearizable(true, &[(0, 1, Create(1), Outcome::Unknown), (2, 3, Create(2), Outcome::Present)]);
 }
 
@@ -78,7 +84,10 @@ fn histories_of_no_register() {
     assert_linearizable(false, &[created, (2, 3, replace(1, 2), Outcome::Differs)]);
     assert_linearizable(false, &[created, (2, 3, Swap { expected: 1, value: 2 }, Outcome::Differs)]);
     assert_linearizable(false, &[(0, 1, Create(1), Outcome::Present)]);
-    assert_linearizable(false, &[created, (2, 3, Delete(None), Outcome::Deleted), (4, 5, Delete(None), Outcome::Deleted)]);
+    assert_linearizable(
+        false,
+        &[created, (2, 3, Delete(None), Outcome::Deleted), (4, 5, Delete(None), Outcome::Deleted)],
+    );
     // "Nothing to change" of a state that was overwritten, and a revision that goes back.
     assert_linearizable(false, &[created, set, (4, 5, Set(1), written(1))]);
     assert_linearizable(false, &[created, set, (4, 5, Set(3), Outcome::Written(15))]);
@@ -161,9 +170,8 @@ fn stale_reads(history: &[Operation]) -> Vec<(usize, Version)> {
         .collect();
     let mut stale = Vec::new();
     for (number, read) in history.iter().enumerate().filter(|(_, read)| matches!(read.outcome, Outcome::Found(_))) {
-        let is_replaced = |old: &Operation| {
-            writes.iter().any(|(new, _)| old.returned < new.invoked && new.returned < read.invoked)
-        };
+        let is_replaced =
+            |old: &Operation| writes.iter().any(|(new, _)| old.returned < new.invoked && new.returned < read.invoked);
         stale.extend(writes.iter().filter(|(old, _)| is_replaced(old)).map(|(_, version)| (number, *version)));
     }
     stale
