@@ -107,6 +107,25 @@ fn an_empty_store_has_a_revision_and_nothing_else() {
 }
 
 #[test]
+fn what_was_read_is_in_the_revision_that_is_reported_next() {
+    on_each_engine(|store| async move {
+        let writing = store.clone();
+        let writer = tokio::spawn(async move {
+            for number in 0..200 {
+                commit(&writing, vec![put("/a", &number.to_string())]).await;
+            }
+        });
+        while !writer.is_finished() {
+            let (at, found) = store.get(&key("/a"), None).await.unwrap();
+            let listed = store.list(&key("/"), None, None, None).await.unwrap();
+            let newest = store.revision().await.unwrap();
+            assert!(found.is_none_or(|found| found.modified <= at) && at <= listed.at && listed.at <= newest);
+        }
+        writer.await.unwrap();
+    });
+}
+
+#[test]
 fn revisions_say_who_created_and_who_wrote() {
     on_each_engine(|store| async move {
         let first = commit(&store, vec![put("/a", "1")]).await;
