@@ -11,7 +11,7 @@ use super::commit::{ATTEMPTS, CommitConflict};
 use super::get::FUTURE_WAIT;
 use super::list;
 use super::prepare::next_generation;
-use super::writer::Writer;
+use super::writer::{CurrentObject, Writer};
 use super::{Call, body};
 use crate::auth::rules::Access;
 use crate::cause::Cause;
@@ -229,44 +229,39 @@ pub(crate) async fn delete_object(writer: &Writer<'_>, name: &str, deletion: &De
     let mut fresh = false;
     for _ in 0..ATTEMPTS {
         let live = writer.live(name, fresh).await?.ok_or_else(|| ApiError::not_found(writer.kind, name))?;
-        if let Err(error) = check_preconditions(writer.kind, name, &live.tree, deletion) {
-            if !live.is_cached {
-                return Err(error);
-            }
-            fresh = true;
-            continue;
-        }
-        let operation = match live.tree["metadata"]["deletionTimestamp"].is_null() {
-            true => Operation::Delete { old: &live.tree, options: &deletion.options },
-            false => Operation::Release { old: &live.tree },
-        };
-        let side = match writer.before_commit(operation).await {
-            Ok(side) => side,
-            Err(_) if live.is_cached => {
-                fresh = true;
-                continue;
-            }
-            Err(error) => return Err(error),
-        };
-        let outcome = match marked(writer, &live.tree, deletion) {
-            None if writer.options.dry_run => return Ok(Deleted::Gone(live.tree)),
-            None => writer.commit_delete(&live, side).await.map(|_| Deleted::Gone(live.tree)),
-            Some(new) if new == live.tree && live.is_cached => Err(CommitConflict::Race { main: None }),
-            Some(new) if writer.options.dry_run || new == live.tree => {
-                return Ok(Deleted::Held(writer.shown(name, &new, live.revision)?));
-            }
-            Some(new) => {
-                let side = side.into_iter().filter_map(RelatedWrite::expectation).collect();
-                writer.commit_update(&live, writer.admit_marked(new), side).await.map(Deleted::Held)
-            }
-        };
-        match outcome {
+        match try_delete(writer, name, &live, deletion).await {
             Ok(deleted) => return Ok(deleted),
-            Err(CommitConflict::Race { .. }) => fresh = true,
-            Err(CommitConflict::Failed(error)) => return Err(error),
+            Err(CommitConflict::Failed(error)) if live.is_final(&error) => return Err(error),
+            Err(_) => fresh = true,
         }
     }
     Err(ApiError::modified(writer.kind, name))
+}
+
+async fn try_delete(
+    writer: &Writer<'_>,
+    name: &str,
+    live: &CurrentObject,
+    deletion: &Deletion,
+) -> Result<Deleted, CommitConflict> {
+    check_preconditions(writer.kind, name, &live.tree, deletion)?;
+    let operation = match live.tree["metadata"]["deletionTimestamp"].is_null() {
+        true => Operation::Delete { old: &live.tree, options: &deletion.options },
+        false => Operation::Release { old: &live.tree },
+    };
+    let side = writer.before_commit(operation).await?;
+    match marked(writer, &live.tree, deletion) {
+        None if writer.options.dry_run => Ok(Deleted::Gone(live.tree.clone())),
+        None => writer.commit_delete(live, side).await.map(|_| Deleted::Gone(live.tree.clone())),
+        Some(new) if new == live.tree && live.is_cached => Err(CommitConflict::Race { main: None }),
+        Some(new) if writer.options.dry_run || new == live.tree => {
+            Ok(Deleted::Held(writer.shown(name, &new, live.revision)?))
+        }
+        Some(new) => {
+            let side = side.into_iter().filter_map(RelatedWrite::expectation).collect();
+            writer.commit_update(live, writer.admit_marked(new), side).await.map(Deleted::Held)
+        }
+    }
 }
 
 fn check_preconditions(kind: &Kind, name: &str, live: &Value, deletion: &Deletion) -> Result<(), ApiError> {

@@ -35,8 +35,7 @@ pub(crate) struct CurrentObject {
     pub(crate) revision: u64,
     /// The size of its JSON, as stored.
     pub(crate) bytes: usize,
-    /// Whether it comes from the cache, which may be behind what another server has written. A commit finds out; who ends without
-    /// one looks again.
+    /// Whether it is the cache's, and another server may have replaced it. A commit finds out; what ends without one does not.
     pub(crate) is_cached: bool,
 }
 
@@ -48,6 +47,11 @@ impl CurrentObject {
             tree: representation::tree(kind, object),
             is_cached,
         }
+    }
+
+    /// Whether an error of a write to it stays one: for a refusal, which has written nothing, the cache is not enough.
+    pub(crate) fn is_final(&self, error: &ApiError) -> bool {
+        !self.is_cached || error.code >= 500
     }
 }
 
