@@ -8,7 +8,7 @@ use http::StatusCode;
 use serde_json::{Value, json};
 
 use super::commit::{ATTEMPTS, CommitConflict};
-use super::get::FUTURE_WAIT;
+use super::get::{FUTURE_WAIT, wait_for};
 use super::list;
 use super::prepare::next_generation;
 use super::writer::{CurrentObject, Writer};
@@ -134,7 +134,9 @@ pub(crate) async fn delete_collection(call: &Call<'_>, sent: &Bytes) -> Result<R
     let limit = call.query.number("limit")?.filter(|limit| *limit > 0);
     let limit = limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
     let (writer, deletion) = prepare(call, sent)?;
-    call.server.cache.is_current(&*call.server.store).await?;
+    if !call.server.cache.is_current(&*call.server.store).await? {
+        wait_for(call, call.server.store.revision().await?.0).await?;
+    }
     let snapshot = call.server.cache.snapshot(kind, &call.resource.prefix());
     let damaged = list::placeholders(call, &selector, &snapshot.damaged);
     let is_large = !selector.is_everything() && snapshot.objects.len() >= OBJECTS_LARGE;
