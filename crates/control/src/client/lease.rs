@@ -5,6 +5,9 @@
 //! time the Lease itself names. That time is measured on **our own monotonic clock, from when we saw the Lease change**:
 //! the times in the Lease are for people, since clocks of machines differ.
 //!
+//! A renewal without an answer is given up after half of the time that the term still has, as client-go does it, so that another try,
+//! which may be one at another API server, comes before the term ends.
+//!
 //! A leader that cannot renew steps down by itself before anyone else may lead: its [`Term`] ends at two thirds of the
 //! duration after it *sent* its last successful renewal. Each new leader counts `leaseTransitions` up by one, which makes it
 //! a fencing number: what a leader writes can carry it, and of two writes the one with the lower number is a deposed
@@ -38,6 +41,8 @@ use signpost_api::v1alpha1::SCHEDULER_LEASE_NAMESPACE;
 
 /// How long releasing may take when we stop; after that others wait for the Lease to expire.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
+/// The shortest limit of a try to renew, and the shortest wait before another one: an API needs some time for two requests.
+const RETRY_SHORTEST: Duration = Duration::from_millis(250);
 
 /// Where the Lease is, and how long it lives.
 #[derive(Debug, Clone)]
@@ -223,7 +228,7 @@ impl Lease {
         // Other candidates must not always arrive in step with us.
         let regular = backoff::delay(self.settings.renew, self.settings.renew, 0, backoff::random());
         let limit = match self.term() {
-            Some(term) => term.remaining(),
+            Some(term) => (term.remaining() / 2).max(RETRY_SHORTEST),
             None => self.settings.duration,
         };
         let failure = match timeout(limit, self.attempt()).await {
@@ -241,6 +246,9 @@ impl Lease {
         }
         self.fails = failure.is_some();
         match self.term() {
+            Some(term) if term.is_current() && failure.is_some() => {
+                regular.min((term.remaining() / 4).max(RETRY_SHORTEST)).min(term.remaining())
+            }
             Some(term) if term.is_current() => regular.min(term.remaining()),
             Some(_) => {
                 self.follow(None);
