@@ -38,8 +38,9 @@ use super::backoff::{Backoff, random};
 /// How long a server may take to begin its answer, before a safe request goes to the next one. The last server has no such limit: when
 /// all are slow, the request still succeeds. Longer, and a leader with the default Lease cannot change the server within its term.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// A request without an answer after so long counts against the server when its caller gives it up. Callers have limits of their own.
-const GIVEN_UP: Duration = Duration::from_secs(1);
+/// A request without an answer after so long counts against the server when its caller gives it up. Callers have limits of their own;
+/// the shortest is that of a leader whose Lease lasts for 3 seconds.
+const GIVEN_UP: Duration = Duration::from_millis(500);
 /// How long a failed server is the last choice: at first, and at most.
 const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 /// The path of the probe.
@@ -106,6 +107,19 @@ impl Servers {
             config
         };
         self.0.urls.iter().map(with).collect()
+    }
+
+    /// One client that sends by those of the servers, which are in the order of [`Self::configurations`].
+    pub(super) fn client(self, clients: Arc<[Client]>) -> Client {
+        let namespace = clients[0].default_namespace().to_owned();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let (servers, clients) = (self.clone(), Arc::clone(&clients));
+            async move {
+                let (head, body) = request.into_parts();
+                servers.send(&clients, &head, &body.collect_bytes().await?).await
+            }
+        });
+        Client::new(service, namespace)
     }
 
     /// Sends a request by the clients of the servers, which are in the order of [`Self::configurations`].

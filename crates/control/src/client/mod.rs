@@ -90,17 +90,9 @@ pub async fn from_context(
     let options = KubeConfigOptions { context: context.map(str::to_owned), ..KubeConfigOptions::default() };
     let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
     let config = config.map_err(|source| ClientError::Kubeconfig { path: origin.into(), source })?;
-    let namespace = config.default_namespace.clone();
     let clients = servers.configurations(config).into_iter().map(connect).collect::<kube::Result<Arc<[_]>>>();
     let clients = clients.map_err(|error| ClientError::built_from(&origin, error))?;
-    let service = tower::service_fn(move |request: Request<Body>| {
-        let (servers, clients) = (servers.clone(), Arc::clone(&clients));
-        async move {
-            let (head, body) = request.into_parts();
-            servers.send(&clients, &head, &body.collect_bytes().await?).await
-        }
-    });
-    Ok(kube::Client::new(service, namespace))
+    Ok(servers.client(clients))
 }
 
 /// A client of the API server in this process that proves nothing: a request is the one of whoever its headers say.
