@@ -243,7 +243,7 @@ fn faults_say_where_and_what() {
             "api-server = [\"https://a.example\", \"http://b.example\"]",
             &[],
             &[],
-            &["signpost.toml:1:36: \"api-server\" is \"http://b.example\": must be https"],
+            &["signpost.toml:1:14: \"api-server\" is \"http://b.example\": must be https"],
         ),
         ("api-server = [\"https://u:p@a.example\"]", &[], &[], &["must be a URL without user and password"]),
         ("", &[], &[("api-server", "a.example")], &["must be an https or http URL"]),

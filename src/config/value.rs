@@ -243,7 +243,9 @@ pub(super) fn resolver(text: &str) -> Result<Resolver, String> {
 pub(super) fn api_server(text: &str) -> Result<Uri, String> {
     let url = trust::url(text).map_err(|error| error.to_string())?;
     if trust::is_readable_on_its_way(&url) {
-        return Err("must be https: others could read the credentials on their way".to_owned());
+        return Err(
+            "must be https, or http at a loopback address: others could read the credentials on their way".to_owned()
+        );
     }
     url.parse().map_err(|_| UrlError::NotHttp.to_string())
 }
