@@ -249,7 +249,12 @@ fn alias(prefix: &str, number: usize) -> String {
 async fn connect(kubeconfig: &Path) -> kube::Client {
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
-        if let Ok(client) = signpost_control::client::from_kubeconfig(kubeconfig, Duration::from_secs(60)).await
+        if let Ok(client) = signpost_control::client::from_kubeconfig(
+            kubeconfig,
+            Duration::from_secs(60),
+            &signpost_control::client::failover::Servers::default(),
+        )
+        .await
             && client.apiserver_version().await.is_ok()
         {
             return client;

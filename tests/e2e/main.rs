@@ -5,6 +5,7 @@
 
 mod admin_tls;
 mod agent;
+mod api_servers;
 mod bad_input;
 mod called;
 mod commands;
