@@ -15,6 +15,8 @@ mod deletion_hold;
 mod dig;
 mod doctor;
 mod domain;
+#[cfg(feature = "etcd")]
+mod etcd;
 mod exit_codes;
 mod export;
 mod guard;

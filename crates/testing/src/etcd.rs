@@ -1,6 +1,7 @@
 //! Clusters of etcd on loopback, and what goes wrong with their members.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::Command;
 
 use tempfile::TempDir;
@@ -65,6 +66,18 @@ impl Cluster {
         self.members[number] = Some(self.spawn(number));
     }
 
+    /// The number of watches on a member.
+    pub fn watches(&self, number: usize) -> u64 {
+        let (_, metrics) = http_get(self.clients[number], "/metrics").expect("the member runs");
+        let line = metrics.lines().find_map(|line| line.strip_prefix("etcd_debugging_mvcc_watcher_total "));
+        line.expect("etcd counts its watchers").parse().expect("a number")
+    }
+
+    /// The data directory of a member.
+    pub fn data(&self, number: usize) -> PathBuf {
+        self.data.path().join(number.to_string())
+    }
+
     /// Sends a signal to a member by name: STOP and CONT, for example.
     pub fn signal(&self, number: usize, signal: &str) {
         self.members[number].as_ref().expect("the member runs").signal(signal);
@@ -74,7 +87,7 @@ impl Cluster {
         let (client, peer) = (format!("http://{}", self.clients[number]), format!("http://{}", self.peers[number]));
         let all = self.peers.iter().enumerate().map(|(number, peer)| format!("m{number}=http://{peer}"));
         let mut command = Command::new("etcd");
-        command.args(["--name", &format!("m{number}"), "--data-dir"]).arg(self.data.path().join(number.to_string()));
+        command.args(["--name", &format!("m{number}"), "--data-dir"]).arg(self.data(number));
         command.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
         command.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
         command.args(["--initial-cluster", &all.collect::<Vec<_>>().join(","), "--log-level", "error"]);
