@@ -8,9 +8,10 @@ use futures::future::BoxFuture;
 use signpost_apiserver::store::Store;
 use signpost_apiserver::store::etcd::{Etcd, Settings};
 use signpost_testing::etcd::Cluster;
+use tokio::task::block_in_place;
 
 use crate::clients::Draw;
-use crate::faults::{self, Stores};
+use crate::faults::{self, Stores, pause};
 use crate::{examine, run, seed, setting};
 
 /// How long a member is stopped at most, in milliseconds: longer than it takes the others to elect a leader.
@@ -34,6 +35,29 @@ impl Stores for Endpoints {
             }
         }
         .boxed()
+    }
+}
+
+/// Kills members of a cluster and starts them again, or stops and continues them, the leader as often as any, until `end`. One
+/// at a time: the others go on.
+async fn disturb_members(cluster: &mut Cluster, stop_milliseconds_max: u64, mut draw: Draw, end: Instant) {
+    loop {
+        pause(&mut draw, 300..1_500).await;
+        if Instant::now() > end {
+            return;
+        }
+        let leader = block_in_place(|| cluster.leader());
+        let any = draw.below(cluster.size() as u64) as usize;
+        let member = leader.filter(|_| draw.below(2) == 0).unwrap_or(any);
+        if draw.below(2) == 0 {
+            block_in_place(|| cluster.kill(member));
+            pause(&mut draw, 50..1_500).await;
+            block_in_place(|| cluster.restart(member));
+        } else {
+            block_in_place(|| cluster.signal(member, "STOP"));
+            pause(&mut draw, 300..stop_milliseconds_max).await;
+            block_in_place(|| cluster.signal(member, "CONT"));
+        }
     }
 }
 
@@ -61,6 +85,6 @@ fn three_servers_over_members_that_stop_and_die() {
     let cluster = &mut cluster;
     run(examine(3, &stores, seed, |_, end| {
         let draw = Draw::new(seed, 2_000);
-        async move { faults::disturb_members(cluster, stop, draw, end).await }.boxed()
+        async move { disturb_members(cluster, stop, draw, end).await }.boxed()
     }));
 }

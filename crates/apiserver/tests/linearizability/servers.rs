@@ -29,7 +29,7 @@ struct RegisterSpec {
 }
 
 /// The kind of all objects here.
-pub static REGISTER: LazyLock<Kind> = LazyLock::new(|| Kind::of::<Register>());
+pub static REGISTER: LazyLock<Kind> = LazyLock::new(Kind::of::<Register>);
 
 /// The path of the objects.
 pub const REGISTERS: &str = "/apis/register.example/v1/namespaces/default/registers";

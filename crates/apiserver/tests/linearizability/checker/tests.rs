@@ -114,7 +114,7 @@ fn real(drawn: &[Drawn]) -> Vec<Operation> {
         let at = 1_000 * (turn as u64 + 1);
         let (newest, older) = (past[past.len() - 1], past[usize::from(*kind) % past.len()]);
         let action = match kind % 9 {
-            0 | 1 | 2 => Action::Read,
+            0..=2 => Action::Read,
             3 => Action::Create(next),
             4 => Action::Replace { expected: newest, value: next },
             5 => Action::Set(if *kind > 200 { older.value } else { next }),
@@ -181,7 +181,7 @@ fn drawn() -> impl Strategy<Value = Vec<Drawn>> {
     // Up to five operations overlap, and some last long.
     let before = prop_oneof![9 => 0..2_500u64, 1 => 0..30_000u64];
     let after = prop_oneof![9 => 0..2_500u64, 1 => 0..30_000u64];
-    prop::collection::vec((any::<u8>(), before, after, any::<u8>()), 1..120)
+    prop::collection::vec((any::<u8>(), before, after, any::<u8>()), 1..80)
 }
 
 proptest! {
