@@ -9,7 +9,7 @@
 //!
 //! | request | refused connection | broken connection, 503 | silence |
 //! |---|---|---|---|
-//! | safe (RFC 9110 §9.2.1): get, list, watch | next server | next server | next server after [`PATIENCE`] |
+//! | safe (RFC 9110 §9.2.1): get, list, watch | next server | next server | next server after 3 seconds |
 //! | other | next server | the caller gets it | the caller waits as long as it wants to |
 //!
 //! The caller of the latter decides whether to repeat it, and a repetition goes to another server. Other answers pass unchanged: 401,
@@ -17,7 +17,7 @@
 //!
 //! A watch stays on its server. When another one becomes current, the watches of the former end in good order, and their owners
 //! resume them from their last resourceVersion, which all servers over one store count alike. A server that hangs without an open
-//! request is found by the probe that [`rotation`](super::rotation) sends.
+//! request is found by the probe that `rotation` sends.
 
 use std::sync::Arc;
 use std::time::Duration;
