@@ -29,6 +29,8 @@ pub(crate) fn answer(server: &Shared, path: &str, query: &Query) -> Option<Resul
             ("ping", true),
             ("watch-cache", server.cache.applied() > 0),
             ("namespaces", server.is_ready()),
+            // Clients go to a server that reaches the store.
+            ("store", server.store.is_reachable()),
             ("shutdown", !server.stopping.is_cancelled()),
         ],
         _ => return None,

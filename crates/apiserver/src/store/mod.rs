@@ -304,6 +304,11 @@ pub trait Store: Send + Sync + 'static {
         None
     }
 
+    /// Whether the last request reached the engine.
+    fn is_reachable(&self) -> bool {
+        true
+    }
+
     /// What happens under `prefix` after revision `after`: whole revisions, one an item, in order, none left out.
     ///
     /// A watcher that reads slowly holds up nobody and costs no memory: it reads from history until it has caught up. If

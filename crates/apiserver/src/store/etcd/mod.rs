@@ -463,6 +463,10 @@ impl Store for Etcd {
         Ok(Outcome::Refused { at, found: found.collect::<Result<_>>()? })
     }
 
+    fn is_reachable(&self) -> bool {
+        self.cluster.metrics.is_up()
+    }
+
     fn watch(&self, prefix: &Key, after: Revision) -> BoxStream<'static, Result<Vec<Event>>> {
         watch::watch(self.cluster.clone(), self.closed.clone(), self.cluster.full_key(prefix), after)
     }
