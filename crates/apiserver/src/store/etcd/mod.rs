@@ -76,14 +76,13 @@ pub use etcd_client::Error as ConnectError;
 /// A handle to an etcd cluster. Clones share its connections; with the last one its watches end.
 #[derive(Clone)]
 pub struct Etcd {
-    cluster: Cluster,
+    cluster: Arc<Cluster>,
     /// Ends watches.
     closed: CancellationToken,
     _guard: Arc<DropGuard>,
 }
 
 /// The connections, and the state that clones share.
-#[derive(Clone)]
 struct Cluster {
     kv: KvClient,
     watches: WatchClient,
@@ -93,7 +92,7 @@ struct Cluster {
     id: u64,
     /// Whether progress notifications of watches are reliable.
     has_progress: bool,
-    lease: Arc<Mutex<Option<Lease>>>,
+    lease: Mutex<Option<Lease>>,
     metrics: Metrics,
 }
 
@@ -141,7 +140,7 @@ impl Etcd {
             prefix: settings.prefix.trim_end_matches('/').to_owned(),
             id: 0,
             has_progress: false,
-            lease: Arc::default(),
+            lease: Mutex::default(),
             metrics: Metrics::default(),
         };
         let found = cluster.range(cluster.full_key(&Key("/".into())), GetOptions::new()).await?;
@@ -151,7 +150,7 @@ impl Etcd {
         let cluster = Cluster { id, has_progress, ..cluster };
         let closed = CancellationToken::new();
         let _guard = Arc::new(closed.clone().drop_guard());
-        Ok(Etcd { cluster, closed, _guard })
+        Ok(Etcd { cluster: Arc::new(cluster), closed, _guard })
     }
 
     /// The ID of the cluster, and the newest revision.

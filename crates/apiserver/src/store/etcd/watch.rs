@@ -1,6 +1,7 @@
 //! A watch of etcd that reopens after an error.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
 use etcd_client::{WatchOptions, WatchStream};
@@ -13,7 +14,7 @@ use crate::store::{Error, Event, Result, Revision};
 
 /// The changes of keys with `prefix` after the revision `after`, until `closed`.
 pub(super) fn watch(
-    cluster: Cluster,
+    cluster: Arc<Cluster>,
     closed: CancellationToken,
     prefix: String,
     after: Revision,
@@ -31,7 +32,7 @@ pub(super) fn watch(
 
 /// A watch that resumes at the revision that it has reached.
 struct Watch {
-    cluster: Cluster,
+    cluster: Arc<Cluster>,
     closed: CancellationToken,
     prefix: String,
     /// The last revision that the stream has returned.
