@@ -546,8 +546,8 @@ impl SecureClients {
         let (stop, failures, requests) = <(Arc<AtomicBool>, Arc<Mutex<Vec<String>>>, Arc<AtomicU64>)>::default();
         let names = scene.names();
         let running = scene.instances.values().filter(|instance| instance.agent.is_some());
-        let threads = running.map(|Instance { router, address, .. }| {
-            let (name, address) = (name_on(router, &names).to_owned(), *address);
+        let threads = running.map(|Instance { router, proxy, address, .. }| {
+            let (name, address, is_nginx) = (name_on(router, &names).to_owned(), *address, *proxy == "nginx");
             let (stop, failures, requests) = (Arc::clone(&stop), Arc::clone(&failures), Arc::clone(&requests));
             std::thread::spawn(move || {
                 let (url, resolve) = (format!("https://{name}/"), format!("{name}:443:{address}"));
@@ -561,9 +561,9 @@ impl SecureClients {
                         return;
                     }
                     let mut curl = request(version);
-                    // A reload of nginx ends an HTTP/2 connection that has carried no request yet with GOAWAY. Clients send the request
-                    // again (RFC 9113, section 8.7), but not this curl.
-                    if version == "--http2" && curl.status.code() == Some(CURL_HTTP2_ERROR) {
+                    // A reload of nginx ends a new HTTP/2 connection with GOAWAY, last stream 0. Clients send the request again (RFC 9113,
+                    // section 8.7), but curl 7.88 does not.
+                    if is_nginx && version == "--http2" && curl.status.code() == Some(CURL_HTTP2_ERROR) {
                         curl = request(version);
                     }
                     requests.fetch_add(1, Ordering::Relaxed);

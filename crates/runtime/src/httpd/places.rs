@@ -1,7 +1,7 @@
 //! Who may hold how many connections, and how much of the answers.
 //!
 //! A connection takes a place when it is accepted. Beyond the limits the oldest connection without a request in flight is
-//! closed for the new one; where there is none, the new one is closed at once. Nobody waits in the accept queue, so a server
+//! closed for the new one, but a trusted one never for a stranger's; where there is none, the new one is closed at once. Nobody waits in the accept queue, so a server
 //! that is full of silent connections still serves everyone. An eighth of the places is reserved for loopback and for
 //! addresses from which a user of the platform itself has authenticated.
 
@@ -52,8 +52,8 @@ pub struct Totals {
     pub closed_stalled: u64,
 }
 
-/// Order of closing: connections without a request before others, then by age.
-type Rank = (bool, u64);
+/// Order of closing: connections of strangers before trusted ones, those without a request before others, then by age.
+type Rank = (bool, bool, u64);
 
 #[derive(Default)]
 struct State {
@@ -124,10 +124,10 @@ impl ConnectionSlots {
                 return None;
             }
         }
-        let all = self.limits.connections;
-        let room = if state.is_trusted(client) { all } else { all - all / RESERVED_PART };
+        let (all, is_trusted) = (self.limits.connections, state.is_trusted(client));
+        let room = if is_trusted { all } else { all - all / RESERVED_PART };
         if state.connections.len() >= room {
-            let oldest = state.idle.keys().next().copied();
+            let oldest = state.idle.keys().next().copied().filter(|(of_trusted, ..)| is_trusted || !of_trusted);
             if !self.evict(&mut state, oldest) {
                 state.totals.refused_total += 1;
                 return None;
@@ -173,12 +173,14 @@ impl State {
 
     fn becomes_idle(&mut self, id: u64) {
         let number = self.number();
+        let Some(client) = self.connections.get(&id).map(|connection| connection.client) else { return };
+        let is_trusted = self.is_trusted(client);
         let Some(connection) = self.connections.get_mut(&id) else { return };
         connection.idle_since = Instant::now();
         if connection.is_platform {
             return;
         }
-        let rank = (connection.had_request, number);
+        let rank = (is_trusted, connection.had_request, number);
         connection.rank = Some(rank);
         self.idle.insert(rank, id);
         self.clients.entry(connection.client).or_default().idle.insert(rank);
@@ -364,6 +366,26 @@ mod tests {
         drop(_new);
         assert_eq!(places.totals().open, 0);
         assert!(places.state.lock().clients.is_empty() && places.state.lock().idle.is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_stranger_closes_no_trusted_connection() {
+        let places = places(8, 8);
+        let local = admit(&places, "127.0.0.1").expect("a place");
+        let idle = admit(&places, "192.0.2.1").expect("a place");
+        let strangers: Vec<_> = (1..=5).filter_map(|_| admit(&places, "198.51.100.1")).collect();
+        let _busy: Vec<_> = strangers.iter().map(ConnectionSlot::begin).collect();
+        // The connection from loopback is older.
+        let new = admit(&places, "203.0.113.1").expect("room is made");
+        let _busy_too = new.begin();
+        assert!(idle.close.is_cancelled() && !local.close.is_cancelled());
+        assert!(admit(&places, "203.0.113.2").is_none());
+        assert!(!local.close.is_cancelled());
+        // A trusted one takes the reserve, and then the place of another.
+        let _reserved = admit(&places, "127.0.0.1").expect("the reserve");
+        assert!(!local.close.is_cancelled());
+        let _next = admit(&places, "127.0.0.1").expect("room is made");
+        assert!(local.close.is_cancelled());
     }
 
     #[tokio::test]
