@@ -16,6 +16,7 @@ pub mod dns;
 pub mod kubectl;
 pub mod scrape;
 
+pub mod hosts;
 pub mod namespace;
 pub mod peers;
 
