@@ -47,7 +47,13 @@ async fn run() {
     let limits = ["--namespace-routes", "1000000", "--namespace-route-bytes", "16Gi"];
     let server = Server::start(ports, &[&["--domain", DOMAIN, "--data-dir", data.path()], &limits[..]].concat());
     let kubeconfig = data.join("kubeconfig");
-    let client = signpost_control::client::from_kubeconfig(&kubeconfig, Duration::from_secs(60)).await.expect("an API");
+    let client = signpost_control::client::from_kubeconfig(
+        &kubeconfig,
+        Duration::from_secs(60),
+        &signpost_control::client::failover::Servers::default(),
+    )
+    .await
+    .expect("an API");
     let http = free_address().port();
     let proxy = SocketAddr::new(AGENT.ip(), http);
     for name in ["a", "b"] {

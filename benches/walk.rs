@@ -1,7 +1,8 @@
 //! The object walk, end to end: a Route is created through the API over TLS, and its alias is asked for by UDP until the
 //! name server answers it.
 //!
-//! `cargo bench --bench walk` starts the real program on an embedded store in a temporary directory and prints
+//! `cargo bench --bench walk` starts the real program on an embedded store in a temporary directory, and with `--features etcd` after
+//! that on a single member of etcd beside it, and prints
 //!
 //! - how long after its acknowledgement a Route's name is answered on an idle system (p50, p99),
 //! - how many Routes a second are created, scheduled and published, durably, with many clients and with as many Routes
@@ -44,16 +45,24 @@ impl Drop for Server {
 fn main() {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
-    runtime.block_on(run());
+    println!("store: file");
+    runtime.block_on(run(&[]));
+    #[cfg(feature = "etcd")]
+    {
+        println!("store: etcd");
+        let cluster = signpost_testing::etcd::Cluster::start(1, &["--quota-backend-bytes", "8589934592"]);
+        let endpoints = cluster.endpoints();
+        runtime.block_on(run(&["--store", "etcd", "--etcd-endpoints", &endpoints[0]]));
+    }
 }
 
-async fn run() {
+async fn run(store: &[&str]) {
     let data = tempfile::tempdir().expect("a temporary directory");
     let [dns, api, admin] = [free(), free(), free()];
     let listen = [("--dns-listen", dns), ("--api-listen", api), ("--admin-listen", admin)];
     let mut command = Command::new(env!("CARGO_BIN_EXE_signpost"));
     command.args(["serve", "--domain", DOMAIN, "--data-dir"]).arg(data.path());
-    command.args(["--namespace-routes", "1000000", "--namespace-route-bytes", "16Gi"]);
+    command.args(["--namespace-routes", "1000000", "--namespace-route-bytes", "16Gi"]).args(store);
     command.args(listen.iter().flat_map(|(flag, address)| [(*flag).to_owned(), address.to_string()]));
     let child =
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the program starts");
@@ -249,7 +258,12 @@ fn alias(prefix: &str, number: usize) -> String {
 async fn connect(kubeconfig: &Path) -> kube::Client {
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
-        if let Ok(client) = signpost_control::client::from_kubeconfig(kubeconfig, Duration::from_secs(60)).await
+        if let Ok(client) = signpost_control::client::from_kubeconfig(
+            kubeconfig,
+            Duration::from_secs(60),
+            &signpost_control::client::failover::Servers::default(),
+        )
+        .await
             && client.apiserver_version().await.is_ok()
         {
             return client;

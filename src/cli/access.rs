@@ -19,12 +19,13 @@ use serde::de::DeserializeOwned;
 use super::{Error, option, serve};
 use crate::config::{self, Settings};
 use signpost_control::client;
+use signpost_control::client::failover::{self, Servers};
 use signpost_control::client::reflector::ObjectKey;
 
 /// The API that this command asks, for who waits for it in vain.
 static ASKED: OnceLock<String> = OnceLock::new();
 /// The keys of the configuration that say where the API is.
-pub(super) const KEYS: &[&str] = &["kubeconfig", "data-dir"];
+pub(super) const KEYS: &[&str] = &["kubeconfig", "api-server", "data-dir"];
 /// How long the API may take for all that one command asks.
 pub(super) const API_TIMEOUT: Duration = Duration::from_secs(60);
 /// Objects in one page of a list.
@@ -35,7 +36,7 @@ pub(super) fn context_argument() -> Arg {
     option("context", "NAME").help("Context of the kubeconfig instead of its current one")
 }
 
-/// `--config`, `--kubeconfig`, `--data-dir` and `--context`.
+/// `--config`, `--kubeconfig`, `--api-server`, `--data-dir` and `--context`.
 pub(super) fn arguments() -> impl Iterator<Item = Arg> {
     serve::arguments_of(KEYS).chain([context_argument()])
 }
@@ -148,7 +149,7 @@ impl ApiLocation {
 
     /// Whether the arguments or settings name an API.
     pub(super) fn is_explicit(&self) -> bool {
-        self.settings.kubeconfig.is_some() || self.context.is_some()
+        self.settings.kubeconfig.is_some() || !self.settings.api_server.is_empty() || self.context.is_some()
     }
 
     /// Whether there is a kubeconfig.
@@ -168,9 +169,13 @@ impl ApiLocation {
         };
         let kubeconfig = read.map_err(|error| format!("cannot use the kubeconfig {origin}: {error} (--kubeconfig)"))?;
         let kubeconfig = kubeconfig.ok_or_else(|| format!("there is no file in {origin} (--kubeconfig)"))?;
-        let url = server_of(&kubeconfig, self.context.as_deref()).unwrap_or_else(|| origin.clone());
+        let url = match self.settings.api_server.as_slice() {
+            [] => server_of(&kubeconfig, self.context.as_deref()).unwrap_or_else(|| origin.clone()),
+            servers => servers.iter().map(failover::text_of).collect::<Vec<_>>().join(", "),
+        };
         ASKED.get_or_init(|| url.clone());
-        let client = client::from_context(kubeconfig, self.context.as_deref(), &origin).await;
+        let servers = Servers::new(self.settings.api_server.clone());
+        let client = client::from_context(kubeconfig, self.context.as_deref(), &origin, servers).await;
         let client = client.map_err(|error| error.to_string())?;
         let namespace = self.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
         Ok(Access { client, origin, url, namespace })

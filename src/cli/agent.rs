@@ -13,7 +13,8 @@ use signpost_agent::lease::Instance;
 use signpost_agent::{render, run as agent};
 
 /// The keys of the configuration that the agent shares with `signpost serve`.
-const KEYS: &[&str] = &["kubeconfig", "data-dir", "admin.listen", "api.read-timeout", "log.level", "log.format"];
+const KEYS: &[&str] =
+    &["kubeconfig", "api-server", "data-dir", "admin.listen", "api.read-timeout", "log.level", "log.format"];
 
 pub(super) fn command() -> Command {
     let seconds =

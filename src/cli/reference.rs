@@ -21,7 +21,8 @@ terminal.
 
 **The API.** Commands that ask it use the first kubeconfig of these: `--kubeconfig` (or the setting, or `SIGNPOST_KUBECONFIG`);
 `<data-dir>/kubeconfig` if `--data-dir` is given; the files of `$KUBECONFIG`; `<data-dir>/kubeconfig`; `~/.kube/config`. `--context`
-chooses a context of it. What may be seen is what its user may see.
+chooses a context of it, and `--api-server` (repeats) names the API servers to use in place of the one in it. What may be seen is
+what its user may see.
 
 **Objects.** `kubectl` lists, watches and waits for objects: `kubectl get routes -o wide` shows names, Routers and reasons, `kubectl
 get routers -o wide` load and addresses, `kubectl events --for route/NAME` what happened, and `kubectl wait
@@ -36,7 +37,7 @@ too: see [Configuration](configuration.md).
 /// Columns of a help screen on the page.
 const WIDTH: usize = 100;
 /// The arguments of every command that asks the API, which the head describes.
-const OF_THE_API: [&str; 4] = ["config", "data-dir", "kubeconfig", "context"];
+const OF_THE_API: [&str; 5] = ["config", "data-dir", "kubeconfig", "api-server", "context"];
 
 /// The page: the help of every command, without what the head or the page of the configuration describes.
 pub(super) fn page() -> String {

@@ -6,6 +6,8 @@ use std::path::Path;
 
 use clap::{Arg, ArgMatches, Command};
 use serde::Serialize;
+#[cfg(feature = "etcd")]
+use tokio::runtime::Handle;
 
 use super::backup::{self, STORE_KEYS};
 use super::output::{self, Format};
@@ -99,9 +101,14 @@ fn write(settings: &Settings, from: Engine, path: &Path) -> Result<(), String> {
             store::backup::backup(&store, &mut to).map_err(|error| error.to_string())?;
         }
         #[cfg(feature = "etcd")]
-        Engine::Etcd => backup::with_etcd(settings, "reading etcd", async |etcd| {
-            etcd.backup(&mut to).await.map(drop).map_err(|error| error.to_string())
-        })?,
+        Engine::Etcd => {
+            to = backup::with_etcd(settings, "reading etcd", async move |etcd| {
+                let runtime = Handle::current();
+                let write = move || etcd.backup(&runtime, &mut to).map(|_| to);
+                let written = tokio::task::spawn_blocking(write).await.map_err(|error| error.to_string())?;
+                written.map_err(|error| error.to_string())
+            })?;
+        }
         #[cfg(not(feature = "etcd"))]
         Engine::Etcd => backup::with_etcd(settings, "", async |_| Ok(()))?,
     }

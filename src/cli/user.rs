@@ -25,6 +25,7 @@ use crate::daemon::data_dir::DataDir;
 use signpost_api::access::{GROUP_ROUTER_AGENT_PREFIX, ROLES};
 use signpost_api::identity::GROUP_TENANT_PREFIX;
 use signpost_control::client;
+use signpost_control::client::failover::Servers;
 use signpost_runtime::tls::files;
 use signpost_runtime::tls::kubeconfig::{self, Contents, Secret};
 use signpost_runtime::tls::tokens::TokenEntry;
@@ -195,7 +196,8 @@ async fn accepted(data_dir: &Path, user: &str, token: &str) -> Result<(), String
         text.as_deref().and_then(kubeconfig::server_of).ok_or("there is no kubeconfig of the server")?;
     let contents = Contents { user, server: &server, trust: &trust, secret: Secret::Token(token), namespace: None };
     let kubeconfig = Kubeconfig::from_yaml(&kubeconfig::text(&contents)).map_err(|error| error.to_string())?;
-    let client = client::from_context(kubeconfig, None, &server).await.map_err(|error| error.to_string())?;
+    let client = client::from_context(kubeconfig, None, &server, Servers::default()).await;
+    let client = client.map_err(|error| error.to_string())?;
     let reviews: Api<SelfSubjectReview> = Api::all(client);
     loop {
         match reviews.create(&PostParams::default(), &SelfSubjectReview::default()).await {
@@ -272,7 +274,7 @@ fn list(matches: &ArgMatches, folder: &std::path::Path) -> Outcome {
     let book = UserStore::load(folder).map_err(|error| error.to_string())?;
     let own = tokens::load(&folder.join("tokens")).map_err(|error| error.to_string())?;
     let mut rows = Vec::new();
-    for TokenEntry { sha256, user, groups } in own {
+    for TokenEntry { sha256, user, groups, machine: _ } in own {
         let id = Some(sha256[..12].to_owned());
         rows.push(Row { name: user, groups, credential: "token", id, created: None, expires: None });
     }

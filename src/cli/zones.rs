@@ -26,7 +26,8 @@ use signpost_dns::zone::Contents;
 use signpost_dns::zonefile::rdata_out;
 
 /// The keys of the configuration that say what zones there are.
-pub(super) const KEYS: &[&str] = &["kubeconfig", "data-dir", "domain", "nameserver", "zones", "dns.listen"];
+pub(super) const KEYS: &[&str] =
+    &["kubeconfig", "api-server", "data-dir", "domain", "nameserver", "zones", "dns.listen"];
 
 /// A record, as it is printed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -224,6 +224,10 @@ fn unusable(settings: &Settings) -> Vec<Error> {
             "\"kubeconfig\" names the API of another process, but \"roles\" has api: remove one of them",
         ),
         (
+            !settings.api_server.is_empty() && !has(Role::Api) && settings.kubeconfig.is_none(),
+            "\"api-server\" takes the place of the server in a kubeconfig: set \"kubeconfig\" as well",
+        ),
+        (
             has(Role::Scheduler) && !has(Role::Api) && settings.kubeconfig.is_none(),
             "the role scheduler needs an API: give --kubeconfig, or add the role api",
         ),

@@ -60,6 +60,7 @@ impl Settings {
             memory: routers.memory,
             certificates: routers.certificates_secret,
             access: routers.access_secret,
+            api_servers: self.api_server.clone(),
             admin: self.admin.listen.clone(),
             name_servers,
         }

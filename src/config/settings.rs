@@ -5,6 +5,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use axum::http::Uri;
+
 use super::key::{settings, unset};
 use super::reader::Reader;
 use super::rule::{boolean, by, duration, number, parsed, path, size, table, text, words};
@@ -23,6 +25,8 @@ use signpost_dns::zone::counter_slots::NUMBERS_MAX;
 use signpost_runtime::telemetry::{self, Format, otlp};
 use signpost_runtime::trust;
 
+/// A request tries each of them.
+const API_SERVERS_MAX: usize = 16;
 /// Each resolver is queried only after the one before it failed.
 const RESOLVERS_MAX: usize = 8;
 /// The Zone object of the platform lists them.
@@ -75,8 +79,14 @@ settings! {
         /// the role `api`.
         manifests: Vec<PathBuf> = path("PATH").list(), unset("none"), common;
         /// The kubeconfig of the API, for a process without the role `api`; for example `name-server.kubeconfig` from
-        /// the data directory of the API server.
+        /// the data directory of the API server. When it changes, or a file that it names, the next request uses it.
         kubeconfig: Option<PathBuf> = path("FILE"), unset("none"), common;
+        /// The URL of an API server of the platform, in place of the one in `kubeconfig`, whose authority and credentials
+        /// stay in use: `https`, or `http` at a loopback address. With several, requests go to one of them as long as it
+        /// answers, and then to another one. All of them need the same store. Agents that this process starts get the
+        /// same list; in a process with the role `api`, it is only for them.
+        api_server: Vec<Uri> = by("URL", value::api_server).list().at_most(API_SERVERS_MAX).unless(|a, b| a == b),
+            unset("the one in `kubeconfig`"), common;
         /// The Secret of the Kubernetes cluster that this process, in a pod with the role `api`, keeps equal to
         /// `name-server.kubeconfig`, under the key `kubeconfig`, for the pods of name servers. The service account of
         /// the pod needs the verbs `create` and `patch` on it.
@@ -327,6 +337,10 @@ settings! {
         /// returned the TXT record in the Route's status; see docs/ownership.md. All processes with the role
         /// `scheduler` need the same value.
         hosts: bool = boolean(), "false";
+        /// The file with the key of the records that prove the ownership of hosts. It is created if it does not exist.
+        /// All processes with the role `scheduler` need the same key: copy the file, or records stop being valid when
+        /// another scheduler leads.
+        hosts_key: Option<PathBuf> = path("FILE"), unset("`<data-dir>/host-challenge.key`");
         /// The approximate time between two queries for the record of a verified host.
         hosts_interval: Duration = duration(1..), "1h";
         /// How long a host stays verified after its record was last found.

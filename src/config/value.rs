@@ -2,6 +2,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use axum::http::Uri;
+
 use super::DNS_PORT;
 use super::key::Default;
 use super::rule::{Rule, by, parse_duration, split};
@@ -262,6 +264,17 @@ pub(super) fn resolver(text: &str) -> Result<Resolver, String> {
         "system" => Ok(Resolver::System),
         text => server_address(text).map(Resolver::At).map_err(|error| format!("{error}, or system")),
     }
+}
+
+/// The URL of an API server.
+pub(super) fn api_server(text: &str) -> Result<Uri, String> {
+    let url = trust::url(text).map_err(|error| error.to_string())?;
+    if trust::is_readable_on_its_way(&url) {
+        return Err(
+            "must be https, or http at a loopback address: others could read the credentials on their way".to_owned()
+        );
+    }
+    url.parse().map_err(|_| UrlError::NotHttp.to_string())
 }
 
 /// The namespace and the name of a Secret.

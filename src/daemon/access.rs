@@ -16,7 +16,7 @@ use tokio_rustls::rustls::server::ResolvesServerCert;
 
 use super::data_dir::DataDir;
 use super::maintenance::{self, Maintenance, MaintenanceTask};
-use crate::config::Settings;
+use crate::config::{Engine, Settings};
 use signpost_api::access::GROUP_ROUTER_AGENTS;
 use signpost_api::identity::{GROUP_MASTERS, USER_ADMIN, USER_NAME_SERVER, USER_ROUTER_AGENT, USER_SCHEDULER};
 use signpost_apiserver::auth::Authenticator;
@@ -52,6 +52,8 @@ pub struct Access {
     trusted: Option<PathBuf>,
     folder: PathBuf,
     server_url: String,
+    /// The name of this machine, where several API servers share tokens.
+    machine: Option<String>,
     /// How the files of users and tokens looked when they were read last.
     seen: Mutex<[FileStamp; 2]>,
 }
@@ -78,6 +80,7 @@ impl Access {
             trusted: settings.api.tls_ca.clone(),
             folder: data_dir.join(""),
             server_url: server_url(&settings.api.name, addresses),
+            machine: (settings.store == Engine::Etcd).then(|| data_dir.instance()).transpose()?,
             seen: Mutex::default(),
         };
         access.write_kubeconfigs()?;
@@ -209,7 +212,8 @@ impl Access {
         let mut changed = false;
         for (file, client) in KUBECONFIGS {
             let path = self.folder.join(file);
-            changed |= kubeconfig::ensure(&path, *client, &self.server_url, &trust, &mut entries)?;
+            let (server, machine) = ((self.server_url.as_str(), &trust), self.machine.as_deref());
+            changed |= kubeconfig::ensure(&path, *client, server, machine, &mut entries)?;
         }
         if changed {
             tokens::save(&path, &entries)?;

@@ -42,6 +42,7 @@ use signpost_api::identity::{
 };
 use signpost_apiserver::store;
 use signpost_control::client;
+use signpost_control::client::failover::Servers;
 use signpost_control::client::metrics::InformerMetrics;
 use signpost_control::client::reflector::HealthProbe;
 use signpost_control::controller::domain;
@@ -224,6 +225,8 @@ struct Build<'a> {
     /// Without this check nothing would be missing yet.
     starting: Check,
     data_dir: Option<DataDir>,
+    /// For a process without the role `api`. All clients share them.
+    api_servers: Servers,
     runtime_settings: RuntimeSettings,
     /// Where the name server listens, or would.
     listened: Vec<SocketAddr>,
@@ -249,6 +252,7 @@ impl<'a> Build<'a> {
             admin,
             starting,
             data_dir: None,
+            api_servers: Servers::new(settings.api_server.clone()),
             runtime_settings: RuntimeSettings::new(settings),
             listened: listened.unwrap_or_else(|| settings.dns.listen.clone()),
             api_places,
@@ -346,7 +350,10 @@ impl<'a> Build<'a> {
     async fn open_dashboard(&self, dashboard: &Dashboard, api: Option<&Api>) -> Result<(), Error> {
         dashboard.open(match (api, &self.settings.kubeconfig) {
             (Some(api), _) => Some(api.unproven_client()),
-            (None, Some(path)) => Some(client::unproven_from_kubeconfig(path, self.settings.api.read_timeout).await?),
+            (None, Some(path)) => {
+                let read_timeout = self.settings.api.read_timeout;
+                Some(client::unproven_from_kubeconfig(path, read_timeout, &self.api_servers).await?)
+            }
             (None, None) => None,
         });
         Ok(())
@@ -363,7 +370,7 @@ impl<'a> Build<'a> {
         let mut reading = world::Settings::of(dns::platform_settings(self.settings, &self.listened)?);
         // Nothing but the status of Routers depends on an examination of their fields.
         reading.platform = reading.platform.filter(|_| schedules);
-        Ok(Some(World::new(&client_as(self.settings, api, user).await?, reading)))
+        Ok(Some(World::new(&client_as(self.settings, &self.api_servers, api, user).await?, reading)))
     }
 
     /// The loops of the role `scheduler`.
@@ -379,12 +386,13 @@ impl<'a> Build<'a> {
             return Ok(None);
         };
         let clients = scheduling::Clients {
-            scheduler: client_as(settings, api, USER_SCHEDULER).await?,
-            controller: client_as(settings, api, USER_CONTROLLER).await?,
+            scheduler: client_as(settings, &self.api_servers, api, USER_SCHEDULER).await?,
+            controller: client_as(settings, &self.api_servers, api, USER_CONTROLLER).await?,
             world,
         };
         let instance = room::when_there_is_room(&self.starting, async || data_dir.instance()).await?;
-        let host_key = async || settings.verify.hosts.then(|| data_dir.host_key()).transpose();
+        let host_key =
+            async || settings.verify.hosts.then(|| data_dir.host_key(settings.verify.hosts_key.as_deref())).transpose();
         let host_key = room::when_there_is_room(&self.starting, host_key).await?;
         let listened = &self.listened;
         let here = scheduling::Here {
@@ -423,6 +431,7 @@ impl<'a> Build<'a> {
                     program: std::env::current_exe().map_err(Error::Workers)?,
                     directory: absolute(data_dir.join("routers")),
                     kubeconfig: absolute(data_dir.join(access::ROUTER_AGENT_KUBECONFIG)),
+                    api_servers: settings.api_server.clone(),
                     certificates: settings.routers.certificates.clone().map(absolute),
                     name_servers,
                 };
@@ -449,9 +458,12 @@ impl<'a> Build<'a> {
     /// The API of the cluster in which instances run.
     async fn cluster(&self) -> Result<Client, Error> {
         let settings = self.settings;
-        Ok(match settings.routers.cluster_kubeconfig.as_ref().or(settings.kubeconfig.as_ref()) {
-            Some(path) => client::from_kubeconfig(path, settings.api.read_timeout).await?,
-            None => client::in_cluster()?,
+        let read_timeout = settings.api.read_timeout;
+        Ok(match (&settings.routers.cluster_kubeconfig, &settings.kubeconfig) {
+            // Not the API of the platform.
+            (Some(path), _) => client::from_kubeconfig(path, read_timeout, &Servers::default()).await?,
+            (None, Some(path)) => client::from_kubeconfig(path, read_timeout, &self.api_servers).await?,
+            (None, None) => client::in_cluster()?,
         })
     }
 
@@ -466,7 +478,7 @@ impl<'a> Build<'a> {
         let Some(bound) = bound else { return Ok(None) };
         let follow = match (&self.data_dir, world) {
             (Some(data_dir), Some(world)) if settings.dns_follows_api() => Some(Follow {
-                client: client_as(settings, api, USER_NAME_SERVER).await?,
+                client: client_as(settings, &self.api_servers, api, USER_NAME_SERVER).await?,
                 world,
                 platform: dns::platform_settings(settings, &self.listened)?,
                 state: api.is_none().then(|| data_dir.join("state")),

@@ -81,7 +81,7 @@ impl DataDir {
 
     /// The name by which this directory's process is known to others, the same after every restart: it then takes up its
     /// own Lease at once.
-    pub fn instance(&self) -> Result<String, DataDirError> {
+    pub fn instance(&self) -> Result<String, tls::Error> {
         let file = self.join("instance");
         if let Some(name) = tls::files::read(&file)?.map(|text| text.trim().to_owned()).filter(|name| !name.is_empty())
         {
@@ -92,9 +92,9 @@ impl DataDir {
         Ok(name)
     }
 
-    /// The key that the challenges of hosts are made with, drawn when it is asked for first.
-    pub fn host_key(&self) -> Result<Key, DataDirError> {
-        let file = self.join("host-challenge.key");
+    /// The key in `file`, or in this directory, that the challenges of hosts are made with, drawn when it is asked for first.
+    pub fn host_key(&self, file: Option<&Path>) -> Result<Key, DataDirError> {
+        let file = file.map_or_else(|| self.join("host-challenge.key"), Path::to_owned);
         if let Some(octets) = tls::files::read(&file)?.and_then(|text| HEXLOWER.decode(text.trim().as_bytes()).ok())
             && octets.len() == HOST_KEY_OCTETS
         {

@@ -60,6 +60,7 @@ use crate::config::{self, ConfigSources, Settings};
 use signpost_api::identity::Identity;
 use signpost_api::v1alpha1::zone::ZonePlatform;
 use signpost_apiserver::store::embedded::OpenError;
+use signpost_control::client::failover::Servers;
 use signpost_control::controller::domain::{DomainMismatch, Domains};
 use signpost_control::scheduler::chooser::StrategyConfig;
 use signpost_control::{client, compiler, controller};
@@ -367,10 +368,15 @@ fn roles(settings: &Settings) -> String {
 }
 
 /// A client of the API: in this process as `user`, else as whoever the kubeconfig says.
-async fn client_as(settings: &Settings, api: Option<&Api>, user: &str) -> Result<kube::Client, Error> {
+async fn client_as(
+    settings: &Settings,
+    servers: &Servers,
+    api: Option<&Api>,
+    user: &str,
+) -> Result<kube::Client, Error> {
     match (api, &settings.kubeconfig) {
         (Some(api), _) => Ok(api.client(Identity::user(user))),
-        (None, Some(path)) => Ok(client::from_kubeconfig(path, settings.api.read_timeout).await?),
+        (None, Some(path)) => Ok(client::from_kubeconfig(path, settings.api.read_timeout, servers).await?),
         (None, None) => unreachable!("the configuration was checked: these roles need an API"),
     }
 }

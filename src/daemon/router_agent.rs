@@ -35,6 +35,7 @@ use signpost_agent::render;
 use signpost_agent::run::{self, Agent};
 use signpost_api::v1alpha1::router::Router;
 use signpost_control::client;
+use signpost_control::client::failover::Servers;
 use signpost_control::dns_client::{Data, Question, Record, Response};
 use signpost_dns::transport::inherited_sockets::InheritedSockets;
 use signpost_dns::wire::{Name, RecordType};
@@ -173,10 +174,11 @@ async fn serve(this: RouterAgent) -> Result<(), Error> {
 /// A client by the kubeconfig, or in a pod without one by its service account.
 async fn connect(settings: &Settings) -> Result<kube::Client, client::ClientError> {
     let of_data_dir = settings.data_dir.join("kubeconfig");
+    let servers = Servers::new(settings.api_server.clone());
     match &settings.kubeconfig {
-        Some(path) => client::from_kubeconfig(path, settings.api.read_timeout).await,
+        Some(path) => client::from_kubeconfig(path, settings.api.read_timeout, &servers).await,
         None if !of_data_dir.exists() && std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() => client::in_cluster(),
-        None => client::from_kubeconfig(&of_data_dir, settings.api.read_timeout).await,
+        None => client::from_kubeconfig(&of_data_dir, settings.api.read_timeout, &servers).await,
     }
 }
 

@@ -1,4 +1,4 @@
-//! The engine that the role `api` stores objects in, and what the process needs of it beside the objects.
+//! The store of the role `api`: its engine, its metrics, its health, and backups.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ pub enum Engine {
 impl Engine {
     /// Opens the file in the data directory.
     pub async fn open_file(data_dir: &DataDir, check: &Check) -> Result<Engine, Error> {
-        // A store that turns out to be an older copy goes on like a restored one.
+        // An older copy continues like a restored store.
         let options = || Options { moved_on: restored::moved_on, ..Options::default() };
         let path = data_dir.join("");
         let open = async || {
@@ -49,7 +49,7 @@ impl Engine {
         }
     }
 
-    /// Adds its numbers, and has `tasks` end the process when the store cannot go on.
+    /// Adds its metrics. A task ends the process after an error from which the store cannot recover.
     #[cfg_attr(not(feature = "etcd"), expect(unused_variables))]
     pub fn attend(&self, settings: &Settings, admin: &Admin, tasks: &mut Tasks) {
         match self {
@@ -77,7 +77,7 @@ impl Engine {
         }
     }
 
-    /// Has `check` say how the store fares from now on.
+    /// Reports the state of the store in `check` from now on.
     #[cfg_attr(not(feature = "etcd"), expect(unused_variables))]
     pub fn watch(self, settings: &Settings, check: Check, tasks: &mut Tasks) {
         let stop = tasks.stop_token();
@@ -91,7 +91,7 @@ impl Engine {
         }
     }
 
-    /// Writes backups for the API. They block their thread.
+    /// Writes backups for the API. It blocks the calling thread.
     pub fn backups(&self) -> Source {
         let engine = self.clone();
         #[cfg(feature = "etcd")]
@@ -100,7 +100,7 @@ impl Engine {
             let written = match &engine {
                 Engine::File(file) => backup::backup(file, to),
                 #[cfg(feature = "etcd")]
-                Engine::Etcd(etcd) => runtime.block_on(etcd.backup(to)),
+                Engine::Etcd(etcd) => etcd.backup(&runtime, to),
             };
             written.map(drop).map_err(|error| error.to_string())
         })

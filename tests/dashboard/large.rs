@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use signpost_api::v1alpha1::route::Route;
 use signpost_api::v1alpha1::router::Router;
 use signpost_control::client;
+use signpost_control::client::failover::Servers;
 
 use crate::Example;
 use crate::browser::Browser;
@@ -23,7 +24,9 @@ const NAMESPACES: usize = 200;
 const AT_A_TIME: usize = 64;
 /// Makes Routers, Namespaces and Routes through the API.
 async fn make(kubeconfig: &std::path::Path) {
-    let client = client::from_kubeconfig(kubeconfig, Duration::from_secs(60)).await.expect("the server wrote it");
+    let client = client::from_kubeconfig(kubeconfig, Duration::from_secs(60), &Servers::default())
+        .await
+        .expect("the server wrote it");
     let object = |kind: &str, metadata: Value, spec: Value| json!({"apiVersion": "signpost.dev/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec});
     let routers: Api<Router> = Api::all(client.clone());
     for shard in 0..SHARDS {

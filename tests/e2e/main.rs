@@ -5,6 +5,7 @@
 
 mod admin_tls;
 mod agent;
+mod api_servers;
 mod bad_input;
 mod called;
 mod commands;
@@ -14,6 +15,8 @@ mod deletion_hold;
 mod dig;
 mod doctor;
 mod domain;
+#[cfg(feature = "etcd")]
+mod etcd;
 mod exit_codes;
 mod export;
 mod guard;

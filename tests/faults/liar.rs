@@ -76,7 +76,11 @@ impl Liar {
     pub fn before(kubeconfig: &Path) -> Liar {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.expect("threads");
-        let client = runtime.block_on(signpost_control::client::unproven_from_kubeconfig(kubeconfig, SILENCE));
+        let client = runtime.block_on(signpost_control::client::unproven_from_kubeconfig(
+            kubeconfig,
+            SILENCE,
+            &signpost_control::client::failover::Servers::default(),
+        ));
         let (lie, receiver) = watch::channel(Lie::None);
         let before = Before { api: client.expect("the API's own kubeconfig"), lie: receiver };
         let listener = runtime.block_on(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))).expect("loopback has a free port");

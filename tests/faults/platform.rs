@@ -76,7 +76,11 @@ impl Objects {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.expect("threads");
         let client = runtime
-            .block_on(signpost_control::client::from_kubeconfig(kubeconfig, REQUEST))
+            .block_on(signpost_control::client::from_kubeconfig(
+                kubeconfig,
+                REQUEST,
+                &signpost_control::client::failover::Servers::default(),
+            ))
             .expect("the API's own kubeconfig");
         Objects { runtime, client }
     }

@@ -1,38 +1,64 @@
 //! The store's part of the object walk: durable commits a second, alone and 64 in parallel, and what a watcher costs.
 //!
-//! `cargo bench --bench store`. Each figure is the best of three runs of a second on a fresh data directory in the
-//! system's temporary directory; `TMPDIR` says on which disk. The bar is issue 4's: 5,000 durable creates a second, 64 in
-//! parallel. A value has 1,000 octets, about a Route.
+//! `cargo bench --bench store`, and with `--features etcd` the same on a single member of etcd, which syncs to the same disk. Each
+//! figure is the best of three runs of a second; the file is fresh for each, in the system's temporary directory (`TMPDIR` says on which
+//! disk). The bar is 5,000 durable creates a second, 64 in parallel. A value has 1,000 octets, about a Route.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures::StreamExt;
 use signpost_apiserver::store::embedded::{Embedded, Options};
 use signpost_apiserver::store::{Key, Precondition, Store, Txn, Write};
+use tokio::runtime::Runtime;
 
 const RUN: Duration = Duration::from_secs(1);
 
 fn main() {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let mut files = 0;
+    measure(&runtime, "file", || {
+        files += 1;
+        let directory = directory.path().join(files.to_string());
+        Arc::new(Embedded::open(&directory, Options::default()).expect("a new store"))
+    });
+    #[cfg(feature = "etcd")]
+    {
+        use signpost_apiserver::store::etcd::{Etcd, Settings};
+        let cluster = signpost_testing::etcd::Cluster::start(1, &[]);
+        let mut prefixes = 0;
+        measure(&runtime, "etcd", || {
+            prefixes += 1;
+            let (endpoints, prefix) = (cluster.endpoints(), format!("/{prefixes}"));
+            let settings = Settings { endpoints, prefix, ..Settings::default() };
+            loop {
+                if let Ok(store) = runtime.block_on(Etcd::connect(&settings)) {
+                    return Arc::new(store);
+                }
+                std::thread::sleep(Duration::from_millis(50));
+            }
+        });
+    }
+}
+
+/// Measures an engine, of which `open` opens empty stores.
+fn measure(runtime: &Runtime, engine: &str, mut open: impl FnMut() -> Arc<dyn Store>) {
     for (name, writers, watchers) in [
         ("creates/s, 1 at a time", 1, 0),
         ("creates/s, 64 in parallel", 64, 0),
         ("creates/s, 64 in parallel, 10 watchers", 64, 10),
     ] {
-        let rate = (0..3).map(|_| runtime.block_on(creates(writers, watchers))).fold(0.0, f64::max);
-        println!("embedded  {name:<42} {rate:>10.0}");
+        let rate = (0..3).map(|_| open()).map(|store| runtime.block_on(creates(store, writers, watchers)));
+        println!("{engine}  {name:<42} {:>10.0}", rate.fold(0.0, f64::max));
     }
-    let directory = tempfile::tempdir().expect("a temporary directory");
-    let store = Embedded::open(directory.path(), Options::default()).expect("a new store");
-    runtime.block_on(reads(&store));
+    runtime.block_on(reads(engine, open()));
 }
 
 /// How many objects a second are created durably.
-async fn creates(writers: usize, watchers: usize) -> f64 {
-    let directory = tempfile::tempdir().expect("a temporary directory");
-    let store = Embedded::open(directory.path(), Options::default()).expect("a new store");
+async fn creates(store: Arc<dyn Store>, writers: usize, watchers: usize) -> f64 {
     let start = store.revision().await.expect("it is open");
     let watching: Vec<_> = (0..watchers)
         .map(|_| {
@@ -70,7 +96,7 @@ fn create(name: &str) -> Txn {
 }
 
 /// What reading costs with 10,000 objects there.
-async fn reads(store: &Embedded) {
+async fn reads(engine: &str, store: Arc<dyn Store>) {
     const OBJECTS: usize = 10_000;
     let filling: Vec<_> = (0..64)
         .map(|part| {
@@ -89,9 +115,9 @@ async fn reads(store: &Embedded) {
     for number in 0..OBJECTS {
         store.get(&Key(format!("/routes/ns/{number}").into()), None).await.expect("it is there");
     }
-    println!("embedded  {:<42} {:>10.2}", "get, µs", began.elapsed().as_secs_f64() * 1e6 / OBJECTS as f64);
+    println!("{engine}  {:<42} {:>10.2}", "get, µs", began.elapsed().as_secs_f64() * 1e6 / OBJECTS as f64);
     let began = Instant::now();
     let page = store.list(&Key("/routes/".into()), None, None, None).await.expect("it lists");
     assert_eq!(page.items.len(), OBJECTS);
-    println!("embedded  {:<42} {:>10.2}", "list of 10,000, ms", began.elapsed().as_secs_f64() * 1e3);
+    println!("{engine}  {:<42} {:>10.2}", "list of 10,000, ms", began.elapsed().as_secs_f64() * 1e3);
 }

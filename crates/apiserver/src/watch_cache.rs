@@ -78,7 +78,7 @@ struct State {
     /// Objects that are there and cannot be read, with the revisions that wrote them.
     damaged: BTreeMap<Box<str>, u64>,
     history: History,
-    /// The revision of the last change.
+    /// The revision of the last change, or the one at which all was read.
     last: u64,
     /// How often the store went back: revisions of different numbers cannot be compared.
     lives: u64,
@@ -351,7 +351,8 @@ impl KindCache {
             usage.fill(objects.iter().map(|object| &*object.0));
         }
         let lives = state.lives + u64::from(went_back);
-        *state = State { objects, damaged, history: History::after(revision), last: 0, lives };
+        // The other kinds may still show an earlier revision: what is listed now is of this one.
+        *state = State { objects, damaged, history: History::after(revision), last: revision, lives };
         drop(state);
         self.last.send_modify(|_| ());
     }

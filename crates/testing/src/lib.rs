@@ -13,6 +13,7 @@ pub mod program;
 pub mod client;
 pub mod dig;
 pub mod dns;
+pub mod etcd;
 pub mod kubectl;
 pub mod scrape;
 

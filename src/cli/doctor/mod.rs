@@ -31,7 +31,7 @@ use signpost_api::v1alpha1::router::Router;
 use signpost_dns::wire::Name;
 
 /// The keys of the configuration that say what should be there, and where the API is.
-const KEYS: &[&str] = &["domain", "nameserver", "kubeconfig", "data-dir"];
+const KEYS: &[&str] = &["domain", "nameserver", "kubeconfig", "api-server", "data-dir"];
 /// How long the API may take, all in all.
 const API_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long all questions may take: a thousand zones at a server that is silent.

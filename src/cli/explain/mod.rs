@@ -30,7 +30,7 @@ use signpost_control::world::router::RouterTarget;
 use signpost_control::world::{NamespaceInfo, RouteInfo};
 
 /// The keys of the configuration that say where the API is, and which names are the platform's.
-const KEYS: &[&str] = &["kubeconfig", "data-dir", "domain", "nameserver"];
+const KEYS: &[&str] = &["kubeconfig", "api-server", "data-dir", "domain", "nameserver"];
 
 pub(super) fn command() -> Command {
     let why_not = option("why-not", "ROUTER").help("Says why the route is not on this Router, too");

@@ -28,6 +28,7 @@ use signpost_control::client::reflector::ObjectKey;
 /// The keys of the configuration that say where the API is, and how the platform moves routes.
 pub(super) const KEYS: &[&str] = &[
     "kubeconfig",
+    "api-server",
     "data-dir",
     "domain",
     "scheduler.strategy",

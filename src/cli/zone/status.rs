@@ -12,7 +12,7 @@ use crate::cli::output::{self, Format};
 use crate::cli::style::{Painter, Style};
 use crate::cli::table::Table;
 use crate::cli::zones::{ZoneSummary, Zones};
-use crate::cli::{Error, Outcome, option, progress, success_if, table::Cell};
+use crate::cli::{Error, Outcome, option, progress, success_if, switch, table::Cell};
 use crate::config::DNS_PORT;
 use crate::config::value::server_address;
 use signpost_control::dns_client::{QueryError, Question, Response};
@@ -44,6 +44,7 @@ pub(super) fn command() -> Command {
         )
         .arg(super::apex_argument().num_args(0..).help("Only these zones"))
         .args([server, port])
+        .arg(switch("all").help("Show the serial of every name server, not only of those that have another one"))
         .arg(output::argument())
         .args(super::arguments())
 }
@@ -63,7 +64,8 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
     let rows = access::run(LIMIT, async {
         Ok(progress::during("asking name servers", ask(&zones, &apexes, &servers)).await)
     })?;
-    Format::of(matches).show(&rows, |painter| table(&rows, &servers, painter))?;
+    let all = matches.get_flag("all");
+    Format::of(matches).show(&rows, |painter| table(&rows, &servers, all, painter))?;
     Ok(success_if(rows.iter().all(|row| row.in_step || row.ahead)))
 }
 
@@ -152,7 +154,7 @@ impl Row {
     }
 }
 
-fn table(rows: &[Row], servers: &[SocketAddr], painter: Painter) -> String {
+fn table(rows: &[Row], servers: &[SocketAddr], all: bool, painter: Painter) -> String {
     if rows.is_empty() {
         return "no zones\n".to_owned();
     }
@@ -167,12 +169,12 @@ fn table(rows: &[Row], servers: &[SocketAddr], painter: Painter) -> String {
         let others: Vec<String> = row
             .servers
             .iter()
-            .filter(|held| held.serial != *serial || held.serial.is_none())
+            .filter(|held| all || held.serial != *serial || held.serial.is_none())
             .map(|held| match (held.serial, *serial, &held.error) {
                 (Some(has), Some(serial), _) if Serial(serial).is_after(Serial(has)) => {
                     format!("{}: {has}, behind by {}", held.server, serial.wrapping_sub(has))
                 }
-                (Some(has), Some(serial), _) if *published => {
+                (Some(has), Some(serial), _) if *published && has != serial => {
                     format!("{}: {has}, ahead by {}", held.server, has.wrapping_sub(serial))
                 }
                 (Some(has), ..) => format!("{}: {has}", held.server),
@@ -215,6 +217,12 @@ d.example.   (5)      in step   192.0.2.1:53: 4, behind by 1; 192.0.2.2:53: 4, b
 e.example.   5        ahead     192.0.2.2:53: 6, ahead by 1
 f.example.   5        differs   192.0.2.1:53: 6, ahead by 1; 192.0.2.2:53: 4, behind by 1
 ";
-        assert_eq!(table(&rows, &servers, Painter::PLAIN), expected);
+        assert_eq!(table(&rows, &servers, false, Painter::PLAIN), expected);
+        let equal = [row("a.example.", true, [Some(5), Some(5)])];
+        let expected = "\
+ZONE         SERIAL   STATUS    SERVERS
+a.example.   5        in step   192.0.2.1:53: 5; 192.0.2.2:53: 5
+";
+        assert_eq!(table(&equal, &servers, true, Painter::PLAIN), expected);
     }
 }

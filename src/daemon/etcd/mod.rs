@@ -1,7 +1,7 @@
 //! The store `etcd` of a process: connected at the start, watched while it runs.
 
-mod place;
 pub mod secrets;
+mod seen_revision;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use self::place::Place;
 use self::secrets::{Published, Secrets};
+use self::seen_revision::SeenRevision;
 use super::Error;
 use super::access::Access;
 use super::data_dir::DataDir;
@@ -20,16 +20,16 @@ use signpost_apiserver::store::backup;
 use signpost_apiserver::store::etcd::{ConnectError, Etcd, Settings as EtcdSettings, Tls, is_denied};
 use signpost_runtime::tls;
 
-/// The pause between two tries to connect, and between two looks at a running cluster.
+/// The pause between two attempts to connect, and between two checks of a running cluster.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// How often a start is made again because other API servers start at the same time.
+/// The maximum number of attempts to start while other API servers change the shared secrets.
 const STARTS_AT_ONCE_MAX: usize = 10;
 
-/// Connects as the settings say.
+/// Connects with the settings.
 ///
 /// # Errors
 ///
-/// A file that cannot be read, or what etcd says.
+/// A file that cannot be read.
 pub async fn connect(settings: &Settings) -> Result<Result<Etcd, ConnectError>, Error> {
     let etcd = &settings.etcd;
     let read = |path: &Path| std::fs::read(path).map_err(|error| Error::Etcd(format!("{}: {error}", path.display())));
@@ -47,7 +47,7 @@ pub async fn connect(settings: &Settings) -> Result<Result<Etcd, ConnectError>, 
     Ok(Etcd::connect(&settings).await)
 }
 
-/// Connects, and waits meanwhile for a cluster that does not answer.
+/// Connects. Waits while the cluster does not answer.
 pub async fn connected(settings: &Settings, check: &Check) -> Result<Etcd, Error> {
     let mut is_reported = false;
     loop {
@@ -75,7 +75,7 @@ pub async fn connected(settings: &Settings, check: &Check) -> Result<Etcd, Error
     }
 }
 
-/// Opens what lets clients into the API, with the CA, the tokens and the users that all API servers of the platform share.
+/// Opens the access of the API, with the CA, tokens and users that all API servers of the platform share.
 pub async fn shared_access(
     settings: &Settings,
     data_dir: &DataDir,
@@ -95,16 +95,16 @@ pub async fn shared_access(
     Err(Error::Etcd("the platform's secrets change all the time; start API servers one after the other".to_owned()))
 }
 
-/// Reports how the cluster fares until `stop`. While no member answers, an API server is not ready, so that clients and load
-/// balancers use another one; a process that also answers DNS queries only warns, since its answers stay right.
+/// Reports the state of the cluster until `stop`. While no member answers, an API server is not ready, so that clients and load
+/// balancers use another one. A process that also answers DNS queries reports a warning, because its answers stay correct.
 pub async fn watch(etcd: Etcd, data_dir: PathBuf, roles: Arc<[Role]>, check: Check, stop: CancellationToken) {
-    let mut place = Place::open(&data_dir);
+    let mut seen = SeenRevision::open(&data_dir);
     let mut reported = None;
     while stop.run_until_cancelled(tokio::time::sleep(INTERVAL)).await.is_some() {
-        // A process without work makes no requests of its own.
+        // An idle process sends no other requests.
         let answer = etcd.place().await;
         if let Ok((cluster, newest)) = answer {
-            place.check(&etcd, cluster, newest).await;
+            seen.check(&etcd, cluster, newest).await;
         }
         let problem = match (answer.is_err(), etcd.metrics().is_full()) {
             (true, _) => Some("etcd does not answer: objects can be read, perhaps late, and not be changed"),

@@ -1,8 +1,8 @@
-//! What API servers share beside the objects: the key and the certificate of their CA, tokens and users. In etcd each file is a
-//! value, encrypted with AES-256-GCM; on each machine it is the file in `pki/` that a single API server has, too.
+//! The secrets that API servers share through etcd: the key and the certificate of their CA, tokens, and users. In etcd, each file is a
+//! value, encrypted with AES-256-GCM. On each machine, it is a file in `pki/`.
 //!
-//! At the start etcd's version takes the place of the files, and what etcd does not have yet is written there. Later a file that
-//! changes, such as by `signpost user add`, is written to etcd, and what another server writes there becomes the file.
+//! At the start, the values replace the files, and missing values are created from the files. Later, a changed file (for example by
+//! `signpost user add`) updates its value, and a changed value updates the file.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -19,12 +19,13 @@ use super::super::Error;
 use signpost_apiserver::store::{self, EventKind, Key, Outcome, Precondition, Revision, Store, Txn, Write};
 use signpost_runtime::tls::{files, users};
 
-/// The shared files. The first is the identity of the platform: it never changes.
+/// The shared files.
 const FILES: [&str; 4] = [IDENTITY, "ca.crt", "tokens", users::FILE];
+/// The identity of the platform: it does not change.
 const IDENTITY: &str = "ca.key";
 const PREFIX: &str = "/!pki/";
 const KEY_OCTETS: usize = 32;
-/// How often files are looked at.
+/// The interval of checks for changed files.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The keys of the file `etcd.encryption-key`.
@@ -51,7 +52,7 @@ impl EncryptionKey {
         if keys.is_empty() { Err(wrong(1)) } else { Ok(Some(EncryptionKey { path: path.to_owned(), keys })) }
     }
 
-    /// Makes the file with a new key.
+    /// Creates the file with a new key.
     fn create(path: &Path) -> Result<EncryptionKey, Error> {
         let mut octets = [0; KEY_OCTETS];
         rand::fill(&mut octets).map_err(|_| Error::Etcd("the system gives no random numbers".to_owned()))?;
@@ -86,12 +87,12 @@ impl EncryptionKey {
     }
 }
 
-/// What an attempt to write to etcd led to.
+/// The result of [`Secrets::publish`].
 #[derive(Debug, PartialEq, Eq)]
 pub enum Published {
-    /// etcd has the files of this machine.
+    /// etcd has the contents of the files.
     Equal,
-    /// Another server has written meanwhile: nothing was written.
+    /// Another server has changed a value. Nothing was written.
     Conflict,
 }
 
@@ -100,12 +101,12 @@ pub struct Secrets<S> {
     store: S,
     key: EncryptionKey,
     folder: PathBuf,
-    /// What etcd has, as far as is known: the contents of each file, and the revision that wrote them.
+    /// The last known contents in etcd, and their revisions.
     known: HashMap<&'static str, (Vec<u8>, Revision)>,
 }
 
 impl<S: Store> Secrets<S> {
-    /// Those of the directory `folder`. The key is made if neither it nor any secret is there yet.
+    /// The secrets with files in `folder`. Creates the key if there is neither a key nor a secret.
     pub async fn open(store: S, key: &Path, folder: &Path) -> Result<Self, Error> {
         let has_secrets = !list(&store).await?.is_empty();
         let key = match EncryptionKey::read(key)? {
@@ -122,7 +123,7 @@ impl<S: Store> Secrets<S> {
         Ok(Secrets { store, key, folder: folder.to_owned(), known: HashMap::new() })
     }
 
-    /// Makes the files of this machine equal to what etcd has.
+    /// Replaces the files by the contents in etcd.
     pub async fn fetch(&mut self) -> Result<(), Error> {
         files::private_folder(&self.folder)?;
         for (name, value, revision) in list(&self.store).await? {
@@ -131,7 +132,7 @@ impl<S: Store> Secrets<S> {
         Ok(())
     }
 
-    /// Takes one of etcd's values as the file.
+    /// Replaces a file by a value.
     fn take(&mut self, name: &'static str, value: &[u8], revision: Revision) -> Result<(), Error> {
         let contents = self.key.decrypt(name, value)?;
         let path = self.folder.join(name);
@@ -150,7 +151,7 @@ impl<S: Store> Secrets<S> {
         Ok(())
     }
 
-    /// Writes the files that have changed to etcd, all or none of them.
+    /// Writes all changed files to etcd in one transaction.
     pub async fn publish(&mut self) -> Result<Published, Error> {
         let mut changed = Vec::new();
         for name in FILES {
@@ -179,7 +180,7 @@ impl<S: Store> Secrets<S> {
         }
     }
 
-    /// Keeps both equal until `stop`.
+    /// Synchronizes files and values until `stop`.
     pub async fn keep(mut self, stop: CancellationToken) {
         loop {
             match stop.run_until_cancelled(self.follow()).await {
@@ -194,7 +195,7 @@ impl<S: Store> Secrets<S> {
     async fn follow(&mut self) -> Result<(), Error> {
         let start = self.store.revision().await.map_err(|error| unavailable(&error))?;
         self.fetch_unless_changed().await?;
-        // What was written while nobody watched.
+        // Changes since the last watch.
         self.fetch().await?;
         let mut changes = self.store.watch(&Key(PREFIX.into()), start);
         loop {
@@ -213,7 +214,7 @@ impl<S: Store> Secrets<S> {
         }
     }
 
-    /// Writes changed files to etcd; where another server was first, its version counts.
+    /// Writes changed files to etcd. After a conflict, it replaces the files by the contents in etcd.
     async fn fetch_unless_changed(&mut self) -> Result<(), Error> {
         if self.publish().await? == Published::Conflict {
             self.fetch().await?;
@@ -225,7 +226,7 @@ impl<S: Store> Secrets<S> {
     }
 }
 
-/// What etcd has: names, values, and the revisions that wrote them.
+/// The names, values and revisions in etcd.
 async fn list(store: &impl Store) -> Result<Vec<(&'static str, Bytes, Revision)>, Error> {
     let page = store.list(&Key(PREFIX.into()), None, None, None).await.map_err(|error| unavailable(&error))?;
     let known = page.items.into_iter().filter_map(|item| Some((name_of(&item.key)?, item.value, item.modified)));
@@ -279,7 +280,7 @@ mod tests {
             Secrets::open(store.clone(), &self.key(), &self.folder.path().join("pki")).await
         }
 
-        /// What the start of a process does.
+        /// Does the same as the start of a process.
         async fn starts(&self, store: &Memory) -> Secrets<Memory> {
             let mut secrets = self.open(store).await.expect("opens");
             secrets.fetch().await.expect("is read");

@@ -8,10 +8,10 @@ use http::StatusCode;
 use serde_json::{Value, json};
 
 use super::commit::{ATTEMPTS, CommitConflict};
-use super::get::FUTURE_WAIT;
+use super::get::{FUTURE_WAIT, wait_for};
 use super::list;
 use super::prepare::next_generation;
-use super::writer::Writer;
+use super::writer::{CurrentObject, Writer};
 use super::{Call, body};
 use crate::auth::rules::Access;
 use crate::cause::Cause;
@@ -134,7 +134,9 @@ pub(crate) async fn delete_collection(call: &Call<'_>, sent: &Bytes) -> Result<R
     let limit = call.query.number("limit")?.filter(|limit| *limit > 0);
     let limit = limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
     let (writer, deletion) = prepare(call, sent)?;
-    call.server.cache.is_current(&*call.server.store).await?;
+    if !call.server.cache.is_current(&*call.server.store).await? {
+        wait_for(call, call.server.store.revision().await?.0).await?;
+    }
     let snapshot = call.server.cache.snapshot(kind, &call.resource.prefix());
     let damaged = list::placeholders(call, &selector, &snapshot.damaged);
     let is_large = !selector.is_everything() && snapshot.objects.len() >= OBJECTS_LARGE;
@@ -229,36 +231,39 @@ pub(crate) async fn delete_object(writer: &Writer<'_>, name: &str, deletion: &De
     let mut fresh = false;
     for _ in 0..ATTEMPTS {
         let live = writer.live(name, fresh).await?.ok_or_else(|| ApiError::not_found(writer.kind, name))?;
-        if let Err(error) = check_preconditions(writer.kind, name, &live.tree, deletion) {
-            if fresh {
-                return Err(error);
-            }
-            fresh = true;
-            continue;
-        }
-        let operation = match live.tree["metadata"]["deletionTimestamp"].is_null() {
-            true => Operation::Delete { old: &live.tree, options: &deletion.options },
-            false => Operation::Release { old: &live.tree },
-        };
-        let side = writer.before_commit(operation).await?;
-        let outcome = match marked(writer, &live.tree, deletion) {
-            None if writer.options.dry_run => return Ok(Deleted::Gone(live.tree)),
-            None => writer.commit_delete(&live, side).await.map(|_| Deleted::Gone(live.tree)),
-            Some(new) if writer.options.dry_run || new == live.tree => {
-                return Ok(Deleted::Held(writer.shown(name, &new, live.revision)?));
-            }
-            Some(new) => {
-                let side = side.into_iter().filter_map(RelatedWrite::expectation).collect();
-                writer.commit_update(&live, writer.admit_marked(new), side).await.map(Deleted::Held)
-            }
-        };
-        match outcome {
+        match try_delete(writer, name, &live, deletion).await {
             Ok(deleted) => return Ok(deleted),
-            Err(CommitConflict::Race { .. }) => fresh = true,
-            Err(CommitConflict::Failed(error)) => return Err(error),
+            Err(CommitConflict::Failed(error)) if live.is_final(&error) => return Err(error),
+            Err(_) => fresh = true,
         }
     }
     Err(ApiError::modified(writer.kind, name))
+}
+
+async fn try_delete(
+    writer: &Writer<'_>,
+    name: &str,
+    live: &CurrentObject,
+    deletion: &Deletion,
+) -> Result<Deleted, CommitConflict> {
+    check_preconditions(writer.kind, name, &live.tree, deletion)?;
+    let operation = match live.tree["metadata"]["deletionTimestamp"].is_null() {
+        true => Operation::Delete { old: &live.tree, options: &deletion.options },
+        false => Operation::Release { old: &live.tree },
+    };
+    let side = writer.before_commit(operation).await?;
+    match marked(writer, &live.tree, deletion) {
+        None if writer.options.dry_run => Ok(Deleted::Gone(live.tree.clone())),
+        None => writer.commit_delete(live, side).await.map(|_| Deleted::Gone(live.tree.clone())),
+        Some(new) if new == live.tree && live.is_cached => Err(CommitConflict::Race { main: None }),
+        Some(new) if writer.options.dry_run || new == live.tree => {
+            Ok(Deleted::Held(writer.shown(name, &new, live.revision)?))
+        }
+        Some(new) => {
+            let side = side.into_iter().filter_map(RelatedWrite::expectation).collect();
+            writer.commit_update(live, writer.admit_marked(new), side).await.map(Deleted::Held)
+        }
+    }
 }
 
 fn check_preconditions(kind: &Kind, name: &str, live: &Value, deletion: &Deletion) -> Result<(), ApiError> {

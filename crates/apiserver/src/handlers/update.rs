@@ -98,6 +98,9 @@ pub(crate) fn fit_namespace(object: &mut Value, namespace: Option<&str>) -> Resu
 /// Changes an existing object into what `wanted` makes of it (`true`: its field sets are made already), again if someone
 /// else was faster. The `resourceVersion` of what is wanted, where it has one, must be the live one's. `None`: there is no
 /// such object.
+///
+/// What ends without a commit, as a refusal or as a change that changes nothing, is judged by the store's object: the
+/// cache's may be one that another server has replaced already.
 pub(crate) async fn change(
     writer: &Writer<'_>,
     name: &str,
@@ -107,48 +110,35 @@ pub(crate) async fn change(
     let mut fresh = false;
     for _ in 0..ATTEMPTS {
         let Some(live) = writer.live(name, fresh).await? else { return Ok(None) };
-        let (new, managed) = match wanted(&live) {
-            Ok(new) => new,
-            // What was judged may have been a cache behind the store.
-            Err(error) if !fresh && error.code == 409 => {
-                fresh = true;
-                continue;
-            }
-            Err(error) => return Err(error),
-        };
-        let version = new["metadata"]["resourceVersion"].as_str().unwrap_or_default();
-        if !version.is_empty() && version != live.revision.to_string() {
-            if version.parse::<u64>().is_err() {
-                return Err(ApiError::bad_request(format!("invalid resource version {version:?}")));
-            }
-            if fresh {
-                return Err(ApiError::modified(writer.kind, name));
-            }
-            fresh = true;
-            continue;
-        }
-        match apply_change(writer, name, &live, new, part, managed).await {
+        match try_change(writer, name, part, &live, &wanted).await {
             Ok(object) => {
                 let warnings = if part == Part::Main { writer.warnings(false, &object).await } else { Vec::new() };
                 return Ok(Some(Written { status: StatusCode::OK, object, warnings }));
             }
-            Err(CommitConflict::Race { .. }) => fresh = true,
-            Err(CommitConflict::Failed(error)) => return Err(error),
+            Err(CommitConflict::Failed(error)) if live.is_final(&error) => return Err(error),
+            Err(_) => fresh = true,
         }
     }
     Err(ApiError::modified(writer.kind, name))
 }
 
-async fn apply_change(
+async fn try_change(
     writer: &Writer<'_>,
     name: &str,
-    live: &CurrentObject,
-    wanted: Value,
     part: Part,
-    managed: bool,
+    live: &CurrentObject,
+    wanted: impl Fn(&CurrentObject) -> Result<(Value, bool), ApiError>,
 ) -> Result<Arc<Object>, CommitConflict> {
+    let (new, managed) = wanted(live)?;
+    let version = new["metadata"]["resourceVersion"].as_str().unwrap_or_default();
+    if !version.is_empty() && version != live.revision.to_string() {
+        version.parse::<u64>().map_err(|_| ApiError::bad_request(format!("invalid resource version {version:?}")))?;
+        return Err(ApiError::modified(writer.kind, name).into());
+    }
     let dry_run = writer.options.dry_run;
-    match writer.prepare_update(&live.tree, wanted, part, managed)? {
+    match writer.prepare_update(&live.tree, new, part, managed)? {
+        // Another server may have written what is to be replaced.
+        Change::None if live.is_cached => Err(CommitConflict::Race { main: None }),
         Change::None => Ok(writer.shown(name, &live.tree, live.revision)?),
         Change::Put(new) => {
             let side = writer.before_commit(Operation::Update { old: &live.tree, new: &new }).await?;

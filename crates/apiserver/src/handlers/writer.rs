@@ -35,15 +35,23 @@ pub(crate) struct CurrentObject {
     pub(crate) revision: u64,
     /// The size of its JSON, as stored.
     pub(crate) bytes: usize,
+    /// Whether it is the cache's, and another server may have replaced it. A commit finds out; what ends without one does not.
+    pub(crate) is_cached: bool,
 }
 
 impl CurrentObject {
-    fn new(kind: &Kind, object: &Object) -> CurrentObject {
+    fn new(kind: &Kind, object: &Object, is_cached: bool) -> CurrentObject {
         CurrentObject {
             revision: object.revision,
             bytes: object.stored_len(),
             tree: representation::tree(kind, object),
+            is_cached,
         }
+    }
+
+    /// Whether an error of a write to it stays one: for a refusal, which has written nothing, the cache is not enough.
+    pub(crate) fn is_final(&self, error: &ApiError) -> bool {
+        !self.is_cached || error.code >= 500
     }
 }
 
@@ -115,12 +123,12 @@ impl<'a> Writer<'a> {
         let key = object_key(self.namespace, name);
         let cached = if fresh { None } else { self.server.cache.kind_cache(self.kind).get(&key) };
         if let Some(object) = cached {
-            return Ok(Some(CurrentObject::new(self.kind, &object)));
+            return Ok(Some(CurrentObject::new(self.kind, &object, true)));
         }
         let (_, found) = self.server.store.get(&self.store_key(name), None).await?;
         let Some(found) = found else { return Ok(None) };
         let object = self.object(&key, &found.value, found.modified.0)?;
-        Ok(Some(CurrentObject::new(self.kind, &object)))
+        Ok(Some(CurrentObject::new(self.kind, &object, false)))
     }
 
     pub(crate) fn object(&self, key: &str, value: &[u8], revision: u64) -> Result<Object, ApiError> {

@@ -250,7 +250,7 @@ pub async fn restore_into(
         }
         values.push((item, deadline));
     }
-    values.sort_by(|(one, _), (other, _)| one.modified.cmp(&other.modified));
+    values.sort_by_key(|(item, _)| item.modified);
     let mark = || Key(UNFINISHED.into());
     let put = |key, value, ttl| Write::Put { key, value, ttl };
     commit(store, vec![put(mark(), Bytes::new(), None)]).await?;

@@ -72,6 +72,20 @@ fn without_a_large_namespace_the_oldest_changes_go() {
     assert_eq!(cache.follow_from(leases, "", 6_000 - 4_097).err(), Some(TooOld { oldest: 6_000 - 4_096 }));
 }
 
+#[test]
+fn a_kind_that_is_read_anew_shows_the_revision_that_was_read() {
+    let cache = WatchCache::new(&Kinds::default());
+    let leases = &*LEASE;
+    cache.apply(&[lease(3, "a", "a", 1)]);
+    // Other kinds are still to be read, so the cache as a whole has not reached this revision.
+    cache.kind_cache(leases).fill(BTreeSet::new(), Vec::new(), 5, false);
+    assert_eq!(cache.applied(), 3);
+    let (snapshot, mut cursor) = cache.snapshot_and_follow(leases, "");
+    assert_eq!((snapshot.revision, snapshot.objects.len()), (5, 0));
+    cache.apply(&[lease(6, "a", "b", 1)]);
+    assert_eq!(revisions(cursor.take(10)), Ok(vec![6]));
+}
+
 /// What a revision does that writes these namespaces.
 fn revision(at: u64, names: impl Iterator<Item = String>) -> Vec<Event> {
     let kind = namespaces();

@@ -1,7 +1,5 @@
-//! Clusters of etcd for the suite, and what only clusters do.
+//! The engine over clusters of etcd for the suite, and what only clusters do.
 
-use std::net::SocketAddr;
-use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -9,53 +7,17 @@ use bytes::Bytes;
 use futures::StreamExt as _;
 use signpost_apiserver::store::etcd::{Etcd, Settings};
 use signpost_apiserver::store::{Error, Event, Outcome, Revision, Store, Txn, Write};
-use signpost_testing::net::free_address;
-use signpost_testing::process::Process;
+use signpost_testing::etcd::Cluster;
 
-/// The members of a cluster on loopback, which ends with it.
-pub struct Cluster {
-    clients: Vec<SocketAddr>,
-    members: Vec<Process>,
-    _data: tempfile::TempDir,
-}
-
-impl Cluster {
-    /// A cluster of so many members, which may not have come up yet.
-    pub fn start(members: usize) -> Cluster {
-        Cluster::start_with(members, &[])
-    }
-
-    /// The same with more arguments for each.
-    fn start_with(members: usize, arguments: &[&str]) -> Cluster {
-        let data = tempfile::tempdir().unwrap();
-        let addresses = || (0..members).map(|_| free_address()).collect::<Vec<_>>();
-        let (clients, peers) = (addresses(), addresses());
-        let all: Vec<String> =
-            peers.iter().enumerate().map(|(number, peer)| format!("m{number}=http://{peer}")).collect();
-        let member = |number: usize| {
-            let (client, peer) = (format!("http://{}", clients[number]), format!("http://{}", peers[number]));
-            let mut command = Command::new("etcd");
-            command.args(["--name", &format!("m{number}"), "--data-dir"]).arg(data.path().join(number.to_string()));
-            command.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
-            command.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
-            command.args(["--initial-cluster", &all.join(","), "--log-level", "error"]).args(arguments);
-            Process::logged(&mut command)
-        };
-        let members = (0..members).map(member).collect();
-        Cluster { clients, members, _data: data }
-    }
-
-    /// The engine over all of them, once they are up.
-    pub async fn connect(&self) -> Arc<dyn Store> {
-        let endpoints = self.clients.iter().map(|client| format!("http://{client}")).collect();
-        let settings = Settings { endpoints, prefix: "/signpost".to_owned(), ..Settings::default() };
-        let until = Instant::now() + Duration::from_secs(60);
-        loop {
-            match Etcd::connect(&settings).await {
-                Ok(store) => return Arc::new(store),
-                Err(error) if Instant::now() > until => panic!("etcd does not come up: {error}"),
-                Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
-            }
+/// The engine over all members of a cluster, once they are up.
+pub async fn connect(cluster: &Cluster) -> Arc<dyn Store> {
+    let settings = Settings { endpoints: cluster.endpoints(), prefix: "/signpost".to_owned(), ..Settings::default() };
+    let until = Instant::now() + Duration::from_secs(60);
+    loop {
+        match Etcd::connect(&settings).await {
+            Ok(store) => return Arc::new(store),
+            Err(error) if Instant::now() > until => panic!("etcd does not come up: {error}"),
+            Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
         }
     }
 }
@@ -71,9 +33,9 @@ fn runtime() -> tokio::runtime::Runtime {
 
 #[test]
 fn a_full_cluster_says_so_and_takes_deletions() {
-    let cluster = Cluster::start_with(1, &["--quota-backend-bytes", "8388608"]);
+    let cluster = Cluster::start(1, &["--quota-backend-bytes", "8388608"]);
     runtime().block_on(async {
-        let store = cluster.connect().await;
+        let store = connect(&cluster).await;
         let mut refused = None;
         for number in 0..100 {
             if let Err(error) = store.commit(put(&format!("/n/{number}"), vec![7; 1 << 20])).await {
@@ -94,16 +56,16 @@ fn a_full_cluster_says_so_and_takes_deletions() {
 #[test]
 fn a_watch_misses_and_repeats_nothing_while_members_go() {
     const WRITES: usize = 150;
-    let mut cluster = Cluster::start(3);
+    let mut cluster = Cluster::start(3, &[]);
     runtime().block_on(async {
-        let store = cluster.connect().await;
+        let store = connect(&cluster).await;
         let start = store.revision().await.unwrap();
         let watching = store.watch(&super::key("/n/"), start);
         let seen = tokio::spawn(async move { until(watching, WRITES).await });
         for number in 0..WRITES {
             if number == WRITES / 2 {
                 // Whoever leads: two of three go on.
-                cluster.members.pop().unwrap().kill();
+                cluster.kill(2);
             }
             let give_up = Instant::now() + super::PATIENCE;
             while let Err(error) = store.commit(put(&format!("/n/{number:03}"), b"x".to_vec())).await {

@@ -39,9 +39,9 @@ fn on_each_engine<F: Future<Output = ()>>(test: impl Fn(Arc<dyn Store>) -> F) {
     }
     #[cfg(feature = "etcd")]
     for members in [1, 3] {
-        let cluster = etcd::Cluster::start(members);
+        let cluster = signpost_testing::etcd::Cluster::start(members, &[]);
         runtime.block_on(async {
-            let engine = cluster.connect().await;
+            let engine = etcd::connect(&cluster).await;
             tokio::time::timeout(PATIENCE, test(engine)).await.expect("in time");
         });
     }
@@ -103,6 +103,25 @@ fn an_empty_store_has_a_revision_and_nothing_else() {
         let page = store.list(&key("/"), None, None, None).await.unwrap();
         assert_eq!((page.items.len(), page.more), (0, false));
         assert_eq!(page.at, store.revision().await.unwrap());
+    });
+}
+
+#[test]
+fn what_was_read_is_in_the_revision_that_is_reported_next() {
+    on_each_engine(|store| async move {
+        let writing = store.clone();
+        let writer = tokio::spawn(async move {
+            for number in 0..200 {
+                commit(&writing, vec![put("/a", &number.to_string())]).await;
+            }
+        });
+        while !writer.is_finished() {
+            let (at, found) = store.get(&key("/a"), None).await.unwrap();
+            let listed = store.list(&key("/"), None, None, None).await.unwrap();
+            let newest = store.revision().await.unwrap();
+            assert!(found.is_none_or(|found| found.modified <= at) && at <= listed.at && listed.at <= newest);
+        }
+        writer.await.unwrap();
     });
 }
 

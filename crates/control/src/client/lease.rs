@@ -5,6 +5,9 @@
 //! time the Lease itself names. That time is measured on **our own monotonic clock, from when we saw the Lease change**:
 //! the times in the Lease are for people, since clocks of machines differ.
 //!
+//! A renewal without an answer is given up after half of the time that the term still has, as client-go does it, so that another try,
+//! which may be one at another API server, comes before the term ends.
+//!
 //! A leader that cannot renew steps down by itself before anyone else may lead: its [`Term`] ends at two thirds of the
 //! duration after it *sent* its last successful renewal. Each new leader counts `leaseTransitions` up by one, which makes it
 //! a fencing number: what a leader writes can carry it, and of two writes the one with the lower number is a deposed
@@ -38,6 +41,8 @@ use signpost_api::v1alpha1::SCHEDULER_LEASE_NAMESPACE;
 
 /// How long releasing may take when we stop; after that others wait for the Lease to expire.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
+/// The shortest limit of a try to renew, and the shortest wait before another one: an API needs some time for two requests.
+const RETRY_SHORTEST: Duration = Duration::from_millis(250);
 
 /// Where the Lease is, and how long it lives.
 #[derive(Debug, Clone)]
@@ -223,7 +228,7 @@ impl Lease {
         // Other candidates must not always arrive in step with us.
         let regular = backoff::delay(self.settings.renew, self.settings.renew, 0, backoff::random());
         let limit = match self.term() {
-            Some(term) => term.remaining(),
+            Some(term) => (term.remaining() / 2).max(RETRY_SHORTEST),
             None => self.settings.duration,
         };
         let failure = match timeout(limit, self.attempt()).await {
@@ -241,6 +246,9 @@ impl Lease {
         }
         self.fails = failure.is_some();
         match self.term() {
+            Some(term) if term.is_current() && failure.is_some() => {
+                regular.min((term.remaining() / 4).max(RETRY_SHORTEST)).min(term.remaining())
+            }
             Some(term) if term.is_current() => regular.min(term.remaining()),
             Some(_) => {
                 self.follow(None);
@@ -431,7 +439,81 @@ async fn changes_hands(changes: &mut Changes<Tenure>, is_as_known: impl Fn(&Tenu
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+    use std::sync::atomic::AtomicBool;
+
+    use axum::Router;
+    use axum::body::Bytes;
+    use axum::extract::State;
+    use axum::response::{IntoResponse as _, Response};
+    use http::{Method, Request, StatusCode, Uri};
+    use kube::client::Body;
+    use parking_lot::Mutex;
+    use serde_json::{Value, json};
+    use tower::ServiceExt as _;
+
     use super::*;
+    use crate::client::failover::Servers;
+
+    /// A store of one Lease. Its versions count up.
+    type Stored = Arc<Mutex<Option<Value>>>;
+
+    async fn store(State(stored): State<Stored>, method: Method, url: Uri, body: Bytes) -> Response {
+        let mut lease = stored.lock();
+        if let Ok(mut written) = serde_json::from_slice::<Value>(&body) {
+            let version =
+                |lease: &Value| lease["metadata"]["resourceVersion"].as_str().and_then(|text| text.parse().ok());
+            let next: u64 = lease.as_ref().and_then(version).unwrap_or(0) + 1;
+            written["metadata"]["resourceVersion"] = next.to_string().into();
+            *lease = Some(written);
+        }
+        let is_it = method != Method::GET || url.path().ends_with("/test");
+        match lease.clone().filter(|_| is_it) {
+            Some(lease) => lease.to_string().into_response(),
+            None => {
+                let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404});
+                (StatusCode::NOT_FOUND, status.to_string()).into_response()
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_leader_outlives_a_server_that_hangs() {
+        let service = Router::new().fallback(store).with_state(Stored::default());
+        let hung: [Arc<AtomicBool>; 2] = Default::default();
+        let clients = hung.clone().map(|hangs| {
+            let service = service.clone();
+            let answer = move |request: Request<Body>| {
+                let (hangs, service) = (Arc::clone(&hangs), service.clone());
+                async move {
+                    if hangs.load(Ordering::Relaxed) {
+                        std::future::pending::<()>().await;
+                    }
+                    Ok::<_, Infallible>(service.oneshot(request).await.unwrap_or_else(|never| match never {}))
+                }
+            };
+            kube::Client::new(tower::service_fn(answer), "default")
+        });
+        let urls = ["https://a.example", "https://b.example"].map(|url| url.parse().expect("a URL"));
+        let client = Servers::new(urls.into()).client(Arc::new(clients));
+        let settings = Settings::lasting(Duration::from_secs(6));
+        let stop = CancellationToken::new();
+        let mut leadership = Lease::run(client, "test", "one", settings, stop.clone());
+        let leads = leadership.wait_for(|leadership| leadership.term().is_some()).await.expect("it runs").clone();
+        let term = leads.term().expect("it leads").clone();
+        // One hangs, is mended, and then the other one hangs: whichever is in use, that is it at one of them.
+        for hangs in &hung {
+            hangs.store(true, Ordering::Relaxed);
+            let until = Instant::now() + Duration::from_secs(5);
+            while Instant::now() < until {
+                assert!(term.is_current(), "the term ended");
+                sleep(Duration::from_millis(20)).await;
+            }
+            hangs.store(false, Ordering::Relaxed);
+        }
+        stop.cancel();
+        while leadership.changed().await.is_ok() {}
+    }
 
     #[test]
     fn a_term_ends_by_itself_unless_extended() {

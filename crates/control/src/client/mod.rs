@@ -8,11 +8,16 @@
 //! Whoever asks on behalf of others takes [`in_process_unproven`] or [`unproven_from_kubeconfig`], which prove nothing by
 //! themselves, and [`bearing`] each one's own token, so that the API decides what each may see.
 //!
+//! Several API servers of one platform are tried in turn ([`failover`]), and a kubeconfig may change while it is in use
+//! (`rotation`).
+//!
 //! Above it stand [`reflector`], which lists and watches a kind of objects and tells what changed, and [`lease`], which elects
 //! one leader among several processes; [`events`] and [`recorder`] tell people what became of an object, and [`mod@write`] writes
 //! statuses. [`server`] knows whether the other side is our own.
 
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -25,13 +30,18 @@ use tower::ServiceExt as _;
 use tower::util::MapRequestLayer;
 
 use signpost_api::identity::Identity;
+use signpost_runtime::tls::served::{FileStamp, stamp_of};
+
+use failover::Servers;
 
 pub mod backoff;
 pub mod events;
+pub mod failover;
 pub mod lease;
 pub mod metrics;
 pub mod recorder;
 pub mod reflector;
+mod rotation;
 pub mod server;
 pub mod transport_error;
 pub mod uid;
@@ -57,16 +67,16 @@ pub fn in_process(service: Router, identity: Identity) -> kube::Client {
 }
 
 /// A client of the API server that the kubeconfig file at `path` names, by its current context: server address, certificate
-/// authority, and token or client certificate, as data in the file or as paths relative to it.
+/// authority, and token or client certificate, as data in the file or as paths relative to it. `servers`, if there are any, take
+/// the place of that one server. When the files change, the client follows.
 ///
 /// Nothing is sent yet: an API server that does not answer shows at the first request. Repeating is left to the caller.
 ///
 /// A connection on which the API says nothing for `silence` while an answer is due is taken for dead: the request, or the
 /// watch, fails. So no request waits for ever for an API that hangs, or for one whose packets a network drops.
-pub async fn from_kubeconfig(path: &Path, silence: Duration) -> Result<kube::Client, ClientError> {
-    let mut config = read(path).await?;
-    bound(&mut config, silence);
-    connect(config).map_err(|source| ClientError::Build { from: path.display().to_string(), source: Box::new(source) })
+pub async fn from_kubeconfig(path: &Path, silence: Duration, servers: &Servers) -> Result<kube::Client, ClientError> {
+    let (path, servers) = (path.to_owned(), servers.clone());
+    rotation::Source { path, with_credentials: true, silence, servers }.open().await
 }
 
 /// A client by that context of a kubeconfig which was read from `origin`; by its current one if there is none. It waits for
@@ -75,11 +85,14 @@ pub async fn from_context(
     kubeconfig: Kubeconfig,
     context: Option<&str>,
     origin: &str,
+    servers: Servers,
 ) -> Result<kube::Client, ClientError> {
     let options = KubeConfigOptions { context: context.map(str::to_owned), ..KubeConfigOptions::default() };
     let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
     let config = config.map_err(|source| ClientError::Kubeconfig { path: origin.into(), source })?;
-    connect(config).map_err(|source| ClientError::Build { from: origin.to_owned(), source: Box::new(source) })
+    let clients = servers.configurations(config).into_iter().map(connect).collect::<kube::Result<Arc<[_]>>>();
+    let clients = clients.map_err(|error| ClientError::built_from(&origin, error))?;
+    Ok(servers.client(clients))
 }
 
 /// A client of the API server in this process that proves nothing: a request is the one of whoever its headers say.
@@ -91,13 +104,15 @@ pub fn in_process_unproven(service: Router) -> kube::Client {
     kube::Client::new(service, "default")
 }
 
-/// A client of the API server that the kubeconfig file at `path` names, without the credentials in it. `silence` is as in
-/// [`from_kubeconfig`].
-pub async fn unproven_from_kubeconfig(path: &Path, silence: Duration) -> Result<kube::Client, ClientError> {
-    let mut config = read(path).await?;
-    config.auth_info = Default::default();
-    bound(&mut config, silence);
-    connect(config).map_err(|source| ClientError::Build { from: path.display().to_string(), source: Box::new(source) })
+/// A client of the API server that the kubeconfig file at `path` names, without the credentials in it. `silence` and `servers` are
+/// as in [`from_kubeconfig`].
+pub async fn unproven_from_kubeconfig(
+    path: &Path,
+    silence: Duration,
+    servers: &Servers,
+) -> Result<kube::Client, ClientError> {
+    let (path, servers) = (path.to_owned(), servers.clone());
+    rotation::Source { path, with_credentials: false, silence, servers }.open().await
 }
 
 /// `client`, whose requests all carry this bearer token. An error if no header can hold it.
@@ -115,15 +130,22 @@ pub fn bearing(client: kube::Client, token: &str) -> Result<kube::Client, Invali
 /// A client of the Kubernetes API server of the cluster whose pod this process runs in, by the pod's service account.
 pub fn in_cluster() -> Result<kube::Client, ClientError> {
     let config = Config::incluster().map_err(ClientError::InCluster)?;
-    connect(config)
-        .map_err(|source| ClientError::Build { from: "the pod's service account".to_owned(), source: Box::new(source) })
+    connect(config).map_err(|error| ClientError::built_from(&"the pod's service account", error))
 }
 
-/// What the current context of a kubeconfig says.
-async fn read(path: &Path) -> Result<Config, ClientError> {
+/// What the current context of a kubeconfig says, and the files that say it, as they looked before they were read.
+async fn read(path: &Path) -> Result<(Config, Vec<(PathBuf, FileStamp)>), ClientError> {
     let unusable = |source| ClientError::Kubeconfig { path: path.to_owned(), source };
+    let mut files = vec![(path.to_owned(), stamp_of(path))];
     let kubeconfig = Kubeconfig::read_from(path).map_err(unusable)?;
-    Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.map_err(unusable)
+    let clusters = kubeconfig.clusters.iter().filter_map(|named| named.cluster.as_ref());
+    let users = kubeconfig.auth_infos.iter().filter_map(|named| named.auth_info.as_ref());
+    let named = clusters
+        .map(|cluster| &cluster.certificate_authority)
+        .chain(users.flat_map(|user| [&user.client_certificate, &user.client_key, &user.token_file]));
+    files.extend(named.flatten().map(|file| (file.into(), stamp_of(Path::new(file)))));
+    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.map_err(unusable)?;
+    Ok((config, files))
 }
 
 /// The client certificate of a kubeconfig's current context, in PEM; `None` if it has none, or cannot be read.
@@ -138,13 +160,6 @@ pub fn certificate_pem(path: &Path) -> Option<Vec<u8>> {
         (None, Some(file)) => std::fs::read(file).ok(),
         (None, None) => None,
     }
-}
-
-/// Has a connection end on which nothing comes for `silence`, counted anew from each request that is sent on it.
-fn bound(config: &mut Config, silence: Duration) {
-    config.read_timeout = Some(silence);
-    config.write_timeout = Some(silence);
-    config.reset_reader_on_write = true;
 }
 
 fn connect(mut config: Config) -> kube::Result<kube::Client> {
@@ -185,6 +200,12 @@ pub enum ClientError {
         #[source]
         source: Box<kube::Error>,
     },
+}
+
+impl ClientError {
+    fn built_from(from: &dyn Display, error: kube::Error) -> Self {
+        ClientError::Build { from: from.to_string(), source: Box::new(error) }
+    }
 }
 
 #[cfg(test)]
@@ -229,7 +250,8 @@ mod tests {
     async fn errors_name_the_file() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("kubeconfig");
-        let message = async |path: &Path| match from_kubeconfig(path, Duration::from_secs(9)).await {
+        let message = async |path: &Path| match from_kubeconfig(path, Duration::from_secs(9), &Servers::default()).await
+        {
             Ok(_) => panic!("it cannot be used"),
             Err(error) => error.to_string(),
         };

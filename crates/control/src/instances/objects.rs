@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use http::Uri;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Service, ServiceAccount};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
@@ -14,6 +15,7 @@ use kube::core::ApiResource;
 use serde_json::{Value, json};
 
 use super::Wanted;
+use crate::client::failover;
 use signpost_api::names::{is_host_label, shortened_label};
 
 /// The labels of all objects of instances, as a label selector.
@@ -60,6 +62,8 @@ pub struct Settings {
     pub certificates: Option<String>,
     /// The Secret with the kubeconfig of agents; `None`: the API is that of the cluster, and their credential the service account.
     pub access: Option<String>,
+    /// The API servers, in place of the one in that kubeconfig.
+    pub api_servers: Vec<Uri>,
     /// The addresses on which agents serve `/readyz`; only their families count.
     pub admin: Vec<SocketAddr>,
     /// The name servers of the platform.
@@ -222,6 +226,7 @@ fn arguments(router: &str, wanted: &Wanted, settings: &Settings, leave: u64) -> 
     }
     if settings.access.is_some() {
         add("--kubeconfig", format!("{ACCESS}/kubeconfig"));
+        settings.api_servers.iter().for_each(|server| add("--api-server", failover::text_of(server)));
     }
     arguments
 }

@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use http::Uri;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
 use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
@@ -26,6 +27,7 @@ use serde::{Deserialize, Serialize};
 use super::plan::{Shape, Slot, Step, steps};
 use super::{Runtime, Wanted};
 use crate::client::backoff::random;
+use crate::client::failover;
 use signpost_api::instance::lease_name;
 use signpost_api::v1alpha1::router::{Ports, RouterKind};
 
@@ -57,6 +59,8 @@ pub struct Settings {
     pub directory: PathBuf,
     /// The kubeconfig of agents.
     pub kubeconfig: PathBuf,
+    /// The API servers, in place of the one in the kubeconfig.
+    pub api_servers: Vec<Uri>,
     /// The directory with certificates.
     pub certificates: Option<PathBuf>,
     /// The name servers of the platform.
@@ -354,6 +358,7 @@ fn spawn(settings: &Settings, record: &Record, directory: &Path) -> io::Result<C
         .arg(directory)
         .arg("--kubeconfig")
         .arg(&settings.kubeconfig)
+        .args(settings.api_servers.iter().flat_map(|server| ["--api-server".to_owned(), failover::text_of(server)]))
         .args(settings.name_servers.iter().flat_map(|server| ["--name-server".to_owned(), server.to_string()]));
     if address.is_loopback() {
         command.arg("--loopback-endpoints");

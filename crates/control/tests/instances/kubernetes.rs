@@ -98,6 +98,7 @@ fn settings(image: &str) -> objects::Settings {
         memory: "512Mi".to_owned(),
         certificates: None,
         access: None,
+        api_servers: Vec::new(),
         admin: vec!["0.0.0.0:9453".parse().expect("an address"), "[::]:9453".parse().expect("an address")],
         name_servers: vec!["192.0.2.53:53".parse().expect("an address")],
     }
@@ -282,11 +283,16 @@ fn the_objects_follow_the_settings() {
         (&json!("LoadBalancer"), &json!("Local"))
     );
 
-    let secrets =
-        objects::Settings { certificates: Some("tls".to_owned()), access: Some("api".to_owned()), ..base.clone() };
+    let secrets = objects::Settings {
+        certificates: Some("tls".to_owned()),
+        access: Some("api".to_owned()),
+        api_servers: vec!["https://a.example:6443".parse().expect("a URL")],
+        ..base.clone()
+    };
     let with_secrets = pod(&plain, &secrets);
     assert!(has(&with_secrets, "--certificates", "/etc/signpost-certificates"));
     assert!(has(&with_secrets, "--kubeconfig", "/etc/signpost-access/kubeconfig"));
+    assert!(has(&with_secrets, "--api-server", "https://a.example:6443"));
     let secret = |name: &str| json!({"secretName": name, "defaultMode": 0o440});
     let volumes = &with_secrets["volumes"];
     assert_eq!((&volumes[1]["secret"], &volumes[2]["secret"]), (&secret("tls"), &secret("api")));

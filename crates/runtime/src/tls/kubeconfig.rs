@@ -52,12 +52,13 @@ pub struct Contents<'a> {
 
 /// Sees to it that the file at `path` lets `client` into the API at `server` (a URL), with a token that `entries` knows.
 /// A token that is already there stays; where the file is gone a new token is made and the user's former one is taken out
-/// of `entries`, so removing the file and starting again is how a token is replaced. Says whether `entries` changed.
+/// of `entries`, so removing the file and starting again is how a token is replaced. Tokens of other machines than `machine`
+/// stay. Says whether `entries` changed.
 pub fn ensure(
     path: &Path,
     client: Client<'_>,
-    server: &str,
-    trust: &Trust,
+    (server, trust): (&str, &Trust),
+    machine: Option<&str>,
     entries: &mut Vec<TokenEntry>,
 ) -> Result<bool, Error> {
     let before = files::read(path)?;
@@ -70,9 +71,10 @@ pub fn ensure(
         Some(token) => token,
         None => {
             let token = tokens::generate()?;
-            entries.retain(|entry| entry.user != client.user);
+            entries.retain(|entry| entry.user != client.user || entry.machine.as_deref() != machine);
             let groups = client.groups.iter().map(|group| (*group).to_owned()).collect();
-            entries.push(TokenEntry { sha256: tokens::sha256(&token), user: client.user.to_owned(), groups });
+            let (sha256, user, machine) = (tokens::sha256(&token), client.user.to_owned(), machine.map(str::to_owned));
+            entries.push(TokenEntry { sha256, user, groups, machine });
             token
         }
     };
@@ -137,16 +139,19 @@ mod tests {
         let path = folder.path().join("kubeconfig");
         let pem = Trust::Authority("pem".to_owned());
         let mut entries = Vec::new();
-        assert!(ensure(&path, CLIENT, "https://127.0.0.1:1", &pem, &mut entries).expect("writes"));
+        assert!(ensure(&path, CLIENT, ("https://127.0.0.1:1", &pem), None, &mut entries).expect("writes"));
         let first = entries.clone();
-        assert!(!ensure(&path, CLIENT, "https://127.0.0.1:2", &pem, &mut entries).expect("writes"));
+        assert!(!ensure(&path, CLIENT, ("https://127.0.0.1:2", &pem), None, &mut entries).expect("writes"));
         assert_eq!(entries, first, "another address needs no other token");
         let text = std::fs::read_to_string(&path).expect("reads");
         assert!(text.contains("https://127.0.0.1:2"), "{text}");
         assert_eq!(tokens::sha256(&token_of(&text).expect("a token")), entries[0].sha256);
         std::fs::remove_file(&path).expect("removes");
-        assert!(ensure(&path, CLIENT, "https://127.0.0.1:2", &pem, &mut entries).expect("writes"));
+        assert!(ensure(&path, CLIENT, ("https://127.0.0.1:2", &pem), None, &mut entries).expect("writes"));
         assert!(entries.len() == 1 && entries != first, "the former token is revoked");
+        let path = folder.path().join("of another machine");
+        assert!(ensure(&path, CLIENT, ("https://127.0.0.1:2", &pem), Some("two"), &mut entries).expect("writes"));
+        assert_eq!(entries.len(), 2, "each machine has its own");
     }
 
     #[test]

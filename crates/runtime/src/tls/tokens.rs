@@ -1,7 +1,7 @@
 //! Bearer tokens: 256 random bits, kept by the server only as their SHA-256.
 //!
-//! The file `tokens` has a line for each: the hash in hexadecimal, the user's name, and groups, parted by spaces; `#` begins
-//! a comment. A plain hash is enough, since nobody can guess 256 random bits. Taking a line out revokes the token; a running
+//! The file `tokens` has a line for each: the hash in hexadecimal, the user's name, and groups, parted by spaces. After `#` stands
+//! the machine that has the token, where several API servers share the file; a line that begins so is a comment. A plain hash is enough, since nobody can guess 256 random bits. Taking a line out revokes the token; a running
 //! server notices. These are the tokens of the platform's own processes and of its first administrator; those of other
 //! people are in the book of [users](super::users).
 
@@ -20,6 +20,8 @@ pub struct TokenEntry {
     pub user: String,
     /// Groups of that user, without spaces.
     pub groups: Vec<String>,
+    /// The machine whose kubeconfig has the token, where API servers share the file.
+    pub machine: Option<String>,
 }
 
 /// A new token: `signpost-` and 256 random bits in base64url. The prefix lets scanners for leaked secrets know it.
@@ -39,14 +41,15 @@ pub fn load(path: &Path) -> Result<Vec<TokenEntry>, Error> {
     let Some(text) = files::read(path)? else { return Ok(Vec::new()) };
     let mut entries = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {
-        let mut words = line.split('#').next().unwrap_or_default().split_whitespace().map(str::to_owned);
+        let (line, machine) = line.split_once('#').map_or((line, None), |(line, machine)| (line, Some(machine.trim())));
+        let mut words = line.split_whitespace().map(str::to_owned);
         let Some(sha256) = words.next() else { continue };
         let damaged = |what: &str| Error::Damaged { path: path.to_owned(), reason: format!("line {number}: {what}") };
         if !HEXLOWER.decode(sha256.as_bytes()).is_ok_and(|octets| octets.len() == 32) {
             return Err(damaged("the first word must be 64 lower-case hexadecimal digits"));
         }
         let user = words.next().ok_or_else(|| damaged("after the hash a user name must follow"))?;
-        entries.push(TokenEntry { sha256, user, groups: words.collect() });
+        entries.push(TokenEntry { sha256, user, groups: words.collect(), machine: machine.map(str::to_owned) });
     }
     Ok(entries)
 }
@@ -57,6 +60,9 @@ pub fn save(path: &Path, entries: &[TokenEntry]) -> Result<(), Error> {
     for entry in entries {
         let words = [&entry.sha256, &entry.user].into_iter().chain(&entry.groups);
         text.push_str(&words.map(String::as_str).collect::<Vec<_>>().join(" "));
+        if let Some(machine) = &entry.machine {
+            text.push_str(&format!(" # {machine}"));
+        }
         text.push('\n');
     }
     files::write_private(path, text.as_bytes())
@@ -72,7 +78,12 @@ mod tests {
         let path = folder.path().join("tokens");
         let (one, two) = (generate().expect("makes"), generate().expect("makes"));
         assert_ne!(one, two);
-        let entries = vec![TokenEntry { sha256: sha256(&one), user: "u".to_owned(), groups: vec!["g".to_owned()] }];
+        let entries = vec![TokenEntry {
+            sha256: sha256(&one),
+            user: "u".to_owned(),
+            groups: vec!["g".to_owned()],
+            machine: Some("m".to_owned()),
+        }];
         save(&path, &entries).expect("saves");
         assert_eq!(load(&path).expect("loads"), entries);
         assert!(!std::fs::read_to_string(&path).expect("reads").contains(&one));

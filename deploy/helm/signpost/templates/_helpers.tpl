@@ -122,6 +122,18 @@ topologySpreadConstraints:
       matchLabels: {{- include "signpost.selector" . | nindent 8 }}
 {{- end -}}
 
+{{- /* Keeps a component's pods on different nodes, if there are: (list . "api") */ -}}
+{{- define "signpost.apart" -}}
+affinity:
+  podAntiAffinity:
+    preferredDuringSchedulingIgnoredDuringExecution:
+      - weight: 100
+        podAffinityTerm:
+          topologyKey: kubernetes.io/hostname
+          labelSelector:
+            matchLabels: {{- include "signpost.selector" . | nindent 14 }}
+{{- end -}}
+
 {{- /* Who may reach the admin port. */ -}}
 {{- define "signpost.adminFrom" -}}
 - namespaceSelector:

@@ -362,12 +362,14 @@ impl Store for Embedded {
 
     async fn get(&self, key: &Key, at: Option<Revision>) -> Result<(Revision, Option<KeyValue>)> {
         // A few microseconds: cheaper than a change of threads.
-        self.handle.shared.read(|reader| reader.get(key, at))
+        let newest = self.handle.shared.feed.newest();
+        self.handle.shared.read(|reader| reader.get(key, Some(at.unwrap_or_else(|| reader.published(newest)))))
     }
 
     async fn list(&self, prefix: &Key, from: Option<&Key>, at: Option<Revision>, limit: Option<usize>) -> Result<Page> {
-        let (prefix, from) = (prefix.clone(), from.cloned());
-        self.read(move |reader| reader.list(&prefix, from.as_ref(), at, limit)).await
+        let (prefix, from, newest) = (prefix.clone(), from.cloned(), self.handle.shared.feed.newest());
+        let at = move |reader: &Reader| Some(at.unwrap_or_else(|| reader.published(newest)));
+        self.read(move |reader| reader.list(&prefix, from.as_ref(), at(&reader), limit)).await
     }
 
     async fn commit(&self, txn: Txn) -> Result<Outcome> {

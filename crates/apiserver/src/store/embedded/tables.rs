@@ -94,6 +94,12 @@ impl Reader {
         Revision(self.newest)
     }
 
+    /// The newest revision of those up to `newest`, which was published last. The file shows a commit a moment earlier: who read
+    /// the file would see what the next one, who looks at what was published, does not.
+    pub(super) fn published(&self, newest: Revision) -> Revision {
+        self.newest().min(newest).max(self.compacted())
+    }
+
     pub(in crate::store) fn compacted(&self) -> Revision {
         Revision(self.compacted)
     }

@@ -1,4 +1,4 @@
-//! How etcd fares, as its client sees it.
+//! Metrics of etcd as a client sees it.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::is_full;
 /// Upper bounds of the buckets in seconds: a request to a healthy cluster takes 1 to 10 ms.
 const SECONDS: [f64; 10] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0];
 
-/// Clones share the numbers.
+/// The metrics; clones share them.
 #[derive(Clone)]
 pub struct Metrics {
     up: Gauge,
@@ -31,7 +31,7 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// Adds the numbers to `registry`.
+    /// Registers the metrics.
     pub fn register(&self, registry: &mut Registry) {
         let help = "Whether etcd answered the last request (1), or no member did (0)";
         registry.register("store_up", help, self.up.clone());
@@ -55,7 +55,7 @@ impl Metrics {
 
     pub(super) fn observe(&self, operation: &'static str, took: Duration, error: Option<&etcd_client::Error>) {
         self.seconds.get_or_create(&[("operation", operation)]).observe(took.as_secs_f64());
-        // Whatever etcd itself says: it is there. Code 14 is UNAVAILABLE, code 4 DEADLINE_EXCEEDED, and code 1 a broken connection.
+        // etcd is up if the error is its own. Code 14 is UNAVAILABLE, code 4 DEADLINE_EXCEEDED, and code 1 a broken connection.
         let is_up = match error {
             None => true,
             Some(etcd_client::Error::GRpcStatus(status)) => !matches!(status.code() as i32, 1 | 4 | 14),

@@ -1,16 +1,17 @@
 //! The engine for more than one machine: an etcd cluster, which any number of API servers share.
 //!
-//! Revisions are etcd's: the same for every server, and compared across them. A key of ours is one of etcd's below the prefix of
-//! the settings, and its value is stored as it is. A transaction is one of etcd's, a time to live is a lease, and a watch is one
-//! of etcd's that is opened again where it broke. Reads are linearizable.
+//! Revisions are those of etcd: they are equal on every API server. Each key has the prefix of the settings in etcd, and its value is
+//! stored unchanged. A transaction is a transaction of etcd, and a time to live is a lease. A watch reopens after an error, at the
+//! revision that it has reached. Reads are linearizable.
 //!
-//! etcd keeps history until somebody compacts it: [`Etcd::keep_compacting`] does, as kube-apiserver does; so does
+//! etcd keeps history until a client compacts it: [`Etcd::keep_compacting`] does, as kube-apiserver does; so does
 //! `etcd --auto-compaction-retention`.
 
 pub mod metrics;
 mod watch;
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -21,6 +22,7 @@ use etcd_client::{
     ResponseHeader, TxnOp, TxnOpResponse, WatchClient, WatchOptions,
 };
 use futures::stream::BoxStream;
+use tokio::runtime::Handle;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -29,29 +31,29 @@ use self::metrics::Metrics;
 use super::backup::{self, BackupError};
 use super::{Error, Event, EventKind, Key, KeyValue, Outcome, Page, Precondition, Result, Revision, Store, Txn, Write};
 
-/// How many values one request of a list asks for: so many of the largest still fit into [`MESSAGE_OCTETS_MAX`].
+/// The values of one page of a list. A page of the largest values fits into [`MESSAGE_OCTETS_MAX`].
 const PAGE_VALUES: usize = 500;
-/// The largest message that is taken: a page of the largest values, which etcd bounds at 1.5 MiB each.
+/// The maximum size of a message: a page of the largest values, which etcd limits to 1.5 MiB each.
 const MESSAGE_OCTETS_MAX: usize = (PAGE_VALUES + 1) * 1_536 * 1024;
 /// Time limits of a request, and of the connection.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
-/// How often an idle connection is asked whether it lives, and how long it may take to answer.
+/// The interval of keepalive probes on an idle connection, and the time limit of the answer.
 const KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(5));
-/// How long a broken watch waits before it is opened again, at first and at most.
+/// The pause before a watch reopens after an error: the first one, and the longest one.
 const REOPEN: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
-/// How often a request is made while the members that it meets are away: others may be there.
+/// The maximum number of attempts of a request: the next attempt can reach another member.
 const TRIES: u32 = 6;
-/// How many keys share a lease, and which part of their time to live they may live longer for that.
+/// The maximum number of keys that share a lease, and the part of their time to live that they can live longer for it.
 const LEASE_KEYS_MAX: u32 = 1_000;
 const LEASE_REUSE_PART: u32 = 20;
 
-/// Where the cluster is, and as whom it is used. It has secrets, and is never printed.
+/// The cluster, and the credentials for it. Do not log it.
 #[derive(Clone, Default)]
 pub struct Settings {
     /// The URLs of its members, such as `https://10.0.0.1:2379`.
     pub endpoints: Vec<String>,
-    /// What all keys begin with, such as `/signpost`; no slash at the end.
+    /// The prefix of all keys, such as `/signpost`, without a slash at the end.
     pub prefix: String,
     /// A user and the password.
     pub user: Option<(String, String)>,
@@ -62,13 +64,13 @@ pub struct Settings {
 /// Certificates for the connection to etcd, in PEM.
 #[derive(Clone)]
 pub struct Tls {
-    /// The authority of the members' certificates; those of the system if there is none.
+    /// The CA of the members' certificates; `None`: the CAs of the system.
     pub ca: Option<Vec<u8>>,
-    /// The client's own certificate and its key, if etcd asks for one.
+    /// The client certificate and its key, if etcd requires one.
     pub client: Option<(Vec<u8>, Vec<u8>)>,
 }
 
-/// Why there is no connection.
+/// The error of [`Etcd::connect`].
 pub use etcd_client::Error as ConnectError;
 
 /// A handle to an etcd cluster. Clones share its connections; with the last one its watches end.
@@ -80,22 +82,22 @@ pub struct Etcd {
     _guard: Arc<DropGuard>,
 }
 
-/// The connections, and what is shared of them.
+/// The connections, and the state that clones share.
 #[derive(Clone)]
 struct Cluster {
     kv: KvClient,
     watches: WatchClient,
     client: Client,
     prefix: String,
-    /// etcd's number of the cluster. A restored one has another.
+    /// The ID of the cluster. A restored cluster has another ID.
     id: u64,
-    /// Whether a watch can be trusted that says up to where nothing has happened.
-    tells_progress: bool,
+    /// Whether progress notifications of watches are reliable.
+    has_progress: bool,
     lease: Arc<Mutex<Option<Lease>>>,
     metrics: Metrics,
 }
 
-/// A lease that keys are still given.
+/// The lease that new keys get.
 struct Lease {
     id: i64,
     ttl: Duration,
@@ -104,11 +106,11 @@ struct Lease {
 }
 
 impl Etcd {
-    /// Connects, and asks for the revision once, so that a wrong password or certificate is found here.
+    /// Connects, and reads the revision to verify the credentials.
     ///
     /// # Errors
     ///
-    /// What etcd says, or why no member can be reached; [`is_denied`] tells them apart.
+    /// The error of etcd ([`is_denied`] if it denies access), or no member is reachable.
     pub async fn connect(settings: &Settings) -> std::result::Result<Self, ConnectError> {
         let mut options = ConnectOptions::new()
             .with_timeout(REQUEST_TIMEOUT)
@@ -138,31 +140,31 @@ impl Etcd {
             client,
             prefix: settings.prefix.trim_end_matches('/').to_owned(),
             id: 0,
-            tells_progress: false,
+            has_progress: false,
             lease: Arc::default(),
             metrics: Metrics::default(),
         };
         let found = cluster.range(cluster.full_key(&Key("/".into())), GetOptions::new()).await?;
         let id = found.header().map_or(0, ResponseHeader::cluster_id);
         let status = cluster.client.maintenance_client().status().await;
-        let tells_progress = status.is_ok_and(|status| tells_progress(status.version()));
-        let cluster = Cluster { id, tells_progress, ..cluster };
+        let has_progress = status.is_ok_and(|status| has_progress(status.version()));
+        let cluster = Cluster { id, has_progress, ..cluster };
         let closed = CancellationToken::new();
         let _guard = Arc::new(closed.clone().drop_guard());
         Ok(Etcd { cluster, closed, _guard })
     }
 
-    /// etcd's number of the cluster, and the newest revision.
+    /// The ID of the cluster, and the newest revision.
     pub async fn place(&self) -> Result<(u64, Revision)> {
         self.cluster.place().await
     }
 
-    /// Numbers of the requests and watches.
+    /// The metrics of requests and watches.
     pub fn metrics(&self) -> &Metrics {
         &self.cluster.metrics
     }
 
-    /// Forgets the history that is older than `history`, again and again until `stop`. Several servers may do so at a time.
+    /// Compacts the history that is older than `history`, periodically until `stop`. Several servers can do it concurrently.
     pub async fn keep_compacting(&self, history: Duration, stop: CancellationToken) {
         let mut before = None;
         loop {
@@ -179,24 +181,25 @@ impl Etcd {
         }
     }
 
-    /// Writes all objects, as they are at this moment, to `to`; see [`backup::Writer`]. Writers go on meanwhile.
+    /// Writes all objects at the newest revision to `to`; see [`backup::Writer`]. Other writes continue. It blocks the calling
+    /// thread, which must not run tasks of `runtime`.
     ///
     /// # Errors
     ///
-    /// See [`BackupError`]; what was written then is not a whole backup.
-    pub async fn backup(&self, to: &mut dyn std::io::Write) -> std::result::Result<Revision, BackupError> {
+    /// See [`BackupError`]; the output is then incomplete.
+    pub fn backup(&self, runtime: &Handle, to: &mut dyn std::io::Write) -> std::result::Result<Revision, BackupError> {
         let cluster = &self.cluster;
-        let at = cluster.revision().await?;
+        let at = runtime.block_on(cluster.revision())?;
         let mut writer = backup::Writer::begin(to, at)?;
         let mut deadlines = HashMap::from([(0, 0)]);
         let all = cluster.full_key(&Key("/".into()));
         let mut start = all.clone();
         loop {
             let options = GetOptions::new().with_range(end_of(&all)).with_limit(signed_count(PAGE_VALUES));
-            let (_, found) = cluster.read(start, options, Some(at)).await?;
+            let (_, found) = runtime.block_on(cluster.read(start, options, Some(at)))?;
             for found in found.kvs() {
-                if !deadlines.contains_key(&found.lease()) {
-                    deadlines.insert(found.lease(), cluster.deadline(found.lease()).await?);
+                if let Entry::Vacant(unknown) = deadlines.entry(found.lease()) {
+                    unknown.insert(runtime.block_on(cluster.deadline(found.lease()))?);
                 }
                 let value = cluster.value(found)?;
                 if !value.key.is_internal() {
@@ -213,9 +216,9 @@ impl Etcd {
     }
 }
 
-/// Whether members of this version tell progress only after all events before it: from 3.4.25 and 3.5.8 on
+/// Whether members of this version send a progress notification only after all earlier events: since 3.4.25 and 3.5.8
 /// (etcd-io/etcd issue 15220).
-fn tells_progress(version: &str) -> bool {
+fn has_progress(version: &str) -> bool {
     let mut numbers = version.split(['.', '-']).map(|number| number.parse::<u32>().unwrap_or(0));
     let mut next = || numbers.next().unwrap_or(0);
     match (next(), next(), next()) {
@@ -226,7 +229,7 @@ fn tells_progress(version: &str) -> bool {
 }
 
 impl Cluster {
-    /// etcd's number of the cluster, and the newest revision.
+    /// The ID of the cluster, and the newest revision.
     async fn place(&self) -> Result<(u64, Revision)> {
         // Any key will do: this one is never there.
         let found = self.range(self.full_key(&Key("/".into())), GetOptions::new()).await;
@@ -242,8 +245,7 @@ impl Cluster {
         format!("{}{}", self.prefix, key.0)
     }
 
-    /// Makes a request again, a little later, as long as it fails in a way that `is_passing` says may pass, and some times at
-    /// most.
+    /// Sends a request, and repeats it after errors for which `is_passing` returns true, up to [`TRIES`] times.
     async fn request<T, F: Future<Output = std::result::Result<T, etcd_client::Error>>>(
         &self,
         operation: &'static str,
@@ -271,7 +273,7 @@ impl Cluster {
         self.request("range", is_unavailable, send).await
     }
 
-    /// When the keys of a lease end, in milliseconds since 1970.
+    /// The end of the keys of a lease, in milliseconds since 1970.
     async fn deadline(&self, lease: i64) -> Result<u64> {
         let send = || {
             let mut leases = self.client.lease_client();
@@ -283,7 +285,7 @@ impl Cluster {
         Ok(u64::try_from(end.as_millis()).unwrap_or(u64::MAX))
     }
 
-    /// Reads a range; where it cannot be read for its revision, what is known of the others.
+    /// Reads a range. An error names the revisions that can be read.
     async fn read(&self, key: String, options: GetOptions, at: Option<Revision>) -> Result<(Revision, GetResponse)> {
         let options = at.map_or(options.clone(), |at| options.with_revision(signed(at)));
         match self.range(key, options).await {
@@ -298,7 +300,7 @@ impl Cluster {
         }
     }
 
-    /// That history is gone, with the oldest revision that is left: only a watch from before it says which that is.
+    /// The error of compacted history, with the oldest revision. Only a watch from an older revision returns that number.
     async fn compacted_error(&self) -> Error {
         let send = || {
             let (mut watches, key) = (self.watches.clone(), self.full_key(&Key("/".into())));
@@ -316,7 +318,7 @@ impl Cluster {
         }
     }
 
-    /// A lease for a key that is to live for `ttl`: one that was given to others a moment ago, or a new one.
+    /// A lease for a key with this time to live: one that other keys got recently, or a new one.
     async fn lease(&self, ttl: Duration) -> Result<i64> {
         let spare = (ttl / LEASE_REUSE_PART).max(Duration::from_secs(1));
         let mut lease = self.lease.lock().await;
@@ -327,7 +329,7 @@ impl Cluster {
             return Ok(lease.id);
         }
         let seconds = i64::try_from((ttl + spare).as_secs_f64().ceil() as u64).unwrap_or(i64::MAX);
-        // One of which the answer is lost has no keys, and ends.
+        // A lease without keys ends, if the answer is lost.
         let send = || {
             let mut leases = self.client.lease_client();
             async move { leases.grant(seconds, None).await }
@@ -370,7 +372,7 @@ impl Cluster {
         let found = event.kv().ok_or_else(|| Error::Corrupt("an event of etcd has no key".to_owned()))?;
         let now = self.value(found)?;
         let before = event.prev_kv().map(|before| self.value(before)).transpose()?;
-        // The value before may be compacted while the event waits: then only a list tells what is there.
+        // The previous value can be compacted before etcd sends the event. Then a list is necessary.
         let lost = || Error::Compacted { oldest: now.modified };
         match event.event_type() {
             EventType::Put if before.is_none() && now.created != now.modified => Err(lost()),
@@ -406,7 +408,7 @@ impl Store for Etcd {
         loop {
             let wanted = PAGE_VALUES.min(limit - items.len());
             let options = GetOptions::new().with_range(end.clone());
-            // Nothing is wanted but how many there are: etcd takes a limit of 0 for none.
+            // etcd takes the limit 0 for no limit: count the keys instead.
             let options = match wanted {
                 0 => options.with_count_only(),
                 wanted => options.with_limit(signed_count(wanted)),
@@ -483,7 +485,7 @@ impl Store for Etcd {
     }
 }
 
-/// The first key after all that begin with `prefix`, which ends in an octet below 255, as text does.
+/// The first key after all keys with `prefix`. Its last octet is below 255, because it is text.
 fn end_of(prefix: &str) -> Vec<u8> {
     let mut end = prefix.as_bytes().to_vec();
     if let Some(last) = end.last_mut() {
@@ -508,7 +510,7 @@ fn revision_of(header: Option<&ResponseHeader>) -> Revision {
     unsigned(header.map_or(0, ResponseHeader::revision))
 }
 
-/// What etcd says of an error.
+/// The message of etcd.
 fn message(error: &etcd_client::Error) -> Option<&str> {
     match error {
         etcd_client::Error::GRpcStatus(status) => Some(status.message()),
@@ -524,7 +526,7 @@ fn is_unavailable(error: &etcd_client::Error) -> bool {
     }
 }
 
-/// Whether etcd refuses these credentials (gRPC: INVALID_ARGUMENT, of a wrong password; PERMISSION_DENIED; UNAUTHENTICATED).
+/// Whether etcd denies access (gRPC: INVALID_ARGUMENT, of a wrong password; PERMISSION_DENIED; UNAUTHENTICATED).
 pub fn is_denied(error: &ConnectError) -> bool {
     match error {
         etcd_client::Error::GRpcStatus(status) => matches!(status.code() as i32, 3 | 7 | 16),
@@ -532,7 +534,7 @@ pub fn is_denied(error: &ConnectError) -> bool {
     }
 }
 
-/// Whether a write that failed was not even begun.
+/// Whether a failed write had no effect.
 fn wrote_nothing(error: &etcd_client::Error) -> bool {
     let text = message(error).unwrap_or_default();
     ["etcdserver: no leader", "tcp connect error", "too many requests"].iter().any(|words| text.contains(words))

@@ -1,4 +1,4 @@
-//! A watch of etcd that is opened again where it broke.
+//! A watch of etcd that reopens after an error.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::{Cluster, REOPEN, end_of, revision_of, signed, unsigned};
 use crate::store::{Error, Event, Result, Revision};
 
-/// What happens to keys that begin with `prefix` after the revision `after`, until `closed`.
+/// The changes of keys with `prefix` after the revision `after`, until `closed`.
 pub(super) fn watch(
     cluster: Cluster,
     closed: CancellationToken,
@@ -20,34 +20,34 @@ pub(super) fn watch(
 ) -> BoxStream<'static, Result<Vec<Event>>> {
     let (taken, pause) = (VecDeque::new(), REOPEN.0);
     let watch =
-        Watch { cluster, closed, prefix, after, open: None, taken, pause, is_reopened: false, has_ended: false };
+        Watch { cluster, closed, prefix, after, open: None, taken, pause, is_reopened: false, is_finished: false };
     stream::unfold(watch, |mut watch| async move {
         let item = watch.next().await?;
-        watch.has_ended = item.is_err();
+        watch.is_finished = item.is_err();
         Some((item, watch))
     })
     .boxed()
 }
 
-/// A watch that goes on where it broke.
+/// A watch that resumes at the revision that it has reached.
 struct Watch {
     cluster: Cluster,
     closed: CancellationToken,
     prefix: String,
-    /// The last revision that was given out.
+    /// The last revision that the stream has returned.
     after: Revision,
     open: Option<WatchStream>,
-    /// Revisions that have come and are to be given out.
+    /// Received revisions that the stream has not returned yet.
     taken: VecDeque<Vec<Event>>,
     pause: Duration,
-    /// Whether it has broken since it began.
+    /// Whether it was opened before.
     is_reopened: bool,
-    has_ended: bool,
+    is_finished: bool,
 }
 
 impl Watch {
     async fn next(&mut self) -> Option<Result<Vec<Event>>> {
-        if self.has_ended {
+        if self.is_finished {
             return None;
         }
         loop {
@@ -63,7 +63,7 @@ impl Watch {
         }
     }
 
-    /// Waits for a message of the watch, which is opened if it is not.
+    /// Waits for a message of the watch. Opens the watch first if necessary.
     async fn take(&mut self) -> Result<()> {
         let Some(watch) = &mut self.open else { return self.open().await };
         let response = match watch.message().await {
@@ -80,13 +80,13 @@ impl Watch {
         self.pause = REOPEN.0;
         let newest = revision_of(response.header());
         if response.created() {
-            // etcd would wait until an older copy of it has come as far.
+            // A restored etcd would send nothing until it reaches this revision again.
             let is_other = response.header().is_some_and(|header| header.cluster_id() != self.cluster.id);
             if is_other || (self.is_reopened && newest < self.after) {
                 return Err(Error::WentBack { newest });
             }
-        } else if response.events().is_empty() && self.cluster.tells_progress {
-            // Nothing has happened up to here. So a watch that breaks need not begin at what is compacted meanwhile.
+        } else if response.events().is_empty() && self.cluster.has_progress {
+            // A progress notification: a watch that reopens here does not need compacted revisions.
             self.after = self.after.max(newest);
         }
         // One message holds whole revisions.
@@ -116,9 +116,12 @@ impl Watch {
         Ok(())
     }
 
-    /// The cluster is away, or has no leader: the watch is opened again, a little later.
+    /// Handles an error, such as a cluster without a leader: the watch reopens after a pause.
     async fn broken(&mut self, error: &str) -> Result<()> {
-        tracing::warn!(error, "the watch of etcd broke; opening it again");
+        // One line per outage.
+        if self.pause == REOPEN.0 {
+            tracing::warn!(error, "the watch of etcd broke; opening it again");
+        }
         (self.open, self.is_reopened) = (None, true);
         self.cluster.metrics.reopened.inc();
         sleep(self.pause).await;

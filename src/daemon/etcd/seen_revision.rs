@@ -1,5 +1,4 @@
-//! Whether etcd went back: an operator restored an older snapshot of it. Its revisions are used a second time then, and the serials
-//! of zones too, unless they are moved.
+//! Detects that etcd was restored from an older snapshot. It then reuses revisions, and zones would reuse serials.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -13,26 +12,26 @@ use crate::daemon::restored;
 
 /// The file in the data directory.
 const FILE: &str = "etcd-revision";
-/// How often it is written.
+/// The interval of writes.
 const WRITE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// The cluster and the newest revision that this machine has seen. They are in a file, for a restore while it is off.
-pub struct Place {
+/// The cluster and the newest revision that this machine has seen. A file keeps them, to detect a restore while the machine is off.
+pub struct SeenRevision {
     path: PathBuf,
     seen: Option<(u64, Revision)>,
     written: Option<Instant>,
 }
 
-impl Place {
-    /// What this machine has seen before.
-    pub fn open(data_dir: &Path) -> Place {
+impl SeenRevision {
+    /// Reads the file.
+    pub fn open(data_dir: &Path) -> SeenRevision {
         let path = data_dir.join(FILE);
         let seen = files::read(&path).ok().flatten().as_deref().and_then(read);
-        Place { path, seen, written: None }
+        SeenRevision { path, seen, written: None }
     }
 
-    /// Compares what etcd says with what was seen before. If etcd went back, the serials of zones are moved on, so that name servers
-    /// and resolvers take new contents for new.
+    /// Compares etcd with the revision seen before. After a restore, it advances the serials of zones, so that no serial has two
+    /// contents.
     pub async fn check(&mut self, etcd: &Etcd, cluster: u64, newest: Revision) {
         if let Some((former, revision)) =
             self.seen.filter(|(former, revision)| *former != cluster || *revision > newest)
@@ -70,7 +69,7 @@ async fn move_on(etcd: &Etcd) -> store::Result<()> {
     for zone in zones.items {
         let Some(value) = restored::moved_on(&zone) else { continue };
         let expect = vec![(zone.key.clone(), Precondition::At(zone.modified))];
-        // Where another server was first, it has moved it on.
+        // A conflict means that another server has advanced it.
         etcd.commit(Txn { expect, writes: vec![Write::Put { key: zone.key, value, ttl: None }] }).await?;
     }
     Ok(())
