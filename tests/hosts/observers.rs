@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::promises::{Promise, Promises};
 use crate::report::Report;
-use crate::scene::{ANSWER, NAME_SERVERS, ROUTERS, Scene};
+use crate::scene::{ANSWER, DOMAIN, NAME_SERVERS, ROUTERS, Scene};
 use signpost_testing::dns::{Answer, Asker, RecordType, ResponseCode};
 
 /// The pause between two queries.
@@ -82,10 +82,20 @@ pub fn addresses(scene: &Scene) -> Addresses {
     ROUTERS.iter().map(|router| ((*router).to_owned(), scene.addresses(router).into_iter().collect())).collect()
 }
 
-/// Whether an answer is as promised: addresses of a Router, and of no other one.
+/// Whether an answer is as promised: addresses of a Router, and of no other one; from a name server also a CNAME that leads there, which
+/// aliases and former names are.
 pub fn is_as_promised(answer: &Answer, routers: &BTreeSet<String>, addresses: &Addresses) -> bool {
-    let belongs = |router: &String| answer.addresses.is_subset(&addresses[router]);
-    answer.rcode == ResponseCode::NoError && !answer.addresses.is_empty() && routers.iter().any(belongs)
+    let is_on = |router: &String, name: &str| name.split_once('.').is_some_and(|(_, zone)| zone == zone_of(router));
+    let belongs = |router: &String| match &answer.alias {
+        Some(target) if answer.addresses.is_empty() => is_on(router, target),
+        _ => !answer.addresses.is_empty() && answer.addresses.is_subset(&addresses[router]),
+    };
+    answer.rcode == ResponseCode::NoError && routers.iter().any(belongs)
+}
+
+/// The zone of a Router.
+pub fn zone_of(router: &str) -> String {
+    format!("{router}.{DOMAIN}")
 }
 
 impl Shared {
@@ -123,7 +133,8 @@ impl Shared {
         };
         // What a resolver remembers is older: it may have seen the name at any Router, or no name.
         let routers = if self.is_resolver { addresses.keys().cloned().collect() } else { promise.routers.clone() };
-        if is_as_promised(&answer, &routers, addresses) {
+        let is_complete = !self.is_resolver || !answer.addresses.is_empty();
+        if is_complete && is_as_promised(&answer, &routers, addresses) {
             self.answers.fetch_add(1, Ordering::Relaxed);
             return Ok(());
         }

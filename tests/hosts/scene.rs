@@ -163,14 +163,17 @@ impl Scene {
                 }
             }
             if matches!(machine.role, Role::Scheduler | Role::NameServer | Role::Agent) {
-                // Half of them would wait for minutes for a response that a cut has swallowed.
-                command.extend(["--api-read-timeout".to_owned(), "5s".to_owned()]);
+                for name in API_SERVERS {
+                    command.extend(["--api-server".to_owned(), format!("https://{}", self.api(name))]);
+                }
+                // With the default, a process would wait for minutes for a response that a cut has swallowed.
+                command.extend(["--api-read-timeout".to_owned(), "10s".to_owned()]);
             }
         }
         command
     }
 
-    /// The kubeconfig of a role that leads to one of the API servers, the next one for the next machine.
+    /// The kubeconfig of a role that one of the API servers has made, another one for the next machine: each is valid at both.
     fn kubeconfig(&self, index: usize, role: &str) -> String {
         let api_server = self.machine(API_SERVERS[index % API_SERVERS.len()]);
         api_server.data.file(&format!("{role}.kubeconfig"))
