@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::promises::{Promise, Promises};
 use crate::report::Report;
-use crate::scene::{ANSWER, DOMAIN, NAME_SERVERS, ROUTERS, Scene};
+use crate::scene::{ANSWER, DOMAIN, NAME_SERVERS, ROUTERS, Scene, serial};
 use signpost_testing::dns::{Answer, Asker, RecordType, ResponseCode};
 
 /// The pause between two queries.
@@ -107,7 +107,10 @@ impl Shared {
             let Some(promise) = promises.next(&last) else { continue };
             for owner in [&promise.alias, &promise.system] {
                 if let Err(error) = self.query(&mut asker, owner, &promise, promises, addresses) {
-                    report.violation(format!("{name}: {owner}: {error}; {promise:?}"));
+                    let serial = serial(server, &format!("routes.{DOMAIN}"));
+                    let history = promises.history(&promise.route);
+                    let text = format!("{name}, whose serial of aliases is {serial:?}: {owner}: {error}");
+                    report.violation(format!("{text}; {promise:?}{history}"));
                 }
             }
             last = promise.route;

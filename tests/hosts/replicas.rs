@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use serde_json::Value;
 
 use crate::clients::{Known, routes_path};
-use crate::observers::addresses;
+use crate::observers::{addresses, zone_of};
 use crate::promises::{Promise, Promises, VERSION, condition};
 use crate::scene::{ANSWER, API_SERVERS, DOMAIN, NAME_SERVERS, NAMESPACE, ROUTERS, Scene, serial};
 use crate::watcher::{Watcher, revision};
@@ -51,8 +51,9 @@ pub fn are_equal(scene: &Scene, known: &BTreeMap<String, Known>, promises: &Prom
             let answers = [&promise.alias, &promise.system].map(|owner| asker.ask(owner, RecordType::A, ANSWER));
             let is_right = match &answers {
                 [Some(alias), Some(system)] => {
-                    let all = promise.routers.iter().map(|router| &routers[router]);
-                    alias.alias.as_ref() == Some(&promise.system) && all.eq([&system.addresses])
+                    let label = promise.system.split('.').next().unwrap_or_default();
+                    let target = format!("{label}.{}", zone_of(&promise.leads_to));
+                    alias.alias == Some(target) && system.addresses == routers[&promise.router]
                 }
                 _ => false,
             };
@@ -61,7 +62,7 @@ pub fn are_equal(scene: &Scene, known: &BTreeMap<String, Known>, promises: &Prom
         let resolver = scene.resolver();
         until(&format!("the resolver resolves {}", promise.alias), || {
             let answer = ask(resolver, &promise.alias);
-            let is_right = answer.as_ref().is_some_and(|answer| promise.routers.iter().all(|router| answer.addresses == routers[router]));
+            let is_right = answer.as_ref().is_some_and(|answer| answer.addresses == routers[&promise.leads_to]);
             if is_right { Ok(()) } else { Err(format!("{answer:?}")) }
         });
     }
