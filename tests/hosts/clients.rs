@@ -298,6 +298,9 @@ impl Worker {
             // Which of its moves came last is not known.
             known.target = None;
             known.doubt = Doubt::Nothing;
+            if let Some(uid) = known.uid.clone() {
+                self.shared.promises.is_there(&route, &uid);
+            }
         }
         self.settled += 1;
         self.shared.settled.fetch_add(1, Ordering::Relaxed);

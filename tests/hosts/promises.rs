@@ -58,6 +58,8 @@ struct Entry {
     /// The Routers to which clients requested moves.
     targets: BTreeSet<String>,
     promise: Option<Promise>,
+    /// The last event.
+    seen: Option<Value>,
     /// A system name, and the Router that the alias led to when the Route got this name.
     left: Option<(String, String)>,
     /// The last requests and events, for a report.
@@ -116,6 +118,18 @@ impl Promises {
         entry.promise = None;
     }
 
+    /// A Route is there after all: a request to delete it had no answer, and no effect.
+    pub fn is_there(&self, route: &str, uid: &str) {
+        let mut inner = self.inner();
+        let entry = inner.routes.entry(route.to_owned()).or_default();
+        if entry.gone.remove(uid) {
+            entry.is_deleted = false;
+            let seen = entry.seen.take().filter(|seen| seen["metadata"]["uid"] == uid);
+            drop(inner);
+            seen.iter().for_each(|seen| self.observe(seen));
+        }
+    }
+
     /// Whether a client ever requested to move the Route to this Router.
     pub fn was_requested(&self, route: &str, router: &str) -> bool {
         self.inner().routes.get(route).is_some_and(|entry| entry.targets.contains(router))
@@ -138,6 +152,7 @@ impl Promises {
         inner.numbers += 1;
         let number = inner.numbers;
         let Some(entry) = inner.routes.get_mut(name) else { return };
+        entry.seen = Some(route.clone());
         entry.note(format!(
             "event: {}, version {:?}, on {router}, to move to {:?}, {}",
             metadata["resourceVersion"],

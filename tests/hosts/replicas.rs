@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -11,7 +12,9 @@ use crate::promises::{Promise, Promises, VERSION, condition};
 use crate::scene::{ANSWER, API_SERVERS, DOMAIN, NAME_SERVERS, NAMESPACE, ROUTERS, Scene, serial};
 use crate::watcher::{Watcher, revision};
 use signpost_testing::dns::{Answer, Asker, RecordType, ResponseCode};
-use signpost_testing::until;
+
+/// How long the replicas may take to become equal.
+const CONVERGENCE_MAX: Duration = Duration::from_secs(90);
 
 /// Waits until all of it holds; returns how many Routes there are.
 pub fn are_equal(scene: &Scene, known: &BTreeMap<String, Known>, promises: &Promises, watchers: &[(&str, &Watcher)]) -> usize {
@@ -69,6 +72,15 @@ pub fn are_equal(scene: &Scene, known: &BTreeMap<String, Known>, promises: &Prom
     are_gone(scene, known, &live);
     until("the name servers have equal serials", || equal_serials(scene));
     live.len()
+}
+
+#[track_caller]
+fn until(what: &str, mut attempt: impl FnMut() -> Result<(), String>) {
+    let deadline = Instant::now() + CONVERGENCE_MAX;
+    while let Err(reason) = attempt() {
+        assert!(Instant::now() < deadline, "never came true: {what}: {reason}");
+        std::thread::sleep(Duration::from_millis(200));
+    }
 }
 
 pub fn bindings_path() -> String {

@@ -83,10 +83,11 @@ impl Watch {
         let (status, body) = self.servers[0].0.send("GET", &self.path, None);
         assert_eq!(status, 200, "all was ready: {body}");
         let list: Value = serde_json::from_str(&body).expect("a list in JSON");
-        self.revision = revision(&list);
         for object in list["items"].as_array().into_iter().flatten() {
-            self.apply("ADDED", object);
+            self.shared.state.lock().expect("no thread panics with it").insert(name_of(object), revision(object));
+            self.tell("ADDED", object);
         }
+        self.revision = revision(&list);
         for server in (0..self.servers.len()).cycle() {
             if self.shared.stop.load(Ordering::Relaxed) {
                 return;
@@ -143,14 +144,12 @@ impl Watch {
     }
 
     fn apply(&mut self, kind: &str, object: &Value) {
-        let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-        let found = revision(object);
+        let (name, found) = (name_of(object), revision(object));
         let mut state = self.shared.state.lock().expect("no thread panics with it");
         let before = state.get(&name).copied();
         // A transaction writes several objects under one revision, each once.
-        let is_next = found >= self.revision && before.is_none_or(|before| found > before) || self.revision == 0;
-        let is_known = before.is_some() == (kind != "ADDED");
-        if self.shared.events.fetch_add(1, Ordering::Relaxed) > 0 && !(is_next && is_known) {
+        let is_next = found >= self.revision && before.is_none_or(|before| found > before);
+        if !is_next || before.is_some() == (kind == "ADDED") {
             let text = format!("{kind} {name} at {found} after {} (it was at {before:?})", self.revision);
             self.report.violation(format!("watch of {}: {text}", self.path));
         }
@@ -160,11 +159,20 @@ impl Watch {
             state.insert(name, found);
         }
         drop(state);
+        self.shared.events.fetch_add(1, Ordering::Relaxed);
         self.revision = self.revision.max(found);
+        self.tell(kind, object);
+    }
+
+    fn tell(&mut self, kind: &str, object: &Value) {
         if let Err(error) = (self.listener)(kind, object) {
             self.report.violation(error);
         }
     }
+}
+
+fn name_of(object: &Value) -> String {
+    object["metadata"]["name"].as_str().unwrap_or_default().to_owned()
 }
 
 /// The resourceVersion of an object, or of a list.
