@@ -22,7 +22,7 @@ impl Bindings {
         Bindings { promises: Arc::clone(promises), bound, labels, ended }
     }
 
-    /// Takes an event of a watch; an error says what is wrong.
+    /// Takes an event of a watch; an error describes what is wrong.
     pub fn observe(&mut self, kind: &str, binding: &Value) -> Result<(), String> {
         let text = |member: &str| binding["spec"][member].as_str().unwrap_or_default().to_owned();
         let (route, uid, router, label) = (text("routeName"), text("routeUID"), text("router"), text("label"));

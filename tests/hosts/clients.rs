@@ -1,7 +1,7 @@
-//! Clients that create, move, delete and read Routes through any API server, and remember what was acknowledged.
+//! Clients that create, move, delete and read Routes through any API server, and keep what was acknowledged.
 //!
 //! Each Route has one client, so what it is follows from that client's writes. A write without an answer leaves the Route in doubt: it may
-//! come into effect later. Its client leaves it alone until all is well, and then looks ([`Clients::settle`]).
+//! come into effect later. Its client writes it no more until all hosts are ready, and then reads it ([`Clients::settle`]).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -78,7 +78,14 @@ struct Shared {
 
 impl Clients {
     /// Starts clients that keep so many Routes between them, and pause between two requests.
-    pub fn start(scene: &Scene, promises: &Arc<Promises>, report: &Arc<Report>, seed: u64, routes: usize, pause: Duration) -> Clients {
+    pub fn start(
+        scene: &Scene,
+        promises: &Arc<Promises>,
+        report: &Arc<Report>,
+        seed: u64,
+        routes: usize,
+        pause: Duration,
+    ) -> Clients {
         let shared = Arc::new(Shared {
             promises: Arc::clone(promises),
             report: Arc::clone(report),
@@ -114,7 +121,7 @@ impl Clients {
         Arc::clone(&self.shared.counts)
     }
 
-    /// Waits until each client has looked at each Route that is in doubt. All must be well.
+    /// Waits until each client has read each Route that is in doubt. All hosts must be ready.
     pub fn settle(&self) {
         let rounds = self.shared.settle.fetch_add(1, Ordering::Relaxed) + 1;
         wait_for("all doubts are settled", || self.shared.settled.load(Ordering::Relaxed) >= rounds * CLIENTS as u64);
@@ -194,9 +201,8 @@ impl Worker {
 
     /// Creates a new Route, or a deleted one again.
     fn create(&mut self) {
-        let deleted = self.names(|known| {
-            known.uid.is_none() && known.doubt == Doubt::Nothing && known.changed.elapsed() > REST
-        });
+        let deleted =
+            self.names(|known| known.uid.is_none() && known.doubt == Doubt::Nothing && known.changed.elapsed() > REST);
         let route = if deleted.is_empty() || self.random.below(2) == 0 {
             format!("r{}-{}", self.number, self.routes.len())
         } else {
@@ -266,7 +272,7 @@ impl Worker {
         }
     }
 
-    /// Looks at all Routes that are in doubt.
+    /// Reads all Routes that are in doubt.
     fn settle_all(&mut self) {
         for route in self.doubts() {
             let mut answers = Vec::new();
@@ -289,7 +295,8 @@ impl Worker {
             let known = self.known(&route);
             if known.doubt == Doubt::Version && status == 404 {
                 report.violation(format!("Route {route} is gone and nobody deleted it: {known:?}"));
-            } else if status == 200 && !version.is_some_and(|found| (known.acknowledged..=known.sent).contains(&found)) {
+            } else if status == 200 && !version.is_some_and(|found| (known.acknowledged..=known.sent).contains(&found))
+            {
                 report.violation(format!("Route {route} has version {version:?}: {known:?}"));
             }
             let object: Value = serde_json::from_str(&body).unwrap_or_default();
@@ -313,21 +320,19 @@ impl Worker {
         known.sent
     }
 
-    /// Notes a write that was refused, or is in doubt.
+    /// Notes a write that was refused, or has no answer. The Route is in doubt in any case.
     fn unacknowledged(&mut self, what: &str, route: &str, status: u16, body: &str, doubt: Doubt) {
-        let (counts, report) = (&self.shared.counts, &self.shared.report);
-        // Without an answer, or with one that says that the server does not know, it may have happened or may yet.
-        if status == 0 || status >= 500 {
-            counts.doubtful.fetch_add(1, Ordering::Relaxed);
-            self.known(route).doubt = doubt;
-        } else if status == 429 {
-            counts.refused.fetch_add(1, Ordering::Relaxed);
-            // It is as it was before; whether it was promised is seen when it is settled.
-            self.known(route).doubt = doubt;
-        } else {
-            report.violation(format!("{what} of Route {route}: {status} {body}"));
-            self.known(route).doubt = doubt;
-        }
+        let counts = &self.shared.counts;
+        match status {
+            // The server does not know, either: it may have happened, or may yet.
+            0 | 500.. => counts.doubtful.fetch_add(1, Ordering::Relaxed),
+            429 => counts.refused.fetch_add(1, Ordering::Relaxed),
+            _ => {
+                self.shared.report.violation(format!("{what} of Route {route}: {status} {body}"));
+                0
+            }
+        };
+        self.known(route).doubt = doubt;
     }
 
     fn known(&mut self, route: &str) -> &mut Known {
@@ -354,7 +359,6 @@ fn agrees(known: &Known, status: u16, body: &str) -> Result<(), String> {
     match (&known.uid, status) {
         (None, 404) => Ok(()),
         (Some(_), 200) if version_of(body) == Some(known.acknowledged) => Ok(()),
-        // A write that was refused is not there.
         _ => Err(format!("{status} {body}")),
     }
 }

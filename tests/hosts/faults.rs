@@ -64,7 +64,7 @@ impl fmt::Display for Fault {
 impl Fault {
     /// A fault of this kind and length, of any host.
     pub fn draw(scene: &Scene, random: &mut Random, kind: Kind, time: Duration) -> Fault {
-        // The member that leads is one of three, and in one of six faults of etcd at least: it is what etcd would miss most.
+        // The member that leads has most of the faults of etcd: it is the one that the others need.
         let any = random.below(scene.machines.len());
         let is_leader = scene.machines[any].role == Role::Etcd && random.below(2) == 0;
         Fault::of(scene, random, kind, if is_leader { scene.etcd_leader() } else { any }, time)
@@ -82,7 +82,7 @@ impl Fault {
         Fault { kind, machine, name, others, time }
     }
 
-    /// Lets it happen, puts it right, and waits until all is well; returns when it was put right.
+    /// Causes it, ends it, and waits until all hosts are ready; returns when it ended.
     pub fn happen(&self, scene: &mut Scene, observers: &Observers) -> Instant {
         let name = scene.machines[self.machine].host.name().to_owned();
         let role = scene.machines[self.machine].role;

@@ -2,14 +2,14 @@
 //! with HAProxy, and a resolver, each in a network namespace with an address of its own.
 //!
 //! Clients create, move, delete and read Routes through both API servers while hosts are killed, paused, slowed, cut off from others, in
-//! one direction, too, and put right again, one after another. All the time:
+//! one direction, too, one host after another. All the time:
 //!
 //! - What was acknowledged is there, on whichever server it is read ([`clients`]).
-//! - A watch that goes on at the other server sees each event once, in order ([`watcher`]).
+//! - A watch that continues at the other server sees each event once, in order ([`watcher`]).
 //! - No Route is bound twice, and none leaves its Router unless a client moves it ([`bindings`]).
 //! - A name that was reported `Resolvable` is answered correctly by every name server that queries reach ([`observers`]).
 //!
-//! When all is well again, the replicas are equal ([`replicas`]).
+//! When all faults are over, the replicas are equal ([`replicas`]).
 //!
 //! `SIGNPOST_HOSTS_SECONDS=3600 cargo test --features etcd --test hosts -- --nocapture` is the long form: 2,000 Routes and any faults for
 //! so long. `SIGNPOST_HOSTS_ROUTES` and `SIGNPOST_HOSTS_SEED` set the number of Routes, and which faults come when.
@@ -99,7 +99,7 @@ fn replicas_stay_correct_while_hosts_fail() {
         let healed = fault.happen(&mut scene, &observers);
         clients.settle();
         count += 1;
-        report.event(&format!("all is well {:.1?} after the end of it", healed.elapsed()));
+        report.event(&format!("all is ready {:.1?} after the end of it", healed.elapsed()));
         report.check(seed);
     }
 
@@ -107,7 +107,8 @@ fn replicas_stay_correct_while_hosts_fail() {
     let known = clients.finish();
     let ended = Instant::now();
     let watchers = [(clients::routes_path(), &of_routes), (bindings_path(), &of_bindings)];
-    let live = replicas::are_equal(&scene, &known, &promises, &watchers.each_ref().map(|(path, watcher)| (&**path, *watcher)));
+    let live =
+        replicas::are_equal(&scene, &known, &promises, &watchers.each_ref().map(|(path, watcher)| (&**path, *watcher)));
     report.check(seed);
     report.event(&format!("{live} Routes are equal everywhere {:.1?} after the last write", ended.elapsed()));
     let count_of = |count: &std::sync::atomic::AtomicU64| count.load(Ordering::Relaxed);

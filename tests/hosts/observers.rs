@@ -118,7 +118,14 @@ impl Shared {
     }
 
     /// Queries a name of a promise; an error is an answer that breaks it.
-    fn query(&self, asker: &mut Asker, owner: &str, promise: &Promise, promises: &Promises, addresses: &Addresses) -> Result<(), String> {
+    fn query(
+        &self,
+        asker: &mut Asker,
+        owner: &str,
+        promise: &Promise,
+        promises: &Promises,
+        addresses: &Addresses,
+    ) -> Result<(), String> {
         let reach = self.reach.load(Ordering::Relaxed);
         let mut answer = None;
         for _ in 0..TRIES {

@@ -139,12 +139,9 @@ impl Promises {
     pub fn observe(&self, route: &Value) {
         let (metadata, status) = (&route["metadata"], &route["status"]);
         let annotation = |name: &str| metadata["annotations"][name].as_str();
-        let (Some(name), Some(router), Some(system), Some(uid)) = (
-            metadata["name"].as_str(),
-            status["router"].as_str(),
-            status["dns"].as_str(),
-            metadata["uid"].as_str(),
-        ) else {
+        let (Some(name), Some(router), Some(system), Some(uid)) =
+            (metadata["name"].as_str(), status["router"].as_str(), status["dns"].as_str(), metadata["uid"].as_str())
+        else {
             return;
         };
         let resolvable = find(route, "Resolvable");
@@ -199,6 +196,11 @@ impl Promises {
         let inner = self.inner();
         let after = inner.routes.range::<str, _>((Bound::Excluded(route), Bound::Unbounded));
         after.chain(inner.routes.iter()).find_map(|(_, entry)| entry.promise.clone())
+    }
+
+    /// The promise of a Route.
+    pub fn of(&self, route: &str) -> Option<Promise> {
+        self.inner().routes.get(route)?.promise.clone()
     }
 
     /// Whether a promise is still the same.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::clients::{Known, routes_path};
-use crate::observers::{addresses, zone_of};
+use crate::observers::{Addresses, addresses, zone_of};
 use crate::promises::{Promise, Promises, VERSION, condition};
 use crate::scene::{ANSWER, API_SERVERS, DOMAIN, NAME_SERVERS, NAMESPACE, ROUTERS, Scene, serial};
 use crate::watcher::{Watcher, revision};
@@ -17,7 +17,12 @@ use signpost_testing::dns::{Answer, Asker, RecordType, ResponseCode};
 const CONVERGENCE_MAX: Duration = Duration::from_secs(90);
 
 /// Waits until all of it holds; returns how many Routes there are.
-pub fn are_equal(scene: &Scene, known: &BTreeMap<String, Known>, promises: &Promises, watchers: &[(&str, &Watcher)]) -> usize {
+pub fn are_equal(
+    scene: &Scene,
+    known: &BTreeMap<String, Known>,
+    promises: &Promises,
+    watchers: &[(&str, &Watcher)],
+) -> usize {
     until("each Route is as it was acknowledged, and resolvable", || {
         let routes = list(scene, API_SERVERS[0], &routes_path())?;
         are_as_acknowledged(&routes, known)?;
@@ -48,25 +53,11 @@ pub fn are_equal(scene: &Scene, known: &BTreeMap<String, Known>, promises: &Prom
     let live = promises.all();
     until("the name servers have equal serials", || equal_serials(scene));
     let routers = addresses(scene);
-    for promise in &live {
-        for (name, server) in NAME_SERVERS.iter().zip(scene.name_servers()) {
-            let mut asker = Asker::new(server);
-            let answers = [&promise.alias, &promise.system].map(|owner| asker.ask(owner, RecordType::A, ANSWER));
-            let is_right = match &answers {
-                [Some(alias), Some(system)] => {
-                    let label = promise.system.split('.').next().unwrap_or_default();
-                    let target = format!("{label}.{}", zone_of(&promise.leads_to));
-                    alias.alias == Some(target) && system.addresses == routers[&promise.router]
-                }
-                _ => false,
-            };
-            assert!(is_right, "{name}: {answers:?}; {promise:?}");
-        }
-        let resolver = scene.resolver();
-        until(&format!("the resolver resolves {}", promise.alias), || {
-            let answer = ask(resolver, &promise.alias);
-            let is_right = answer.as_ref().is_some_and(|answer| answer.addresses == routers[&promise.leads_to]);
-            if is_right { Ok(()) } else { Err(format!("{answer:?}")) }
+    for Promise { route, .. } in &live {
+        until(&format!("all servers answer for Route {route}"), || {
+            // An alias that leads to the former Router leads to the one of now half a minute later.
+            let promise = promises.of(route).ok_or("it is promised no more")?;
+            is_answered(scene, &promise, &routers)
         });
     }
     are_gone(scene, known, &live);
@@ -85,6 +76,25 @@ fn until(what: &str, mut attempt: impl FnMut() -> Result<(), String>) {
 
 pub fn bindings_path() -> String {
     format!("/apis/signpost.dev/v1alpha1/namespaces/{NAMESPACE}/routebindings")
+}
+
+/// Every name server answers for the names of a Route exactly as it should, and the resolver finds its addresses.
+fn is_answered(scene: &Scene, promise: &Promise, routers: &Addresses) -> Result<(), String> {
+    let label = promise.system.split('.').next().unwrap_or_default();
+    let target = format!("{label}.{}", zone_of(&promise.leads_to));
+    for (name, server) in NAME_SERVERS.iter().zip(scene.name_servers()) {
+        let alias = ask(server, &promise.alias);
+        let system = ask(server, &promise.system);
+        let is_right = alias.as_ref().is_some_and(|answer| answer.alias.as_ref() == Some(&target))
+            && system.as_ref().is_some_and(|answer| answer.addresses == routers[&promise.router]);
+        if !is_right {
+            return Err(format!("{name}: {alias:?}, {system:?}; {promise:?}"));
+        }
+    }
+    match ask(scene.resolver(), &promise.alias) {
+        Some(answer) if answer.addresses == routers[&promise.leads_to] => Ok(()),
+        answer => Err(format!("the resolver: {answer:?}; {promise:?}")),
+    }
 }
 
 /// No acknowledged write is lost, and none came from nowhere.
@@ -119,7 +129,7 @@ fn are_bound_once(routes: &[Value], bindings: &[Value]) -> Result<(), String> {
         return Err(format!("{} Routes, {} bindings of {} Routes", routes.len(), bindings.len(), bound.len()));
     }
     let is_other = |route: &&Value| bound.get(&text(&route["metadata"]["uid"])) != Some(&&route["status"]["router"]);
-    routes.iter().find(is_other).map_or(Ok(()), |route| Err(format!("the binding says otherwise: {route}")))
+    routes.iter().find(is_other).map_or(Ok(()), |route| Err(format!("its binding has another Router: {route}")))
 }
 
 /// The objects at a path, if both API servers have the same.

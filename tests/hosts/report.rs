@@ -18,7 +18,12 @@ pub struct Report {
 impl Report {
     /// An empty one.
     pub fn new() -> Report {
-        Report { start: Instant::now(), count: AtomicU64::new(0), violations: Mutex::default(), events: Mutex::default() }
+        Report {
+            start: Instant::now(),
+            count: AtomicU64::new(0),
+            violations: Mutex::default(),
+            events: Mutex::default(),
+        }
     }
 
     /// Adds to the time line, and prints it.

@@ -1,4 +1,4 @@
-//! The hosts, what runs on each, and when all of it is well.
+//! The hosts, what runs on each, and when all of it is ready.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
@@ -182,9 +182,7 @@ impl Scene {
     /// The namespace, an application, and the Routers.
     fn create_platform(&self) {
         let client = self.client(API_SERVERS[0]);
-        let router = |name: &str, spec: Value| {
-            json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Router", "metadata": {"name": name}, "spec": spec})
-        };
+        let router = |name: &str, spec: Value| json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Router", "metadata": {"name": name}, "spec": spec});
         let number = |name: &str| name.bytes().next_back().expect("a name") - b'0';
         for name in ROUTERS {
             let spec = if name == INSTANCES {
@@ -255,7 +253,7 @@ impl Scene {
         })
     }
 
-    /// Waits until every machine is ready, and every name server knows every instance and serves what the others serve.
+    /// Waits until every machine is ready, and every name server returns both instances and has the serials of the others.
     pub fn wait_ready(&mut self) {
         self.machines.iter_mut().for_each(Machine::wait_ready);
         let mut expected = self.agents().to_vec();

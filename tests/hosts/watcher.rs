@@ -1,4 +1,4 @@
-//! A client that watches one kind through any API server, and goes on at another one when a server says nothing.
+//! A client that watches one kind through any API server, and continues at another one when a server sends nothing.
 //!
 //! It lists once, at the start. From then on its state comes from events alone, so at the end it equals a list only if no event was lost
 //! between two servers.
@@ -16,7 +16,7 @@ use crate::report::Report;
 use crate::scene::{API_SERVERS, Scene};
 use signpost_testing::client::Client;
 
-/// How long a server may say nothing. Clients write all the time.
+/// How long a server may send nothing. Clients write all the time.
 const SILENCE: Duration = Duration::from_secs(5);
 /// The pause after a watch that ended.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -35,7 +35,7 @@ struct Shared {
     /// The resourceVersion of each object.
     state: Mutex<BTreeMap<String, u64>>,
     events: AtomicU64,
-    /// How often it went on at another server.
+    /// How often it continued at another server.
     switches: AtomicU64,
     stop: AtomicBool,
 }
@@ -45,16 +45,17 @@ impl Watcher {
     pub fn start(scene: &Scene, path: String, report: &Arc<Report>, listener: Listener) -> Watcher {
         let shared = Arc::<Shared>::default();
         let servers = API_SERVERS.map(|name| (scene.client(name), scene.api(name))).to_vec();
-        let watch = Watch { shared: Arc::clone(&shared), report: Arc::clone(report), servers, path, listener, revision: 0 };
+        let watch =
+            Watch { shared: Arc::clone(&shared), report: Arc::clone(report), servers, path, listener, revision: 0 };
         Watcher { shared, thread: Some(std::thread::spawn(move || watch.run())) }
     }
 
-    /// The objects that it knows.
+    /// The objects that it has seen, and their resourceVersions.
     pub fn state(&self) -> BTreeMap<String, u64> {
         self.shared.state.lock().expect("no thread panics with it").clone()
     }
 
-    /// How many events there were, and how often it went on at another server.
+    /// How many events there were, and how often it continued at another server.
     pub fn counts(&self) -> (u64, u64) {
         (self.shared.events.load(Ordering::Relaxed), self.shared.switches.load(Ordering::Relaxed))
     }
@@ -98,7 +99,7 @@ impl Watch {
         }
     }
 
-    /// Watches one server until it ends or says nothing more.
+    /// Watches one server until it ends or sends nothing more.
     fn watch(&mut self, server: usize) {
         let (client, address) = self.servers[server].clone();
         let query = format!("watch=1&allowWatchBookmarks=true&resourceVersion={}", self.revision);

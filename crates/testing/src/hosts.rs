@@ -100,7 +100,7 @@ impl Host {
         bare("nsenter", &[&format!("--net=/proc/{}/ns/net", self.holder.id()), "--", program])
     }
 
-    /// Kills all of its processes, those of which no one knows, too.
+    /// Kills all of its processes, also those that the test did not start itself.
     pub fn kill(&self) {
         until(&format!("{} has no process", self.name), || match self.signal("KILL") {
             0 => Ok(()),
