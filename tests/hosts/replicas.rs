@@ -108,7 +108,8 @@ fn are_as_acknowledged(routes: &[Value], known: &BTreeMap<String, Known>) -> Res
             return Err(format!("Route {name} is lost, or not deleted: {known:?}, found {route:?}"));
         }
         let Some(route) = route else { continue };
-        if route["metadata"]["annotations"][VERSION] != known.acknowledged.to_string() {
+        let version = text(&route["metadata"]["annotations"][VERSION]);
+        if version != known.acknowledged.to_string() {
             return Err(format!("Route {name} lost a write: {known:?}, found {route:?}"));
         }
         let is_there = known.target.as_ref().is_none_or(|target| route["status"]["router"] == **target);
