@@ -1,7 +1,8 @@
 //! Clients that create, move, delete and read Routes through any API server, and keep what was acknowledged.
 //!
 //! Each Route has one client, so what it is follows from that client's writes. A write without an answer leaves the Route in doubt: it may
-//! come into effect later. Its client writes it no more until all hosts are ready, and then reads it ([`Clients::settle`]).
+//! come into effect later, such as when TCP repeats a packet that a cut has swallowed, which takes about as long as the cut. Its client writes
+//! it no more until all hosts are ready and a grace period is over, and then reads it ([`Clients::settle`]).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,6 +23,15 @@ use signpost_testing::wait_for;
 const CLIENTS: usize = 4;
 /// A deleted Route is created again after this time at the earliest.
 const REST: Duration = Duration::from_secs(20);
+
+/// How clients proceed.
+#[derive(Debug, Clone, Copy)]
+pub struct Pace {
+    /// The time between two requests of a client.
+    pub pause: Duration,
+    /// How long a write without an answer may take to come into effect.
+    pub grace: Duration,
+}
 
 /// What is known of a Route.
 #[derive(Debug, Clone)]
@@ -68,6 +78,8 @@ struct Shared {
     promises: Arc<Promises>,
     report: Arc<Report>,
     counts: Arc<Counts>,
+    /// Whether clients are to settle their doubts and end, or to end at once.
+    finish: AtomicBool,
     stop: AtomicBool,
     /// How often all doubts are to be settled, and how often they were, by all clients.
     settle: AtomicU64,
@@ -77,19 +89,20 @@ struct Shared {
 }
 
 impl Clients {
-    /// Starts clients that keep so many Routes between them, and pause between two requests.
+    /// Starts clients that keep so many Routes between them.
     pub fn start(
         scene: &Scene,
         promises: &Arc<Promises>,
         report: &Arc<Report>,
         seed: u64,
         routes: usize,
-        pause: Duration,
+        pace: Pace,
     ) -> Clients {
         let shared = Arc::new(Shared {
             promises: Arc::clone(promises),
             report: Arc::clone(report),
             counts: Arc::default(),
+            finish: AtomicBool::new(false),
             stop: AtomicBool::new(false),
             settle: AtomicU64::new(0),
             settled: AtomicU64::new(0),
@@ -105,8 +118,9 @@ impl Clients {
                 routes: BTreeMap::new(),
                 is_filled: false,
                 settled: 0,
+                pace,
             };
-            std::thread::spawn(move || worker.run(pause))
+            std::thread::spawn(move || worker.run())
         });
         Clients { threads: threads.collect(), shared }
     }
@@ -121,16 +135,15 @@ impl Clients {
         Arc::clone(&self.shared.counts)
     }
 
-    /// Waits until each client has read each Route that is in doubt. All hosts must be ready.
+    /// Waits until each client has read each Route that has been in doubt for the grace period. All hosts must be ready.
     pub fn settle(&self) {
         let rounds = self.shared.settle.fetch_add(1, Ordering::Relaxed) + 1;
         wait_for("all doubts are settled", || self.shared.settled.load(Ordering::Relaxed) >= rounds * CLIENTS as u64);
     }
 
-    /// Stops all clients; returns all Routes that they ever created.
+    /// Stops all clients, which settle their doubts first; returns all Routes that they ever created.
     pub fn finish(mut self) -> BTreeMap<String, Known> {
-        self.settle();
-        self.shared.stop.store(true, Ordering::Relaxed);
+        self.shared.finish.store(true, Ordering::Relaxed);
         let mut all = BTreeMap::new();
         for thread in self.threads.drain(..) {
             all.extend(thread.join().expect("a client does not panic"));
@@ -157,15 +170,23 @@ struct Worker {
     routes: BTreeMap<String, Known>,
     is_filled: bool,
     settled: u64,
+    pace: Pace,
 }
 
 impl Worker {
-    fn run(mut self, pause: Duration) -> BTreeMap<String, Known> {
+    fn run(mut self) -> BTreeMap<String, Known> {
         loop {
             if self.settled < self.shared.settle.load(Ordering::Relaxed) {
                 self.settle_all();
             }
-            if self.shared.stop.load(Ordering::Relaxed) && self.doubts().is_empty() {
+            if self.shared.finish.load(Ordering::Relaxed) {
+                while !self.doubts().is_empty() {
+                    std::thread::sleep(Duration::from_millis(100));
+                    self.settle_all();
+                }
+                return self.routes;
+            }
+            if self.shared.stop.load(Ordering::Relaxed) {
                 return self.routes;
             }
             let present = self.names(|known| known.uid.is_some() && known.doubt == Doubt::Nothing);
@@ -186,7 +207,7 @@ impl Worker {
                 self.read(&route);
             }
             if self.is_filled {
-                std::thread::sleep(pause);
+                std::thread::sleep(self.pace.pause);
             }
         }
     }
@@ -272,9 +293,10 @@ impl Worker {
         }
     }
 
-    /// Reads all Routes that are in doubt.
+    /// Reads all Routes that have been in doubt for the grace period.
     fn settle_all(&mut self) {
-        for route in self.doubts() {
+        let grace = self.pace.grace;
+        for route in self.names(|known| known.doubt != Doubt::Nothing && known.changed.elapsed() > grace) {
             let mut answers = Vec::new();
             for server in &self.servers {
                 let mut answer = server.send("GET", &path(&route), None);
@@ -290,6 +312,7 @@ impl Worker {
             let report = Arc::clone(&self.shared.report);
             if !matches!(status, 200 | 404) || (status, version) != (other.0, other.1) {
                 report.violation(format!("Route {route}: {status} {body} and {} {}", other.0, other.2));
+                self.known(&route).doubt = Doubt::Nothing;
                 continue;
             }
             let known = self.known(&route);

@@ -30,7 +30,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use bindings::Bindings;
-use clients::Clients;
+use clients::{Clients, Pace};
 use faults::{Fault, KINDS, Kind};
 use observers::Observers;
 use promises::Promises;
@@ -47,6 +47,8 @@ const ROUTES_LONG: u64 = 2_000;
 /// How long a fault of the short form lasts, and the longest one of the long form. The Lease of an instance lasts for 15 seconds.
 const FAULT_SHORT: Duration = Duration::from_secs(3);
 const FAULT_LONG_SECONDS: usize = 25;
+const PACE_SHORT: Pace = Pace { pause: Duration::from_millis(40), grace: Duration::from_secs(10) };
+const PACE_LONG: Pace = Pace { pause: Duration::from_millis(100), grace: Duration::from_secs(60) };
 
 #[test]
 fn replicas_stay_correct_while_hosts_fail() {
@@ -74,8 +76,8 @@ fn replicas_stay_correct_while_hosts_fail() {
     let is_bound = move |kind: &str, binding: &serde_json::Value| bindings.observe(kind, binding);
     let of_bindings = Watcher::start(&scene, bindings_path(), &report, Box::new(is_bound));
     let observers = Observers::start(&scene, &promises, &report);
-    let pause = Duration::from_millis(if length.is_some() { 100 } else { 40 });
-    let clients = Clients::start(&scene, &promises, &report, seed, routes as usize, pause);
+    let pace = if length.is_some() { PACE_LONG } else { PACE_SHORT };
+    let clients = Clients::start(&scene, &promises, &report, seed, routes as usize, pace);
     clients.wait_filled();
     report.event("all Routes are created");
     report.check(seed);
