@@ -52,9 +52,10 @@ pub struct Asker {
 impl Asker {
     /// Asks `server`.
     pub fn new(server: SocketAddr) -> Asker {
-        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("loopback has a free port");
+        let own = if server.ip().is_loopback() { Ipv4Addr::LOCALHOST } else { Ipv4Addr::UNSPECIFIED };
+        let socket = UdpSocket::bind((own, 0)).expect("the system has a free port");
         // So that the system tells when nobody listens there.
-        socket.connect(server).expect("loopback");
+        socket.connect(server).expect("there is a way to the server");
         Asker { socket, id: 0 }
     }
 

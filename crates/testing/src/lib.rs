@@ -17,6 +17,7 @@ pub mod etcd;
 pub mod kubectl;
 pub mod scrape;
 
+pub mod hosts;
 pub mod namespace;
 pub mod peers;
 

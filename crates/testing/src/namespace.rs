@@ -12,17 +12,29 @@ fn isolation() -> &'static [&'static str] {
     if net.status.success() { &["--net"] } else { &["--map-current-user", "--keep-caps", "--net"] }
 }
 
+/// The arguments of `unshare` for process identifiers of their own. When the first process ends, the kernel kills all others.
+const PROCESSES: [&str; 4] = ["--pid", "--fork", "--kill-child", "--mount-proc"];
+
 /// Runs the named test of this program again inside a network namespace with its loopback up; returns true there, and false
 /// outside once that run has passed.
 pub fn inside_namespace(test: &str) -> bool {
+    inside(test, &[])
+}
+
+/// The same, inside a PID namespace, too: no process that the test starts outlives it, whatever ends it.
+pub fn inside_namespaces(test: &str) -> bool {
+    inside(test, &PROCESSES)
+}
+
+fn inside(test: &str, more: &[&str]) -> bool {
     if std::env::var_os(INSIDE).is_some() {
         let up = Command::new("ip").args(["link", "set", "lo", "up"]).status().expect("iproute2 is installed");
         assert!(up.success());
         return true;
     }
     let program = std::env::current_exe().expect("a test knows its own path");
-    let mut command = Command::new("unshare");
-    command.args(isolation()).arg("--").arg(program);
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", "unshare"]).args(isolation()).args(more).arg("--").arg(program);
     let status =
         command.args(["--exact", test, "--nocapture"]).env(INSIDE, "1").status().expect("util-linux is installed");
     assert!(status.success(), "{test} failed inside its network namespace");

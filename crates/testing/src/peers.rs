@@ -74,10 +74,15 @@ impl Peer<'_> {
 /// Starts Unbound, which finds each of the zones `stubs` at the server beside it; a zone with several servers stands there several
 /// times in a row.
 pub fn unbound(listen: SocketAddr, folder: &Path, stubs: &[(&str, SocketAddr)]) -> Process {
+    run("unbound", &["-d", "-c"], folder, &unbound_configuration(listen, "127.0.0.0/8", stubs))
+}
+
+/// The configuration of that Unbound, which answers the network `clients`.
+pub fn unbound_configuration(listen: SocketAddr, clients: &str, stubs: &[(&str, SocketAddr)]) -> String {
     let mut configuration = format!(
         "server:\n  interface: {}\n  port: {}\n  username: \"\"\n  chroot: \"\"\n  directory: \"/\"\n  pidfile: \"\"\n  \
          use-syslog: no\n  do-daemonize: no\n  do-not-query-localhost: no\n  module-config: \"iterator\"\n  \
-         access-control: 127.0.0.0/8 allow\nremote-control:\n  control-enable: no\n",
+         access-control: {clients} allow\nremote-control:\n  control-enable: no\n",
         listen.ip(),
         listen.port()
     );
@@ -91,7 +96,7 @@ pub fn unbound(listen: SocketAddr, folder: &Path, stubs: &[(&str, SocketAddr)]) 
         before = zone;
         writeln!(configuration, "  stub-addr: {}@{}", server.ip(), server.port()).expect("a string takes all");
     }
-    run("unbound", &["-d", "-c"], folder, &configuration)
+    configuration
 }
 
 fn run(program: &str, arguments: &[&str], folder: &Path, configuration: &str) -> Process {
