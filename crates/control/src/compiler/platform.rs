@@ -220,16 +220,19 @@ impl Platform {
                 changes.push(Change::FormerName { apex, label: label.into(), zone, digest });
             }
         }
-        let zones = |binding: &BindingInput| (binding.shard.clone(), Box::<str>::from(binding.target()));
-        let (was, is) = (before.as_deref().map(zones), now.as_deref().map(zones));
-        if was == is {
+        // A binding that was created again, or has inherited the label, is another one, even if its names lead to the same place:
+        // name verification must not take the earlier one for it.
+        fn identity(binding: &BindingInput) -> (i64, &str, &str, &str) {
+            (binding.created, &binding.key, &binding.shard, binding.target())
+        }
+        if before.as_deref().map(identity) == now.as_deref().map(identity) {
             return;
         }
-        if let Some((_, target)) = was {
-            self.aliases_digest = self.aliases_digest.minus(Digest::of_alias(label, &target));
+        if let Some(before) = &before {
+            self.aliases_digest = self.aliases_digest.minus(Digest::of_alias(label, before.target()));
         }
-        if let Some((_, target)) = is {
-            self.aliases_digest = self.aliases_digest.plus(Digest::of_alias(label, &target));
+        if let Some(now) = &now {
+            self.aliases_digest = self.aliases_digest.plus(Digest::of_alias(label, now.target()));
         }
         changes.push(Change::Alias { label: label.into(), binding: now, digest: self.aliases_digest });
     }

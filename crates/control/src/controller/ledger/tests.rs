@@ -59,10 +59,12 @@ fn an_alias_that_goes_and_comes_back_is_reported_with_its_new_version() {
             "label": "ns-app", "strategy": "round-robin", "names": [
                 {"name": "ns-app.s.v3.example", "type": "system"},
                 {"name": "ns-app.routes.v3.example", "type": "alias"}]}});
-    let binding = serde_json::from_value(binding).expect("a RouteBinding");
+    let mut binding: signpost_api::v1alpha1::route_binding::RouteBinding = serde_json::from_value(binding).expect("a RouteBinding");
     let (key, last) = (reflector::ObjectKey::namespaced("ns", "app"), Arc::new(BindingInfo::new(&binding)));
-    let comes = || {
-        let (key, now) = (key.clone(), Arc::clone(&last));
+    binding.metadata.creation_timestamp = Some(Time(Timestamp::from_second(1_795_262_400).expect("a time")));
+    let again = Arc::new(BindingInfo::new(&binding));
+    let comes = |binding: &Arc<BindingInfo>| {
+        let (key, now) = (key.clone(), Arc::clone(binding));
         Event::Binding(Change::Applied(reflector::Applied { key, now, before: None, recreated: false }))
     };
     let goes = || Event::Binding(Change::Deleted { key: key.clone(), last: Arc::clone(&last) });
@@ -78,16 +80,21 @@ fn an_alias_that_goes_and_comes_back_is_reported_with_its_new_version() {
         feed.take().aliases.remove("ns-app").map(|alias| alias.map(|(_, serial)| serial))
     };
     let serial = |ledger: &Ledger| ledger.known[&apex].last;
-    ledger.take(comes(), now);
+    ledger.take(comes(&last), now);
     ledger.set_synced(now);
     assert_eq!(reported(&mut ledger, now), Some(serial(&ledger)));
     now += WRITE_INTERVAL;
     ledger.take(goes(), now);
     assert_eq!(reported(&mut ledger, now), Some(None));
-    ledger.take(comes(), now);
+    ledger.take(comes(&last), now);
     assert_eq!(reported(&mut ledger, now), None, "no version has it yet");
     now += WRITE_INTERVAL;
     assert_eq!(reported(&mut ledger, now), Some(serial(&ledger)));
+    // A list shows a binding that was created again as a change of the one before, whose version has its names, too.
+    let before = serial(&ledger);
+    ledger.take(comes(&again), now);
+    assert_eq!(reported(&mut ledger, now), Some(before));
+    assert_eq!(serial(&ledger), before);
 }
 
 /// Zones and bindings are again as they were, but name servers and those who wait for a version are not.
