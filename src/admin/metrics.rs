@@ -22,17 +22,22 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Numbers of a process that starts now: `signpost_build_info` and `signpost_start_time_seconds` at first.
+    /// Numbers of a process that starts now: `signpost_build_info`, `signpost_start_time_seconds` and `signpost_clock_seconds` at first.
     pub fn new() -> Self {
         let mut registry = Registry::with_prefix("signpost");
         registry.register("build", "The running program", Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]));
-        let started = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
+        let clock = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         registry.register(
             "start_time_seconds",
             "When the process started, in seconds since the epoch",
-            ConstGauge::new(started),
+            ConstGauge::new(clock().as_secs_f64()),
         );
-        Metrics { registry: Mutex::new(registry) }
+        let metrics = Metrics { registry: Mutex::new(registry) };
+        metrics.write_with(move |page| {
+            let help = "The clock of the process's machine at the scrape, in seconds since the epoch";
+            page.level("clock_seconds", help, i64::try_from(clock().as_secs()).unwrap_or(i64::MAX))
+        });
+        metrics
     }
 
     /// Lets `register` add to the registry; names get the prefix `signpost_`.

@@ -85,8 +85,7 @@ impl Engine {
             Engine::File(file) => tasks.spawn("disk", room::watch(file, check, stop)),
             #[cfg(feature = "etcd")]
             Engine::Etcd(etcd) => {
-                let (roles, data_dir) = (settings.roles.as_slice().into(), settings.data_dir.clone());
-                tasks.spawn("watch of etcd", super::etcd::watch(etcd, data_dir, roles, check, stop));
+                tasks.spawn("watch of etcd", super::etcd::watch(etcd, settings.clone(), check, stop));
             }
         }
     }

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use signpost_testing::etcd::Cluster;
 use signpost_testing::program::{Ran, command, ok};
-use signpost_testing::{DataDir, Kubectl, Ports, Process, Server, eventually, http_get};
+use signpost_testing::{DataDir, Kubectl, Ports, Process, Server, eventually, http_get, wait_for};
 
 const ROUTER: &str = "---\n{apiVersion: signpost.dev/v1alpha1, kind: Router, metadata: {name: shard1}, \
                       spec: {addresses: [{ip: 192.0.2.1}]}}";
@@ -181,4 +181,48 @@ fn objects_move_between_a_file_and_etcd_and_back() {
         assert!(now.iter().zip(&serials_before).all(|(now, before)| now > before), "{now:?} {serials_before:?}");
         assert!(server.terminate().success());
     }
+}
+
+/// Sends a request to etcd over its gateway for JSON, and returns the answer.
+fn ask_etcd(cluster: &Cluster, path: &str, body: &str, token: Option<&str>) -> serde_json::Value {
+    let url = format!("{}/v3/auth/{path}", cluster.endpoints()[0]);
+    let authorization = format!("authorization: {}", token.unwrap_or_default());
+    let ran = Command::new("curl").args(["-sS", "--fail-with-body", "-H", &authorization, "-d", body, &url]).output();
+    let ran = ran.expect("curl");
+    let answer = String::from_utf8_lossy(&ran.stdout).into_owned();
+    assert!(ran.status.success(), "{path}: {answer}");
+    serde_json::from_str(&answer).expect("JSON")
+}
+
+#[test]
+fn a_new_password_of_etcd_is_used_without_a_restart() {
+    let cluster = Cluster::start(1, &[]);
+    let data = DataDir::new();
+    let root = r#"{"name": "root", "password": "old"}"#;
+    ask_etcd(&cluster, "user/add", root, None);
+    ask_etcd(&cluster, "role/add", r#"{"name": "root"}"#, None);
+    ask_etcd(&cluster, "user/grant", r#"{"user": "root", "role": "root"}"#, None);
+    ask_etcd(&cluster, "enable", "{}", None);
+    let password = data.join("etcd-password");
+    std::fs::write(&password, "old\n").expect("is written");
+    let store = store(&cluster);
+    let own = ["--roles", "api,admin", "--data-dir", data.path(), "--domain", "v3.rhcloud.com", "--etcd-user", "root"];
+    let file = ["--etcd-password-file", password.to_str().expect("UTF-8")];
+    let store: Vec<&str> = store.iter().map(String::as_str).collect();
+    let server = Server::start(Ports::free(), &[&own[..], &file, &store].concat());
+    let kubectl = Kubectl::new(data.join("kubeconfig"));
+    kubectl.ok_with(&["apply", "-f", "-"], &route("before"));
+
+    let token = ask_etcd(&cluster, "authenticate", r#"{"name": "root", "password": "old"}"#, None);
+    let token = token["token"].as_str().expect("a token");
+    // etcd withdraws all tokens of the user.
+    ask_etcd(&cluster, "user/changepw", r#"{"name": "root", "password": "new"}"#, Some(token));
+    let refused = kubectl.run_with(&["apply", "-f", "-"], &route("between"));
+    assert!(!refused.status.success(), "the old password is still good");
+    std::fs::write(&password, "new\n").expect("is written");
+    wait_for("a write with the new password", || {
+        kubectl.run_with(&["apply", "-f", "-"], &route("after")).status.success()
+    });
+    kubectl.ok(&["get", "route", "before"]);
+    assert!(server.terminate().success());
 }

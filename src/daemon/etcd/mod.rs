@@ -1,14 +1,14 @@
 //! The store `etcd` of a process: connected at the start, watched while it runs.
 
+mod credentials;
 pub mod secrets;
 mod seen_revision;
 
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
+use self::credentials::Credentials;
 use self::secrets::{Published, Secrets};
 use self::seen_revision::SeenRevision;
 use super::Error;
@@ -17,7 +17,7 @@ use super::data_dir::DataDir;
 use crate::admin::health::Check;
 use crate::config::{Role, Settings};
 use signpost_apiserver::store::backup;
-use signpost_apiserver::store::etcd::{ConnectError, Etcd, Settings as EtcdSettings, Tls, is_denied};
+use signpost_apiserver::store::etcd::{ConnectError, Etcd, is_denied};
 use signpost_runtime::tls;
 
 /// The pause between two attempts to connect, and between two checks of a running cluster.
@@ -31,20 +31,7 @@ const STARTS_AT_ONCE_MAX: usize = 10;
 ///
 /// A file that cannot be read.
 pub async fn connect(settings: &Settings) -> Result<Result<Etcd, ConnectError>, Error> {
-    let etcd = &settings.etcd;
-    let read = |path: &Path| std::fs::read(path).map_err(|error| Error::Etcd(format!("{}: {error}", path.display())));
-    let read_some = |path: &Option<PathBuf>| path.as_deref().map(read).transpose();
-    let (ca, certificate, key) = (read_some(&etcd.ca)?, read_some(&etcd.certificate)?, read_some(&etcd.key)?);
-    let is_encrypted = etcd.endpoints.iter().any(|url| url.starts_with("https:"));
-    let password = read_some(&etcd.password_file)?;
-    let password = password.map(|octets| String::from_utf8_lossy(&octets).trim_end_matches(['\r', '\n']).to_owned());
-    let settings = EtcdSettings {
-        endpoints: etcd.endpoints.clone(),
-        prefix: etcd.prefix.clone(),
-        user: etcd.user.clone().zip(password),
-        tls: is_encrypted.then(|| Tls { ca, client: certificate.zip(key) }),
-    };
-    Ok(Etcd::connect(&settings).await)
+    Ok(Etcd::connect(&credentials::read(&settings.etcd)?).await)
 }
 
 /// Connects. Waits while the cluster does not answer.
@@ -97,10 +84,14 @@ pub async fn shared_access(
 
 /// Reports the state of the cluster until `stop`. While no member answers, an API server is not ready, so that clients and load
 /// balancers use another one. A process that also answers DNS queries reports a warning, because its answers stay correct.
-pub async fn watch(etcd: Etcd, data_dir: PathBuf, roles: Arc<[Role]>, check: Check, stop: CancellationToken) {
-    let mut seen = SeenRevision::open(&data_dir);
+///
+/// Also connects again when the files of the credentials change.
+pub async fn watch(etcd: Etcd, settings: Settings, check: Check, stop: CancellationToken) {
+    let mut seen = SeenRevision::open(&settings.data_dir);
+    let mut credentials = Credentials::new(settings.etcd.clone());
     let mut reported = None;
     while stop.run_until_cancelled(tokio::time::sleep(INTERVAL)).await.is_some() {
+        credentials.refresh(&etcd).await;
         // An idle process sends no other requests.
         let answer = etcd.place().await;
         if let Ok((cluster, newest)) = answer {
@@ -116,7 +107,7 @@ pub async fn watch(etcd: Etcd, data_dir: PathBuf, roles: Arc<[Role]>, check: Che
         };
         if problem != reported {
             match problem {
-                Some(problem) if answer.is_err() && !roles.contains(&Role::Dns) => check.missing(problem),
+                Some(problem) if answer.is_err() && !settings.roles.contains(&Role::Dns) => check.missing(problem),
                 Some(problem) => check.warn(problem),
                 None => check.ready(),
             }

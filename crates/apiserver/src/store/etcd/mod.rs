@@ -15,6 +15,7 @@ use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use arc_swap::ArcSwap;
 use async_trait::async_trait;
 use bytes::Bytes;
 use etcd_client::{
@@ -49,7 +50,7 @@ const LEASE_KEYS_MAX: u32 = 1_000;
 const LEASE_REUSE_PART: u32 = 20;
 
 /// The cluster, and the credentials for it. Do not log it.
-#[derive(Clone, Default)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct Settings {
     /// The URLs of its members, such as `https://10.0.0.1:2379`.
     pub endpoints: Vec<String>,
@@ -62,7 +63,7 @@ pub struct Settings {
 }
 
 /// Certificates for the connection to etcd, in PEM.
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Tls {
     /// The CA of the members' certificates; `None`: the CAs of the system.
     pub ca: Option<Vec<u8>>,
@@ -84,9 +85,7 @@ pub struct Etcd {
 
 /// The connections, and the state that clones share.
 struct Cluster {
-    kv: KvClient,
-    watches: WatchClient,
-    client: Client,
+    connection: ArcSwap<Connection>,
     prefix: String,
     /// The ID of the cluster. A restored cluster has another ID.
     id: u64,
@@ -94,6 +93,13 @@ struct Cluster {
     has_progress: bool,
     lease: Mutex<Option<Lease>>,
     metrics: Metrics,
+}
+
+/// The connections to the members, made with the credentials of one time.
+struct Connection {
+    kv: KvClient,
+    watches: WatchClient,
+    client: Client,
 }
 
 /// The lease that new keys get.
@@ -133,10 +139,13 @@ impl Etcd {
             options = options.with_tls(with);
         }
         let client = Client::connect(&settings.endpoints, Some(options)).await?;
-        let cluster = Cluster {
+        let connection = Connection {
             kv: client.kv_client().max_decoding_message_size(MESSAGE_OCTETS_MAX),
             watches: client.watch_client().max_decoding_message_size(MESSAGE_OCTETS_MAX),
             client,
+        };
+        let cluster = Cluster {
+            connection: ArcSwap::from_pointee(connection),
             prefix: settings.prefix.trim_end_matches('/').to_owned(),
             id: 0,
             has_progress: false,
@@ -145,12 +154,23 @@ impl Etcd {
         };
         let found = cluster.range(cluster.full_key(&Key("/".into())), GetOptions::new()).await?;
         let id = found.header().map_or(0, ResponseHeader::cluster_id);
-        let status = cluster.client.maintenance_client().status().await;
+        let status = cluster.connection.load().client.maintenance_client().status().await;
         let has_progress = status.is_ok_and(|status| has_progress(status.version()));
         let cluster = Cluster { id, has_progress, ..cluster };
         let closed = CancellationToken::new();
         let _guard = Arc::new(closed.clone().drop_guard());
         Ok(Etcd { cluster: Arc::new(cluster), closed, _guard })
+    }
+
+    /// Sends new requests over the connections of `other`, which has other credentials. Open watches keep theirs until they reopen.
+    ///
+    /// Returns false, and changes nothing, if `other` is another cluster.
+    pub fn use_connections_of(&self, other: &Etcd) -> bool {
+        let is_same = self.cluster.id == other.cluster.id;
+        if is_same {
+            self.cluster.connection.store(other.cluster.connection.load_full());
+        }
+        is_same
     }
 
     /// The ID of the cluster, and the newest revision.
@@ -266,7 +286,7 @@ impl Cluster {
 
     async fn range(&self, key: String, options: GetOptions) -> std::result::Result<GetResponse, etcd_client::Error> {
         let send = || {
-            let (mut kv, key, options) = (self.kv.clone(), key.clone(), options.clone());
+            let (mut kv, key, options) = (self.connection.load().kv.clone(), key.clone(), options.clone());
             async move { kv.get(key, Some(options)).await }
         };
         self.request("range", is_unavailable, send).await
@@ -275,7 +295,7 @@ impl Cluster {
     /// The end of the keys of a lease, in milliseconds since 1970.
     async fn deadline(&self, lease: i64) -> Result<u64> {
         let send = || {
-            let mut leases = self.client.lease_client();
+            let mut leases = self.connection.load().client.lease_client();
             async move { leases.time_to_live(lease, None).await }
         };
         let left = self.request("lease", is_unavailable, send).await.map_err(|error| read_error(&error))?.ttl();
@@ -302,7 +322,7 @@ impl Cluster {
     /// The error of compacted history, with the oldest revision. Only a watch from an older revision returns that number.
     async fn compacted_error(&self) -> Error {
         let send = || {
-            let (mut watches, key) = (self.watches.clone(), self.full_key(&Key("/".into())));
+            let (mut watches, key) = (self.connection.load().watches.clone(), self.full_key(&Key("/".into())));
             async move { watches.watch(key, Some(WatchOptions::new().with_start_revision(1))).await }
         };
         let Ok(mut watch) = self.request("watch", is_unavailable, send).await else { return Error::Unavailable };
@@ -330,7 +350,7 @@ impl Cluster {
         let seconds = i64::try_from((ttl + spare).as_secs_f64().ceil() as u64).unwrap_or(i64::MAX);
         // A lease without keys ends, if the answer is lost.
         let send = || {
-            let mut leases = self.client.lease_client();
+            let mut leases = self.connection.load().client.lease_client();
             async move { leases.grant(seconds, None).await }
         };
         let granted = self.request("lease", is_unavailable, send).await.map_err(|error| read_error(&error))?;
@@ -450,7 +470,7 @@ impl Store for Etcd {
         let reads: Vec<TxnOp> = txn.expect.iter().map(|(key, _)| TxnOp::get(cluster.full_key(key), None)).collect();
         let request = etcd_client::Txn::new().when(compares).and_then(cluster.writes(txn.writes).await?).or_else(reads);
         let send = || {
-            let (mut kv, request) = (cluster.kv.clone(), request.clone());
+            let (mut kv, request) = (cluster.connection.load().kv.clone(), request.clone());
             async move { kv.txn(request).await }
         };
         let response = cluster.request("txn", wrote_nothing, send).await;
@@ -476,7 +496,7 @@ impl Store for Etcd {
 
     async fn compact(&self, upto: Revision) -> Result<()> {
         let send = || {
-            let mut kv = self.cluster.kv.clone();
+            let mut kv = self.cluster.connection.load().kv.clone();
             async move { kv.compact(signed(upto), None).await }
         };
         match self.cluster.request("compact", is_unavailable, send).await {

@@ -110,7 +110,8 @@ impl Watch {
             .with_start_revision(signed(self.after).saturating_add(1))
             .with_prev_key()
             .with_progress_notify();
-        match self.cluster.watches.clone().watch(self.prefix.clone(), Some(options)).await {
+        let mut watches = self.cluster.connection.load().watches.clone();
+        match watches.watch(self.prefix.clone(), Some(options)).await {
             Ok(watch) => self.open = Some(watch),
             Err(error) => return self.broken(&error.to_string()).await,
         }
