@@ -55,7 +55,8 @@ fn main() {
 
 async fn run(store: &[&str], watches: &dyn Fn() -> Option<u64>) {
     let (data, fleet) = (DataDir::new(), number("SIGNPOST_BENCH_SERVERS", 200));
-    let own = ["--domain", DOMAIN, "--data-dir", data.path(), "--roles", "api,scheduler,admin", "--routers-runtime", "off"];
+    let own =
+        ["--domain", DOMAIN, "--data-dir", data.path(), "--roles", "api,scheduler,admin", "--routers-runtime", "off"];
     let roomy = ["--namespace-routes", "10000000", "--namespace-route-bytes", "64Gi", "--verify-names", "false"];
     let api = Server::start(Ports::free(), &[&own[..], &roomy, store].concat());
     let admin = connect(&data.join("kubeconfig")).await;
@@ -101,7 +102,10 @@ async fn run(store: &[&str], watches: &dyn Fn() -> Option<u64>) {
         tokio::time::sleep(PAUSE).await;
     }
     let (bytes, cpu) = (seen.bytes.load(Ordering::Relaxed) - bytes, api.cpu() - cpu);
-    println!("create acknowledged -> the last of {fleet} watches has the RouteBinding: {}", percentiles(&mut last_seen));
+    println!(
+        "create acknowledged -> the last of {fleet} watches has the RouteBinding: {}",
+        percentiles(&mut last_seen)
+    );
     println!(
         "for one Route: {} bytes to each name server, {:.2} ms of the API server's processor, {:.1} us for each name server",
         bytes / (fleet * SAMPLES) as u64,

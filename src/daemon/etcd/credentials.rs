@@ -14,8 +14,7 @@ use signpost_apiserver::store::etcd::{Etcd, Settings, Tls};
 pub fn read(section: &Section) -> Result<Settings, Error> {
     let read = |path: &Path| std::fs::read(path).map_err(|error| Error::Etcd(format!("{}: {error}", path.display())));
     let read_some = |path: &Option<PathBuf>| path.as_deref().map(read).transpose();
-    let (ca, certificate, key) =
-        (read_some(&section.ca)?, read_some(&section.certificate)?, read_some(&section.key)?);
+    let (ca, certificate, key) = (read_some(&section.ca)?, read_some(&section.certificate)?, read_some(&section.key)?);
     let is_encrypted = section.endpoints.iter().any(|url| url.starts_with("https:"));
     let password = read_some(&section.password_file)?;
     let password = password.map(|octets| String::from_utf8_lossy(&octets).trim_end_matches(['\r', '\n']).to_owned());
