@@ -11,3 +11,12 @@ mod conformance;
     reason = "the tests of the transports use more of it, and fail by their panics"
 )]
 mod support;
+
+/// Its encrypted transports.
+#[path = "transport/tls_client.rs"]
+#[allow(
+    dead_code,
+    clippy::unwrap_used,
+    reason = "the tests of the transports use more of it, and fail by their panics"
+)]
+mod tls_client;
