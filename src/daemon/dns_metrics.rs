@@ -207,6 +207,9 @@ fn closings(totals: &Totals) -> [(&'static str, u64); 7] {
 
 /// The connections of encrypted transports: the series of TCP, by transport, and what came of handshakes.
 fn encrypted(page: &mut Page<'_>, all: &[(Transport, Totals)]) -> fmt::Result {
+    if all.is_empty() {
+        return Ok(());
+    }
     let label = |transport: &Transport| ("transport", stats::TRANSPORTS[*transport as usize]);
     let each = |count: fn(&Totals) -> u64| -> Rows<'_, u64> {
         all.iter().map(|(transport, totals)| (vec![label(transport)], count(totals))).collect()

@@ -3,6 +3,8 @@
 #[path = "conformance/mod.rs"]
 mod conformance;
 
+use conformance::over::also_ask;
+
 /// A running server, for what is said of streams.
 #[path = "transport/support.rs"]
 #[allow(

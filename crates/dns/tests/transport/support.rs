@@ -49,11 +49,13 @@ impl Server {
         let db = ZoneDb::new();
         db.publish(shard(4));
         db.set_ready();
-        Server::of(db, Settings::default(), &config)
+        let mut server = Server::of(&db, Settings::default(), &config);
+        server.db = db;
+        server
     }
 
-    /// Serves these zones.
-    pub fn of(db: ZoneDb, settings: Settings, config: &Config) -> Server {
+    /// Serves these zones, which stay the caller's.
+    pub fn of(db: &ZoneDb, settings: Settings, config: &Config) -> Server {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let settings: LiveSettings = Arc::new(ArcSwap::from_pointee(settings));
         let certificate = Arc::new(Certificate::new());
@@ -61,7 +63,7 @@ impl Server {
         bound.set_tls(TlsBase::new(certificate.clone()).unwrap());
         let running = runtime.block_on(async { bound.start(&db, &settings) }).unwrap();
         let (addresses, tls_addresses) = (running.addresses().to_vec(), running.tls_addresses().to_vec());
-        Server { db, settings, addresses, tls_addresses, certificate, runtime, running: Some(running) }
+        Server { db: ZoneDb::new(), settings, addresses, tls_addresses, certificate, runtime, running: Some(running) }
     }
 
     pub fn address(&self) -> SocketAddr {
