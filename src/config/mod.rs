@@ -171,6 +171,7 @@ fn contradictions(settings: &Settings) -> Vec<Error> {
             ["admin.tls-certificate", "admin.tls-key"],
             [settings.admin.tls_certificate.is_some(), settings.admin.tls_key.is_some()],
         ),
+        (["dns.certificate", "dns.key"], [settings.dns.certificate.is_some(), settings.dns.key.is_some()]),
         (["etcd.certificate", "etcd.key"], [settings.etcd.certificate.is_some(), settings.etcd.key.is_some()]),
         (["etcd.user", "etcd.password-file"], [settings.etcd.user.is_some(), settings.etcd.password_file.is_some()]),
     ];
@@ -252,6 +253,11 @@ fn unusable(settings: &Settings) -> Vec<Error> {
             has(Role::Admin) && settings.admin_tls() == AdminTls::On && !settings.needs_data_dir(),
             "\"admin.tls\" is true, but a process that only serves zone files stores no certificate: set \
              \"admin.tls-certificate\" and \"admin.tls-key\"",
+        ),
+        (
+            settings.has_encrypted_dns() && settings.dns.certificate.is_none() && !settings.needs_data_dir(),
+            "\"dns.tls.listen\" is set, but a process that only serves zone files stores no certificate: set \
+             \"dns.certificate\" and \"dns.key\"",
         ),
     ];
     faults.into_iter().filter(|(is_wrong, _)| *is_wrong).map(|(_, text)| Error::new(text)).collect()

@@ -47,6 +47,11 @@ impl Settings {
         self.has(Role::Api) || self.has(Role::Scheduler) || self.dns_follows_api()
     }
 
+    /// Whether the DNS server listens for an encrypted transport, and needs a certificate.
+    pub fn has_encrypted_dns(&self) -> bool {
+        self.has(Role::Dns) && !self.dns_tls.listen.is_empty()
+    }
+
     /// The pods of Routers, for the runtime `kubernetes`.
     pub fn pods(&self, name_servers: Vec<SocketAddr>) -> objects::Settings {
         let routers = self.routers.clone();

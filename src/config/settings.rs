@@ -155,6 +155,17 @@ settings! {
         /// The time without a response from the API after which a name server marks answers from the platform's zones
         /// as possibly stale (EDE 3, RFC 8914), such as `10m`; `0s`: never. It continues to answer in any case.
         stale_after: Duration = duration(0..), "0s", reload, was("stale-after");
+        /// The certificate chain of the encrypted transports in PEM, the server's own certificate first. It is reloaded
+        /// when the file changes, and by SIGHUP; after an error the former one stays in use. Requires `dns.key`. Without
+        /// it, they use a certificate of the platform's CA for the names and addresses of `nameserver`.
+        certificate: Option<PathBuf> = path("FILE"), unset("none");
+        /// The private key of `certificate` in PEM.
+        key: Option<PathBuf> = path("FILE"), unset("none");
+    }
+    dns_tls: DnsTls "dns.tls" "DNS over TLS" {
+        /// The addresses that answer queries over TLS, usually at port 853. Port 0 selects a free port. The limits of
+        /// `tcp` apply to it, too, with places of its own. See docs/encrypted-dns.md.
+        listen: Vec<SocketAddr> = value::listen(), unset("none"), common;
     }
     dns_rate_limit: DnsRateLimit "dns.rate-limit" "Response rate limiting" {
         /// The number of responses of one kind that a client network gets per second over UDP, from each worker; 0: no
@@ -175,15 +186,15 @@ settings! {
         exempt: Vec<Prefix> = parsed::<Prefix>("PREFIX").list().at_most(EXEMPT_MAX), unset("none"), reload;
     }
     tcp: Tcp "tcp" "DNS over TCP" {
-        /// The maximum number of TCP connections of the name server; at most three quarters of the files that this
-        /// process may open.
+        /// The maximum number of TCP connections of the name server, and as many of each encrypted transport that it
+        /// listens on; all together at most three quarters of the files that this process may open.
         connections: usize = number("N", 1..=1_000_000), "8192";
         /// The same for one client: an IPv4 address, or an IPv6 /56.
         connections_per_client: usize = number("N", 1..=1_000_000), "256";
         /// How long a TCP connection may be idle between queries; a tenth of it while three quarters of the connections
         /// are in use. Clients that ask for it get the value (RFC 7828).
         idle_timeout: Duration = duration(1..), "10s";
-        /// How long a query may take from its first octet to its last.
+        /// How long a query may take from its first octet to its last, and a TLS handshake.
         read_timeout: Duration = duration(1..), "5s";
         /// How long a client may take to read its responses.
         write_timeout: Duration = duration(1..), "5s";

@@ -106,6 +106,11 @@ impl Access {
         }
     }
 
+    /// The platform's certificate authority, which this keeps.
+    pub fn authority(&self) -> Arc<Authority> {
+        self.authority.clone()
+    }
+
     /// Whether the certificate that the API shows is valid for this host name.
     pub fn is_for(&self, name: &str) -> bool {
         self.served.as_ref().map_or_else(|| self.authority.is_for(name), |served| served.is_for(name))

@@ -12,6 +12,7 @@ use crate::config::{Role, Settings};
 pub struct Banner<'a> {
     pub settings: &'a Settings,
     pub dns: &'a [SocketAddr],
+    pub dns_tls: &'a [SocketAddr],
     /// The API, if it is here.
     pub api: Option<&'a Api>,
     pub admin: &'a [SocketAddr],
@@ -26,7 +27,7 @@ pub fn print(banner: &Banner<'_>) {
 }
 
 fn text(banner: &Banner<'_>) -> String {
-    let Banner { settings, dns, api, admin, admin_scheme, applied } = banner;
+    let Banner { settings, dns, dns_tls, api, admin, admin_scheme, applied } = banner;
     let mut text = String::new();
     // Writing to a String cannot fail.
     let mut line = |what: &str, value: String| {
@@ -34,6 +35,9 @@ fn text(banner: &Banner<'_>) -> String {
     };
     if !dns.is_empty() {
         line("DNS", format!("{} (UDP and TCP)", list(dns)));
+    }
+    if !dns_tls.is_empty() {
+        line("DNS by TLS", list(dns_tls));
     }
     if let Some(api) = api {
         line("API", format!("{} (at {})", list(&api.addresses), api.access.server_url()));

@@ -16,9 +16,9 @@ use tokio_rustls::rustls::ServerConfig;
 use tokio_util::sync::CancellationToken;
 
 use super::access::{self, Access};
-use super::admin_tls::{self, Source};
 use super::api::Api;
 use super::certificate_metrics::CertificateMetrics;
+use super::certificates::{self, Certificates, Source};
 use super::data_dir::DataDir;
 use super::dns::{self, Dns, Follow};
 #[cfg(feature = "etcd")]
@@ -54,8 +54,10 @@ use signpost_control::world::{self, World};
 use signpost_dns::sys::files;
 use signpost_dns::transport::Bound;
 use signpost_dns::transport::inherited_sockets::InheritedSockets;
+use signpost_dns::transport::tls_base::TlsBase;
 use signpost_dns::wire::Name;
 use signpost_runtime::httpd::{self, ConnectionSlots};
+use signpost_runtime::tls;
 
 /// How many files may be open where the system does not say: what it is nearly everywhere.
 const FILES_MAX_ASSUMED: u64 = 1_024;
@@ -82,8 +84,8 @@ pub async fn process(
     traces::start(&settings.trace, build.data_dir.as_ref(), &mut build.edge, &build.admin)?;
     let store_check = settings.has(Role::Api).then(|| build.admin.health.add("api", "store", "it is being opened"));
     let (access, engine) = build.access(&endpoints.addresses, &sockets.api, store_check.as_ref()).await?;
-    let admin_tls = build.admin_tls(&endpoints, access.as_ref()).await?;
-    endpoints.serve(&mut build.edge, admin_tls.as_ref().map(|tls| tls.server_config()).transpose()?);
+    let certificates = build.certificates(&endpoints, access.as_ref()).await?;
+    endpoints.serve(&mut build.edge, certificates.admin.as_ref().map(|tls| tls.server_config()).transpose()?);
     let api = build.api(access.zip(store_check), engine, sockets.api).await?;
     build.open_dashboard(&endpoints.dashboard, api.as_ref()).await?;
     let world = build.world(api.as_ref()).await?;
@@ -92,7 +94,7 @@ pub async fn process(
     let started = build.scheduler(api.as_ref(), world.as_ref(), base, files).await?;
     let end_instances = CancellationToken::new();
     build.instances(api.as_ref(), world.as_ref(), started.as_ref(), end_instances.clone()).await?;
-    let dns = build.dns(api.as_ref(), world, sockets.dns).await?;
+    let dns = build.dns(api.as_ref(), world, sockets.dns, certificates.dns.as_ref()).await?;
     // The zone files were read: the ledger may begin.
     base_serial.send_replace(Some(dns.as_ref().map_or(BaseSerial::Unknown, Dns::base_serial)));
     if let Some(dns) = &dns {
@@ -105,7 +107,7 @@ pub async fn process(
     let (switch, published) = started.map(|Started { switch, published, .. }| (switch, published)).unzip();
     let mut process = Process {
         admin_addresses: endpoints.addresses,
-        admin_tls,
+        certificates,
         health: admin.health.clone(),
         api,
         dns,
@@ -285,6 +287,8 @@ impl<'a> Build<'a> {
             AdminTls::On => access::names(admin_addresses, &self.settings.admin.name).collect(),
             AdminTls::Off | AdminTls::Files { .. } => Vec::new(),
         };
+        let of_dns = if self.settings.has_encrypted_dns() { self.dns_names()? } else { Vec::new() };
+        let further = || further().into_iter().chain(of_dns.clone()).collect();
         let listened = sockets::addresses(listeners);
         let open = async || {
             let open = async || Access::open(data_dir, self.settings, &listened, further());
@@ -300,30 +304,43 @@ impl<'a> Build<'a> {
         Ok((Some(Arc::new(open().await?)), None))
     }
 
-    /// What the admin endpoints show; `None`: they speak plain HTTP.
-    async fn admin_tls(
+    /// What the admin endpoints and encrypted DNS show.
+    async fn certificates(
         &mut self,
         endpoints: &Endpoints,
         access: Option<&Arc<Access>>,
-    ) -> Result<Option<Arc<Source>>, Error> {
-        let open = async || Source::open(self.settings, self.data_dir.as_ref(), access, &endpoints.addresses);
-        let source = room::when_there_is_room(&self.starting, open).await?;
+    ) -> Result<Certificates, Error> {
+        let (settings, data_dir) = (self.settings, self.data_dir.as_ref());
+        let names = self.dns_names()?;
+        let open = async || -> Result<_, tls::Error> {
+            let admin = Source::admin(settings, data_dir, access, &endpoints.addresses)?;
+            Ok(Certificates { admin, dns: Source::dns(settings, data_dir, access, names.clone())? })
+        };
+        let shown: Certificates = room::when_there_is_room(&self.starting, open).await?;
         let kubeconfig = self.settings.kubeconfig.clone();
-        let certificates = CertificateMetrics { api: access.cloned(), admin: source.clone(), kubeconfig };
-        self.admin.metrics.write_with(move |page| certificates.write(page));
+        let metrics = CertificateMetrics { api: access.cloned(), shown: shown.clone(), kubeconfig };
+        self.admin.metrics.write_with(move |page| metrics.write(page));
         let stop = self.edge.stop_token();
         if !endpoints.addresses.is_empty() {
             self.edge.spawn("dashboard", endpoints.dashboard.clone().run(stop.clone()));
         }
-        match &source {
-            Some(source) => {
-                // It is set once.
-                let _ = endpoints.certificate.set(source.clone());
-                self.edge.spawn("admin certificate", maintenance::keep(source.clone(), stop));
-            }
-            None => admin_tls::warn_of_plain(&endpoints.addresses),
+        for source in shown.each() {
+            self.edge.spawn("certificate", maintenance::keep(source.clone(), stop.clone()));
         }
-        Ok(source)
+        match &shown.admin {
+            // It is set once.
+            Some(source) => drop(endpoints.certificate.set(source.clone())),
+            None => certificates::warn_of_plain(&endpoints.addresses),
+        }
+        Ok(shown)
+    }
+
+    /// What the certificate of encrypted DNS is for.
+    fn dns_names(&self) -> Result<Vec<String>, Error> {
+        let settings = self.settings;
+        let has_platform = settings.needs_data_dir() && settings.has_encrypted_dns();
+        let platform = has_platform.then(|| dns::platform_settings(settings, &self.listened)).transpose()?;
+        Ok(certificates::dns_names(settings, platform.as_deref()))
     }
 
     async fn api(
@@ -473,9 +490,14 @@ impl<'a> Build<'a> {
         api: Option<&Api>,
         world: Option<World>,
         bound: Option<Bound>,
+        certificate: Option<&Arc<Source>>,
     ) -> Result<Option<Dns>, Error> {
         let settings = self.settings;
-        let Some(bound) = bound else { return Ok(None) };
+        let Some(mut bound) = bound else { return Ok(None) };
+        if let Some(certificate) = certificate {
+            let tls = TlsBase::new(certificate.certificate());
+            bound.set_tls(tls.map_err(|error| Error::Failed(format!("encrypted DNS: {error}")))?);
+        }
         let follow = match (&self.data_dir, world) {
             (Some(data_dir), Some(world)) if settings.dns_follows_api() => Some(Follow {
                 client: client_as(settings, &self.api_servers, api, USER_NAME_SERVER).await?,

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::access::Access;
-use super::admin_tls::Source;
+use super::certificates::Certificates;
 use crate::admin::page::{Page, Rows};
 use signpost_control::client;
 use signpost_runtime::tls;
@@ -15,8 +15,8 @@ use signpost_runtime::tls;
 pub struct CertificateMetrics {
     /// The certificates of the API, in the process that serves it.
     pub api: Option<Arc<Access>>,
-    /// The certificate of the admin endpoints, if they speak HTTPS.
-    pub admin: Option<Arc<Source>>,
+    /// Those of the admin endpoints and of encrypted DNS.
+    pub shown: Certificates,
     /// The kubeconfig that the process uses, which may hold a client certificate.
     pub kubeconfig: Option<PathBuf>,
 }
@@ -24,9 +24,10 @@ pub struct CertificateMetrics {
 impl CertificateMetrics {
     fn periods(&self) -> impl Iterator<Item = (&'static str, Range<i64>)> {
         let [api, authority] = self.api.as_ref().map_or([None, None], |access| access.periods());
-        let admin = self.admin.as_ref().and_then(|source| source.period());
+        let admin = self.shown.admin.as_ref().and_then(|source| source.period());
+        let dns = self.shown.dns.as_ref().and_then(|source| source.period());
         let client = self.kubeconfig.as_deref().and_then(client::certificate_pem).and_then(|pem| tls::pem_period(&pem));
-        let all = [("api", api), ("authority", authority), ("admin", admin), ("kubeconfig", client)];
+        let all = [("api", api), ("authority", authority), ("admin", admin), ("dns", dns), ("kubeconfig", client)];
         all.into_iter().filter_map(|(name, period)| Some((name, period?)))
     }
 

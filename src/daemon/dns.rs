@@ -62,12 +62,13 @@ pub fn bind(settings: &Settings, files_max: u64, given: &mut InheritedSockets) -
         tracing::warn!(
             connections = streams.connections_max,
             files = files_max,
-            "fewer TCP connections than tcp.connections: the system lets this process open too few files; raise its hard \
+            "fewer connections of each transport than tcp.connections: the system lets this process open too few files; raise its hard \
              limit (LimitNOFILE=, ulimit -Hn), or set tcp.connections lower"
         );
     }
     let mut config = transport::Config {
         addresses: settings.dns.listen.clone(),
+        tls_addresses: settings.dns_tls.listen.clone(),
         streams,
         pin: settings.dns.pin_workers,
         udp_gso: settings.dns.udp_gso,
@@ -80,9 +81,11 @@ pub fn bind(settings: &Settings, files_max: u64, given: &mut InheritedSockets) -
     transport::bind_with(&config, given)
 }
 
-/// What TCP clients may take. Of the files a quarter is left to all else: the store, the API's connections, the sockets.
+/// What the clients of each transport with connections may take. Of the files a quarter is left to all else: the store, the
+/// API's connections, the sockets.
 fn stream_limits(settings: &Settings, files_max: u64) -> transport::Limits {
-    let for_clients = usize::try_from(files_max - files_max / 4).unwrap_or(usize::MAX);
+    let transports = 1 + usize::from(!settings.dns_tls.listen.is_empty());
+    let for_clients = usize::try_from(files_max - files_max / 4).unwrap_or(usize::MAX) / transports;
     let tcp = &settings.tcp;
     transport::Limits {
         connections_max: tcp.connections.min(for_clients),
@@ -222,6 +225,11 @@ impl Dns {
     /// Where it listens.
     pub fn addresses(&self) -> &[SocketAddr] {
         self.running.addresses()
+    }
+
+    /// Where it listens for DNS over TLS.
+    pub fn tls_addresses(&self) -> &[SocketAddr] {
+        self.running.tls_addresses()
     }
 
     /// Brings what can change at run time into effect, with each worker's next batch.

@@ -14,8 +14,8 @@ use signpost_control::client::reflector::{Health, HealthProbe, Restart};
 use signpost_control::controller::static_zones;
 use signpost_control::controller::zone::hold::Held;
 use signpost_control::controller::zone::status::Status;
-use signpost_dns::nameserver::{sizes, stats};
-use signpost_dns::transport::{Running, durations};
+use signpost_dns::nameserver::{Transport, sizes, stats};
+use signpost_dns::transport::{Running, Totals, durations};
 use signpost_dns::wire::Name;
 use signpost_dns::zone::{Serial, ZoneDb};
 
@@ -35,11 +35,12 @@ impl DnsMetrics {
     /// Writes all of them.
     pub fn write(&self, page: &mut Page<'_>) -> fmt::Result {
         if let Some(running) = self.running.upgrade() {
-            queries(page, &running.counts())?;
+            queries(page, &running)?;
             durations(page, &running)?;
             zones(page, &self.db.numbered(), &running.zone_counts())?;
             serials(page, &self.db)?;
             sockets(page, &running)?;
+            encrypted(page, &running.encrypted_stats())?;
             page.count("dns_query_log_records", "Requests written to the query log", self.query_log.written())?;
             let dropped = [("full", running.query_log_lost()), ("write", self.query_log.unwritten())];
             page.counts(
@@ -65,13 +66,16 @@ impl DnsMetrics {
     }
 }
 
-/// Transports that are always listened on. Others' series appear with their first request, so that a page is not mostly zeros.
-const ALWAYS: [&str; 2] = ["udp", "tcp"];
+/// Transports that are listened on. Others have no series, so that a page is not mostly zeros.
+fn listened(running: &Running) -> Vec<&'static str> {
+    let encrypted = running.encrypted_stats().into_iter().map(|(transport, _)| transport);
+    let all = [Transport::Udp, Transport::Tcp].into_iter().chain(encrypted);
+    all.map(|transport| stats::TRANSPORTS[transport as usize]).collect()
+}
 
-fn queries(page: &mut Page<'_>, sum: &stats::Counts) -> fmt::Result {
-    let used = |(transport, traffic): &(&&'static str, &stats::Traffic<u64>)| {
-        ALWAYS.contains(transport) || traffic.request_count() > 0
-    };
+fn queries(page: &mut Page<'_>, running: &Running) -> fmt::Result {
+    let (sum, listened) = (running.counts(), listened(running));
+    let used = |(transport, _): &(&&'static str, &stats::Traffic<u64>)| listened.contains(transport);
     let traffic: Vec<(&'static str, &stats::Traffic<u64>)> = stats::TRANSPORTS
         .iter()
         .zip(&sum.traffic)
@@ -123,9 +127,9 @@ fn queries(page: &mut Page<'_>, sum: &stats::Counts) -> fmt::Result {
 
 /// How long the listeners took.
 fn durations(page: &mut Page<'_>, running: &Running) -> fmt::Result {
-    let mut rows = Vec::new();
+    let (mut rows, listened) = (Vec::new(), listened(running));
     for (transport, counts) in stats::TRANSPORTS.iter().zip(running.durations()) {
-        if ALWAYS.contains(transport) || counts.request_count() > 0 {
+        if listened.contains(transport) {
             let labels = vec![("transport", *transport)];
             rows.push(Histogram { labels, buckets: counts.requests.to_vec(), sum: counts.seconds });
         }
@@ -177,15 +181,7 @@ fn sockets(page: &mut Page<'_>, running: &Running) -> fmt::Result {
     page.count("dns_udp_gso_messages", "System's messages that held several replies to one peer", totals.gso_messages)?;
     page.count("dns_tcp_connections", "Connections accepted", totals.connections)?;
     page.count("dns_tcp_messages", "Messages received on connections", totals.messages)?;
-    let closed = [
-        ("total", totals.refused_total),
-        ("client", totals.refused_client),
-        ("idle", totals.idle_timeouts),
-        ("slow_read", totals.read_timeouts),
-        ("slow_write", totals.write_timeouts),
-        ("malformed", totals.malformed),
-        ("broken", totals.broken),
-    ];
+    let closed = closings(&totals);
     page.counts("dns_tcp_closed", "Connections that we closed, or that broke, by reason", "reason", closed)?;
     let faults = [
         ("send", totals.send_errors),
@@ -195,6 +191,55 @@ fn sockets(page: &mut Page<'_>, running: &Running) -> fmt::Result {
         ("panic", totals.panics),
     ];
     page.counts("dns_socket_errors", "Faults of sockets and workers", "reason", faults)
+}
+
+fn closings(totals: &Totals) -> [(&'static str, u64); 7] {
+    [
+        ("total", totals.refused_total),
+        ("client", totals.refused_client),
+        ("idle", totals.idle_timeouts),
+        ("slow_read", totals.read_timeouts),
+        ("slow_write", totals.write_timeouts),
+        ("malformed", totals.malformed),
+        ("broken", totals.broken),
+    ]
+}
+
+/// The connections of encrypted transports: the series of TCP, by transport, and what came of handshakes.
+fn encrypted(page: &mut Page<'_>, all: &[(Transport, Totals)]) -> fmt::Result {
+    if all.is_empty() {
+        return Ok(());
+    }
+    let label = |transport: &Transport| ("transport", stats::TRANSPORTS[*transport as usize]);
+    let each = |count: fn(&Totals) -> u64| -> Rows<'_, u64> {
+        all.iter().map(|(transport, totals)| (vec![label(transport)], count(totals))).collect()
+    };
+    let by = |name: &'static str, counts: &dyn Fn(&Totals) -> Vec<(&'static str, u64)>| -> Rows<'_, u64> {
+        let row = |transport, (value, count)| (vec![label(transport), (name, value)], count);
+        all.iter()
+            .flat_map(|(transport, totals)| counts(totals).into_iter().map(move |one| row(transport, one)))
+            .collect()
+    };
+    let help = "Connections accepted by encrypted transports";
+    page.counter("dns_encrypted_connections", help, &each(|totals| totals.connections))?;
+    let help = "Messages received by encrypted transports";
+    page.counter("dns_encrypted_messages", help, &each(|totals| totals.messages))?;
+    let help = "Connections of encrypted transports that we closed, or that broke, by reason";
+    page.counter("dns_encrypted_closed", help, &by("reason", &|totals| closings(totals).to_vec()))?;
+    let help = "TLS handshakes of encrypted transports, by what came of them";
+    let handshakes = |totals: &Totals| {
+        vec![
+            ("full", totals.handshakes_full),
+            ("resumed", totals.handshakes_resumed),
+            ("timeout", totals.handshake_timeouts),
+            ("no_protocol", totals.handshakes_no_protocol),
+            ("incompatible", totals.handshakes_incompatible),
+            ("refused_by_client", totals.handshakes_refused_by_client),
+            ("invalid", totals.handshakes_invalid),
+            ("broken", totals.handshakes_broken),
+        ]
+    };
+    page.counter("dns_encrypted_handshakes", help, &by("result", &handshakes))
 }
 
 /// How the loop that follows the API fares.

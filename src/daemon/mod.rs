@@ -4,11 +4,11 @@
 //! client as from afar, over a function call instead of TLS.
 
 pub mod access;
-pub mod admin_tls;
 pub mod api;
 pub mod banner;
 mod build;
 mod certificate_metrics;
+mod certificates;
 pub mod configuration;
 pub mod data_dir;
 pub mod dns;
@@ -48,6 +48,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use self::api::Api;
+use self::certificates::Certificates;
 use self::data_dir::DataDir;
 use self::dns::Dns;
 use self::runtime_settings::RuntimeSettings;
@@ -203,8 +204,7 @@ async fn beat(liveness: Arc<Liveness>) {
 /// A running process.
 struct Process {
     admin_addresses: Vec<SocketAddr>,
-    /// What the admin endpoints show; `None`: they speak plain HTTP.
-    admin_tls: Option<Arc<admin_tls::Source>>,
+    certificates: Certificates,
     health: Arc<Health>,
     api: Option<Api>,
     dns: Option<Dns>,
@@ -231,9 +231,10 @@ impl Process {
         banner::print(&banner::Banner {
             settings,
             dns: self.dns.as_ref().map(Dns::addresses).unwrap_or_default(),
+            dns_tls: self.dns.as_ref().map(Dns::tls_addresses).unwrap_or_default(),
             api: self.api.as_ref(),
             admin: &self.admin_addresses,
-            admin_scheme: if self.admin_tls.is_some() { "https" } else { "http" },
+            admin_scheme: if self.certificates.admin.is_some() { "https" } else { "http" },
             applied: self.applied.as_ref(),
         });
     }
@@ -288,9 +289,7 @@ impl Process {
         if let Some(api) = &self.api {
             api.reload();
         }
-        if let Some(tls) = &self.admin_tls {
-            tls.reload();
-        }
+        self.certificates.reload();
         let new = match configuration::load(places) {
             Ok(new) => new,
             Err(errors) => {

@@ -15,6 +15,7 @@ mod deletion_hold;
 mod dig;
 mod doctor;
 mod domain;
+mod encrypted_dns;
 #[cfg(feature = "etcd")]
 mod etcd;
 mod exit_codes;

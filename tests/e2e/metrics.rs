@@ -133,6 +133,8 @@ fn every_series_keeps_the_conventions_and_is_in_the_reference() {
             checked.to_str().expect("UTF-8"),
             "--zones",
             zones.to_str().expect("UTF-8"),
+            "--dns-tls-listen",
+            "127.0.0.1:0",
         ],
     );
     let page = root().join("docs/metrics.md");

@@ -8,6 +8,7 @@
 mod connections;
 mod cpu;
 mod deletion_holds;
+mod encrypted_dns;
 mod leaks;
 mod memory;
 mod names;

@@ -3,6 +3,8 @@
 #[path = "conformance/mod.rs"]
 mod conformance;
 
+use conformance::over::also_ask;
+
 /// A running server, for what is said of streams.
 #[path = "transport/support.rs"]
 #[allow(
@@ -11,3 +13,12 @@ mod conformance;
     reason = "the tests of the transports use more of it, and fail by their panics"
 )]
 mod support;
+
+/// Its encrypted transports.
+#[path = "transport/tls_client.rs"]
+#[allow(
+    dead_code,
+    clippy::unwrap_used,
+    reason = "the tests of the transports use more of it, and fail by their panics"
+)]
+mod tls_client;

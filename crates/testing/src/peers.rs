@@ -79,13 +79,7 @@ pub fn unbound(listen: SocketAddr, folder: &Path, stubs: &[(&str, SocketAddr)]) 
 
 /// The configuration of that Unbound, which answers the network `clients`.
 pub fn unbound_configuration(listen: SocketAddr, clients: &str, stubs: &[(&str, SocketAddr)]) -> String {
-    let mut configuration = format!(
-        "server:\n  interface: {}\n  port: {}\n  username: \"\"\n  chroot: \"\"\n  directory: \"/\"\n  pidfile: \"\"\n  \
-         use-syslog: no\n  do-daemonize: no\n  do-not-query-localhost: no\n  module-config: \"iterator\"\n  \
-         access-control: {clients} allow\nremote-control:\n  control-enable: no\n",
-        listen.ip(),
-        listen.port()
-    );
+    let mut configuration = unbound_head(listen, clients);
     let mut before = "";
     for (zone, server) in stubs {
         if *zone != before {
@@ -97,6 +91,34 @@ pub fn unbound_configuration(listen: SocketAddr, clients: &str, stubs: &[(&str, 
         writeln!(configuration, "  stub-addr: {}@{}", server.ip(), server.port()).expect("a string takes all");
     }
     configuration
+}
+
+/// Starts Unbound, which forwards what is in a zone to a server over TLS, whose certificate has to be of the authorities in this
+/// file and for this name.
+pub fn unbound_over_tls(
+    listen: SocketAddr,
+    folder: &Path,
+    (zone, server, name): (&str, SocketAddr, &str),
+    authorities: &Path,
+) -> Process {
+    let forward = format!(
+        "server:\n  tls-cert-bundle: \"{}\"\nforward-zone:\n  name: \"{zone}\"\n  forward-addr: {}@{}#{name}\n  \
+         forward-tls-upstream: yes\n",
+        authorities.display(),
+        server.ip(),
+        server.port()
+    );
+    run("unbound", &["-d", "-c"], folder, &(unbound_head(listen, "127.0.0.0/8") + &forward))
+}
+
+fn unbound_head(listen: SocketAddr, clients: &str) -> String {
+    format!(
+        "server:\n  interface: {}\n  port: {}\n  username: \"\"\n  chroot: \"\"\n  directory: \"/\"\n  pidfile: \"\"\n  \
+         use-syslog: no\n  do-daemonize: no\n  do-not-query-localhost: no\n  module-config: \"iterator\"\n  \
+         access-control: {clients} allow\nremote-control:\n  control-enable: no\n",
+        listen.ip(),
+        listen.port()
+    )
 }
 
 fn run(program: &str, arguments: &[&str], folder: &Path, configuration: &str) -> Process {

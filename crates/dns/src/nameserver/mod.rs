@@ -69,6 +69,21 @@ pub enum Transport {
     Quic,
 }
 
+impl Transport {
+    /// Whether nobody on the way can read the messages: their sizes then tell something, which padding hides (RFC 8467).
+    #[inline]
+    pub fn is_encrypted(self) -> bool {
+        matches!(self, Transport::Tls | Transport::Https | Transport::Quic)
+    }
+
+    /// Whether edns-tcp-keepalive means something here (RFC 7828): not over UDP, and not over HTTPS and QUIC, which have
+    /// their own ways. RFC 9250 §5.5.2: a server "MUST NOT send" it over QUIC.
+    #[inline]
+    pub fn has_keepalive(self) -> bool {
+        matches!(self, Transport::Tcp | Transport::Tls)
+    }
+}
+
 /// Who asks, how, and what the moment adds: time and chance come from the caller.
 #[derive(Debug, Clone, Copy)]
 pub struct Peer {
@@ -333,9 +348,15 @@ fn write(
     }
 
     writer.release(opt_octets + spare_octets);
-    let has_opt = opt.as_ref().is_some_and(|opt| opt.put(&mut writer, reply.rcode, reply.ede).is_ok());
-    let mut closing = u16::from(has_opt);
-    if !looks_up && let Disposition::Unverified(error) = state.disposition {
+    let unverified = match state.disposition {
+        Disposition::Unverified(error) if !looks_up => Some(error),
+        _ => None,
+    };
+    // Padding is for the whole message, so it is told what comes after it.
+    let tsig_octets = if unverified.is_some() { tsig_octets(query, state) } else { 0 };
+    let put_opt = |opt: &Opt<'_>| opt.put(&mut writer, reply.rcode, reply.ede, tsig_octets).is_ok();
+    let mut closing = u16::from(opt.as_ref().is_some_and(put_opt));
+    if let Some(error) = unverified {
         match put_tsig(query, state, error, &mut writer) {
             Ok(()) => closing += 1,
             // RFC 8945 §5.3: without room for it the client is sent to a stream.
@@ -360,10 +381,9 @@ fn write(
         additionals: additionals + closing,
     };
     writer.written_mut()[..HEADER_OCTETS].copy_from_slice(&header.to_octets());
-    let length = writer.position();
-    response.length = length;
+    response.length = writer.position();
     response.rcode = reply.rcode;
-    context.stats.count_response(peer, reply.rcode, reply.truncated, length);
+    context.stats.count_response(peer, reply.rcode, reply.truncated, response.length);
     Outcome::Reply
 }
 
@@ -537,6 +557,12 @@ fn answer_again(
 #[cold]
 fn put_tsig(query: &[u8], state: &QueryState, error: TsigError, writer: &mut Writer<'_>) -> Result<(), Full> {
     state.query.tsig.ok_or(Full)?.put_error(query, error, writer)
+}
+
+/// Octets of that record.
+#[cold]
+fn tsig_octets(query: &[u8], state: &QueryState) -> usize {
+    state.query.tsig.map_or(0, |tsig| tsig.error_octets(query))
 }
 
 /// Writes what the server says about itself.

@@ -3,9 +3,9 @@
 //! What it will take is reserved before the first section is written. Of that, the server's identifier and the idle time of a stream
 //! give way to records that an answer must have; an extended error and padding are added where room is left for them.
 
+use super::Peer;
 use super::cookie::FULL_OCTETS;
 use super::settings::{NSID_OCTETS_MAX, Settings};
-use super::{Peer, Transport};
 use crate::wire::build::{Full, Writer};
 use crate::wire::edns::{Edns, ExtendedError, OPT_OCTETS, opt_head, option};
 use crate::wire::header::Rcode;
@@ -51,9 +51,8 @@ impl<'s> Opt<'s> {
 
     /// The idle time of the stream, if it is to be told.
     fn keepalive(&self) -> Option<u16> {
-        // Of TCP's own idle timeout only (RFC 7828 §3.1); HTTPS and QUIC have their own ways.
-        let is_stream = matches!(self.peer.transport, Transport::Tcp | Transport::Tls);
-        self.peer.keepalive.filter(|_| self.edns.keepalive && is_stream && !self.bare)
+        let is_told = self.edns.keepalive && self.peer.transport.has_keepalive() && !self.bare;
+        self.peer.keepalive.filter(|_| is_told)
     }
 
     /// Whether the client asks for more than the record and the cookie.
@@ -77,11 +76,17 @@ impl<'s> Opt<'s> {
         self.nsid().map_or(0, |nsid| OPTION_HEAD + nsid.len()) + self.keepalive().map_or(0, |_| OPTION_HEAD + 2)
     }
 
-    /// Writes the record.
+    /// Writes the record, after which so many octets of others are to `follow`.
     #[inline]
-    pub(super) fn put(&self, writer: &mut Writer<'_>, rcode: Rcode, ede: Option<ExtendedError>) -> Result<(), Full> {
+    pub(super) fn put(
+        &self,
+        writer: &mut Writer<'_>,
+        rcode: Rcode,
+        ede: Option<ExtendedError>,
+        follow: usize,
+    ) -> Result<(), Full> {
         if ede.is_some() || self.asks_for_more() {
-            return self.put_more(writer, rcode, ede);
+            return self.put_more(writer, rcode, ede, follow);
         }
         self.put_head(writer, rcode, self.octets())
     }
@@ -100,7 +105,13 @@ impl<'s> Opt<'s> {
 
     /// Writes the record with what else is asked for, or to be told.
     #[inline(never)]
-    fn put_more(&self, writer: &mut Writer<'_>, rcode: Rcode, ede: Option<ExtendedError>) -> Result<(), Full> {
+    fn put_more(
+        &self,
+        writer: &mut Writer<'_>,
+        rcode: Rcode,
+        ede: Option<ExtendedError>,
+        follow: usize,
+    ) -> Result<(), Full> {
         let mut octets = self.octets();
         let room = writer.remaining();
         let mut fits = |data: usize| {
@@ -112,7 +123,7 @@ impl<'s> Opt<'s> {
         let nsid = self.nsid().filter(|nsid| fits(nsid.len()));
         let keepalive = self.keepalive().filter(|_| fits(2));
         let ede = ede.filter(|_| fits(2));
-        let padding = self.padding(writer.position() + octets, room.saturating_sub(octets));
+        let padding = self.padding(writer.position() + octets + follow, room.saturating_sub(octets + follow));
         octets += padding.map_or(0, |padding| OPTION_HEAD + padding);
         self.put_head(writer, rcode, octets)?;
         if let Some(nsid) = nsid {
@@ -130,10 +141,9 @@ impl<'s> Opt<'s> {
         Ok(())
     }
 
-    /// Octets of padding for a message of `octets` so far, with room for `room` more: up to the next multiple of the block.
+    /// Octets of padding for a message of `octets` without it, with room for `room` more: up to the next multiple of the block.
     fn padding(&self, octets: usize, room: usize) -> Option<usize> {
-        let is_encrypted = matches!(self.peer.transport, Transport::Tls | Transport::Https | Transport::Quic);
-        if !(self.edns.padding && is_encrypted) || room < OPTION_HEAD {
+        if !(self.edns.padding && self.peer.transport.is_encrypted()) || room < OPTION_HEAD {
             return None;
         }
         let with_head = octets + OPTION_HEAD;

@@ -8,7 +8,7 @@
 //! - Classes other than IN and CH, ANY included, are REFUSED.
 //! - AXFR and IXFR are REFUSED on every transport: transfers are denied by default.
 //! - MAILA and MAILB are types like any other: no name has them.
-//! - A malformed option is FORMERR only where the option is known: cookies if they are on, keepalive on streams.
+//! - A malformed option is FORMERR only where the option is known: cookies if they are on, keepalive over TCP and TLS.
 //! - No question at all is FORMERR, unless a cookie is with it (RFC 7873 §5.4) and cookies are on.
 
 use std::net::IpAddr;
@@ -118,7 +118,7 @@ fn unverified(query: &Query) -> Option<TsigError> {
 /// them like any option that it does not know (RFC 6891 §6.1.2).
 #[inline]
 fn has_malformed_option(edns: &Edns, peer: &Peer, cookies: Option<&Cookies>) -> bool {
-    edns.malformed_keepalive && peer.transport != Transport::Udp || edns.malformed_cookie && cookies.is_some()
+    edns.malformed_keepalive && peer.transport.has_keepalive() || edns.malformed_cookie && cookies.is_some()
 }
 
 /// Whether a datagram's source can be a client's. From port 53 come reflected responses of servers, from port 0 nothing that

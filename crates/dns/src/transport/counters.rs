@@ -79,4 +79,20 @@ counters! {
     malformed,
     /// Connections that broke.
     broken,
+    /// TLS handshakes that made a new session.
+    handshakes_full,
+    /// TLS handshakes that resumed a session.
+    handshakes_resumed,
+    /// TLS handshakes that were not done in time.
+    handshake_timeouts,
+    /// TLS handshakes refused since the client offered other protocols only (ALPN).
+    handshakes_no_protocol,
+    /// TLS handshakes refused since client and server have no version or cipher in common.
+    handshakes_incompatible,
+    /// TLS handshakes that the client refused, as for a certificate that it does not trust.
+    handshakes_refused_by_client,
+    /// TLS handshakes refused for a message that is none.
+    handshakes_invalid,
+    /// TLS handshakes whose connection broke.
+    handshakes_broken,
 }

@@ -1,8 +1,8 @@
 //! Sockets: how queries come in and responses go out. All DNS is in [`crate::nameserver`].
 //!
 //! [`bind`] opens every socket first, so that an address in use is one clear error before anything runs;
-//! [`Bound::start`] then starts the UDP workers (`udp`: threads) and the streams (`stream`: tasks); [`Running::stop`]
-//! ends them, and what has arrived by then is still answered.
+//! [`Bound::start`] then starts the UDP workers (`udp`: threads) and the streams (`stream`: tasks, over `tcp` and `tls`);
+//! [`Running::stop`] ends them, and what has arrived by then is still answered.
 
 mod admission;
 mod clock;
@@ -17,6 +17,8 @@ mod random_sampler;
 pub mod ring;
 mod stream;
 mod tcp;
+mod tls;
+pub mod tls_base;
 mod udp;
 pub mod wildcard_hits;
 mod worker;
@@ -28,7 +30,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use parking_lot::Mutex;
-use tokio::runtime::Runtime;
+use tokio::net::TcpStream;
+use tokio::runtime::{Handle, Runtime};
 use tokio_util::task::TaskTracker;
 
 use self::count::Count;
@@ -38,10 +41,11 @@ use self::inherited_sockets::InheritedSockets;
 use self::panic::{Guard, Panics};
 use self::query_log::QueryLogReceiver;
 use self::stream::Service;
+use self::tls_base::{ALPN_DOT, TlsBase};
 use self::wildcard_hits::WildcardHitReceiver;
 use self::worker::{QueryWorker, StreamWorkerPool, WorkerOutputs};
-use crate::nameserver::Stats;
 use crate::nameserver::stats::{Counts, TRANSPORTS, ZoneCounts};
+use crate::nameserver::{Stats, Transport};
 use crate::sys::cpu;
 use crate::zone::db::ZoneDb;
 
@@ -54,6 +58,8 @@ pub use worker::LiveSettings;
 pub struct Config {
     /// Addresses for UDP and TCP. Port 0 asks the system for a port that is free for both.
     pub addresses: Vec<SocketAddr>,
+    /// Addresses for DNS over TLS. Port 0 asks the system for a port.
+    pub tls_addresses: Vec<SocketAddr>,
     /// UDP threads an address: one for each processor that is to answer.
     pub udp_workers: usize,
     /// Whether the n-th worker of each address stays on the n-th processor.
@@ -65,7 +71,7 @@ pub struct Config {
     pub udp_gso: bool,
     /// Whether routers are told not to fragment replies over IPv4.
     pub udp_dont_fragment: bool,
-    /// What stream clients may take.
+    /// What stream clients may take: of TCP, and as much of each encrypted transport.
     pub streams: Limits,
 }
 
@@ -73,6 +79,7 @@ impl Default for Config {
     fn default() -> Self {
         Config {
             addresses: Vec::new(),
+            tls_addresses: Vec::new(),
             udp_workers: std::thread::available_parallelism().map_or(1, usize::from),
             pin: false,
             udp_buffer_octets: 4 * 1024 * 1024,
@@ -87,11 +94,14 @@ impl Default for Config {
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
     /// Somebody listens there.
-    #[error("{protocol} {address} is in use by another process; stop it, or choose another address with --dns-listen")]
+    #[error(
+        "{protocol} {address} is in use by another process; stop it, or choose another address with {}",
+        setting(protocol)
+    )]
     InUse {
         /// The address.
         address: SocketAddr,
-        /// `UDP` or `TCP`.
+        /// `UDP`, `TCP` or `TLS`.
         protocol: &'static str,
     },
     /// Ports below 1024 need a right.
@@ -101,7 +111,7 @@ pub enum BindError {
     Denied {
         /// The address.
         address: SocketAddr,
-        /// `UDP` or `TCP`.
+        /// `UDP`, `TCP` or `TLS`.
         protocol: &'static str,
     },
     /// The address is another machine's.
@@ -115,7 +125,7 @@ pub enum BindError {
     Io {
         /// The address.
         address: SocketAddr,
-        /// `UDP` or `TCP`.
+        /// `UDP`, `TCP` or `TLS`.
         protocol: &'static str,
         /// What it said.
         source: io::Error,
@@ -131,6 +141,11 @@ impl BindError {
             _ => BindError::Io { address, protocol, source },
         }
     }
+}
+
+/// The setting that names the addresses for this protocol.
+fn setting(protocol: &str) -> &'static str {
+    if protocol == "TLS" { "--dns-tls-listen" } else { "--dns-listen" }
 }
 
 /// How often another port is tried where port 0 was asked for and a port is free for UDP but not for TCP.
@@ -152,7 +167,8 @@ pub fn bind(config: &Config) -> Result<Bound, BindError> {
 /// See [`BindError`], for the first address that cannot be had.
 pub fn bind_with(config: &Config, given: &mut InheritedSockets) -> Result<Bound, BindError> {
     let cpus = if config.pin { cpu::allowed().unwrap_or_default() } else { Vec::new() };
-    let mut bound = Bound { listeners: Vec::new(), limits: config.streams.clone() };
+    let mut bound =
+        Bound { listeners: Vec::new(), tls_listeners: Vec::new(), tls: None, limits: config.streams.clone() };
     for address in &config.addresses {
         let mut tries = 0;
         let listener = loop {
@@ -163,6 +179,9 @@ pub fn bind_with(config: &Config, given: &mut InheritedSockets) -> Result<Bound,
             }
         };
         bound.listeners.push(listener);
+    }
+    for address in &config.tls_addresses {
+        bound.tls_listeners.push(tcp_listener(*address, "TLS", given)?);
     }
     Ok(bound)
 }
@@ -178,11 +197,19 @@ fn bind_one(
         true => udp::bind(address, config, cpus)?,
         false => (address, udp::adopt(address, sockets, config, cpus)?),
     };
-    let tcp = match given.take_tcp(address) {
-        None => tcp::bind(address)?,
-        Some(listener) => tcp::adopt(address, listener)?,
-    };
+    let tcp = tcp_listener(address, "TCP", given)?;
     Ok(Listener { address, workers, tcp })
+}
+
+fn tcp_listener(
+    address: SocketAddr,
+    protocol: &'static str,
+    given: &mut InheritedSockets,
+) -> Result<std::net::TcpListener, BindError> {
+    match given.take_tcp(address) {
+        None => tcp::bind(address, protocol),
+        Some(listener) => tcp::adopt(address, listener, protocol),
+    }
 }
 
 /// One address, open for UDP and TCP.
@@ -195,6 +222,8 @@ struct Listener {
 /// Sockets that are open and not yet answered from: queries wait in them.
 pub struct Bound {
     listeners: Vec<Listener>,
+    tls_listeners: Vec<std::net::TcpListener>,
+    tls: Option<TlsBase>,
     limits: Limits,
 }
 
@@ -204,69 +233,70 @@ impl Bound {
         self.listeners.iter().map(|listener| listener.address).collect()
     }
 
-    /// Starts answering from `db`: datagrams on threads, streams on a runtime of their own.
+    /// The addresses for DNS over TLS, likewise.
+    pub fn tls_addresses(&self) -> Vec<SocketAddr> {
+        self.tls_listeners.iter().filter_map(|listener| listener.local_addr().ok()).collect()
+    }
+
+    /// Whether something is listened on for which [`Self::set_tls`] has to be called before the start.
+    pub fn needs_tls(&self) -> bool {
+        !self.tls_listeners.is_empty()
+    }
+
+    /// Sets what encrypted transports show to their clients.
+    pub fn set_tls(&mut self, tls: TlsBase) {
+        self.tls = Some(tls);
+    }
+
+    /// Starts answering from `db`: datagrams on threads, streams on a runtime of their own, encrypted ones on another.
     ///
     /// # Errors
     ///
-    /// What the system says if it refuses a thread or a registration; whatever had been started is stopped.
-    pub fn start(self, db: &ZoneDb, settings: &LiveSettings) -> io::Result<Running> {
+    /// What the system says if it refuses a thread or a registration; whatever had been started is stopped. `InvalidInput`
+    /// if encrypted transports are listened on and there is no [`Self::set_tls`].
+    pub fn start(mut self, db: &ZoneDb, settings: &LiveSettings) -> io::Result<Running> {
         // Of their own, so that nothing else of the process makes clients wait.
-        let mut runtime = tokio::runtime::Builder::new_multi_thread();
-        let runtime = runtime.thread_name("dns-stream").enable_all().build()?;
-        let handle = runtime.handle().clone();
-        let _inside = handle.enter();
+        let runtime = runtime("dns-stream")?;
         let count = 2 * std::thread::available_parallelism().map_or(1, usize::from);
         let (stream_workers, mut outputs) = StreamWorkerPool::new(count, db, settings);
-        let streams = Arc::new(Service::new(stream_workers, self.limits.clone()));
+        let stream_workers = Arc::new(stream_workers);
+        let limits = self.limits.clone();
+        let service = || Arc::new(Service::new(Arc::clone(&stream_workers), limits.clone()));
         let mut running = Running {
             addresses: self.addresses(),
+            tls_addresses: self.tls_addresses(),
             stop: Arc::new(AtomicBool::new(false)),
             threads: Vec::new(),
             workers: Vec::new(),
             tasks: TaskTracker::new(),
-            streams,
+            streams: service(),
+            encrypted: Vec::new(),
             query_log: Mutex::default(),
             wildcard_hits: Mutex::default(),
             lost: Vec::new(),
             panics: Panics::default(),
             pulses: Vec::new(),
-            runtime: Some(runtime),
+            runtimes: Vec::new(),
         };
         // A failure below drops `running`, which stops what it has.
-        for listener in self.listeners {
-            let Listener { address, workers, tcp } = listener;
+        let handle = runtime.handle().clone();
+        running.runtimes.push(runtime);
+        for Listener { address, workers, tcp } in std::mem::take(&mut self.listeners) {
             for (number, worker) in workers.into_iter().enumerate() {
                 let (query_worker, worker_outputs) = QueryWorker::new(db, settings);
-                let counters = Arc::new(Counters::default());
                 outputs.push(worker_outputs);
-                running.workers.push((Arc::clone(query_worker.stats()), Arc::clone(&counters)));
-                let (stop, read) = (Arc::clone(&running.stop), Arc::downgrade(&counters));
-                let iterations = move || Some(read.upgrade()?.iterations.read());
-                let name = format!("the DNS worker dns-udp-{number} of {address}");
-                running.pulses.push(Pulse { name, stop: Arc::clone(&stop), iterations: Box::new(iterations) });
-                let name = format!("dns-udp-{number}");
-                let guard = running.panics.guard(format!("the thread {name}"));
-                let work = move || {
-                    let _guard = guard;
-                    worker.run(query_worker, &counters, &stop);
-                };
-                running.threads.push(std::thread::Builder::new().name(name).spawn(work)?);
+                running.start_udp(number, address, worker, query_worker)?;
             }
-            let tcp = tokio::net::TcpListener::from_std(tcp)?;
-            let iterations = Arc::new(Count::default());
-            let read = Arc::downgrade(&iterations);
-            running.pulses.push(Pulse {
-                name: format!("the DNS listener of TCP {address}"),
-                stop: Arc::clone(&running.stop),
-                iterations: Box::new(move || Some(read.upgrade()?.read())),
-            });
-            let accepting = tcp::accept(tcp, address, Arc::clone(&running.streams), iterations, running.tasks.clone());
-            let guard = running.panics.guard(format!("the TCP listener {address}"));
-            running.tasks.spawn_on(guarded(guard, accepting), &handle);
+            let streams = Arc::clone(&running.streams);
+            running.start_tcp(&handle, tcp, "TCP", streams, tcp::serve)?;
         }
         let refreshing = tcp::refresh(Arc::clone(&running.streams));
         let guard = running.panics.guard("the refresh of the stream workers".to_owned());
         running.tasks.spawn_on(guarded(guard, refreshing), &handle);
+        if self.needs_tls() {
+            let missing = || io::Error::new(io::ErrorKind::InvalidInput, "no certificate for the encrypted transports");
+            running.start_encrypted(self.tls_listeners, &self.tls.ok_or_else(missing)?, service)?;
+        }
         for WorkerOutputs { query_log, wildcard_hits } in outputs {
             running.lost.push(query_log.lost_counter());
             running.query_log.get_mut().push(query_log);
@@ -274,6 +304,11 @@ impl Bound {
         }
         Ok(running)
     }
+}
+
+/// A runtime whose threads have this name.
+fn runtime(name: &str) -> io::Result<Runtime> {
+    tokio::runtime::Builder::new_multi_thread().thread_name(name).enable_all().build()
 }
 
 async fn guarded(guard: Guard, task: impl Future<Output = ()>) {
@@ -284,11 +319,15 @@ async fn guarded(guard: Guard, task: impl Future<Output = ()>) {
 /// Listeners that answer. Dropping it tells them to stop; [`Running::stop`] also waits until they have.
 pub struct Running {
     addresses: Vec<SocketAddr>,
+    tls_addresses: Vec<SocketAddr>,
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
     workers: Vec<(Arc<Stats>, Arc<Counters>)>,
     tasks: TaskTracker,
+    /// Of TCP.
     streams: Arc<Service>,
+    /// Of each encrypted transport that is listened on.
+    encrypted: Vec<(Transport, Arc<Service>)>,
     /// Until somebody takes them to write the query log.
     query_log: Mutex<Vec<QueryLogReceiver>>,
     /// Until somebody takes them to count the hits.
@@ -298,7 +337,7 @@ pub struct Running {
     panics: Panics,
     pulses: Vec<Pulse>,
     /// Of the streams; gone when all has ended.
-    runtime: Option<Runtime>,
+    runtimes: Vec<Runtime>,
 }
 
 /// What shows that a worker or listener moves.
@@ -332,12 +371,103 @@ impl Running {
         &self.addresses
     }
 
-    /// What the listeners counted, summed over all UDP workers and streams.
+    /// The addresses for DNS over TLS, likewise.
+    pub fn tls_addresses(&self) -> &[SocketAddr] {
+        &self.tls_addresses
+    }
+
+    /// Starts one UDP worker.
+    fn start_udp(
+        &mut self,
+        number: usize,
+        address: SocketAddr,
+        worker: udp::Worker,
+        query_worker: QueryWorker,
+    ) -> io::Result<()> {
+        let counters = Arc::new(Counters::default());
+        self.workers.push((Arc::clone(query_worker.stats()), Arc::clone(&counters)));
+        let (stop, read) = (Arc::clone(&self.stop), Arc::downgrade(&counters));
+        let iterations = move || Some(read.upgrade()?.iterations.read());
+        let name = format!("the DNS worker dns-udp-{number} of {address}");
+        self.pulses.push(Pulse { name, stop: Arc::clone(&stop), iterations: Box::new(iterations) });
+        let name = format!("dns-udp-{number}");
+        let guard = self.panics.guard(format!("the thread {name}"));
+        let work = move || {
+            let _guard = guard;
+            worker.run(query_worker, &counters, &stop);
+        };
+        self.threads.push(std::thread::Builder::new().name(name).spawn(work)?);
+        Ok(())
+    }
+
+    /// Starts accepting connections, each of which is served by `serve`.
+    fn start_tcp<F>(
+        &mut self,
+        handle: &Handle,
+        listener: std::net::TcpListener,
+        protocol: &str,
+        service: Arc<Service>,
+        serve: impl Fn(TcpStream, SocketAddr, Arc<Service>) -> F + Send + Sync + 'static,
+    ) -> io::Result<()>
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let address = listener.local_addr()?;
+        let _inside = handle.enter();
+        let listener = tokio::net::TcpListener::from_std(listener)?;
+        let iterations = Arc::new(Count::default());
+        let read = Arc::downgrade(&iterations);
+        self.pulses.push(Pulse {
+            name: format!("the DNS listener of {protocol} {address}"),
+            stop: Arc::clone(&self.stop),
+            iterations: Box::new(move || Some(read.upgrade()?.read())),
+        });
+        let accepting = tcp::accept((listener, address), service, iterations, self.tasks.clone(), serve);
+        let guard = self.panics.guard(format!("the {protocol} listener {address}"));
+        self.tasks.spawn_on(guarded(guard, accepting), handle);
+        Ok(())
+    }
+
+    /// Starts the encrypted transports, each with a service of its own. Their runtime is another than that of TCP: a flood of
+    /// handshakes, each of which costs as much as a hundred answers, then takes the time of these threads alone.
+    fn start_encrypted(
+        &mut self,
+        tls_listeners: Vec<std::net::TcpListener>,
+        tls: &TlsBase,
+        service: impl Fn() -> Arc<Service>,
+    ) -> io::Result<()> {
+        let runtime = runtime("dns-encrypted")?;
+        let handle = runtime.handle().clone();
+        self.runtimes.push(runtime);
+        if !tls_listeners.is_empty() {
+            let config = Arc::new(tls.server_config(&[ALPN_DOT]).map_err(io::Error::other)?);
+            let service = service();
+            self.encrypted.push((Transport::Tls, Arc::clone(&service)));
+            for listener in tls_listeners {
+                let config = Arc::clone(&config);
+                let serve = move |stream, peer, service| tcp::serve_tls(stream, peer, service, Arc::clone(&config));
+                self.start_tcp(&handle, listener, "TLS", Arc::clone(&service), serve)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What the listeners of UDP and TCP counted, summed over all UDP workers and streams.
     pub fn stats(&self) -> Totals {
         let mut totals = Totals::default();
         self.workers.iter().for_each(|(_, counters)| totals.add(counters));
         totals.add(&self.streams.counters);
         totals
+    }
+
+    /// What the listeners of each encrypted transport counted, of those that are listened on.
+    pub fn encrypted_stats(&self) -> Vec<(Transport, Totals)> {
+        let stats = |(transport, service): &(Transport, Arc<Service>)| {
+            let mut totals = Totals::default();
+            totals.add(&service.counters);
+            (*transport, totals)
+        };
+        self.encrypted.iter().map(stats).collect()
     }
 
     /// What the query engine counted, summed over all UDP workers and streams.
@@ -358,7 +488,8 @@ impl Running {
     /// How long requests took, by [`TRANSPORTS`].
     pub fn durations(&self) -> [DurationCounts; TRANSPORTS.len()] {
         let mut sums = [DurationCounts::default(); TRANSPORTS.len()];
-        for counters in self.workers.iter().map(|(_, counters)| &**counters).chain([&self.streams.counters]) {
+        let of_streams = self.services().map(|service| &service.counters);
+        for counters in self.workers.iter().map(|(_, counters)| &**counters).chain(of_streams) {
             sums.iter_mut().zip(counters.all_durations()).for_each(|(sum, durations)| sum.add(durations));
         }
         sums
@@ -377,6 +508,10 @@ impl Running {
     /// Records of the query log that were lost, since they were not taken out as fast as they came.
     pub fn query_log_lost(&self) -> u64 {
         self.lost.iter().map(|lost| lost.read()).sum()
+    }
+
+    fn services(&self) -> impl Iterator<Item = &Arc<Service>> {
+        self.encrypted.iter().map(|(_, service)| service).chain([&self.streams])
     }
 
     fn each_stats(&self) -> impl Iterator<Item = &Arc<Stats>> {
@@ -398,7 +533,7 @@ impl Running {
 
     fn signal_stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
-        self.streams.stop();
+        self.services().for_each(|service| service.stop());
         self.tasks.close();
     }
 }
@@ -407,6 +542,6 @@ impl Drop for Running {
     fn drop(&mut self) {
         self.signal_stop();
         // Nothing may wait here: who wants the last answers written calls `stop`.
-        self.runtime.take().into_iter().for_each(Runtime::shutdown_background);
+        self.runtimes.drain(..).for_each(Runtime::shutdown_background);
     }
 }

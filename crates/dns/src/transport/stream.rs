@@ -8,16 +8,18 @@
 //!        └────────────► answers so far, then close ◄────────────────────────┘
 //! ```
 //!
-//! Each connection is one task over anything that reads and writes, so that TLS needs nothing new. It answers in the order
+//! Each connection is one task over anything that reads and writes, TLS included. It answers in the order
 //! of the queries, since no answer ever waits for anything; RFC 7766 §6.2.1.1 asks servers to answer pipelined queries
 //! without delay and lets clients match by ID. While answers wait to be written nothing more is read, so what a client can
 //! make the server hold is one read and [`Limits::unsent_octets_max`] (and one message beyond it).
 
+use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
@@ -86,9 +88,10 @@ const LAST_READS_MAX: usize = 16;
 /// it. Shorter, and a busy machine loses queries that had arrived; longer, and idle connections delay the end.
 const LAST_READ_WAIT: Duration = Duration::from_millis(50);
 
-/// What all connections share.
+/// What all connections of a transport share.
 pub(super) struct Service {
-    pub(super) stream_workers: StreamWorkerPool,
+    /// Those of all services are the same.
+    pub(super) stream_workers: Arc<StreamWorkerPool>,
     pub(super) counters: Counters,
     pub(super) limits: Limits,
     pub(super) admission: Admission,
@@ -122,7 +125,7 @@ pub(super) enum CloseReason {
 }
 
 impl Service {
-    pub(super) fn new(stream_workers: StreamWorkerPool, limits: Limits) -> Self {
+    pub(super) fn new(stream_workers: Arc<StreamWorkerPool>, limits: Limits) -> Self {
         let admission = Admission::new(limits.connections_max, limits.connections_per_client_max);
         Service {
             stream_workers,
@@ -150,6 +153,12 @@ impl Service {
     /// Returns when [`Self::stop`] was called.
     pub(super) async fn stopped(&self) {
         self.stop.cancelled().await;
+    }
+
+    /// How long a connection may be silent now.
+    pub(super) fn idle(&self) -> Duration {
+        let idle = self.limits.idle;
+        if self.admission.is_crowded() { idle / 10 } else { idle }
     }
 
     /// Serves one connection to its end.
@@ -225,13 +234,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
         loop {
             let (deadline, slow) = match self.partial_since {
                 Some(since) => (since + limits.read, CloseReason::SlowRead),
-                None => (Instant::now() + self.idle(), CloseReason::Idle),
+                None => (Instant::now() + self.service.idle(), CloseReason::Idle),
             };
             match self.read(deadline).await {
                 Ok(ReadOutcome::Octets) => {}
                 Ok(ReadOutcome::End) => return CloseReason::ByClient,
                 Ok(ReadOutcome::Silence) => return slow,
                 Ok(ReadOutcome::Stop) => return self.finish().await,
+                // Over TLS: the end without a goodbye. Messages have lengths, so nothing of one can be cut off unseen.
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return CloseReason::ByClient,
                 Err(_) => return CloseReason::Broken,
             }
             if let Some(ended) = self.respond().await {
@@ -244,12 +255,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
                 return CloseReason::Old;
             }
         }
-    }
-
-    /// How long it may be silent now.
-    fn idle(&self) -> Duration {
-        let idle = self.service.limits.idle;
-        if self.service.admission.is_crowded() { idle / 10 } else { idle }
     }
 
     /// Reads what there is, waiting until `deadline`.
@@ -267,7 +272,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
             tokio::select! {
                 biased;
                 read = self.stream.read_buf(&mut self.input) => {
-                    return Ok(if read? == 0 { ReadOutcome::End } else { ReadOutcome::Octets });
+                    if read? == 0 {
+                        return Ok(ReadOutcome::End);
+                    }
+                    self.read_on().await;
+                    return Ok(ReadOutcome::Octets);
                 }
                 () = &mut stopped => return Ok(ReadOutcome::Stop),
                 () = self.timer.as_mut() => {
@@ -276,6 +285,18 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
                     }
                     self.timer.as_mut().reset(deadline);
                 }
+            }
+        }
+    }
+
+    /// Reads what else there is without waiting. TLS gives one record at a time, and clients send each query in its own: what
+    /// came together is to be answered together. Of TCP one read has taken all.
+    async fn read_on(&mut self) {
+        while self.transport != Transport::Tcp && self.input.len() < READ_OCTETS {
+            self.input.reserve(READ_OCTETS / 2);
+            let mut read = pin!(self.stream.read_buf(&mut self.input));
+            if !matches!(poll_fn(|context| Poll::Ready(read.as_mut().poll(context))).await, Poll::Ready(Ok(1..))) {
+                return;
             }
         }
     }
@@ -332,7 +353,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
 
     /// Turns whole messages of `input`, which came at `moment`, into answers in `output`; returns how many there were.
     fn answer(&mut self, moment: std::time::Instant) -> (u64, WriteProgress) {
-        let idle = Some(self.idle());
+        let idle = Some(self.service.idle());
         let Connection { service, input, output, peer, transport, .. } = self;
         let mut messages = 0;
         let answered = service.stream_workers.with(self.query_worker, |place| {
@@ -445,7 +466,6 @@ mod tests {
     use crate::wire::{Name, RecordType};
     use crate::zone::db::ZoneDb;
     use crate::zone::{Contents, Ttl, Zone};
-    use std::sync::Arc;
     use tokio::io::{DuplexStream, duplex};
 
     /// No wait of a test is longer.
@@ -469,7 +489,7 @@ mod tests {
         db.set_ready();
         let (stream_workers, _) =
             StreamWorkerPool::new(1, &db, &Arc::new(arc_swap::ArcSwap::from_pointee(Settings::default())));
-        Service::new(stream_workers, limits)
+        Service::new(Arc::new(stream_workers), limits)
     }
 
     /// Both ends of a connection on which `count` queries for the large text have been written.

@@ -1,4 +1,5 @@
-//! TCP listeners: who is let in. What happens on a connection is in [`super::stream`].
+//! TCP listeners: who is let in. What happens on a connection is in [`super::stream`], and before that over TLS in
+//! [`super::tls`].
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -8,12 +9,14 @@ use std::time::Duration;
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tokio::net::TcpStream;
 use tokio::time::MissedTickBehavior;
+use tokio_rustls::rustls::ServerConfig;
 use tokio_util::task::TaskTracker;
 
 use super::BindError;
-use super::admission::Refusal;
+use super::admission::{Permit, Refusal};
 use super::count::Count;
 use super::stream::Service;
+use super::tls;
 use crate::nameserver::Transport;
 
 /// How many connections may wait to be accepted; the kernel bounds it further (`net.core.somaxconn`).
@@ -33,7 +36,7 @@ const TICK_EVERY: Duration = Duration::from_secs(1);
 const REFRESH_EVERY: Duration = Duration::from_secs(1);
 
 /// Listens on `address`.
-pub(super) fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
+pub(super) fn bind(address: SocketAddr, protocol: &'static str) -> Result<TcpListener, BindError> {
     let open = || -> io::Result<TcpListener> {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
         if address.is_ipv6() {
@@ -48,27 +51,33 @@ pub(super) fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
         socket.listen(BACKLOG)?;
         Ok(socket.into())
     };
-    open().map_err(|source| BindError::new(address, "TCP", source))
+    open().map_err(|source| BindError::new(address, protocol, source))
 }
 
 /// Uses a socket that listens on `address` already.
-pub(super) fn adopt(address: SocketAddr, listener: TcpListener) -> Result<TcpListener, BindError> {
+pub(super) fn adopt(
+    address: SocketAddr,
+    listener: TcpListener,
+    protocol: &'static str,
+) -> Result<TcpListener, BindError> {
     let tune = || {
         SockRef::from(&listener).set_send_buffer_size(SEND_BUFFER_OCTETS)?;
         listener.set_nonblocking(true)
     };
-    tune().map_err(|source| BindError::new(address, "TCP", source))?;
+    tune().map_err(|source| BindError::new(address, protocol, source))?;
     Ok(listener)
 }
 
-/// Accepts connections until told to stop. Each turn is counted, and there is one every second.
-pub(super) async fn accept(
-    listener: tokio::net::TcpListener,
-    address: SocketAddr,
+/// Accepts connections until told to stop, and has each served by `serve`. Each turn is counted, and there is one every second.
+pub(super) async fn accept<F>(
+    (listener, address): (tokio::net::TcpListener, SocketAddr),
     service: Arc<Service>,
     iterations: Arc<Count>,
     tasks: TaskTracker,
-) {
+    serve: impl Fn(TcpStream, SocketAddr, Arc<Service>) -> F,
+) where
+    F: Future<Output = ()> + Send + 'static,
+{
     let mut tick = tokio::time::interval(TICK_EVERY);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -94,19 +103,36 @@ pub(super) async fn accept(
 }
 
 /// Serves a connection if there is room for it.
-async fn serve(stream: TcpStream, peer: SocketAddr, service: Arc<Service>) {
+pub(super) async fn serve(stream: TcpStream, peer: SocketAddr, service: Arc<Service>) {
+    if let Some(_permit) = admit(&stream, peer, &service) {
+        service.serve(stream, peer, Transport::Tcp).await;
+    }
+}
+
+/// The same for a connection that begins with a TLS handshake.
+pub(super) async fn serve_tls(stream: TcpStream, peer: SocketAddr, service: Arc<Service>, config: Arc<ServerConfig>) {
+    if let Some(_permit) = admit(&stream, peer, &service) {
+        tls::serve(stream, peer, &service, config).await;
+    }
+}
+
+/// The place of a connection, if there is room for it.
+pub(super) fn admit<'s>(stream: &TcpStream, peer: SocketAddr, service: &'s Service) -> Option<Permit<'s>> {
     let counters = &service.counters;
-    let _permit = match service.admission.admit(peer.ip()) {
-        Ok(permit) => permit,
-        Err(Refusal::Total) => return counters.refused_total.add_shared(1),
-        Err(Refusal::Client) => return counters.refused_client.add_shared(1),
+    let refused = match service.admission.admit(peer.ip()) {
+        Ok(permit) => {
+            counters.connections.add_shared(1);
+            // Answers are written whole, so there is nothing to wait for. What the kernel still holds for a client that does
+            // not take it goes after the time to write, too. Neither is worth refusing a client for.
+            drop(stream.set_nodelay(true));
+            drop(SockRef::from(stream).set_tcp_user_timeout(Some(service.limits.write)));
+            return Some(permit);
+        }
+        Err(Refusal::Total) => &counters.refused_total,
+        Err(Refusal::Client) => &counters.refused_client,
     };
-    counters.connections.add_shared(1);
-    // Answers are written whole, so there is nothing to wait for. What the kernel still holds for a client that does not
-    // take it goes after the time to write, too. Neither is worth refusing a client for.
-    drop(stream.set_nodelay(true));
-    drop(SockRef::from(&stream).set_tcp_user_timeout(Some(service.limits.write)));
-    service.serve(stream, peer, Transport::Tcp).await;
+    refused.add_shared(1);
+    None
 }
 
 /// Lets idle workers go of replaced zones until told to stop.

@@ -28,6 +28,10 @@ impl TsigError {
 
 /// Octets of time signed and fudge.
 const TIMES: usize = 8;
+/// Octets of a record's type, class, TTL and length.
+const RECORD_HEAD: usize = 10;
+/// Octets of an empty MAC, the identifier, the error and no other data.
+const ERROR_TAIL: usize = 8;
 
 impl Tsig {
     /// Reads the record whose owner is at `key_at` in `message`, and whose RDATA go from `start` to `end`; `None` if it is
@@ -51,6 +55,12 @@ impl Tsig {
         })
     }
 
+    /// Octets of what [`Self::put_error`] writes; none if it writes nothing.
+    pub fn error_octets(&self, query: &[u8]) -> usize {
+        let key = key_name(query, usize::from(self.key_at), &mut [0; NAME_OCTETS_MAX]).map(<[u8]>::len);
+        key.map_or(0, |key| key + RECORD_HEAD + usize::from(self.algorithm_octets) + TIMES + ERROR_TAIL)
+    }
+
     /// Writes the record of an error response to `query`, in which this one was: the same key, algorithm and times, and an
     /// empty MAC. All or nothing.
     pub fn put_error(&self, query: &[u8], error: TsigError, writer: &mut Writer<'_>) -> Result<(), Full> {
@@ -61,11 +71,11 @@ impl Tsig {
         let kept = &query[usize::from(self.algorithm_at)..][..kept];
         let [type_high, type_low] = RecordType::TSIG.0.to_be_bytes();
         let [class_high, class_low] = Class::ANY.0.to_be_bytes();
-        let [length_high, length_low] = (kept.len() as u16 + 8).to_be_bytes();
-        let head = [type_high, type_low, class_high, class_low, 0, 0, 0, 0, length_high, length_low];
+        let [length_high, length_low] = ((kept.len() + ERROR_TAIL) as u16).to_be_bytes();
+        let head: [u8; RECORD_HEAD] = [type_high, type_low, class_high, class_low, 0, 0, 0, 0, length_high, length_low];
         let [error_high, error_low] = error.0.to_be_bytes();
         // No MAC, the query's identifier, the error, and no other data.
-        let tail = [0, 0, query[0], query[1], error_high, error_low, 0, 0];
+        let tail: [u8; ERROR_TAIL] = [0, 0, query[0], query[1], error_high, error_low, 0, 0];
         if key.len() + head.len() + kept.len() + tail.len() > writer.remaining() {
             return Err(Full);
         }

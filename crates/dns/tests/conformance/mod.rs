@@ -4,6 +4,7 @@
 //! is about bounds of the transports, and lines 60 to 63 about further ones and transfers, and tested there; line 39 is about denial
 //! that is signed while answering, which this server does not do.
 
+pub mod over;
 pub mod stage;
 
 mod rfc1034;

@@ -2,8 +2,10 @@
 //!
 //! Responses are read by code of its own here, and must also satisfy two independent parsers, hickory-proto and domain.
 
+use std::any::Any;
 use std::fmt::Write;
 use std::net::SocketAddr;
+use std::sync::OnceLock;
 
 use signpost_dns::nameserver::{Context, Limiter, Outcome, Peer, Response, Settings, Stats, Transport, respond};
 use signpost_dns::wire::name::unescape;
@@ -98,6 +100,9 @@ pub struct Stage {
     pub stats: Stats,
     pub limiter: Option<Limiter>,
     pub peer: Peer,
+    /// What [`crate::also_ask`] keeps.
+    #[allow(dead_code, reason = "for those who keep something")]
+    pub also: OnceLock<Box<dyn Any + Send + Sync>>,
 }
 
 impl Stage {
@@ -108,7 +113,7 @@ impl Stage {
         db.set_ready();
         let address: SocketAddr = "192.0.2.53:4000".parse().expect("an address");
         let peer = Peer { address, transport: Transport::Udp, now: 1_800_000_000, random: 0, keepalive: None };
-        Stage { db, settings: Settings::default(), stats: Stats::new(), limiter: None, peer }
+        Stage { db, settings: Settings::default(), stats: Stats::new(), limiter: None, peer, also: OnceLock::new() }
     }
 
     /// Serves one zone of these lines, with SOA and NS.
@@ -118,12 +123,18 @@ impl Stage {
 
     /// Answers a message; `None` if there is no response.
     pub fn respond(&self, query: &[u8]) -> Option<Vec<u8>> {
+        crate::also_ask(self, query);
+        self.respond_to(query, &self.peer, &self.settings, &self.stats)
+    }
+
+    /// Answers a message of this peer's.
+    pub fn respond_to(&self, query: &[u8], peer: &Peer, settings: &Settings, stats: &Stats) -> Option<Vec<u8>> {
         let mut buffer = vec![0xa5; 65535];
         let mut response = Response::new(&mut buffer);
         let snapshot = self.db.snapshot();
         let limiter = self.limiter.as_ref();
-        let context = Context { snapshot: &snapshot, settings: &self.settings, stats: &self.stats, limiter };
-        match respond(&context, query, &self.peer, &mut response) {
+        let context = Context { snapshot: &snapshot, settings, stats, limiter };
+        match respond(&context, query, peer, &mut response) {
             Outcome::Drop => None,
             Outcome::Reply => Some(response.octets().to_vec()),
         }

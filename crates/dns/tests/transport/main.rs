@@ -4,4 +4,6 @@
 mod bind;
 mod stream;
 mod support;
+mod tls;
+mod tls_client;
 mod udp;

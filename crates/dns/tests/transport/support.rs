@@ -6,7 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use signpost_dns::nameserver::Settings;
+
+use crate::tls_client::Certificate;
+use signpost_dns::nameserver::{Settings, Transport};
+use signpost_dns::transport::tls_base::TlsBase;
 use signpost_dns::transport::{self, Config, LiveSettings, Running, Totals};
 use signpost_dns::wire::{Name, RecordType};
 use signpost_dns::zone::contents::Contents;
@@ -25,6 +28,9 @@ pub struct Server {
     pub db: ZoneDb,
     pub settings: LiveSettings,
     pub addresses: Vec<SocketAddr>,
+    pub tls_addresses: Vec<SocketAddr>,
+    /// What encrypted transports show.
+    pub certificate: Arc<Certificate>,
     runtime: tokio::runtime::Runtime,
     running: Option<Running>,
 }
@@ -40,14 +46,24 @@ impl Server {
         let mut config =
             Config { addresses: vec!["127.0.0.1:0".parse().unwrap()], udp_workers: 2, ..Config::default() };
         change(&mut config);
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let db = ZoneDb::new();
         db.publish(shard(4));
         db.set_ready();
-        let settings: LiveSettings = Arc::new(ArcSwap::from_pointee(Settings::default()));
-        let bound = transport::bind(&config).unwrap();
+        let mut server = Server::of(&db, Settings::default(), &config);
+        server.db = db;
+        server
+    }
+
+    /// Serves these zones, which stay the caller's.
+    pub fn of(db: &ZoneDb, settings: Settings, config: &Config) -> Server {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let settings: LiveSettings = Arc::new(ArcSwap::from_pointee(settings));
+        let certificate = Arc::new(Certificate::new());
+        let mut bound = transport::bind(config).unwrap();
+        bound.set_tls(TlsBase::new(certificate.clone()).unwrap());
         let running = runtime.block_on(async { bound.start(&db, &settings) }).unwrap();
-        Server { db, settings, addresses: running.addresses().to_vec(), runtime, running: Some(running) }
+        let (addresses, tls_addresses) = (running.addresses().to_vec(), running.tls_addresses().to_vec());
+        Server { db: ZoneDb::new(), settings, addresses, tls_addresses, certificate, runtime, running: Some(running) }
     }
 
     pub fn address(&self) -> SocketAddr {
@@ -56,6 +72,28 @@ impl Server {
 
     pub fn stats(&self) -> Totals {
         self.running.as_ref().unwrap().stats()
+    }
+
+    /// What an encrypted transport counted.
+    pub fn encrypted_stats(&self, transport: Transport) -> Totals {
+        let stats = self.running.as_ref().unwrap().encrypted_stats();
+        stats.into_iter().find(|(of, _)| *of == transport).map(|(_, totals)| totals).unwrap()
+    }
+
+    /// Waits until its counters say so.
+    pub fn wait_encrypted(&self, transport: Transport, what: &str, done: impl Fn(&Totals) -> bool) {
+        let deadline = std::time::Instant::now() + PATIENCE;
+        while !done(&self.encrypted_stats(transport)) {
+            let stats = self.encrypted_stats(transport);
+            assert!(std::time::Instant::now() < deadline, "not in time: {what}; {stats:?}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// How many requests the engine counted by this transport, and how many of them have a duration.
+    pub fn requests(&self, transport: Transport) -> (u64, u64) {
+        let (running, at) = (self.running.as_ref().unwrap(), transport as usize);
+        (running.counts().traffic[at].request_count(), running.durations()[at].request_count())
     }
 
     /// How many queries the engine counted: by UDP, by TCP.
@@ -185,7 +223,7 @@ pub fn framed(message: &[u8]) -> Vec<u8> {
 }
 
 /// The next message, `None` at the end of the stream.
-pub fn receive(stream: &mut TcpStream) -> Option<Vec<u8>> {
+pub fn receive(stream: &mut impl Read) -> Option<Vec<u8>> {
     let mut length = [0; 2];
     match stream.read_exact(&mut length) {
         Ok(()) => {}
@@ -199,7 +237,7 @@ pub fn receive(stream: &mut TcpStream) -> Option<Vec<u8>> {
 
 /// Asks over a stream and checks the answer.
 #[track_caller]
-pub fn ask_on(stream: &mut TcpStream, id: u16, answers: u16) {
+pub fn ask_on(stream: &mut (impl Read + Write), id: u16, answers: u16) {
     let query = query(id, "app.shard.example", A);
     stream.write_all(&framed(&query)).unwrap();
     check(&receive(stream).expect("an answer"), &query, answers);

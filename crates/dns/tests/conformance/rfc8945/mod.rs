@@ -3,7 +3,7 @@
 use signpost_dns::nameserver::Transport;
 use signpost_dns::wire::{Name, RecordType};
 
-use crate::conformance::stage::{Stage, lines, octets, opt, query, records, well_formed};
+use crate::conformance::stage::{Stage, lines, octets, opt, query, query_with_option, records, well_formed};
 
 /// Algorithm, time signed and fudge.
 const ALGORITHM: &[u8] = b"\x0bhmac-sha256\0";
@@ -81,6 +81,22 @@ fn trap_63_an_unknown_key() {
         let response = stage.respond(&message).expect("a response");
         well_formed(&message, &response);
         assert_eq!(lines(&response)[0], "NOTAUTH");
+    }
+}
+
+/// RFC 8467 §4.1 of a response that a TSIG record closes: the whole of it is a multiple of 468 octets.
+#[test]
+fn an_error_over_tls_is_padded_with_its_record() {
+    let mut stage = stage();
+    stage.peer.transport = Transport::Tls;
+    for padding in [0, 100] {
+        let mut message = query_with_option("a.z.test. A", 12, &vec![0; padding]);
+        message[11] += 1;
+        message.extend(tsig(&key(), &rdata(&[7; 32])));
+        let response = stage.respond(&message).expect("a response");
+        well_formed(&message, &response);
+        assert_eq!((lines(&response)[0].as_str(), response.len()), ("NOTAUTH", 468));
+        assert_eq!(records(&response).last().map(|record| record.rtype), Some(RecordType::TSIG));
     }
 }
 

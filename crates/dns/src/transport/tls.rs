@@ -1,0 +1,69 @@
+//! DNS over TLS (RFC 7858): a TCP connection, a handshake, and then messages as in [`super::stream`].
+//!
+//! A connection takes its place among the client's before the handshake, and a handshake has the time of one message. So
+//! unfinished handshakes are bounded like connections, in total and for each client. Their cost is bounded by the runtime:
+//! encrypted transports have threads of their own, and the system divides the processors between those, the threads of UDP
+//! and those of TCP.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::{self, HandshakeKind, ServerConfig};
+use tokio_rustls::server::TlsStream;
+
+use super::count::Count;
+use super::counters::Counters;
+use super::stream::Service;
+use crate::nameserver::Transport;
+
+/// Serves an admitted connection.
+pub(super) async fn serve(stream: TcpStream, peer: SocketAddr, service: &Service, config: Arc<ServerConfig>) {
+    if let Some(stream) = handshake(stream, service, config).await {
+        service.serve(stream, peer, Transport::Tls).await;
+    }
+}
+
+/// Shakes hands, in the time that a message may take or a silent connection has, whichever is less; `None` if nothing came of
+/// it. It is counted either way.
+pub(super) async fn handshake<S>(stream: S, service: &Service, config: Arc<ServerConfig>) -> Option<Box<TlsStream<S>>>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let patience = service.limits.read.min(service.idle());
+    // On the heap: what the handshake needs must not be part of the connection for as long as it lives.
+    let handshake = Box::pin(timeout(patience, TlsAcceptor::from(config).accept(stream)));
+    let ended = tokio::select! {
+        biased;
+        ended = handshake => ended,
+        () = service.stopped() => return None,
+    };
+    let counters = &service.counters;
+    let (counter, stream) = match ended {
+        Ok(Ok(stream)) => match stream.get_ref().1.handshake_kind() {
+            Some(HandshakeKind::Resumed) => (&counters.handshakes_resumed, Some(Box::new(stream))),
+            _ => (&counters.handshakes_full, Some(Box::new(stream))),
+        },
+        Ok(Err(error)) => (failure(counters, &error), None),
+        Err(_) => (&counters.handshake_timeouts, None),
+    };
+    counter.add_shared(1);
+    stream
+}
+
+/// What to count for a handshake that failed.
+fn failure<'c>(counters: &'c Counters, error: &io::Error) -> &'c Count {
+    match error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>()) {
+        // The client went away, as scanners of ports do.
+        None => &counters.handshakes_broken,
+        Some(rustls::Error::NoApplicationProtocol) => &counters.handshakes_no_protocol,
+        Some(rustls::Error::PeerIncompatible(_)) => &counters.handshakes_incompatible,
+        // Such as that it does not trust the certificate.
+        Some(rustls::Error::AlertReceived(_)) => &counters.handshakes_refused_by_client,
+        Some(_) => &counters.handshakes_invalid,
+    }
+}

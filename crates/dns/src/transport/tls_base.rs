@@ -1,0 +1,72 @@
+//! What all encrypted transports share: the certificate, the keys of session tickets, and how their TLS is set up.
+//!
+//! The certificate comes from whoever runs the server, and is asked for at each handshake: a new one is shown to the next
+//! connection, and those that are open take no notice. Resumption needs no memory: a session is in the ticket that the client
+//! keeps, sealed with a key that changes every six hours and opens tickets for six more.
+
+use std::sync::Arc;
+
+use tokio_rustls::rustls::crypto::aws_lc_rs::{self, Ticketer};
+use tokio_rustls::rustls::server::{NoServerSessionStorage, ProducesTickets, ResolvesServerCert};
+use tokio_rustls::rustls::{self, ServerConfig, SupportedProtocolVersion};
+
+/// DNS over TLS (RFC 7858 and RFC 9103 §11).
+pub const ALPN_DOT: &[u8] = b"dot";
+/// DNS over QUIC (RFC 9250 §4.1.1).
+pub const ALPN_DOQ: &[u8] = b"doq";
+/// DNS over HTTPS by HTTP/2.
+pub const ALPN_H2: &[u8] = b"h2";
+/// DNS over HTTPS by HTTP/3.
+pub const ALPN_H3: &[u8] = b"h3";
+
+/// TLS as it is the same for all encrypted transports.
+#[derive(Clone)]
+pub struct TlsBase {
+    certificate: Arc<dyn ResolvesServerCert>,
+    tickets: Arc<dyn ProducesTickets>,
+}
+
+impl TlsBase {
+    /// With the `certificate` that each handshake asks for, and new keys of tickets.
+    ///
+    /// # Errors
+    ///
+    /// If the system gives no random numbers.
+    pub fn new(certificate: Arc<dyn ResolvesServerCert>) -> Result<TlsBase, rustls::Error> {
+        Ok(TlsBase { certificate, tickets: Ticketer::new()? })
+    }
+
+    /// A configuration of TLS 1.3 and 1.2 for clients that offer one of the protocols `alpn`, or none at all. One that offers
+    /// others only is refused (RFC 7301 §3.2). There is no early data, unless the caller sets it.
+    ///
+    /// # Errors
+    ///
+    /// If the cryptography knows no such version of TLS.
+    pub fn server_config(&self, alpn: &[&[u8]]) -> Result<ServerConfig, rustls::Error> {
+        self.with_versions(alpn, rustls::DEFAULT_VERSIONS)
+    }
+
+    /// The same with TLS 1.3 alone, as QUIC needs it.
+    ///
+    /// # Errors
+    ///
+    /// If the cryptography knows no such version of TLS.
+    pub fn server_config_for_quic(&self, alpn: &[&[u8]]) -> Result<ServerConfig, rustls::Error> {
+        self.with_versions(alpn, &[&rustls::version::TLS13])
+    }
+
+    fn with_versions(
+        &self,
+        alpn: &[&[u8]],
+        versions: &[&'static SupportedProtocolVersion],
+    ) -> Result<ServerConfig, rustls::Error> {
+        let builder = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()));
+        let builder = builder.with_protocol_versions(versions)?.with_no_client_auth();
+        let mut config = builder.with_cert_resolver(self.certificate.clone());
+        config.alpn_protocols = alpn.iter().map(|protocol| protocol.to_vec()).collect();
+        config.ticketer = self.tickets.clone();
+        // A store of sessions would be a lock, and memory that strangers fill.
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        Ok(config)
+    }
+}

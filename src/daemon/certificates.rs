@@ -1,0 +1,201 @@
+//! The certificates of the admin endpoints and of encrypted DNS: where they come from, and how they are kept fresh.
+//!
+//! Each source gives the newest certificate at each handshake: files of the operator's, looked at every second; in the process
+//! with the API one that the platform's authority signs, which is kept by [`Access`]; elsewhere one that an authority of this
+//! process's own signs, in a folder of the data directory. No client is asked for a certificate: who may see what in the
+//! dashboard, the API's tokens say.
+
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::server::ResolvesServerCert;
+
+use super::access::{self, Access};
+use super::data_dir::DataDir;
+use super::maintenance::{self, Maintenance, MaintenanceTask};
+use crate::config::{AdminTls, Settings};
+use signpost_control::compiler;
+use signpost_runtime::tls::served::Served;
+use signpost_runtime::tls::{self, Authority};
+
+/// The folders of a process's own authorities in its data directory. That of the API's is another, since it signs users, too.
+const ADMIN_FOLDER: &str = "admin-pki";
+const DNS_FOLDER: &str = "dns-pki";
+/// Whose certificates they are, for the log.
+const ADMIN: &str = "the admin endpoint";
+const DNS: &str = "encrypted DNS";
+
+/// The certificates of a process but for the API's.
+#[derive(Clone, Default)]
+pub struct Certificates {
+    /// What the admin endpoints show; `None`: they speak plain HTTP.
+    pub admin: Option<Arc<Source>>,
+    /// What the encrypted transports of DNS show; `None`: there are none.
+    pub dns: Option<Arc<Source>>,
+}
+
+impl Certificates {
+    /// All that there are.
+    pub fn each(&self) -> impl Iterator<Item = &Arc<Source>> {
+        self.admin.iter().chain(&self.dns)
+    }
+
+    /// Takes up files that were replaced, whether they look so or not.
+    pub fn reload(&self) {
+        self.each().for_each(|source| source.reload());
+    }
+}
+
+/// A certificate that is shown.
+pub struct Source {
+    whose: &'static str,
+    from: From,
+}
+
+/// Where it comes from.
+enum From {
+    Api(Arc<Access>),
+    /// The platform's authority, which the API keeps.
+    Platform(Arc<Authority>),
+    Files(Arc<Served>),
+    Own(Box<Authority>),
+}
+
+impl Source {
+    /// What the settings say of the admin endpoints. `addresses` are listened on.
+    pub fn admin(
+        settings: &Settings,
+        data_dir: Option<&DataDir>,
+        access: Option<&Arc<Access>>,
+        addresses: &[SocketAddr],
+    ) -> Result<Option<Arc<Source>>, tls::Error> {
+        let from = match (&settings.admin_tls(), access, data_dir) {
+            _ if addresses.is_empty() => return Ok(None),
+            (AdminTls::Off, _, _) => return Ok(None),
+            (AdminTls::Files { certificate, key }, _, _) => From::files(certificate, key)?,
+            (AdminTls::On, Some(access), _) => From::Api(access.clone()),
+            (AdminTls::On, None, data_dir) => {
+                From::own(data_dir, ADMIN_FOLDER, access::names(addresses, &settings.admin.name))?
+            }
+        };
+        Ok(Some(Arc::new(Source { whose: ADMIN, from })))
+    }
+
+    /// What they say of encrypted DNS. Without files the certificate is for `names`; that of [`Access`] is for them already.
+    pub fn dns(
+        settings: &Settings,
+        data_dir: Option<&DataDir>,
+        access: Option<&Arc<Access>>,
+        names: Vec<String>,
+    ) -> Result<Option<Arc<Source>>, tls::Error> {
+        if !settings.has_encrypted_dns() {
+            return Ok(None);
+        }
+        let from = match (&settings.dns.certificate, &settings.dns.key, access) {
+            (Some(certificate), Some(key), _) => From::files(certificate, key)?,
+            (.., Some(access)) => From::Platform(access.authority()),
+            (.., None) => From::own(data_dir, DNS_FOLDER, names)?,
+        };
+        Ok(Some(Arc::new(Source { whose: DNS, from })))
+    }
+
+    /// The certificate, the newest one at each handshake.
+    pub fn certificate(&self) -> Arc<dyn ResolvesServerCert> {
+        match &self.from {
+            From::Api(access) => access.certificate(),
+            From::Files(served) => served.clone(),
+            From::Platform(authority) => authority.certificate(),
+            From::Own(authority) => authority.certificate(),
+        }
+    }
+
+    /// The same for HTTP.
+    pub fn server_config(&self) -> Result<Arc<ServerConfig>, tls::Error> {
+        tls::server_config(self.certificate())
+    }
+
+    /// Whether the certificate is valid for this host name.
+    pub fn is_for(&self, name: &str) -> bool {
+        match &self.from {
+            From::Api(access) => access.is_for(name),
+            From::Files(served) => served.is_for(name),
+            From::Platform(authority) => authority.is_for(name),
+            From::Own(authority) => authority.is_for(name),
+        }
+    }
+
+    /// The validity period of the certificate, in seconds since 1970.
+    pub fn period(&self) -> Option<Range<i64>> {
+        match &self.from {
+            From::Api(access) => access.periods()[0].clone(),
+            From::Files(served) => served.period(),
+            From::Platform(authority) => authority.server_period(),
+            From::Own(authority) => authority.server_period(),
+        }
+    }
+
+    fn reload(&self) {
+        if let From::Files(served) = &self.from {
+            maintenance::log_read(self.whose, served.reload());
+        }
+    }
+}
+
+impl From {
+    fn files(certificate: &Path, key: &Path) -> Result<From, tls::Error> {
+        Ok(From::Files(Arc::new(Served::open(certificate, key)?)))
+    }
+
+    fn own(
+        data_dir: Option<&DataDir>,
+        folder: &str,
+        names: impl IntoIterator<Item = String>,
+    ) -> Result<From, tls::Error> {
+        let data_dir = data_dir.expect("the configuration was checked: this needs a data directory");
+        Ok(From::Own(Box::new(Authority::open(&data_dir.join(folder), names, SystemTime::now())?)))
+    }
+}
+
+impl Maintenance for Source {
+    fn maintain(&self, due: MaintenanceTask) {
+        match (&self.from, due) {
+            (From::Files(served), MaintenanceTask::Look) => maintenance::log_read(self.whose, served.follow()),
+            (From::Files(served), MaintenanceTask::Renewal) => maintenance::warn_of_end(self.whose, served),
+            (From::Own(authority), due) => {
+                if due == MaintenanceTask::Look && authority.is_valid(SystemTime::now()) {
+                    return;
+                }
+                if let Err(error) = authority.renew(SystemTime::now()) {
+                    tracing::error!(%error, "the certificate of {} cannot be renewed", self.whose);
+                }
+            }
+            // The API looks after its own.
+            (From::Api(_) | From::Platform(_), _) => {}
+        }
+    }
+}
+
+/// The names and addresses of the platform's name servers, and where this one listens, for its certificate.
+pub fn dns_names(settings: &Settings, platform: Option<&compiler::Settings>) -> Vec<String> {
+    let listened = &settings.dns_tls.listen;
+    let servers = platform.map(compiler::Settings::name_servers).unwrap_or_default();
+    let servers = servers.iter().flat_map(|server| {
+        let addresses = server.addresses.iter().map(ToString::to_string);
+        [compiler::settings::text_of(&server.name)].into_iter().chain(addresses)
+    });
+    access::names(listened, &servers.collect::<Vec<_>>()).collect()
+}
+
+/// Says what it means that an address which others reach speaks plain HTTP.
+pub fn warn_of_plain(addresses: &[SocketAddr]) {
+    for address in addresses.iter().filter(|address| !address.ip().is_loopback()) {
+        tracing::warn!(
+            "the admin endpoint at {address} speaks plain HTTP: whoever is on the way can read its numbers, and nobody \
+             can sign in to its dashboard from another machine; give --admin-tls true, or listen on loopback"
+        );
+    }
+}

@@ -1,0 +1,93 @@
+//! DNS over TLS, asked by clients that operators have: `kdig`, which checks certificates, and Unbound, which forwards.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Command;
+
+use signpost_testing::net::free_address;
+use signpost_testing::peers::unbound_over_tls;
+use signpost_testing::program::run;
+use signpost_testing::{DataDir, Ports, Scrape, Server, eventually, try_dig};
+
+/// What `kdig` prints; the certificate is to be of the authority in `file` and for `name`.
+fn kdig(server: SocketAddr, file: &Path, name: &str, more: &[&str]) -> String {
+    let (at, port) = (format!("@{}", server.ip()), server.port().to_string());
+    let (authority, hostname) = (format!("+tls-ca={}", file.display()), format!("+tls-hostname={name}"));
+    let output = Command::new("kdig")
+        .args([&at, "-p", &port, &authority, &hostname, "+retry=0", "+timeout=10"])
+        .args(more)
+        .output()
+        .expect("kdig is installed (knot-dnsutils)");
+    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+}
+
+#[test]
+fn clients_trust_the_platforms_certificate_and_a_forwarder_asks_over_tls() {
+    let (data, tls) = (DataDir::new(), free_address());
+    let listen = tls.to_string();
+    let server = Server::start(
+        Ports::free(),
+        &[
+            "--data-dir",
+            data.path(),
+            "--domain",
+            "v3.rhcloud.com",
+            "--nameserver",
+            "ns1.v3.rhcloud.com=127.0.0.1",
+            "--dns-tls-listen",
+            &listen,
+        ],
+    );
+    let authority = data.join("pki/ca.crt");
+    let said = kdig(tls, &authority, "ns1.v3.rhcloud.com", &["v3.rhcloud.com", "SOA"]);
+    assert!(said.contains("TLS session (TLS1.3)") && said.contains("status: NOERROR"), "{said}");
+    assert!(said.contains("PADDING") && said.contains("Received 468 B"), "kdig pads over TLS: {said}");
+    let said = kdig(tls, &authority, "ns2.v3.rhcloud.com", &["v3.rhcloud.com", "SOA"]);
+    assert!(!said.contains("NOERROR") && said.contains("certificate"), "another name: {said}");
+
+    let (resolver, upstream) = (free_address(), ("v3.rhcloud.com", tls, "ns1.v3.rhcloud.com"));
+    let _unbound = unbound_over_tls(resolver, Path::new(data.path()), upstream, &authority);
+    let answer = eventually("Unbound answers", || {
+        try_dig(resolver, "v3.rhcloud.com", "SOA", &["+recurse"]).filter(|answer| answer.status == "NOERROR")
+    });
+    assert_eq!(answer.data("SOA").len(), 1);
+    let scrape = Scrape::of(server.admin);
+    let sum = |name: &str, labels: &[(&str, &str)]| {
+        scrape.sum(&format!("signpost_dns_{name}"), &[&[("transport", "tls")], labels].concat())
+    };
+    assert!(sum("requests_total", &[]) >= 2.0 && sum("encrypted_handshakes_total", &[("result", "full")]) >= 2.0);
+    assert_eq!(sum("encrypted_handshakes_total", &[("result", "refused_by_client")]), 1.0);
+    let end = scrape.sum("signpost_certificate_expiry_time_seconds", &[("certificate", "dns")]);
+    assert!(end > 1.7e9, "{end}");
+}
+
+/// A self-signed certificate for this name, and its key.
+fn write_pair(certificate: &Path, key: &Path, name: &str) {
+    let private = rcgen::KeyPair::generate().expect("a key");
+    let parameters = rcgen::CertificateParams::new(vec![name.to_owned()]).expect("parameters");
+    std::fs::write(key, private.serialize_pem()).expect("written");
+    std::fs::write(certificate, parameters.self_signed(&private).expect("a certificate").pem()).expect("written");
+}
+
+#[test]
+fn a_certificate_of_ones_own_is_taken_up_anew_and_a_bad_one_is_named() {
+    let (data, tls) = (DataDir::new(), free_address());
+    std::fs::write(data.join("a.example.zone"), "$TTL 60\n@ SOA ns h 1 2 3 4 5\n@ NS ns\nns A 192.0.2.53\n")
+        .expect("written");
+    let (crt, key, listen) = (data.file("dns.crt"), data.file("dns.key"), tls.to_string());
+    let arguments = ["--roles", "dns,admin", "--zones", data.path(), "--dns-tls-listen", &listen];
+    let files = ["--dns-certificate", &crt, "--dns-key", &key];
+    let refused = run(&[&["check", "config"], &arguments[..]].concat());
+    assert!(refused.stderr.contains("dns.certificate"), "it needs a certificate: {}", refused.stderr);
+    let (crt_path, key_path) = (Path::new(&crt), Path::new(&key));
+    write_pair(crt_path, key_path, "one.example");
+    let _server = Server::start(Ports::free(), &[&arguments[..], &files].concat());
+    let ask = |name: &str| kdig(tls, crt_path, name, &["a.example", "SOA"]).contains("NOERROR");
+    assert!(ask("one.example"));
+    write_pair(crt_path, key_path, "two.example");
+    eventually("the new certificate is shown", || ask("two.example").then_some(()));
+    // What is no certificate changes nothing, and at a start it is an error that names the file.
+    std::fs::write(crt_path, "nonsense").expect("written");
+    let failed = run(&[&["serve"][..], &arguments, &files, &["--dns-listen", "127.0.0.1:0"]].concat());
+    assert!(failed.code != 0 && failed.stderr.contains("dns.crt"), "{}", failed.stderr);
+}
