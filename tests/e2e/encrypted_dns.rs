@@ -78,16 +78,17 @@ fn a_certificate_of_ones_own_is_taken_up_anew_and_a_bad_one_is_named() {
     let arguments = ["--roles", "dns,admin", "--zones", data.path(), "--dns-tls-listen", &listen];
     let files = ["--dns-certificate", &crt, "--dns-key", &key];
     let refused = run(&[&["check", "config"], &arguments[..]].concat());
-    assert!(refused.stderr.contains("dns.certificate"), "it needs a certificate: {}", refused.stderr);
+    assert!(refused.err.contains("dns.certificate"), "it needs a certificate: {}", refused.err);
     let (crt_path, key_path) = (Path::new(&crt), Path::new(&key));
     write_pair(crt_path, key_path, "one.example");
-    let _server = Server::start(Ports::free(), &[&arguments[..], &files].concat());
+    let server = Server::start(Ports::free(), &[&arguments[..], &files].concat());
     let ask = |name: &str| kdig(tls, crt_path, name, &["a.example", "SOA"]).contains("NOERROR");
     assert!(ask("one.example"));
     write_pair(crt_path, key_path, "two.example");
     eventually("the new certificate is shown", || ask("two.example").then_some(()));
-    // What is no certificate changes nothing, and at a start it is an error that names the file.
+    // At a start, a file that is no certificate is an error that names it.
     std::fs::write(crt_path, "nonsense").expect("written");
+    assert!(server.terminate().success());
     let failed = run(&[&["serve"][..], &arguments, &files, &["--dns-listen", "127.0.0.1:0"]].concat());
-    assert!(failed.code != 0 && failed.stderr.contains("dns.crt"), "{}", failed.stderr);
+    assert!(failed.code != Some(0) && failed.err.contains("dns.crt"), "{}", failed.err);
 }

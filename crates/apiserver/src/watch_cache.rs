@@ -274,6 +274,26 @@ impl WatchCache {
         (Snapshot { revision, objects, damaged }, more)
     }
 
+    /// At most `limit` objects after the key `after`, as they were at `revision`, and whether more follow. `None` if the kind has changed
+    /// since, or the cache has not reached that revision: the store's history has them.
+    pub fn page_after(
+        &self,
+        kind: &Kind,
+        prefix: &str,
+        after: &str,
+        limit: usize,
+        revision: u64,
+    ) -> Option<(Vec<Arc<Object>>, bool)> {
+        let applied = self.applied();
+        let state = self.kind_cache(kind).state.read();
+        if state.last > revision || applied.max(state.last) < revision {
+            return None;
+        }
+        let mut range = state.range_from(Bound::Excluded(after), prefix);
+        let objects = range.by_ref().take(limit).cloned().collect();
+        Some((objects, range.next().is_some()))
+    }
+
     /// The objects as [`Self::snapshot`], and a cursor at the changes after it.
     pub fn snapshot_and_follow(&self, kind: &Kind, prefix: &str) -> (Snapshot, Cursor) {
         let applied = self.applied();
@@ -421,8 +441,12 @@ impl State {
     }
 
     fn range<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = &'a Arc<Object>> {
+        self.range_from(Bound::Included(prefix), prefix)
+    }
+
+    fn range_from<'a>(&'a self, start: Bound<&'a str>, prefix: &'a str) -> impl Iterator<Item = &'a Arc<Object>> {
         self.objects
-            .range::<str, _>((Bound::Included(prefix), Bound::Unbounded))
+            .range::<str, _>((start, Bound::Unbounded))
             .map(|found| &found.0)
             .take_while(move |object| object.key().starts_with(prefix))
     }

@@ -1,7 +1,7 @@
 //! GET of a collection: lists, in pages that are one snapshot.
 //!
-//! The newest state, and the first page of it, comes from the cache. Later pages, and lists at an exact revision, come from
-//! the store's history, so that all pages show the revision of the first.
+//! The newest state, and the first page of it, comes from the cache. Later pages do, too, while the kind has not changed since the first.
+//! Otherwise they come from the store's history, as lists at an exact revision do, so that all pages show the revision of the first.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -200,6 +200,16 @@ async fn continued(
     limit: Option<usize>,
 ) -> Result<Result<Page, Response>, ApiError> {
     let known = token.remaining.filter(|_| token.revision.is_some());
+    if let (Some(revision), Some(limit), true) = (token.revision, limit, selector.is_everything()) {
+        let (kind, prefix) = (call.resource.kind, call.resource.prefix());
+        let after = format!("{prefix}{}", token.after);
+        if let Some((objects, more)) = call.server.cache.page_after(kind, &prefix, &after, limit, revision) {
+            let next = objects.last().filter(|_| more);
+            let next = next.map(|last| self::token(revision, &last.key()[prefix.len()..]));
+            let remaining = known.map(|known| known.saturating_sub(objects.len() as u64));
+            return Ok(Ok(Page { revision, objects, damaged: Vec::new(), next, remaining }));
+        }
+    }
     match from_store(call, selector, token.revision, Some(&token.after), limit).await {
         Ok(mut page) => {
             page.damaged.clear();
