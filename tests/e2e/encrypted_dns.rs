@@ -77,8 +77,8 @@ fn a_certificate_of_ones_own_is_taken_up_anew_and_a_bad_one_is_named() {
     let (crt, key, listen) = (data.file("dns.crt"), data.file("dns.key"), tls.to_string());
     let arguments = ["--roles", "dns,admin", "--zones", data.path(), "--dns-tls-listen", &listen];
     let files = ["--dns-certificate", &crt, "--dns-key", &key];
-    let refused = run(&[&["check", "config"], &arguments[..]].concat());
-    assert!(refused.stderr.contains("dns.certificate"), "it needs a certificate: {}", refused.stderr);
+    let refused = run(&[&["serve"], &arguments[..]].concat());
+    assert!(refused.code == Some(2) && refused.err.contains("dns.certificate"), "{refused:?}");
     let (crt_path, key_path) = (Path::new(&crt), Path::new(&key));
     write_pair(crt_path, key_path, "one.example");
     let _server = Server::start(Ports::free(), &[&arguments[..], &files].concat());
@@ -88,6 +88,7 @@ fn a_certificate_of_ones_own_is_taken_up_anew_and_a_bad_one_is_named() {
     eventually("the new certificate is shown", || ask("two.example").then_some(()));
     // What is no certificate changes nothing, and at a start it is an error that names the file.
     std::fs::write(crt_path, "nonsense").expect("written");
-    let failed = run(&[&["serve"][..], &arguments, &files, &["--dns-listen", "127.0.0.1:0"]].concat());
-    assert!(failed.code != 0 && failed.stderr.contains("dns.crt"), "{}", failed.stderr);
+    let other = ["--dns-listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--dns-tls-listen", "127.0.0.1:0"];
+    let failed = run(&[&["serve", "--roles", "dns,admin", "--zones", data.path()], &files[..], &other].concat());
+    assert!(failed.code == Some(1) && failed.err.contains("dns.crt"), "{failed:?}");
 }
