@@ -198,6 +198,7 @@ impl Key {
             (Some(value), ..) if !value.is_empty() && !value.contains(',') => value,
             (_, Form::Path, "DIR") => "/var/lib/signpost",
             (_, Form::Path, _) => "/etc/signpost/file",
+            (_, _, "ADDR:PORT") => "192.0.2.53:853",
             (_, _, "ADDR[:PORT]" | "[NAME=]ADDR[:PORT]") => "192.0.2.53",
             (_, _, "NAME=ADDR[,ADDR]") => "ns1.apps.example.com=192.0.2.53",
             (_, _, "URL") => "https://host.example/path",

@@ -72,8 +72,11 @@ pub fn also_ask(stage: &Stage, query: &[u8]) {
     );
 }
 
+/// The header, the OPT record, and the other records.
+type Essence = (Vec<u8>, Option<(u16, u32, Vec<String>)>, Vec<String>);
+
 /// All of a response that no transport may change, its records in some order.
-fn essence(message: &[u8]) -> (Vec<u8>, Option<(u16, u32, Vec<String>)>, Vec<String>) {
+fn essence(message: &[u8]) -> Essence {
     let mut lines: Vec<String> = records(message)
         .into_iter()
         .filter(|record| record.rtype != RecordType::OPT)
