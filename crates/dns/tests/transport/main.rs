@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used)]
 
 mod bind;
+#[cfg(feature = "quic")]
+mod quic;
 mod stream;
 mod support;
 mod tls;
