@@ -9,9 +9,12 @@ use std::sync::Arc;
 
 use tokio::runtime::Handle;
 
+use super::https::request::TemplatePath;
+use super::https::response::Common;
+use super::https::{self, Site};
 use super::inherited_sockets::InheritedSockets;
 use super::stream::Service;
-use super::tls_base::{ALPN_DOT, TlsBase};
+use super::tls_base::{ALPN_DOT, ALPN_H2, ALPN_HTTP1, TlsBase};
 use super::{BindError, Config, Running, tcp};
 use crate::nameserver::Transport;
 
@@ -20,23 +23,38 @@ use crate::nameserver::Transport;
 pub(super) struct EncryptedSockets {
     pub(super) tls: Vec<TcpListener>,
     pub(super) quic: Vec<UdpSocket>,
+    pub(super) https: Vec<Https>,
+    path: TemplatePath,
+}
+
+/// An address of DNS over HTTPS, with its socket of HTTP/3, if that is served.
+pub(super) struct Https {
+    listener: TcpListener,
+    http3: Option<UdpSocket>,
 }
 
 impl EncryptedSockets {
     /// Opens all of `config`.
     pub(super) fn bind(config: &Config, given: &mut InheritedSockets) -> Result<Self, BindError> {
-        let mut sockets = EncryptedSockets::default();
+        let mut sockets = EncryptedSockets { path: config.https.path.clone(), ..EncryptedSockets::default() };
         for address in &config.tls_addresses {
             sockets.tls.push(super::tcp_listener(*address, "TLS", given)?);
         }
         for address in &config.quic_addresses {
             sockets.quic.push(quic_socket(*address, "QUIC", given)?);
         }
+        for address in &config.https_addresses {
+            let listener = super::tcp_listener(*address, "HTTPS", given)?;
+            // The port that the system chose, if it was 0.
+            let address = listener.local_addr().unwrap_or(*address);
+            let http3 = config.https.http3.then(|| quic_socket(address, "HTTP/3", given)).transpose()?;
+            sockets.https.push(Https { listener, http3 });
+        }
         Ok(sockets)
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.tls.is_empty() && self.quic.is_empty()
+        self.tls.is_empty() && self.quic.is_empty() && self.https.is_empty()
     }
 
     /// Starts all of them.
@@ -70,6 +88,20 @@ impl EncryptedSockets {
                 let service = Arc::clone(&service);
                 let accept = |turns| quic::accept(endpoint, service, turns, doq::serve);
                 running.start_listener(handle, "QUIC", address, accept);
+            }
+        }
+        if !self.https.is_empty() {
+            let config = Arc::new(tls.server_config(&[ALPN_H2, ALPN_HTTP1]).map_err(io::Error::other)?);
+            let of = addresses(&self.https, |https| https.listener.local_addr());
+            let service = running.add_encrypted(Transport::Https, of, &service);
+            for Https { listener, http3 } in self.https {
+                let port = http3.as_ref().and_then(|socket| Some(socket.local_addr().ok()?.port()));
+                let site = Arc::new(Site { path: self.path.clone(), common: Common::new(port) });
+                let config = Arc::clone(&config);
+                let serve = move |stream, peer, service| {
+                    https::tcp::serve(stream, peer, service, Arc::clone(&config), Arc::clone(&site))
+                };
+                running.start_tcp(handle, listener, "HTTPS", Arc::clone(&service), serve)?;
             }
         }
         Ok(())

@@ -10,6 +10,7 @@ mod count;
 mod counters;
 pub mod durations;
 mod encrypted;
+pub mod https;
 pub mod inherited_sockets;
 mod panic;
 pub mod query_log;
@@ -17,7 +18,6 @@ pub mod query_log;
 pub mod quic;
 mod random;
 mod random_sampler;
-#[cfg(feature = "quic")]
 mod requests;
 pub mod ring;
 mod stream;
@@ -43,6 +43,7 @@ use self::count::Count;
 use self::counters::Counters;
 use self::durations::DurationCounts;
 use self::encrypted::{Encrypted, EncryptedSockets};
+use self::https::HttpsConfig;
 use self::inherited_sockets::InheritedSockets;
 use self::panic::{Guard, Panics};
 use self::query_log::QueryLogReceiver;
@@ -68,6 +69,10 @@ pub struct Config {
     pub tls_addresses: Vec<SocketAddr>,
     /// Addresses for DNS over QUIC, which needs the feature `quic`. Port 0 asks the system for a port.
     pub quic_addresses: Vec<SocketAddr>,
+    /// Addresses for DNS over HTTPS. Port 0 asks the system for a port.
+    pub https_addresses: Vec<SocketAddr>,
+    /// How DNS over HTTPS is served there.
+    pub https: HttpsConfig,
     /// UDP threads an address: one for each processor that is to answer.
     pub udp_workers: usize,
     /// Whether the n-th worker of each address stays on the n-th processor.
@@ -89,6 +94,8 @@ impl Default for Config {
             addresses: Vec::new(),
             tls_addresses: Vec::new(),
             quic_addresses: Vec::new(),
+            https_addresses: Vec::new(),
+            https: HttpsConfig::default(),
             udp_workers: std::thread::available_parallelism().map_or(1, usize::from),
             pin: false,
             udp_buffer_octets: 4 * 1024 * 1024,
@@ -110,7 +117,7 @@ pub enum BindError {
     InUse {
         /// The address.
         address: SocketAddr,
-        /// `UDP`, `TCP`, `TLS` or `QUIC`.
+        /// `UDP`, `TCP`, `TLS`, `QUIC`, `HTTPS` or `HTTP/3`.
         protocol: &'static str,
     },
     /// Ports below 1024 need a right.
@@ -120,7 +127,7 @@ pub enum BindError {
     Denied {
         /// The address.
         address: SocketAddr,
-        /// `UDP`, `TCP`, `TLS` or `QUIC`.
+        /// `UDP`, `TCP`, `TLS`, `QUIC`, `HTTPS` or `HTTP/3`.
         protocol: &'static str,
     },
     /// The address is another machine's.
@@ -134,7 +141,7 @@ pub enum BindError {
     NotBuilt {
         /// The address.
         address: SocketAddr,
-        /// `QUIC`.
+        /// `QUIC` or `HTTP/3`.
         protocol: &'static str,
     },
     /// The system refused otherwise.
@@ -142,7 +149,7 @@ pub enum BindError {
     Io {
         /// The address.
         address: SocketAddr,
-        /// `UDP`, `TCP`, `TLS` or `QUIC`.
+        /// `UDP`, `TCP`, `TLS`, `QUIC`, `HTTPS` or `HTTP/3`.
         protocol: &'static str,
         /// What it said.
         source: io::Error,
@@ -165,6 +172,7 @@ fn setting(protocol: &str) -> &'static str {
     match protocol {
         "TLS" => "--dns-tls-listen",
         "QUIC" => "--dns-quic-listen",
+        "HTTPS" | "HTTP/3" => "--dns-https-listen",
         _ => "--dns-listen",
     }
 }

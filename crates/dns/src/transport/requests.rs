@@ -26,6 +26,10 @@ pub(super) const REQUESTS_MAX: u32 = 128;
 /// signature. Of larger queries a connection may hold one at a time.
 pub(super) const SMALL_OCTETS: usize = 2_048;
 
+/// How many more requests of a connection may be cancelled than were answered. Each costs the server about what it costs the
+/// client, which asks for nothing then (RFC 9250 §5.3.1, RFC 9113 §10.5).
+const CANCELLED_MAX: u64 = 256;
+
 /// Octets of the largest answer, with its length.
 const ANSWER_OCTETS_MAX: usize = 2 + MESSAGE_OCTETS_MAX;
 
@@ -45,6 +49,8 @@ pub(super) struct Requests {
     unsent: Arc<Semaphore>,
     /// Held by the one query that may be large.
     large: Semaphore,
+    answered: AtomicU64,
+    cancelled: AtomicU64,
     ended: OnceLock<CloseReason>,
     ending: CancellationToken,
 }
@@ -66,6 +72,8 @@ impl Requests {
             last_request: AtomicU64::new(0),
             unsent,
             large: Semaphore::new(1),
+            answered: AtomicU64::new(0),
+            cancelled: AtomicU64::new(0),
             ended: OnceLock::new(),
             ending: CancellationToken::new(),
             service,
@@ -119,6 +127,19 @@ impl Requests {
     /// Counts how long a request took that began then.
     pub(super) fn record(&self, began: Instant) {
         self.service.counters.durations(self.transport).record_shared(1, began.elapsed());
+    }
+
+    /// A request was answered.
+    pub(super) fn answered(&self) {
+        self.answered.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The client has cancelled a request.
+    pub(super) fn cancelled(&self) {
+        let cancelled = self.cancelled.fetch_add(1, Ordering::Relaxed);
+        if cancelled >= self.answered.load(Ordering::Relaxed) + CANCELLED_MAX {
+            self.fail(CloseReason::Cancelled);
+        }
     }
 
     /// Ends the connection; the first reason counts.

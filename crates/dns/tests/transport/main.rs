@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod bind;
+mod https;
 #[cfg(feature = "quic")]
 mod quic;
 mod stream;

@@ -6,7 +6,6 @@
 //! Zone transfers are refused as over TCP, by the answer itself.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -79,10 +78,6 @@ impl From<Code> for VarInt {
     }
 }
 
-/// RFC 9250 §5.3.1: servers "can impose implementation limits on the total number or rate of cancellation requests". So many
-/// streams may be cancelled more than were answered.
-const CANCELLED_MAX: u64 = 256;
-
 /// After the last answers, how many round trips, and how long at most, a connection waits for them to arrive before it closes.
 const LINGER_ROUND_TRIPS: u32 = 2;
 const LINGER_MAX: Duration = Duration::from_millis(500);
@@ -91,8 +86,6 @@ struct Doq {
     connection: Connection,
     requests: Requests,
     handshaken: CancellationToken,
-    answered: AtomicU64,
-    cancelled: AtomicU64,
 }
 
 /// Why a stream got no answer.
@@ -107,8 +100,7 @@ enum Unanswered {
 pub(in super::super) async fn serve(opened: Opened) {
     let Opened { connection, handshaken, service } = opened;
     let requests = Requests::new(service, Transport::Quic);
-    let doq = Doq { connection, requests, handshaken, answered: AtomicU64::new(0), cancelled: AtomicU64::new(0) };
-    let doq = Arc::new(doq);
+    let doq = Arc::new(Doq { connection, requests, handshaken });
     let streams = TaskTracker::new();
     let mut end = std::pin::pin!(doq.requests.end());
     let ended = loop {
@@ -155,7 +147,7 @@ impl Doq {
     /// Serves one stream.
     async fn stream(self: Arc<Self>, mut send: SendStream, mut receive: RecvStream) {
         match self.answer(&mut send, &mut receive).await {
-            Ok(()) => drop(self.answered.fetch_add(1, Ordering::Relaxed)),
+            Ok(()) => self.requests.answered(),
             Err(Unanswered::Closes(reason)) => {
                 // Or the drop of the stream would end it as if that were the answer.
                 drop(send.reset(code(reason).into()));
@@ -164,10 +156,7 @@ impl Doq {
             Err(Unanswered::Cancelled) => {
                 // The stream may have ended in both directions already.
                 drop(send.reset(Code::RequestCancelled.into()));
-                let cancelled = self.cancelled.fetch_add(1, Ordering::Relaxed);
-                if cancelled >= self.answered.load(Ordering::Relaxed) + CANCELLED_MAX {
-                    self.requests.fail(CloseReason::Cancelled);
-                }
+                self.requests.cancelled();
             }
         }
     }
