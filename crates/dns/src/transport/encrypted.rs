@@ -14,6 +14,8 @@ use super::https::response::Common;
 use super::https::{self, Site};
 use super::inherited_sockets::InheritedSockets;
 use super::stream::Service;
+#[cfg(feature = "quic")]
+use super::tls_base::ALPN_H3;
 use super::tls_base::{ALPN_DOT, ALPN_H2, ALPN_HTTP1, TlsBase};
 use super::{BindError, Config, Running, tcp};
 use crate::nameserver::Transport;
@@ -84,7 +86,7 @@ impl EncryptedSockets {
             let _inside = handle.enter();
             for socket in self.quic {
                 let address = socket.local_addr()?;
-                let endpoint = quic::listen(socket, config.clone(), &service.limits)?;
+                let endpoint = quic::listen(socket, config.clone(), &service.limits, 0)?;
                 let service = Arc::clone(&service);
                 let accept = |turns| quic::accept(endpoint, service, turns, doq::serve);
                 running.start_listener(handle, "QUIC", address, accept);
@@ -97,6 +99,18 @@ impl EncryptedSockets {
             for Https { listener, http3 } in self.https {
                 let port = http3.as_ref().and_then(|socket| Some(socket.local_addr().ok()?.port()));
                 let site = Arc::new(Site { path: self.path.clone(), common: Common::new(port) });
+                #[cfg(feature = "quic")]
+                if let Some(socket) = http3 {
+                    use super::quic;
+                    let address = socket.local_addr()?;
+                    let config = tls.server_config_for_quic(&[ALPN_H3]).map_err(io::Error::other)?;
+                    let _inside = handle.enter();
+                    let endpoint = quic::listen(socket, config, &service.limits, https::http3::UNI_STREAMS_MAX)?;
+                    let (site, service) = (Arc::clone(&site), Arc::clone(&service));
+                    let serve = move |opened| https::http3::serve(opened, Arc::clone(&site));
+                    let accept = |turns| quic::accept(endpoint, service, turns, serve);
+                    running.start_listener(handle, "HTTP/3", address, accept);
+                }
                 let config = Arc::clone(&config);
                 let serve = move |stream, peer, service| {
                     https::tcp::serve(stream, peer, service, Arc::clone(&config), Arc::clone(&site))

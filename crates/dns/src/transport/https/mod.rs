@@ -8,6 +8,10 @@
 //! There is no 429: a client with too many connections is refused before its handshake, as on each transport, and one that
 //! takes no answers waits, and is cut off.
 
+#[cfg(feature = "quic")]
+mod bounded;
+#[cfg(feature = "quic")]
+pub(super) mod http3;
 pub mod request;
 pub mod response;
 pub(super) mod tcp;

@@ -82,12 +82,18 @@ fn tuned(socket: UdpSocket) -> io::Result<UdpSocket> {
 }
 
 /// Makes a listener of a socket. The ALPN protocols of `tls` are those that clients may choose. Call it inside of a runtime.
-pub(super) fn listen(socket: UdpSocket, tls: rustls::ServerConfig, limits: &Limits) -> io::Result<Endpoint> {
+/// `uni_streams` is how many unidirectional streams a client may open.
+pub(super) fn listen(
+    socket: UdpSocket,
+    tls: rustls::ServerConfig,
+    limits: &Limits,
+    uni_streams: u32,
+) -> io::Result<Endpoint> {
     let crypto = QuicServerConfig::try_from(Arc::new(tls)).map_err(io::Error::other)?;
     let mut transport = TransportConfig::default();
     transport
         .max_concurrent_bidi_streams(REQUESTS_MAX.into())
-        .max_concurrent_uni_streams(0u32.into())
+        .max_concurrent_uni_streams(uni_streams.into())
         .datagram_receive_buffer_size(None)
         .stream_receive_window((2 * SMALL_OCTETS as u32).into())
         .receive_window(RECEIVE_OCTETS.into())
