@@ -217,7 +217,7 @@ fn early_data_is_answered() {
     update[2] = 0x28;
     for octets in [&query[..], &update] {
         let connecting = quic.run(async { endpoint.connect(quic.address, NAME).unwrap().into_0rtt() });
-        let (connection, accepted) = connecting.ok().expect("a session to resume");
+        let (connection, accepted) = connecting.unwrap_or_else(|_| panic!("a session to resume"));
         let reply = quic.exchange(&connection, &framed(octets));
         let reply = reply.unwrap_or_else(|error| panic!("{error}, {} octets", octets.len()));
         assert!(quic.run(accepted), "0-RTT is accepted");
