@@ -9,11 +9,16 @@ mod clock;
 mod count;
 mod counters;
 pub mod durations;
+mod encrypted;
+pub mod https;
 pub mod inherited_sockets;
 mod panic;
 pub mod query_log;
+#[cfg(feature = "quic")]
+pub mod quic;
 mod random;
 mod random_sampler;
+mod requests;
 pub mod ring;
 mod stream;
 mod tcp;
@@ -37,11 +42,13 @@ use tokio_util::task::TaskTracker;
 use self::count::Count;
 use self::counters::Counters;
 use self::durations::DurationCounts;
+use self::encrypted::{Encrypted, EncryptedSockets};
+use self::https::HttpsConfig;
 use self::inherited_sockets::InheritedSockets;
 use self::panic::{Guard, Panics};
 use self::query_log::QueryLogReceiver;
 use self::stream::Service;
-use self::tls_base::{ALPN_DOT, TlsBase};
+use self::tls_base::TlsBase;
 use self::wildcard_hits::WildcardHitReceiver;
 use self::worker::{QueryWorker, StreamWorkerPool, WorkerOutputs};
 use crate::nameserver::stats::{Counts, TRANSPORTS, ZoneCounts};
@@ -60,6 +67,12 @@ pub struct Config {
     pub addresses: Vec<SocketAddr>,
     /// Addresses for DNS over TLS. Port 0 asks the system for a port.
     pub tls_addresses: Vec<SocketAddr>,
+    /// Addresses for DNS over QUIC, which needs the feature `quic`. Port 0 asks the system for a port.
+    pub quic_addresses: Vec<SocketAddr>,
+    /// Addresses for DNS over HTTPS. Port 0 asks the system for a port.
+    pub https_addresses: Vec<SocketAddr>,
+    /// How DNS over HTTPS is served there.
+    pub https: HttpsConfig,
     /// UDP threads an address: one for each processor that is to answer.
     pub udp_workers: usize,
     /// Whether the n-th worker of each address stays on the n-th processor.
@@ -80,6 +93,9 @@ impl Default for Config {
         Config {
             addresses: Vec::new(),
             tls_addresses: Vec::new(),
+            quic_addresses: Vec::new(),
+            https_addresses: Vec::new(),
+            https: HttpsConfig::default(),
             udp_workers: std::thread::available_parallelism().map_or(1, usize::from),
             pin: false,
             udp_buffer_octets: 4 * 1024 * 1024,
@@ -101,7 +117,7 @@ pub enum BindError {
     InUse {
         /// The address.
         address: SocketAddr,
-        /// `UDP`, `TCP` or `TLS`.
+        /// `UDP`, `TCP`, `TLS`, `QUIC`, `HTTPS` or `HTTP/3`.
         protocol: &'static str,
     },
     /// Ports below 1024 need a right.
@@ -111,7 +127,7 @@ pub enum BindError {
     Denied {
         /// The address.
         address: SocketAddr,
-        /// `UDP`, `TCP` or `TLS`.
+        /// `UDP`, `TCP`, `TLS`, `QUIC`, `HTTPS` or `HTTP/3`.
         protocol: &'static str,
     },
     /// The address is another machine's.
@@ -120,12 +136,20 @@ pub enum BindError {
         /// The address.
         address: SocketAddr,
     },
+    /// The program has no such transport.
+    #[error("{protocol} {address}: this program was built without it; build it with the feature quic")]
+    NotBuilt {
+        /// The address.
+        address: SocketAddr,
+        /// `QUIC` or `HTTP/3`.
+        protocol: &'static str,
+    },
     /// The system refused otherwise.
     #[error("{protocol} {address}: {source}")]
     Io {
         /// The address.
         address: SocketAddr,
-        /// `UDP`, `TCP` or `TLS`.
+        /// `UDP`, `TCP`, `TLS`, `QUIC`, `HTTPS` or `HTTP/3`.
         protocol: &'static str,
         /// What it said.
         source: io::Error,
@@ -145,7 +169,12 @@ impl BindError {
 
 /// The setting that names the addresses for this protocol.
 fn setting(protocol: &str) -> &'static str {
-    if protocol == "TLS" { "--dns-tls-listen" } else { "--dns-listen" }
+    match protocol {
+        "TLS" => "--dns-tls-listen",
+        "QUIC" => "--dns-quic-listen",
+        "HTTPS" | "HTTP/3" => "--dns-https-listen",
+        _ => "--dns-listen",
+    }
 }
 
 /// How often another port is tried where port 0 was asked for and a port is free for UDP but not for TCP.
@@ -167,8 +196,12 @@ pub fn bind(config: &Config) -> Result<Bound, BindError> {
 /// See [`BindError`], for the first address that cannot be had.
 pub fn bind_with(config: &Config, given: &mut InheritedSockets) -> Result<Bound, BindError> {
     let cpus = if config.pin { cpu::allowed().unwrap_or_default() } else { Vec::new() };
-    let mut bound =
-        Bound { listeners: Vec::new(), tls_listeners: Vec::new(), tls: None, limits: config.streams.clone() };
+    let mut bound = Bound {
+        listeners: Vec::new(),
+        encrypted: EncryptedSockets::default(),
+        tls: None,
+        limits: config.streams.clone(),
+    };
     for address in &config.addresses {
         let mut tries = 0;
         let listener = loop {
@@ -180,9 +213,7 @@ pub fn bind_with(config: &Config, given: &mut InheritedSockets) -> Result<Bound,
         };
         bound.listeners.push(listener);
     }
-    for address in &config.tls_addresses {
-        bound.tls_listeners.push(tcp_listener(*address, "TLS", given)?);
-    }
+    bound.encrypted = EncryptedSockets::bind(config, given)?;
     Ok(bound)
 }
 
@@ -222,7 +253,7 @@ struct Listener {
 /// Sockets that are open and not yet answered from: queries wait in them.
 pub struct Bound {
     listeners: Vec<Listener>,
-    tls_listeners: Vec<std::net::TcpListener>,
+    encrypted: EncryptedSockets,
     tls: Option<TlsBase>,
     limits: Limits,
 }
@@ -233,14 +264,9 @@ impl Bound {
         self.listeners.iter().map(|listener| listener.address).collect()
     }
 
-    /// The addresses for DNS over TLS, likewise.
-    pub fn tls_addresses(&self) -> Vec<SocketAddr> {
-        self.tls_listeners.iter().filter_map(|listener| listener.local_addr().ok()).collect()
-    }
-
     /// Whether something is listened on for which [`Self::set_tls`] has to be called before the start.
     pub fn needs_tls(&self) -> bool {
-        !self.tls_listeners.is_empty()
+        !self.encrypted.is_empty()
     }
 
     /// Sets what encrypted transports show to their clients.
@@ -264,7 +290,6 @@ impl Bound {
         let service = || Arc::new(Service::new(Arc::clone(&stream_workers), limits.clone()));
         let mut running = Running {
             addresses: self.addresses(),
-            tls_addresses: self.tls_addresses(),
             stop: Arc::new(AtomicBool::new(false)),
             threads: Vec::new(),
             workers: Vec::new(),
@@ -295,7 +320,11 @@ impl Bound {
         running.tasks.spawn_on(guarded(guard, refreshing), &handle);
         if self.needs_tls() {
             let missing = || io::Error::new(io::ErrorKind::InvalidInput, "no certificate for the encrypted transports");
-            running.start_encrypted(self.tls_listeners, &self.tls.ok_or_else(missing)?, service)?;
+            let tls = self.tls.ok_or_else(missing)?;
+            let runtime = self::runtime("dns-encrypted")?;
+            let handle = runtime.handle().clone();
+            running.runtimes.push(runtime);
+            self.encrypted.start(&mut running, &handle, &tls, service)?;
         }
         for WorkerOutputs { query_log, wildcard_hits } in outputs {
             running.lost.push(query_log.lost_counter());
@@ -319,7 +348,6 @@ async fn guarded(guard: Guard, task: impl Future<Output = ()>) {
 /// Listeners that answer. Dropping it tells them to stop; [`Running::stop`] also waits until they have.
 pub struct Running {
     addresses: Vec<SocketAddr>,
-    tls_addresses: Vec<SocketAddr>,
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
     workers: Vec<(Arc<Stats>, Arc<Counters>)>,
@@ -327,7 +355,7 @@ pub struct Running {
     /// Of TCP.
     streams: Arc<Service>,
     /// Of each encrypted transport that is listened on.
-    encrypted: Vec<(Transport, Arc<Service>)>,
+    encrypted: Vec<Encrypted>,
     /// Until somebody takes them to write the query log.
     query_log: Mutex<Vec<QueryLogReceiver>>,
     /// Until somebody takes them to count the hits.
@@ -373,7 +401,7 @@ impl Running {
 
     /// The addresses for DNS over TLS, likewise.
     pub fn tls_addresses(&self) -> &[SocketAddr] {
-        &self.tls_addresses
+        self.encrypted_addresses(Transport::Tls)
     }
 
     /// Starts one UDP worker.
@@ -415,41 +443,31 @@ impl Running {
         let address = listener.local_addr()?;
         let _inside = handle.enter();
         let listener = tokio::net::TcpListener::from_std(listener)?;
-        let iterations = Arc::new(Count::default());
-        let read = Arc::downgrade(&iterations);
+        let tasks = self.tasks.clone();
+        let accept = |turns| tcp::accept((listener, address), service, turns, tasks, serve);
+        self.start_listener(handle, protocol, address, accept);
+        Ok(())
+    }
+
+    /// Starts the task of a listener. It counts its turns, by which others see that it moves.
+    fn start_listener<F>(
+        &mut self,
+        handle: &Handle,
+        protocol: &str,
+        address: SocketAddr,
+        accept: impl FnOnce(Arc<Count>) -> F,
+    ) where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let turns = Arc::new(Count::default());
+        let read = Arc::downgrade(&turns);
         self.pulses.push(Pulse {
             name: format!("the DNS listener of {protocol} {address}"),
             stop: Arc::clone(&self.stop),
             iterations: Box::new(move || Some(read.upgrade()?.read())),
         });
-        let accepting = tcp::accept((listener, address), service, iterations, self.tasks.clone(), serve);
         let guard = self.panics.guard(format!("the {protocol} listener {address}"));
-        self.tasks.spawn_on(guarded(guard, accepting), handle);
-        Ok(())
-    }
-
-    /// Starts the encrypted transports, each with a service of its own. Their runtime is another than that of TCP: a flood of
-    /// handshakes, each of which costs as much as a hundred answers, then takes the time of these threads alone.
-    fn start_encrypted(
-        &mut self,
-        tls_listeners: Vec<std::net::TcpListener>,
-        tls: &TlsBase,
-        service: impl Fn() -> Arc<Service>,
-    ) -> io::Result<()> {
-        let runtime = runtime("dns-encrypted")?;
-        let handle = runtime.handle().clone();
-        self.runtimes.push(runtime);
-        if !tls_listeners.is_empty() {
-            let config = Arc::new(tls.server_config(&[ALPN_DOT]).map_err(io::Error::other)?);
-            let service = service();
-            self.encrypted.push((Transport::Tls, Arc::clone(&service)));
-            for listener in tls_listeners {
-                let config = Arc::clone(&config);
-                let serve = move |stream, peer, service| tcp::serve_tls(stream, peer, service, Arc::clone(&config));
-                self.start_tcp(&handle, listener, "TLS", Arc::clone(&service), serve)?;
-            }
-        }
-        Ok(())
+        self.tasks.spawn_on(guarded(guard, accept(turns)), handle);
     }
 
     /// What the listeners of UDP and TCP counted, summed over all UDP workers and streams.
@@ -462,10 +480,10 @@ impl Running {
 
     /// What the listeners of each encrypted transport counted, of those that are listened on.
     pub fn encrypted_stats(&self) -> Vec<(Transport, Totals)> {
-        let stats = |(transport, service): &(Transport, Arc<Service>)| {
+        let stats = |encrypted: &Encrypted| {
             let mut totals = Totals::default();
-            totals.add(&service.counters);
-            (*transport, totals)
+            totals.add(&encrypted.service.counters);
+            (encrypted.transport, totals)
         };
         self.encrypted.iter().map(stats).collect()
     }
@@ -511,7 +529,7 @@ impl Running {
     }
 
     fn services(&self) -> impl Iterator<Item = &Arc<Service>> {
-        self.encrypted.iter().map(|(_, service)| service).chain([&self.streams])
+        self.encrypted.iter().map(|encrypted| &encrypted.service).chain([&self.streams])
     }
 
     fn each_stats(&self) -> impl Iterator<Item = &Arc<Stats>> {

@@ -97,7 +97,7 @@ pub(super) struct Service {
     pub(super) limits: Limits,
     pub(super) admission: Admission,
     /// Numbers the connections, to spread them over the workers.
-    connections: AtomicUsize,
+    pub(super) connections: AtomicUsize,
     /// When the end was asked for; set before the token is cancelled. A busy connection sees it without taking the token's
     /// lock.
     stopping: OnceLock<Instant>,
@@ -117,6 +117,8 @@ pub(super) enum CloseReason {
     SlowWrite,
     /// A message that is none, or that nobody may answer.
     Malformed,
+    /// Too many requests were cancelled.
+    Cancelled,
     /// It was open for long enough.
     Old,
     /// The server stops.
@@ -147,7 +149,7 @@ impl Service {
     }
 
     /// Until when answers are written, if it was told to stop.
-    fn last_moment(&self) -> Option<Instant> {
+    pub(super) fn last_moment(&self) -> Option<Instant> {
         self.stopping.get().map(|since| *since + self.limits.write)
     }
 
@@ -183,16 +185,21 @@ impl Service {
         };
         let ended = connection.run().await;
         connection.close(ended).await;
+        self.count_end(ended);
+        ended
+    }
+
+    /// Counts the end of a connection.
+    pub(super) fn count_end(&self, ended: CloseReason) {
         let counters = &self.counters;
         match ended {
             CloseReason::Idle => counters.idle_timeouts.add_shared(1),
             CloseReason::SlowRead => counters.read_timeouts.add_shared(1),
             CloseReason::SlowWrite => counters.write_timeouts.add_shared(1),
-            CloseReason::Malformed => counters.malformed.add_shared(1),
+            CloseReason::Malformed | CloseReason::Cancelled => counters.malformed.add_shared(1),
             CloseReason::Broken => counters.broken.add_shared(1),
             CloseReason::ByClient | CloseReason::Old | CloseReason::Stopped => {}
         }
-        ended
     }
 }
 

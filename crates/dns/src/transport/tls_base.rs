@@ -16,6 +16,8 @@ pub const ALPN_DOT: &[u8] = b"dot";
 pub const ALPN_DOQ: &[u8] = b"doq";
 /// DNS over HTTPS by HTTP/2.
 pub const ALPN_H2: &[u8] = b"h2";
+/// DNS over HTTPS by HTTP/1.1.
+pub const ALPN_HTTP1: &[u8] = b"http/1.1";
 /// DNS over HTTPS by HTTP/3.
 pub const ALPN_H3: &[u8] = b"h3";
 

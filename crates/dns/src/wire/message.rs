@@ -178,7 +178,7 @@ impl Query {
 }
 
 /// Where the questions end, whatever is in their names. Each takes five octets at least, so the count cannot make this long.
-fn skip_questions(message: &[u8], count: u16) -> Option<usize> {
+pub fn skip_questions(message: &[u8], count: u16) -> Option<usize> {
     (0..count).try_fold(HEADER_OCTETS, |at, _| {
         let end = skip_name(message, at)? + 4;
         (end <= message.len()).then_some(end)
@@ -187,7 +187,7 @@ fn skip_questions(message: &[u8], count: u16) -> Option<usize> {
 
 /// Where the possibly compressed name at `at` ends.
 #[inline]
-fn skip_name(message: &[u8], mut at: usize) -> Option<usize> {
+pub fn skip_name(message: &[u8], mut at: usize) -> Option<usize> {
     loop {
         let length = usize::from(*message.get(at)?);
         match length {

@@ -6,21 +6,35 @@
 use std::net::SocketAddr;
 use std::process::Command;
 use std::sync::LazyLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::SystemTime;
 
+use bytes::Bytes;
+use h2::client::SendRequest;
 use parking_lot::Mutex;
+#[cfg(feature = "quic")]
+use quinn::crypto::rustls::QuicClientConfig;
 use signpost_dns::nameserver::stats::TRANSPORTS;
 use signpost_dns::nameserver::{Peer, Settings, Stats, Transport};
 use signpost_dns::transport::Config;
 use signpost_dns::wire::RecordType;
+use signpost_dns::wire::message::Query;
+use tokio::runtime::Runtime;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+#[cfg(feature = "quic")]
+use tokio_rustls::rustls;
 use tokio_rustls::rustls::DEFAULT_VERSIONS;
 
 use crate::conformance::stage::{Stage, opt, records};
 use crate::support::{PATIENCE, Server, framed, receive};
-use crate::tls_client::{TlsStream, connect_tls};
+use crate::tls_client::{NAME, TlsStream, connect_tls};
 
 /// Names the transport.
 const VARIABLE: &str = "CONFORMANCE_OVER";
+/// How much a test asks of a running server. Those that ask more do so for what chance leads to, of which some is too rare to be
+/// found again below.
+const ASKED_MAX: usize = 200;
 /// Numbers that decide about chance in an answer; one of them must lead to what the server said.
 const CHANCES: u32 = 4_096;
 
@@ -35,8 +49,16 @@ fn the_whole_suite_over_tls() {
     run_over(Transport::Tls);
 }
 
-/// The maximum number of queries that one stage asks of its server: tests of chance ask thousands.
-const ASKED_MAX: usize = 200;
+#[test]
+fn the_whole_suite_over_https() {
+    run_over(Transport::Https);
+}
+
+#[cfg(feature = "quic")]
+#[test]
+fn the_whole_suite_over_quic() {
+    run_over(Transport::Quic);
+}
 
 fn run_over(transport: Transport) {
     if TRANSPORT.is_some() {
@@ -51,9 +73,10 @@ fn run_over(transport: Transport) {
 /// Asks a server with the zones and settings of `stage`, if this process is to, and compares.
 pub fn also_ask(stage: &Stage, query: &[u8]) {
     let Some(transport) = *TRANSPORT else { return };
+    let Some(query) = &adapted(transport, query) else { return };
     let live = stage.also.get_or_init(|| Box::new(Live::start(stage)));
     let live: &Live = live.downcast_ref().expect("nobody else keeps something there");
-    if live.asked.fetch_add(1, std::sync::atomic::Ordering::Relaxed) >= ASKED_MAX {
+    if live.asked.fetch_add(1, Ordering::Relaxed) >= ASKED_MAX {
         return;
     }
     // Marks of names are of the stage's own time.
@@ -78,10 +101,24 @@ pub fn also_ask(stage: &Stage, query: &[u8]) {
     );
 }
 
-/// The head, the OPT record and the other records of a response.
+/// The query as it may come by this transport, if it may. Over QUIC its ID is 0 (RFC 9250 §4.2.1), and a keepalive option is a
+/// fault (§5.5.2); over HTTPS that option means nothing, so that one of a forbidden length is no fault.
+fn adapted(transport: Transport, query: &[u8]) -> Option<Vec<u8>> {
+    let edns = Query::read(query).and_then(|query| query.edns).unwrap_or_default();
+    let mut query = query.to_vec();
+    match transport {
+        Transport::Https if edns.malformed_keepalive => return None,
+        Transport::Quic if edns.keepalive || edns.malformed_keepalive => return None,
+        Transport::Quic => query.iter_mut().take(2).for_each(|octet| *octet = 0),
+        _ => {}
+    }
+    Some(query)
+}
+
+/// The header, the OPT record, and the other records of a response.
 type Essence = (Vec<u8>, Option<(u16, u32, Vec<String>)>, Vec<String>);
 
-/// All of a response that no transport may change, its records in some order.
+/// Returns what no transport may change of a response, its records in some order.
 fn essence(message: &[u8]) -> Essence {
     let mut lines: Vec<String> = records(message)
         .into_iter()
@@ -103,20 +140,33 @@ fn essence(message: &[u8]) -> Essence {
 
 /// A server, and a connection to it.
 struct Live {
-    asked: std::sync::atomic::AtomicUsize,
     server: Server,
+    asked: AtomicUsize,
     stream: Mutex<Option<TlsStream>>,
+    /// Of what is asked asynchronously.
+    runtime: Runtime,
+    https: Mutex<Option<(SendRequest<Bytes>, SocketAddr)>>,
+    #[cfg(feature = "quic")]
+    quic: Mutex<Option<(quinn::Connection, SocketAddr)>>,
 }
 
 impl Live {
     fn start(stage: &Stage) -> Live {
         let mut config =
             Config { tls_addresses: vec!["127.0.0.1:0".parse().expect("an address")], ..Config::default() };
+        config.https_addresses = vec!["127.0.0.1:0".parse().expect("an address")];
+        #[cfg(feature = "quic")]
+        config.quic_addresses.push("127.0.0.1:0".parse().expect("an address"));
         config.streams.idle = 10 * PATIENCE;
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         Live {
-            asked: std::sync::atomic::AtomicUsize::new(0),
             server: Server::of(&stage.db, stage.settings.clone(), &config),
+            asked: AtomicUsize::new(0),
             stream: Mutex::default(),
+            runtime: runtime.expect("a runtime"),
+            https: Mutex::default(),
+            #[cfg(feature = "quic")]
+            quic: Mutex::default(),
         }
     }
 
@@ -124,8 +174,79 @@ impl Live {
     fn ask(&self, transport: Transport, query: &[u8]) -> (Option<Vec<u8>>, SocketAddr) {
         match transport {
             Transport::Tls => self.ask_over_tls(query),
+            Transport::Https => self.run(self.ask_over_https(query)),
+            #[cfg(feature = "quic")]
+            Transport::Quic => self.run(self.ask_over_quic(query)),
             _ => panic!("no client for {transport:?}"),
         }
+    }
+
+    fn run<T>(&self, work: impl Future<Output = T>) -> T {
+        self.runtime.block_on(async { timeout(PATIENCE, work).await.expect("in time") })
+    }
+
+    /// A message that gets no response is a bad request.
+    async fn ask_over_https(&self, query: &[u8]) -> (Option<Vec<u8>>, SocketAddr) {
+        let held = self.https.lock().take();
+        let (client, address) = match held {
+            Some(held) => held,
+            None => {
+                let tls = TlsConnector::from(self.server.certificate.client(DEFAULT_VERSIONS, &[b"h2"]));
+                let server = self.server.encrypted_address(Transport::Https);
+                let socket = tokio::net::TcpStream::connect(server).await.expect("a connection");
+                let address = socket.local_addr().expect("an address");
+                let stream = tls.connect(NAME.try_into().expect("a name"), socket).await.expect("a handshake");
+                let (client, connection) = h2::client::handshake(stream).await.expect("HTTP/2");
+                tokio::spawn(connection);
+                (client, address)
+            }
+        };
+        let request = hyper::Request::post(format!("https://{NAME}/dns-query"));
+        let request = request.header("content-type", "application/dns-message").body(()).expect("a request");
+        let mut ready = client.clone().ready().await.expect("it goes on");
+        let (response, mut body) = ready.send_request(request, false).expect("it takes the request");
+        body.send_data(Bytes::copy_from_slice(query), true).expect("it takes the query");
+        let response = response.await.expect("a response");
+        let status = response.status().as_u16();
+        let (mut stream, mut answer) = (response.into_body(), Vec::new());
+        while let Some(octets) = stream.data().await {
+            let octets = octets.expect("the whole of it");
+            stream.flow_control().release_capacity(octets.len()).expect("it goes on");
+            answer.extend_from_slice(&octets);
+        }
+        *self.https.lock() = Some((client, address));
+        match status {
+            200 => (Some(answer), address),
+            400 => (None, address),
+            status => panic!("{status}"),
+        }
+    }
+
+    #[cfg(feature = "quic")]
+    async fn ask_over_quic(&self, query: &[u8]) -> (Option<Vec<u8>>, SocketAddr) {
+        let held = self.quic.lock().take();
+        let (connection, address) = match held {
+            Some(held) => held,
+            None => {
+                let tls = self.server.certificate.client(&[&rustls::version::TLS13], &[b"doq"]);
+                let tls = QuicClientConfig::try_from(rustls::ClientConfig::clone(&tls)).expect("TLS 1.3");
+                let mut endpoint =
+                    quinn::Endpoint::client("127.0.0.1:0".parse().expect("an address")).expect("a socket");
+                endpoint.set_default_client_config(quinn::ClientConfig::new(std::sync::Arc::new(tls)));
+                let server = self.server.encrypted_address(Transport::Quic);
+                let connection = endpoint.connect(server, NAME).expect("a connection").await.expect("a handshake");
+                (connection, endpoint.local_addr().expect("an address"))
+            }
+        };
+        let (mut send, mut receive) = connection.open_bi().await.expect("it goes on");
+        // One that is none may end the connection before it is sent.
+        drop(send.write_all(&framed(query)).await);
+        drop(send.finish());
+        let answer = receive.read_to_end(70_000).await.ok();
+        if answer.is_some() {
+            *self.quic.lock() = Some((connection, address));
+        }
+        (answer.map(|answer| answer[2..].to_vec()), address)
     }
 
     fn ask_over_tls(&self, query: &[u8]) -> (Option<Vec<u8>>, SocketAddr) {

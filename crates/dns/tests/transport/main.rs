@@ -2,6 +2,11 @@
 #![allow(clippy::unwrap_used)]
 
 mod bind;
+#[cfg(feature = "quic")]
+mod http3;
+mod https;
+#[cfg(feature = "quic")]
+mod quic;
 mod stream;
 mod support;
 mod tls;

@@ -96,6 +96,11 @@ impl Server {
         (running.counts().traffic[at].request_count(), running.durations()[at].request_count())
     }
 
+    /// The first address of an encrypted transport.
+    pub fn encrypted_address(&self, transport: Transport) -> SocketAddr {
+        self.running.as_ref().unwrap().encrypted_addresses(transport)[0]
+    }
+
     /// How many queries the engine counted: by UDP, by TCP.
     pub fn queries(&self) -> (u64, u64) {
         let traffic = self.running.as_ref().unwrap().counts().traffic;

@@ -1,0 +1,207 @@
+//! Reading the head of an HTTP request for DNS (RFC 8484 §4.1), without any input or output: the same for each version of
+//! HTTP.
+
+use std::str::FromStr;
+
+use data_encoding::BASE64URL_NOPAD;
+use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use hyper::{HeaderMap, Method, StatusCode, Uri};
+
+use super::super::worker::MESSAGE_OCTETS_MAX;
+
+/// The one media type of requests and responses (RFC 8484 §6).
+pub const MEDIA_TYPE: &str = "application/dns-message";
+
+/// Methods that are answered, as `Allow` lists them.
+pub const METHODS: &str = "GET, HEAD, POST";
+
+/// Octets of a path with its query at most: 6,000 octets of a message, some ten times what a query with padding needs. RFC 9110
+/// §4.1 asks for 8,000 at least. Larger queries go by POST.
+pub const TARGET_OCTETS_MAX: usize = 8_192;
+
+/// The path of the URI template (RFC 8484 §3), to which clients add `?dns=` or post.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TemplatePath(Box<str>);
+
+/// A path that cannot be one of a URI template.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "not a path; write one that begins with / and has only letters, digits and - . _ ~ / in it, such as /dns-query"
+)]
+pub struct InvalidPath;
+
+impl FromStr for TemplatePath {
+    type Err = InvalidPath;
+
+    fn from_str(text: &str) -> Result<Self, InvalidPath> {
+        let is_allowed = |octet: u8| octet.is_ascii_alphanumeric() || b"-._~/".contains(&octet);
+        let is_path = text.starts_with('/') && text.len() <= 255 && text.bytes().all(is_allowed);
+        if is_path { Ok(TemplatePath(text.into())) } else { Err(InvalidPath) }
+    }
+}
+
+impl Default for TemplatePath {
+    /// The path that everyone uses.
+    fn default() -> Self {
+        TemplatePath("/dns-query".into())
+    }
+}
+
+impl AsRef<str> for TemplatePath {
+    fn as_ref(&self) -> &str {
+        &self.0
+    }
+}
+
+/// Where the query of a request is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// In its head: these octets.
+    Head(Vec<u8>),
+    /// In its body.
+    Body,
+}
+
+/// Why a request is not answered with a DNS message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    /// No `dns` parameter, two of them, or one that is not base64url without padding; or no query in the octets.
+    BadRequest,
+    /// Another path than that of the template.
+    NotFound,
+    /// A method that means nothing here.
+    MethodNotAllowed,
+    /// A body larger than a DNS message.
+    ContentTooLarge,
+    /// A path and query that are too long.
+    UriTooLong,
+    /// A body of another media type, or of none.
+    UnsupportedMediaType,
+}
+
+impl Refusal {
+    /// The status that says so (RFC 9110 §15.5).
+    pub fn status(self) -> StatusCode {
+        match self {
+            Refusal::BadRequest => StatusCode::BAD_REQUEST,
+            Refusal::NotFound => StatusCode::NOT_FOUND,
+            Refusal::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
+            Refusal::ContentTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            Refusal::UriTooLong => StatusCode::URI_TOO_LONG,
+            Refusal::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        }
+    }
+}
+
+/// Finds the query of a request. `Accept` is not looked at: there is one media type, and RFC 9110 §12.5.1 lets a server send
+/// what it has.
+///
+/// # Errors
+///
+/// See [`Refusal`].
+pub fn read(template: &TemplatePath, method: &Method, uri: &Uri, headers: &HeaderMap) -> Result<Source, Refusal> {
+    if uri.path_and_query().is_some_and(|target| target.as_str().len() > TARGET_OCTETS_MAX) {
+        return Err(Refusal::UriTooLong);
+    }
+    if uri.path() != &*template.0 {
+        return Err(Refusal::NotFound);
+    }
+    match *method {
+        Method::GET | Method::HEAD => Ok(Source::Head(of_parameter(uri.query().unwrap_or_default())?)),
+        Method::POST => check_body(headers).map(|()| Source::Body),
+        _ => Err(Refusal::MethodNotAllowed),
+    }
+}
+
+/// The value of the one `dns` parameter; others are ignored.
+fn of_parameter(query: &str) -> Result<Vec<u8>, Refusal> {
+    let mut values = query.split('&').filter_map(|parameter| parameter.strip_prefix("dns="));
+    let (Some(value), None) = (values.next(), values.next()) else { return Err(Refusal::BadRequest) };
+    // RFC 8484 §6: "Padding characters for base64url MUST NOT be included."
+    BASE64URL_NOPAD.decode(value.as_bytes()).map_err(|_| Refusal::BadRequest)
+}
+
+fn check_body(headers: &HeaderMap) -> Result<(), Refusal> {
+    let media_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    // Parameters have no meaning (RFC 8484 §6).
+    let media_type = media_type.split(';').next().unwrap_or_default().trim();
+    if !media_type.eq_ignore_ascii_case(MEDIA_TYPE) {
+        return Err(Refusal::UnsupportedMediaType);
+    }
+    let length = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
+    match length {
+        Some(length) if length > MESSAGE_OCTETS_MAX as u64 => Err(Refusal::ContentTooLarge),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read_one(method: &str, uri: &str, headers: &[(&str, &str)]) -> Result<Source, Refusal> {
+        let mut map = HeaderMap::new();
+        for (name, value) in headers {
+            let name: hyper::header::HeaderName = name.parse().expect("a name");
+            map.append(name, value.parse().expect("a value"));
+        }
+        let method = method.parse().expect("a method");
+        read(&TemplatePath::default(), &method, &uri.parse().expect("a URI"), &map)
+    }
+
+    #[test]
+    fn requests_of_each_kind() {
+        let long = format!("/dns-query?dns={}", "A".repeat(TARGET_OCTETS_MAX));
+        let ours = [("content-type", MEDIA_TYPE)];
+        let head = |octets: &[u8]| Ok(Source::Head(octets.to_vec()));
+        for (method, uri, headers, expected) in [
+            // RFC 8484 §4.1.1 with its example, as far as it is needed here.
+            ("GET", "/dns-query?dns=AAABAAAB", &[][..], head(&[0, 0, 1, 0, 0, 1])),
+            (
+                "GET",
+                "https://dns.example/dns-query?dns=AAABAAAB",
+                &[("accept", "text/html")],
+                head(&[0, 0, 1, 0, 0, 1]),
+            ),
+            ("HEAD", "/dns-query?a=b&dns=-_8&c", &[], head(&[0xfb, 0xff])),
+            ("GET", "/dns-query?dns=", &[], head(&[])),
+            ("GET", "/dns-query", &[], Err(Refusal::BadRequest)),
+            ("GET", "/dns-query?name=example.org&type=A", &[], Err(Refusal::BadRequest)),
+            ("GET", "/dns-query?dns=AAAB&dns=AAAB", &[], Err(Refusal::BadRequest)),
+            ("GET", "/dns-query?dns=AAA=", &[], Err(Refusal::BadRequest)),
+            ("GET", "/dns-query?dns=AA+/", &[], Err(Refusal::BadRequest)),
+            ("GET", "/dns-query?dns=A", &[], Err(Refusal::BadRequest)),
+            ("GET", "/dns-query?DNS=AAAB", &[], Err(Refusal::BadRequest)),
+            ("GET", "/dns-query/?dns=AAAB", &[], Err(Refusal::NotFound)),
+            ("GET", "/?dns=AAAB", &[], Err(Refusal::NotFound)),
+            ("PUT", "/other", &[], Err(Refusal::NotFound)),
+            ("GET", &long, &[], Err(Refusal::UriTooLong)),
+            ("PUT", "/dns-query", &ours, Err(Refusal::MethodNotAllowed)),
+            ("OPTIONS", "/dns-query", &[], Err(Refusal::MethodNotAllowed)),
+            ("POST", "/dns-query", &ours, Ok(Source::Body)),
+            ("POST", "/dns-query?dns=AAAB", &ours, Ok(Source::Body)),
+            ("POST", "/dns-query", &[("content-type", "Application/DNS-Message; a=b")], Ok(Source::Body)),
+            ("POST", "/dns-query", &[("content-type", MEDIA_TYPE), ("content-length", "65535")], Ok(Source::Body)),
+            (
+                "POST",
+                "/dns-query",
+                &[("content-type", MEDIA_TYPE), ("content-length", "65536")],
+                Err(Refusal::ContentTooLarge),
+            ),
+            ("POST", "/dns-query", &[], Err(Refusal::UnsupportedMediaType)),
+            ("POST", "/dns-query", &[("content-type", "application/dns-json")], Err(Refusal::UnsupportedMediaType)),
+        ] {
+            assert_eq!(read_one(method, uri, headers), expected, "{method} {uri} {headers:?}");
+        }
+    }
+
+    #[test]
+    fn paths_of_templates() {
+        for (text, is_path) in [("/", true), ("/dns-query", true), ("/a/b.c", true), ("", false), ("dns", false)] {
+            assert_eq!(text.parse::<TemplatePath>().is_ok(), is_path, "{text}");
+        }
+        for text in ["/dns-query{?dns}", "/a?b", "/a#b", "/ä", "/a b", "/%61"] {
+            assert_eq!(text.parse::<TemplatePath>(), Err(InvalidPath), "{text}");
+        }
+    }
+}

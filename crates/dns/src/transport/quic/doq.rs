@@ -1,0 +1,232 @@
+//! DNS over QUIC (RFC 9250): one query on each stream that a client opens.
+//!
+//! Each stream is a task. What a client can make the server hold is bounded by [`super::super::requests`]; streams that the
+//! client cancels end alone, and anything that RFC 9250 §4.3.3 calls a protocol error ends the connection.
+//!
+//! Zone transfers are refused as over TCP, by the answer itself.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use quinn::{Connection, ConnectionError, RecvStream, SendStream, VarInt};
+use tokio::time::timeout;
+use tokio_rustls::rustls::server::{ProducesTickets, ServerSessionMemoryCache};
+use tokio_rustls::rustls::{self, ServerConfig};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::super::requests::{Requests, SMALL_OCTETS};
+use super::super::stream::CloseReason;
+use super::super::tls_base::{ALPN_DOQ, TlsBase};
+use super::{Opened, framing};
+use crate::nameserver::Transport;
+use crate::wire::header::{Header, Opcode};
+
+/// Sessions that can be resumed with early data: some 3 MiB. Whoever's is gone makes a new one.
+const SESSIONS_MAX: usize = 8_192;
+
+/// TLS for DNS over QUIC. It takes early data, 0-RTT.
+pub(in super::super) fn tls(base: &TlsBase) -> Result<ServerConfig, rustls::Error> {
+    let mut config = base.server_config_for_quic(&[ALPN_DOQ])?;
+    // RFC 9001 §4.6.1: the one value other than 0 that QUIC allows.
+    config.max_early_data_size = u32::MAX;
+    // rustls takes early data only with sessions that it has stored, each of them once: that keeps most of it from being
+    // replayed, and a ticket could not.
+    config.ticketer = Arc::new(NoTickets);
+    config.session_storage = ServerSessionMemoryCache::new(SESSIONS_MAX);
+    Ok(config)
+}
+
+#[derive(Debug)]
+struct NoTickets;
+
+impl ProducesTickets for NoTickets {
+    fn enabled(&self) -> bool {
+        false
+    }
+    fn lifetime(&self) -> u32 {
+        0
+    }
+    fn encrypt(&self, _plain: &[u8]) -> Option<Vec<u8>> {
+        None
+    }
+    fn decrypt(&self, _cipher: &[u8]) -> Option<Vec<u8>> {
+        None
+    }
+}
+
+/// Codes with which connections and streams end (RFC 9250 §4.3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Code {
+    /// DOQ_NO_ERROR.
+    NoError = 0,
+    /// DOQ_INTERNAL_ERROR.
+    InternalError = 1,
+    /// DOQ_PROTOCOL_ERROR.
+    ProtocolError = 2,
+    /// DOQ_REQUEST_CANCELLED.
+    RequestCancelled = 3,
+    /// DOQ_EXCESSIVE_LOAD.
+    ExcessiveLoad = 4,
+}
+
+impl From<Code> for VarInt {
+    fn from(code: Code) -> VarInt {
+        VarInt::from_u32(code as u32)
+    }
+}
+
+/// After the last answers, how many round trips, and how long at most, a connection waits for them to arrive before it closes.
+const LINGER_ROUND_TRIPS: u32 = 2;
+const LINGER_MAX: Duration = Duration::from_millis(500);
+
+struct Doq {
+    connection: Connection,
+    requests: Requests,
+    handshaken: CancellationToken,
+}
+
+/// Why a stream got no answer.
+enum Unanswered {
+    /// The client does not want one any more; or the connection broke, which whoever accepts its streams sees.
+    Cancelled,
+    /// The connection ends.
+    Closes(CloseReason),
+}
+
+/// Serves one connection to its end.
+pub(in super::super) async fn serve(opened: Opened) {
+    let Opened { connection, handshaken, service } = opened;
+    let requests = Requests::new(service, Transport::Quic);
+    let doq = Arc::new(Doq { connection, requests, handshaken });
+    let streams = TaskTracker::new();
+    let mut end = std::pin::pin!(doq.requests.end());
+    let ended = loop {
+        tokio::select! {
+            biased;
+            ended = &mut end => break ended,
+            stream = doq.connection.accept_bi() => match stream {
+                Ok((send, receive)) => drop(streams.spawn(Arc::clone(&doq).stream(send, receive))),
+                Err(error) => break of_error(&error),
+            },
+        }
+    };
+    streams.close();
+    if matches!(ended, CloseReason::Idle | CloseReason::Old | CloseReason::Stopped) {
+        drop(timeout(doq.requests.last_wait(), streams.wait()).await);
+        tokio::time::sleep((doq.connection.rtt() * LINGER_ROUND_TRIPS).min(LINGER_MAX)).await;
+    }
+    doq.connection.close(code(ended).into(), b"");
+    doq.requests.service.count_end(ended);
+}
+
+/// Why a connection ended of itself.
+fn of_error(error: &ConnectionError) -> CloseReason {
+    match error {
+        ConnectionError::ApplicationClosed(_) | ConnectionError::ConnectionClosed(_) => CloseReason::ByClient,
+        ConnectionError::TimedOut => CloseReason::Idle,
+        // By whoever counted that already.
+        ConnectionError::LocallyClosed => CloseReason::ByClient,
+        _ => CloseReason::Broken,
+    }
+}
+
+/// The code with which a connection closes.
+fn code(ended: CloseReason) -> Code {
+    match ended {
+        CloseReason::ByClient | CloseReason::Idle | CloseReason::Old | CloseReason::Stopped => Code::NoError,
+        CloseReason::Malformed => Code::ProtocolError,
+        CloseReason::SlowRead | CloseReason::SlowWrite | CloseReason::Cancelled => Code::ExcessiveLoad,
+        CloseReason::Broken => Code::InternalError,
+    }
+}
+
+impl Doq {
+    /// Serves one stream.
+    async fn stream(self: Arc<Self>, mut send: SendStream, mut receive: RecvStream) {
+        match self.answer(&mut send, &mut receive).await {
+            Ok(()) => self.requests.answered(),
+            Err(Unanswered::Closes(reason)) => {
+                // Or the drop of the stream would end it as if that were the answer.
+                drop(send.reset(code(reason).into()));
+                self.requests.fail(reason);
+            }
+            Err(Unanswered::Cancelled) => {
+                // The stream may have ended in both directions already.
+                drop(send.reset(Code::RequestCancelled.into()));
+                self.requests.cancelled();
+            }
+        }
+    }
+
+    async fn answer(&self, send: &mut SendStream, receive: &mut RecvStream) -> Result<(), Unanswered> {
+        let limits = &self.requests.service.limits;
+        let began = self.requests.begin();
+        let Ok(octets) = timeout(limits.read, self.read(receive)).await else {
+            return Err(Unanswered::Closes(CloseReason::SlowRead));
+        };
+        let octets = octets?;
+        let query = framing::query(&octets).map_err(|_| Unanswered::Closes(CloseReason::Malformed))?;
+        let is_query = Header::read(query).is_some_and(|header| header.opcode() == Opcode::QUERY);
+        if !is_query && receive.is_0rtt() {
+            // RFC 9250 §4.5: "Servers MUST NOT execute non-replayable transactions received in 0-RTT data"; the first choice
+            // it gives is to wait for the handshake.
+            tokio::select! {
+                () = self.handshaken.cancelled() => {}
+                _ = self.connection.closed() => return Err(Unanswered::Cancelled),
+            }
+        }
+        let peer = self.connection.remote_address();
+        let answer = self.requests.answer(query, peer, began, true).await.map_err(Unanswered::Closes)?;
+        drop(octets);
+        let is_large = answer.octets.len() > SMALL_OCTETS;
+        let write = async {
+            send.write_chunk(answer.octets).await.map_err(|_| Unanswered::Cancelled)?;
+            drop(send.finish());
+            // A small one may be lost with a connection that ends right then. A large one, or one that is made when the
+            // server stops, counts until it was received.
+            if is_large || self.requests.service.last_moment().is_some() {
+                drop(send.stopped().await);
+            }
+            Ok(())
+        };
+        let written = timeout(limits.write, write).await;
+        written.unwrap_or(Err(Unanswered::Closes(CloseReason::SlowWrite)))?;
+        drop(answer.permit);
+        self.requests.record(began);
+        Ok(())
+    }
+
+    /// Reads a stream to its end. Most come whole in one packet.
+    async fn read(&self, receive: &mut RecvStream) -> Result<Bytes, Unanswered> {
+        let Some(first) = self.chunk(receive).await? else { return Ok(Bytes::new()) };
+        self.check(&first)?;
+        let Some(second) = self.chunk(receive).await? else { return Ok(first) };
+        let mut octets = BytesMut::from(first);
+        let mut next = Some(second);
+        let mut large = None;
+        while let Some(chunk) = next {
+            if octets.len() + chunk.len() > SMALL_OCTETS && large.is_none() {
+                large = self.requests.large().await;
+            }
+            octets.extend_from_slice(&chunk);
+            self.check(&octets)?;
+            next = self.chunk(receive).await?;
+        }
+        Ok(octets.freeze())
+    }
+
+    async fn chunk(&self, receive: &mut RecvStream) -> Result<Option<Bytes>, Unanswered> {
+        match receive.read_chunk(usize::MAX, true).await {
+            Ok(chunk) => Ok(chunk.map(|chunk| chunk.bytes)),
+            Err(_) => Err(Unanswered::Cancelled),
+        }
+    }
+
+    /// Whether the octets so far can be a query's.
+    fn check(&self, octets: &[u8]) -> Result<(), Unanswered> {
+        framing::expected_octets(octets).map(drop).map_err(|_| Unanswered::Closes(CloseReason::Malformed))
+    }
+}

@@ -1,0 +1,100 @@
+//! What a stream of DNS over QUIC carries, without any input or output: two octets of length and one query (RFC 9250 §4.2).
+
+use crate::wire::header::HEADER_OCTETS;
+use crate::wire::message::Query;
+
+/// Octets of the length in front of a message.
+pub const LENGTH_OCTETS: usize = 2;
+
+/// Why the octets of a stream are not one query. RFC 9250 §4.3.3: each of them is a fatal error of the connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Fault {
+    /// "the STREAM FIN is indicated before all the bytes for the response indicated in the length field"
+    #[error("the stream ended before its message")]
+    Incomplete,
+    /// "more than one query" on a stream, or other octets after it.
+    #[error("octets after the message")]
+    Trailing,
+    /// A message that is shorter than a header.
+    #[error("a message shorter than a header")]
+    Short,
+    /// RFC 9250 §4.2.1: "the DNS Message ID MUST be set to 0".
+    #[error("a message ID that is not 0")]
+    Id,
+    /// RFC 9250 §5.5.2: "an edns-tcp-keepalive EDNS(0) option" MUST NOT be sent.
+    #[error("an edns-tcp-keepalive option")]
+    Keepalive,
+}
+
+/// How long the message is whose stream begins with `octets`; `None` as long as that cannot be told.
+///
+/// # Errors
+///
+/// [`Fault::Trailing`] if there is already more than that.
+pub fn expected_octets(octets: &[u8]) -> Result<Option<usize>, Fault> {
+    let Some(length) = octets.first_chunk::<LENGTH_OCTETS>() else { return Ok(None) };
+    let end = LENGTH_OCTETS + usize::from(u16::from_be_bytes(*length));
+    if octets.len() > end { Err(Fault::Trailing) } else { Ok(Some(end)) }
+}
+
+/// The query of a stream whose octets, up to its end, are these.
+///
+/// # Errors
+///
+/// See [`Fault`].
+pub fn query(octets: &[u8]) -> Result<&[u8], Fault> {
+    if expected_octets(octets)? != Some(octets.len()) {
+        return Err(Fault::Incomplete);
+    }
+    let message = &octets[LENGTH_OCTETS..];
+    if message.len() < HEADER_OCTETS {
+        return Err(Fault::Short);
+    }
+    if message[..2] != [0, 0] {
+        return Err(Fault::Id);
+    }
+    // Only a message with additional records can have options.
+    let has_additional = message[10..HEADER_OCTETS] != [0, 0];
+    let edns = if has_additional { Query::read(message).and_then(|query| query.edns) } else { None };
+    match edns {
+        Some(edns) if edns.keepalive || edns.malformed_keepalive => Err(Fault::Keepalive),
+        _ => Ok(message),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn framed(message: &[u8]) -> Vec<u8> {
+        [&(message.len() as u16).to_be_bytes(), message].concat()
+    }
+
+    #[test]
+    fn one_query_is_one_stream() {
+        let message = b"\0\0\0\0\0\x01\0\0\0\0\0\0\0\0\x01\0\x01".to_vec();
+        let with_option = |option: &[u8]| {
+            let mut message = message.clone();
+            message[11] = 1;
+            let length = [0, option.len() as u8];
+            [&message, &b"\0\0\x29\x04\xd0\0\0\0\0"[..], &length, option].concat()
+        };
+        let id = [&[0, 1], &message[2..]].concat();
+        for (octets, expected) in [
+            (framed(&message), Ok(&message[..])),
+            (framed(&with_option(b"\0\x03\0\0")), Ok(&with_option(b"\0\x03\0\0")[..])),
+            (framed(&with_option(b"\0\x0b\0\0")), Err(Fault::Keepalive)),
+            (framed(&with_option(b"\0\x0b\0\x02\0\x05")), Err(Fault::Keepalive)),
+            (framed(&id), Err(Fault::Id)),
+            (framed(&message[..11]), Err(Fault::Short)),
+            (framed(&[]), Err(Fault::Short)),
+            (vec![], Err(Fault::Incomplete)),
+            (vec![0], Err(Fault::Incomplete)),
+            (framed(&message)[..18].to_vec(), Err(Fault::Incomplete)),
+            ([framed(&message), vec![0]].concat(), Err(Fault::Trailing)),
+            (framed(&message).repeat(2), Err(Fault::Trailing)),
+        ] {
+            assert_eq!(query(&octets), expected, "{octets:?}");
+        }
+    }
+}

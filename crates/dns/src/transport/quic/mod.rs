@@ -1,0 +1,213 @@
+//! QUIC (RFC 9000) for DNS over QUIC and HTTP/3: sockets, and who is let in.
+//!
+//! [`serve`] takes connections as they come and never waits for one of them: each handshake is a task of its own, with the
+//! time of [`Limits::read`] for it. A connection counts for its client from its first packet on. That packet may have a
+//! forged address, so while many handshakes are in progress a client first proves its address (Retry, RFC 9000 §8.1.2).
+//!
+//! `hickory-server` 0.26.3 has such listeners, but not ones for this: its QUIC and HTTP/3 accept loops each wait up to 5 s for
+//! a handshake before they take the next (`hickory-net` `quic_server.rs`, `next`; `h3_server.rs`, `accept`), read one request of
+//! a connection after another, end a connection after 100, and have no limits of clients; and its responses are made of
+//! `Record`s, never of octets that exist already.
+
+pub mod doq;
+pub mod framing;
+
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use quinn::crypto::rustls::QuicServerConfig;
+use quinn::{Connection, Endpoint, EndpointConfig, Incoming, ServerConfig, TokioRuntime, TransportConfig, VarInt};
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
+use tokio::time::{MissedTickBehavior, timeout};
+use tokio_rustls::rustls;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::BindError;
+use super::admission::Refusal;
+use super::count::Count;
+use super::requests::{REQUESTS_MAX, SMALL_OCTETS};
+use super::stream::{Limits, Service};
+
+/// From how many handshakes in progress on a clients' addresses are validated first, which takes them a round trip more. It is
+/// a quarter of the connections that one client may have by default, so that whoever forges a client's address cannot use
+/// up what it may have.
+const RETRY_HANDSHAKES: usize = 64;
+
+/// What the kernel holds of datagrams in each direction: as for plain DNS, what comes while the task is off its processor.
+const SOCKET_BUFFER_OCTETS: usize = 4 * 1024 * 1024;
+
+/// First packets that wait for their turn, and what is held for each of them and for all while they wait.
+const INCOMING_MAX: usize = 1_024;
+const INCOMING_OCTETS: u64 = 8 * 1024;
+const INCOMING_OCTETS_TOTAL: u64 = 4 * 1024 * 1024;
+
+/// What a connection may receive before it is read: a few large queries, or all the small ones that it may have open.
+const RECEIVE_OCTETS: u32 = 2 * SMALL_OCTETS as u32 * REQUESTS_MAX;
+
+/// How often a listener without clients shows that it moves.
+const TICK_EVERY: Duration = Duration::from_secs(1);
+
+/// How long a listener that stops waits for its last packets to be sent.
+const LAST_PACKETS_WAIT: Duration = Duration::from_millis(50);
+
+/// Opens a socket for QUIC.
+pub(super) fn bind(address: SocketAddr, protocol: &'static str) -> Result<UdpSocket, BindError> {
+    let open = || -> io::Result<UdpSocket> {
+        let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
+        if address.is_ipv6() {
+            socket.set_only_v6(true)?;
+        }
+        socket.bind(&address.into())?;
+        Ok(socket.into())
+    };
+    open().and_then(tuned).map_err(|source| BindError::new(address, protocol, source))
+}
+
+/// Uses a socket that is bound already.
+pub(super) fn adopt(address: SocketAddr, socket: UdpSocket, protocol: &'static str) -> Result<UdpSocket, BindError> {
+    tuned(socket).map_err(|source| BindError::new(address, protocol, source))
+}
+
+fn tuned(socket: UdpSocket) -> io::Result<UdpSocket> {
+    let options = SockRef::from(&socket);
+    // Wishes, which the kernel bounds.
+    drop(options.set_recv_buffer_size(SOCKET_BUFFER_OCTETS));
+    drop(options.set_send_buffer_size(SOCKET_BUFFER_OCTETS));
+    socket.set_nonblocking(true)?;
+    Ok(socket)
+}
+
+/// Makes a listener of a socket. The ALPN protocols of `tls` are those that clients may choose. Call it inside of a runtime.
+/// `uni_streams` is how many unidirectional streams a client may open.
+pub(super) fn listen(
+    socket: UdpSocket,
+    tls: rustls::ServerConfig,
+    limits: &Limits,
+    uni_streams: u32,
+) -> io::Result<Endpoint> {
+    let crypto = QuicServerConfig::try_from(Arc::new(tls)).map_err(io::Error::other)?;
+    let mut transport = TransportConfig::default();
+    transport
+        .max_concurrent_bidi_streams(REQUESTS_MAX.into())
+        .max_concurrent_uni_streams(uni_streams.into())
+        .datagram_receive_buffer_size(None)
+        .stream_receive_window((2 * SMALL_OCTETS as u32).into())
+        .receive_window(RECEIVE_OCTETS.into())
+        .send_window(limits.unsent_octets_max as u64)
+        .max_idle_timeout(limits.idle.try_into().ok());
+    let mut config = ServerConfig::with_crypto(Arc::new(crypto));
+    config
+        .transport_config(Arc::new(transport))
+        .max_incoming(INCOMING_MAX)
+        .incoming_buffer_size(INCOMING_OCTETS)
+        .incoming_buffer_size_total(INCOMING_OCTETS_TOTAL);
+    Endpoint::new(EndpointConfig::default(), Some(config), socket, Arc::new(TokioRuntime))
+}
+
+/// A connection whose handshake may not be complete yet.
+pub(super) struct Opened {
+    pub(super) connection: Connection,
+    /// Cancelled once the handshake is complete: what came before may be a replay (0-RTT).
+    pub(super) handshaken: CancellationToken,
+    pub(super) service: Arc<Service>,
+}
+
+/// Lets clients in until told to stop, and serves each of them by `serve`. Each turn is counted, and there is one every
+/// second.
+pub(super) async fn accept<F, S>(endpoint: Endpoint, service: Arc<Service>, iterations: Arc<Count>, serve: S)
+where
+    S: Fn(Opened) -> F + Clone + Send + 'static,
+    F: Future<Output = ()> + Send + 'static,
+{
+    let connections = TaskTracker::new();
+    let handshakes = Arc::new(AtomicUsize::new(0));
+    let mut tick = tokio::time::interval(TICK_EVERY);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        iterations.add(1);
+        let incoming = tokio::select! {
+            biased;
+            () = service.stopped() => break,
+            incoming = endpoint.accept() => incoming,
+            _ = tick.tick() => continue,
+        };
+        let Some(incoming) = incoming else { break };
+        let is_pressed = handshakes.load(Ordering::Relaxed) >= RETRY_HANDSHAKES || service.admission.is_crowded();
+        if is_pressed && !incoming.remote_address_validated() && incoming.may_retry() {
+            // It fails for clients alone that have been validated.
+            drop(incoming.retry());
+            continue;
+        }
+        connections.spawn(admit(incoming, Arc::clone(&service), Arc::clone(&handshakes), serve.clone()));
+    }
+    endpoint.set_server_config(None);
+    connections.close();
+    connections.wait().await;
+    drop(timeout(LAST_PACKETS_WAIT, endpoint.wait_idle()).await);
+}
+
+/// Serves a connection if there is room for it.
+async fn admit<F, S>(incoming: Incoming, service: Arc<Service>, handshakes: Arc<AtomicUsize>, serve: S)
+where
+    S: Fn(Opened) -> F,
+    F: Future<Output = ()>,
+{
+    let counters = &service.counters;
+    let permit = service.admission.admit(incoming.remote_address().ip());
+    let _permit = match permit {
+        Ok(permit) => permit,
+        Err(refusal) => {
+            match refusal {
+                Refusal::Total => counters.refused_total.add_shared(1),
+                Refusal::Client => counters.refused_client.add_shared(1),
+            }
+            return incoming.refuse();
+        }
+    };
+    let handshake = Handshake::begin(handshakes);
+    let Ok(connecting) = incoming.accept() else { return counters.broken.add_shared(1) };
+    counters.connections.add_shared(1);
+    // Of a server's connection it never fails.
+    let Ok((connection, done)) = connecting.into_0rtt() else { return };
+    let handshaken = CancellationToken::new();
+    let opened =
+        Opened { connection: connection.clone(), handshaken: handshaken.clone(), service: Arc::clone(&service) };
+    let watched = async {
+        let done = timeout(service.limits.read, done).await;
+        drop(handshake);
+        match done {
+            // Which of both it is says nothing of a server's connection. If it broke, whoever serves it sees that.
+            Ok(_) if connection.close_reason().is_none() => handshaken.cancel(),
+            Ok(_) => counters.handshakes_broken.add_shared(1),
+            Err(_) => {
+                counters.handshake_timeouts.add_shared(1);
+                connection.close(VarInt::from_u32(0), b"");
+            }
+        }
+        std::future::pending().await
+    };
+    tokio::select! {
+        () = serve(opened) => {}
+        () = watched => {}
+    }
+}
+
+/// One handshake in progress.
+struct Handshake(Arc<AtomicUsize>);
+
+impl Handshake {
+    fn begin(count: Arc<AtomicUsize>) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Handshake(count)
+    }
+}
+
+impl Drop for Handshake {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}

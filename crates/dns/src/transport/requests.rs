@@ -1,0 +1,176 @@
+//! The requests of one connection that carries many at once: DNS over QUIC and HTTPS.
+//!
+//! A [`super::stream`] answers in order, and so bounds its memory by not reading on. Here each request is a task of its own,
+//! which waits for the octets of its query and for its client to take the answer. [`Requests`] bounds what all of them hold
+//! together, and decides when the connection ends: [`Requests::end`].
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
+use tokio::time::{Instant, sleep_until, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::stream::{CloseReason, Service};
+use super::worker::MESSAGE_OCTETS_MAX;
+use crate::nameserver::Transport;
+
+/// How many requests a connection may have open at once. A client that pipelines more waits a round trip. More, and each
+/// connection may hold more queries that are not whole.
+pub(super) const REQUESTS_MAX: u32 = 128;
+
+/// Octets of a query that each request may hold while it is not whole: more than any query needs, with padding and a
+/// signature. Of larger queries a connection may hold one at a time.
+pub(super) const SMALL_OCTETS: usize = 2_048;
+
+/// How many more requests of a connection may be cancelled than were answered. Each costs the server about what it costs the
+/// client, which asks for nothing then (RFC 9250 §5.3.1, RFC 9113 §10.5).
+const CANCELLED_MAX: u64 = 256;
+
+/// Octets of the largest answer, with its length.
+const ANSWER_OCTETS_MAX: usize = 2 + MESSAGE_OCTETS_MAX;
+
+/// What the requests of one connection share.
+pub(super) struct Requests {
+    pub(super) service: Arc<Service>,
+    transport: Transport,
+    /// Numbers the requests, to spread them over the workers.
+    next_worker: AtomicUsize,
+    opened: Instant,
+    /// When the last request came, in milliseconds after `opened`.
+    last_request: AtomicU64,
+    /// Octets of answers that may be made before others are taken: [`Limits::unsent_octets_max`], and the room for two more,
+    /// since how large an answer is shows when it is made.
+    ///
+    /// [`Limits::unsent_octets_max`]: super::stream::Limits::unsent_octets_max
+    unsent: Arc<Semaphore>,
+    /// Held by the one query that may be large.
+    large: Semaphore,
+    answered: AtomicU64,
+    cancelled: AtomicU64,
+    ended: OnceLock<CloseReason>,
+    ending: CancellationToken,
+}
+
+/// One answer, and the share of the connection's unsent octets that it takes until it is dropped.
+pub(super) struct Answer {
+    pub(super) octets: Bytes,
+    pub(super) permit: OwnedSemaphorePermit,
+}
+
+impl Requests {
+    pub(super) fn new(service: Arc<Service>, transport: Transport) -> Self {
+        let unsent = service.limits.unsent_octets_max.min(Semaphore::MAX_PERMITS / 2) + 2 * ANSWER_OCTETS_MAX;
+        let unsent = Arc::new(Semaphore::new(unsent));
+        Requests {
+            transport,
+            next_worker: AtomicUsize::new(service.connections.fetch_add(1, Ordering::Relaxed)),
+            opened: Instant::now(),
+            last_request: AtomicU64::new(0),
+            unsent,
+            large: Semaphore::new(1),
+            answered: AtomicU64::new(0),
+            cancelled: AtomicU64::new(0),
+            ended: OnceLock::new(),
+            ending: CancellationToken::new(),
+            service,
+        }
+    }
+
+    /// A request came; returns when.
+    pub(super) fn begin(&self) -> Instant {
+        let now = Instant::now();
+        self.last_request.store((now - self.opened).as_millis() as u64, Ordering::Relaxed);
+        now
+    }
+
+    /// Waits until a query may be larger than [`SMALL_OCTETS`], for as long as it holds what this returns.
+    pub(super) async fn large(&self) -> Option<SemaphorePermit<'_>> {
+        self.large.acquire().await.ok()
+    }
+
+    /// Answers a query that came at `began`, with the two octets of its length in front if it is `framed`. Waits while too
+    /// many octets of other answers are not taken.
+    pub(super) async fn answer(
+        &self,
+        query: &[u8],
+        peer: SocketAddr,
+        began: Instant,
+        framed: bool,
+    ) -> Result<Answer, CloseReason> {
+        let Service { limits, stream_workers, counters, .. } = &*self.service;
+        counters.messages.add_shared(1);
+        let room = Arc::clone(&self.unsent).acquire_many_owned(ANSWER_OCTETS_MAX as u32);
+        let Ok(Ok(mut permit)) = timeout(limits.write, room).await else { return Err(CloseReason::SlowWrite) };
+        if let Some(ended) = self.ended.get() {
+            return Err(*ended);
+        }
+        let octets = stream_workers.with(self.next_worker.fetch_add(1, Ordering::Relaxed), |place| {
+            let now = place.query_worker.begin(began.into_std());
+            let answer = place.query_worker.answer_one(query, (peer, self.transport, None), now, &mut place.buffer);
+            let octets = answer.filter(|octets| (1..=MESSAGE_OCTETS_MAX).contains(octets))?;
+            let mut answer = BytesMut::with_capacity(2 + octets);
+            if framed {
+                answer.put_u16(octets as u16);
+            }
+            answer.extend_from_slice(&place.buffer[..octets]);
+            Some(answer.freeze())
+        });
+        let Some(octets) = octets else { return Err(CloseReason::Malformed) };
+        drop(permit.split(ANSWER_OCTETS_MAX - octets.len()));
+        Ok(Answer { octets, permit })
+    }
+
+    /// Counts how long a request took that began then.
+    pub(super) fn record(&self, began: Instant) {
+        self.service.counters.durations(self.transport).record_shared(1, began.elapsed());
+    }
+
+    /// A request was answered.
+    pub(super) fn answered(&self) {
+        self.answered.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The client has cancelled a request.
+    pub(super) fn cancelled(&self) {
+        let cancelled = self.cancelled.fetch_add(1, Ordering::Relaxed);
+        if cancelled >= self.answered.load(Ordering::Relaxed) + CANCELLED_MAX {
+            self.fail(CloseReason::Cancelled);
+        }
+    }
+
+    /// Ends the connection; the first reason counts.
+    pub(super) fn fail(&self, reason: CloseReason) {
+        self.ended.get_or_init(|| reason);
+        self.ending.cancel();
+    }
+
+    /// Waits until the connection is to end: by [`Self::fail`], after silence, for its age, or since the server stops.
+    pub(super) async fn end(&self) -> CloseReason {
+        loop {
+            let last = Duration::from_millis(self.last_request.load(Ordering::Relaxed));
+            let idle_at = self.opened + last + self.service.idle();
+            let old_at = self.opened + self.service.limits.lifetime;
+            tokio::select! {
+                biased;
+                () = self.ending.cancelled() => return self.ended.get().copied().unwrap_or(CloseReason::Broken),
+                () = self.service.stopped() => return CloseReason::Stopped,
+                () = sleep_until(idle_at.min(old_at)) => {}
+            }
+            if Instant::now() >= old_at {
+                return CloseReason::Old;
+            }
+            if self.last_request.load(Ordering::Relaxed) == last.as_millis() as u64 {
+                return CloseReason::Idle;
+            }
+        }
+    }
+
+    /// How long the requests at hand may yet take when the connection ends.
+    pub(super) fn last_wait(&self) -> Duration {
+        self.service.limits.read + self.service.limits.write
+    }
+}

@@ -1,0 +1,29 @@
+//! Any octets as a stream of DNS over QUIC. The properties: no panic; what is a query has the ID 0, is as long as the length in
+//! front of it says, and has no edns-tcp-keepalive option that hickory-proto finds; and none of its beginnings is already
+//! more than it.
+
+#![no_main]
+
+use hickory_proto::op::Message;
+use hickory_proto::rr::rdata::opt::EdnsCode;
+use libfuzzer_sys::fuzz_target;
+use signpost_dns::transport::quic::framing::{Fault, expected_octets, query};
+
+fuzz_target!(|octets: &[u8]| {
+    let found = query(octets);
+    for end in 0..octets.len().min(300) {
+        match expected_octets(&octets[..end]) {
+            Ok(Some(expected)) => assert!(end <= expected),
+            Ok(None) => assert!(end < 2),
+            Err(fault) => assert_eq!((fault, found), (Fault::Trailing, Err(Fault::Trailing))),
+        }
+    }
+    let Ok(message) = found else { return };
+    assert_eq!(message, &octets[2..]);
+    assert_eq!(message.len(), usize::from(u16::from_be_bytes([octets[0], octets[1]])));
+    assert_eq!(message[..2], [0, 0]);
+    let Ok(parsed) = Message::from_vec(message) else { return };
+    let has_keepalive =
+        parsed.edns.is_some_and(|edns| edns.version() == 0 && edns.option(EdnsCode::Keepalive).is_some());
+    assert!(!has_keepalive);
+});
