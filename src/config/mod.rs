@@ -256,7 +256,7 @@ fn unusable(settings: &Settings) -> Vec<Error> {
         ),
         (
             settings.has_encrypted_dns() && settings.dns.certificate.is_none() && !settings.needs_data_dir(),
-            "\"dns.tls.listen\" is set, but a process that only serves zone files stores no certificate: set \
+            "an encrypted transport is set, but a process that only serves zone files stores no certificate: set \
              \"dns.certificate\" and \"dns.key\"",
         ),
     ];

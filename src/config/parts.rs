@@ -49,7 +49,13 @@ impl Settings {
 
     /// Whether the DNS server listens for an encrypted transport, and needs a certificate.
     pub fn has_encrypted_dns(&self) -> bool {
-        self.has(Role::Dns) && !self.dns_tls.listen.is_empty()
+        self.has(Role::Dns) && self.encrypted_dns_addresses().next().is_some()
+    }
+
+    /// The addresses of all encrypted transports.
+    pub fn encrypted_dns_addresses(&self) -> impl Iterator<Item = SocketAddr> {
+        let transports = [&self.dns_tls.listen, &self.dns_https.listen, &self.dns_quic.listen];
+        transports.into_iter().flatten().copied()
     }
 
     /// The pods of Routers, for the runtime `kubernetes`.

@@ -21,6 +21,7 @@ use signpost_control::scheduler::strategy::StrategyName;
 use signpost_dns::nameserver::cookie::Secret;
 use signpost_dns::nameserver::prefix::Prefix;
 use signpost_dns::nameserver::settings::NSID_OCTETS_MAX;
+use signpost_dns::transport::https::request::TemplatePath;
 use signpost_dns::zone::counter_slots::NUMBERS_MAX;
 use signpost_runtime::telemetry::{self, Format, otlp};
 use signpost_runtime::trust;
@@ -164,6 +165,20 @@ settings! {
     }
     dns_tls: DnsTls "dns.tls" "DNS over TLS" {
         /// The addresses that answer queries over TLS, usually at port 853. Port 0 selects a free port. The limits of
+        /// `tcp` apply to it, too, with places of its own. See docs/encrypted-dns.md.
+        listen: Vec<SocketAddr> = value::listen(), unset("none"), common;
+    }
+    dns_https: DnsHttps "dns.https" "DNS over HTTPS" {
+        /// The addresses that answer queries over HTTPS, usually at port 443: HTTP/2 and HTTP/1.1 over TCP, and HTTP/3
+        /// over UDP. Port 0 selects a free port. The limits of `tcp` apply to each of the two, with places of its own.
+        /// See docs/encrypted-dns.md.
+        listen: Vec<SocketAddr> = value::listen(), unset("none"), common;
+        /// The path of the URI template, without its variable (RFC 8484): `/dns-query` stands for
+        /// `https://<name>/dns-query{?dns}`.
+        path: TemplatePath = parsed::<TemplatePath>("PATH"), "/dns-query";
+    }
+    dns_quic: DnsQuic "dns.quic" "DNS over QUIC" {
+        /// The addresses that answer queries over QUIC, usually at port 853. Port 0 selects a free port. The limits of
         /// `tcp` apply to it, too, with places of its own. See docs/encrypted-dns.md.
         listen: Vec<SocketAddr> = value::listen(), unset("none"), common;
     }

@@ -12,7 +12,8 @@ use crate::config::{Role, Settings};
 pub struct Banner<'a> {
     pub settings: &'a Settings,
     pub dns: &'a [SocketAddr],
-    pub dns_tls: &'a [SocketAddr],
+    /// The encrypted transports, by their short names.
+    pub encrypted: Vec<(&'static str, Vec<SocketAddr>)>,
     /// The API, if it is here.
     pub api: Option<&'a Api>,
     pub admin: &'a [SocketAddr],
@@ -27,7 +28,7 @@ pub fn print(banner: &Banner<'_>) {
 }
 
 fn text(banner: &Banner<'_>) -> String {
-    let Banner { settings, dns, dns_tls, api, admin, admin_scheme, applied } = banner;
+    let Banner { settings, dns, encrypted, api, admin, admin_scheme, applied } = banner;
     let mut text = String::new();
     // Writing to a String cannot fail.
     let mut line = |what: &str, value: String| {
@@ -36,8 +37,8 @@ fn text(banner: &Banner<'_>) -> String {
     if !dns.is_empty() {
         line("DNS", format!("{} (UDP and TCP)", list(dns)));
     }
-    if !dns_tls.is_empty() {
-        line("DNS by TLS", list(dns_tls));
+    for (name, addresses) in encrypted.iter().filter(|(_, addresses)| !addresses.is_empty()) {
+        line(name, list(addresses));
     }
     if let Some(api) = api {
         line("API", format!("{} (at {})", list(&api.addresses), api.access.server_url()));

@@ -181,13 +181,13 @@ impl Maintenance for Source {
 
 /// The names and addresses of the platform's name servers, and where this one listens, for its certificate.
 pub fn dns_names(settings: &Settings, platform: Option<&compiler::Settings>) -> Vec<String> {
-    let listened = &settings.dns_tls.listen;
+    let listened: Vec<SocketAddr> = settings.encrypted_dns_addresses().collect();
     let servers = platform.map(compiler::Settings::name_servers).unwrap_or_default();
     let servers = servers.iter().flat_map(|server| {
         let addresses = server.addresses.iter().map(ToString::to_string);
         [compiler::settings::text_of(&server.name)].into_iter().chain(addresses)
     });
-    access::names(listened, &servers.collect::<Vec<_>>()).collect()
+    access::names(&listened, &servers.collect::<Vec<_>>()).collect()
 }
 
 /// Says what it means that an address which others reach speaks plain HTTP.

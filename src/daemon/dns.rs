@@ -69,6 +69,9 @@ pub fn bind(settings: &Settings, files_max: u64, given: &mut InheritedSockets) -
     let mut config = transport::Config {
         addresses: settings.dns.listen.clone(),
         tls_addresses: settings.dns_tls.listen.clone(),
+        quic_addresses: settings.dns_quic.listen.clone(),
+        https_addresses: settings.dns_https.listen.clone(),
+        https: HttpsConfig { path: settings.dns_https.path.clone(), http3: cfg!(feature = "quic") },
         streams,
         pin: settings.dns.pin_workers,
         udp_gso: settings.dns.udp_gso,
@@ -84,7 +87,11 @@ pub fn bind(settings: &Settings, files_max: u64, given: &mut InheritedSockets) -
 /// What the clients of each transport with connections may take. Of the files a quarter is left to all else: the store, the
 /// API's connections, the sockets.
 fn stream_limits(settings: &Settings, files_max: u64) -> transport::Limits {
-    let transports = 1 + usize::from(!settings.dns_tls.listen.is_empty());
+    // HTTP/3 is a transport beside HTTP/2.
+    let transports = 1
+        + usize::from(!settings.dns_tls.listen.is_empty())
+        + usize::from(!settings.dns_quic.listen.is_empty())
+        + usize::from(!settings.dns_https.listen.is_empty()) * (1 + usize::from(cfg!(feature = "quic")));
     let for_clients = usize::try_from(files_max - files_max / 4).unwrap_or(usize::MAX) / transports;
     let tcp = &settings.tcp;
     transport::Limits {
@@ -227,9 +234,9 @@ impl Dns {
         self.running.addresses()
     }
 
-    /// Where it listens for DNS over TLS.
-    pub fn tls_addresses(&self) -> &[SocketAddr] {
-        self.running.tls_addresses()
+    /// The addresses of an encrypted transport.
+    pub fn encrypted_addresses(&self, transport: Transport) -> Vec<SocketAddr> {
+        self.running.encrypted_addresses(transport)
     }
 
     /// Brings what can change at run time into effect, with each worker's next batch.

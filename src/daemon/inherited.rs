@@ -2,7 +2,8 @@
 //!
 //! A process that is started again finds what came meanwhile waiting in them, and needs no right to open port 53.
 //! They change nothing of what the settings say: a socket takes the place of one that we would have opened on the same
-//! address of `dns.listen`, `dns.tls.listen`, `api.listen` or `admin.listen`, and one that no setting names is an error.
+//! address of a setting (`dns.listen` and those of encrypted transports, `api.listen`, `admin.listen`), and one that no setting
+//! names is an error.
 
 use std::io;
 use std::net::SocketAddr;
@@ -24,7 +25,7 @@ pub enum InheritedError {
     /// No setting names their addresses.
     #[error(
         "the service manager passes sockets that nothing here listens on: {}; name their addresses in dns.listen, \
-         dns.tls.listen, api.listen or admin.listen of a role that this process has, or take them out of the socket unit", .0.join(", ")
+         dns.tls.listen, dns.https.listen, dns.quic.listen, api.listen or admin.listen of a role that this process has, or take them out of the socket unit", .0.join(", ")
     )]
     Unnamed(Vec<String>),
 }

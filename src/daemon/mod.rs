@@ -231,7 +231,7 @@ impl Process {
         banner::print(&banner::Banner {
             settings,
             dns: self.dns.as_ref().map(Dns::addresses).unwrap_or_default(),
-            dns_tls: self.dns.as_ref().map(Dns::tls_addresses).unwrap_or_default(),
+            encrypted: self.dns.as_ref().map(Dns::encrypted).unwrap_or_default(),
             api: self.api.as_ref(),
             admin: &self.admin_addresses,
             admin_scheme: if self.certificates.admin.is_some() { "https" } else { "http" },
