@@ -1,5 +1,5 @@
 //! A DNS client: sends one query to one server over UDP, and over TCP when the response does not fit (RFC 1035 §4.2, RFC 7766
-//! §5).
+//! §5), or over an encrypted transport.
 //!
 //! Each datagram leaves from a socket of its own, so that the system chooses the port at random, under a random identifier.
 //! Only a response from the server's address, with that identifier and the same question, is taken (RFC 5452 §9.1);
@@ -8,8 +8,10 @@
 //! `hickory-proto` parses responses. [`Response`] is the only model of a response: verification, ownership checks, host checks,
 //! `signpost doctor`, `dig` and `zone status` use it.
 
+mod encrypted;
 mod response;
 
+pub use encrypted::Encrypted;
 pub use response::{Data, Edns, Record, Response};
 
 use std::cell::RefCell;
@@ -18,7 +20,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use futures::future::BoxFuture;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpStream, UdpSocket};
 use tokio::time::timeout;
 
@@ -90,7 +92,7 @@ pub struct Query<'a> {
     pub edns_version: u8,
     /// Whether the query requests DNSSEC records (DO).
     pub dnssec_ok: bool,
-    /// EDNS options as on the wire, each with its code and length; at most 64 KiB.
+    /// EDNS options as on the wire, each with its code and length; at most 32 KiB.
     pub options: &'a [u8],
 }
 
@@ -101,6 +103,12 @@ pub enum Transport {
     Udp,
     /// A connection.
     Tcp,
+    /// TLS (RFC 7858).
+    Tls,
+    /// HTTPS (RFC 8484).
+    Https,
+    /// QUIC (RFC 9250).
+    Quic,
 }
 
 /// The reason why there is no response.
@@ -112,6 +120,15 @@ pub enum QueryError {
     /// The system reports that the server cannot be reached.
     #[error("not reachable: {0}")]
     Unreachable(io::ErrorKind),
+    /// The connection failed for another reason.
+    #[error("the connection failed: {0}")]
+    Broken(String),
+    /// The server's certificate is not trusted, or not valid for its name.
+    #[error("the certificate is refused: {0}")]
+    Certificate(String),
+    /// The status of HTTP is not 200.
+    #[error("HTTP status {0}")]
+    Http(u16),
     /// The server sent no well-formed and whole response to the query.
     #[error("the response is invalid or does not match the query")]
     Malformed,
@@ -190,13 +207,19 @@ impl QueryMessage {
         octets.extend_from_slice(&query.rtype.0.to_be_bytes());
         octets.extend_from_slice(&Class::IN.0.to_be_bytes());
         let question_end = octets.len();
-        let options_octets = u16::try_from(query.options.len()).expect("options are shorter than 64 KiB");
+        let options_octets = u16::try_from(query.options.len()).expect("options are shorter than 32 KiB");
         let mut opt = opt_head(PAYLOAD_OCTETS_MAX, Rcode::NOERROR, query.dnssec_ok, options_octets);
         // RFC 6891 §6.1.3: behind the root, the type, the payload size and the upper bits of the RCODE.
         opt[6] = query.edns_version;
         octets.extend_from_slice(&opt);
         octets.extend_from_slice(query.options);
         QueryMessage { octets, question_end }
+    }
+
+    /// The message after its length, as on a stream (RFC 1035 §4.2.2).
+    fn framed(&self) -> Vec<u8> {
+        let length = u16::try_from(self.octets.len()).expect("a name, and options shorter than 32 KiB");
+        [&length.to_be_bytes()[..], &self.octets].concat()
     }
 
     fn match_of(&self, message: &[u8]) -> Match {
@@ -250,14 +273,19 @@ async fn over_udp(server: SocketAddr, query: &QueryMessage, is_mismatched: &mut 
 /// Sends a query over a new connection; `None` if the message that comes back is not its response.
 async fn over_tcp(server: SocketAddr, query: &QueryMessage) -> io::Result<Option<Response>> {
     let sent = Instant::now();
-    let mut stream = TcpStream::connect(server).await?;
-    let length = u16::try_from(query.octets.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
-    stream.write_all(&[&length.to_be_bytes()[..], &query.octets].concat()).await?;
+    let octets = exchange(&mut TcpStream::connect(server).await?, query).await?;
+    let is_answer = query.match_of(&octets) == Match::Answers;
+    Ok(if is_answer { Response::parse(&octets, Transport::Tcp, sent.elapsed()) } else { None })
+}
+
+/// Sends a query over a stream, and reads a message.
+async fn exchange(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), query: &QueryMessage) -> io::Result<Vec<u8>> {
+    stream.write_all(&query.framed()).await?;
+    stream.flush().await?;
     let length = stream.read_u16().await?;
     let mut octets = vec![0; usize::from(length)];
     stream.read_exact(&mut octets).await?;
-    let is_answer = query.match_of(&octets) == Match::Answers;
-    Ok(if is_answer { Response::parse(&octets, Transport::Tcp, sent.elapsed()) } else { None })
+    Ok(octets)
 }
 
 #[cfg(test)]
