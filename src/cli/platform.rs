@@ -11,8 +11,10 @@ use kube::api::ListParams;
 use super::access::{Access, ApiLocation};
 use crate::config::{self, NameServer};
 use signpost_api::v1alpha1::zone::{Zone, ZoneKind, ZonePlatform};
+use signpost_control::compiler::discovery::OfferedTransport;
 use signpost_control::scheduler::strategy::StrategyName;
 use signpost_control::scheduler::webhook;
+use signpost_dns::transport::https::request::TemplatePath;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PlatformSettings {
@@ -20,6 +22,10 @@ pub(super) struct PlatformSettings {
     pub(super) domain: String,
     /// The name servers of its zones; `None`: not known.
     pub(super) name_servers: Option<Vec<NameServer>>,
+    /// The encrypted transports that the name servers offer.
+    pub(super) transports: Vec<OfferedTransport>,
+    /// The path of DNS over HTTPS; `None`: not known.
+    pub(super) https_path: Option<TemplatePath>,
     /// Where name servers are asked whether names are live, as `ADDRESS:PORT`.
     pub(super) asked: Vec<String>,
     /// How long former names last at least; `None`: not known.
@@ -109,6 +115,11 @@ impl PlatformSettings {
         PlatformSettings {
             domain,
             name_servers,
+            transports: published.map_or_else(
+                || settings.nameserver_transport.clone(),
+                |published| published.transports.iter().filter_map(|text| text.parse().ok()).collect(),
+            ),
+            https_path: published.and_then(|published| published.https_path.as_deref()?.parse().ok()),
             asked: published.map(|published| published.asked.clone()).unwrap_or_default(),
             former_name_retention: own(place, "former-name.retention", &settings.former_name.retention).or(retention),
             former_name_idle_timeout: quiet.filter(|quiet| !quiet.is_zero()),

@@ -173,7 +173,11 @@ impl ZoneInputs {
             }
             asked = known.asked.iter().filter_map(|address| address.parse().ok()).collect();
             let nameserver = known.name_servers.unwrap_or_default();
-            let settings = Settings { domain: known.domain, nameserver, ..settings.clone() };
+            let mut settings = Settings { domain: known.domain, nameserver, ..settings.clone() };
+            settings.nameserver_transport = known.transports;
+            if let Some(path) = known.https_path {
+                settings.dns_https.path = path;
+            }
             let platform = platform::settings(&settings, &listened, base).map_err(|error| error.to_string())?;
             // Whoever may not read DeletionHolds is not told.
             let holds = access.all_permitted::<DeletionHold>().await?.unwrap_or_default();

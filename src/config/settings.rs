@@ -18,6 +18,7 @@ use signpost_apiserver::auth::issuer;
 use signpost_apiserver::auth::jwt::IssuerSettings;
 use signpost_control::observe::verify::state::{SERVERS_MAX, Server};
 use signpost_control::scheduler::strategy::StrategyName;
+use signpost_control::compiler::discovery::OfferedTransport;
 use signpost_dns::nameserver::cookie::Secret;
 use signpost_dns::nameserver::prefix::Prefix;
 use signpost_dns::nameserver::settings::NSID_OCTETS_MAX;
@@ -73,6 +74,11 @@ settings! {
         nameserver: Vec<NameServer> =
             by("NAME=ADDR[,ADDR]", value::name_server).list_of_lists().unless(|a, b| a.name == b.name),
             unset("ns1.<domain> with the addresses of `dns.listen`"), common;
+        /// An encrypted transport of all name servers, to publish in SVCB records (RFC 9461) at `_dns.<name server>`:
+        /// `dot`, `doq`, `h2` or `h3` (HTTPS), with `:PORT` if it is not 853 or 443. All processes need the same list.
+        /// See docs/encrypted-dns.md.
+        nameserver_transport: Vec<OfferedTransport> =
+            parsed::<OfferedTransport>("ALPN[:PORT]").list().unless(|a, b| a == b), unset("none: no SVCB records");
         /// The directory of zone files (`*.zone`) to serve. Changed files are reloaded automatically; SIGHUP reloads at
         /// once.
         zones: Option<PathBuf> = path("DIR"), unset("none"), common;

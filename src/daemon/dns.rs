@@ -32,6 +32,8 @@ use signpost_control::controller::static_zones::{self, Reloader, StaticZones};
 use signpost_control::controller::zone;
 use signpost_control::controller::zone::status::Status;
 use signpost_control::world::World;
+use signpost_dns::nameserver::Transport;
+use signpost_dns::transport::https::HttpsConfig;
 use signpost_dns::transport::inherited_sockets::InheritedSockets;
 use signpost_dns::transport::{self, Bound, Running};
 use signpost_dns::wire::Name;
@@ -234,9 +236,10 @@ impl Dns {
         self.running.addresses()
     }
 
-    /// The addresses of an encrypted transport.
-    pub fn encrypted_addresses(&self, transport: Transport) -> Vec<SocketAddr> {
-        self.running.encrypted_addresses(transport)
+    /// The addresses of each encrypted transport, by its short name.
+    pub fn encrypted(&self) -> Vec<(&'static str, Vec<SocketAddr>)> {
+        let transports = [("DoT", Transport::Tls), ("DoH", Transport::Https), ("DoQ", Transport::Quic)];
+        transports.map(|(name, transport)| (name, self.running.encrypted_addresses(transport).to_vec())).into()
     }
 
     /// Brings what can change at run time into effect, with each worker's next batch.

@@ -25,6 +25,7 @@ pub fn settings(
     let name_servers = settings.nameserver.iter().map(name_server).collect();
     let mut platform = compiler::Settings::new(&settings.domain, name_servers, listened)?;
     platform.base = base.map(Arc::new);
+    let platform = platform.with_transports(&settings.nameserver_transport, settings.dns_https.path.as_ref());
     Ok(platform)
 }
 
@@ -38,6 +39,8 @@ pub fn published(settings: &Settings, platform: &compiler::Settings, asked: &[So
     let (strategy, webhook_fallback) = chosen_by(settings);
     ZonePlatform {
         name_servers: platform.name_servers().iter().map(name_server).collect(),
+        transports: settings.nameserver_transport.iter().map(ToString::to_string).collect(),
+        https_path: (!settings.nameserver_transport.is_empty()).then(|| settings.dns_https.path.as_ref().to_owned()),
         asked: asked.iter().map(ToString::to_string).collect(),
         strategy,
         webhook_fallback,

@@ -1,4 +1,5 @@
-//! DNS over TLS, asked by clients that operators have: `kdig`, which checks certificates, and Unbound, which forwards.
+//! The encrypted transports, queried by clients that operators have: `kdig`, which checks certificates, Unbound, which forwards, `curl`, and
+//! `signpost dig`.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -91,4 +92,67 @@ fn a_certificate_of_ones_own_is_taken_up_anew_and_a_bad_one_is_named() {
     assert!(server.terminate().success());
     let failed = run(&[&["serve"][..], &arguments, &files, &["--dns-listen", "127.0.0.1:0"]].concat());
     assert!(failed.code != Some(0) && failed.err.contains("dns.crt"), "{}", failed.err);
+}
+
+/// The output of `signpost dig` with the platform's CA.
+fn dig(server: SocketAddr, data: &DataDir, name: &str, transport: &str, more: &[&str]) -> signpost_testing::program::Output {
+    let (at, authority) = (format!("@{server}"), data.join("pki/ca.crt"));
+    let own = ["dig", &at, "ns1.v3.rhcloud.com", transport, "--tls-host", name, "--tls-ca"];
+    run(&[&own[..], &[authority.to_str().expect("UTF-8"), "--answer-only", "-o", "json"], more].concat())
+}
+
+#[test]
+fn clients_query_over_https_and_quic_and_find_the_transports_in_svcb_records() {
+    let (data, ports) = (DataDir::new(), Ports::free());
+    let [tls, https, quic] = [free_address(), free_address(), free_address()];
+    let (tls_listen, https_listen, quic_listen) = (tls.to_string(), https.to_string(), quic.to_string());
+    let offered = [format!("dot:{}", tls.port()), format!("h2:{}", https.port()), format!("doq:{}", quic.port())];
+    let mut arguments = vec!["--data-dir", data.path(), "--domain", "v3.rhcloud.com"];
+    arguments.extend(["--nameserver", "ns1.v3.rhcloud.com=127.0.0.1", "--dns-tls-listen", &tls_listen]);
+    arguments.extend(["--dns-https-listen", &https_listen, "--nameserver-transport", &offered[0]]);
+    arguments.extend(["--nameserver-transport", &offered[1]]);
+    if cfg!(feature = "quic") {
+        arguments.extend(["--dns-quic-listen", &quic_listen, "--nameserver-transport", &offered[2]]);
+    }
+    let server = Server::start(ports, &arguments);
+    let authority = data.join("pki/ca.crt");
+
+    // kdig of Debian 12 has +https, by GET as well, and +quic.
+    for (at, transport) in [(https, "+https"), (https, "+https-get"), (quic, "+quic")] {
+        if transport != "+quic" || cfg!(feature = "quic") {
+            let said = kdig(at, &authority, "ns1.v3.rhcloud.com", &[transport, "ns1.v3.rhcloud.com", "A"]);
+            assert!(said.contains("status: NOERROR") && said.contains("127.0.0.1"), "{transport}: {said}");
+        }
+    }
+    let url = format!("https://ns1.v3.rhcloud.com:{}/dns-query", https.port());
+    let output = Command::new("curl")
+        .args(["--silent", "--verbose", "--max-time", "10", "--cacert"])
+        .arg(&authority)
+        // DNS over HTTPS finds the name of a page, at a port where nothing listens.
+        .args(["--doh-cert-status", "--doh-insecure", "--resolve", &format!("ns1.v3.rhcloud.com:{}:127.0.0.1", https.port())])
+        .args(["--doh-url", &url, "http://routes.v3.rhcloud.com:9/"])
+        .output()
+        .expect("curl is installed");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("DoH") || said.contains("DOH"), "curl queries over HTTPS: {said}");
+
+    for (at, transport, name) in [(tls, "+tls", "tls"), (https, "+https", "https"), (quic, "+quic", "quic")] {
+        if transport == "+quic" && !cfg!(feature = "quic") {
+            continue;
+        }
+        let answered = dig(at, &data, "ns1.v3.rhcloud.com", transport, &[]);
+        let report: serde_json::Value = serde_json::from_str(&answered.out).unwrap_or_else(|_| panic!("{answered:?}"));
+        assert_eq!((&report["transport"], &report["answer"][0]["data"]), (&name.into(), &"127.0.0.1".into()), "{report}");
+        let refused = dig(at, &data, "ns2.v3.rhcloud.com", transport, &[]);
+        assert!(refused.code == Some(1) && refused.err.contains("--tls-host"), "{transport}: {refused:?}");
+    }
+
+    let svcb = signpost_testing::dig(ports.dns, "_dns.ns1.v3.rhcloud.com", "SVCB", &[]);
+    let records = svcb.data("SVCB").join("\n");
+    assert!(records.contains(&format!("port={}", tls.port())) && records.contains("dohpath"), "{records}");
+
+    let scrape = Scrape::of(server.admin);
+    for transport in ["https", "tls"] {
+        assert!(scrape.sum("signpost_dns_requests_total", &[("transport", transport)]) >= 1.0, "{transport}");
+    }
 }

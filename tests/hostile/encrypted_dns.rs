@@ -1,4 +1,5 @@
-//! Strangers at DNS over TLS: handshakes that never end, and more of them than anyone needs.
+//! Hostile clients of the encrypted transports: handshakes that never end, floods of handshakes, requests that are reset, and
+//! requests that never end.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -6,7 +7,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
+use h2::client::SendRequest;
 use signpost_testing::net::free_address;
+use tokio::runtime::Runtime;
+use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::{ClientConfig, ClientConnection, StreamOwned};
 
@@ -20,18 +25,32 @@ const QUERY: &[u8] =
 struct Attacked {
     platform: Platform,
     tls: SocketAddr,
+    https: SocketAddr,
+    #[cfg(feature = "quic")]
+    quic: SocketAddr,
     client: Arc<ClientConfig>,
 }
 
 impl Attacked {
     fn start(flags: &[&str]) -> Attacked {
-        let tls = free_address();
-        let listen = tls.to_string();
-        let platform = Platform::start(&[&["--dns-tls-listen", &listen], flags].concat());
+        let [tls, https, quic] = [free_address(), free_address(), free_address()];
+        let listen = [tls, https, quic].map(|address| address.to_string());
+        let mut own = vec!["--dns-tls-listen", &listen[0], "--dns-https-listen", &listen[1]];
+        if cfg!(feature = "quic") {
+            own.extend(["--dns-quic-listen", &listen[2]]);
+        }
+        let platform = Platform::start(&[&own, flags].concat());
         let authority = std::fs::read(platform.data.join("pki/ca.crt")).expect("the authority's certificate is there");
         let mut client = signpost_runtime::trust::only(&authority).expect("a certificate");
         client.resumption = tokio_rustls::rustls::client::Resumption::disabled();
-        Attacked { platform, tls, client: Arc::new(client) }
+        Attacked {
+            platform,
+            tls,
+            https,
+            #[cfg(feature = "quic")]
+            quic,
+            client: Arc::new(client),
+        }
     }
 
     /// A connection over TLS from this address.
@@ -44,6 +63,42 @@ impl Attacked {
             connection.complete_io(&mut socket)?;
         }
         Ok(StreamOwned::new(connection, socket))
+    }
+
+    /// The settings of a client with this protocol.
+    fn client(&self, alpn: &[u8]) -> ClientConfig {
+        let mut client = ClientConfig::clone(&self.client);
+        client.alpn_protocols = vec![alpn.to_vec()];
+        client
+    }
+
+    /// A connection of HTTP/2 from this address.
+    async fn connect_http2(&self, client: [u8; 4]) -> Option<SendRequest<Bytes>> {
+        let socket = connect_from(client, self.https).ok()?;
+        socket.set_nonblocking(true).ok()?;
+        let stream = tokio::net::TcpStream::from_std(socket).ok()?;
+        let name = ServerName::try_from("localhost").expect("a name");
+        let stream = TlsConnector::from(Arc::new(self.client(b"h2"))).connect(name, stream).await.ok()?;
+        let (client, connection) = h2::client::handshake(stream).await.ok()?;
+        tokio::spawn(connection);
+        Some(client)
+    }
+
+    /// Whether another client is served over HTTPS; it waits for as long as a stub resolver does.
+    async fn serves_https(&self) -> bool {
+        let asked = async {
+            let client = self.connect_http2([127, 3, 0, 1]).await?;
+            let request = post().body(()).expect("a request");
+            let (response, mut body) = client.ready().await.ok()?.send_request(request, false).ok()?;
+            body.send_data(Bytes::from_static(&QUERY[2..]), true).ok()?;
+            Some(response.await.ok()?.status() == 200)
+        };
+        tokio::time::timeout(Duration::from_secs(5), asked).await.ok().flatten() == Some(true)
+    }
+
+    fn closed(&self, transport: &str, reason: &str) -> f64 {
+        let labels = format!("{{transport=\"{transport}\",reason=\"{reason}\"}}");
+        self.platform.metric(&format!("signpost_dns_encrypted_closed_total{labels}"))
     }
 
     fn handshakes(&self, result: &str) -> f64 {
@@ -129,4 +184,165 @@ fn a_flood_of_handshakes_leaves_udp_and_tcp_their_time() {
     assert!(done > 100, "the attack takes place: {done}");
     assert!(slowest < Duration::from_secs(2), "{slowest:?}");
     println!("{:?}", bystander.was_served());
+}
+
+fn runtime() -> Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime")
+}
+
+fn post() -> http::request::Builder {
+    let content = "application/dns-message";
+    http::Request::post("https://localhost/dns-query").header("content-type", content).header("accept", content)
+}
+
+/// CVE-2023-44487: requests that the client cancels at once must not be worked on without bound.
+#[test]
+fn requests_that_are_reset_at_once_lock_nobody_out() {
+    let attacked = Attacked::start(&[]);
+    let bystander = attacked.platform.bystander();
+    let before = attacked.platform.resident_mib();
+    let sent = AtomicU64::new(0);
+    runtime().block_on(async {
+        let until = tokio::time::Instant::now() + Duration::from_secs(if is_long() { 30 } else { 3 });
+        let attack = async |number: u8| {
+            while tokio::time::Instant::now() < until {
+                let Some(mut client) = attacked.connect_http2([127, 4, 0, number]).await else { continue };
+                while tokio::time::Instant::now() < until {
+                    let Ok(ready) = client.ready().await else { break };
+                    client = ready;
+                    let Ok((_, mut stream)) = client.send_request(post().body(()).expect("a request"), false) else { break };
+                    stream.send_reset(h2::Reason::CANCEL);
+                    sent.fetch_add(1, Ordering::Relaxed);
+                    tokio::task::yield_now().await;
+                }
+            }
+        };
+        let others = async {
+            let mut served = 0;
+            while tokio::time::Instant::now() < until {
+                assert!(attacked.serves_https().await, "another client is served");
+                served += 1;
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+            served
+        };
+        let (_, _, served) = tokio::join!(attack(1), attack(2), others);
+        assert!(served > 1, "{served}");
+    });
+    let (sent, grown) = (sent.into_inner(), attacked.platform.resident_mib().saturating_sub(before));
+    println!("{sent} requests were reset; {grown} MiB more");
+    assert!(sent > 1_000, "the attack takes place: {sent}");
+    assert!(grown < 64, "{grown} MiB more");
+    println!("{:?}", bystander.was_served());
+}
+
+#[test]
+fn requests_that_never_end_are_ended() {
+    let attacked = Attacked::start(&["--tcp-read-timeout", "2s"]);
+    let bystander = attacked.platform.bystander();
+    let before = attacked.platform.resident_mib();
+    let runtime = runtime();
+    let (clients, each) = (8, 64);
+    let held = runtime.block_on(async {
+        let mut held = Vec::new();
+        for number in 0..clients {
+            let mut client = attacked.connect_http2([127, 4, 1, number + 1]).await.expect("connects");
+            for _ in 0..each {
+                let Ok(ready) = client.ready().await else { break };
+                client = ready;
+                let Ok((response, mut body)) = client.send_request(post().body(()).expect("a request"), false) else { break };
+                // As much as may be sent without a window update, and no end.
+                let sent = body.send_data(Bytes::from(vec![0; 16_000]), false);
+                held.push((response, body, sent.is_ok()));
+            }
+        }
+        assert!(attacked.serves_https().await, "another client is served");
+        held
+    });
+    assert!(held.len() > usize::from(clients) * 16, "the attack takes place: {}", held.len());
+    let grown = attacked.platform.resident_mib().saturating_sub(before);
+    assert!(grown < 64, "{grown} MiB more for {} requests", held.len());
+    signpost_testing::eventually("they are ended", || (attacked.closed("https", "slow_read") > 0.0).then_some(()));
+    println!("{} requests, {grown} MiB more", held.len());
+    println!("{:?}", bystander.was_served());
+}
+
+#[cfg(feature = "quic")]
+mod quic {
+    use super::*;
+
+    impl Attacked {
+        fn endpoint(&self, client: [u8; 4]) -> quinn::Endpoint {
+            let mut endpoint = quinn::Endpoint::client((client, 0).into()).expect("an address of loopback");
+            let tls = quinn::crypto::rustls::QuicClientConfig::try_from(self.client(b"doq")).expect("TLS 1.3");
+            endpoint.set_default_client_config(quinn::ClientConfig::new(Arc::new(tls)));
+            endpoint
+        }
+
+        async fn connect_quic(&self, endpoint: &quinn::Endpoint) -> Option<quinn::Connection> {
+            endpoint.connect(self.quic, "localhost").ok()?.await.ok()
+        }
+
+        async fn serves_quic(&self) -> bool {
+            let asked = async {
+                let endpoint = self.endpoint([127, 3, 0, 1]);
+                let connection = self.connect_quic(&endpoint).await?;
+                let (mut send, mut receive) = connection.open_bi().await.ok()?;
+                let mut query = QUERY.to_vec();
+                query[2..4].fill(0);
+                send.write_all(&query).await.ok()?;
+                send.finish().ok()?;
+                Some(receive.read_to_end(4_096).await.ok()?.len() > 12)
+            };
+            tokio::time::timeout(Duration::from_secs(5), asked).await.ok().flatten() == Some(true)
+        }
+    }
+
+    #[test]
+    fn streams_that_never_end_and_floods_of_connections_lock_nobody_out() {
+        let attacked = Attacked::start(&["--tcp-read-timeout", "2s", "--tcp-connections-per-client", "20"]);
+        let bystander = attacked.platform.bystander();
+        let before = attacked.platform.resident_mib();
+        let done = AtomicU64::new(0);
+        runtime().block_on(async {
+            // Streams without a whole query.
+            let endpoint = attacked.endpoint([127, 5, 0, 1]);
+            let mut held = Vec::new();
+            for _ in 0..8 {
+                let connection = attacked.connect_quic(&endpoint).await.expect("connects");
+                while let Ok(Ok((mut send, receive))) =
+                    tokio::time::timeout(Duration::from_millis(200), connection.open_bi()).await
+                {
+                    let sent = send.write_all(&QUERY[..9]).await;
+                    held.push((connection.clone(), send, receive, sent.is_ok()));
+                }
+            }
+            assert!(held.len() >= 64, "the attack takes place: {}", held.len());
+            assert!(attacked.serves_quic().await, "another client is served beside {} streams", held.len());
+            // Connections without a query, one after the other.
+            let until = tokio::time::Instant::now() + Duration::from_secs(if is_long() { 30 } else { 3 });
+            let flood = async |number: u8| {
+                let endpoint = attacked.endpoint([127, 5, 1, number]);
+                while tokio::time::Instant::now() < until {
+                    let connecting = attacked.connect_quic(&endpoint);
+                    if let Ok(Some(connection)) = tokio::time::timeout(Duration::from_secs(2), connecting).await {
+                        done.fetch_add(1, Ordering::Relaxed);
+                        connection.close(0_u32.into(), b"");
+                    }
+                }
+            };
+            let others = async {
+                while tokio::time::Instant::now() < until {
+                    assert!(attacked.serves_quic().await, "another client is served beside a flood");
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+            };
+            tokio::join!(flood(1), flood(2), flood(3), others);
+        });
+        let (done, grown) = (done.into_inner(), attacked.platform.resident_mib().saturating_sub(before));
+        println!("{done} connections; {grown} MiB more");
+        assert!(done > 100, "the attack takes place: {done}");
+        assert!(grown < 128, "{grown} MiB more");
+        println!("{:?}", bystander.was_served());
+    }
 }

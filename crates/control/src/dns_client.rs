@@ -126,6 +126,9 @@ pub enum QueryError {
     /// The server's certificate is not trusted, or not valid for its name.
     #[error("the certificate is refused: {0}")]
     Certificate(String),
+    /// The program is built without this transport.
+    #[error("this program is built without DNS over QUIC: its build needs --features quic")]
+    NotBuilt,
     /// The status of HTTP is not 200.
     #[error("HTTP status {0}")]
     Http(u16),

@@ -41,17 +41,21 @@ pub struct AuthoritiesError {
 /// An HTTP client that goes where it is sent and nowhere else: no redirects, no proxies of the environment. Over TLS it trusts
 /// the certificates of the file `authorities` and no others, or the system's if that is not given.
 pub fn client(authorities: Option<&Path>) -> Result<reqwest::ClientBuilder, AuthoritiesError> {
-    let trusted = match authorities {
-        None => of_system(),
-        Some(path) => {
-            let pem = std::fs::read(path).map_err(|error| error.to_string());
-            let trusted = pem.and_then(|pem| only(&pem).map_err(|error| error.to_string()));
-            trusted.map_err(|reason| AuthoritiesError { path: path.to_owned(), reason })?
-        }
-    };
+    let trusted = authorities.map_or_else(|| Ok(of_system()), only_file)?;
     let builder = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).no_proxy();
     let builder = builder.user_agent(concat!("signpost/", env!("CARGO_PKG_VERSION")));
     Ok(builder.tls_backend_preconfigured(trusted))
+}
+
+/// The settings of a TLS client that trusts the certificates of this PEM file and no others.
+///
+/// # Errors
+///
+/// [`AuthoritiesError`] if the file cannot be read, or has no certificate or an invalid one.
+pub fn only_file(path: &Path) -> Result<rustls::ClientConfig, AuthoritiesError> {
+    let pem = std::fs::read(path).map_err(|error| error.to_string());
+    let trusted = pem.and_then(|pem| only(&pem).map_err(|error| error.to_string()));
+    trusted.map_err(|reason| AuthoritiesError { path: path.to_owned(), reason })
 }
 
 /// The settings of a TLS client that trusts the system's certificate authorities, which nothing looks for yet.

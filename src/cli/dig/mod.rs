@@ -3,6 +3,7 @@
 //! The answer comes from the server over the wire. Why, is told from the API's objects: the zones are compiled from
 //! them here, by the same pure code as in a name server, so that it works with roles in many processes, too.
 
+mod args;
 mod around;
 mod names;
 mod why;
@@ -14,6 +15,8 @@ use std::time::Duration;
 use clap::{Arg, ArgMatches, Command};
 use serde::Serialize;
 
+use self::args::DigArgs;
+pub(super) use self::args::server;
 use self::names::error_name;
 use self::why::{Found, Step, Why};
 use super::access::{self, API_TIMEOUT, ApiLocation};
@@ -21,12 +24,10 @@ use super::output::{self, Format};
 use super::style::{Painter, Style, harmless};
 use super::table::{Cell, Properties};
 use super::zones::{self, RecordLine, Zones};
-use super::{Error, Exit, Outcome, note, progress, serve, switch};
-use crate::config::DNS_PORT;
-use crate::config::value::server_address;
+use super::{Error, Exit, Outcome, file, note, option, progress, serve, switch};
 use crate::daemon::query_log::line::flags;
 use signpost_api::v1alpha1::route::NameKind;
-use signpost_control::dns_client::{Query, Question, Record, Response, Transport};
+use signpost_control::dns_client::{Query, QueryError, Question, Record, Response, Transport};
 use signpost_dns::wire::edns::option;
 use signpost_dns::wire::{Name, RecordType};
 
@@ -36,41 +37,55 @@ pub(super) const TIMEOUT: Duration = Duration::from_secs(2);
 const NSID: [u8; 4] = [(option::NSID >> 8) as u8, option::NSID as u8, 0, 0];
 
 pub(super) fn command() -> Command {
-    let words = Arg::new("words").value_names(["@SERVER", "NAME", "TYPE"]).num_args(0..=3).help(
-        "The name, then the type [default: A], and before, between or after them @ADDRESS, @ADDRESS:PORT or @HOST",
+    let words = Arg::new("words").value_names(["@SERVER", "NAME", "TYPE", "+TRANSPORT"]).num_args(0..=4).help(
+        "The name, then the type [default: A]; anywhere among them the server, as @ADDRESS, @ADDRESS:PORT, or @HOST, and \
+         the transport: +tcp, +tls, +https[=/PATH], or +quic [default: UDP, and TCP after a truncated response]",
     );
-    let dnssec = switch("dnssec").help("Asks for DNSSEC records, too (the DO bit)");
-    let tcp = switch("tcp").help("Asks over TCP");
-    let only = switch("answer-only").help("Does not ask the API why");
+    let dnssec = switch("dnssec").help("Request DNSSEC records (the DO bit)");
+    let tcp = switch("tcp").help("Query over TCP, like +tcp");
+    let host = option("tls-host", "NAME")
+        .help("The name that the certificate must have [default: HOST of @HOST, or the address]");
+    let authority = file(option("tls-ca", "FILE"))
+        .help("The CA certificates in PEM to trust for an encrypted transport [default: those of the system]");
+    let only = switch("answer-only").help("Query only the server, and not the API for the reason");
     Command::new("dig")
         .about("Query a name server and explain the response: the zone, the wildcard, and the objects")
         .override_usage("signpost dig [OPTIONS] [@SERVER] <NAME> [TYPE]")
         .after_help(
-            "Without @SERVER the first address of --dns-listen is asked; a server that is named without a port, at \
-             port 53. The API tells the domain and the name servers; give the same --zones as they have. Exit codes: 0 \
+            "Without @SERVER, the server is the first address of --dns-listen, or of --dns-tls-listen, --dns-https-listen, or \
+             --dns-quic-listen for that transport. The default ports are 53, 853 (TLS, QUIC), and 443 (HTTPS). The API tells the domain and the name servers; give the same --zones as they have. Exit codes: 0 \
              answered and explained, whatever the answer; 1 the server or the API does not answer; 2 invalid \
              usage.",
         )
         .arg(words)
-        .args([dnssec, tcp, only])
+        .args([dnssec, tcp, host, authority, only])
         .arg(output::argument())
         .args(serve::arguments_of(zones::KEYS))
+        .args(serve::arguments_of(args::KEYS))
         .arg(access::context_argument())
 }
 
 pub(super) fn run(matches: &ArgMatches) -> Outcome {
     let place = ApiLocation::of(matches)?;
-    let words = DigArgs::read(matches.get_many::<String>("words").unwrap_or_default()).map_err(Error::Usage)?;
-    let question = words.question;
-    let (dnssec_ok, is_tcp) = (matches.get_flag("dnssec"), matches.get_flag("tcp"));
+    let mut words = DigArgs::read(matches.get_many::<String>("words").unwrap_or_default()).map_err(Error::Usage)?;
+    match (words.transport, matches.get_flag("tcp")) {
+        (Transport::Udp, true) => words.transport = Transport::Tcp,
+        (Transport::Tls | Transport::Https | Transport::Quic, true) => {
+            return Err(Error::Usage("--tcp does not go with an encrypted transport".to_owned()));
+        }
+        _ => {}
+    }
+    let question = &words.question;
+    let dnssec_ok = matches.get_flag("dnssec");
     let explained = !matches.get_flag("answer-only");
     let asked = access::run(API_TIMEOUT, async {
-        let server = server(words.server.as_deref(), &place).await?;
+        let (server, encrypted) = words.target(matches, &place).await?;
         let asking = async {
             let query = Query { dnssec_ok, options: &NSID, ..Query::new(&question.name, question.rtype) };
-            match is_tcp {
-                true => query.send_over_tcp(server, TIMEOUT).await,
-                false => query.send(server, TIMEOUT).await,
+            match (&encrypted, words.transport) {
+                (Some(encrypted), _) => query.send_encrypted(server, encrypted, TIMEOUT).await,
+                (None, Transport::Tcp) => query.send_over_tcp(server, TIMEOUT).await,
+                (None, _) => query.send(server, TIMEOUT).await,
             }
         };
         let (response, zones) = tokio::join!(asking, async {
@@ -89,11 +104,23 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
                 false => None,
             }
         });
-        let response = response.map_err(|error| format!("{server}: {error}"))?;
+        let response = response.map_err(|error| match error {
+            QueryError::Certificate(_) => format!(
+                "{server}: {error}; give the name that it should have with --tls-host, and the CA that signed it with --tls-ca (the \
+                 platform's is pki/ca.crt in the data directory of the API server)"
+            ),
+            error => format!("{server}: {error}"),
+        })?;
         let why = match zones {
             None => None,
             Some(Err(error)) => Some(Err(error)),
-            Some(Ok(zones)) => Some(Ok(explain(&zones, &question, server, &response).await)),
+            Some(Ok(zones)) => Some(Ok(explain(&zones, question, &response, async |soa: Question| {
+                let query = Query::new(&soa.name, soa.rtype);
+                match &encrypted {
+                    Some(encrypted) => query.send_encrypted(server, encrypted, TIMEOUT).await,
+                    None => query.send(server, TIMEOUT).await,
+                }
+            }).await)),
         };
         Ok((server, response, why))
     });
@@ -103,7 +130,7 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
         Some(Ok(why)) => (Some(why), None),
         Some(Err(error)) => (None, Some(error)),
     };
-    let report = Report::new(&question, server, &response, why);
+    let report = Report::new(question, server, &response, why);
     Format::of(matches).show(&report, |painter| report.text(painter))?;
     error.map_or(Ok(Exit::Success), |error| Err(format!("why is not known: {error}").into()))
 }
@@ -113,13 +140,19 @@ fn asks(place: &ApiLocation) -> bool {
     place.settings.zones.is_none() || place.is_there()
 }
 
-async fn explain(zones: &Zones, question: &Question, server: SocketAddr, response: &Response) -> Why {
+/// Explains a response; `ask` queries the server that sent it.
+async fn explain(
+    zones: &Zones,
+    question: &Question,
+    response: &Response,
+    ask: impl AsyncFn(Question) -> Result<Response, QueryError>,
+) -> Why {
     let mut why = Why::explain(zones, &question.name, question.rtype);
     let serial = match zones.of(&question.name) {
         Some(zone) => {
             let name = zone.contents.apex().clone();
             let soa = Question { name, rtype: RecordType::SOA };
-            soa.ask(server, TIMEOUT).await.ok().and_then(|response| response.serial())
+            ask(soa).await.ok().and_then(|response| response.serial())
         }
         None => None,
     };
@@ -132,49 +165,6 @@ pub(super) async fn routes_of(place: &ApiLocation, name: &Name) -> Result<BTreeS
     let zones = around::around(place, true, name, RecordType::A).await?;
     let steps = Why::explain(&zones, name, RecordType::A).steps;
     Ok(steps.into_iter().flat_map(|step| step.routes).map(|route| route.route).collect())
-}
-
-pub(super) async fn server(given: Option<&str>, place: &ApiLocation) -> Result<SocketAddr, String> {
-    let Some(given) = given else {
-        let first = place.settings.dns.listen.first();
-        return first
-            .copied()
-            .ok_or_else(|| "there is no address in --dns-listen: name a server as @ADDRESS".to_owned());
-    };
-    if let Ok(address) = server_address(given) {
-        return Ok(address);
-    }
-    let with_port = if given.contains(':') { given.to_owned() } else { format!("{given}:{DNS_PORT}") };
-    let found = tokio::net::lookup_host(&with_port).await;
-    let mut found = found.map_err(|error| format!("@{given}: {error}"))?;
-    found.next().ok_or_else(|| format!("@{given}: the host has no address"))
-}
-
-#[derive(Debug, PartialEq)]
-struct DigArgs {
-    server: Option<String>,
-    question: Question,
-}
-
-impl DigArgs {
-    fn read<'a>(words: impl Iterator<Item = &'a String>) -> Result<DigArgs, String> {
-        let (mut server, mut name, mut rtype) = (None, None, None);
-        for word in words {
-            if let Some(given) = word.strip_prefix('@') {
-                if server.replace(given.to_owned()).is_some() || given.is_empty() {
-                    return Err(format!("{word}: one server is asked, as @ADDRESS or @ADDRESS:PORT"));
-                }
-            } else if name.is_none() {
-                name = Some(word.parse::<Name>().map_err(|error| format!("{word} is not a domain name: {error}"))?);
-            } else if rtype.is_none() {
-                rtype = Some(word.parse().map_err(|_| format!("{word} is not a record type, such as A or TYPE65"))?);
-            } else {
-                return Err(format!("{word} is one word too many"));
-            }
-        }
-        let name = name.ok_or("NAME is missing: signpost dig [@SERVER] NAME [TYPE]")?;
-        Ok(DigArgs { server, question: Question { name, rtype: rtype.unwrap_or(RecordType::A) } })
-    }
 }
 
 /// What is told. Its JSON is an interface: fields are added, and none is renamed.
@@ -219,6 +209,9 @@ impl Report {
             transport: match response.transport {
                 Transport::Udp => "udp",
                 Transport::Tcp => "tcp",
+                Transport::Tls => "tls",
+                Transport::Https => "https",
+                Transport::Quic => "quic",
             },
             milliseconds: (response.took.as_secs_f64() * 100_000.0).round() / 100.0,
             octets: response.octets,

@@ -257,18 +257,3 @@ fn differences_from_the_objects_are_found() {
         assert_eq!(why.differences, differences);
     }
 }
-
-#[test]
-fn words_in_any_order() {
-    let read = |words: &[&str]| DigArgs::read(words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>().iter());
-    let words = |server: Option<&str>, rtype| DigArgs {
-        server: server.map(str::to_owned),
-        question: Question { name: name("a.example."), rtype },
-    };
-    assert_eq!(read(&["a.example"]), Ok(words(None, RecordType::A)));
-    assert_eq!(read(&["a.example", "@::1", "aaaa"]), Ok(words(Some("::1"), RecordType::AAAA)));
-    assert_eq!(read(&["@ns1:53", "a.example.", "TYPE65"]), Ok(words(Some("ns1:53"), RecordType::HTTPS)));
-    for bad in [&["@x"][..], &["@", "a"], &["a..b"], &["a", "nonsense"], &["a", "A", "AAAA"], &["@x", "@y", "a"]] {
-        assert!(read(bad).is_err(), "{bad:?}");
-    }
-}

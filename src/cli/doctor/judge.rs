@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use super::finding::{Diagnosis, Severity};
-use super::survey::{Delegation, Host, NameServers, Observations, Server, Start, Transfer, Zone};
+use super::survey::{Delegation, EncryptedTransport, Host, NameServers, Observations, Server, Start, Transfer, Zone};
 use signpost_control::dns_client::QueryError;
 use signpost_dns::wire::Name;
 use signpost_dns::wire::header::Rcode;
@@ -304,7 +304,9 @@ fn one_server(survey: &Observations, server: &Server, findings: &mut Vec<Diagnos
     let faults = faults_of(survey, server, udp);
     if faults.is_empty() {
         let serial = udp.serial.map_or(String::new(), |serial| format!(", serial {serial}"));
-        say(Good, "server", format!("authoritative over UDP and TCP{serial}"));
+        let encrypted: Vec<String> = server.encrypted.iter().map(|one| one.transport.to_string()).collect();
+        let and = if encrypted.is_empty() { String::new() } else { format!(", and over {}", encrypted.join(", ")) };
+        say(Good, "server", format!("authoritative over UDP and TCP{and}{serial}"));
     }
     faults.into_iter().for_each(|(severity, code, message)| say(severity, code, message));
 }
@@ -340,6 +342,24 @@ fn faults_of(survey: &Observations, server: &Server, udp: &Start) -> Vec<(Severi
                 say(Error, "wildcard-missing", message);
             }
             (_, None | Some(Ok(_))) => {}
+        }
+    }
+    for EncryptedTransport { host, transport, checked } in &server.encrypted {
+        match checked {
+            Ok(()) => {}
+            Err(QueryError::Certificate(fault)) => {
+                let message = format!(
+                    "over {transport}: the certificate is not valid for {host}: {fault}; replace \"dns.certificate\", or give the CA that \
+                     signed it with --tls-ca"
+                );
+                say(Error, "certificate-invalid", message);
+            }
+            Err(fault) => {
+                let message = format!(
+                    "over {transport}, which its SVCB records offer: {fault}; open the port, or remove it from \"nameserver-transport\""
+                );
+                say(Error, "encrypted-failed", message);
+            }
         }
     }
     if !survey.expected.is_empty() && !server.child.keys().eq(survey.expected.keys()) {

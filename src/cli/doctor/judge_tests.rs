@@ -46,6 +46,7 @@ fn server(called: &str, address: &str) -> Server {
                 wildcard: Some(Ok(wildcard.into_iter().collect())),
             },
         ],
+        encrypted: Vec::new(),
     }
 }
 

@@ -29,6 +29,7 @@ use signpost_api::names::{ALIAS_LABEL, check_domain};
 use signpost_api::v1alpha1::route::Route;
 use signpost_api::v1alpha1::router::Router;
 use signpost_dns::wire::Name;
+use signpost_runtime::trust;
 
 /// The keys of the configuration that say what should be there, and where the API is.
 const KEYS: &[&str] = &["domain", "nameserver", "kubeconfig", "api-server", "data-dir"];
@@ -77,6 +78,8 @@ pub(super) fn command() -> Command {
         .action(ArgAction::Append)
         .value_parser(host)
         .help("A shard's zone, whose wildcard should answer (repeats) [default: those of the API's Routers]");
+    let authority = file(option("tls-ca", "FILE"))
+        .help("The CA certificates in PEM to trust for the encrypted transports that SVCB records offer [default: those of the system]");
     let timeout = option("timeout", "SECONDS")
         .value_parser(value_parser!(u64).range(1..=60))
         .default_value("2")
@@ -91,11 +94,11 @@ pub(super) fn command() -> Command {
         .after_help(
             "Without --parent or --root it asks public name servers, from the root of the Internet down to the parent's, and with \
              --name the system's resolver as well. Looks at the parent's delegation and glue, addresses, UDP and TCP, EDNS, authority, equal serials, \
-             recursion, transfers and the shards' wildcards; with --name at a custom host. It changes nothing. \
+             recursion, transfers, the encrypted transports that SVCB records offer with their certificates, and the shards' wildcards; with --name at a custom host. It changes nothing. \
              docs/delegate.md explains each finding. Exit codes: 0 no errors (warnings may be there, but for \
              --strict), 1 errors found, 2 invalid usage.",
         )
-        .args([parent, root, port, name, target, resolver, shard, timeout, private, strict, output::argument()])
+        .args([parent, root, port, name, target, resolver, shard, authority, timeout, private, strict, output::argument()])
         .args(serve::arguments_of(KEYS))
         .arg(access::context_argument())
 }
@@ -156,6 +159,10 @@ fn target(matches: &ArgMatches, place: &ApiLocation) -> Result<DoctorTarget, Str
         port,
         shards,
         host,
+        trust: match matches.get_one::<PathBuf>("tls-ca") {
+            None => trust::of_system(),
+            Some(file) => trust::only_file(file).map_err(|error| format!("{error} (--tls-ca)"))?,
+        },
     })
 }
 

@@ -7,8 +7,15 @@ use std::time::Duration;
 
 use futures::future::{BoxFuture, FutureExt as _, join_all};
 
-use super::survey::{Delegation, Host, NameServers, Observations, Parent, Proof, Server, Start, Trail, Transfer, Zone};
-use signpost_control::dns_client::{Data, Query, QueryError, Record, Response};
+use tokio_rustls::rustls::ClientConfig;
+
+use super::survey::{
+    Delegation, EncryptedTransport, Host, NameServers, Observations, Parent, Proof, Server, Start, Trail, Transfer, Zone,
+};
+use signpost_control::compiler::discovery::{self, Alpn};
+use signpost_control::compiler::settings::text_of;
+use signpost_control::dns_client::{Data, Encrypted, Query, QueryError, Record, Response, Transport};
+use signpost_dns::transport::https::request::TemplatePath;
 use signpost_dns::wire::header::{FLAG_RD, Rcode};
 use signpost_dns::wire::{Name, RecordType};
 
@@ -42,6 +49,8 @@ pub struct DoctorTarget {
     pub shards: Option<Vec<Name>>,
     pub alias_zone: Name,
     pub host: Option<HostTarget>,
+    /// The certificate authorities that the name servers' certificates may have.
+    pub trust: ClientConfig,
 }
 
 /// What to look at of a custom host.
@@ -171,7 +180,7 @@ impl DoctorTarget {
     }
 
     /// All name servers that somebody names, at all addresses that somebody knows; and those without any.
-    async fn servers(&self, survey: &Observations) -> (Vec<(String, SocketAddr)>, Vec<Name>) {
+    async fn servers(&self, survey: &Observations) -> (Vec<(Vec<Name>, SocketAddr)>, Vec<Name>) {
         let mut known: NameServers = self.expected.clone();
         for delegation in survey.parents.iter().filter_map(|parent| parent.says.as_ref().ok()) {
             for (name, glue) in &delegation.servers {
@@ -180,31 +189,32 @@ impl DoctorTarget {
         }
         let mut without = Vec::new();
         // An address that has several names is asked once.
-        let mut names: BTreeMap<IpAddr, Vec<String>> = BTreeMap::new();
+        let mut names: BTreeMap<IpAddr, Vec<Name>> = BTreeMap::new();
         for (name, mut addresses) in known {
             if addresses.is_empty() && !name.is_at_or_below(&self.domain) {
                 addresses.extend(self.resolve(&name, 0).await);
             }
-            addresses.iter().for_each(|address| names.entry(*address).or_default().push(name.to_string()));
+            addresses.iter().for_each(|address| names.entry(*address).or_default().push(name.clone()));
             if addresses.is_empty() {
                 without.push(name);
             }
         }
-        let all = names.into_iter().map(|(address, names)| (names.join(", "), SocketAddr::new(address, self.port)));
+        let all = names.into_iter().map(|(address, names)| (names, SocketAddr::new(address, self.port)));
         (all.collect(), without)
     }
 
     /// Asks one name server everything.
-    async fn inspect(&self, name: String, address: SocketAddr) -> Server {
+    async fn inspect(&self, names: Vec<Name>, address: SocketAddr) -> Server {
         let domain = &self.domain;
+        let name = names.iter().map(Name::to_string).collect::<Vec<_>>().join(", ");
         let soa = Query::new(domain, RecordType::SOA);
         let udp = Query { flags: FLAG_RD, ..soa }.send(address, self.timeout).await.map(|reply| start(&reply));
         let tcp = soa.send_over_tcp(address, self.timeout).await.map(|reply| start(&reply));
         if let Err(error) = &udp {
             // Whoever does not answer at all is not asked twenty times more.
             let (unknown_option, unknown_version) = (Err(error.clone()), Err(error.clone()));
-            let (child, transfer, zones) = (BTreeMap::new(), Transfer::Unknown, Vec::new());
-            return Server { name, address, udp, tcp, child, unknown_option, unknown_version, transfer, zones };
+            let (child, transfer, zones, encrypted) = (BTreeMap::new(), Transfer::Unknown, Vec::new(), Vec::new());
+            return Server { name, address, udp, tcp, child, unknown_option, unknown_version, transfer, zones, encrypted };
         }
         let mut child = NameServers::new();
         if let Ok(reply) = self.ask(address, domain, RecordType::NS).await {
@@ -229,7 +239,45 @@ impl DoctorTarget {
         let unknown_version = Query { edns_version: 1, ..soa }.send(address, self.timeout).await;
         let (unknown_option, unknown_version) =
             (unknown_option.map(|reply| reply.rcode), unknown_version.map(|reply| reply.rcode));
-        Server { name, address, udp, tcp, child, unknown_option, unknown_version, transfer, zones }
+        let mut encrypted = Vec::new();
+        for host in names {
+            encrypted.extend(self.encrypted(host, address).await);
+        }
+        Server { name, address, udp, tcp, child, unknown_option, unknown_version, transfer, zones, encrypted }
+    }
+
+    /// Queries a name server over each encrypted transport that its SVCB records offer, HTTP/3 excepted.
+    async fn encrypted(&self, host: Name, address: SocketAddr) -> Vec<EncryptedTransport> {
+        let Some(owner) = discovery::owner(&host) else { return Vec::new() };
+        let Ok(response) = self.ask(address, &owner, RecordType::SVCB).await else { return Vec::new() };
+        let records = response.answers.iter().filter(|record| record.rtype == RecordType::SVCB && record.owner == owner);
+        let mut all = Vec::new();
+        for offer in records.filter_map(|record| discovery::offer(&record.rdata, &host)) {
+            for transport in offer.transports {
+                let over = match transport.alpn {
+                    Alpn::Dot => Transport::Tls,
+                    Alpn::Doq => Transport::Quic,
+                    Alpn::H2 => Transport::Https,
+                    Alpn::H3 => continue,
+                };
+                let over = Encrypted {
+                    transport: over,
+                    trust: self.trust.clone(),
+                    host: text_of(&host),
+                    path: offer.path.clone().unwrap_or_else(|| TemplatePath::default().as_ref().to_owned()),
+                };
+                let port = transport.port.unwrap_or_else(|| transport.alpn.default_port());
+                let soa = Query::new(&self.domain, RecordType::SOA);
+                let response = soa.send_encrypted(SocketAddr::new(address.ip(), port), &over, self.timeout).await;
+                let checked = match response {
+                    Ok(_) => Ok(()),
+                    Err(QueryError::NotBuilt) => continue,
+                    Err(error) => Err(error),
+                };
+                all.push(EncryptedTransport { host: host.clone(), transport, checked });
+            }
+        }
+        all
     }
 
     async fn zone(&self, server: SocketAddr, apex: &Name, has_wildcard: bool) -> Zone {

@@ -46,6 +46,14 @@ pub struct ZonePlatform {
     #[serde(default)]
     #[schemars(length(max = 256), extend("x-kubernetes-list-type" = "atomic"))]
     pub name_servers: Vec<ZoneNameServer>,
+    /// The encrypted transports that all name servers offer, as `ALPN[:PORT]`, such as `dot` or `h2:8443`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16), inner(length(max = 16)), extend("x-kubernetes-list-type" = "atomic"))]
+    pub transports: Vec<String>,
+    /// The path of DNS over HTTPS, if encrypted transports are offered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 255))]
+    pub https_path: Option<String>,
     /// Where name servers are asked whether names are live, as `ADDRESS:PORT`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 256), inner(length(max = 64)), extend("x-kubernetes-list-type" = "atomic"))]

@@ -1,5 +1,5 @@
-//! What every zone of the platform has at its top: the SOA (RFC 1035 §3.3.13), the NS records, and the addresses of those
-//! name servers whose names lie in the zone.
+//! What every zone of the platform has at its top: the SOA (RFC 1035 §3.3.13), the NS records, and the addresses and SVCB
+//! records of those name servers whose names lie in the zone.
 
 use std::net::IpAddr;
 
@@ -8,7 +8,7 @@ use signpost_dns::wire::{Name, RecordType};
 use signpost_dns::zone::Contents;
 use signpost_dns::zone::rrset::{Rdata, Rrset, Ttl};
 
-/// Puts SOA and NS at the apex, and the addresses of name servers inside the zone at their names. What was there of these
+/// Puts SOA and NS at the apex, and the addresses and SVCB records of name servers inside the zone at their names. What was there of these
 /// types is replaced.
 pub fn dress(contents: &mut Contents, settings: &Settings, serial: u32) {
     let apex = contents.apex().clone();
@@ -18,6 +18,15 @@ pub fn dress(contents: &mut Contents, settings: &Settings, serial: u32) {
     for server in settings.name_servers().iter().filter(|server| server.name.is_at_or_below(&apex)) {
         set_addresses(contents, server, settings.infrastructure_ttl);
     }
+    for (owner, rdata) in settings.services().iter().filter(|(owner, _)| owner.is_at_or_below(&apex)) {
+        set(contents, owner, RecordType::SVCB, settings.infrastructure_ttl, rdata.clone());
+    }
+}
+
+/// The SVCB records that the settings give a name.
+pub fn service_rrset(owner: &Name, settings: &Settings) -> Option<Rrset> {
+    let (_, rdata) = settings.services().iter().find(|(name, _)| name == owner)?;
+    Some(Rrset { rtype: RecordType::SVCB, ttl: settings.infrastructure_ttl, rdata: rdata.clone() })
 }
 
 /// The SOA of a zone, and its NS records.

@@ -20,6 +20,7 @@ pub mod platform;
 
 pub mod alias;
 pub mod apex;
+pub mod discovery;
 pub mod former_names;
 pub mod parent;
 pub mod records;

@@ -6,6 +6,7 @@
 //! - The base's SOA gives MNAME (unless it is the root), RNAME, timers and TTL; its serial is not used, the parent's serials
 //!   are managed like those of every other zone.
 //! - The NS records at the apex and the addresses of name servers inside the domain are those of the configuration.
+//! - So are the SVCB records of name servers at `_dns.<name server>`, if the configuration offers encrypted transports.
 //! - A delegation takes the place of all that the base has at and below its name: that is the other zone's now. There only
 //!   NS and the addresses of name servers (RFC 9471: glue) are left.
 //! - A shard inside another shard is not delegated here: it is below a cut. The name servers are the same, and answer from
@@ -118,11 +119,13 @@ pub fn hidden_base_names(delegations: &Delegations, settings: &Settings) -> Vec<
     base.owners().filter(|(owner, rrsets)| hidden(owner, rrsets)).map(|(owner, _)| owner.clone()).collect()
 }
 
-/// Names that the settings bring into the parent, the apex aside: the base's owners and the name servers.
+/// Names that the settings bring into the parent, the apex aside: the base's owners, the name servers, and the owners of their
+/// SVCB records.
 fn own_names(settings: &Settings) -> impl Iterator<Item = &Name> {
     let base = settings.base.iter().flat_map(|base| base.owners().map(|(owner, _)| owner));
     let servers = settings.name_servers().iter().map(|server| &server.name);
-    base.chain(servers).filter(|name| name.is_below(settings.domain()))
+    let services = settings.services().iter().map(|(owner, _)| owner);
+    base.chain(servers).chain(services).filter(|name| name.is_below(settings.domain()))
 }
 
 fn owner_change(owner: &Name, rrsets: Vec<Rrset>) -> OwnerChange {
@@ -153,6 +156,10 @@ fn owner_rrsets(owner: &Name, cut: Option<&Name>, settings: &Settings, serial: u
         rrsets.retain(|rrset| !matches!(rrset.rtype, RecordType::A | RecordType::AAAA | RecordType::CNAME));
     }
     rrsets.extend(addresses);
+    if let (None, Some(service)) = (cut, apex::service_rrset(owner, settings)) {
+        rrsets.retain(|rrset| !matches!(rrset.rtype, RecordType::SVCB | RecordType::CNAME));
+        rrsets.push(service);
+    }
     rrsets
 }
 

@@ -4,8 +4,10 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::digest::Digest;
+use super::discovery::{self, OfferedTransport};
 use signpost_api::names;
 use signpost_dns::wire::Name;
+use signpost_dns::zone::rrset::Rdata;
 use signpost_dns::zone::{Contents, Ttl};
 
 /// Configuration of the platform's zones. It is checked: [`Settings::new`] refuses what no zone can be made from.
@@ -15,6 +17,8 @@ pub struct Settings {
     alias_apex: Name,
     hostmaster: Name,
     name_servers: Vec<NameServer>,
+    /// The owners of SVCB records, and their data.
+    services: Vec<(Name, Vec<Rdata>)>,
     /// The SOA's timers.
     pub timers: Timers,
     /// TTL of SOA and NS records, of delegations and of the name servers' addresses.
@@ -117,6 +121,7 @@ impl Settings {
             timers: Timers::default(),
             infrastructure_ttl: Ttl::new(3600).expect("within the bound of RFC 2181"),
             alias_ttl: Ttl::new(30).expect("within the bound of RFC 2181"),
+            services: Vec::new(),
             base: None,
         })
     }
@@ -125,6 +130,21 @@ impl Settings {
     #[must_use]
     pub fn with_base(&self, base: Option<Arc<Contents>>) -> Settings {
         Settings { base, ..self.clone() }
+    }
+
+    /// These settings with SVCB records for the encrypted transports that all name servers inside the domain offer.
+    /// `path` is that of DNS over HTTPS.
+    #[must_use]
+    pub fn with_transports(mut self, transports: &[OfferedTransport], path: &str) -> Settings {
+        let servers = self.name_servers.iter().filter(|server| server.name.is_at_or_below(&self.domain));
+        self.services =
+            servers.filter_map(|server| discovery::records(&server.name, transports, path)).collect();
+        self
+    }
+
+    /// The owners of the SVCB records of name servers, with the records' data.
+    pub fn services(&self) -> &[(Name, Vec<Rdata>)] {
+        &self.services
     }
 
     /// The platform's domain, the apex of the parent zone.
@@ -164,6 +184,10 @@ impl Settings {
         for server in &self.name_servers {
             put(server.name.as_wire());
             server.addresses.iter().for_each(|address| put(address.to_string().as_bytes()));
+        }
+        for (owner, rdata) in &self.services {
+            put(owner.as_wire());
+            rdata.iter().for_each(|rdata| put(rdata));
         }
         let Timers { refresh, retry, expire, minimum } = self.timers;
         for number in [refresh, retry, expire, minimum, self.infrastructure_ttl.seconds(), self.alias_ttl.seconds()] {

@@ -173,7 +173,7 @@ async fn over_quic(
 
 #[cfg(not(feature = "quic"))]
 async fn over_quic(_: SocketAddr, _: &QueryMessage, _: &Encrypted) -> Result<Option<Response>, QueryError> {
-    Err(QueryError::Unreachable(io::ErrorKind::Unsupported))
+    Err(QueryError::NotBuilt)
 }
 
 /// The error of a connection: whether the certificate is refused, and why, or that the server is not reachable.

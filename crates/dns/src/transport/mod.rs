@@ -399,11 +399,6 @@ impl Running {
         &self.addresses
     }
 
-    /// The addresses for DNS over TLS, likewise.
-    pub fn tls_addresses(&self) -> &[SocketAddr] {
-        self.encrypted_addresses(Transport::Tls)
-    }
-
     /// Starts one UDP worker.
     fn start_udp(
         &mut self,
