@@ -16,9 +16,9 @@ use super::value::{
 use signpost_apiserver::audit::Policy;
 use signpost_apiserver::auth::issuer;
 use signpost_apiserver::auth::jwt::IssuerSettings;
+use signpost_control::compiler::discovery::OfferedTransport;
 use signpost_control::observe::verify::state::{SERVERS_MAX, Server};
 use signpost_control::scheduler::strategy::StrategyName;
-use signpost_control::compiler::discovery::OfferedTransport;
 use signpost_dns::nameserver::cookie::Secret;
 use signpost_dns::nameserver::prefix::Prefix;
 use signpost_dns::nameserver::settings::NSID_OCTETS_MAX;

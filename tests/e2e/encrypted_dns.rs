@@ -95,7 +95,13 @@ fn a_certificate_of_ones_own_is_taken_up_anew_and_a_bad_one_is_named() {
 }
 
 /// The output of `signpost dig` with the platform's CA.
-fn dig(server: SocketAddr, data: &DataDir, name: &str, transport: &str, more: &[&str]) -> signpost_testing::program::Output {
+fn dig(
+    server: SocketAddr,
+    data: &DataDir,
+    name: &str,
+    transport: &str,
+    more: &[&str],
+) -> signpost_testing::program::Ran {
     let (at, authority) = (format!("@{server}"), data.join("pki/ca.crt"));
     let own = ["dig", &at, "ns1.v3.rhcloud.com", transport, "--tls-host", name, "--tls-ca"];
     run(&[&own[..], &[authority.to_str().expect("UTF-8"), "--answer-only", "-o", "json"], more].concat())
@@ -129,7 +135,12 @@ fn clients_query_over_https_and_quic_and_find_the_transports_in_svcb_records() {
         .args(["--silent", "--verbose", "--max-time", "10", "--cacert"])
         .arg(&authority)
         // DNS over HTTPS finds the name of a page, at a port where nothing listens.
-        .args(["--doh-cert-status", "--doh-insecure", "--resolve", &format!("ns1.v3.rhcloud.com:{}:127.0.0.1", https.port())])
+        .args([
+            "--doh-cert-status",
+            "--doh-insecure",
+            "--resolve",
+            &format!("ns1.v3.rhcloud.com:{}:127.0.0.1", https.port()),
+        ])
         .args(["--doh-url", &url, "http://routes.v3.rhcloud.com:9/"])
         .output()
         .expect("curl is installed");
@@ -142,7 +153,11 @@ fn clients_query_over_https_and_quic_and_find_the_transports_in_svcb_records() {
         }
         let answered = dig(at, &data, "ns1.v3.rhcloud.com", transport, &[]);
         let report: serde_json::Value = serde_json::from_str(&answered.out).unwrap_or_else(|_| panic!("{answered:?}"));
-        assert_eq!((&report["transport"], &report["answer"][0]["data"]), (&name.into(), &"127.0.0.1".into()), "{report}");
+        assert_eq!(
+            (&report["transport"], &report["answer"][0]["data"]),
+            (&name.into(), &"127.0.0.1".into()),
+            "{report}"
+        );
         let refused = dig(at, &data, "ns2.v3.rhcloud.com", transport, &[]);
         assert!(refused.code == Some(1) && refused.err.contains("--tls-host"), "{transport}: {refused:?}");
     }

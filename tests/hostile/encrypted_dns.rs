@@ -210,7 +210,9 @@ fn requests_that_are_reset_at_once_lock_nobody_out() {
                 while tokio::time::Instant::now() < until {
                     let Ok(ready) = client.ready().await else { break };
                     client = ready;
-                    let Ok((_, mut stream)) = client.send_request(post().body(()).expect("a request"), false) else { break };
+                    let Ok((_, mut stream)) = client.send_request(post().body(()).expect("a request"), false) else {
+                        break;
+                    };
                     stream.send_reset(h2::Reason::CANCEL);
                     sent.fetch_add(1, Ordering::Relaxed);
                     tokio::task::yield_now().await;
@@ -250,7 +252,9 @@ fn requests_that_never_end_are_ended() {
             for _ in 0..each {
                 let Ok(ready) = client.ready().await else { break };
                 client = ready;
-                let Ok((response, mut body)) = client.send_request(post().body(()).expect("a request"), false) else { break };
+                let Ok((response, mut body)) = client.send_request(post().body(()).expect("a request"), false) else {
+                    break;
+                };
                 // As much as may be sent without a window update, and no end.
                 let sent = body.send_data(Bytes::from(vec![0; 16_000]), false);
                 held.push((response, body, sent.is_ok()));

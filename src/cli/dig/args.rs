@@ -153,12 +153,22 @@ mod tests {
         for (words, server, rtype, transport, path) in [
             (&["a.example"][..], None, RecordType::A, Transport::Udp, "/dns-query"),
             (&["@::1", "+tls", "a.example", "AAAA"], Some("::1"), RecordType::AAAA, Transport::Tls, "/dns-query"),
-            (&["a.example", "+https=/q", "@ns.example:8443"], Some("ns.example:8443"), RecordType::A, Transport::Https, "/q"),
+            (
+                &["a.example", "+https=/q", "@ns.example:8443"],
+                Some("ns.example:8443"),
+                RecordType::A,
+                Transport::Https,
+                "/q",
+            ),
             (&["+quic", "a.example", "TYPE65"], None, RecordType::HTTPS, Transport::Quic, "/dns-query"),
         ] {
             let args = read(words).expect("good words");
             assert_eq!(args.question, Question { name: "a.example".parse().expect("a name"), rtype });
-            assert_eq!((args.server.as_deref(), args.transport, args.path.as_str()), (server, transport, path), "{words:?}");
+            assert_eq!(
+                (args.server.as_deref(), args.transport, args.path.as_str()),
+                (server, transport, path),
+                "{words:?}"
+            );
         }
     }
 
@@ -168,7 +178,10 @@ mod tests {
             (&["a.example", "+tls", "+tcp"][..], "+tcp: give one transport"),
             (&["a.example", "+dot"], "+dot is not a transport: give +tcp, +tls, +https[=/PATH], or +quic"),
             (&["a.example", "+tls=/x"], "+tls=/x: only +https takes a path"),
-            (&["@192.0.2.1", "@192.0.2.2", "a.example"], "@192.0.2.2: give one server, as @ADDRESS, @ADDRESS:PORT, or @HOST"),
+            (
+                &["@192.0.2.1", "@192.0.2.2", "a.example"],
+                "@192.0.2.2: give one server, as @ADDRESS, @ADDRESS:PORT, or @HOST",
+            ),
             (&["a.example", "A", "B"], "B is one word too many"),
             (&["@", "a.example"], "@: give one server, as @ADDRESS, @ADDRESS:PORT, or @HOST"),
             (&["a", "nonsense"], "nonsense is not a record type, such as A or TYPE65"),
@@ -181,7 +194,9 @@ mod tests {
     #[test]
     fn the_name_that_a_certificate_must_have() {
         let address = "192.0.2.1".parse().expect("an address");
-        for (given, host) in [("ns.example", "ns.example"), ("ns.example.:853", "ns.example"), ("192.0.2.1:853", "192.0.2.1")] {
+        for (given, host) in
+            [("ns.example", "ns.example"), ("ns.example.:853", "ns.example"), ("192.0.2.1:853", "192.0.2.1")]
+        {
             assert_eq!(host_of(given, address), host);
         }
     }

@@ -61,7 +61,7 @@ pub(super) fn command() -> Command {
         .args([dnssec, tcp, host, authority, only])
         .arg(output::argument())
         .args(serve::arguments_of(zones::KEYS))
-        .args(serve::arguments_of(args::KEYS))
+        .args(serve::flags_of(args::KEYS))
         .arg(access::context_argument())
 }
 
@@ -120,7 +120,8 @@ pub(super) fn run(matches: &ArgMatches) -> Outcome {
                     Some(encrypted) => query.send_encrypted(server, encrypted, TIMEOUT).await,
                     None => query.send(server, TIMEOUT).await,
                 }
-            }).await)),
+            })
+            .await)),
         };
         Ok((server, response, why))
     });

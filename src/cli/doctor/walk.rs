@@ -10,7 +10,8 @@ use futures::future::{BoxFuture, FutureExt as _, join_all};
 use tokio_rustls::rustls::ClientConfig;
 
 use super::survey::{
-    Delegation, EncryptedTransport, Host, NameServers, Observations, Parent, Proof, Server, Start, Trail, Transfer, Zone,
+    Delegation, EncryptedTransport, Host, NameServers, Observations, Parent, Proof, Server, Start, Trail, Transfer,
+    Zone,
 };
 use signpost_control::compiler::discovery::{self, Alpn};
 use signpost_control::compiler::settings::text_of;
@@ -214,7 +215,18 @@ impl DoctorTarget {
             // Whoever does not answer at all is not asked twenty times more.
             let (unknown_option, unknown_version) = (Err(error.clone()), Err(error.clone()));
             let (child, transfer, zones, encrypted) = (BTreeMap::new(), Transfer::Unknown, Vec::new(), Vec::new());
-            return Server { name, address, udp, tcp, child, unknown_option, unknown_version, transfer, zones, encrypted };
+            return Server {
+                name,
+                address,
+                udp,
+                tcp,
+                child,
+                unknown_option,
+                unknown_version,
+                transfer,
+                zones,
+                encrypted,
+            };
         }
         let mut child = NameServers::new();
         if let Ok(reply) = self.ask(address, domain, RecordType::NS).await {
@@ -250,7 +262,8 @@ impl DoctorTarget {
     async fn encrypted(&self, host: Name, address: SocketAddr) -> Vec<EncryptedTransport> {
         let Some(owner) = discovery::owner(&host) else { return Vec::new() };
         let Ok(response) = self.ask(address, &owner, RecordType::SVCB).await else { return Vec::new() };
-        let records = response.answers.iter().filter(|record| record.rtype == RecordType::SVCB && record.owner == owner);
+        let records =
+            response.answers.iter().filter(|record| record.rtype == RecordType::SVCB && record.owner == owner);
         let mut all = Vec::new();
         for offer in records.filter_map(|record| discovery::offer(&record.rdata, &host)) {
             for transport in offer.transports {

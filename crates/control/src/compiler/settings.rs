@@ -137,8 +137,7 @@ impl Settings {
     #[must_use]
     pub fn with_transports(mut self, transports: &[OfferedTransport], path: &str) -> Settings {
         let servers = self.name_servers.iter().filter(|server| server.name.is_at_or_below(&self.domain));
-        self.services =
-            servers.filter_map(|server| discovery::records(&server.name, transports, path)).collect();
+        self.services = servers.filter_map(|server| discovery::records(&server.name, transports, path)).collect();
         self
     }
 

@@ -3,7 +3,6 @@
 //! The server's certificate must be valid for the name, or the address, that the caller expects. Queries carry the padding option, and the
 //! client pads them to a multiple of 128 octets (RFC 8467 §4.1).
 
-use std::error::Error as _;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -94,15 +93,12 @@ impl QueryMessage {
     }
 }
 
-async fn over_tls(
-    server: SocketAddr,
-    query: &QueryMessage,
-    over: &Encrypted,
-) -> Result<Option<Response>, QueryError> {
+async fn over_tls(server: SocketAddr, query: &QueryMessage, over: &Encrypted) -> Result<Option<Response>, QueryError> {
     let sent = Instant::now();
     let mut trust = over.trust.clone();
     trust.alpn_protocols = vec![b"dot".to_vec()];
-    let name = ServerName::try_from(over.host.clone()).map_err(|_| QueryError::Unreachable(io::ErrorKind::InvalidInput))?;
+    let name =
+        ServerName::try_from(over.host.clone()).map_err(|_| QueryError::Unreachable(io::ErrorKind::InvalidInput))?;
     let stream = TcpStream::connect(server).await.map_err(|error| QueryError::Unreachable(error.kind()))?;
     let mut stream = TlsConnector::from(Arc::new(trust)).connect(name, stream).await.map_err(|error| fault(&error))?;
     let octets = exchange(&mut stream, query).await.map_err(|error| fault(&error))?;
@@ -142,11 +138,7 @@ async fn over_https(
 }
 
 #[cfg(feature = "quic")]
-async fn over_quic(
-    server: SocketAddr,
-    query: &QueryMessage,
-    over: &Encrypted,
-) -> Result<Option<Response>, QueryError> {
+async fn over_quic(server: SocketAddr, query: &QueryMessage, over: &Encrypted) -> Result<Option<Response>, QueryError> {
     use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
     let sent = Instant::now();
@@ -167,7 +159,8 @@ async fn over_quic(
     // RFC 9250 §8.4: DOQ_NO_ERROR.
     connection.close(quinn::VarInt::from_u32(0), b"");
     endpoint.wait_idle().await;
-    let is_whole = octets.first_chunk().is_some_and(|length| usize::from(u16::from_be_bytes(*length)) + 2 == octets.len());
+    let is_whole =
+        octets.first_chunk().is_some_and(|length| usize::from(u16::from_be_bytes(*length)) + 2 == octets.len());
     if is_whole { Ok(query.response(&octets[2..], Transport::Quic, sent)) } else { Ok(None) }
 }
 

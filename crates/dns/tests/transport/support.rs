@@ -62,7 +62,8 @@ impl Server {
         let mut bound = transport::bind(config).unwrap();
         bound.set_tls(TlsBase::new(certificate.clone()).unwrap());
         let running = runtime.block_on(async { bound.start(db, &settings) }).unwrap();
-        let (addresses, tls_addresses) = (running.addresses().to_vec(), running.encrypted_addresses(Transport::Tls).to_vec());
+        let (addresses, tls_addresses) =
+            (running.addresses().to_vec(), running.encrypted_addresses(Transport::Tls).to_vec());
         Server { db: ZoneDb::new(), settings, addresses, tls_addresses, certificate, runtime, running: Some(running) }
     }
 
