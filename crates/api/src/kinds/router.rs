@@ -233,7 +233,7 @@ fn dns_fault(platform: &PlatformConfig, value: &Value) -> Option<Cause> {
     Some(Cause::invalid("spec.dns", value, &what))
 }
 
-/// Returns warnings about health check settings without an effect, or with an unlikely one.
+/// Returns warnings about health check settings without an effect, or with an effect that is probably not intended.
 fn check_warnings(check: &Value) -> Vec<String> {
     let mut warnings = Vec::new();
     if let (Some(timeout), Some(interval)) = (check["timeoutSeconds"].as_u64(), check["intervalSeconds"].as_u64())

@@ -199,12 +199,13 @@ impl DeletionHold {
         self.status.as_ref().is_some_and(|status| !status.holders.is_empty())
     }
 
-    /// Returns the number of held objects, or 0 if it is not reported.
+    /// Returns the current number of held objects; until it is reported, the number at the start.
     pub fn objects(&self) -> u32 {
         self.status.as_ref().and_then(|status| status.objects).unwrap_or(self.spec.objects)
     }
 
-    /// Returns the maximum number of objects known simultaneously since the hold began.
+    /// Returns the maximum number of objects known simultaneously since the hold began; until it is reported, the number at the
+    /// start.
     pub fn known(&self) -> u32 {
         self.status.as_ref().and_then(|status| status.known).unwrap_or(self.spec.known)
     }
