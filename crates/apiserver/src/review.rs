@@ -48,7 +48,7 @@ impl Review {
         REVIEWS.iter().find(|review| review.plural == plural && review.group == group && review.version == version)
     }
 
-    /// Answers the review `asked`, a body that may leave out `apiVersion` and `kind`.
+    /// Answers a review; its body may leave out `apiVersion` and `kind`.
     pub fn answer(
         &self,
         authorizer: &dyn Authorizer,

@@ -38,7 +38,7 @@ pub(crate) fn beside<T>(is_large: bool, work: impl FnOnce() -> T) -> T {
     }
 }
 
-/// Runs work that also waits, like [`beside`].
+/// Runs work that also waits; if it is large, outside the runtime's threads.
 pub(crate) async fn wait_beside<T>(is_large: bool, work: impl Future<Output = T>) -> T {
     match is_large && may_block() {
         true => tokio::task::block_in_place(|| Handle::current().block_on(work)),

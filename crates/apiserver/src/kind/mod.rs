@@ -68,7 +68,7 @@ pub struct Aliases {
 /// The form in which [`Reader::get`](crate::registry::Reader::get) reads an object of a kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum HookReads {
-    /// Without the field sets, which are more than half of an object.
+    /// The content: all except the field sets, which are more than half of an object.
     #[default]
     Content,
     /// The same, and the tree is kept: hooks read the same few objects again and again.
