@@ -104,7 +104,7 @@ fn message_of(name: &str) -> &'static Message {
     MESSAGES.get(name).expect("a message of the file")
 }
 
-/// The type of a field. Go's encoder also writes most unset fields; values that look unset are left out.
+/// The type of a field. Go's encoder also writes most unset fields; a value equal to an unset field is left out.
 enum Field {
     /// A text; empty if it was not set.
     Text,
