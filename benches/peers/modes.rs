@@ -9,7 +9,7 @@ use crate::paced;
 use crate::servers::{Process, Server, Setup, Usage};
 use crate::zones::{ZONES, Zones};
 
-/// The warm-up time of a server; the measured time per round is below.
+/// The duration of the warm-up of a server and, below, of the measurement in each round.
 const WARM: Duration = Duration::from_millis(300);
 const MEASURED: Duration = Duration::from_millis(1_500);
 
