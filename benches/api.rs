@@ -1,10 +1,9 @@
 //! The API server's part of the object walk: creates, lists, the fan-out of watches, and what an object takes in memory.
 //!
-//! `cargo bench --bench api` runs the server in process over the embedded store in a temporary directory (`TMPDIR` says on
-//! which disk), and sends it HTTP requests without a socket. Times are processor time of the whole process, clients
-//! included, so that other work on the machine does not count. `SIGNPOST_BENCH_ROUTES` says how many Routes there are for
-//! the figure of memory (default 100,000). Beside each figure stands its bar. `cargo bench --bench api -- writes` gives what
-//! single writes cost, and nothing else.
+//! `cargo bench --bench api` runs the server in process over the embedded store in a temporary directory (`TMPDIR` selects the
+//! disk), and sends it HTTP requests without a socket. Times are CPU time of the whole process, clients included, so that other
+//! work on the machine does not count. `SIGNPOST_BENCH_ROUTES` sets the number of Routes for the memory figure (default 100,000).
+//! Each figure is printed with its target. `cargo bench --bench api -- writes` prints only the cost of single writes.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -30,16 +29,16 @@ const LISTED: usize = 10_000;
 const LISTS: usize = 9;
 const WATCHERS: usize = 1_000;
 const WRITES: usize = 50;
-/// How many writes of each kind are measured, many at once and one at a time.
+/// The number of measured writes of each kind, many at once and one at a time.
 const MEASURED: usize = 4_000;
 const MEASURED_ALONE: usize = 400;
-/// Octets of a Route as it is served.
+/// The size of a served Route in octets.
 const ROUTE_OCTETS: usize = 1_024;
 
 const JSON: &str = "application/json";
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
 
-/// As in the program.
+/// The allocator of the program.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -81,12 +80,12 @@ async fn run() {
     running.await.expect("it stops");
 }
 
-/// What each of the writes of a Route's way costs: its create, the claim of its label, its binding (which writes its status
-/// as well), and the patch of its status that says that it is live. Durable, one at a time and many at once.
+/// Measures each write in the life of a Route: its create, the claim of its label, its binding (which also writes its status),
+/// and the status patch that reports it as live. The writes are durable, one at a time and many at once.
 async fn writes(server: &Server) {
     let router = r#"{"apiVersion":"signpost.dev/v1alpha1","kind":"Router","metadata":{"name":"s1"},"spec":{"dns":"s1.bench.example","addresses":[{"ip":"192.0.2.1"}]}}"#;
     server.create("/apis/signpost.dev/v1alpha1/routers", router.to_owned()).await;
-    // What comes first pays for what is made once.
+    // The first writes include one-time costs.
     let mut first = 0;
     for (count, at_once, name) in
         [(MEASURED, CLIENTS, ""), (MEASURED_ALONE, 1, "one at a time"), (MEASURED, CLIENTS, "64 at once")]
@@ -174,7 +173,7 @@ mod walked {
     }
 }
 
-/// What a list of 10,000 Routes costs.
+/// Measures a list of 10,000 Routes.
 async fn lists(server: &Server, accept: &str, name: &str) {
     let mut spent = Vec::with_capacity(LISTS);
     let mut octets = 0;
@@ -197,7 +196,7 @@ async fn lists(server: &Server, accept: &str, name: &str) {
     );
 }
 
-/// What one write costs for each of a thousand watchers, their reading included.
+/// Measures the cost of one write for each of a thousand watchers, including their reads.
 async fn fan_out(server: &Server) {
     let path = format!("{}?watch=true&resourceVersion={}", routes_of("many"), server.version().await);
     let mut watchers = Vec::with_capacity(WATCHERS);
@@ -223,7 +222,7 @@ async fn fan_out(server: &Server) {
     println!("a write to {WATCHERS} watchers: {:.2} µs CPU for each event delivered (bar 15)", each * 1e6);
 }
 
-/// What a stored Route takes.
+/// Measures the memory of a stored Route.
 async fn memory(server: &Server) {
     let count = std::env::var("SIGNPOST_BENCH_ROUTES").ok().and_then(|text| text.parse().ok()).unwrap_or(100_000);
     // The rings of changes and the store's cache of pages fill up once; what comes after that is the objects' own.
@@ -269,7 +268,7 @@ impl Server {
             text.extend_from_slice(&chunk.expect("it is read"));
         }
         let text = String::from_utf8(text).expect("JSON");
-        // Read as a client would that wants nothing else, so that it costs little beside the write.
+        // A minimal read, so that it costs little compared to the write.
         let of = |key: &str| text.split_once(key).and_then(|(_, rest)| rest.split('"').next()).expect("it is there");
         (of("\"uid\":\"").to_owned(), of("\"resourceVersion\":\"").to_owned())
     }
@@ -284,7 +283,7 @@ impl Server {
         stream::iter(first..first + count).map(create).buffer_unordered(CLIENTS).for_each(async |()| ()).await;
     }
 
-    /// The version of now.
+    /// Returns the current version.
     async fn version(&self) -> String {
         let mut body = self.open(&format!("{}?limit=1", routes_of("few")), JSON).await;
         let mut text = Vec::new();
@@ -300,7 +299,7 @@ fn routes_of(namespace: &str) -> String {
     format!("/apis/signpost.dev/v1alpha1/namespaces/{namespace}/routes")
 }
 
-/// A Route that takes about [`ROUTE_OCTETS`] as it is served.
+/// Returns a Route of about [`ROUTE_OCTETS`] in served form.
 fn route(namespace: &str, number: usize) -> String {
     // What the server adds: uid, times, versions, managed fields, defaults.
     const ADDED: usize = 590;

@@ -1,13 +1,14 @@
 //! Many name servers over one API server, and a new one that starts, on both stores.
 //!
-//! `cargo bench --bench fleet` starts the real program on a file store, and with `--features etcd` after that on a single member of etcd.
+//! `cargo bench --bench fleet` starts the real program on a file store and then, with `--features etcd`, on a single etcd member.
 //! It creates `SIGNPOST_BENCH_ROUTERS` Routers (default 1,000) and `SIGNPOST_BENCH_ROUTES` Routes (default 100,000), and prints
 //!
-//! - how long a new name server takes from the start of its process until it answers for the newest Route (bar 3 s), and its memory;
-//! - with `SIGNPOST_BENCH_SERVERS` name servers that watch (default 200): how long after a Route's creation the last of them has its
-//!   RouteBinding, how many bytes each gets for a Route, what that costs the API server's processor, and how many watches the API server
-//!   has at etcd. These name servers are connections of this process with the kubeconfig of a name server;
-//! - how long a Route's name takes to be answered with all of them beside it;
+//! - the time from the start of a new name server's process until it answers for the newest Route (target 3 s), and its memory;
+//! - with `SIGNPOST_BENCH_SERVERS` name servers that watch (default 200): the time from a Route's creation until the last of them
+//!   has its RouteBinding, the bytes that each receives per Route, the CPU time of the API server for it, and the number of
+//!   watches that the API server has at etcd. These name servers are connections of this process with the kubeconfig of a name
+//!   server;
+//! - the time until a Route's name is answered with all of them connected;
 //! - the memory of the API server.
 
 use std::path::Path;
@@ -33,7 +34,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 const WATCHED: [&str; 4] = ["routers", "routebindings", "zones", "deletionholds"];
 const PATIENCE: Duration = Duration::from_secs(3_600);
 
-/// As in the program.
+/// The allocator of the program.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -163,7 +164,7 @@ async fn at_rest(process: &Process) {
     }
 }
 
-/// What the watches of the fleet have received.
+/// The events that the watches of the fleet have received.
 #[derive(Default)]
 struct Fleet {
     bytes: AtomicU64,
@@ -194,7 +195,7 @@ async fn watch_all(kubeconfig: &Path, fleet: &Arc<Fleet>) {
     }
 }
 
-/// How long after their acknowledgement some Routes' names are answered.
+/// Measures the time from the acknowledgement of some Routes until their names are answered.
 async fn answered(routes: &Api<Route>, asker: &mut Asker, prefix: &str) -> String {
     let mut samples = Vec::new();
     for sample in 0..SAMPLES {

@@ -61,7 +61,7 @@ current-context: away
 fn write_state(directory: &Path, shards: usize) {
     let (state, opened) = LastKnownGood::open(directory, &Domains::unchanged(DOMAIN)).expect("a new state");
     assert!(opened.loaded.is_none());
-    // Without anything published a state says nothing.
+    // A state without publications is empty.
     let published = Published { serial: Serial(1), digest: Digest(0), config: Digest(0), provisional: true };
     let apex: Name = format!("{DOMAIN}.").parse().expect("a name");
     state.write(vec![record::zone(&apex, Some(&published), None)]);
@@ -114,7 +114,7 @@ fn start(data: &Path, kubeconfig: &Path, shards: usize) -> (Duration, u64) {
         match is_answered(&socket, dns, number) {
             true => right += 1,
             false => {
-                // Not bound yet, or not ready: not so often that asking itself takes the processors.
+                // Not bound or not ready yet: the pause keeps the polling from taking CPU time.
                 std::thread::sleep(Duration::from_millis(2));
                 right = 0;
             }
@@ -122,7 +122,7 @@ fn start(data: &Path, kubeconfig: &Path, shards: usize) -> (Duration, u64) {
     }
     let took = began.elapsed();
     let resident = resident_mib(server.0.id());
-    // In good order, so that what was published is in the state.
+    // A graceful stop, so that the state contains the publications.
     let ended = Command::new("kill").arg(server.0.id().to_string()).status();
     ended.expect("kill is there");
     server.0.wait().expect("it ends");

@@ -1,14 +1,16 @@
-//! From a Route to a response of its application: through the API, the scheduler, DNS, and one HAProxy that the platform runs.
+//! The path from a Route to a response of its application: through the API, the scheduler, DNS, and one HAProxy that the platform
+//! runs.
 //!
 //! `cargo bench --bench routers` starts the real program on an embedded store in a temporary directory and prints
 //!
-//! - how long after its acknowledgement a request to a Route gets 200 on an idle system (p50, p99); its name is answered before,
-//! - how long after its acknowledgement one changed Route leads to its other Service, and one new Route is served, among as many as
-//!   `SIGNPOST_BENCH_ROUTES` says (default 10,000),
-//! - how often HAProxy was reloaded for a thousand changes,
-//! - the resident memory of the agent and of HAProxy, and the CPU time of both for a change.
+//! - the time from a Route's acknowledgement until a request to it returns 200 on an idle system (p50, p99); its name is answered
+//!   before that,
+//! - the time from acknowledgement until one changed Route leads to its other Service, and until one new Route is served, among
+//!   `SIGNPOST_BENCH_ROUTES` Routes (default 10,000),
+//! - the number of HAProxy reloads for a thousand changes,
+//! - the resident memory of the agent and of HAProxy, and the CPU time of both per change.
 //!
-//! The floor beside it is the same machine's time for a request through HAProxy that is there already.
+//! The baseline is the same machine's time for a request through a running HAProxy.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -33,7 +35,7 @@ const SAMPLES: usize = 300;
 const AGENT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(127, 64, 0, 1)), 9453);
 const PATIENCE: Duration = Duration::from_secs(600);
 const POLL: Duration = Duration::from_micros(200);
-/// Between two samples of an idle system.
+/// The pause between two samples of an idle system.
 const PAUSE: Duration = Duration::from_millis(50);
 
 fn main() {
@@ -182,7 +184,7 @@ impl Processes {
     }
 }
 
-/// How often HAProxy was started or reloaded.
+/// Returns the number of starts and reloads of HAProxy.
 fn reloads() -> f64 {
     let (_, metrics) = http_get(AGENT, "/metrics").expect("the agent answers");
     let line = metrics.lines().find_map(|line| line.strip_prefix("signpost_agent_reloads_total "));

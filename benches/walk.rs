@@ -1,20 +1,20 @@
-//! The object walk, end to end: a Route is created through the API over TLS, and its alias is asked for by UDP until the
-//! name server answers it.
+//! The object walk, end to end: creates a Route through the API over TLS, and queries its alias by UDP until the name server
+//! answers.
 //!
-//! `cargo bench --bench walk` starts the real program on an embedded store in a temporary directory, and with `--features etcd` after
-//! that on a single member of etcd beside it, and prints
+//! `cargo bench --bench walk` starts the real program on an embedded store in a temporary directory and then, with `--features
+//! etcd`, on a single etcd member, and prints
 //!
-//! - how long after its acknowledgement a Route's name is answered on an idle system (p50, p99),
-//! - how many Routes a second are created, scheduled and published, durably, with many clients and with as many Routes
-//!   there already and at rest as `SIGNPOST_BENCH_ROUTES` says (default 20,000; the bar is meant for 100,000); and how many if
-//!   each has also been verified, and its status says so,
+//! - the time from a Route's acknowledgement until its name is answered, on an idle system (p50, p99),
+//! - the number of Routes per second that are created, scheduled, and published durably, with many clients and with
+//!   `SIGNPOST_BENCH_ROUTES` existing Routes at rest (default 20,000; the target is defined for 100,000); and the number if each
+//!   is also verified, with the result in its status,
 //! - the resident memory at the end.
 //!
-//! With `SIGNPOST_BENCH_WAITING=N` it shows something else: what other people notice while N Routes that no Router could take
-//! are placed on one that is added. Before and meanwhile it measures how long after its acknowledgement another Route is
-//! answered, and how long the API takes to answer a GET.
+//! With `SIGNPOST_BENCH_WAITING=N`, it measures the effect on other users while N unschedulable Routes are bound to one added
+//! Router. Before and during that, it measures the time from another Route's acknowledgement until it is answered, and the
+//! latency of a GET from the API.
 //!
-//! The floor beside it is the same machine's fsync: each Route is at least two durable commits.
+//! The baseline is the same machine's fsync: each Route needs at least two durable commits.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
@@ -30,7 +30,7 @@ use signpost_api::v1alpha1::router::Router;
 const DOMAIN: &str = "bench.example";
 const CLIENTS: usize = 64;
 const IDLE_SAMPLES: usize = 300;
-/// Between two samples: longer than the ledger's least time between two versions of a zone, so that each finds it idle.
+/// The pause between two samples: longer than the minimum time between two versions of a zone, so that each sample finds it idle.
 const IDLE_PAUSE: Duration = Duration::from_millis(50);
 
 struct Server(Child);
@@ -125,7 +125,7 @@ async fn run(store: &[&str]) {
     );
 }
 
-/// Waits until so many Routes were found to be resolvable since the start, and told so; a thousandth may have been overlooked.
+/// Waits until `count` Routes were reported as resolvable since the start; up to a thousandth can be missing.
 async fn all_verified(admin: SocketAddr, count: usize) {
     let deadline = Instant::now() + Duration::from_secs(1800);
     let verified = || Metrics::fetch(admin).value("signpost_route_create_to_resolvable_seconds_count");
@@ -152,7 +152,7 @@ async fn added_router(
     };
     let place = |place| format!("signpost_scheduler_pending_routes{{queue=\"{place}\"}}");
     create_many(routes, "gold", waiting, &serde_json::json!({"tier": "gold"})).await;
-    // All have been told why they wait, and the writes of that are over.
+    // All Routes have their reason for waiting, and the writes of these are complete.
     rest(&|metrics| {
         metrics.value(&place("unschedulable")) >= waiting as f64
             && metrics.value("signpost_scheduler_status_writes_total") >= waiting as f64
@@ -170,7 +170,7 @@ async fn added_router(
     println!("{waiting} Routes placed at {rate:.0} a second, others meanwhile: {during}");
 }
 
-/// Creates other Routes one after the other, and reads, for as long as `more` says; tells of what that took.
+/// Creates other Routes one after the other, and reads objects, while `more` returns true; prints the latencies.
 async fn others(
     prefix: &str,
     routes: &Api<Route>,
@@ -293,7 +293,7 @@ async fn create_many(routes: &Api<Route>, prefix: &str, count: usize, labels: &s
     begin.elapsed()
 }
 
-/// A client that asks one server for one name until it is there.
+/// A client that queries one server for one name until it exists.
 struct Resolver(UdpSocket);
 
 impl Resolver {

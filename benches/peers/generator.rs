@@ -1,7 +1,7 @@
-//! The closed loop: queries for random names below random zones, a fixed number of them under way, each answer checked.
+//! The closed loop: queries for random names below random zones, with a fixed number in flight, and a check of each answer.
 //!
-//! Each answer that comes sends the next query from the same buffers, so the generator costs about as little as the servers
-//! do. When nothing has come for [`PATIENCE`], what was under way is lost and sent anew.
+//! Each answer triggers the next query from the same buffers, so the generator costs about as little as the servers. After
+//! [`PATIENCE`] without an answer, the queries in flight count as lost and are sent again.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
@@ -17,18 +17,18 @@ use crate::zones;
 /// Sockets: few, so that the generator takes many answers by one call.
 const SOCKETS: usize = 8;
 
-/// Queries under way on each socket.
+/// The number of queries in flight on each socket.
 const WINDOW: usize = BATCH_MAX;
 
 /// After how long without an answer a socket's queries count as lost.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// As whom the queries come. The number under way is the same.
+/// The clients of the queries. The total number in flight is the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Peers {
-    /// Eight clients with 64 queries under way each: forwarders and load balancers in front of a name server.
+    /// Eight clients with 64 queries in flight each: forwarders, and load balancers in front of a name server.
     Few,
-    /// 512 clients, each from an address of its own with one query under way: resolvers at large.
+    /// 512 clients, each with its own address and one query in flight: resolvers on the Internet.
     Many,
 }
 
@@ -41,18 +41,18 @@ impl Peers {
     }
 }
 
-/// Whom to ask for what.
+/// The server and the queries of a run.
 #[derive(Debug, Clone, Copy)]
 pub struct Load {
     pub server: SocketAddr,
-    /// How many zones there are.
+    /// The number of zones.
     pub zones: usize,
     pub peers: Peers,
     /// Each query has a client's cookie.
     pub cookies: bool,
 }
 
-/// What a run saw.
+/// The result of a run.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Report {
     pub answered: u64,
@@ -77,7 +77,7 @@ pub fn all_right(load: Load, count: usize) -> bool {
     })
 }
 
-/// Asks for `duration`.
+/// Sends queries for `duration`.
 pub fn run(load: Load, duration: Duration) -> Report {
     let mut sockets: Vec<Client> = (0..SOCKETS).map(|number| Client::new(load, number)).collect();
     let mut report = Report::default();
@@ -117,7 +117,7 @@ impl Client {
         Client { load, number, socket, batch: Batch::new(), random, under_way: 0, heard: Instant::now() }
     }
 
-    /// Takes what has come and asks as much anew.
+    /// Reads the pending answers and sends as many new queries.
     fn turn(&mut self, report: &mut Report) {
         if self.batch.receive(self.socket.as_fd(), Wait::No).is_err() {
             if self.under_way == 0 || self.heard.elapsed() > PATIENCE {
@@ -166,7 +166,7 @@ impl Client {
     }
 }
 
-/// A socket on an address that another of ours may have, too.
+/// Returns a socket on an address that other sockets of this program can share.
 fn shared_socket(address: SocketAddr) -> UdpSocket {
     let socket = Socket::new(Domain::IPV4, Type::DGRAM, None).expect("a socket");
     socket.set_reuse_address(true).expect("an option of all sockets");
@@ -174,7 +174,7 @@ fn shared_socket(address: SocketAddr) -> UdpSocket {
     socket.into()
 }
 
-/// Writes a query for `<8 random letters>.z<zone>.bench.test`, A, with EDNS and 1,232 octets, and perhaps a client's cookie.
+/// Encodes a query for `<8 random letters>.z<zone>.bench.test`, A, with EDNS and 1,232 octets, and optionally a client cookie.
 pub fn query(random: &mut u64, load: Load, octets: &mut [u8]) -> usize {
     *random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     let number = *random >> 16;

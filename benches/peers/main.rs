@@ -1,4 +1,4 @@
-//! Beside Knot, NSD and gdnsd; see README.md in this folder.
+//! Compares Signpost with Knot, NSD, and gdnsd; see README.md in this directory.
 
 mod generator;
 mod modes;
@@ -40,7 +40,7 @@ fn main() -> std::io::Result<()> {
     }
 }
 
-/// What stands behind a flag of this program as its own server.
+/// Returns the value after a flag of this program as its own server.
 fn argument<T: std::str::FromStr>(flag: &str) -> Option<T> {
     std::env::args().skip_while(|argument| argument != flag).nth(1)?.parse().ok()
 }

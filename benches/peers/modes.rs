@@ -1,4 +1,5 @@
-//! What is compared and how: one function a mode, each printing a table whose rows are of one run, in interleaved rounds.
+//! The modes of the comparison: one function per mode, each of which prints a table. The rows of a table are from one run, in
+//! interleaved rounds.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
@@ -8,14 +9,14 @@ use crate::paced;
 use crate::servers::{Process, Server, Setup, Usage};
 use crate::zones::{ZONES, Zones};
 
-/// How long a server is warmed up, and how long it is measured in each round.
+/// The duration of the warm-up of a server and, below, of the measurement in each round.
 const WARM: Duration = Duration::from_millis(300);
 const MEASURED: Duration = Duration::from_millis(1_500);
 
-/// How long a server may take to answer at all.
+/// The maximum time until a server answers at all.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Queries a second where latency is measured: DESIGN.md §10.
+/// The queries per second of the latency measurement: DESIGN.md §10.
 const RATE: u32 = 30_000;
 
 /// Zone changes a second of the storm.
@@ -99,7 +100,7 @@ pub fn zones() -> std::io::Result<()> {
     Ok(())
 }
 
-/// How long answers take at a fixed rate.
+/// Measures the latency of answers at a fixed rate.
 pub fn latency() -> std::io::Result<()> {
     let zones = Zones::new(ZONES)?;
     let servers = [Server::Signpost, Server::Knot, Server::Nsd, Server::Gdnsd];
@@ -107,7 +108,7 @@ pub fn latency() -> std::io::Result<()> {
     latencies(&rows)
 }
 
-/// What a publisher on the same processor as the queries does to them.
+/// Measures the effect of a publisher on the same CPU as the queries.
 pub fn storm() -> std::io::Result<()> {
     let zones = Zones::new(100_000)?;
     let mut stormy = Row::new(Server::Signpost, &zones);
@@ -117,7 +118,7 @@ pub fn storm() -> std::io::Result<()> {
     latencies(&rows)
 }
 
-/// How long from the start of the process until a thousand queries in a row are answered rightly.
+/// Measures the time from the start of the process until a thousand consecutive queries are answered correctly.
 pub fn start() -> std::io::Result<()> {
     let zones = Zones::new(100_000)?;
     let servers = [Server::Signpost, Server::Nsd, Server::Knot, Server::Gdnsd];
@@ -239,7 +240,7 @@ fn latencies(rows: &[Row<'_>]) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Does the same to every row in each round, so that whatever else the machine does meets all of them.
+/// Runs the same step for every row in each round, so that other load on the machine affects all rows alike.
 fn interleaved<T>(
     rows: &[Row<'_>],
     rounds: usize,

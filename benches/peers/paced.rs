@@ -1,7 +1,7 @@
-//! The open loop: queries at a fixed rate, whatever the server does, and how long each answer took.
+//! The open loop: queries at a fixed rate, independent of the server's answers, and the latency of each answer.
 //!
-//! The time of an answer counts from the moment its query was due, not from when it was sent: a server that holds up the
-//! generator's turn does not look faster for it. How many queries left late is counted, since that is the generator's fault.
+//! The latency counts from the scheduled time of the query, not from its transmission: a server that delays the generator does
+//! not look faster. The number of late queries is counted, because those are the generator's fault.
 
 use std::net::{Ipv4Addr, UdpSocket};
 use std::os::fd::AsFd;
@@ -14,13 +14,13 @@ use crate::zones;
 
 const SOCKETS: usize = 8;
 
-/// How long an answer is waited for after the last query.
+/// The wait for answers after the last query.
 const PATIENCE: Duration = Duration::from_millis(200);
 
 /// A query that leaves this much after it was due is late.
 const LATE: Duration = Duration::from_micros(100);
 
-/// What a run saw.
+/// The result of a run.
 #[derive(Debug, Default)]
 pub struct Latencies {
     /// Times of right answers, ascending.
@@ -38,7 +38,7 @@ impl Latencies {
     }
 }
 
-/// Asks `rate` queries a second for `duration`.
+/// Sends `rate` queries per second for `duration`.
 pub fn run(load: Load, rate: u32, duration: Duration) -> Latencies {
     let sockets: [UdpSocket; SOCKETS] = std::array::from_fn(|_| {
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
@@ -64,7 +64,7 @@ pub fn run(load: Load, rate: u32, duration: Duration) -> Latencies {
             let id = report.asked as u16;
             octets[..2].copy_from_slice(&id.to_be_bytes());
             due[usize::from(id)] = Some(next);
-            // What the kernel does not take is missed in the end.
+            // Queries that the kernel does not accept count as missing.
             drop(sockets[report.asked % SOCKETS].send_to(&octets[..length], load.server));
             report.asked += 1;
             report.late += usize::from(now - next > LATE);

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::generator::{self, Load};
 use crate::zones::Zones;
 
-/// What is compared.
+/// The compared servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Server {
     /// Datagrams of an answer's size sent back at once: what the kernel alone costs.
@@ -41,9 +41,9 @@ pub struct Setup<'a> {
     /// Signpost with GSO, and with the DF bit.
     pub gso: bool,
     pub dont_fragment: bool,
-    /// Signpost with cookies and a rate limit that is never reached, asked with clients' cookies.
+    /// Signpost with cookies and a rate limit that is never reached; the queries have client cookies.
     pub guarded: bool,
-    /// How many zones of Signpost's change each second; if any do, its own copy of the data plane is started.
+    /// The number of Signpost's zones that change per second; if it is not zero, a separate copy of the data plane runs.
     pub changes: u32,
 }
 
@@ -162,7 +162,7 @@ impl Process {
         Ok(began.elapsed())
     }
 
-    /// What it has used up to now.
+    /// Returns the resources used so far.
     pub fn usage(&self) -> Usage {
         let mut usage = Usage::default();
         for process in family(self.child.id()) {
@@ -187,7 +187,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // SIGTERM, so that a server with children ends them, too; then what is left.
+        // SIGTERM first, so that a server with children stops them, too; then SIGKILL for the remaining processes.
         let end = |signal: &str, process: u32| {
             drop(Command::new("kill").args([signal, &process.to_string()]).stderr(Stdio::null()).status());
         };

@@ -9,7 +9,7 @@ use signpost_dns::zone::contents::Contents;
 use signpost_dns::zone::image::Zone;
 use signpost_dns::zone::rrset::Ttl;
 
-/// How many there are, where their number is not what is measured.
+/// The number of zones, if it is not the measured parameter.
 pub const ZONES: usize = 1_001;
 
 const APEX_OCTETS: usize = 20;
@@ -25,13 +25,13 @@ pub fn apex(zone: usize) -> [u8; APEX_OCTETS] {
     apex
 }
 
-/// How many IPv4 addresses a zone's wildcard has.
+/// Returns the number of IPv4 addresses of a zone's wildcard.
 fn addresses(zone: usize) -> u8 {
     2 + (zone % 7) as u8
 }
 
-/// Whether `reply` is the answer to a query for an address below one of `zones` zones: the right number of records, no more
-/// and no less.
+/// Returns whether `reply` is the answer to a query for an address below one of `zones` zones, with exactly the right number of
+/// records.
 pub fn is_right(reply: &[u8], zones: usize) -> bool {
     let zone = |reply: &[u8]| -> Option<usize> { std::str::from_utf8(reply.get(23..29)?).ok()?.parse().ok() };
     let header = reply.len() > 50 && reply[2] & 0xfe == 0x84 && reply[3] & 0x8f == 0 && reply[4..7] == [0, 1, 0];
@@ -74,7 +74,7 @@ impl Zones {
         Ok(cell.get().expect("was set above"))
     }
 
-    /// Their apexes, without final dot.
+    /// Returns the apexes of the zones, without a trailing dot.
     pub fn names(&self) -> impl Iterator<Item = String> {
         (0..self.count).map(name)
     }

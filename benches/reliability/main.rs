@@ -1,5 +1,6 @@
-//! The long form of `tests/reliability`: the real program with thousands of idle connections, slow readers, slow writers and a
-//! flood of garbage, one after the other and all together. Prints how UDP answers fare beside each, and the program's memory.
+//! The long form of `tests/reliability`: the real program with thousands of idle connections, slow readers, slow writers, and a
+//! flood of garbage, one after the other and all together. It prints the rate and the latency of UDP answers under each load, and
+//! the program's memory.
 //!
 //! `RELIABILITY_CONNECTIONS` and `RELIABILITY_SECONDS` change the number of connections (5,000) and the length of each
 //! measurement (10). All traffic is on loopback and ends by itself.
@@ -19,7 +20,7 @@ use std::time::{Duration, Instant};
 use clients::{Crowd, Flood};
 use program::Program;
 
-/// Garbage: so many datagrams, then this pause.
+/// The number of garbage datagrams in a burst, followed by the pause.
 const FLOOD_BURST: usize = 64;
 const FLOOD_PAUSE: Duration = Duration::from_micros(200);
 
@@ -98,17 +99,19 @@ fn beside(program: &Program, what: &str, length: Duration, round: impl Fn(&Progr
     });
 }
 
-/// `count` clients that ask for much and read nothing, for longer than the program waits; how many it let go.
+/// Runs `count` clients that send many queries and read nothing, for longer than the program waits; returns the number of closed
+/// connections.
 fn read_never(program: &Program, count: usize) -> usize {
     let files = program.files();
     let mut crowd = Crowd::open(program.dns, count, Some(4096));
     crowd.ask_without_reading();
     std::thread::sleep(Duration::from_secs(7));
-    // From their side nothing is to be seen of it. Other connections may come and go meanwhile: at most all of these.
+    // The clients cannot detect it themselves. Other connections can come and go meanwhile, so the number is limited to these.
     count - program.files().saturating_sub(files).min(count)
 }
 
-/// `count` clients that write an octet a second, for longer than the program waits; how many it let go.
+/// Runs `count` clients that write one octet per second, for longer than the program waits; returns the number of closed
+/// connections.
 fn write_slowly(program: &Program, count: usize) -> usize {
     let mut crowd = Crowd::open(program.dns, count, None);
     for at in 0..7 {
@@ -118,7 +121,7 @@ fn write_slowly(program: &Program, count: usize) -> usize {
     crowd.closed()
 }
 
-/// One line: the rate of answers with 64 queries under way, latencies with one.
+/// Prints one line: the rate of answers with 64 queries in flight, and latencies with one.
 fn measure(beside: &str, program: &Program, length: Duration) {
     let rate = probe::ask(program.dns, usize::MAX, length, 64);
     let latency = probe::ask(program.dns, usize::MAX, length, 1);

@@ -1,5 +1,5 @@
-//! Any octets as the body of a server-side apply. The property stands in `crates/api/tests/api_properties/properties.rs`, which
-//! ordinary tests run too.
+//! Arbitrary octets as the body of a server-side apply. The property is in `crates/api/tests/api_properties/properties.rs`, which
+//! ordinary tests also run.
 
 #![no_main]
 

@@ -1,5 +1,5 @@
-//! Any text as the token between the pages of a list. The property stands in `crates/api/tests/api_properties/properties.rs`, which
-//! ordinary tests run too.
+//! Arbitrary text as the token between the pages of a list. The property is in `crates/api/tests/api_properties/properties.rs`,
+//! which ordinary tests also run.
 
 #![no_main]
 

@@ -1,5 +1,5 @@
-//! Any octets as a name's text and as its wire form. The property: what is read is written and read back as the same
-//! octets, within the bounds of RFC 1035 §2.3.4.
+//! Arbitrary octets as a name's text and as its wire form. The property: a parsed name, once written, parses to the same octets,
+//! within the bounds of RFC 1035 §2.3.4.
 
 #![no_main]
 

@@ -1,5 +1,5 @@
-//! Any octets as a body in Kubernetes' protobuf. The property stands in `crates/api/tests/api_properties/properties.rs`, which
-//! ordinary tests run too.
+//! Arbitrary octets as a body in Kubernetes' protobuf. The property is in `crates/api/tests/api_properties/properties.rs`, which
+//! ordinary tests also run.
 
 #![no_main]
 

@@ -56,7 +56,8 @@ fn holds(query: &[u8], transport: Transport, limit: usize) {
         }
     }
     if transport == Transport::Udp {
-        // RFC 6891 §6.2.5: without EDNS 512 octets, with it what the client takes, as far as an independent parser can tell.
+        // RFC 6891 §6.2.5: 512 octets without EDNS; with it, the size that the client accepts, according to an independent
+        // parser.
         let asked = hickory_proto::op::Message::from_vec(query).ok().and_then(|query| query.edns);
         let allowed = match (&parsed.edns, asked) {
             (None, _) => 512,
@@ -67,7 +68,8 @@ fn holds(query: &[u8], transport: Transport, limit: usize) {
     }
 }
 
-/// A zone with a chain of aliases that goes on where no pointer reaches, and with NSEC3 records that are signed as largely.
+/// Returns a zone with a chain of CNAMEs that continues beyond the reach of compression pointers, and with NSEC3 records with the
+/// largest signatures.
 fn far() -> Zone {
     let apex: Name = "f.".parse().expect("a name");
     let mut contents = Contents::new(apex.clone());
@@ -102,7 +104,7 @@ fn far() -> Zone {
     for (owner, index) in ["a", "g", "k"].into_iter().flat_map(|owner| (0..80).map(move |index| (owner, index))) {
         add(owner, RecordType::RRSIG, &signature(RecordType::CNAME, index));
     }
-    // Hashes that are no name's: each name that is asked for lies between two of them.
+    // Hashes that match no name: each queried name is between two of them.
     for (digit, hash, next) in [("0", 0x00, 0x52), ("a", 0x52, 0xff), ("v", 0xff, 0x00)] {
         let owner = digit.repeat(32);
         add(&owner, RecordType::NSEC3, &[&[1, 0, 0, 0, 0, 20][..], &[next; 20], &[0, 1, 0x40]].concat());

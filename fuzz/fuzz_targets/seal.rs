@@ -1,4 +1,5 @@
-//! Any octets as a stored value: what is read is stored as just these octets, and under no other key or revision.
+//! Arbitrary octets as a stored value: a value that unseals is stored as exactly these octets, and under no other key or
+//! revision.
 
 #![no_main]
 

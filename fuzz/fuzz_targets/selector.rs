@@ -1,5 +1,5 @@
-//! Any text as a label selector and, after a line break, a field selector. The property stands in `crates/api/tests/api_properties/properties.rs`, which
-//! ordinary tests run too.
+//! Arbitrary text as a label selector and, after a line break, a field selector. The property is in
+//! `crates/api/tests/api_properties/properties.rs`, which ordinary tests also run.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Any octets as a zone file: read or refused, never a panic; what is read writes back to the same zone.
+//! Arbitrary octets as a zone file: parsed or rejected, never a panic; a parsed zone that is written parses to the same zone.
 
 #![no_main]
 

@@ -1,8 +1,8 @@
-//! The two text formats of `/metrics`: OpenMetrics 1.0 for whoever asks for it, and for everyone else the Prometheus text
-//! format 0.0.4, which scrapers, agents and `promtool check metrics` of any age read.
+//! The two text formats of `/metrics`: OpenMetrics 1.0 for clients that request it, and for all others the Prometheus text format
+//! 0.0.4, which scrapers, agents, and `promtool check metrics` of any version can parse.
 //!
-//! The registry writes OpenMetrics. The older format differs in what it says of a family and hardly in its samples: a
-//! counter's family has the name of its samples, `_total` and all, and there are neither units, nor `info`, nor an end.
+//! The registry writes OpenMetrics. The older format differs in the metadata of a family and hardly in its samples: a counter's
+//! family has the name of its samples, including `_total`, and there are neither units, nor `info`, nor an end marker.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -17,8 +17,8 @@ pub enum Format {
 }
 
 impl Format {
-    /// What to send to a client with this `Accept` header: OpenMetrics only to who names it and likes it no less than
-    /// plain text, since everyone who reads either reads plain text.
+    /// Returns the format for a client with this `Accept` header: OpenMetrics only if the header names it with at least the
+    /// weight of plain text, because every client can parse plain text.
     pub fn of(accept: Option<&str>) -> Format {
         let accept = accept.unwrap_or_default();
         let open_metrics = quality(accept, |kind| kind == "application/openmetrics-text");
@@ -51,7 +51,7 @@ pub struct MetricSample {
     pub value: f64,
 }
 
-/// Reads the samples of a page in either format. Lines that are no samples are passed over.
+/// Parses the samples of a page in either format. Other lines are skipped.
 pub fn samples(page: &str) -> impl Iterator<Item = MetricSample> {
     page.lines().filter(|line| !line.starts_with('#')).filter_map(sample)
 }

@@ -1,4 +1,4 @@
-//! What a process must have before it is of use, and what of it is missing.
+//! The conditions that a process needs to be ready, and those that are missing.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
-/// The pause between two looks of a check that follows something.
+/// The interval at which a check is evaluated again.
 const INTERVAL: Duration = Duration::from_millis(50);
 
 /// All checks of a process. There are as many as its roles need, a dozen at most.
@@ -17,7 +17,7 @@ pub struct Health {
     warnings: Mutex<Vec<(&'static str, &'static str, Warning)>>,
 }
 
-/// Tells what is wrong without being in the way of readiness, if anything is.
+/// The function that returns a problem that does not affect readiness, if there is one.
 pub type Warning = Box<dyn Fn() -> Option<String> + Send + Sync>;
 
 struct State {
@@ -29,12 +29,12 @@ struct State {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum CheckStatus {
     Ready,
-    /// It is of use, but something is wrong.
+    /// The part works, but has a problem.
     Warning(String),
     Missing(String),
 }
 
-/// One check, in the hands of whoever knows its state.
+/// A check, owned by the part that knows its state.
 #[derive(Clone)]
 pub struct Check(Arc<State>);
 
@@ -43,7 +43,7 @@ impl Check {
         self.set(CheckStatus::Ready);
     }
 
-    /// It is there, and what is wrong with it all the same.
+    /// Reports that the part works, with a problem.
     pub fn warn(&self, what: impl Into<String>) {
         self.set(CheckStatus::Warning(what.into()));
     }
@@ -52,7 +52,7 @@ impl Check {
         self.set(CheckStatus::Missing(why.into()));
     }
 
-    /// Reports what is `missing` until nothing is, and goes on until `stop`.
+    /// Reports the result of `missing` until it is `None`, and continues until `stop`.
     pub async fn follow(self, missing: impl Fn() -> Option<String>, stop: CancellationToken) {
         while let Some(why) = missing() {
             self.missing(why);
@@ -94,7 +94,7 @@ impl Health {
     }
 }
 
-/// How a process stands: a line a check.
+/// The state of a process: one line per check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report(Vec<CheckLine>);
 
@@ -111,7 +111,7 @@ impl Report {
         !self.0.iter().any(|line| matches!(line.status, CheckStatus::Missing(_)))
     }
 
-    /// What is missing, such as `dns/zones: …`.
+    /// Returns the failed checks, such as `dns/zones: …`.
     pub fn missing(&self) -> Vec<String> {
         self.lines(|status| match status {
             CheckStatus::Missing(why) => Some(why),
@@ -119,7 +119,7 @@ impl Report {
         })
     }
 
-    /// What is there and has something wrong with it, likewise.
+    /// Returns the passed checks with a problem, in the same form.
     pub fn warnings(&self) -> Vec<String> {
         self.lines(|status| match status {
             CheckStatus::Warning(what) => Some(what),

@@ -20,7 +20,7 @@ use prometheus_client::metrics::counter::Counter;
 
 /// Paths that are answered under any name.
 const HEALTH: &[&str] = &["/livez", "/readyz", "/healthz"];
-/// How much of a refused name is repeated to the client.
+/// The maximum length of a rejected name in the response.
 const SHOWN_OCTETS_MAX: usize = 255;
 
 type IsCertified = Box<dyn Fn(&str) -> bool + Send + Sync>;
@@ -72,7 +72,8 @@ impl Hosts {
     /// The first name in a request that is not accepted.
     fn refuses(&self, uri: &Uri, headers: &HeaderMap) -> Option<String> {
         let of_target = uri.authority().map(|authority| authority.as_str().as_bytes());
-        // All of them: a request can have several, or one beside `:authority`, and browsers and proxies differ in which they mean.
+        // All of them: a request can have several, or one in addition to `:authority`, and browsers and proxies differ in which
+        // of these they use.
         let hosts = headers.get_all(header::HOST).iter().map(|value| value.as_bytes());
         let mut all = of_target.into_iter().chain(hosts).map(String::from_utf8_lossy);
         all.find(|name| !self.accepts(name)).map(|name| name.chars().take(SHOWN_OCTETS_MAX).collect())

@@ -1,18 +1,18 @@
-//! Whether the parts of a process move that must never stand still: DNS workers and listeners, and the control runtime.
+//! Detects hung parts of a process: DNS workers and listeners, and the control runtime.
 //!
-//! Each of them counts its turns, of which there are several a second even without work. A thread of its own
-//! (`daemon::supervisor`) looks at the counters; what has not moved for its limit is hung. Neither the look nor `/livez` waits
-//! for anything that serves tenants.
+//! Each of them counts its iterations, several per second even without work. A separate thread (`daemon::supervisor`) samples the
+//! counters; a part whose counter has not changed for its limit is hung. Neither the sampling nor `/livez` waits for any code
+//! that serves tenants.
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// Looks further apart than this prove nothing: the process stood still as a whole, or the machine did.
+/// The maximum time between two samples that are comparable: after a longer gap, the whole process or the machine was stopped.
 const LOOKS_APART_MAX: Duration = Duration::from_secs(3);
-/// Without a look for this long the thread that looks is hung itself.
+/// The time without a sample after which the sampling thread itself counts as hung.
 const UNWATCHED_MAX: Duration = Duration::from_secs(30);
 
-/// Reads a counter of turns; `None` once its owner was told to end.
+/// The function that returns a counter of iterations; `None` after its owner received the request to stop.
 type Beats = Box<dyn Fn() -> Option<u64> + Send + Sync>;
 
 /// All that is watched.
@@ -48,7 +48,7 @@ impl Liveness {
         self.state.lock().parts.push(Part { name: name.into(), limit, beats: Box::new(beats), seen, still });
     }
 
-    /// Looks at all counters.
+    /// Samples all counters.
     pub fn sample(&self, now: Instant) {
         let mut state = self.state.lock();
         let since = state.sampled.replace(now).map_or(Duration::ZERO, |sampled| now.saturating_duration_since(sampled));
@@ -105,11 +105,11 @@ mod tests {
         // What moved after the last look is not hung.
         beats.fetch_add(1, Ordering::Relaxed);
         assert!(pass(0).1.is_empty());
-        // The whole process stood still, as under SIGSTOP: that says nothing of the worker.
+        // The whole process was stopped, as under SIGSTOP: this is not evidence about the worker.
         let (at, _) = pass(5);
         liveness.sample(at + Duration::from_secs(3600));
         assert!(liveness.hung(at + Duration::from_secs(3600)).is_empty());
-        // Nobody looks any more.
+        // Nothing samples any longer.
         let hung = liveness.hung(at + Duration::from_secs(7200));
         assert_eq!(hung, ["the thread that watches the others is hung"]);
         gone.store(true, Ordering::Relaxed);

@@ -32,13 +32,13 @@ use signpost_runtime::httpd::Peer;
 
 #[derive(Clone, Default)]
 pub struct Admin {
-    /// What is missing.
+    /// The readiness checks.
     pub health: Arc<Health>,
-    /// What must not stand still.
+    /// The liveness checks.
     pub liveness: Arc<Liveness>,
     /// Numbers.
     pub metrics: Arc<Metrics>,
-    /// Names without a Route that are asked.
+    /// The queried names without a Route.
     pub unrouted: Arc<Unrouted>,
 }
 
@@ -56,7 +56,7 @@ pub fn router(admin: Admin, dashboard: Dashboard) -> Router {
         .merge(dashboard.router())
 }
 
-/// A list of what is here, and for browsers the dashboard.
+/// Returns a list of the endpoints or, for browsers, the dashboard.
 async fn index(headers: HeaderMap) -> Response {
     let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
     if accept.contains("text/html") {
@@ -93,7 +93,8 @@ async fn scrape(State(admin): State<Admin>, headers: HeaderMap) -> Response {
     }
 }
 
-/// They are names of Routes that were, too, so they are not for everyone: who asks is on this machine, or may list Zones.
+/// Returns the queried names without a Route. Some are names of former Routes, so access is restricted: to clients on this
+/// machine, and to users that may list Zones.
 async fn unrouted_names(
     admin: Admin,
     dashboard: Dashboard,

@@ -1,4 +1,4 @@
-//! What a collector writes at a scrape: families of counters, gauges and histograms, each as rows of labels and values.
+//! The page that collectors write at a scrape: families of counters, gauges, and histograms, each as rows of labels and values.
 
 use std::fmt;
 

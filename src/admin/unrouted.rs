@@ -1,6 +1,6 @@
 //! `/unrouted-names`: the names without a Route that shards' wildcards answer most, as JSON.
 //!
-//! They are no labels of metrics, since whoever asks chooses them: there would be as many series as a client likes.
+//! They are not labels of metrics, because clients choose them: a client could create any number of series.
 
 use std::sync::OnceLock;
 
@@ -9,13 +9,13 @@ use axum::response::{IntoResponse, Response};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// What a process tells. Its JSON is an interface: fields are added, and none is renamed.
+/// The report of a process. Its JSON is an interface: fields can be added, but not renamed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
-    /// From when on requests are counted here: an hour ago to two, or the start of the process.
+    /// The start of the counted period: one to two hours ago, or the start of the process.
     pub since: Timestamp,
-    /// Zones of shards of which such a name was asked, the one with the most requests first.
+    /// The zones of shards with queries for such names, the zone with the most requests first.
     pub zones: Vec<Zone>,
 }
 
@@ -26,7 +26,7 @@ pub struct Zone {
     pub zone: String,
     /// Requests for names without a Route.
     pub requests: u64,
-    /// The names asked most, the first one most of all.
+    /// The names with the most queries, in descending order.
     pub names: Vec<QueriedName>,
 }
 
@@ -34,19 +34,19 @@ pub struct Zone {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct QueriedName {
-    /// The name; `*.` stands for whatever was asked below it.
+    /// The name; `*.` represents all queried names below it.
     pub name: String,
     /// Requests, at most.
     pub requests: u64,
-    /// Of these, so many were seen for sure.
+    /// The lower bound of this number.
     pub at_least: u64,
-    /// When it was asked last.
+    /// The time of the last query.
     pub last_queried_time: Timestamp,
 }
 
 type Source = Box<dyn Fn() -> Report + Send + Sync>;
 
-/// Where the endpoint gets its report: from the name server of this process, once that runs.
+/// The source of the endpoint's report: the name server of this process, once it runs.
 #[derive(Default)]
 pub struct Unrouted(OnceLock<Source>);
 
@@ -67,6 +67,6 @@ impl Unrouted {
     }
 }
 
-/// What is told where nothing is counted.
+/// The response if nothing is counted.
 const NOTHING: &str =
     "no names are counted here: this process serves no shards' zones, or metrics.unrouted-names is 0\n";

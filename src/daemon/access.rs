@@ -1,8 +1,7 @@
-//! Who gets into the API: certificates, tokens, users, and the kubeconfigs that the process writes for others.
+//! Access to the API: certificates, tokens, users, and the kubeconfigs that the process writes for others.
 //!
-//! What people change while the process runs comes into effect without a restart: `maintenance` looks every second whether a
-//! file is another one, and SIGHUP makes it look at once ([`Access::reload`]). A file that makes no sense changes
-//! nothing and is complained of.
+//! Changes that operators make while the process runs take effect without a restart: `maintenance` checks every second whether a
+//! file was replaced, and SIGHUP makes it check immediately ([`Access::reload`]). An invalid file changes nothing and is logged.
 
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
@@ -42,7 +41,7 @@ pub const KUBECONFIGS: &[(&str, Client<'static>)] = &[
     (ROUTER_AGENT_KUBECONFIG, Client { user: USER_ROUTER_AGENT, groups: &[GROUP_ROUTER_AGENTS] }),
 ];
 
-/// Whose certificate it is, for the log.
+/// The owner of the certificate, for the log.
 const WHOSE: &str = "the API";
 
 pub struct Access {
@@ -54,7 +53,7 @@ pub struct Access {
     server_url: String,
     /// The name of this machine, where several API servers share tokens.
     machine: Option<String>,
-    /// How the files of users and tokens looked when they were read last.
+    /// The stamps of the files of users and tokens at the last read.
     seen: Mutex<[FileStamp; 2]>,
 }
 
@@ -127,7 +126,7 @@ impl Access {
         self.folder.join("kubeconfig")
     }
 
-    /// Where clients find the API.
+    /// Returns the URL of the API for clients.
     pub fn server_url(&self) -> &str {
         &self.server_url
     }
@@ -250,7 +249,7 @@ impl Maintenance for Access {
     }
 }
 
-/// The URL that stands in kubeconfigs: the first given name, else the first address; for "all addresses", loopback.
+/// Returns the URL for kubeconfigs: the first configured name, otherwise the first address; for "all addresses", loopback.
 fn server_url(names: &[String], addresses: &[SocketAddr]) -> String {
     let first = addresses.first().expect("the API listens on one address at least");
     let port = first.port();
@@ -263,8 +262,8 @@ fn server_url(names: &[String], addresses: &[SocketAddr]) -> String {
     }
 }
 
-/// What a certificate is to be good for where `addresses` are listened on: loopback, these, the names `given`, and this
-/// machine's own.
+/// Returns the names that a certificate for listeners on `addresses` must be valid for: loopback, these addresses, the names
+/// `given`, and this machine's own.
 pub(super) fn names(addresses: &[SocketAddr], given: &[String]) -> impl Iterator<Item = String> {
     let listened = addresses.iter().map(SocketAddr::ip).filter(|address| !address.is_unspecified());
     let listened: Vec<String> = listened.map(|address| address.to_string()).collect();

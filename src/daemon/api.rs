@@ -35,16 +35,16 @@ use signpost_control::controller::zone::zones;
 use signpost_control::world::examination::taken_labels;
 use signpost_runtime::httpd::{self, ConnectionSlots};
 
-/// How long the API may take to fill its cache from the store at the start.
+/// The maximum time for the API to fill its cache from the store at the start.
 const READY_WITHIN: Duration = Duration::from_secs(60);
 
-/// How often it is looked meanwhile whether the disk is full: then it may take longer.
+/// The interval at which the start checks whether the disk is full: then it may take longer.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 
 /// The running API of this process.
 pub struct Api {
     server: ApiServer,
-    /// Who gets in, and how.
+    /// The access control of the API.
     pub access: Arc<Access>,
     audit: Option<Arc<Audit>>,
     pub damage: Arc<Damage>,
@@ -119,12 +119,12 @@ impl Api {
         client::in_process(self.server.router(), identity)
     }
 
-    /// A client in this process for whoever its requests prove to come from.
+    /// Returns a client in this process without an identity: the credentials of its requests determine the user.
     pub fn unproven_client(&self) -> kube::Client {
         client::in_process_unproven(self.server.router())
     }
 
-    /// Writes its metrics: the requests that its limits refused, and what became of audit events.
+    /// Returns a writer of the API's metrics: the requests that its limits rejected, and the outcomes of audit events.
     pub fn metrics(&self) -> impl Fn(&mut Page<'_>) -> fmt::Result + use<> {
         let (refusals, audit) = (self.server.refusals().clone(), self.audit.clone());
         move |page| {
@@ -150,7 +150,7 @@ impl Api {
     }
 }
 
-/// What the configuration of this process says of the platform's zones; if that is not enough for zones, nothing but names.
+/// Returns the platform settings for the zones; if the configuration is not sufficient for zones, only names.
 fn platform_config(settings: &Settings) -> PlatformConfig {
     // Without name servers in the configuration there is one, whose address matters to no Router.
     let platform = platform::settings(settings, &[IpAddr::from(Ipv4Addr::LOCALHOST)], None).ok();

@@ -1,4 +1,4 @@
-//! What an operator reads when the process has started: what listens where, and what to try next.
+//! The message to the operator after the start: the listeners, and the next steps.
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
@@ -22,7 +22,7 @@ pub struct Banner<'a> {
     pub applied: Option<&'a Report>,
 }
 
-/// Prints it to standard output. Nobody need read it.
+/// Prints the banner to standard output. An error is ignored.
 pub fn print(banner: &Banner<'_>) {
     let _ = io::stdout().write_all(text(banner).as_bytes());
 }

@@ -1,7 +1,7 @@
-//! Builds a process: all roles, in the order in which they need one another.
+//! Builds a process: all roles, in the order of their dependencies.
 //!
-//! Sockets come first, so that an address in use costs nothing; then the data directory; then the API, the loops that are its
-//! clients, and the name server; and last the manifests, which go in through the API like anyone's.
+//! Sockets come first, so that an address in use has no side effects; then the data directory; then the API, the loops that are
+//! its clients, and the name server; and last the manifests, which are applied through the API like all objects.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -59,9 +59,9 @@ use signpost_dns::wire::Name;
 use signpost_runtime::httpd::{self, ConnectionSlots};
 use signpost_runtime::tls;
 
-/// How many files may be open where the system does not say: what it is nearly everywhere.
+/// The assumed limit of open files if the system does not report it: the usual default.
 const FILES_MAX_ASSUMED: u64 = 1_024;
-/// How many damaged keys are named where the process tells how it fares.
+/// The maximum number of damaged keys in the warning.
 const DAMAGED_TOLD_MAX: usize = 5;
 
 /// Builds all roles, or none, on sockets that are `given` where there are any.
@@ -77,7 +77,7 @@ pub async fn process(
     let mut build = Build::new(settings, admin, sockets.files_max, sockets.listened());
     let mut endpoints = Endpoints::new(&build, sockets.admin, admin_runtime);
     if settings.admin_tls() == AdminTls::Off {
-        // It needs no certificate, so it can say what the rest waits for.
+        // It needs no certificate, so it can report what the rest waits for.
         endpoints.serve(&mut build.edge, None);
     }
     build.open_data_dir().await?;
@@ -144,7 +144,7 @@ struct Sockets {
     admin: Vec<TcpListener>,
     api: Vec<TcpListener>,
     dns: Option<Bound>,
-    /// How many files may be open at once.
+    /// The maximum number of open files.
     files_max: u64,
 }
 
@@ -167,7 +167,7 @@ impl Sockets {
         Ok(Sockets { admin, api, dns, files_max })
     }
 
-    /// Where the name server listens.
+    /// Returns the addresses on which the name server listens.
     fn listened(&self) -> Option<Vec<SocketAddr>> {
         self.dns.as_ref().map(Bound::addresses)
     }
@@ -179,11 +179,11 @@ struct Endpoints {
     dashboard: Dashboard,
     admin: Admin,
     hosts: Arc<Hosts>,
-    /// What they show, once it is there; the names in it are accepted.
+    /// The certificate of the listeners, once it exists; its names are accepted in requests.
     certificate: Arc<OnceLock<Arc<Source>>>,
     places: Arc<ConnectionSlots>,
     runtime: Handle,
-    /// Those that do not serve yet.
+    /// The listeners that are not served yet.
     listeners: Vec<TcpListener>,
 }
 
@@ -224,13 +224,13 @@ impl Endpoints {
 struct Build<'a> {
     settings: &'a Settings,
     admin: Admin,
-    /// Without this check nothing would be missing yet.
+    /// The check that keeps the process from being ready before the other checks exist.
     starting: Check,
     data_dir: Option<DataDir>,
-    /// For a process without the role `api`. All clients share them.
+    /// The API servers, for a process without the role `api`. All clients share them.
     api_servers: Servers,
     runtime_settings: RuntimeSettings,
-    /// Where the name server listens, or would.
+    /// The addresses on which the name server listens, or would listen.
     listened: Vec<SocketAddr>,
     api_places: Arc<ConnectionSlots>,
     admin_places: Arc<ConnectionSlots>,
@@ -275,7 +275,7 @@ impl<'a> Build<'a> {
     }
 
     #[cfg_attr(not(feature = "etcd"), expect(unused_variables))]
-    /// What lets clients into the API, in the process that serves it; and the store, where access is shared through it.
+    /// Opens the access control of the API in the process that serves it, and the store if it contains the access data.
     async fn access(
         &mut self,
         admin_addresses: &[SocketAddr],
@@ -304,7 +304,7 @@ impl<'a> Build<'a> {
         Ok((Some(Arc::new(open().await?)), None))
     }
 
-    /// What the admin endpoints and encrypted DNS show.
+    /// Returns the certificates of the admin endpoints and of encrypted DNS.
     async fn certificates(
         &mut self,
         endpoints: &Endpoints,
@@ -335,7 +335,7 @@ impl<'a> Build<'a> {
         Ok(shown)
     }
 
-    /// What the certificate of encrypted DNS is for.
+    /// Returns the names in the certificate of encrypted DNS.
     fn dns_names(&self) -> Result<Vec<String>, Error> {
         let settings = self.settings;
         let has_platform = settings.needs_data_dir() && settings.has_encrypted_dns();
@@ -441,7 +441,7 @@ impl<'a> Build<'a> {
         let name_servers = servers.into_iter().map(|server| server.address).collect();
         let (world, stop) = (world.clone(), self.control.stop_token());
         match settings.routers.runtime {
-            // They run beside the API, of which there is one.
+            // They run in the same process as the only API.
             RouterRuntime::Process if api.is_some() => {
                 let absolute = |path: PathBuf| std::path::absolute(&path).unwrap_or(path);
                 let processes = process::Settings {
@@ -513,7 +513,7 @@ impl<'a> Build<'a> {
     }
 }
 
-/// Tells of damaged values in the store.
+/// Returns a warning about damaged values in the store.
 fn damaged_values(damage: &Arc<store::Damage>) -> Warning {
     let damage = damage.clone();
     Box::new(move || {

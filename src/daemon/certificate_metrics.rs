@@ -15,7 +15,7 @@ use signpost_runtime::tls;
 pub struct CertificateMetrics {
     /// The certificates of the API, in the process that serves it.
     pub api: Option<Arc<Access>>,
-    /// Those of the admin endpoints and of encrypted DNS.
+    /// The certificates of the admin endpoints and of encrypted DNS.
     pub shown: Certificates,
     /// The kubeconfig that the process uses, which may hold a client certificate.
     pub kubeconfig: Option<PathBuf>,

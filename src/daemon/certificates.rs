@@ -1,9 +1,9 @@
-//! The certificates of the admin endpoints and of encrypted DNS: where they come from, and how they are kept fresh.
+//! The certificates of the admin endpoints and of encrypted DNS: their sources, and their renewal.
 //!
-//! Each source gives the newest certificate at each handshake: files of the operator's, looked at every second; in the process
-//! with the API one that the platform's authority signs, which is kept by [`Access`]; elsewhere one that an authority of this
-//! process's own signs, in a folder of the data directory. No client is asked for a certificate: who may see what in the
-//! dashboard, the API's tokens say.
+//! Each source returns the current certificate at each handshake. The sources are: files of the operator, checked every second;
+//! in the process with the API, a certificate that the platform's CA signs and [`Access`] renews; elsewhere, one that a CA of
+//! this process signs, in a directory of the data directory. The listeners request no client certificates: access to the
+//! dashboard depends on the API's tokens.
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -25,16 +25,16 @@ use signpost_runtime::tls::{self, Authority};
 /// The folders of a process's own authorities in its data directory. That of the API's is another, since it signs users, too.
 const ADMIN_FOLDER: &str = "admin-pki";
 const DNS_FOLDER: &str = "dns-pki";
-/// Whose certificates they are, for the log.
+/// The owner of the certificates, for the log.
 const ADMIN: &str = "the admin endpoint";
 const DNS: &str = "encrypted DNS";
 
-/// The certificates of a process but for the API's.
+/// The certificates of a process, except the API's.
 #[derive(Clone, Default)]
 pub struct Certificates {
-    /// What the admin endpoints show; `None`: they speak plain HTTP.
+    /// The certificate of the admin endpoints; `None`: they use plain HTTP.
     pub admin: Option<Arc<Source>>,
-    /// What the encrypted transports of DNS show; `None`: there are none.
+    /// The certificate of the encrypted transports of DNS; `None`: there are none.
     pub dns: Option<Arc<Source>>,
 }
 
@@ -56,7 +56,7 @@ pub struct Source {
     from: From,
 }
 
-/// Where it comes from.
+/// The source of a certificate.
 enum From {
     Api(Arc<Access>),
     /// The platform's authority, which the API keeps.
@@ -66,7 +66,7 @@ enum From {
 }
 
 impl Source {
-    /// What the settings say of the admin endpoints. `addresses` are listened on.
+    /// Returns the certificate of the admin endpoints that the settings configure. They listen on `addresses`.
     pub fn admin(
         settings: &Settings,
         data_dir: Option<&DataDir>,
@@ -85,7 +85,8 @@ impl Source {
         Ok(Some(Arc::new(Source { whose: ADMIN, from })))
     }
 
-    /// What they say of encrypted DNS. Without files the certificate is for `names`; that of [`Access`] is for them already.
+    /// Returns the certificate of encrypted DNS that the settings configure. Without files, it is for `names`; the certificate of
+    /// [`Access`] includes them already.
     pub fn dns(
         settings: &Settings,
         data_dir: Option<&DataDir>,
@@ -113,7 +114,7 @@ impl Source {
         }
     }
 
-    /// The same for HTTP.
+    /// Returns the TLS settings for HTTP.
     pub fn server_config(&self) -> Result<Arc<ServerConfig>, tls::Error> {
         tls::server_config(self.certificate())
     }
@@ -173,7 +174,7 @@ impl Maintenance for Source {
                     tracing::error!(%error, "the certificate of {} cannot be renewed", self.whose);
                 }
             }
-            // The API looks after its own.
+            // The API renews its own certificate.
             (From::Api(_) | From::Platform(_), _) => {}
         }
     }
@@ -190,7 +191,7 @@ pub fn dns_names(settings: &Settings, platform: Option<&compiler::Settings>) -> 
     access::names(&listened, &servers.collect::<Vec<_>>()).collect()
 }
 
-/// Says what it means that an address which others reach speaks plain HTTP.
+/// Warns of the risk of plain HTTP on an address that other machines can reach.
 pub fn warn_of_plain(addresses: &[SocketAddr]) {
     for address in addresses.iter().filter(|address| !address.ip().is_loopback()) {
         tracing::warn!(

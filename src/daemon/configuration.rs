@@ -1,8 +1,8 @@
-//! The configuration as `serve` uses it: the settings that [`config::load`] reads, and a platform that they make.
+//! The configuration in the form that `serve` uses: the settings that [`config::load`] reads, and the platform that they define.
 //!
-//! A process that follows the API's objects needs a domain. There is no default: names under the domain of somebody else help
-//! nobody. The one exception is a process with manifests whose Routers name their zones, as those of `examples/rhcloud` do:
-//! the zone above them is the domain then, unless the configuration says another one.
+//! A process that follows the API's objects needs a domain. There is no default, because names under another party's domain are
+//! useless. The one exception is a process with manifests whose Routers name their zones, like those of `examples/rhcloud`: then
+//! the domain is the zone above them, unless the configuration sets another one.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -100,7 +100,7 @@ pub fn missing(settings: &Settings) -> Vec<String> {
     missing
 }
 
-/// What is to be thought of in settings that work.
+/// Returns warnings about valid settings.
 pub fn warnings(settings: &Settings) -> Vec<String> {
     let mut warnings = Vec::new();
     let domain = &settings.domain;

@@ -1,8 +1,8 @@
-//! The data directory: made private, and held by one process at a time.
+//! The data directory: private, and locked by one process at a time.
 //!
-//! The lock is the system's lock on the file `pid`, so it ends with the process, however that ends. The file's text names
-//! the holder for whoever comes second. `format` holds the version of the layout of the directory; a newer one is refused
-//! before anything is touched.
+//! The lock is the system's lock on the file `pid`, so it always ends with the process. The file's text names the holder for a
+//! second process that tries. `format` contains the version of the directory's layout; a newer version is rejected before any
+//! change.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Write};
@@ -18,14 +18,14 @@ const HOST_KEY_OCTETS: usize = 32;
 /// The layout that this program writes and reads.
 const FORMAT: u32 = 1;
 
-/// A held data directory; dropping it lets go.
+/// A locked data directory; dropping it releases the lock.
 #[derive(Debug)]
 pub struct DataDir {
     path: PathBuf,
     _lock: File,
 }
 
-/// Why the data directory cannot be used.
+/// The error of opening the data directory.
 #[derive(Debug, thiserror::Error)]
 pub enum DataDirError {
     #[error("the data directory {} is in use by {holder}; stop that process, or give this one its own --data-dir", path.display())]
@@ -65,7 +65,7 @@ impl DataDir {
         }
         check_format(path)?;
         let holder = format!("process {}\n", std::process::id());
-        // Written over what is there, which needs no room on the disk. It is only there to be read by people.
+        // Overwrites the contents in place, which needs no disk space. The text is only for operators.
         let written = lock.write_all(holder.as_bytes()).and_then(|()| lock.set_len(holder.len() as u64));
         if let Err(error) = written {
             tracing::warn!(file = %lock_path.display(), %error, "the file cannot say which process holds the data directory");
@@ -92,7 +92,7 @@ impl DataDir {
         Ok(name)
     }
 
-    /// The key in `file`, or in this directory, that the challenges of hosts are made with, drawn when it is asked for first.
+    /// Returns the key for the challenges of hosts, from `file` or from this directory, where the first call creates it.
     pub fn host_key(&self, file: Option<&Path>) -> Result<Key, DataDirError> {
         let file = file.map_or_else(|| self.join("host-challenge.key"), Path::to_owned);
         if let Some(octets) = tls::files::read(&file)?.and_then(|text| HEXLOWER.decode(text.trim().as_bytes()).ok())

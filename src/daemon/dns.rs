@@ -40,21 +40,22 @@ use signpost_dns::wire::Name;
 use signpost_dns::zone::last_queried::LastQueried;
 use signpost_dns::zone::{Serial, ZoneDb};
 
-/// How often it is looked at whether answers are stale.
+/// The interval at which the staleness of answers is checked.
 const STALENESS_INTERVAL: Duration = Duration::from_millis(500);
-/// Why a name server is not ready that knows nothing of the API's objects.
+/// The reason why a name server without any of the API's objects is not ready.
 const UNHEARD: &str = "the objects have not been listed yet, and there is no last-good state";
 
-/// How long queries wait in the sockets for the zones when a process starts. Then it answers with what is there, and "not
-/// ready" for the rest: a resolver asks another server after a second or two in any case, and one that was told SERVFAIL may
-/// remember it for minutes (RFC 2308 §7.1), so waiting less would cost answers, and waiting longer would gain none.
+/// The maximum time for which queries wait in the sockets for the zones when a process starts. After it, the server answers from
+/// the available zones, and "not ready" for the others. A resolver queries another server after a second or two in any case, and
+/// can cache SERVFAIL for minutes (RFC 2308 §7.1). A shorter wait would therefore lose answers, and a longer one would gain none.
 const SILENT_LONGEST: Duration = Duration::from_secs(2);
 
-/// How long a worker or listener may stand still: it makes several turns a second, and a busy machine delays them by less.
+/// The time without progress after which a worker or listener counts as hung: it runs several iterations per second, and a busy
+/// machine delays them by less.
 const HUNG_AFTER: Duration = Duration::from_secs(10);
 
-/// How long the listeners may take to end: with the default `tcp.write-timeout` what a slow client needs, and two goodbyes.
-/// Where an operator has set that higher, a stop does not wait for it.
+/// The maximum time for the listeners to stop: with the default `tcp.write-timeout`, enough for a slow client and two connection
+/// closes. If an operator has set a higher timeout, a stop does not wait for it.
 const LISTENERS_END: Duration = Duration::from_secs(7);
 
 /// Binds the sockets that are not `given`, where `files_max` files may be open at once.
@@ -86,8 +87,8 @@ pub fn bind(settings: &Settings, files_max: u64, given: &mut InheritedSockets) -
     transport::bind_with(&config, given)
 }
 
-/// What the clients of each transport with connections may take. Of the files a quarter is left to all else: the store, the
-/// API's connections, the sockets.
+/// Returns the limits for clients of each transport with connections. A quarter of the open files is left for all other parts:
+/// the store, the API's connections, the sockets.
 fn stream_limits(settings: &Settings, files_max: u64) -> transport::Limits {
     // HTTP/3 is a transport beside HTTP/2.
     let transports = 1
@@ -121,16 +122,16 @@ pub struct Dns {
     query_log: QueryLog,
 }
 
-/// Where this process is, for people: what it is called, and where it answers.
+/// Returns the location of this process for operators: its host name, and the addresses on which it answers.
 fn here(settings: &Settings, addresses: &[SocketAddr]) -> String {
-    /// More addresses say no more.
+    /// The maximum number of listed addresses; more are not useful.
     const ADDRESSES_TOLD: usize = 3;
     let name = settings.server.id.clone().or_else(host_name).unwrap_or_else(|| "unnamed".to_owned());
     let addresses = addresses.iter().take(ADDRESSES_TOLD).map(ToString::to_string).collect::<Vec<_>>().join(", ");
     format!("{name} ({addresses})")
 }
 
-/// What the name server follows besides zone files.
+/// The objects that the name server follows in addition to zone files.
 pub struct Follow {
     pub client: kube::Client,
     pub world: World,
@@ -175,7 +176,7 @@ impl Dns {
                 Some(folder) => Some(load_files(folder, &db, &apexes, tasks).await?),
                 None => None,
             };
-            // The files' zones are all there and answer, whatever becomes of the API.
+            // The zones of the files are complete and answer, regardless of the API.
             db.open();
             let status = match follow {
                 None => {
@@ -208,7 +209,7 @@ impl Dns {
         });
         let (counts, query_log_counts) = (Arc::downgrade(&running), query_log.counts().clone());
         let metrics = DnsMetrics { running: counts, db, query_log: query_log_counts, files, status, unrouted };
-        // Told last: whoever sees it must not meet "not ready" in an answer.
+        // Reported last, so that a client that sees it gets no "not ready" answers.
         if let Some(check) = files_check {
             check.ready();
         }
@@ -216,13 +217,13 @@ impl Dns {
         Ok(Dns { running, reload, engine, apexes, query_log })
     }
 
-    /// The serial in the file of the platform's domain, which has been read by now.
+    /// Returns the serial in the file of the platform's domain, which has been read at this point.
     pub fn base_serial(&self) -> BaseSerial {
         let base = self.apexes.base();
         base.as_deref().and_then(serial_of).map_or(BaseSerial::None, |serial| BaseSerial::Known(Serial(serial)))
     }
 
-    /// Tells which apexes zone files serve, now and whenever that changes, until `stop`.
+    /// Reports the apexes of zone files to the control loops, now and on every change, until `stop`.
     pub fn follow_files(
         &self,
         sender: watch::Sender<Arc<BTreeSet<Name>>>,
@@ -231,12 +232,12 @@ impl Dns {
         self.apexes.clone().report_files(sender, stop)
     }
 
-    /// Where it listens.
+    /// Returns the addresses of the listeners.
     pub fn addresses(&self) -> &[SocketAddr] {
         self.running.addresses()
     }
 
-    /// The addresses of each encrypted transport, by its short name.
+    /// Returns the addresses of each encrypted transport, by its short name.
     pub fn encrypted(&self) -> Vec<(&'static str, Vec<SocketAddr>)> {
         let transports = [("DoT", Transport::Tls), ("DoH", Transport::Https), ("DoQ", Transport::Quic)];
         transports.map(|(name, transport)| (name, self.running.encrypted_addresses(transport).to_vec())).into()
@@ -247,16 +248,16 @@ impl Dns {
         self.engine.configure(settings);
     }
 
-    /// Opens the query log's file anew and writes by these settings; [`Self::configure`] then tells the workers.
+    /// Reopens the query log's file and applies these settings; [`Self::configure`] then updates the workers.
     ///
     /// # Errors
     ///
-    /// [`OpenError`] if the file cannot be opened: then the log goes on as it was.
+    /// [`OpenError`] if the file cannot be opened: then the log continues unchanged.
     pub async fn open_query_log(&self, settings: &settings::QueryLog) -> Result<(), OpenError> {
         self.query_log.configure(settings).await
     }
 
-    /// Has the zone files read again; the log says what came of it.
+    /// Reloads the zone files; the log has the result.
     pub fn reload(&self) {
         if let Some(reload) = self.reload.clone() {
             tokio::spawn(async move { drop(reload.reload().await) });
@@ -265,7 +266,7 @@ impl Dns {
 
     /// Ends, when what has arrived is answered, or too slowly taken.
     pub async fn stop(self) {
-        // A scrape holds the counters for a moment; the listeners then stop when it lets go.
+        // A scrape holds the counters for a moment; the listeners stop when it releases them.
         if let Some(running) = Arc::into_inner(self.running)
             && timeout(LISTENERS_END, running.stop()).await.is_err()
         {
@@ -293,7 +294,7 @@ async fn load_files(
     Ok((reloader, status))
 }
 
-/// What the loops that follow the API are made of.
+/// The inputs of the loops that follow the API.
 struct Start<'a> {
     settings: &'a Settings,
     runtime_settings: &'a RuntimeSettings,
@@ -305,7 +306,7 @@ struct Start<'a> {
 }
 
 impl Start<'_> {
-    /// Has the zones be made of what the API holds; how that fares.
+    /// Starts the loops that build the zones from the API's objects, and returns their status.
     fn follow(
         self,
         follow: Follow,
@@ -371,7 +372,7 @@ async fn follow_marks(
     }
 }
 
-/// Has answers say that they may be stale while the API has not been heard for longer than `after`, if that is set.
+/// Marks answers as possibly stale while the API has been silent for longer than `after`, if that is set.
 async fn mark_stale(
     engine: Arc<Engine>,
     status: Arc<Status>,
@@ -406,7 +407,7 @@ fn is_stale(informers: &[Health], running: Duration, after: Duration) -> bool {
     informers.iter().any(|informer| !informer.connected && informer.age.unwrap_or(running) > after)
 }
 
-/// Why the zones are not there yet; `None` if they are.
+/// Returns the reason why the zones are not available yet; `None` if they are.
 fn missing_zones(status: &Status) -> Option<String> {
     if status.is_ready() {
         return None;

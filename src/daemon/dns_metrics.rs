@@ -21,13 +21,13 @@ use signpost_dns::zone::{Serial, ZoneDb};
 
 /// Reads the counters of a running name server.
 pub struct DnsMetrics {
-    /// Not held: whoever stops the listeners waits for their threads.
+    /// The running name server; weak, because stopping the listeners must not wait for a scrape.
     pub running: Weak<Running>,
     pub db: Arc<ZoneDb>,
     pub query_log: Arc<query_log::Counts>,
     pub files: Option<Arc<static_zones::Status>>,
     pub status: Option<Arc<Status>>,
-    /// Of names without a Route.
+    /// The counts of names without a Route.
     pub unrouted: Option<Arc<Unrouted>>,
 }
 
@@ -125,7 +125,7 @@ fn queries(page: &mut Page<'_>, running: &Running) -> fmt::Result {
     page.histogram("dns_response_size", "Size of responses", Unit::Bytes, &bounds, &responses)
 }
 
-/// How long the listeners took.
+/// Writes the durations of the listeners' work.
 fn durations(page: &mut Page<'_>, running: &Running) -> fmt::Result {
     let (mut rows, listened) = (Vec::new(), listened(running));
     for (transport, counts) in stats::TRANSPORTS.iter().zip(running.durations()) {
@@ -141,7 +141,7 @@ fn durations(page: &mut Page<'_>, running: &Running) -> fmt::Result {
 /// Label of the zones that are not counted one by one.
 const OTHER_ZONES: &str = "other";
 
-/// What was counted for each zone that has a number, and for all others together.
+/// Writes the counts of each zone that has a number, and of all others together.
 fn zones(page: &mut Page<'_>, apexes: &[Name], counts: &[stats::ZoneCounts]) -> fmt::Result {
     let names: Vec<String> = apexes.iter().map(|apex| apex.to_string().to_ascii_lowercase()).collect();
     let others = counts.last().map(|counts| (OTHER_ZONES, counts));
@@ -205,7 +205,7 @@ fn closings(totals: &Totals) -> [(&'static str, u64); 7] {
     ]
 }
 
-/// The connections of encrypted transports: the series of TCP, by transport, and what came of handshakes.
+/// Writes the metrics of connections over encrypted transports: the series of TCP, by transport, and the outcomes of handshakes.
 fn encrypted(page: &mut Page<'_>, all: &[(Transport, Totals)]) -> fmt::Result {
     if all.is_empty() {
         return Ok(());
@@ -242,7 +242,7 @@ fn encrypted(page: &mut Page<'_>, all: &[(Transport, Totals)]) -> fmt::Result {
     page.counter("dns_encrypted_handshakes", help, &by("result", &handshakes))
 }
 
-/// How the loop that follows the API fares.
+/// Writes the status of the loop that follows the API.
 fn synced(page: &mut Page<'_>, status: &Status) -> fmt::Result {
     let counters = status.counters();
     page.level("platform_zones", "Zones made from the API's objects", status.zones() as i64)?;

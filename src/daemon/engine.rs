@@ -1,7 +1,8 @@
-//! What the query engine goes by: the configuration, and the secret of cookies where this process draws its own.
+//! The settings of the query engine: the configuration, and the cookie secret if this process generates its own.
 //!
-//! Workers see a change of either with their next batch. A secret of our own lives for a day: RFC 7873 §7.1 says that one
-//! should not be used for more than 26 hours. The one before it verifies on, so that a change is not noticed by clients.
+//! Workers apply a change of either with their next batch. A generated secret is in use for a day: RFC 7873 §7.1 recommends that
+//! a secret is not used for more than 26 hours. The previous secret is still accepted for verification, so that a change does not
+//! affect clients.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use signpost_dns::nameserver::cookie::{Cookies, Secret};
 use signpost_dns::transport::LiveSettings;
 use signpost_dns::zone::last_queried::LastQueried;
 
-/// How long a secret that we drew makes cookies.
+/// The time for which a generated secret makes cookies.
 const SECRET_LIFETIME: Duration = Duration::from_secs(24 * 3600);
 
 /// The settings that workers follow, and what they are made from.
@@ -29,11 +30,11 @@ pub struct Engine {
 
 struct Origin {
     settings: Settings,
-    /// The secret of now, and the one before it.
+    /// The current and the previous secret.
     drawn: [Secret; 2],
-    /// Whether answers are to say that they may be stale.
+    /// Whether answers are marked as possibly stale.
     stale: bool,
-    /// Where it is marked when former names were asked last.
+    /// The record of the last queries for former names.
     asked: Option<Arc<LastQueried>>,
 }
 
@@ -53,17 +54,17 @@ impl Engine {
         self.change(|origin| origin.settings = settings.clone());
     }
 
-    /// Has answers say, or no longer say, that they may be stale.
+    /// Starts or stops marking answers as possibly stale.
     pub fn set_stale(&self, stale: bool) {
         self.change(|origin| origin.stale = stale);
     }
 
-    /// Has it marked here from now on when former names were asked last.
+    /// Sets the record of the last queries for former names.
     pub fn set_asked(&self, asked: Option<Arc<LastQueried>>) {
         self.change(|origin| origin.asked = asked);
     }
 
-    /// Draws another secret; the one of now only verifies from now on.
+    /// Generates a new secret; the current one is then only accepted for verification.
     fn roll(&self) {
         self.change(|origin| origin.drawn = [draw(), origin.drawn[0]]);
     }
@@ -115,7 +116,7 @@ fn draw() -> Secret {
     Secret::new(octets)
 }
 
-/// Draws a new secret every day, until told to stop.
+/// Generates a new secret every day, until the process stops.
 pub async fn roll(engine: Arc<Engine>, stop: CancellationToken) {
     while stop.run_until_cancelled(tokio::time::sleep(SECRET_LIFETIME)).await.is_some() {
         engine.roll();

@@ -1,8 +1,8 @@
 //! Hands the name servers' kubeconfig to a Kubernetes cluster, as a Secret that the pods of name servers mount.
 //!
-//! The API's process writes `name-server.kubeconfig` into its data directory at each start. Where name servers run in pods beside
-//! it, someone would have to carry that file over. With `name-server-secret` the process writes it into a Secret by its pod's
-//! service account, and again when it changes: after a new token, or a new certificate authority.
+//! The API's process writes `name-server.kubeconfig` into its data directory at each start. Without this module, an operator
+//! would have to copy that file to name servers that run in other pods. With `name-server-secret`, the process writes it into a
+//! Secret with its pod's service account, and again when it changes: after a new token, or a new CA.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -20,9 +20,10 @@ use signpost_control::client::backoff::Backoff;
 
 /// The field manager of the Secret.
 const MANAGER: &str = "signpost";
-/// How often the Secret is written: so long after a change of the file, or of the Secret by someone else, they may differ.
+/// The interval of writes of the Secret: after a change of the file, or of the Secret by another client, they can differ for as
+/// long.
 pub const LOOK_AGAIN: Duration = Duration::from_secs(300);
-/// How long one write may take.
+/// The timeout of a write.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(15);
 /// Waits after failures, the first and the longest.
 const RETRY: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(60)];

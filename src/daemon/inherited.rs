@@ -1,9 +1,8 @@
 //! Sockets that the service manager opened and passes on (`LISTEN_FDS`, sd_listen_fds(3)).
 //!
-//! A process that is started again finds what came meanwhile waiting in them, and needs no right to open port 53.
-//! They change nothing of what the settings say: a socket takes the place of one that we would have opened on the same
-//! address of a setting (`dns.listen` and those of encrypted transports, `api.listen`, `admin.listen`), and one that no setting
-//! names is an error.
+//! A restarted process finds the data that arrived meanwhile in these sockets, and needs no permission to open port 53. They do
+//! not change the settings: a socket replaces the one that the process would have opened on the same address of a setting
+//! (`dns.listen` and those of encrypted transports, `api.listen`, `admin.listen`). A socket on any other address is an error.
 
 use std::io;
 use std::net::SocketAddr;
@@ -19,7 +18,7 @@ pub enum InheritedError {
     #[error("inherited file descriptor {number}: {reason}; the service manager's socket unit says what it passes")]
     Unusable {
         number: usize,
-        /// What it is, or what the system says.
+        /// The problem, or the error of the system.
         reason: String,
     },
     /// No setting names their addresses.
@@ -33,7 +32,7 @@ pub enum InheritedError {
 /// The number of the first inherited file descriptor.
 const FIRST: usize = 3;
 
-/// Takes over what was passed on to this process; nothing, as a rule. To be called once, before there are threads.
+/// Takes over the sockets that were passed to this process, if any. Call it once, before threads exist.
 pub fn from_environment() -> Result<InheritedSockets, InheritedError> {
     let mut passed = ListenFd::from_env();
     let mut given = InheritedSockets::default();
@@ -70,7 +69,7 @@ fn check_family(socket: SockRef<'_>, address: SocketAddr) -> Result<(), String> 
     Ok(())
 }
 
-/// Says what of it nobody has taken.
+/// Returns an error that lists the unclaimed sockets.
 pub fn all_taken(given: &InheritedSockets) -> Result<(), InheritedError> {
     let left = given.left();
     if left.is_empty() { Ok(()) } else { Err(InheritedError::Unnamed(left)) }

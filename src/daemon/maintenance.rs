@@ -1,5 +1,5 @@
-//! Looking after certificates and users while the process runs: files are looked at every second, certificates renewed when
-//! they are due.
+//! Maintenance of certificates and users while the process runs: checks files every second, and renews certificates when they are
+//! due.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -10,27 +10,27 @@ use tokio_util::sync::CancellationToken;
 use signpost_runtime::tls;
 use signpost_runtime::tls::served::Served;
 
-/// How often certificates are looked at. A certificate is renewed weeks before it ends.
+/// The interval at which certificates are checked. A certificate is renewed weeks before its end.
 const RENEWAL_INTERVAL: Duration = Duration::from_secs(6 * 3600);
-/// How often files are looked at: so long a revoked user may still come in.
+/// The interval at which files are checked: a revoked user can have access for that long.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-/// How long before the end of the operator's own certificate the log begins to warn.
+/// The time before the end of the operator's own certificate from which the log has warnings.
 const WARN_BEFORE: Duration = Duration::from_secs(14 * 86_400);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MaintenanceTask {
-    /// A look whether files were replaced.
+    /// A check for replaced files.
     Look,
     Renewal,
 }
 
-/// Something that is looked after.
+/// A part that needs maintenance.
 pub trait Maintenance: Send + Sync + 'static {
-    /// Does what is due. It may read, write and sync files.
+    /// Runs the due task. It can read, write, and sync files.
     fn maintain(&self, due: MaintenanceTask);
 }
 
-/// Looks after `subject` until `stop` fires.
+/// Maintains `subject` until `stop` fires.
 pub async fn keep(subject: Arc<impl Maintenance>, stop: CancellationToken) {
     let mut looks = tokio::time::interval(LOOK_INTERVAL);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -49,7 +49,7 @@ pub async fn keep(subject: Arc<impl Maintenance>, stop: CancellationToken) {
     }
 }
 
-/// Says what came of reading the operator's files again; `whose` endpoint shows the certificate.
+/// Logs the result of reloading the operator's files; `whose` is the endpoint with the certificate.
 pub fn log_read(whose: &str, taken: Result<bool, tls::Error>) {
     match taken {
         Ok(true) => tracing::info!("new connections to {whose} get the new certificate"),

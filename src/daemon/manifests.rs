@@ -1,8 +1,8 @@
 //! `--manifests`: objects in files, applied to the API at every start, the way `kubectl apply --server-side` would.
 //!
-//! [`read`] takes the files apart and knows no kinds. [`apply`] first asks the API for a dry run of every object, and only
-//! if all would be accepted applies them, Namespaces first; so a fault anywhere leaves everything as it was. Fields that
-//! someone else has set since are theirs: such an object is left as it is, and reported.
+//! [`read`] splits the files into documents and does not depend on kinds. [`apply`] first requests a dry run of every object from
+//! the API. Only if all are accepted does it apply them, Namespaces first, so an error anywhere changes nothing. If another
+//! client has set fields of an object since, the object stays unchanged and is reported.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -28,7 +28,7 @@ pub struct Document {
     pub object: Value,
 }
 
-/// Where a document begins.
+/// The start of a document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Location {
     pub path: PathBuf,
@@ -55,7 +55,7 @@ pub enum ManifestError {
     #[error("{location}: {fault}")]
     Document {
         location: Location,
-        /// What is wrong, after the field if it is one field's fault.
+        /// The problem, after the field if it concerns one field.
         fault: String,
     },
 }
@@ -72,13 +72,13 @@ impl ManifestError {
 
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// How many objects are new.
+    /// The number of created objects.
     pub created: usize,
-    /// How many were changed.
+    /// The number of changed objects.
     pub changed: usize,
-    /// How many were so already.
+    /// The number of unchanged objects.
     pub unchanged: usize,
-    /// Objects left as they are, since others have set fields of them, and which.
+    /// The objects that stay unchanged because other clients have set some of their fields, with these fields.
     pub kept: Vec<String>,
 }
 
@@ -102,7 +102,7 @@ pub fn read(paths: &[PathBuf]) -> Result<Vec<Document>, Vec<ManifestError>> {
     if errors.is_empty() { Ok(documents) } else { Err(errors) }
 }
 
-/// The text of a regular file: a FIFO would hold up the start until somebody writes to it.
+/// Reads the text of a regular file: a FIFO would block the start until another process writes to it.
 fn read_text(file: &Path) -> std::io::Result<String> {
     let mut text = Vec::new();
     read_file(file, &mut text)?;
@@ -221,7 +221,7 @@ fn kind_of(object: &Value) -> (String, String) {
     (text("apiVersion"), text("kind"))
 }
 
-/// Asks the API for the kinds that occur.
+/// Queries the API for the kinds of the documents.
 async fn kinds(client: &Client, documents: &[Document]) -> Result<Kinds, Vec<ManifestError>> {
     let mut kinds = Kinds::new();
     let mut errors = Vec::new();
@@ -271,7 +271,8 @@ impl<'a> Target<'a> {
         Target { document, name, namespace, resource, client, api }
     }
 
-    /// Whether the API would take it; a text if it is to be left, since others have set fields that it has.
+    /// Runs a dry run of the object. A text in the result explains why the object stays unchanged: other clients have set some of
+    /// its fields.
     async fn try_out(&self, documents: &[Document]) -> Result<Option<String>, Status> {
         match self.patch(true).await {
             Ok(_) => Ok(None),

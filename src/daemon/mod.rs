@@ -71,16 +71,17 @@ use signpost_runtime::tls;
 
 /// Threads of the admin endpoint: one more than a slow scrape takes.
 const ADMIN_THREADS: usize = 2;
-/// How often the control runtime counts a turn.
+/// The interval at which the control runtime counts an iteration.
 const BEAT_INTERVAL: Duration = Duration::from_millis(250);
-/// How long the control runtime may stand still. Whatever tenants ask of it passes sooner; a deadlock does not.
+/// The time without progress after which the control runtime counts as hung. Any work for tenants takes less; a deadlock does
+/// not.
 const CONTROL_HUNG_AFTER: Duration = Duration::from_secs(60);
-/// How long the loops may take to end.
+/// The maximum time for the loops to stop.
 const DRAIN: Duration = Duration::from_secs(4);
-/// How long all of a stop takes at most, the lame duck apart: the loops, the listeners, the rest.
+/// The maximum time for a whole stop, without the lame-duck period: the loops, the listeners, and the rest.
 const STOP_LONGEST: Duration = Duration::from_secs(15);
 
-/// Why a process did not start, or stopped.
+/// The reason why a process did not start, or stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error(transparent)]
@@ -140,7 +141,7 @@ fn lines(errors: &[manifests::ManifestError]) -> String {
     errors.iter().map(|error| format!("  {error}")).collect::<Vec<_>>().join("\n")
 }
 
-/// Runs a process from its first step to its last. Returns when it was told to end, or when it cannot go on.
+/// Runs a process from its first step to its last. Returns after a request to stop, or when it cannot continue.
 pub fn run(places: ConfigSources, mut settings: Settings) -> Result<(), Error> {
     // First, while there is but one thread: it takes variables out of the environment.
     let given = inherited::from_environment()?;
@@ -152,7 +153,7 @@ pub fn run(places: ConfigSources, mut settings: Settings) -> Result<(), Error> {
     // All TLS of this process uses one provider; a second call finds it there.
     let _ = aws_lc_rs::default_provider().install_default();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Error::Workers)?;
-    // Health is answered by threads of its own, whatever tenants make the others do.
+    // Health requests have their own threads, independent of the load by tenants.
     let mut health = tokio::runtime::Builder::new_multi_thread();
     let health = health.worker_threads(ADMIN_THREADS).thread_name("admin").enable_all();
     let health = health.build().map_err(Error::Workers)?;
@@ -178,7 +179,7 @@ pub fn run(places: ConfigSources, mut settings: Settings) -> Result<(), Error> {
         tracing::info!("stopping");
         tokio::select! {
             () = process.drain() => {}
-            // Whoever asks twice means now.
+            // A second signal requests an immediate stop.
             () = signals.end() => {}
         }
         drop(beating);
@@ -190,7 +191,7 @@ pub fn run(places: ConfigSources, mut settings: Settings) -> Result<(), Error> {
     outcome
 }
 
-/// Counts turns of the control runtime, so that it is noticed when it stands still.
+/// Counts iterations of the control runtime, so that a hang is detected.
 async fn beat(liveness: Arc<Liveness>) {
     let beats = Arc::new(AtomicU64::new(0));
     let read = Arc::downgrade(&beats);
@@ -210,7 +211,7 @@ struct Process {
     dns: Option<Dns>,
     /// Changes what chooses Routers, if this process has the role `scheduler`.
     switch: Option<watch::Sender<StrategyConfig>>,
-    /// Changes what the API tells of the configuration, likewise.
+    /// Updates the settings that the API publishes, likewise.
     published: Option<watch::Sender<Option<ZonePlatform>>>,
     runtime_settings: RuntimeSettings,
     applied: Option<manifests::Report>,
@@ -226,7 +227,7 @@ struct Process {
 }
 
 impl Process {
-    /// Tells the operator what listens where, and what to try.
+    /// Prints the listeners and the next steps for the operator.
     fn announce(&self, settings: &Settings) {
         banner::print(&banner::Banner {
             settings,
@@ -239,7 +240,7 @@ impl Process {
         });
     }
 
-    /// Runs until told to end, or until something fails that must not.
+    /// Runs until a request to stop, or until a critical part fails.
     async fn serve(
         &mut self,
         signals: &mut Signals,
@@ -264,8 +265,8 @@ impl Process {
         }
     }
 
-    /// Says that it is not ready any more, and goes on as before for `time`, in which balancers and resolvers turn to others.
-    /// A second signal to end, or something that fails, cuts it short.
+    /// Reports the process as not ready, and continues to serve for `time`, in which load balancers and resolvers move to other
+    /// servers. A second signal to stop, or a failure, ends it early.
     async fn lame_duck(&mut self, time: Duration, signals: &mut Signals) {
         let _ = self.health.add("process", "stop", "it was told to end and answers for a while yet (lame-duck)");
         if time.is_zero() {
@@ -355,18 +356,18 @@ impl Process {
     }
 }
 
-/// The platform's domain, and the one that it had before.
+/// Returns the platform's domain, and the former domain.
 fn domains(settings: &Settings) -> Domains {
     Domains { domain: settings.domain.clone(), former: settings.former_domain.clone() }
 }
 
-/// What the process does, for the service manager's status line.
+/// Returns the roles of the process, for the service manager's status line.
 fn roles(settings: &Settings) -> String {
     let words: Vec<&str> = settings.roles.iter().map(|role| role.word()).collect();
     format!("running as {}", words.join(", "))
 }
 
-/// A client of the API: in this process as `user`, else as whoever the kubeconfig says.
+/// Returns a client of the API: in this process as `user`, otherwise with the credentials of the kubeconfig.
 async fn client_as(
     settings: &Settings,
     servers: &Servers,

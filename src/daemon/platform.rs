@@ -1,4 +1,4 @@
-//! What the configuration says of the platform's zones, in the compiler's words.
+//! Converts the configuration of the platform's zones to the types of the compiler.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub fn settings(
     Ok(platform)
 }
 
-/// What the parent's Zone object tells of the configuration. `asked`: where name servers are asked whether names are live.
+/// Returns the settings in the parent's Zone object. `asked` is the list of name servers that are queried to verify names.
 pub fn published(settings: &Settings, platform: &compiler::Settings, asked: &[SocketAddr]) -> ZonePlatform {
     let name_server = |server: &NameServer| ZoneNameServer {
         name: text_of(&server.name),
@@ -52,7 +52,7 @@ pub fn published(settings: &Settings, platform: &compiler::Settings, asked: &[So
     }
 }
 
-/// Says at once, and not first in the explanation of each route, that a webhook cannot be asked.
+/// Checks whether the webhook is usable, so that an error is logged at the start and not only in the explanation of each Route.
 pub async fn check_chooser(chooser: &StrategyConfig) {
     if let StrategyConfig::Webhook(settings) = chooser
         && let Err(error) = webhook::check(settings).await
@@ -61,7 +61,7 @@ pub async fn check_chooser(chooser: &StrategyConfig) {
     }
 }
 
-/// What chooses Routers, and for a webhook the strategy that chooses when that does not.
+/// Returns the strategy and, for a webhook, the fallback strategy.
 pub fn chosen_by(settings: &Settings) -> (String, Option<String>) {
     match settings.scheduler.strategy {
         Strategy::Own(name) => (name.to_string(), None),

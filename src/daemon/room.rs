@@ -1,4 +1,4 @@
-//! A full disk: a start waits for room and says so, and a running process says that it takes few writes.
+//! A full disk: a start waits for space and reports that, and a running process reports that it accepts few writes.
 
 use std::error::Error;
 use std::io;
@@ -9,11 +9,11 @@ use tokio_util::sync::CancellationToken;
 use crate::admin::health::Check;
 use signpost_apiserver::store::Store;
 
-/// How often room is looked for.
+/// The interval of checks for free space.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Does a step of the start, again and again while the disk has no room for it: a process that ended would be started by its
-/// service manager for the same end, and nobody could ask it what is wrong.
+/// Runs a step of the start, and repeats it while the disk has no space for it. If the process exited instead, its service
+/// manager would restart it with the same result, and its health endpoint could not report the problem.
 pub async fn when_there_is_room<T, E: Error + 'static>(
     check: &Check,
     mut step: impl AsyncFnMut() -> Result<T, E>,
@@ -38,7 +38,7 @@ pub async fn when_there_is_room<T, E: Error + 'static>(
     }
 }
 
-/// Whether a file system without room is what is behind an error.
+/// Returns whether a full file system is the cause of an error.
 fn is_full(error: &(dyn Error + 'static)) -> bool {
     let mut cause = Some(error);
     while let Some(error) = cause {
@@ -51,7 +51,7 @@ fn is_full(error: &(dyn Error + 'static)) -> bool {
     false
 }
 
-/// What is said of a store whose disk is full.
+/// Returns the message for a store whose disk is full.
 pub fn words(needed: u64) -> String {
     format!(
         "the disk is full (less than {} MiB left): objects can be deleted, but not created or made larger; free some space",
@@ -59,7 +59,7 @@ pub fn words(needed: u64) -> String {
     )
 }
 
-/// Has `check` say whether the disk of the store is full, until `stop`.
+/// Updates `check` with whether the disk of the store is full, until `stop`.
 pub async fn watch(store: impl Store, check: Check, stop: CancellationToken) {
     let mut reported = None;
     while stop.run_until_cancelled(tokio::time::sleep(INTERVAL / 4)).await.is_some() {

@@ -1,4 +1,4 @@
-//! The process of `signpost agent`: the agent, its admin endpoints, its signals, and what DNS says of its address.
+//! The process of `signpost agent`: the agent, its admin endpoints, its signals, and its lookup of its own address in DNS.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -44,9 +44,9 @@ use signpost_runtime::telemetry;
 
 /// The time for one DNS query.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(1);
-/// The time between two looks at DNS.
+/// The interval of DNS lookups.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-/// The queries for each type that one look sends to each name server, each for another name below the wildcard.
+/// The number of queries per type and name server in a lookup, each for another name below the wildcard.
 const QUERIES: u32 = 3;
 /// The time for a request to the API while the agent leaves.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
@@ -61,7 +61,7 @@ pub enum ProxyKind {
 }
 
 impl ProxyKind {
-    /// Its word, which is also the name of its program.
+    /// Returns the word for the proxy, which is also the name of its program.
     pub fn word(self) -> &'static str {
         match self {
             ProxyKind::Haproxy => "haproxy",
@@ -88,7 +88,7 @@ pub struct RouterAgent {
     pub running: run::Settings,
     /// The name servers of the Router's zone; none: they are looked up.
     pub name_servers: Vec<SocketAddr>,
-    /// How long the agent waits after SIGTERM until DNS does not return its address any more.
+    /// The maximum wait after SIGTERM until DNS does not return the agent's address any longer.
     pub leave_timeout: Duration,
     /// Settings that are shared with `signpost serve`.
     pub settings: Settings,
@@ -226,14 +226,14 @@ async fn gone(client: &kube::Client, router: &str, address: IpAddr, name_servers
     sleep(Duration::from_secs(ttl.into())).await;
 }
 
-/// What name servers return for names below a Router's wildcard.
+/// The results of name servers for names below a Router's wildcard.
 #[derive(Debug, PartialEq, Eq)]
 enum Look {
-    /// None returns the address.
+    /// No name server returns the address.
     Absent,
     /// One returns it, with this time to live in seconds.
     Present(u32),
-    /// None responds.
+    /// No name server responds.
     Unknown,
 }
 

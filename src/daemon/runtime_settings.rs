@@ -6,7 +6,8 @@ use tokio::sync::watch;
 
 use crate::config::Settings;
 
-/// What can be turned. Each loop holds a receiver of its own; a process without the loop turns in vain.
+/// The settings that can change at run time. Each loop has its own receiver; in a process without the loop, a change has no
+/// effect.
 pub struct RuntimeSettings {
     /// `deletion-hold.threshold`.
     pub deletion_hold_threshold: watch::Sender<u32>,
@@ -25,7 +26,7 @@ impl RuntimeSettings {
         }
     }
 
-    /// As the settings say now; what is as it was tells nobody.
+    /// Applies the settings; unchanged values notify no receiver.
     pub fn turn(&self, settings: &Settings) {
         set(&self.deletion_hold_threshold, settings.deletion_hold.threshold);
         set(&self.stale_after, stale_after(settings));

@@ -46,22 +46,22 @@ pub struct Clients<'a> {
     pub world: &'a World,
 }
 
-/// What is left in hand of the loops that were started.
+/// The handles of the started loops.
 pub struct Started {
     /// Changes what chooses Routers.
     pub switch: watch::Sender<StrategyConfig>,
-    /// Changes what the API tells of the configuration.
+    /// The sender of changed settings that the API publishes.
     pub published: watch::Sender<Option<ZonePlatform>>,
     /// Whether this process leads.
     pub leadership: watch::Receiver<Leadership>,
 }
 
-/// What the loops are to know of this process.
+/// The properties of this process that the loops need.
 pub struct Here<'a> {
-    /// Its name, the same after a restart.
+    /// The name of the process, the same after a restart.
     pub instance: &'a str,
     pub listened: &'a [SocketAddr],
-    /// What the challenges of hosts are made with; `None`: hosts need no proof.
+    /// The key for the challenges of hosts; `None`: hosts need no verification.
     pub host_key: Option<Key>,
     /// The serial in the file of the platform's domain, which the ledger waits for.
     pub base: watch::Receiver<Option<BaseSerial>>,
@@ -75,9 +75,9 @@ pub struct Role<'a> {
     pub config: &'a config::Settings,
     pub clients: Clients<'a>,
     pub platform: Arc<compiler::Settings>,
-    /// What the loops are to know of this process.
+    /// The properties of this process that the loops need.
     pub here: Here<'a>,
-    /// Where they tell how they fare.
+    /// The admin endpoint to which they report their health.
     pub admin: &'a Admin,
 }
 
@@ -174,7 +174,7 @@ impl Role<'_> {
         tasks.spawn("health of addresses", while_leading(leadership, tasks.stop_token(), start));
     }
 
-    /// Gives out serials, and proves names and hosts, while this process leads.
+    /// Allocates serials, and verifies names and hosts, while this process leads.
     fn keep_serials_and_proofs(
         self,
         tasks: &mut Tasks,
@@ -255,8 +255,8 @@ async fn run_for_lease(
     }
 }
 
-/// Probes addresses and watches instances and Services until `stop`, as the dial says. When that is turned, probing begins anew, as it does with a new leader: from
-/// what the Routers' status says.
+/// Probes addresses and watches instances and Services until `stop`, as the runtime settings configure. When the settings change,
+/// probing restarts from the Routers' status, as with a new leader.
 async fn probe(
     client: Client,
     world: World,
@@ -282,8 +282,8 @@ async fn probe(
     }
 }
 
-/// The name servers that are asked whether names are live: those of `verify.server`; else those of `nameserver` where
-/// resolvers find them; else the one that a platform without any has, where it listens.
+/// Returns the name servers that are queried to verify names: those of `verify.server`; otherwise those of `nameserver`, at the
+/// addresses that resolvers use; otherwise the only name server of a platform without any, at its listener.
 pub fn servers_to_ask(
     config: &config::Settings,
     platform: &compiler::Settings,
@@ -317,7 +317,7 @@ pub fn servers_to_ask(
     servers
 }
 
-/// The resolvers that are asked whether hosts point here.
+/// Returns the resolvers that are queried for the addresses of hosts.
 fn host_resolvers(config: &config::Settings) -> Vec<SocketAddr> {
     let each = config.host.resolvers.iter().flat_map(|resolver| match resolver {
         Resolver::At(address) => vec![*address],
@@ -332,7 +332,7 @@ fn host_resolvers(config: &config::Settings) -> Vec<SocketAddr> {
     each.collect()
 }
 
-/// How the name servers of hosts are found and asked.
+/// Returns the settings for finding and querying the name servers of hosts.
 fn authorities(config: &config::Settings) -> AuthoritativeServers {
     let mut resolvers = config.verify.resolver.clone();
     if resolvers.is_empty() {
@@ -349,7 +349,7 @@ fn authorities(config: &config::Settings) -> AuthoritativeServers {
     }
 }
 
-/// An address to ask, for one that is listened on.
+/// Returns an address to query for an address of a listener.
 pub fn reachable(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(address) if address.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
@@ -373,7 +373,7 @@ pub(super) async fn while_leading<F: Future<Output = ()> + Send + 'static>(
             loop {
                 tokio::select! {
                     () = stop.cancelled() => break,
-                    // Its panic has been told.
+                    // Its panic has been logged.
                     _ = &mut running => return,
                     changed = leadership.changed() => {
                         if changed.is_err() || leadership.borrow_and_update().term().is_none() {
@@ -384,7 +384,7 @@ pub(super) async fn while_leading<F: Future<Output = ()> + Send + 'static>(
             }
             term.cancel();
             if !running.is_finished() {
-                // It stops at its next await; an error is its panic, which has been told.
+                // It stops at its next await; an error is its panic, which has been logged.
                 let _ = running.await;
             }
         }

@@ -1,4 +1,4 @@
-//! What the outside world tells a process by signals.
+//! The signals that a process handles.
 
 use std::io;
 
@@ -20,7 +20,7 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// From now on these signals do nothing by themselves.
+    /// Registers handlers; the default actions of these signals are disabled.
     pub fn new() -> io::Result<Self> {
         Ok(Signals {
             terminate: signal(SignalKind::terminate())?,

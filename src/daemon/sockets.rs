@@ -49,7 +49,7 @@ pub fn listen(
 
 fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
-    // A restart need not wait for connections of before to be forgotten.
+    // A restart need not wait until connections of the former process have expired.
     socket.set_reuse_address(true)?;
     if address.is_ipv6() {
         // `[::]` and `0.0.0.0` can then be listened on side by side.
@@ -61,7 +61,7 @@ fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     TcpListener::from_std(socket.into())
 }
 
-/// Where the listeners are, with ports that were chosen by the system.
+/// Returns the addresses of the listeners, including ports that the system chose.
 pub fn addresses(listeners: &[TcpListener]) -> Vec<SocketAddr> {
     listeners.iter().map(|listener| listener.local_addr().expect("a bound socket has an address")).collect()
 }

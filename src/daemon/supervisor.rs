@@ -1,8 +1,8 @@
-//! What the service manager is told (`NOTIFY_SOCKET`, sd_notify(3)): that the process is ready, reads its settings
-//! again, stops, and is alive. Without a service manager nobody is told.
+//! Notifications to the service manager (`NOTIFY_SOCKET`, sd_notify(3)): the process is ready, reloads its settings, stops, and
+//! is alive. Without a service manager, nothing is sent.
 //!
-//! Whoever writes to a manager that does not read waits for it, and the system keeps ten messages for it. So a thread of its own
-//! tells it, which nobody waits for: it may stand still for as long as the manager does, and ends with the process.
+//! A write to a manager that does not read blocks, and the system buffers ten messages. A separate thread therefore sends them,
+//! and no other thread waits for it: it can block as long as the manager does, and ends with the process.
 
 use std::sync::mpsc::{RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, LazyLock};
@@ -13,8 +13,8 @@ use sd_notify::NotifyState;
 
 use crate::admin::liveness::Liveness;
 
-/// Messages that wait for a manager that does not read; beyond, the newest are let go. It wants to know that the process is
-/// alive, not how often it was.
+/// The maximum number of messages queued for a manager that does not read; beyond it, new ones are dropped. The manager needs to
+/// know that the process is alive, not how often.
 const WAITING_MAX: usize = 16;
 
 /// The process has started, and `what` it does.
@@ -29,13 +29,13 @@ pub fn reloading() {
     notify(&states);
 }
 
-/// The process stops, and why it may take that long: for `longest` the manager shall not lose its patience.
+/// Reports that the process stops, and the reason for the duration: the manager must allow `longest`.
 pub fn stopping(what: &str, longest: Duration) {
     let microseconds = u32::try_from(longest.as_micros()).unwrap_or(u32::MAX);
     notify(&[NotifyState::Stopping, NotifyState::Status(what), NotifyState::ExtendTimeoutUsec(microseconds)]);
 }
 
-/// How often it is looked whether all parts of the process move.
+/// The interval of checks that all parts of the process make progress.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// The thread that watches the others; it ends when this is dropped.
@@ -43,12 +43,12 @@ pub struct Watch {
     _stop: Sender<()>,
 }
 
-/// Watches over `liveness`, and tells the manager twice in the time it has set that the process is alive, as long as nothing
-/// in it is hung. The thread waits for nothing that serves anybody, so that nobody can starve it.
+/// Monitors `liveness` and notifies the manager, twice within the watchdog interval, that the process is alive, as long as no
+/// part of it is hung. The thread does not wait for code that serves clients, so that load cannot starve it.
 ///
 /// # Errors
 ///
-/// What the system says if it refuses a thread.
+/// The error of the system if it cannot start a thread.
 pub fn keep_alive(liveness: Arc<Liveness>) -> io::Result<Watch> {
     let (stop, stopped) = channel();
     let limit = sd_notify::watchdog_enabled().filter(|limit| !limit.is_zero());

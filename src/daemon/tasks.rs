@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 /// Tasks that are stopped together.
 pub struct Tasks {
     stop: CancellationToken,
-    /// What a task returns is how it ended.
+    /// The tasks; each returns the reason for its end.
     set: JoinSet<String>,
     names: std::collections::HashMap<tokio::task::Id, String>,
 }
@@ -22,7 +22,7 @@ impl Tasks {
         Tasks { stop: CancellationToken::new(), set: JoinSet::new(), names: Default::default() }
     }
 
-    /// What tells the tasks to end. Each child of it is one task's own.
+    /// Returns the token that stops all tasks. Each task has its own child of it.
     pub fn stop_token(&self) -> CancellationToken {
         self.stop.clone()
     }
@@ -35,7 +35,7 @@ impl Tasks {
         });
     }
 
-    /// The same for a task that may fail: then the failure is what is said of its end.
+    /// Spawns a task that can fail: then the error is the reason for its end.
     pub fn spawn_fallible<E: Display>(
         &mut self,
         name: impl Into<String>,
@@ -47,7 +47,7 @@ impl Tasks {
         );
     }
 
-    /// Watches what runs elsewhere, such as a thread: `ended` tells why it ended when it does so by itself.
+    /// Watches work outside the set, such as a thread: `ended` returns the reason if it ends by itself.
     pub fn watch(&mut self, name: impl Into<String>, ended: impl Future<Output = String> + Send + 'static) {
         let stop = self.stop_token();
         self.add(name, async move {
@@ -58,7 +58,7 @@ impl Tasks {
         });
     }
 
-    /// The same for a task of another runtime.
+    /// Spawns a task on another runtime.
     pub fn spawn_on(
         &mut self,
         name: impl Into<String>,
@@ -78,7 +78,8 @@ impl Tasks {
         self.names.insert(handle.id(), name.into());
     }
 
-    /// Waits until a task ends that was not told to, and says which and how. Without tasks it waits for ever.
+    /// Waits until a task ends without a request to stop, and returns its name and the reason. Without tasks, it waits
+    /// indefinitely.
     pub async fn failure(&mut self) -> String {
         loop {
             let (id, how) = match self.set.join_next_with_id().await {
@@ -93,7 +94,7 @@ impl Tasks {
         }
     }
 
-    /// Tells all to end and waits for them, at most `longest`; what is left then is cut off. Says what was.
+    /// Stops all tasks and waits for them, at most `longest`; then it aborts the remaining ones. Returns their names.
     pub async fn end(mut self, longest: Duration) -> Vec<String> {
         self.stop.cancel();
         let wait = async {

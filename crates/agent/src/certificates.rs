@@ -16,7 +16,7 @@ use crate::site::{Certificate, Host};
 const BYTES_MAX: u64 = 1 << 20;
 /// The ending of the name of a file.
 const ENDING: &str = ".pem";
-/// Stands for `*.` in the name of a file.
+/// The replacement for `*.` in the name of a file.
 const WILDCARD: &str = "_wildcard.";
 
 /// A directory with certificates.

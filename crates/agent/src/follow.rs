@@ -19,7 +19,7 @@ use crate::resolve::{Changed, Key};
 /// The first and the longest pause after an error of a watch; it doubles with each error in a row.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(5));
 
-/// The objects of one kind. An object that cannot be decoded counts as it was before.
+/// The objects of one kind. An object that cannot be decoded keeps its last valid version.
 pub(crate) struct Followed<K> {
     /// Whether an object concerns the Router; it may drop unused fields.
     wants: Box<dyn Fn(&mut K) -> bool + Send + Sync>,
@@ -206,7 +206,7 @@ mod tests {
             (Event::InitDone, true, some("a b", 3)),
             (Event::Apply(object("c", 10, good())), true, some("a b c", 10)),
             (Event::Apply(object("other", 11, good())), false, some("a b c", 10)),
-            // An object that cannot be decoded stays as it was, also over a list.
+            // An object that cannot be decoded keeps its last valid version, also after a list.
             (Event::Apply(object("a", 12, bad())), true, some("a b c", 12)),
             (Event::Apply(object("new", 13, bad())), false, some("a b c", 12)),
             (Event::Delete(object("b", 14, good())), true, some("a c", 14)),

@@ -12,7 +12,8 @@ use tokio::time::Instant;
 use crate::site::Site;
 
 const NAME: &str = "site.json";
-/// A changed Site is written at once, unless writing would then take more than one part in so many of the time.
+/// The inverse share of time for writing: a changed Site is written immediately, unless writing would then take more than this
+/// part of the time.
 const SHARE: u32 = 20;
 /// The pause after an error.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -26,7 +27,7 @@ pub(crate) struct LastSite {
     pub(crate) site: Arc<Site>,
 }
 
-/// The file. It is written beside the work of the agent, which has a copy of the Site only if it changes in the meantime.
+/// The file. It is written concurrently with the work of the agent, which copies the Site only if it changes in the meantime.
 pub(crate) struct LastSiteFile {
     path: PathBuf,
     is_saved: bool,

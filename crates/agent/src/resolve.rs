@@ -88,14 +88,14 @@ pub struct Resolver {
     site: Arc<Site>,
 }
 
-/// What a Route that is bound to the Router takes part in.
+/// The references of a Route that is bound to the Router.
 #[derive(Debug)]
 struct Served {
     claim: Claim,
     path: PathPrefix,
     hosts: BTreeSet<Host>,
     services: BTreeSet<Key>,
-    /// Its faults, apart from conflicts.
+    /// The faults of the Route, except conflicts.
     faults: BTreeSet<(Reason, String)>,
 }
 

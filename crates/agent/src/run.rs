@@ -326,7 +326,7 @@ impl Agent {
     }
 }
 
-/// What is served now, for the file.
+/// Returns the current state for the file.
 fn last_site(report: &watch::Sender<Report>, resolver: &Resolver) -> LastSite {
     LastSite { revision: report.borrow().revision, site: resolver.site().clone() }
 }

@@ -39,7 +39,7 @@ pub struct Site {
 /// The Routes of a host by path prefix.
 pub type Paths = BTreeMap<PathPrefix, RouteKey>;
 
-/// What may differ between two Sites, apart from certificates.
+/// The possible differences between two Sites, apart from certificates.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
     /// The Routes whose [`Upstream`] may differ.

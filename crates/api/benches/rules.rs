@@ -1,5 +1,5 @@
-//! What the CRD's own rules would cost in our server: the time of evaluating them by `kube-cel`, of the same rules in Rust, and of
-//! a whole create over a durable store, in one run. The numbers stand in `crates/api/README.md`.
+//! Measures the time to evaluate the CRD's rules with `kube-cel`, the same rules in Rust, and a whole create over a durable
+//! store, in one run. The results are in `crates/api/README.md`.
 
 use std::hint::black_box;
 use std::sync::Arc;

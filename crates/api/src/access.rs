@@ -1,8 +1,7 @@
-//! Who may do what: the roles of a platform, for the API server's [`Authorizer`].
+//! The roles of a platform, for the API server's [`Authorizer`].
 //!
-//! One thing is denied to all but one whatever the roles say: a RouteBinding is created and changed by the scheduler alone, since
-//! that is what sets a Route's status. An administrator who must do it by hand impersonates the scheduler, and so leaves its
-//! name in the audit log.
+//! One restriction overrides all roles: only the scheduler can create and change RouteBindings, because they set the status of
+//! Routes. An administrator who must do it by hand impersonates the scheduler, so the audit log records the administrator's name.
 
 use signpost_apiserver::auth::rules::{ADMIN, ANY, Access, Authorizer, Decision, Grant, Role, on};
 use signpost_apiserver::error::ApiError;
@@ -11,16 +10,17 @@ use crate::identity::{GROUP_TENANT_PREFIX, Identity, USER_CONTROLLER, USER_NAME_
 use crate::instance;
 use crate::v1alpha1::GROUP;
 
-/// The group whose members may do everything, as those of `system:masters`: for people, and for the groups of an identity
+/// The group whose members may do everything, like those of `system:masters`. It is for human users and for groups of an identity
 /// provider, which can never name a group that begins with `system:`.
 pub const GROUP_ADMINS: &str = "signpost:admins";
 /// The group whose members may read everything.
 pub const GROUP_VIEWERS: &str = "signpost:viewers";
 /// The group of schedulers: they write RouteBindings.
 pub const GROUP_SCHEDULERS: &str = "signpost:schedulers";
-/// The group of name servers: they list and watch, and tell what they hold back, and which former names are asked for.
+/// The group of name servers: they list and watch objects, and report deletion holds and the use of former names.
 pub const GROUP_NAME_SERVERS: &str = "signpost:name-servers";
-/// The group of the platform's own agents beside the proxies of routers: they follow routes and keep Leases of all Routers.
+/// The group of the platform's own router agents, which run next to the proxies: they read Routes and keep the Leases of all
+/// Routers.
 pub const GROUP_ROUTER_AGENTS: &str = "signpost:router-agents";
 /// The groups of the agents of one Router, whose name follows: the same rights, but only its Leases.
 pub const GROUP_ROUTER_AGENT_PREFIX: &str = "signpost:router-agent:";
@@ -28,8 +28,8 @@ pub const GROUP_ROUTER_AGENT_PREFIX: &str = "signpost:router-agent:";
 /// elect their leader.
 pub const AGENT_NAMESPACE: &str = "default";
 
-/// The roles that people give to users, and the group that each stands for. A tenant's group ends in its namespace, and that of an agent
-/// in its Router.
+/// The roles that administrators assign to users, each with its group. The group of a tenant ends in its namespace, the group of
+/// an agent in its Router.
 pub const ROLES: &[(&str, &str)] = &[
     ("admin", GROUP_ADMINS),
     ("viewer", GROUP_VIEWERS),
@@ -50,7 +50,7 @@ const OURS: &[&str] = &[GROUP];
 const EVENTS: &[&str] = &["", "events.k8s.io"];
 const LEASES: &[&str] = &["coordination.k8s.io"];
 const BACKEND_GROUPS: &[&str] = &["", "discovery.k8s.io"];
-/// What Routes lead to.
+/// The targets of Routes.
 const BACKENDS: &[&str] = &["services", "endpointslices"];
 
 const SCHEDULER: Role = Role {
@@ -88,10 +88,10 @@ const NAME_SERVER: Role = Role {
     name: "name-server",
     rules: &[
         on(READ, OURS, &["routers", "routes", "routebindings", "nameclaims", "zones", "deletionholds"]),
-        // They tell what they hold back; to decide on it is not theirs.
+        // Name servers report holds; only administrators decide on them.
         on(&["create", "delete"], OURS, &["deletionholds"]),
         on(CHANGE, OURS, &["deletionholds/status"]),
-        // Which former names are still asked for; to say where a Route is is not theirs.
+        // Name servers report the use of former names. They cannot change the Router of a Route.
         on(CHANGE, OURS, &["routebindings/status"]),
         on(READ, CORE, &["namespaces"]),
         on(READ, BACKEND_GROUPS, BACKENDS),
@@ -103,7 +103,7 @@ const ROUTER_AGENT: Role = Role {
     rules: &[on(READ, OURS, &["routers", "routes", "routebindings"]), on(READ, BACKEND_GROUPS, BACKENDS)],
 };
 
-/// What a router agent may do in [`AGENT_NAMESPACE`].
+/// The permissions of a router agent in [`AGENT_NAMESPACE`].
 const ROUTER_AGENT_LEASES: Role =
     Role { name: "router-agent-leases", rules: &[on(&["get"], LEASES, &["leases"]), on(WRITE, LEASES, &["leases"])] };
 
@@ -118,8 +118,8 @@ const VIEWER: Role = Role {
     ],
 };
 
-/// What a tenant may do in its namespaces. Not `move` its routes (the verb that the annotation `signpost.dev/move-to` takes):
-/// which shard carries what is the operator's affair, who says by selectors whose routes go where.
+/// The permissions of a tenant in its namespaces. They do not include `move` (the verb for the annotation
+/// `signpost.dev/move-to`): the operator assigns Routes to shards with selectors.
 const TENANT: Role = Role {
     name: "tenant",
     rules: &[
@@ -134,7 +134,7 @@ const TENANT: Role = Role {
     ],
 };
 
-/// What every tenant may read outside its namespaces: which shards there are, and where they answer.
+/// The objects that every tenant may read outside its namespaces: the shards and their addresses.
 const TENANT_AT_LARGE: Role = Role { name: "tenant-at-large", rules: &[on(READ, OURS, &["routers"])] };
 
 const LEASES_ARE_OF_ONE_ROUTER: &str =
@@ -198,7 +198,7 @@ impl Authorizer for AccessRules {
     }
 
     fn denies(&self, identity: &Identity, access: &Access<'_>) -> Option<&'static str> {
-        // Whoever asks whether they may do all (`*`) may not either. Deleting stays with whom the roles let.
+        // An access review of all verbs (`*`) is denied as well. The roles alone decide about deletion.
         let is_binding = matches!(
             access,
             Access::Resource {
@@ -372,7 +372,7 @@ mod tests {
                 false,
             ),
             (agent(), "patch", "coordination.k8s.io", "leases", Some("default"), Some("other"), false),
-            // The name of a new object is in its body, which nobody has read yet.
+            // The name of a new object is in the body, which is not parsed yet.
             (agent(), "create", "coordination.k8s.io", "leases", Some("default"), None, false),
             (agent(), "create", "", "events", Some("default"), None, false),
             (both(), "patch", "coordination.k8s.io", "leases", Some("default"), Some("router-b.192-0-2-1-80"), true),

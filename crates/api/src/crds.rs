@@ -1,4 +1,4 @@
-//! CustomResourceDefinitions of our kinds, for a real cluster that is to serve them itself.
+//! CustomResourceDefinitions of Signpost's kinds, for a Kubernetes cluster that serves them itself.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt;
@@ -116,7 +116,7 @@ mod tests {
     use serde_json::Value;
     use signpost_apiserver::kind::schemas::declared_schema;
 
-    /// The paths of what `declared` says beyond `served`; panics where they disagree.
+    /// Returns the paths in `declared` that `served` lacks. Panics where they differ in a common path.
     fn added_beyond(served: &Value, declared: &Value, path: &str) -> Vec<String> {
         match (served, declared) {
             (Value::Object(served), Value::Object(declared)) => {

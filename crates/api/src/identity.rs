@@ -8,7 +8,7 @@ pub const GROUP_TENANT_PREFIX: &str = "signpost:tenant:";
 pub const USER_ADMIN: &str = "signpost:admin";
 /// The scheduler: the only one that creates RouteBindings.
 pub const USER_SCHEDULER: &str = "system:signpost:scheduler";
-/// The control loops beside the scheduler.
+/// The user of the control loops other than the scheduler.
 pub const USER_CONTROLLER: &str = "system:signpost:controller";
 /// A name server: it lists and watches.
 pub const USER_NAME_SERVER: &str = "system:signpost:name-server";

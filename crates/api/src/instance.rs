@@ -1,7 +1,7 @@
-//! What an instance of a Router reports: a Lease that its agent renews.
+//! The report of a Router's instance: a Lease that its agent renews.
 //!
-//! The Leases are in [`AGENT_NAMESPACE`](crate::access::AGENT_NAMESPACE) and have the label [`SELECTOR`]; annotations hold the report.
-//! An instance that has left deletes its Lease; one that was killed lets it expire.
+//! The Leases are in [`AGENT_NAMESPACE`](crate::access::AGENT_NAMESPACE) and have the label [`SELECTOR`]. Annotations contain the
+//! report. An instance that leaves deletes its Lease; the Lease of an instance that was killed expires.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -21,8 +21,8 @@ pub const LEASE_DURATION: Duration = Duration::from_secs(15);
 /// The prefix of the annotations.
 const PREFIX: &str = "instance.signpost.dev/";
 
-/// Returns the name of the Lease of an instance, which is unique among the instances of a platform: `router-NAME.ADDRESS-PORT`. What
-/// follows the last dot is never part of the Router's name, so that it says whose agent may write the Lease.
+/// Returns the name of an instance's Lease, which is unique among the instances of a platform: `router-NAME.ADDRESS-PORT`. The
+/// text after the last dot is never part of the Router's name, so the name determines which agent may write the Lease.
 pub fn lease_name(router: &str, address: IpAddr, http_port: u16) -> String {
     let address = match address {
         IpAddr::V4(address) => address.to_string().replace('.', "-"),
@@ -54,13 +54,13 @@ pub struct InstanceReport {
     pub version: String,
     /// `serving` or `leaving`.
     pub state: InstanceState,
-    /// How many Routes and certificates are not, or not wholly, served.
+    /// The number of Routes and certificates that are not served, or served only in part.
     pub faults: u32,
     /// Every RouteBinding of the Router up to this resource version is applied; 0 if that is not known.
     pub applied_revision: u64,
-    /// When the Lease was renewed, by the clock of the agent.
+    /// The time when the Lease was renewed, by the clock of the agent.
     pub renewed: Timestamp,
-    /// How long after a renewal the Lease expires.
+    /// The time from a renewal to the expiry of the Lease.
     pub duration: Duration,
 }
 
@@ -70,7 +70,7 @@ impl InstanceReport {
         lease_name(&self.router, self.address, self.http_port)
     }
 
-    /// Returns the Lease that says it.
+    /// Returns the Lease with this report.
     pub fn to_lease(&self) -> Lease {
         let state = if self.state == InstanceState::Leaving { "leaving" } else { "serving" };
         let annotations = [
@@ -125,7 +125,7 @@ impl InstanceReport {
         (lease.metadata.name.as_deref() == Some(&report.lease_name())).then_some(report)
     }
 
-    /// What the status of its Router says of it.
+    /// Returns the entry for this instance in the status of its Router.
     pub fn to_instance(&self, is_expired: bool) -> Instance {
         Instance {
             name: self.lease_name(),
@@ -172,7 +172,7 @@ mod tests {
         }
     }
 
-    /// Agents and control planes of different versions meet: what is written never changes.
+    /// Agents and control planes can have different versions, so the format never changes.
     #[test]
     fn its_words() {
         let lease = serde_json::to_value(report("192.0.2.1").to_lease()).expect("JSON");

@@ -1,12 +1,12 @@
 //! The rules of names: from a Route to its label, its system name, its alias, and the claims on them.
 //!
-//! A Route's *label* is `<namespace>-<name>` (or its `subdomain`) in lower case with dots as dashes. Joining with a dash
-//! is not injective (`foo` + `bar-baz` and `foo-bar` + `baz`), so a label is used only after it was claimed, and whoever
-//! comes second, or whose label is over 63 octets, gets the *shortened* label: a prefix, a dash, and ten base32 characters
-//! of a hash over namespace and name, 50 bits. It differs for different Routes whatever the prefix. So does a Route whose label
-//! would begin with `xn--` and be no A-label, which no client has to take for a name (RFC 5891 §5.4).
+//! A Route's *label* is `<namespace>-<name>` (or its `subdomain`) in lower case with dots as dashes. Joining with a dash is not
+//! injective (`foo` + `bar-baz` and `foo-bar` + `baz`), so a label is used only after it was claimed. The second Route to request
+//! a label, or a Route whose label is over 63 octets, gets the *shortened* label: a prefix, a dash, and ten base32 characters of
+//! a hash over namespace and name, 50 bits. The hash makes it distinct for different Routes with any prefix. A Route whose label
+//! would begin with `xn--` without being an A-label also gets a shortened label: clients may reject such a name (RFC 5891 §5.4).
 //!
-//! Names are text without the dot at the end, as Kubernetes objects hold them.
+//! Names are text without a trailing dot, as in Kubernetes objects.
 
 use aws_lc_rs::digest;
 use data_encoding::{BASE32HEX_NOPAD, Encoding, Specification};
@@ -17,7 +17,7 @@ use std::sync::LazyLock;
 pub const LABEL_OCTETS_MAX: usize = 63;
 /// Longest host name in octets as text without the dot at the end (RFC 1035 §2.3.4: 255 on the wire).
 pub const NAME_OCTETS_MAX: usize = 253;
-/// How many base32 characters of the hash a shortened label ends in.
+/// The number of base32 characters of the hash at the end of a shortened label.
 const HASH_CHARACTERS: usize = 10;
 /// The label below the platform's domain under which the aliases are: `<label>.routes.<domain>`.
 pub const ALIAS_LABEL: &str = "routes";
@@ -29,7 +29,8 @@ static BASE32: LazyLock<Encoding> = LazyLock::new(|| {
     specification.encoding().expect("32 distinct symbols")
 });
 
-/// The label a Route would like: its `subdomain`, or `<namespace>-<name>`; lower case, dots as dashes. It may be too long.
+/// Returns the preferred label of a Route: its `subdomain`, or `<namespace>-<name>`; lower case, dots as dashes. It can be too
+/// long.
 pub fn wanted_label(namespace: &str, name: &str, subdomain: Option<&str>) -> String {
     let joined = match subdomain {
         Some(subdomain) => subdomain.to_owned(),
@@ -38,8 +39,9 @@ pub fn wanted_label(namespace: &str, name: &str, subdomain: Option<&str>) -> Str
     joined.to_ascii_lowercase().replace('.', "-")
 }
 
-/// The label a Route gets when its wanted one is too long, none that it may have ([`is_label_to_have`]) or someone else's: a
-/// prefix of it and ten characters of a hash over namespace and name. An A-label's prefix is no A-label, so its `xn--` becomes `x-`.
+/// Returns the label of a Route whose preferred label is too long, invalid ([`is_label_to_have`]), or claimed by another Route: a
+/// prefix of it and ten characters of a hash over namespace and name. The prefix of an A-label is not an A-label, so its `xn--`
+/// becomes `x-`.
 pub fn shortened_label(namespace: &str, name: &str, wanted: &str) -> String {
     // The length of the namespace stands first, so that no two pairs hash the same octets.
     let mut context = digest::Context::new(&digest::SHA256);
@@ -54,7 +56,7 @@ pub fn shortened_label(namespace: &str, name: &str, wanted: &str) -> String {
     format!("{prefix}-{}", &hash[..HASH_CHARACTERS])
 }
 
-/// Why a Route has another label than the one it would like, as a condition's reason and message; `None` if it has that one.
+/// Returns the reason why a Route does not have its preferred label, as a condition's reason and message; `None` if it has.
 pub fn other_label(
     namespace: &str,
     name: &str,
@@ -80,7 +82,8 @@ pub fn other_label(
     })
 }
 
-/// Whether a Route may have this label: one of a host name, and an A-label if it says it is one ([`is_valid_if_a_label`]).
+/// Returns whether a Route can have this label: a label of a host name and, with the prefix `xn--`, a valid A-label
+/// ([`is_valid_if_a_label`]).
 pub fn is_label_to_have(label: &str) -> bool {
     is_host_label(label) && is_valid_if_a_label(label)
 }
@@ -163,8 +166,7 @@ pub fn record_for_host(host: &str, alias: &str) -> String {
     format!("{host}. IN CNAME {alias}.")
 }
 
-/// Where the record stands that proves that a host is whose Route wants it: below the host, or below what is under the
-/// asterisk of a wildcard.
+/// Returns the name of the record that verifies ownership of a host: below the host or, for a wildcard, below its base domain.
 pub fn challenge_name(host: &str) -> String {
     let host = host.to_ascii_lowercase();
     format!("_signpost-challenge.{}", host.strip_prefix("*.").unwrap_or(&host))
@@ -189,7 +191,7 @@ pub fn is_at_or_below(name: &str, ancestor: &str) -> bool {
     bytes[start..].eq_ignore_ascii_case(ancestor.as_bytes()) && (start == 0 || bytes[start - 1] == b'.')
 }
 
-/// Whether a host takes names of the zone `apex`: it lies in the zone, or is a wildcard that covers all of it.
+/// Returns whether a host takes names of the zone `apex`: it is in the zone, or is a wildcard that covers all of it.
 pub fn takes_names_of(host: &str, apex: &str) -> bool {
     match host.strip_prefix("*.") {
         Some(covered) => is_at_or_below(covered, apex) || is_at_or_below(apex, covered),
@@ -197,8 +199,8 @@ pub fn takes_names_of(host: &str, apex: &str) -> bool {
     }
 }
 
-/// Whether the wildcard host `wildcard` covers `host`: a name below the one that it stands for, however deep, or a wildcard
-/// there; not itself.
+/// Returns whether the wildcard host `wildcard` covers `host`: a name at any depth below the wildcard's base domain, or a
+/// wildcard there; not itself.
 pub fn covers(wildcard: &str, host: &str) -> bool {
     let is_below = |above: &str| is_at_or_below(host, above) && host.len() > above.len();
     wildcard.strip_prefix("*.").is_some_and(is_below) && !host.eq_ignore_ascii_case(wildcard)
@@ -210,16 +212,16 @@ pub fn wildcards_above(host: &str) -> impl Iterator<Item = String> {
     below.match_indices('.').map(|(dot, _)| format!("*{}", below[dot..].to_ascii_lowercase()))
 }
 
-/// What is wrong with a host name or a domain.
+/// The error of an invalid host name or domain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum HostError {
-    /// It is empty.
+    /// The name is empty.
     #[error("must not be empty")]
     Empty,
-    /// It ends in a dot.
+    /// The name ends in a dot.
     #[error("must not end with a dot")]
     TrailingDot,
-    /// It is over 253 octets.
+    /// The name is over 253 octets.
     #[error("must be no more than 253 octets")]
     TooLong,
     /// A label is empty or over 63 octets.
@@ -240,16 +242,16 @@ pub enum HostError {
     /// A wildcard with less than two labels behind its asterisk.
     #[error("a wildcard must have at least two labels after the asterisk, such as *.shop.example")]
     ShortWildcard,
-    /// An asterisk in a name that is no host.
+    /// An asterisk in a name that is not a host.
     #[error("must hold no asterisk")]
     NoWildcard,
     /// Only one label.
     #[error("must have at least two labels")]
     SingleLabel,
-    /// It looks like an IP address.
+    /// The name is an IP address.
     #[error("must be a name, not an IP address")]
     Address,
-    /// A label with the prefix `xn--` that is no A-label.
+    /// A label with the prefix `xn--` that is not an A-label.
     #[error("a label that starts with xn-- must be a valid A-label (RFC 5890), such as xn--bcher-kva")]
     BadALabel,
 }
@@ -317,7 +319,7 @@ pub(crate) const HOST: &[Shape] = &[
     excludes("[.][0-9]+$", HostError::Address),
 ];
 
-/// What the name of a zone of the platform has to meet beside that.
+/// The additional rules for the name of a zone of the platform.
 pub(crate) const NO_UNDERSCORE: &[Shape] = &[excludes("_", HostError::Underscore)];
 
 /// Checks a name against a table; the error is that of the first line that it does not meet.
@@ -354,13 +356,13 @@ pub fn check_domain(domain: &str) -> Result<(), HostError> {
     check(DOMAIN, &PATTERNS, domain)
 }
 
-/// Checks that every label of a domain that says it is an A-label is one; see [`is_valid_if_a_label`].
+/// Checks that every label of a domain with the prefix `xn--` is an A-label; see [`is_valid_if_a_label`].
 pub fn check_a_labels(domain: &str) -> Result<(), HostError> {
     domain.split('.').all(is_valid_if_a_label).then_some(()).ok_or(HostError::BadALabel)
 }
 
-/// Whether a label that says it is an A-label is one: what it encodes must be encoded by just this text (RFC 5890 §2.3.2.1),
-/// without regard to case. Every other label passes.
+/// Returns whether a label with the prefix `xn--` is an A-label: encoding its decoded text must yield the same label (RFC 5890
+/// §2.3.2.1), without regard to case. Every other label passes.
 pub fn is_valid_if_a_label(label: &str) -> bool {
     if !label.get(..4).is_some_and(|prefix| prefix.eq_ignore_ascii_case("xn--")) {
         return true;

@@ -1,4 +1,4 @@
-//! Where a Route stands, in one word: what its conditions come to for whoever counts Routes or looks at a list of them.
+//! The state of a Route as one word, derived from its conditions, for counts and lists of Routes.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde::{Deserialize, Serialize};
@@ -8,29 +8,29 @@ use super::v1alpha1::route::{
 };
 use super::v1alpha1::router::NO_ACTIVE_ADDRESS;
 
-/// Where a route stands.
+/// The state of a Route.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RouteState {
-    /// Every name server was asked for its name and answered right.
+    /// Every name server answered correctly for the name of the Route.
     Resolvable,
     /// Every name server answers its names of the platform right; that its own host points here is not known.
     Answered,
-    /// It has a Router; nobody has said whether its name is answered.
+    /// The Route has a Router; there is no verification result for its name.
     Scheduled,
-    /// It has a Router; its name is not verified to be answered, or not any more.
+    /// The Route has a Router; verification of its name has failed or expired.
     Unverified,
-    /// It has no Router.
+    /// The Route has no Router.
     #[default]
     Pending,
-    /// It may not have its host.
+    /// The Route may not have its host.
     Refused,
-    /// It has a Router, and its name leads nowhere: an outage.
+    /// The Route has a Router, and its name resolves to nothing: an outage.
     Down,
 }
 
 impl RouteState {
-    /// All of them, the best first.
+    /// All states, the best first.
     pub const ALL: [RouteState; 7] = [
         RouteState::Resolvable,
         RouteState::Answered,
@@ -41,7 +41,7 @@ impl RouteState {
         RouteState::Down,
     ];
 
-    /// Its word, as in JSON and in labels of metrics.
+    /// Returns the word for the state in JSON and in labels of metrics.
     pub fn word(self) -> &'static str {
         match self {
             RouteState::Resolvable => "resolvable",
@@ -54,7 +54,7 @@ impl RouteState {
         }
     }
 
-    /// Where a Route with this status stands, and the condition that decided it, if one did.
+    /// Returns the state of a Route with this status, and the condition that determined it, if any.
     pub fn of(status: &RouteStatus) -> (RouteState, Option<&Condition>) {
         let condition = |kind: &str| status.conditions.iter().find(|condition| condition.type_ == kind);
         let is = |kind: &str, value: &str| condition(kind).filter(|condition| condition.status == value);
@@ -80,7 +80,7 @@ impl RouteState {
     }
 }
 
-/// Whether a condition of a Route that is not met says that the name leads nowhere, whomever one asks.
+/// Returns whether an unmet condition of a Route reports that its name resolves to nothing on all name servers.
 fn is_outage(said: &Condition) -> bool {
     said.type_ == PUBLISHED || said.reason == NO_ACTIVE_ADDRESS
 }
@@ -145,7 +145,7 @@ mod tests {
             let (found, decided) = RouteState::of(&status);
             assert_eq!((found, decided.map(|condition| condition.reason.as_str())), (state, reason));
         }
-        // Nothing says live of a host whose own DNS was not seen to lead here.
+        // A custom host is not live until its own DNS was seen to lead to the platform.
         let names = json!([{"name": "www.shop.example", "type": "custom"}]);
         let resolvable = condition("Resolvable", "True", "Resolvable");
         for (points, state) in [

@@ -1,13 +1,14 @@
-//! Selectors of labels in words.
+//! The text form of label selectors.
 
 use std::collections::BTreeMap;
 
 use kube::core::{Selector, SelectorExt as _};
 
-/// The longest term that is told in full: one may list a thousand values.
+/// The maximum length of a term in messages: a term can list a thousand values.
 const TERM_OCTETS_MAX: usize = 120;
 
-/// The first term of the selector that labels do not match, such as `tier in (gold,silver)`. Whoever may see a Router may see that.
+/// Returns the first term of the selector that the labels do not match, such as `tier in (gold,silver)`. It is visible to every
+/// user that can read the Router.
 pub fn unmatched_term(selector: &Selector, labels: &BTreeMap<String, String>) -> Option<String> {
     let mut terms = selector.clone().into_iter();
     let mut text = terms.find(|term| !Selector::from(term.clone()).matches(labels))?.to_string();

@@ -12,7 +12,7 @@ const RANGES_MAX: usize = 16;
 pub struct Statuses(Vec<RangeInclusive<u16>>);
 
 impl Statuses {
-    /// Reads a set; the error says what it must be.
+    /// Parses a set; the error describes the expected form.
     pub fn parse(text: &str) -> Result<Statuses, &'static str> {
         const EXPECTED: &str =
             "must be HTTP status codes from 100 to 599, or ranges of them, parted by commas, such as 200-399";

@@ -1,9 +1,10 @@
 //! The lengths of texts that the platform itself writes into objects.
 
-/// The most octets of a condition's message. The schema takes eight times as many; so many conditions fit beside each other.
+/// The maximum length of a condition's message, in octets. The schema accepts eight times as many. The lower limit leaves room
+/// for many conditions.
 pub const MESSAGE_OCTETS_MAX: usize = 4_096;
 
-/// The beginning of `text` that has at most so many octets, cut between characters.
+/// Returns the longest prefix of `text` of at most `octets_max` octets, cut between characters.
 pub fn cut(text: &str, octets_max: usize) -> &str {
     let mut end = text.len().min(octets_max);
     while !text.is_char_boundary(end) {

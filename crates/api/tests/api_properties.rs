@@ -56,7 +56,7 @@ fn field() -> impl Strategy<Value = String> {
     prop_oneof![4 => prop::sample::select(KNOWN).prop_map(str::to_owned), 1 => text()]
 }
 
-/// A Router that is right but for what is put in it.
+/// Generates a Router that is valid except for the given values.
 fn config() -> impl Strategy<Value = Value> {
     let address = ("192\\.0\\.2\\.[1-4]", prop::option::of(0_u32..3));
     let addresses = prop::collection::vec(address, 0..4);

@@ -1,8 +1,9 @@
-//! The store's part of the object walk: durable commits a second, alone and 64 in parallel, and what a watcher costs.
+//! The store's part of the object walk: durable commits per second, alone and 64 in parallel, and the cost of a watcher.
 //!
-//! `cargo bench --bench store`, and with `--features etcd` the same on a single member of etcd, which syncs to the same disk. Each
-//! figure is the best of three runs of a second; the file is fresh for each, in the system's temporary directory (`TMPDIR` says on which
-//! disk). The bar is 5,000 durable creates a second, 64 in parallel. A value has 1,000 octets, about a Route.
+//! `cargo bench --bench store` measures the embedded store; with `--features etcd`, also a single etcd member that syncs to the
+//! same disk. Each figure is the best of three runs of one second. Each run has a new file in the system's temporary directory
+//! (`TMPDIR` selects the disk). The target is 5,000 durable creates per second, 64 in parallel. A value has 1,000 octets, about a
+//! Route.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -57,7 +58,7 @@ fn measure(runtime: &Runtime, engine: &str, mut open: impl FnMut() -> Arc<dyn St
     runtime.block_on(reads(engine, open()));
 }
 
-/// How many objects a second are created durably.
+/// Returns the number of durable creates per second.
 async fn creates(store: Arc<dyn Store>, writers: usize, watchers: usize) -> f64 {
     let start = store.revision().await.expect("it is open");
     let watching: Vec<_> = (0..watchers)
@@ -95,7 +96,7 @@ fn create(name: &str) -> Txn {
     Txn { expect: vec![(key.clone(), Precondition::Absent)], writes: vec![Write::Put { key, value, ttl: None }] }
 }
 
-/// What reading costs with 10,000 objects there.
+/// Measures reads with 10,000 objects in the store.
 async fn reads(engine: &str, store: Arc<dyn Store>) {
     const OBJECTS: usize = 10_000;
     let filling: Vec<_> = (0..64)

@@ -1,7 +1,7 @@
-//! `GET /backup`: all that the store holds, as it is at this moment, for who may get that path: administrators.
+//! `GET /backup`: all contents of the store at one moment, for users with access to that path: administrators.
 //!
-//! A thread writes it as fast as the client takes it; writers of the store go on meanwhile. One backup is made at a
-//! time. A backup that breaks off has no hash at its end, by which its reader knows that it is not whole.
+//! A thread writes the backup as fast as the client reads it; writes to the store continue meanwhile. Only one backup runs at a
+//! time. A backup that is cut off lacks the hash at its end, so its reader detects that it is incomplete.
 
 use std::io::{self, Write};
 use std::sync::{Arc, OnceLock};
@@ -25,7 +25,7 @@ const PIECES_WAITING_MAX: usize = 4;
 /// Writes a backup. It may block, and ends with an error if the writer does.
 pub type Source = Arc<dyn Fn(&mut dyn Write) -> Result<(), String> + Send + Sync>;
 
-/// Where backups come from, and the one that may be under way.
+/// The source of backups, and the permit of the backup in progress.
 pub(crate) struct BackupSlot {
     source: OnceLock<Source>,
     turn: Arc<Semaphore>,
@@ -60,7 +60,7 @@ pub(crate) fn answer(place: &BackupSlot, path: &str, method: &Method) -> Option<
         let written = source(&mut to).and_then(|()| to.flush().map_err(|error| error.to_string()));
         if let Err(error) = written {
             tracing::warn!(%error, "a backup was not finished");
-            // The connection breaks, so that nobody takes the part for the whole.
+            // The connection breaks, so that the client does not take the part for a whole backup.
             let _ = sender.blocking_send(Err(io::Error::other(error)));
         }
     });
@@ -72,7 +72,7 @@ pub(crate) fn answer(place: &BackupSlot, path: &str, method: &Method) -> Option<
     Some(Ok(response))
 }
 
-/// Hands on what is written to it, in pieces; fails when the client has gone.
+/// Sends the written data in pieces; fails when the client has disconnected.
 struct Pieces {
     sender: mpsc::Sender<io::Result<Bytes>>,
     waiting: BytesMut,

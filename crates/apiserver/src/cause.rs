@@ -10,7 +10,7 @@ pub struct Cause {
     pub reason: &'static str,
     /// Path of the field, such as `spec.addresses[0].ip`.
     pub field: String,
-    /// What is wrong and what to do, as kubectl prints it after the path, such as `Invalid value: "x": must be …`.
+    /// The problem and the action, as kubectl prints it after the path, such as `Invalid value: "x": must be …`.
     pub message: String,
 }
 
@@ -85,7 +85,7 @@ impl Cause {
         Self::new(Self::TOO_MANY, field, format!("Too many: {found}: must have at most {items_max} items"))
     }
 
-    /// As a `Status` lists it.
+    /// Returns the form in a `Status`.
     pub(crate) fn to_value(&self) -> Value {
         let mut cause = json!({"reason": self.reason, "message": self.message});
         if !self.field.is_empty() {

@@ -11,11 +11,11 @@ use super::error::ApiError;
 /// A place in a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContinueToken {
-    /// The revision of the first page; `None`: go on in the newest.
+    /// The revision of the first page; `None`: continue at the newest revision.
     pub revision: Option<u64>,
     /// The key, relative to the list, after which the next page begins.
     pub after: String,
-    /// How many objects of the snapshot follow, if that is known.
+    /// The number of objects of the snapshot that follow, if it is known.
     pub remaining: Option<u64>,
 }
 
@@ -41,7 +41,7 @@ impl ContinueToken {
         BASE64URL_NOPAD.encode(serde_json::to_string(&written).unwrap_or_default().as_bytes())
     }
 
-    /// Reads a token; 400 if it is none of ours.
+    /// Decodes a token; 400 if it is invalid.
     pub fn decode(text: &str) -> Result<Self, ApiError> {
         let broken = || ApiError::bad_request("continue key is not valid: it must be one that a list returned");
         if text.len() > TOKEN_OCTETS_MAX {

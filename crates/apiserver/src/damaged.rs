@@ -1,9 +1,9 @@
-//! What stands for an object whose stored value is damaged.
+//! The placeholder for an object whose stored value is damaged.
 //!
-//! The object exists, so a list that left it out would be taken for the word that it was deleted: by every
-//! controller. So a list that it belongs to fails, as kube-apiserver's does, and names it. A client
-//! that asks for it by a header ([`DamageMarks::header`]) gets a placeholder in its place instead, and everything else as usual. The
-//! platform's own informers do: they keep the last value they know. Tables for people show placeholders, too.
+//! The object exists. If a list left it out, every controller would conclude that it was deleted. A list that includes it
+//! therefore fails and names it, as in kube-apiserver. A client that sends a header ([`DamageMarks::header`]) gets a placeholder
+//! instead, and everything else as usual. The platform's own informers send it: they keep the last known value. Tables for users
+//! also show placeholders.
 
 use std::sync::Arc;
 
@@ -16,10 +16,10 @@ use super::object::{self, Object};
 /// The names by which a server and its clients speak of damaged objects.
 #[derive(Debug, Clone, Copy)]
 pub struct DamageMarks {
-    /// The annotation of what stands for a damaged object: it exists, and nothing else is known of it.
+    /// The annotation of a placeholder for a damaged object. The object exists; its contents are unknown.
     pub annotation: &'static str,
-    /// The header by which a client says that it takes such placeholders, with the value [`PLACEHOLDERS`]. Without it, a list
-    /// that one belongs to fails.
+    /// The header with which a client accepts such placeholders, with the value [`PLACEHOLDERS`]. Without it, a list that
+    /// includes a placeholder fails.
     pub header: &'static str,
 }
 

@@ -15,7 +15,7 @@ use super::review::REVIEWS;
 
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
-/// A resource of either sort as discovery tells it.
+/// A resource of either sort in discovery.
 struct Served {
     group: &'static str,
     version: &'static str,
@@ -64,7 +64,7 @@ pub fn answer(kinds: &Kinds, path: &str, headers: &HeaderMap) -> Option<Result<R
     Some(Ok(respond::json(StatusCode::OK, document.to_string())))
 }
 
-/// Whether the path lies in a group of Kubernetes' own that is served. As in kube-apiserver, an unknown resource there gets a
+/// Returns whether the path is in a served API group of Kubernetes. As in kube-apiserver, an unknown resource there gets a
 /// Status, while an unknown resource among custom resources gets plain text.
 pub fn is_in_built_in_group(kinds: &Kinds, path: &str) -> bool {
     let segments: Vec<&str> = path.trim_matches('/').split('/').collect();

@@ -1,7 +1,7 @@
-//! Failures as Kubernetes tells them: `Status` objects.
+//! Errors as `Status` objects of Kubernetes.
 //!
-//! Every fault that leaves the API server is an [`ApiError`]; its constructors are the cases of the Kubernetes API
-//! conventions, with the messages that `kubectl` and client libraries know.
+//! Every error that the API server returns is an [`ApiError`]. Its constructors are the cases of the Kubernetes API conventions,
+//! with the messages that `kubectl` and client libraries expect.
 
 use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
@@ -15,7 +15,7 @@ use crate::store;
 
 /// The reason of an object that cannot be read from the store, as kube-apiserver gives it.
 const DAMAGED: &str = "StoreReadError";
-/// How many damaged keys one answer names.
+/// The maximum number of damaged keys in a response.
 const DAMAGED_NAMED_MAX: usize = 10;
 
 /// A failed request.
@@ -25,17 +25,17 @@ pub struct ApiError {
     pub code: u16,
     /// Machine-readable reason, such as `NotFound`.
     pub reason: &'static str,
-    /// What people read.
+    /// The message for users.
     pub message: String,
-    /// What failed: the plural or, for `Invalid`, the kind.
+    /// The failed resource: the plural or, for `Invalid`, the kind.
     pub kind: Option<String>,
     /// API group of what failed.
     pub group: Option<String>,
     /// Name of the object.
     pub name: Option<String>,
-    /// Its single faults.
+    /// The individual faults.
     pub causes: Vec<Cause>,
-    /// When to try again, in seconds.
+    /// The time until a retry, in seconds.
     pub retry_after_seconds: Option<u32>,
     /// The limit that the request exceeded.
     pub limit: Option<Limit>,
@@ -110,7 +110,7 @@ impl ApiError {
             .about(kind, name)
     }
 
-    /// 409: someone else was faster.
+    /// Returns 409: another client wrote first.
     pub fn conflict(kind: &Kind, name: &str, why: &str) -> Self {
         let what = qualified(kind.plural, kind.group);
         Self::new(409, "Conflict", format!("Operation cannot be fulfilled on {what} {name:?}: {why}")).about(kind, name)
@@ -140,7 +140,7 @@ impl ApiError {
         Self::invalid_of(kind.kind, kind.group, name, causes)
     }
 
-    /// 422 for a thing that is no served kind, such as `CreateOptions` of the group `meta.k8s.io`.
+    /// Returns 422 for a type that is not a served kind, such as `CreateOptions` of the group `meta.k8s.io`.
     pub fn invalid_of(kind: &str, group: &str, name: &str, causes: Vec<Cause>) -> Self {
         let reported: Vec<String> = causes.iter().map(Cause::to_string).collect();
         let reported = match reported.as_slice() {
@@ -237,8 +237,8 @@ impl ApiError {
         error
     }
 
-    /// 507 (RFC 4918 §11.5): there is no room for it at the moment. It says nothing of when to try again: clients would do so
-    /// ten times before they show the error.
+    /// Returns 507 (RFC 4918 §11.5): there is currently no space. It has no retry time, because clients would retry ten times
+    /// before they show the error.
     pub fn full(message: impl Into<String>) -> Self {
         Self::new(507, "InsufficientStorage", message)
     }
@@ -250,7 +250,7 @@ impl ApiError {
         error
     }
 
-    /// 504: the resource version asked for has not happened yet.
+    /// Returns 504: the requested resource version is in the future.
     pub fn version_too_large(wanted: u64, newest: u64) -> Self {
         let message = format!("Too large resource version: {wanted}, current: {newest}");
         let mut error = Self::timeout(message.clone());

@@ -24,11 +24,11 @@ use super::request::object_key;
 use super::store::Key;
 use super::watch_cache::{Cursor, TooOld};
 
-/// How long to let changes gather: dependents usually come and go together.
+/// The time to collect further changes: dependents are usually created and deleted together.
 const GATHER: Duration = Duration::from_millis(20);
-/// How long until another try of what did not work.
+/// The time until a retry after a failure.
 const RETRY: Duration = Duration::from_secs(1);
-/// How many changes are taken at once.
+/// The maximum number of changes per batch.
 const CHANGES_AT_ONCE: usize = 1_024;
 
 /// An object: its stored kind's place among the shelves, and its key.
@@ -43,7 +43,7 @@ pub(crate) async fn run(server: &Arc<Shared>, cancel: &CancellationToken) {
                 continue;
             }
             let mut collector = Collector::new(server);
-            // A ring that was overwritten before it was read: begin anew with what is there.
+            // The ring was overwritten before it was read: restart with the current objects.
             while collector.collect().await.is_ok() {}
         }
     };
@@ -55,7 +55,7 @@ struct Collector<'a> {
     cursors: Vec<Cursor>,
     /// Uid of an owner → who names it.
     dependents: HashMap<Box<str>, BTreeSet<Id>>,
-    /// What is to be looked at.
+    /// The objects to check.
     pending: BTreeSet<Id>,
 }
 
@@ -73,7 +73,7 @@ impl<'a> Collector<'a> {
         collector
     }
 
-    /// One round: take what has changed, do what is due, sleep until there is more.
+    /// Runs one round: read changes, process due objects, sleep until there are more.
     async fn collect(&mut self) -> Result<(), TooOld> {
         let seen = self.server.cache.applied();
         for place in 0..self.cursors.len() {
@@ -140,7 +140,7 @@ impl<'a> Collector<'a> {
         self.get(id).is_some_and(|object| object.is_deleting())
     }
 
-    /// Where an owner would be: in the dependent's namespace, or in none. `None` if no such kind is served.
+    /// Returns the location of an owner: in the dependent's namespace, or cluster-scoped. `None` if the kind is not served.
     fn find(&self, owner: &Owner, namespace: Option<&str>) -> Option<Id> {
         let same = |kind: &&Kind| *kind.kind == *owner.kind && *kind.api_version() == *owner.api_version;
         let kind = self.server.kinds.iter().find(same)?;
@@ -247,8 +247,8 @@ impl<'a> Collector<'a> {
             Deletion { uid: Some(object.uid().to_owned()), propagation: Some(propagation), ..Deletion::default() };
         match delete_object(&writer, object.name(), &deletion).await {
             Err(error) if error.code == 404 => Ok(()),
-            // Another object of that name, which is no garbage of ours. If it is still this one, its kind does not let it go
-            // yet, as one that others depend on, and it is tried again.
+            // Another object of that name exists, which is not garbage. If it is still the same object, its kind rejects its
+            // deletion for now, for example because others depend on it, and the collector retries.
             Err(error) if error.code == 409 && self.get(id).is_none_or(|found| found.uid() != object.uid()) => Ok(()),
             Err(error) => Err(error),
             Ok(_) => Ok(()),

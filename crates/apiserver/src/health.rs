@@ -1,4 +1,4 @@
-//! `/version`, `/healthz`, `/livez`, `/readyz`: what may be asked without credentials.
+//! `/version`, `/healthz`, `/livez`, `/readyz`: the endpoints without authentication.
 
 use axum::response::Response;
 use http::StatusCode;
@@ -12,7 +12,7 @@ use crate::store;
 /// The Kubernetes minor version whose contract this server keeps; clients warn where theirs is far from it.
 const KUBERNETES_MINOR: &str = "32";
 
-/// `/readyz` for `/readyz/cache`; any other path as it is.
+/// Returns `/readyz` for `/readyz/cache`, and any other path unchanged.
 pub fn root_of(path: &str) -> &str {
     ["/healthz", "/livez", "/readyz"]
         .into_iter()

@@ -1,8 +1,8 @@
-//! How much of the server one user may hold at a time: requests under way, and watches.
+//! Limits requests in flight and open watches, in total and for each user.
 //!
-//! Requests wait for their bodies and for revisions to come, and watches for ever, so a bound on all of them alone would let
-//! one client take all there is. Hence a bound on each user's besides, and a part that only some users may
-//! take ([`Authorizer::is_reserved_for`]). The control loops of this process pass without a share: their number is our own doing.
+//! A request can block on its body or on a revision, and a watch stays open indefinitely. With a global limit alone, one client
+//! could use all capacity. Each user is therefore limited, too, and a part is reserved for some users
+//! ([`Authorizer::is_reserved_for`]). Control loops of this process bypass the limiter, because their number is fixed.
 //!
 //! [`Authorizer::is_reserved_for`]: crate::auth::rules::Authorizer::is_reserved_for
 
@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-/// Which part of all is for one user: with a smaller part, one user's many controllers would be held up while nothing else
-/// goes on; with a larger, a few users could take all.
+/// The divisor of the total for one user's limit. With a smaller share, one user's many controllers would wait while the server
+/// is idle; with a larger one, a few users could use all capacity.
 const USERS_PART: usize = 16;
 /// Which part of all is reserved.
 const RESERVED_PART: usize = 8;
@@ -37,7 +37,7 @@ pub struct InFlightPermit {
 }
 
 impl InFlightLimiter {
-    /// So many places.
+    /// Returns a limiter with this many places.
     pub fn new(places: usize) -> Arc<Self> {
         Arc::new(InFlightLimiter { places, held: Mutex::default() })
     }

@@ -1,9 +1,9 @@
-//! Of an object's JSON, the few values that are asked for, borrowed from it; what lies between them is passed over.
+//! Finds the requested values in an object's JSON, borrows them, and skips everything else.
 //!
-//! Every write passes here, and each row of every table. The tree of an object with its field sets is some two hundred pieces of
-//! memory, to be made and given back; of those, selectors and columns want a dozen. So [`Paths`] are sought in one pass, and what
-//! they lead to is left as it stands: a cell that shows a value is a copy of its octets. The other way, `present` leaves out of
-//! an object that is made what it does not have.
+//! Every write and each table row uses this scan. The tree of an object with its field sets needs about two hundred allocations;
+//! selectors and columns need a dozen of its values. The scan therefore finds all [`Paths`] in one pass and returns the values
+//! unparsed: a cell that shows a value is a copy of its octets. In the other direction, `present` leaves out of a new object the
+//! members that it does not have.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -21,7 +21,7 @@ pub(crate) fn present(mut object: Value) -> Value {
     object
 }
 
-/// The JSON of a value, as it stands in an object's.
+/// The JSON of a value, unparsed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Json<'a>(&'a str);
 
@@ -32,7 +32,7 @@ impl<'a> From<&'a RawValue> for Json<'a> {
 }
 
 impl<'a> Json<'a> {
-    /// Its octets; none if it is absent.
+    /// Returns the octets of the value; none if it is absent.
     pub fn octets(self) -> &'a [u8] {
         self.0.as_bytes()
     }
@@ -76,13 +76,13 @@ impl<'a> Json<'a> {
     pub fn get<const N: usize>(self, names: [&str; N]) -> [Json<'a>; N] {
         let mut found = [Json::default(); N];
         let step = |(place, name)| Step { name, below: Vec::new(), places: vec![place] };
-        // Of what is no object there are none.
+        // A value that is not an object has none.
         let _ = seek(&names.into_iter().enumerate().map(step).collect::<Vec<_>>(), self.octets(), &mut found);
         found
     }
 }
 
-/// Where values lie that are wanted together: dotted paths through objects, of which none leads through another's value.
+/// The paths of values that are read together: dotted paths through objects. No path leads through another's value.
 #[derive(Debug, Default)]
 pub struct Paths {
     below: Vec<Step<'static>>,
@@ -93,7 +93,7 @@ pub struct Paths {
 struct Step<'n> {
     name: &'n str,
     below: Vec<Step<'n>>,
-    /// The places of the value among what is found, if it is wanted itself.
+    /// The indexes of the value in the result, if the value itself is requested.
     places: Vec<usize>,
 }
 
@@ -129,7 +129,7 @@ impl Paths {
         all
     }
 
-    /// The values at the paths, in the paths' order; `None` if it is no object.
+    /// Returns the values at the paths, in the order of the paths; `None` if the JSON is not an object.
     pub fn find<'a>(&self, json: &'a [u8]) -> Option<Vec<Json<'a>>> {
         let mut found = vec![Json::default(); self.count];
         seek(&self.below, json, &mut found).ok()?;
@@ -137,7 +137,7 @@ impl Paths {
     }
 }
 
-/// Where the value ends that begins at `start`; `None` if it does not.
+/// Returns the end of the value that begins at `start`; `None` if it is cut off.
 pub fn end_of_value(json: &[u8], start: usize) -> Option<usize> {
     let mut values = serde_json::Deserializer::from_slice(json.get(start..)?).into_iter::<IgnoredAny>();
     values.next()?.ok()?;
@@ -162,7 +162,7 @@ impl<'de> DeserializeSeed<'de> for Seek<'_, '_, 'de> {
     }
 }
 
-/// Nothing lies below what is no object.
+/// A value that is not an object contains no paths.
 impl<'de> Visitor<'de> for Seek<'_, '_, 'de> {
     type Value = ();
 
@@ -260,7 +260,7 @@ mod tests {
         fn what_is_found_is_as_in_the_whole(object in any_object()) {
             let paths = Paths::new(PATHS);
             for text in [object.to_string(), serde_json::to_string_pretty(&object).expect("JSON")] {
-                // As it is read: of a number the last digit may be another one.
+                // Parsed from the text: the last digit of a number can change.
                 let object: Value = serde_json::from_str(&text).expect("JSON");
                 let found = paths.find(text.as_bytes()).expect("an object");
                 for (path, found) in PATHS.iter().zip(&found) {

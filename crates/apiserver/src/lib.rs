@@ -4,11 +4,11 @@
 //! [`registry::Hooks`], and pass both to [`ApiServer::new`] in [`registry::kinds::Kinds`]. Namespace, Lease and Event are
 //! always served. `tests/own_kind.rs` is a complete example.
 //!
-//! A request passes in this order (`Shared::answer`): what does it ask for ([`request`]), who asks ([`auth`]), may they
-//! ([`auth::rules`]), and then the [`handlers`], a file a verb; last, the [`audit`] log. All that is particular to a kind
-//! stands in its [`registry::Hooks`]. Reads come from the [`watch_cache`]; writes go to the store as one transaction and are answered when the
-//! cache shows them. Beside the requests run three loops ([`ApiServer::run`]): the cache, the [`garbage`] collector, and the
-//! end of [`namespaces`].
+//! A request passes these stages (`Shared::answer`): parse it ([`request`]), authenticate its sender ([`auth`]), authorize it
+//! ([`auth::rules`]), run the [`handlers`], one file per verb, and write the [`audit`] log. Everything that is specific to a kind
+//! is in its [`registry::Hooks`]. Reads come from the [`watch_cache`]. Writes go to the store as one transaction and are answered
+//! when the cache contains them. Three loops run in parallel to the requests ([`ApiServer::run`]): the cache, the [`garbage`]
+//! collector, and the deletion of [`namespaces`].
 
 #![forbid(unsafe_code)]
 #![allow(
@@ -99,28 +99,28 @@ use signpost_runtime::httpd;
 
 /// Largest body of a request in octets: what kube-apiserver takes.
 pub const BODY_OCTETS_MAX: usize = 3 * 1024 * 1024;
-/// How long a client may take to send a body.
+/// The maximum time to receive a body.
 const BODY_TIME_MAX: Duration = Duration::from_secs(30);
-/// How long anything but a watch may take.
+/// The timeout of all requests except watches.
 const REQUEST_TIME_MAX: Duration = Duration::from_secs(60);
-/// How many requests other than watches may be under way, from their heads to the ends of their answers, a sixteenth of
-/// them a user's ([`in_flight`]). Each holds at most a body while that arrives, so more of them would be more memory for slow
-/// senders; kubectl with a folder of manifests and a busy controller stay far below their users' 128.
+/// The maximum number of requests in flight other than watches, from the header to the end of the response; one user gets 1/16 of
+/// it ([`in_flight`]). Each holds at most a body while it arrives, so a higher limit means more memory for slow clients. kubectl
+/// with a directory of manifests and a busy controller stay far below their users' 128.
 const REQUESTS_MAX: usize = 2_048;
-/// How many of these are worked on at once, their bodies read; each holds a few copies of its body.
+/// The maximum number of requests in execution, after their bodies are read; each holds a few copies of its body.
 const WORKED_ON_MAX: usize = 1_024;
-/// How many watches there may be, a sixteenth of them a user's; each is a cursor and a connection's share.
+/// The maximum number of watches; one user gets 1/16 of it. Each is a cursor and its share of a connection.
 const WATCHES_MAX: usize = 20_000;
 
 /// The name under which a server presents itself.
 #[derive(Debug, Clone, Copy)]
 pub struct Product {
-    /// Its name in lower case: the realm of the credentials, the field manager of the server's own writes, and the mark before
-    /// the version at `/version`.
+    /// The name of the server in lower case: the realm of the credentials, the field manager of the server's own writes, and the
+    /// marker before the version at `/version`.
     pub name: &'static str,
-    /// Its name for people, in OpenAPI documents.
+    /// The display name of the server, in OpenAPI documents.
     pub title: &'static str,
-    /// Its version.
+    /// The version of the server.
     pub version: &'static str,
 }
 
@@ -146,7 +146,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// With the default maximum size of objects, and a name that says nothing.
+    /// Returns a server with the default maximum size of objects, and a generic name.
     pub fn new(kinds: Kinds, authorizer: Arc<dyn Authorizer>, authenticator: Arc<Authenticator>) -> Self {
         Settings { kinds, authorizer, authenticator, object_bytes: OBJECT_BYTES, product: Product::default() }
     }
@@ -158,7 +158,7 @@ pub struct ApiServer {
     shared: Arc<Shared>,
 }
 
-/// What handlers share.
+/// The state that handlers share.
 pub(crate) struct Shared {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) cache: WatchCache,
@@ -177,7 +177,7 @@ pub(crate) struct Shared {
     pub(crate) large_work: work::LargeWork,
 }
 
-/// What bounds the requests and watches in flight.
+/// The limits of requests and watches in flight.
 struct InFlight {
     requests: Arc<InFlightLimiter>,
     watches: Arc<InFlightLimiter>,
@@ -221,7 +221,7 @@ impl ApiServer {
         self.shared.backup.set(source);
     }
 
-    /// How many requests each limit refused.
+    /// Returns the number of requests that each limit rejected.
     pub fn refusals(&self) -> &Arc<Refusals> {
         &self.shared.refusals
     }
@@ -260,14 +260,14 @@ impl ApiServer {
     }
 }
 
-/// Answers one request, whatever it is.
+/// Answers any request.
 async fn serve(State(shared): State<Arc<Shared>>, request: Request<Body>) -> Response {
     let received = Timestamp::now();
     let (parts, body) = request.into_parts();
     let head = parts.method == Method::HEAD;
     let id = uuid::Uuid::new_v4().to_string();
     let mut facts = RequestAttributes::default();
-    // A fault of ours in one request must not take the connection, and with it others' requests, along.
+    // A bug that panics in one request must not close the connection and thus fail other requests.
     let answer = AssertUnwindSafe(shared.answer(&parts, body, &mut facts)).catch_unwind().await;
     let answer = answer.unwrap_or_else(|_| {
         tracing::error!(method = %parts.method, path = parts.uri.path(), "a request made the API server panic");
@@ -301,7 +301,7 @@ async fn serve(State(shared): State<Arc<Shared>>, request: Request<Body>) -> Res
 }
 
 impl Shared {
-    /// The doors, in their order.
+    /// Runs the handler chain.
     async fn answer(
         self: &Arc<Self>,
         parts: &Parts,
@@ -324,7 +324,7 @@ impl Shared {
             Target::Path(_) => None,
         };
         facts.verb = verb;
-        // Before the access rules, which would refuse a tenant a path that they do not know. It tells nothing of any object.
+        // Before the access rules, which would reject a tenant's unknown path. The response reveals nothing about objects.
         if let Target::Path(path) = &target
             && let Some((kind, former)) = self.kinds.find_former(path)
         {
@@ -356,8 +356,8 @@ impl Shared {
         in_flight.take(&identity.user, has_reserve).map(Some).ok_or_else(ApiError::too_many_requests)
     }
 
-    /// `response`, which keeps its share until the client has consumed it. A watch outlasts the look at its credentials, so
-    /// it ends when they do; a list that ended so would be taken for whole.
+    /// Returns `response`, which keeps its permit until the client has consumed it. A watch can outlast its credentials, so it
+    /// ends with them. A list does not: a truncated list would be taken for complete.
     fn held(&self, response: Response, share: Option<InFlightPermit>, proof: AuthMethod, is_watch: bool) -> Response {
         let Some(share) = share else { return response };
         let is_stream = response.body().size_hint().exact().is_none();
@@ -434,7 +434,7 @@ impl Shared {
             .unwrap_or_else(|_| Err(ApiError::timeout("the request took longer than a minute")))
     }
 
-    /// Everything that is no object.
+    /// Answers requests for paths that are not objects.
     fn path(&self, path: &str, query: &Query, parts: &Parts) -> Result<Response, ApiError> {
         let found = health::answer(self, path, query)
             .or_else(|| backup::answer(&self.backup, path, &parts.method))

@@ -31,7 +31,7 @@ impl Amount {
         Amount { objects: self.objects.saturating_add(other.objects), bytes: self.bytes.saturating_add(other.bytes) }
     }
 
-    /// What is left without `other`.
+    /// Returns the remainder without `other`.
     pub fn minus(self, other: Amount) -> Amount {
         Amount { objects: self.objects.saturating_sub(other.objects), bytes: self.bytes.saturating_sub(other.bytes) }
     }
@@ -42,12 +42,12 @@ impl Amount {
 pub struct Quota {
     /// The number of objects.
     pub objects: Bound,
-    /// Their size.
+    /// The limit of the total size.
     pub bytes: Bound,
-    /// The amount where no annotation of the Namespace says another.
+    /// The amount for Namespaces without an annotation.
     pub default: Amount,
-    /// How many times the quota those may fill who write beyond limits ([`Authorizer::writes_beyond_limits`]); `None`: they are
-    /// not refused.
+    /// The multiple of the quota for users that write beyond limits ([`Authorizer::writes_beyond_limits`]); `None`: they are not
+    /// limited.
     ///
     /// [`Authorizer::writes_beyond_limits`]: crate::auth::rules::Authorizer::writes_beyond_limits
     pub beyond_limits: Option<u64>,
@@ -65,7 +65,7 @@ pub struct Bound {
 }
 
 impl Quota {
-    /// What a namespace may have: the defaults, and what the annotations of the Namespace say instead.
+    /// Returns the quota of a namespace: the defaults, overridden by the annotations of the Namespace.
     pub fn amount(&self, namespace: Option<&Value>) -> Amount {
         let set = |bound: &Bound| parse_size(namespace?["metadata"]["annotations"][bound.annotation].as_str()?);
         Amount {
@@ -141,11 +141,11 @@ impl Limit {
     }
 }
 
-/// How many requests each limit refused.
+/// The number of requests that each limit rejected.
 pub struct Refusals(Vec<(Limit, AtomicU64)>);
 
 impl Refusals {
-    /// Of a server with these quotas, each of which is two limits.
+    /// Returns counters for a server with these quotas, each of which is two limits.
     pub fn new<'a>(quotas: impl Iterator<Item = &'a Quota>) -> Refusals {
         let quotas = quotas.flat_map(|quota| [Limit::Quota(quota.objects.limit), Limit::Quota(quota.bytes.limit)]);
         Refusals(Limit::OF_EVERY_SERVER.into_iter().chain(quotas).map(|limit| (limit, AtomicU64::new(0))).collect())

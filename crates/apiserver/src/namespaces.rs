@@ -1,8 +1,8 @@
-//! Namespaces: those that are always there, and the end of those that are deleted.
+//! Namespaces: the built-in ones, and the deletion of others.
 //!
-//! A deleted namespace is `Terminating`: nothing new is taken into it (`handlers::create`), and this loop deletes what is in
-//! it. When nothing is left it lets go of the namespace, which is gone with its last finalizer. As long as something holds
-//! it, its conditions say what.
+//! A deleted namespace is `Terminating`: no new objects are accepted (`handlers::create`), and this loop deletes its contents.
+//! When it is empty, the loop removes its own finalizer, and the namespace is deleted with its last finalizer. Meanwhile, its
+//! conditions list the remaining contents.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,14 +24,14 @@ use super::registry::namespace::NAMESPACE;
 
 /// The namespaces that are always there.
 const ALWAYS: [&str; 2] = ["default", "kube-system"];
-/// How long to let changes gather before terminating namespaces are looked at again.
+/// The time to collect further changes before terminating namespaces are checked again.
 const GATHER: Duration = Duration::from_millis(50);
-/// How long until another try when something did not work or is held by a finalizer.
+/// The time until a retry after a failure, or while a finalizer holds objects.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// The longest message of a condition, in characters.
 const MESSAGE_CHARACTERS_MAX: usize = 4_096;
-/// The most failures that the conditions of a namespace tell of.
+/// The maximum number of failures in the conditions of a namespace.
 const FAILURES_TOLD_MAX: usize = 8;
 
 /// Whether the namespaces that are always there are.
@@ -51,7 +51,7 @@ pub(crate) async fn run(server: &Arc<Shared>, cancel: &CancellationToken) {
         }
         let mut reported = None;
         while let Err(error) = make(server).await {
-            // A full disk is told by the store.
+            // The store reports a full disk itself.
             let reported_of = Some((error.code, error.reason));
             if error.code != 507 && reported != reported_of {
                 tracing::warn!(%error, "the first namespaces could not be made yet");
@@ -96,7 +96,7 @@ async fn make(server: &Arc<Shared>) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Deletes what is in a namespace, or, when nothing is, lets go of it.
+/// Deletes the contents of a namespace or, if it is empty, removes the finalizer.
 async fn end(server: &Arc<Shared>, namespace: &str) -> Result<(), ApiError> {
     let identity = Identity::server();
     let prefix = format!("{namespace}/");
@@ -134,12 +134,12 @@ async fn end(server: &Arc<Shared>, namespace: &str) -> Result<(), ApiError> {
     .map(|_| ())
 }
 
-/// What is still in a namespace that ends.
+/// The remaining contents of a terminating namespace.
 #[derive(Default)]
 struct Remaining {
-    /// How many objects of each resource, such as `leases.coordination.k8s.io`.
+    /// The number of objects of each resource, such as `leases.coordination.k8s.io`.
     resources: BTreeMap<String, usize>,
-    /// How many objects each finalizer holds.
+    /// The number of objects that each finalizer holds.
     finalizers: BTreeMap<String, usize>,
 }
 
@@ -192,7 +192,7 @@ impl Remaining {
     }
 }
 
-/// Says in the conditions of a namespace what it waits for. Nothing is written when they say so already.
+/// Writes the remaining contents to the conditions of a namespace, if they have changed.
 async fn report(
     server: &Arc<Shared>,
     namespace: &str,

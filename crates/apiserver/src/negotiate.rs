@@ -4,7 +4,7 @@ use http::{HeaderMap, header};
 
 use super::error::ApiError;
 
-/// What an object, a list or a watch is answered as.
+/// The format of the response for an object, a list, or a watch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     /// The objects.
@@ -34,7 +34,7 @@ impl MetaVersion {
     }
 }
 
-/// How objects are written.
+/// The text format of objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Text {
     /// JSON.
@@ -43,7 +43,7 @@ pub enum Text {
     Yaml,
 }
 
-/// What can be answered where.
+/// The formats on offer for a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Offer {
     /// An object or a list: all formats.

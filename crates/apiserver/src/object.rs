@@ -1,13 +1,13 @@
-//! An object as the cache holds it: its JSON as it is served, and beside it the little that lists and watches ask for.
+//! An object in the cache: its served JSON, and the few values that lists and watches need.
 //!
-//! A parsed JSON tree of a one-KiB object takes more than ten KiB, so no tree is kept. What is kept is the serialization,
-//! which most answers copy as it is, and what selectors, the garbage collector and preconditions look at (`facts`).
-//! Objects of a kind are alike, so those at rest keep their serialization as what sets it apart from another one's
+//! The parsed JSON tree of a 1-KiB object takes more than 10 KiB, so no tree is kept. The cache keeps the serialization, which
+//! most responses copy unchanged, and the values that selectors, the garbage collector, and preconditions read (`facts`). Objects
+//! of a kind are similar, so objects at rest keep only the difference between their serialization and that of another object
 //! ([`sample`]): a tenth of its length.
 //!
-//! In the store an object is its JSON with `apiVersion`, `kind` and `metadata` in front and without
-//! `metadata.resourceVersion`, which nobody can know before the commit. [`with_revision`] puts it in, as the first member
-//! of the metadata, so that it is found again without parsing.
+//! In the store, an object is its JSON with `apiVersion`, `kind`, and `metadata` first, and without `metadata.resourceVersion`,
+//! which is unknown before the commit. [`with_revision`] inserts it as the first member of the metadata, so that it is found
+//! without parsing.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -25,16 +25,16 @@ use super::kind::Kind;
 pub(super) mod facts;
 pub mod sample;
 
-/// What stands in front of the members of the metadata.
+/// The text before the members of the metadata.
 const METADATA: &[u8] = b"\"metadata\":{";
-/// What stands in front of the revision in served JSON.
+/// The text before the revision in served JSON.
 const REVISION: &[u8] = b"\"resourceVersion\":\"";
 
 /// One revision of an object.
 pub struct Object {
     /// The revision that wrote it (of a deleted object: that deleted it).
     pub revision: u64,
-    /// Where in the JSON the value of `metadata` lies, braces included.
+    /// The range of the value of `metadata` in the JSON, including braces.
     metadata: (u32, u32),
     text: RwLock<Text>,
     facts: IndexedFields,
@@ -42,9 +42,9 @@ pub struct Object {
 
 /// The JSON of an object as served, with `metadata.resourceVersion`.
 enum Text {
-    /// As it is. Few are at a time, and a place for it would lie empty in all others.
+    /// The uncompressed JSON, boxed: few objects have it at a time, and inline it would waste space in all others.
     Plain(Box<Bytes>),
-    /// At rest.
+    /// The compressed form of an object at rest.
     Compressed(Compressed),
 }
 
@@ -63,7 +63,7 @@ pub struct Owner {
     pub blocks: bool,
 }
 
-/// What lies under a key is not an object as this server writes them.
+/// The value under a key is not an object in the format of this server.
 #[derive(Debug, thiserror::Error)]
 #[error("the value of {key} is not an object: {why}")]
 pub struct NotAnObject {
@@ -90,7 +90,7 @@ impl Object {
         Object::from_stored(kind, "x", &encode(&object), 1).expect("encoded")
     }
 
-    /// Its key behind the kind's prefix: `namespace/name` or `name`.
+    /// Returns the object's key after the kind's prefix: `namespace/name` or `name`.
     pub fn key(&self) -> &str {
         &self.facts.key
     }
@@ -125,12 +125,12 @@ impl Object {
         self.facts.fields.get(place).map(|field| &**field)
     }
 
-    /// Its owners.
+    /// Returns the owners of the object.
     pub fn owners(&self) -> &[Owner] {
         &self.facts.owners
     }
 
-    /// Its JSON as served, with `metadata.resourceVersion`.
+    /// Returns the JSON as served, with `metadata.resourceVersion`.
     pub fn json(&self) -> Bytes {
         match &*self.text.read() {
             Text::Plain(json) => json.as_ref().clone(),
@@ -160,7 +160,7 @@ impl Object {
         }
     }
 
-    /// Where in that the value of `metadata` lies, braces included.
+    /// Returns the range of the value of `metadata` in the JSON, including braces.
     pub fn metadata(&self) -> Range<usize> {
         self.metadata.0 as usize..self.metadata.1 as usize
     }
@@ -184,12 +184,12 @@ impl Object {
         serde_json::from_slice(&self.json()).unwrap_or_default()
     }
 
-    /// The object without `metadata.managedFields`, which nothing but writes looks at and which are its larger half.
+    /// Returns the object without `metadata.managedFields`, which only writes read and which are more than half of it.
     pub fn tree_without_managed_fields(&self) -> Value {
         parse(&self.json()).unwrap_or_default()
     }
 
-    /// The same content without `metadata.resourceVersion`: how a dry run shows what was not written.
+    /// Returns the same content without `metadata.resourceVersion`, as a dry run shows it.
     pub fn unwritten(&self) -> Object {
         let json = self.json();
         let start = self.metadata.0 as usize + 1;
@@ -198,7 +198,7 @@ impl Object {
         self.with_json([&json[..start], &json[end..]].concat(), 0)
     }
 
-    /// The same content under another revision: how a watch tells that an object has left its selector.
+    /// Returns the same content at another revision, for a watch whose selector the object has left.
     pub fn at(&self, revision: u64) -> Object {
         let json = self.json();
         let start = self.metadata.0 as usize + 1 + REVISION.len();
@@ -264,7 +264,7 @@ fn write_json(out: &mut Vec<u8>, value: &(impl serde::Serialize + ?Sized)) {
     serde_json::to_writer(out, value).expect("strings and JSON trees serialize, and a Vec takes all");
 }
 
-/// A stored value as it is served: with its revision. `None` if it was not made by [`encode`].
+/// Returns the served form of a stored value: with its revision. `None` if [`encode`] did not create it.
 pub fn with_revision(stored: &[u8], revision: u64) -> Option<Bytes> {
     let at = metadata_start(stored)? + 1;
     let revision = revision.to_string();
@@ -280,8 +280,8 @@ pub fn with_revision(stored: &[u8], revision: u64) -> Option<Bytes> {
     Some(json.into_boxed_slice().into())
 }
 
-/// Where the brace of the metadata stands. Only `apiVersion` and `kind` come before; inside a string the quotes of the
-/// pattern would be escaped, so the first match is the right one.
+/// Returns the position of the metadata's opening brace. Only `apiVersion` and `kind` precede it. Inside a string, the quotes of
+/// the pattern would be escaped, so the first match is correct.
 fn metadata_start(json: &[u8]) -> Option<usize> {
     json.windows(METADATA.len()).position(|window| window == METADATA).map(|at| at + METADATA.len() - 1)
 }

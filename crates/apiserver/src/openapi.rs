@@ -1,11 +1,10 @@
 //! OpenAPI v3: an index and a document for each group version, made from the kinds' schemas.
 //!
-//! kubectl validates, explains and edits by these documents. A document's URL carries the digest of its content, so clients
-//! keep it for ever.
+//! kubectl uses these documents to validate, explain, and edit. A document's URL contains the digest of its content, so clients
+//! cache it indefinitely.
 //!
-//! Of version 2 there is a document without a path or definition. kubectl needs it to be there before it sends a `List`, and
-//! to say of a kind that nobody knows that nobody knows it: for both it turns away from version 3, and then holds an object
-//! that version 2 does not describe for good.
+//! Of version 2, there is a document without paths and definitions. kubectl requires it before it sends a `List`, and before it
+//! reports a kind as unknown. In both cases, it ignores version 3, and accepts an object that version 2 does not describe.
 
 use std::collections::BTreeMap;
 
@@ -63,7 +62,7 @@ pub fn digest(content: &[u8]) -> String {
 
 /// The media type of version 2 in protobuf.
 const V2_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
-/// Under this name kubectl asks for it. It is no proper media type, so it must not be the answer's.
+/// The name under which kubectl requests it. It is not a valid media type, so the response must not use it.
 const V2_PROTOBUF_ASKED: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
 
 /// A document of version 2: the fields that must be there, under their numbers in gnostic's `OpenAPIv2.proto`.
@@ -333,7 +332,7 @@ fn body(schema: &str) -> Value {
     json!({"required": schema != DELETE_OPTIONS, "content": {"application/json": {"schema": reference(schema)}}})
 }
 
-/// The patch types that the kind takes. kubectl sends a strategic merge patch wherever one is named here.
+/// Returns the patch types that the kind accepts. kubectl sends a strategic merge patch if one is listed here.
 fn patch_body(kind: &Kind) -> Value {
     let mut types = vec!["application/apply-patch+yaml", "application/json-patch+json", "application/merge-patch+json"];
     if kind.is_built_in() {

@@ -19,8 +19,8 @@ const SHIFTED_ITEMS_MAX: usize = 10_000_000;
 /// every walk over a value is recursive.
 const LEVELS_MAX: usize = 128;
 
-/// Applies a JSON patch. A body that is no list of operations is 400; a failed `test` or a path that is not there is 422,
-/// and leaves `target` as it was; a patch that copies too much is 413.
+/// Applies a JSON patch. A body that is not a list of operations is 400. A failed `test` or a missing path is 422 and leaves
+/// `target` unchanged. A patch that copies too much is 413.
 pub fn json_patch(target: &mut Value, body: &[u8]) -> Result<(), ApiError> {
     let operations: Vec<PatchOperation> = serde_json::from_slice(body)
         .map_err(|error| ApiError::bad_request(format!("the body is no JSON patch, a list of operations: {error}")))?;
@@ -91,7 +91,7 @@ fn items_behind(tree: &Value, path: &Pointer) -> usize {
     last.decoded().parse().map_or(0, |index: usize| items.saturating_sub(index))
 }
 
-/// How deep a value is; a scalar is 0.
+/// Returns the depth of a value; a scalar has 0.
 fn levels(value: &Value) -> usize {
     match value {
         Value::Array(items) => 1 + items.iter().map(levels).max().unwrap_or(0),

@@ -1,10 +1,11 @@
-//! Bodies of requests in Kubernetes' protobuf, which kubectl and client-go send for built-in kinds.
+//! Request bodies in Kubernetes' protobuf, which kubectl and client-go send for built-in kinds.
 //!
-//! kubectl from 1.32 on writes Namespaces, Services and access reviews this way, whatever the server said it takes; typed clients in
-//! Go write Events, Leases and DeleteOptions so. Answers are JSON always. A body is four magic octets and an *envelope* with
-//! the type and the object's own octets; `messages.txt` has the messages, field numbers from Kubernetes' `.proto` files.
-//! They are turned into the same JSON as if the client had sent that, so nothing behind knows of protobuf. An empty message of two
-//! octets becomes an empty object, as in JSON, so that a body takes no more memory than one of JSON.
+//! kubectl 1.32 and later sends Namespaces, Services, and access reviews in this format, regardless of the server's offer; typed
+//! clients in Go send Events, Leases, and DeleteOptions in it. Responses are always JSON. A body consists of four magic octets
+//! and an *envelope* with the type and the object's octets. `messages.txt` lists the messages, with field numbers from
+//! Kubernetes' `.proto` files. They are converted to the JSON that the client could have sent, so the rest of the server does not
+//! depend on protobuf. An empty message of two octets becomes an empty object, as in JSON, so a body takes at most as much memory
+//! as one of JSON.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -103,11 +104,11 @@ fn message_of(name: &str) -> &'static Message {
     MESSAGES.get(name).expect("a message of the file")
 }
 
-/// The type of a field. Go's encoder writes most fields also where they were not set; what that looks like is left out.
+/// The type of a field. Go's encoder also writes most unset fields; a value equal to an unset field is left out.
 enum Field {
     /// A text; empty if it was not set.
     Text,
-    /// A text that may be empty: an empty holder of a Lease says that it was released.
+    /// A text that can be empty: an empty holder of a Lease means that the Lease was released.
     AnyText,
     /// A list of texts.
     Texts,
@@ -127,7 +128,7 @@ enum Field {
     MicroTime,
     /// A number or a text, as a port; 0 or empty if it was not set.
     IntOrText,
-    /// A message; without fields if it was not set, but for a `spec`.
+    /// A message; if it was not set, one without fields, except for a `spec`.
     One(&'static str),
     /// A list of messages.
     Many(&'static str),
@@ -313,7 +314,7 @@ mod tests {
         [&MAGIC[..], &envelope.encode_to_vec()].concat()
     }
 
-    /// What `kubectl create namespace demo` sends, octet by octet: Go writes each text, empty or not.
+    /// Returns the body that `kubectl create namespace demo` sends: Go writes each text, even if it is empty.
     fn namespace_of_kubectl() -> Vec<u8> {
         let metadata = [&b"\x0a\x04demo\x12\x00\x1a\x00\x22\x00\x2a\x00\x32\x00\x38\x00\x42\x00"[..]].concat();
         let raw = [&[0x0a, metadata.len() as u8][..], &metadata, b"\x12\x00\x1a\x02\x0a\x00"].concat();
@@ -444,7 +445,7 @@ mod tests {
         ] {
             assert_eq!(decode(&body).map(|_| ()).map_err(|error| error.code), Err(code), "{body:02x?}");
         }
-        // Fields that are not known are skipped, of whatever type.
+        // Unknown fields of any type are skipped.
         let unknown = [count(90, 1), part(91, "x"), b"\xe1\x05eight...".to_vec(), b"\xe5\x05four".to_vec()].concat();
         assert_eq!(decode(&lease(&unknown)).unwrap()["spec"], json!({}));
     }

@@ -1,4 +1,4 @@
-//! What a request asks for, from its method, path and query: the first thing that happens to it.
+//! Parses the target and the verb of a request from its method, path, and query: the first stage of a request.
 
 use std::borrow::Cow;
 
@@ -14,7 +14,7 @@ use super::review::Review;
 /// Longest path and longest query in octets.
 const URI_OCTETS_MAX: usize = 128 * 1024;
 
-/// What the path names.
+/// The target of the path.
 #[derive(Clone)]
 pub enum Target {
     /// A collection or an object of a kind.
@@ -23,7 +23,7 @@ pub enum Target {
     Review {
         /// Which one.
         review: &'static Review,
-        /// Its namespace, if the path has one.
+        /// The namespace, if the path has one.
         namespace: Option<String>,
     },
     /// Everything else, by its path.
@@ -33,7 +33,7 @@ pub enum Target {
 /// A collection or an object.
 #[derive(Clone)]
 pub struct Resource {
-    /// Its kind.
+    /// The kind of the resource.
     pub kind: &'static Kind,
     /// The namespace, if the path has one.
     pub namespace: Option<String>,
@@ -52,7 +52,7 @@ pub enum Subresource {
     Finalize,
 }
 
-/// What is to be done to a [`Resource`].
+/// The operation on a [`Resource`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verb {
     /// Read an object.
@@ -90,7 +90,7 @@ impl Verb {
 }
 
 impl Subresource {
-    /// Its last path segment.
+    /// Returns the last path segment.
     pub fn as_str(self) -> &'static str {
         match self {
             Subresource::Status => "status",
@@ -105,7 +105,7 @@ impl Resource {
         object_key(self.namespace.as_deref(), self.name.as_deref().unwrap_or_default())
     }
 
-    /// What all keys of the collection begin with behind the kind's prefix.
+    /// Returns the common prefix of all keys of the collection, after the kind's prefix.
     pub fn prefix(&self) -> String {
         match (&self.namespace, self.kind.namespaced) {
             (Some(namespace), true) => format!("{namespace}/"),
@@ -131,7 +131,7 @@ pub fn object_key(namespace: Option<&str>, name: &str) -> String {
 }
 
 impl Target {
-    /// Reads the path. What is nothing of ours is a [`Target::Path`].
+    /// Parses the path. A path that is not a resource is a [`Target::Path`].
     pub fn parse(kinds: &Kinds, uri: &Uri) -> Result<Target, ApiError> {
         let path = uri.path();
         if path.len() > URI_OCTETS_MAX || uri.query().is_some_and(|query| query.len() > URI_OCTETS_MAX) {
@@ -150,7 +150,7 @@ impl Target {
 
     fn in_group(kinds: &Kinds, group: &str, version: &str, rest: &[&str]) -> Option<Target> {
         let in_core = group.is_empty() && version == "v1";
-        // `/api/v1/namespaces/x` is a namespace, and so are its subresources; all else behind it lies in it.
+        // `/api/v1/namespaces/x` is a namespace, as are its subresources; every other path below it is inside the namespace.
         match rest {
             ["namespaces", name, subresource @ ("status" | "finalize")] if in_core => {
                 return Self::resource(kinds, group, version, "namespaces", None, &[name, subresource]);
@@ -184,7 +184,7 @@ impl Target {
             [name, "finalize"] if kind.is_namespace() => (Some(*name), Some(Subresource::Finalize)),
             _ => return None,
         };
-        // A namespaced kind without a namespace can be listed over all of them, and no more.
+        // A namespaced kind without a namespace can only be listed, over all namespaces.
         let misplaced = kind.namespaced != namespace.is_some() && !(namespace.is_none() && name.is_none());
         // An encoded slash must not make one object's path out of another's.
         let odd = |segment: Option<&str>| segment.is_some_and(|segment| segment.is_empty() || segment.contains('/'));
@@ -201,7 +201,7 @@ impl Target {
 }
 
 impl Resource {
-    /// What `method` asks of this; 405 if that cannot be.
+    /// Returns the verb of `method` on this resource; 405 if there is none.
     pub fn verb(&self, method: &Method, query: &Query) -> Result<Verb, ApiError> {
         let watch = query.flag("watch");
         let collection = self.name.is_none() && (self.namespace.is_some() || !self.kind.namespaced);
@@ -264,14 +264,14 @@ impl Query {
     }
 }
 
-/// What the client wants of a write.
+/// The client's options of a write.
 #[derive(Debug, Clone)]
 pub struct WriteOptions {
     /// Do everything but the write.
     pub dry_run: bool,
-    /// What to do about unknown fields.
+    /// The treatment of unknown fields.
     pub validation: FieldValidation,
-    /// Who the fields belong to.
+    /// The manager of the fields.
     pub manager: String,
     /// Whether a manager was named.
     pub manager_named: bool,
@@ -279,12 +279,12 @@ pub struct WriteOptions {
     pub force: Option<bool>,
 }
 
-/// What to do about unknown and duplicate fields.
+/// The treatment of unknown and duplicate fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FieldValidation {
     /// Refuse the object.
     Strict,
-    /// Leave them out and tell.
+    /// Drop them, with a warning.
     Warn,
     /// Leave them out.
     Ignore,

@@ -1,4 +1,4 @@
-//! From results to HTTP answers.
+//! Conversions of results to HTTP responses.
 
 use axum::body::Body;
 use axum::response::Response;
@@ -13,7 +13,7 @@ use super::negotiate::{Format, Text};
 use super::object::Object;
 use super::{representation, table};
 
-/// How many warnings an answer carries at most.
+/// The maximum number of warnings in a response.
 const WARNINGS_MAX: usize = 16;
 
 /// A JSON answer.
@@ -36,7 +36,7 @@ pub fn text(status: StatusCode, body: impl Into<Body>) -> Response {
     typed(status, "text/plain; charset=utf-8", body)
 }
 
-/// What a path that is nothing gets.
+/// Returns the response for an unknown path.
 pub fn not_found() -> Response {
     text(StatusCode::NOT_FOUND, "404 page not found\n")
 }

@@ -19,7 +19,7 @@ pub struct Review {
     pub kind: &'static str,
     /// Plural.
     pub plural: &'static str,
-    /// Whether it lies in a namespace.
+    /// Whether the resource is namespaced.
     pub namespaced: bool,
 }
 
@@ -48,7 +48,7 @@ impl Review {
         REVIEWS.iter().find(|review| review.plural == plural && review.group == group && review.version == version)
     }
 
-    /// Answers `asked`, a body that may leave out `apiVersion` and `kind`.
+    /// Answers a review; its body may leave out `apiVersion` and `kind`.
     pub fn answer(
         &self,
         authorizer: &dyn Authorizer,
@@ -95,7 +95,7 @@ impl Review {
         Ok(asked)
     }
 
-    /// Whom a SubjectAccessReview asks about.
+    /// Returns the subject of a SubjectAccessReview.
     fn subject(&self, namespace: Option<&str>, spec: &Value) -> Result<Identity, ApiError> {
         let user = spec["user"].as_str().unwrap_or_default().to_owned();
         let groups: Vec<String> = spec["groups"]

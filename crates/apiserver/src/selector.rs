@@ -11,9 +11,9 @@ use super::limits::Limit;
 use super::object::Object;
 use super::registry::labels::{check_key, check_value};
 
-/// Longest selector in octets. Longer ones are no selectors but attempts at something else.
+/// The maximum length of a selector in octets. Longer ones are not realistic.
 const SELECTOR_OCTETS_MAX: usize = 64 * 1024;
-/// How many requirements one selector may have.
+/// The maximum number of requirements of a selector.
 const REQUIREMENTS_MAX: usize = 64;
 /// The most values that the `in` and `notin` requirements of one selector may have together.
 const VALUES_MAX: usize = 1_000;
@@ -22,7 +22,7 @@ fn too_much(limit: String) -> ApiError {
     ApiError::bad_request(format!("a selector may have at most {limit}")).limited(Limit::Selector)
 }
 
-/// What a list or a watch is narrowed to.
+/// The filter of a list or a watch.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Selector {
     /// All must hold.
@@ -84,7 +84,7 @@ impl Selector {
         self
     }
 
-    /// The requirements on labels as a query parameter: [`Self::parse`] makes the same of it.
+    /// Returns the requirements on labels as a query parameter, which [`Self::parse`] parses into the same requirements.
     pub fn labels_text(&self) -> String {
         joined(&self.labels)
     }
@@ -279,7 +279,7 @@ fn split_outside_parentheses(text: &str) -> Result<Vec<&str>, String> {
     Ok(parts)
 }
 
-/// `path=value`, `path==value`, `path!=value`, joined by commas; `\,`, `\=` and `\\` stand for themselves.
+/// Parses `path=value`, `path==value`, `path!=value`, joined by commas; `\,`, `\=`, and `\\` are escapes.
 fn parse_fields(text: &str) -> Result<Vec<FieldRequirement>, ApiError> {
     let mut requirements = Vec::new();
     for part in split_unescaped(text) {

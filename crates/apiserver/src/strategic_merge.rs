@@ -1,15 +1,15 @@
 //! Strategic merge patch, the form in which `kubectl` edits and applies built-in kinds.
 //!
-//! It is a merge patch (RFC 7396) but for two things. A few lists are not replaced but merged: as sets, or item by item where
-//! the items have a key (`LISTS`). And a patch may hold directives beside the fields:
+//! It is a merge patch (RFC 7396) with two differences. A few lists are not replaced but merged: as sets, or item by item if the
+//! items have a key (`LISTS`). And a patch can contain directives next to the fields:
 //!
 //! | directive | where | means |
 //! |---|---|---|
 //! | `$patch: delete` | in an object | the object is emptied; an item of a keyed list goes |
-//! | `$patch: replace` | in an object, or as an item of a list | what stands beside it replaces what is there |
+//! | `$patch: replace` | in an object, or as an item of a list | the other contents of the patch replace the existing ones |
 //! | `$retainKeys: [a, b]` | in an object | all other fields of it go |
-//! | `$deleteFromPrimitiveList/f: [x]` | beside the list `f` | these values go |
-//! | `$setElementOrder/f: [x, y]` | beside the list `f` | the order of the merged list |
+//! | `$deleteFromPrimitiveList/f: [x]` | next to the list `f` | these values go |
+//! | `$setElementOrder/f: [x, y]` | next to the list `f` | the order of the merged list |
 //!
 //! Items that the order does not name, which others have added meanwhile, stay where they were among those it names.
 
@@ -25,10 +25,10 @@ const RETAIN_KEYS: &str = "$retainKeys";
 const DELETE_FROM: &str = "$deleteFromPrimitiveList/";
 const SET_ORDER: &str = "$setElementOrder/";
 
-/// How a list takes a patch.
+/// The way in which a list is patched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum List {
-    /// It is replaced.
+    /// The patch replaces the list.
     Atomic,
     /// Values are added to it.
     Set,
@@ -97,7 +97,7 @@ fn merge_object<'p>(
                 let inner = target.entry(name.as_str()).or_insert(Value::Null);
                 merge_object(object_of(inner), patch, path)?;
             }
-            // With the directives beside it, below.
+            // Handled below, with its directives.
             Value::Array(_) => {}
             scalar => {
                 target.insert(name.clone(), scalar.clone());
@@ -121,7 +121,7 @@ fn merge_list(
 ) -> Result<(), ApiError> {
     let reported = match patch.get(name) {
         Some(Value::Array(items)) => Some(items.as_slice()),
-        // It was removed, or is no list any more.
+        // The list was removed, or is not a list any longer.
         Some(_) => return Ok(()),
         None => None,
     };
@@ -219,8 +219,8 @@ fn merge_items<'p>(
     Ok(())
 }
 
-/// The items in this order. Those that are not in it keep their places among each other, and stand behind the ones of the
-/// order that they stood behind `before`.
+/// Returns the items in this order. Items that are not in it keep their relative order, and follow the same item of the order as
+/// in `before`.
 fn in_order(items: Vec<Value>, before: &[Value], order: &[Value], id: impl Fn(&Value) -> Value) -> Vec<Value> {
     let (before, order) = (first_places(before), first_places(order));
     let place = |places: &HashMap<&Value, usize>, item: &Value| places.get(&id(item)).copied();
@@ -232,7 +232,7 @@ fn in_order(items: Vec<Value>, before: &[Value], order: &[Value], id: impl Fn(&V
     while let (Some(one), Some(other)) = (named.last(), others.last()) {
         let stood_in_front = match (place(&before, one), place(&before, other)) {
             (Some(one), Some(other)) => one < other,
-            // What is new comes last.
+            // New items come last.
             _ => false,
         };
         ordered.extend(if stood_in_front { named.pop() } else { others.pop() });

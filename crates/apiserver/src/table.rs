@@ -12,7 +12,7 @@ use super::object::Object;
 use super::representation;
 use super::request::Query;
 
-/// What each row carries beside its cells.
+/// The part of each object that a row includes in addition to its cells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Include {
     /// The object's metadata.
@@ -45,12 +45,12 @@ pub struct Rows {
     kind: &'static Kind,
     include: Include,
     version: MetaVersion,
-    /// Where the JSON of one object after the other is unpacked.
+    /// The buffer for the decompressed JSON of one object at a time.
     json: Vec<u8>,
 }
 
 impl Rows {
-    /// Of objects of this kind.
+    /// Returns rows for objects of this kind.
     pub fn new(kind: &'static Kind, include: Include, version: MetaVersion) -> Rows {
         Rows { kind, include, version, json: Vec::new() }
     }
@@ -132,7 +132,7 @@ fn columns(kind: &Kind) -> Value {
     name.into_iter().chain(kind.columns.iter().map(column)).collect()
 }
 
-/// Whether the name is among the kind's own columns (of events it is the last), and so does not stand in front.
+/// Returns whether the kind's own columns contain the name (the last one, for events), so that it is not added in front.
 fn names_itself(kind: &Kind) -> bool {
     kind.columns.iter().any(|column| column.name == "Name")
 }

@@ -1,4 +1,4 @@
-//! The trees of objects that rules read over and over: such as a few Namespaces and one Lease.
+//! A cache of the decoded objects that rules read repeatedly, such as a few Namespaces and one Lease.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::object::Object;
 
-/// Most trees that one kind keeps. They are small, but what is read by turns among more is made anew each time.
+/// The maximum number of trees per kind. They are small, but alternating reads of more objects decode each of them every time.
 const TREES_MAX: usize = 256;
 
 /// The trees of one kind's objects, without their field sets.
@@ -56,7 +56,7 @@ mod tests {
         assert_eq!((&first["metadata"]["name"], &first["metadata"]["resourceVersion"]), (&json!("a"), &json!("7")));
         assert!(Arc::ptr_eq(&first, &trees.of(&object("a", 7))));
         assert_eq!(trees.of(&object("a", 8))["metadata"]["resourceVersion"], "8");
-        // An older one that somebody still has is as it was.
+        // A former tree that is still in use is unchanged.
         assert_eq!(*trees.of(&object("a", 7)), *first);
         for number in 0..2 * TREES_MAX as u64 {
             trees.of(&object(&format!("n{number}"), number + 1));

@@ -1,13 +1,13 @@
-//! The newest objects of every kind in memory, and the latest changes: what lists, watches and rules are served from.
+//! The current objects of every kind in memory, and the most recent changes: the source of lists, watches, and rules.
 //!
-//! One task ([`WatchCache::run`]) reads the whole store at one revision, then follows its single stream of changes. Each
-//! kind's [`KindCache`] holds an ordered map of [`Object`]s and a `History` of the last changes with the object before and
-//! after. A watcher is a [`Cursor`] into that history and nothing else, so a write costs the same however many watch, and
-//! a watcher that is too slow finds its changes evicted and is cut off.
+//! One task ([`WatchCache::run`]) reads the whole store at one revision, then follows its single stream of changes. Each kind's
+//! [`KindCache`] holds an ordered map of [`Object`]s and a `History` of the last changes, with the object before and after. A
+//! watcher is only a [`Cursor`] into that history. A write therefore costs the same for any number of watchers, and a watcher
+//! that is too slow finds its changes evicted and is disconnected.
 //!
-//! Order of things: the store has made a revision durable, then the shelves show it, then [`WatchCache::applied`] reaches
-//! it, then the write is answered. So nobody is told of a write that could be lost, and who was told finds it in the next
-//! list.
+//! The order of a write: the store makes a revision durable, the cache applies it, [`WatchCache::applied`] reaches it, and the
+//! server answers the write. A client therefore never sees a write that can be lost, and a client that saw a write finds it in
+//! its next list.
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;
@@ -35,19 +35,19 @@ use crate::store::{Damaged, Error, Event, EventKind, Key, Store};
 mod history;
 pub mod usage;
 
-/// How many changes of a kind keep the line that watchers are sent, which is a copy of the object, and have the object's JSON as it is:
-/// those that watchers who keep up have yet to take. Who is further behind has the line made anew. Objects that were not
-/// written since are at rest and packed.
+/// The number of changes of a kind that keep their line for watchers, which is a copy of the object, and the object's
+/// uncompressed JSON: those that watchers without delay have not read yet. For a slower watcher, the line is created again. Older
+/// objects are at rest and compressed.
 const LINES_KEPT: usize = 512;
-/// How many objects are read from the store at once at start.
+/// The number of objects per read from the store at the start.
 const PAGE_OBJECTS: usize = 1_000;
-/// How many revisions are shown before those who wait for one of them are told, if so many are there at one time.
+/// The maximum number of revisions to apply before waiters are notified.
 const REVISIONS_AT_ONCE: usize = 64;
-/// How long to wait before the store is asked again after it failed.
+/// The time until the store is queried again after a failure.
 const RETRY: Duration = Duration::from_millis(250);
-/// How long a write waits for the cache to show it. Past that it is answered all the same: it is durable.
+/// The maximum wait of a write for the cache. After it, the write is answered anyway, because it is durable.
 pub const SHOWN_WAIT: Duration = Duration::from_secs(5);
-/// How long a list waits for the cache to show what the store has already.
+/// The maximum wait of a list for the cache to reach the store's current revision.
 const CATCH_UP: Duration = Duration::from_millis(500);
 
 /// The cache of all kinds.
@@ -59,14 +59,14 @@ pub struct WatchCache {
 
 /// The objects of one kind (of one key prefix: two views of events share a shelf).
 pub struct KindCache {
-    /// The kind as it is stored.
+    /// The kind in its stored representation.
     pub kind: &'static Kind,
     damage_marks: DamageMarks,
     state: RwLock<State>,
     sampler: DictionaryPool,
     /// Trees of some objects, for rules.
     pub trees: DecodedObjects,
-    /// What each namespace has, for a kind with a quota.
+    /// The usage of each namespace, for a kind with a quota.
     pub usage: Option<Arc<Usage>>,
     /// The revision of the last change.
     last: watch::Sender<u64>,
@@ -80,7 +80,7 @@ struct State {
     history: History,
     /// The revision of the last change, or the one at which all was read.
     last: u64,
-    /// How often the store went back: revisions of different numbers cannot be compared.
+    /// The number of times that the store went back: revisions of different numbers are not comparable.
     lives: u64,
 }
 
@@ -179,7 +179,7 @@ impl WatchCache {
         }
         *went_back = false;
         self.applied.send_replace(start.0);
-        // What one commit of the store made durable comes at one time, and whoever waits is woken once for all of it.
+        // All events of one commit arrive together, and waiters are woken once for all of them.
         let mut stream = store.watch(&Key("/".into()), start).try_ready_chunks(REVISIONS_AT_ONCE);
         while let Some(revisions) = stream.next().await {
             match revisions {
@@ -193,7 +193,7 @@ impl WatchCache {
         Err(Error::Unavailable)
     }
 
-    /// Shows whole revisions, and then tells those who wait for one of them.
+    /// Applies whole revisions, and then notifies the waiters.
     fn apply(&self, revisions: &[Vec<Event>]) {
         for events in revisions {
             for kind_cache in &self.kind_caches {
@@ -249,8 +249,8 @@ impl WatchCache {
         self.kind_cache(kind).state.read().snapshot(prefix, applied)
     }
 
-    /// As [`Self::snapshot`], but at most `limit` objects, of those that `wanted` takes; and how many follow. With `wanted`
-    /// that is only whether any follow.
+    /// Returns a snapshot like [`Self::snapshot`], but at most `limit` objects, of those that `wanted` selects, and the number of
+    /// objects that follow. With `wanted`, the number is only zero or nonzero.
     pub fn page(
         &self,
         kind: &Kind,
@@ -266,7 +266,7 @@ impl WatchCache {
             let (revision, damaged) = (applied.max(state.last), state.damaged(prefix));
             return (Snapshot { revision, objects, damaged }, range.count());
         };
-        // Who asks may make `wanted` expensive: it is not evaluated while a write waits for the shelf.
+        // A client can make `wanted` expensive: it is not evaluated while a write waits for the lock.
         let Snapshot { revision, objects, damaged } = self.snapshot(kind, prefix);
         let mut matching = objects.into_iter().filter(|object| wanted(object));
         let objects = matching.by_ref().take(limit).collect();
@@ -274,8 +274,8 @@ impl WatchCache {
         (Snapshot { revision, objects, damaged }, more)
     }
 
-    /// At most `limit` objects after the key `after`, as they were at `revision`, and whether more follow. `None` if the kind has changed
-    /// since, or the cache has not reached that revision: the store's history has them.
+    /// Returns at most `limit` objects after the key `after` at `revision`, and whether more follow. `None` if the kind has
+    /// changed since, or if the cache has not reached that revision: then the store's history has them.
     pub fn page_after(
         &self,
         kind: &Kind,
@@ -334,7 +334,7 @@ impl KindCache {
         self.state.read().objects.get(key).map(|found| found.0.clone())
     }
 
-    /// How many objects there are.
+    /// Returns the number of objects.
     pub fn len(&self) -> usize {
         self.state.read().objects.len()
     }
@@ -360,7 +360,7 @@ impl KindCache {
         let mut damaged = BTreeMap::new();
         for Damaged { key, modified } in lost {
             let key = key.relative(self.kind.key_prefix);
-            // What was read while it was whole is still what it was.
+            // The value that was read before the damage is still correct.
             match self.get(key).filter(|known| known.revision == modified.0) {
                 Some(known) => drop(objects.insert(ByKey(known))),
                 None => drop(damaged.insert(key.into(), modified.0)),
@@ -400,7 +400,7 @@ impl KindCache {
         at_rest.iter().for_each(|object| self.pack(object));
     }
 
-    /// The object of an event. The deletion of one that cannot be read has no value: it is the one that is known, or a
+    /// Returns the object of an event. The deletion of an unreadable object has no value: the result is the known object, or a
     /// placeholder.
     fn shown(&self, key: &str, event: &Event) -> Option<Arc<Object>> {
         if event.kind == EventKind::Delete && event.now.value.is_empty() {
@@ -410,7 +410,7 @@ impl KindCache {
         understood(self.kind, key, &event.now.value, event.at.0)
     }
 
-    /// For an object that nothing has changed for a while: many of them must be small.
+    /// Compresses an object that has not changed for a while: there can be many.
     fn pack(&self, object: &Object) {
         object.pack(&self.sampler.sample(|| object.json()));
     }
@@ -498,7 +498,7 @@ impl Cursor {
             if namespace.is_some() && change.now.namespace() != namespace {
                 continue;
             }
-            // Who goes on from a revision goes on after all of it, so none is told in part.
+            // A cursor resumes after a whole revision, so no revision is delivered in part.
             if let Some(last) = taken.last()
                 && taken.len() >= max
                 && last.revision != change.revision
@@ -521,7 +521,7 @@ impl Cursor {
 }
 
 impl Change {
-    /// A change as the store tells it, for watches that begin before the ring.
+    /// Returns the change of an event of the store, for watches that begin before the ring.
     pub fn from_event(kind_cache: &KindCache, event: &Event) -> Option<Change> {
         let kind = kind_cache.kind;
         let key = event.now.key.relative(kind.key_prefix);
@@ -548,7 +548,7 @@ impl Change {
         }
     }
 
-    /// The same change; its line is made anew when it is asked for.
+    /// Returns the same change; its line is created again on demand.
     fn without_line(&self) -> Arc<Change> {
         let Change { revision, now, before, deleted, line: _ } = self;
         let (now, before) = (now.clone(), before.clone());

@@ -1,15 +1,15 @@
-//! Work that takes long enough for others to notice: it is done beside the threads that serve requests.
+//! Runs long computations outside the threads that serve requests.
 //!
-//! A list of many objects with a selector, or a patch of a large object, takes tens of milliseconds of a processor. On a thread
-//! of the runtime these are tens of milliseconds in which all requests of that thread wait. Here the runtime gives the thread up
-//! for as long; and since such work takes turns ([`LargeWork`]), a user who asks for much of it leaves processors to others.
+//! A list of many objects with a selector, or a patch of a large object, takes tens of milliseconds of CPU time. On a thread of
+//! the runtime, all requests of that thread would wait as long. Here, the runtime releases the thread meanwhile. Because such
+//! computations take turns ([`LargeWork`]), a user with many of them leaves CPU time to others.
 
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-/// From how many objects on it is large to look at each, or to write all of them at once.
+/// The number of objects from which reading or writing all of them counts as large.
 pub(crate) const OBJECTS_LARGE: usize = 1_000;
-/// From how many octets on a body is large. That of an object of an ordinary size is a few KiB.
+/// The size in octets from which a body counts as large. An ordinary object has a few KiB.
 pub(crate) const BODY_LARGE: usize = 64 * 1024;
 
 /// Turns at large work: half of the processors, so that others have the rest.
@@ -30,7 +30,7 @@ impl LargeWork {
     }
 }
 
-/// Does the work, if it is large beside the runtime's threads.
+/// Runs the work; if it is large, outside the runtime's threads.
 pub(crate) fn beside<T>(is_large: bool, work: impl FnOnce() -> T) -> T {
     match is_large && may_block() {
         true => tokio::task::block_in_place(work),
@@ -38,7 +38,7 @@ pub(crate) fn beside<T>(is_large: bool, work: impl FnOnce() -> T) -> T {
     }
 }
 
-/// The same for work that also waits.
+/// Runs work that also waits; if it is large, outside the runtime's threads.
 pub(crate) async fn wait_beside<T>(is_large: bool, work: impl Future<Output = T>) -> T {
     match is_large && may_block() {
         true => tokio::task::block_in_place(|| Handle::current().block_on(work)),

@@ -1,4 +1,4 @@
-//! How to serve a kind of your own: derive it, describe it, give it behavior, and read it with kube-rs.
+//! An example of a custom kind: derive it, describe it, give it behavior, and read it with kube-rs.
 
 use std::sync::{Arc, LazyLock};
 
@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 #[derive(CustomResource, Serialize, Deserialize, Clone, Debug, JsonSchema)]
 #[kube(group = "library.example", version = "v1", kind = "Book", namespaced)]
 struct BookSpec {
-    /// Its title.
+    /// The title of the book.
     title: String,
     /// The number of its pages.
     pages: u32,
@@ -47,7 +47,7 @@ async fn serve(stop: CancellationToken) -> Client {
     let running = server.clone();
     tokio::spawn(async move { running.run(stop).await });
     server.ready().await;
-    // Behind a listener, a token or a certificate says who sends a request. In the process, an extension does.
+    // Behind a listener, a token or a certificate identifies the sender of a request. In the process, an extension does.
     let librarian = Identity { user: "librarian".to_owned(), groups: vec![GROUP_MASTERS.to_owned()] };
     Client::new(server.router().layer(axum::Extension(librarian)), "default")
 }

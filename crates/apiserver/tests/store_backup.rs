@@ -1,4 +1,4 @@
-//! Backup and restore: a backup taken while writers go on is one revision; clients of the old store recover.
+//! Backup and restore: a backup during writes contains one revision; clients of the old store recover.
 #![allow(clippy::unwrap_used)]
 
 use std::time::Duration;
@@ -40,7 +40,7 @@ async fn a_restored_store_holds_one_revision_and_moves_on() {
     let at = tokio::task::block_in_place(|| backup(&store, &mut file)).unwrap();
     let summary = verify(&mut file.as_slice()).unwrap();
     assert_eq!((summary.revision, summary.first), (at, Revision(at.0 + REVISION_JUMP)));
-    // One value is to be another.
+    // One value is replaced.
     let changed = |item: &KeyValue| (&*item.key.0 == "/m").then(|| Bytes::from_static(b"another"));
     assert_eq!(restore(new.path(), &mut file.as_slice(), changed).unwrap(), summary.first);
     let restored = Embedded::open(new.path(), Options::default()).unwrap();
@@ -57,15 +57,15 @@ async fn a_restored_store_holds_one_revision_and_moves_on() {
     assert_eq!(value("/a"), value("/z"));
     assert_eq!(value("/m").as_deref(), Some(b"another".as_slice()));
 
-    // A client of the old store: its watch and its continued list are told to begin anew.
+    // A client of the old store: its watch and its continued list must start again.
     let mut watch = Box::pin(store.watch(&key("/"), newest));
     assert!(matches!(watch.next().await, Some(Err(Error::Compacted { oldest })) if oldest == first));
     assert!(matches!(store.list(&key("/"), None, Some(newest), None).await, Err(Error::Compacted { .. })));
-    // Revisions of single objects still hold for whoever read them before the backup.
+    // Revisions of single objects stay valid for clients that read them before the backup.
     let kept = items.iter().find(|item| &*item.key.0 == "/m").unwrap().modified;
     let outcome = commit(&store, vec![(key("/m"), Precondition::At(kept))], vec![put("/m", "new", None)]).await;
     assert!(matches!(outcome, Outcome::Committed(revision) if revision > first));
-    // Time to live goes on.
+    // The time to live continues.
     let gone = async {
         while store.get(&key("/event"), None).await.unwrap().1.is_some() {
             tokio::time::sleep(Duration::from_millis(20)).await;

@@ -1,7 +1,7 @@
-//! `kill -9` in the middle of group commits: every acknowledged write is there afterwards, no transaction is half there,
-//! and no revision is given out twice.
+//! `kill -9` during group commits: afterwards, every acknowledged write exists, no transaction is partially applied, and no
+//! revision is allocated twice.
 //!
-//! The test runs itself once more as the process to be killed; `SIGNPOST_CRASH_ROUNDS` sets how often (30 if unset).
+//! The test runs itself a second time as the process to kill; `SIGNPOST_CRASH_ROUNDS` sets the number of rounds (default: 30).
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ use signpost_apiserver::store::{Key, Outcome, Revision, Store, Txn, Write};
 /// Set in the process to be killed: its data directory.
 const DIRECTORY: &str = "SIGNPOST_CRASH_DIRECTORY";
 
-/// How many tasks write at once.
+/// The number of concurrent writer tasks.
 const TASKS: usize = 16;
 
 #[test]
@@ -96,7 +96,7 @@ fn run_and_kill(directory: &Path, after: Duration) -> Vec<(usize, u64, u64)> {
     let reading = std::thread::spawn(move || {
         for line in output.lines() {
             let Ok(line) = line else { break };
-            // A line cut by the kill was not acknowledged to anybody.
+            // A line that was cut off by the kill was not acknowledged.
             let Some(("", line)) = line.split_once("ack ") else { continue };
             let numbers: Vec<u64> = line.split(' ').filter_map(|number| number.parse().ok()).collect();
             if let [task, number, revision] = numbers[..] {

@@ -1,7 +1,8 @@
-//! Damage of a store's file: flipped bits, files that are empty or older. Whatever is hit, the store opens and reports what
-//! it cannot read, or refuses to open and says what to do; no value is ever wrong or missing without a word, and nothing hangs.
+//! Damage of a store's file: flipped bits, and files that are empty or older. In every case, the store opens and reports the
+//! unreadable values, or refuses to open with an action for the operator. No value is ever wrong or silently missing, and nothing
+//! hangs.
 //!
-//! `DAMAGE=long` flips bits at many more places.
+//! `DAMAGE=long` flips bits at many more positions.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
@@ -79,7 +80,7 @@ fn copy(from: &Path, to: &Path, store: &[u8]) {
     std::fs::copy(from.join(IDENTITY), to.join(IDENTITY)).unwrap();
 }
 
-/// How a damaged store fared.
+/// The outcome of opening a damaged store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Fate {
     Unaffected,
@@ -88,7 +89,7 @@ enum Fate {
     BrokeOff,
 }
 
-/// Opens a damaged store and compares all that it says with what it held.
+/// Opens a damaged store and compares all its results with its former contents.
 fn fate(directory: &Path, expected: &Values) -> Fate {
     let store = match Embedded::open(directory, Options::default()) {
         Ok(store) => store,
@@ -257,7 +258,7 @@ async fn one_damaged_value_is_reported_restored_and_dropped() {
     backup(&store, &mut partial).unwrap();
     let summary = verify(&mut partial.as_slice()).unwrap();
     assert_eq!((summary.values, summary.damaged), (1, vec![key("/a"), key("/b")]), "a backup names what it lacks");
-    // A watch from before is told of the deletion of a value that nobody can read.
+    // An existing watch receives the deletion of an unreadable value.
     let from = store.revision().await.unwrap();
     let mut watch = Box::pin(store.watch(&key("/"), from));
     commit(&store, vec![Write::Delete { key: key("/a") }]).await;
@@ -292,7 +293,7 @@ async fn a_value_under_another_key_is_found() {
     let store = Embedded::open(directory.path(), Options::default()).unwrap();
     commit(&store, vec![put("/a-key", b"a"), put("/c-key", b"c")]).await;
     drop(store);
-    // Wherever it stands, the key is another one then, and the value that of the former.
+    // At every position, the key is then another one, and the value that of the former.
     damage(directory.path(), "c-key");
     let store = Embedded::open(directory.path(), Options::default()).unwrap();
     let page = store.list(&key(""), None, None, None).await.unwrap();
@@ -369,7 +370,7 @@ async fn an_older_file_in_the_place_of_the_store_is_a_new_history() {
     let store = open();
     commit(&store, vec![put("/kept", b"old"), put("/zone", b"as it was")]).await;
     drop(store);
-    // In another directory, and opened again and again, it is what it was.
+    // In another directory, and after several openings, it is unchanged.
     let before = open().revision().await.unwrap();
     std::fs::copy(&file, &old).unwrap();
     assert_eq!(open().revision().await.unwrap(), before);
@@ -387,7 +388,7 @@ async fn an_older_file_in_the_place_of_the_store_is_a_new_history() {
         let store = open();
         let first = store.revision().await.unwrap();
         assert_eq!(first, Revision(newest.0 + REVISION_JUMP), "{is_copied_while_it_runs}");
-        // Whoever saw the lost revision begins anew.
+        // Clients that saw the lost revision start again.
         let mut watch = Box::pin(store.watch(&key("/"), newest));
         assert!(matches!(watch.next().await, Some(Err(Error::Compacted { oldest })) if oldest == first));
         let value = async |name: &str| store.get(&key(name), None).await.unwrap().1;
@@ -398,7 +399,7 @@ async fn an_older_file_in_the_place_of_the_store_is_a_new_history() {
         drop((watch, store));
         std::fs::copy(&file, &old).unwrap();
     }
-    // A restore says so itself, and is no surprise.
+    // A restore is recorded as such and not reported as a replaced file.
     let store = open();
     let mut whole = Vec::new();
     let at = backup(&store, &mut whole).unwrap();

@@ -12,7 +12,7 @@ use signpost_apiserver::store::embedded::{Embedded, Options};
 use signpost_apiserver::store::memory::Memory;
 use signpost_apiserver::store::{Error, EventKind, Key, Outcome, Precondition, Revision, Store, Txn, Write};
 
-/// What a key holds: value, created, modified.
+/// The state of a key: value, created, modified.
 type Held = (u8, u64, u64);
 
 /// Every state there was, under its revision.
@@ -52,7 +52,7 @@ impl Model {
         (*revision, state)
     }
 
-    /// The transaction of a step, and what must come of it: whether it holds, and the state after it.
+    /// Returns the transaction of a step, and its expected result: whether it is applied, and the state after it.
     fn expected_outcome(
         &self,
         expect: &[(u8, u8)],
@@ -131,7 +131,7 @@ async fn run(mut store: Arc<dyn Store>, reopen: Option<&std::path::Path>, steps:
     check(&store, &model).await;
 }
 
-/// Everything that can be asked of the store, against the model.
+/// Compares all reads of the store with the model.
 async fn check(store: &Arc<dyn Store>, model: &Model) {
     assert_eq!(store.revision().await.unwrap().0, model.newest().0);
     for (revision, state) in &model.states {

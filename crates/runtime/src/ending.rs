@@ -1,8 +1,8 @@
-//! How a thread or task on which everything depends reports that it ended by itself.
+//! Reports that a critical thread or task ended by itself.
 //!
-//! A panic ends its thread and nothing else: without this, a process whose store takes no writes any more, or whose zones
-//! stand still, would go on and report itself ready. The owner of the thread holds an [`ExitReport`], and the process waits for
-//! [`ExitReport::reported`] among its tasks.
+//! A panic ends only its thread. Without this report, a process whose store accepts no writes any longer, or whose zones no
+//! longer change, would keep running and report itself ready. The owner of the thread holds an [`ExitReport`], and the process
+//! waits for [`ExitReport::reported`] among its tasks.
 
 use std::any::Any;
 use std::io;
@@ -38,7 +38,7 @@ impl ExitReport {
         self.why.borrow().is_some()
     }
 
-    /// Waits until an end is reported, and returns why. Without one it waits for ever.
+    /// Waits until an end is reported, and returns the reason. Without a report, it waits indefinitely.
     pub fn reported(&self) -> impl Future<Output = String> + Send + use<> {
         let mut why = self.why.subscribe();
         async move {
@@ -50,15 +50,15 @@ impl ExitReport {
         }
     }
 
-    /// Starts a thread, whose panic is reported.
+    /// Starts a thread whose panic is reported.
     ///
     /// # Errors
     ///
-    /// What the system says if it refuses a thread.
+    /// The error of the system if it cannot start a thread.
     pub fn spawn(&self, name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
         let (ending, thread) = (self.clone(), name.to_owned());
         std::thread::Builder::new().name(name.to_owned()).spawn(move || {
-            // What the work shares with others it leaves as it is; the process ends.
+            // State that is shared with other threads can be inconsistent after this; the process ends.
             if let Err(panic) = catch_unwind(AssertUnwindSafe(work)) {
                 ending.report(format!("the thread {thread} panicked: {}", message(&*panic)));
             }

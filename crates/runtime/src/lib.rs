@@ -1,4 +1,4 @@
-//! What every process needs and no domain owns: the HTTP listener, TLS files and trust, telemetry, the clock.
+//! The infrastructure of every process, independent of any domain: the HTTP listener, TLS files and trust, telemetry, the clock.
 
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,5 @@
-//! Logs: events of `tracing` on standard error, for people or as JSON, at a level that can be changed while running; and as an
-//! option, spans of an object's walk ([`trace`]) for a collector ([`otlp`]).
+//! Logs: events of `tracing` on standard error, as text or as JSON, at a level that can be changed at run time. Optionally, spans
+//! of an object's walk ([`trace`]) for a collector ([`otlp`]).
 
 pub mod otlp;
 pub mod trace;
@@ -12,10 +12,10 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, Registry, fmt, reload};
 
-/// How events are written.
+/// The format of events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
-    /// Lines for people, in colour on a terminal.
+    /// Text lines, in color on a terminal.
     Human,
     /// A JSON object a line.
     Json,
@@ -24,7 +24,7 @@ pub enum Format {
 /// A level was not changed.
 #[derive(Debug, thiserror::Error)]
 pub enum LevelError {
-    /// It is no level and no directives.
+    /// The text is neither a level nor a list of directives.
     #[error(transparent)]
     Form(ParseError),
     /// The log takes no other.
@@ -72,8 +72,8 @@ pub fn level(text: &str) -> Result<String, &'static str> {
     }
 }
 
-/// The Kubernetes client tells of each failed request; whoever sent it does so too, and knows whether it matters. A
-/// directive of the operator's own for it wins, since it stands later.
+/// The Kubernetes client logs each failed request; the caller does so as well, and can decide whether it matters. An operator's
+/// own directive for it overrides this one, because it comes later.
 const QUIET: &str = "kube_client=off";
 
 fn parse(level: &str) -> Result<EnvFilter, ParseError> {

@@ -1,12 +1,12 @@
-//! What a client of ours trusts: the system's certificate authorities; or, if an operator says so by a file, the certificates
-//! in it and no others.
+//! The trust anchors of Signpost's clients: the system's certificate authorities, or only the certificates in a file, if the
+//! operator configures one.
 //!
-//! The system's are read at the first handshake that needs them, so that a client which only speaks plain HTTP works on a
-//! system that has none, as minimal containers are.
+//! The system's are read at the first handshake that needs them, so that a client that only uses plain HTTP works on a system
+//! without any, such as a minimal container.
 //!
-//! A certificate that vouches for itself (`openssl req -x509`) is marked as an authority's unless one asks for another, and
-//! verifiers by the letter of RFC 5280 §4.2.1.9 take none of those for a server. Who lists one means that server all the same; so
-//! one that is listed itself, octet by octet, is taken for its own names and its own time.
+//! A self-signed certificate (`openssl req -x509`) is marked as a CA by default, and verifiers that follow RFC 5280 §4.2.1.9
+//! literally reject such a certificate for a server. An operator who lists one still means that server. A server certificate that
+//! is listed itself, octet by octet, is therefore accepted for its own names and its own validity.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -34,7 +34,7 @@ pub struct PemError(String);
 pub struct AuthoritiesError {
     /// The file.
     pub path: PathBuf,
-    /// What is wrong with it.
+    /// The problem.
     pub reason: String,
 }
 
@@ -64,8 +64,8 @@ pub fn of_system() -> rustls::ClientConfig {
     peer_verifier.client_config().expect("the provider has what the default versions need")
 }
 
-/// The settings of a TLS client that trusts the certificates of this PEM text and no others. The error says what is wrong
-/// with the text, of which certificate if there are several; without a certificate there is nothing to trust.
+/// Returns the settings of a TLS client that trusts only the certificates in this PEM text. The error describes the problem of
+/// the text, with the number of the certificate if there are several; a text without a certificate is an error.
 pub fn only(pem: &[u8]) -> Result<rustls::ClientConfig, PemError> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let peer_verifier = PeerVerifier::of_listed(pem, provider).map_err(PemError)?;
@@ -74,11 +74,11 @@ pub fn only(pem: &[u8]) -> Result<rustls::ClientConfig, PemError> {
 
 /// Whether a certificate is refused only because it is marked as an authority's and was shown by a server.
 pub fn is_authority_itself(fault: &CertificateError) -> bool {
-    // The verifier's own error is of a crate that is not at hand, and this is how it prints.
+    // The verifier's own error type is in a crate that is not a dependency; this is its text.
     matches!(fault, CertificateError::Other(other) if format!("{other:?}").contains("CaUsedAsEndEntity"))
 }
 
-/// Verifies the certificates of servers for a client of ours.
+/// The verifier of server certificates for Signpost's clients.
 #[derive(Debug)]
 struct PeerVerifier {
     provider: Arc<rustls::crypto::CryptoProvider>,
@@ -115,7 +115,7 @@ impl PeerVerifier {
         Ok(PeerVerifier { provider, trusted: Trusted::Listed(certificates, verifier) })
     }
 
-    /// The system's verifier. A system that has no authorities is asked again at the next handshake: they may be installed
+    /// Returns the system's verifier. A system without CAs is checked again at the next handshake: they can be installed
     /// meanwhile.
     fn system<'a>(&self, known: &'a OnceLock<Verifier>) -> Result<&'a Verifier, rustls::Error> {
         if let Some(verifier) = known.get() {
@@ -156,7 +156,7 @@ impl ServerCertVerifier for PeerVerifier {
             Trusted::Listed(certificates, verifier) => (certificates, verifier),
         };
         match verifier.verify_server_cert(shown, between, name, ocsp, now) {
-            // The time was looked at before that, and the name was not.
+            // The verifier checks the time before this error, and the name after it.
             Err(rustls::Error::InvalidCertificate(fault))
                 if is_authority_itself(&fault) && certificates.contains(shown) =>
             {
@@ -234,7 +234,7 @@ mod tests {
 
     use super::*;
 
-    /// When the certificates of these tests are valid, Unix time.
+    /// The start of the validity of these tests' certificates, in Unix time.
     const FROM: u64 = 1_000_000_000;
     const UNTIL: u64 = 1_100_000_000;
 
@@ -290,7 +290,7 @@ mod tests {
         let issuer = Issuer::from_params(&of_authority, key);
         let shown = params(false).signed_by(&KeyPair::generate().expect("a key"), &issuer).expect("a certificate");
         assert_eq!(verified(&[&authority], &shown, "placer.example", FROM), Ok(()));
-        // One that it signed to sign others is no server's, since it is not listed itself.
+        // A CA certificate that it signed is not a server certificate, because it is not listed itself.
         let between = params(true).signed_by(&KeyPair::generate().expect("a key"), &issuer).expect("a certificate");
         let fault = verified(&[&authority], &between, "placer.example", FROM).expect_err("an authority's");
         assert!(is_authority_itself(&fault), "{fault:?}");

@@ -1,4 +1,4 @@
-//! An HTTPS client that trusts one authority and nobody else.
+//! An HTTPS client that trusts only one CA.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -44,7 +44,7 @@ impl Client {
         Client { token: Some(token.to_owned()), ..self }
     }
 
-    /// Its bearer token.
+    /// Returns the bearer token.
     pub fn token(&self) -> &str {
         self.token.as_deref().expect("the client has a token")
     }

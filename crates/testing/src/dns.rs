@@ -10,7 +10,7 @@ use hickory_proto::rr::{Name, RData};
 pub use hickory_proto::op::ResponseCode;
 pub use hickory_proto::rr::RecordType;
 
-/// The option of extended errors, and the one that says that an answer may be stale (RFC 8914 §4.4).
+/// The code of the extended error option; the extended error of a possibly stale answer is below (RFC 8914 §4.4).
 const EXTENDED_ERROR: u16 = 15;
 const STALE_ANSWER: [u8; 2] = [0, 3];
 
@@ -25,7 +25,7 @@ pub struct Answer {
     pub alias: Option<String>,
     /// The serial of an SOA in the answer section.
     pub serial: Option<u32>,
-    /// Whether an extended error says that it may be stale (RFC 8914, code 3).
+    /// Whether an extended error marks the answer as possibly stale (RFC 8914, code 3).
     pub stale: bool,
 }
 
@@ -50,11 +50,11 @@ pub struct Asker {
 }
 
 impl Asker {
-    /// Asks `server`.
+    /// Returns a client that queries `server`.
     pub fn new(server: SocketAddr) -> Asker {
         let own = if server.ip().is_loopback() { Ipv4Addr::LOCALHOST } else { Ipv4Addr::UNSPECIFIED };
         let socket = UdpSocket::bind((own, 0)).expect("the system has a free port");
-        // So that the system tells when nobody listens there.
+        // Connected, so that the system reports a closed port.
         socket.connect(server).expect("there is a way to the server");
         Asker { socket, id: 0 }
     }
@@ -69,7 +69,7 @@ impl Asker {
         owner.set_fqdn(true);
         query.add_query(Query::query(owner, rtype));
         query.set_edns(hickory_proto::op::Edns::new());
-        // An error that waits from an earlier question is told first, and only once.
+        // A pending error of an earlier query is returned first, and only once.
         let octets = query.to_vec().expect("a query");
         self.socket.send(&octets).or_else(|_| self.socket.send(&octets)).ok()?;
         let deadline = Instant::now() + patience;

@@ -46,7 +46,7 @@ impl Cluster {
         self.clients.iter().map(|client| format!("http://{client}")).collect()
     }
 
-    /// The member that reports that it leads. A member that is stopped or was killed is not asked.
+    /// Returns the member that reports that it leads. A stopped or killed member is not queried.
     pub fn leader(&self) -> Option<usize> {
         let leads = |number: &usize| {
             let metrics = http_get(self.clients[*number], "/metrics");

@@ -24,7 +24,7 @@ impl DataDir {
         DataDir(TempDir::new().expect("a temporary directory can be made"))
     }
 
-    /// Its path.
+    /// Returns the path of the file.
     pub fn path(&self) -> &str {
         self.0.path().to_str().expect("temporary paths are UTF-8")
     }

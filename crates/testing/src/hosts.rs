@@ -6,10 +6,10 @@
 //!   host 3: eth0 10.18.3.2 ──── h3 10.18.3.1 ┘
 //! ```
 //!
-//! The test stands in the middle: it reaches each host, also one that is cut off from all others. A cut between two hosts is a rule
-//! there, so packets get lost on their way and no sender gets an error. A rule drops one direction only.
+//! The test runs between the hosts: it reaches each host, also one that is isolated from all others. A partition between two
+//! hosts is a rule there, so that packets are lost on their path and no sender gets an error. A rule drops only one direction.
 //!
-//! Delay and loss as such need the queueing discipline `netem`, which many kernels lack. A slow link is a token bucket here (`tbf`).
+//! Real delay and loss need the queueing discipline `netem`, which many kernels lack. A slow link is a token bucket here (`tbf`).
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -75,7 +75,7 @@ pub struct Host {
     name: String,
     /// The other end of its link.
     device: String,
-    /// Its address.
+    /// The address of the host.
     pub address: Ipv4Addr,
     /// The address that the test has on the same link.
     pub gateway: Ipv4Addr,
@@ -84,7 +84,7 @@ pub struct Host {
 }
 
 impl Host {
-    /// Its name.
+    /// Returns the name of the host.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -115,7 +115,7 @@ impl Host {
         self.signal("STOP");
     }
 
-    /// Lets them go on.
+    /// Resumes the processes of the host.
     pub fn resume(&self) {
         self.signal("CONT");
     }

@@ -13,11 +13,11 @@ pub struct Condition {
     pub status: String,
     /// The word that tests compare.
     pub reason: String,
-    /// What people read.
+    /// The message for users.
     pub message: String,
 }
 
-/// `kubectl` with a kubeconfig of ours and a discovery cache of its own.
+/// `kubectl` with a kubeconfig of the test and its own discovery cache.
 pub struct Kubectl {
     kubeconfig: PathBuf,
     cache: TempDir,

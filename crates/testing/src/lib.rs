@@ -1,6 +1,6 @@
-//! What tests and benches share: the real program as a child process, waiting, ports, clients and peers.
+//! Shared code of tests and benches: the real program as a child process, waiting, ports, clients, and peers.
 //!
-//! Helpers panic when something fails that has to work, as a test does. A test asserts only what it is about.
+//! Helpers panic when a step that must succeed fails, like a test. A test asserts only its own subject.
 
 pub mod wait;
 

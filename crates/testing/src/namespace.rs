@@ -21,7 +21,7 @@ pub fn inside_namespace(test: &str) -> bool {
     inside(test, &[])
 }
 
-/// The same, inside a PID namespace, too: no process that the test starts outlives it, whatever ends it.
+/// Does the same inside a PID namespace: no process that the test starts outlives it, however it ends.
 pub fn inside_namespaces(test: &str) -> bool {
     inside(test, &PROCESSES)
 }

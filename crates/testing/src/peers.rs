@@ -7,11 +7,11 @@ use std::process::Command;
 
 use crate::process::Process;
 
-/// What a peer serves, and where. The file of a zone is `<apex>.zone`.
+/// The zones and the address of a peer. The file of a zone is `<apex>.zone`.
 pub struct Peer<'a> {
-    /// Where it answers.
+    /// The address on which the peer answers.
     pub listen: SocketAddr,
-    /// Its own directory, for its configuration and state.
+    /// The peer's own directory, for its configuration and state.
     pub folder: &'a Path,
     /// The directory of the zone files.
     pub zones: &'a Path,
@@ -48,7 +48,7 @@ impl Peer<'_> {
         self.run("nsd", &["-d", "-c"], &configuration)
     }
 
-    /// Starts BIND. It listens on no address of 127.0.0.0/8 but the one that the interface has.
+    /// Starts BIND. It listens on 127.0.0.0/8 only on the interface's address.
     pub fn named(&self) -> Process {
         let (Peer { listen, more, .. }, here) = (self, self.folder.display());
         let configuration = format!(
@@ -71,8 +71,8 @@ impl Peer<'_> {
     }
 }
 
-/// Starts Unbound, which finds each of the zones `stubs` at the server beside it; a zone with several servers stands there several
-/// times in a row.
+/// Starts Unbound with a stub for each of the zones `stubs` at its server; a zone with several servers is listed once per server,
+/// consecutively.
 pub fn unbound(listen: SocketAddr, folder: &Path, stubs: &[(&str, SocketAddr)]) -> Process {
     run("unbound", &["-d", "-c"], folder, &unbound_configuration(listen, "127.0.0.0/8", stubs))
 }

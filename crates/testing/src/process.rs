@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::wait::{eventually, until};
 
-/// How many lines of a log are kept.
+/// The maximum number of log lines in memory.
 const LOG_LINES_MAX: usize = 2_000;
 
 /// A running child process. Dropping it kills it, and prints its log if the test fails.
@@ -24,9 +24,9 @@ pub struct Process {
 #[derive(Default)]
 struct Log {
     lines: VecDeque<String>,
-    /// How many lines were dropped from the front.
+    /// The number of lines dropped from the front.
     dropped: usize,
-    /// The number of the line after the last one that [`Process::says`] returned.
+    /// The number of the line after the most recent one that [`Process::says`] returned.
     next: usize,
 }
 
@@ -53,7 +53,7 @@ impl Process {
         Ok(Process { name, child, log, readers })
     }
 
-    /// Its process ID.
+    /// Returns the process ID.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
@@ -85,7 +85,7 @@ impl Process {
         self.ended().is_none()
     }
 
-    /// How it ended, if it did.
+    /// Returns the exit status, if the process has ended.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().expect("the child can be queried")
     }
@@ -117,7 +117,7 @@ impl Process {
         self.wait()
     }
 
-    /// Its resident memory in KiB.
+    /// Returns the resident memory in KiB.
     pub fn resident_kib(&self) -> u64 {
         self.status("VmRSS:")
     }
@@ -140,12 +140,12 @@ impl Process {
         self.proc("status", key).split_whitespace().next().and_then(|number| number.parse().ok()).expect("KiB")
     }
 
-    /// How many files and sockets it has open.
+    /// Returns the number of open files and sockets.
     pub fn files(&self) -> usize {
         std::fs::read_dir(format!("/proc/{}/fd", self.id())).expect("Linux has /proc").count()
     }
 
-    /// How many files and sockets it may have open.
+    /// Returns the limit of open files and sockets.
     pub fn files_max(&self) -> u64 {
         let limits = self.proc("limits", "Max open files");
         limits.split_whitespace().next().and_then(|number| number.parse().ok()).expect("a soft limit")

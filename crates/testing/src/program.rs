@@ -12,7 +12,7 @@ use crate::process::Process;
 
 /// Returns the path of the program, which Cargo builds before tests and benches.
 pub fn program() -> &'static str {
-    // Cargo sets the variable; beside it, a test binary that was started by hand is in `deps` next to the program.
+    // Cargo sets the variable; a test binary that was started by hand is in `deps`, and the program is in its parent directory.
     static PROGRAM: LazyLock<String> = LazyLock::new(|| {
         std::env::var("CARGO_BIN_EXE_signpost").unwrap_or_else(|_| {
             let test = std::env::current_exe().expect("a test knows its own path");
@@ -51,9 +51,9 @@ fn without_settings(command: &mut Command) {
 pub struct Ran {
     /// The exit code; `None` if a signal ended it.
     pub code: Option<i32>,
-    /// Its standard output.
+    /// The standard output.
     pub out: String,
-    /// Its standard error.
+    /// The standard error.
     pub err: String,
 }
 
@@ -100,11 +100,11 @@ impl Ran {
 /// The ports of one server, so that it can be started again on the same ones.
 #[derive(Clone, Copy)]
 pub struct Ports {
-    /// Where it answers DNS.
+    /// The DNS address of the program.
     pub dns: SocketAddr,
-    /// Where its API listens.
+    /// The API address of the program.
     pub api: SocketAddr,
-    /// Where its admin endpoint listens.
+    /// The admin address of the program.
     pub admin: SocketAddr,
 }
 
@@ -130,9 +130,9 @@ pub fn is_ready(admin: SocketAddr) -> bool {
 /// A running `signpost serve`. Dropping it kills it.
 pub struct Server {
     process: Process,
-    /// Where it answers DNS.
+    /// The DNS address of the program.
     pub dns: SocketAddr,
-    /// Where its admin endpoint listens.
+    /// The admin address of the program.
     pub admin: SocketAddr,
 }
 

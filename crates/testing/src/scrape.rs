@@ -8,19 +8,19 @@ use crate::wait::eventually;
 
 /// A page in the Prometheus text format.
 pub struct Scrape {
-    /// Its metric families.
+    /// The metric families.
     pub families: Vec<Family>,
 }
 
 /// A metric family.
 pub struct Family {
-    /// Its name.
+    /// The name of the family.
     pub name: String,
     /// `counter`, `gauge` or `histogram`.
     pub kind: String,
-    /// Its help text.
+    /// The help text of the family.
     pub help: String,
-    /// Its samples, in order.
+    /// The samples of the family, in order.
     pub samples: Vec<Sample>,
 }
 
@@ -28,9 +28,9 @@ pub struct Family {
 pub struct Sample {
     /// The name of the series, with the suffix of a histogram's.
     pub name: String,
-    /// Its labels.
+    /// The labels of the sample.
     pub labels: BTreeMap<String, String>,
-    /// Its value.
+    /// The value of the sample.
     pub value: f64,
 }
 
@@ -89,7 +89,7 @@ impl Scrape {
 }
 
 impl Sample {
-    /// None of our label values holds a quote or a comma.
+    /// Parses a sample. No label value of Signpost contains a quote or a comma.
     fn parse(line: &str) -> Sample {
         let (series, value) = line.rsplit_once(' ').unwrap_or_else(|| panic!("no sample: {line}"));
         let (name, labels) = series.split_once('{').unwrap_or((series, "}"));

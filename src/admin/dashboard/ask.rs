@@ -1,4 +1,4 @@
-//! Questions to the API, with a user's own client, and what can come of them.
+//! Requests to the API with a user's own client, and their errors.
 
 use std::time::Duration;
 
@@ -8,16 +8,16 @@ use http_body_util::{BodyExt, Limited};
 use kube::client::Body;
 use serde_json::{Value, json};
 
-/// How long the API may take to answer.
+/// The timeout of a request to the API.
 const ANSWER_LONGEST: Duration = Duration::from_secs(10);
 /// Largest answer taken, in octets: 500 objects with all they can hold.
 const ANSWER_OCTETS_MAX: usize = 8 << 20;
 
-/// Why there is no answer, as the browser is told.
+/// The error of a request, as the browser receives it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
     pub status: StatusCode,
-    /// In one word: the API's own, or `SignedOut`, `ApiAway`, `Starting`.
+    /// The reason as one word: the API's own, or `SignedOut`, `ApiAway`, `Starting`.
     pub reason: String,
     pub message: String,
 }
@@ -50,7 +50,7 @@ pub async fn post(client: &kube::Client, path: &str, body: &Value) -> Result<Val
     serde_json::from_slice(&octets).map_err(|error| Failure::away(format!("the API's answer is no JSON: {error}")))
 }
 
-/// Reads what is at `path`, query and all, as JSON text.
+/// Reads the resource at `path`, including its query, as JSON text.
 pub async fn get(client: &kube::Client, path: &str) -> Result<Vec<u8>, Failure> {
     send(client, Request::get(path).header(header::ACCEPT, "application/json").body(Body::empty())).await
 }

@@ -1,5 +1,5 @@
-//! The page: markup, style, scripts and a picture, inside the program. There is no build step: these are the files as they
-//! lie beside this one, and the browser loads the scripts as ES modules.
+//! The page: markup, style, scripts, and a picture, inside the program. There is no build step: these are the files in this
+//! directory, and the browser loads the scripts as ES modules.
 
 use std::sync::OnceLock;
 

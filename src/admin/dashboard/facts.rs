@@ -1,4 +1,4 @@
-//! What lists, counts and the topology show of routes; pure.
+//! The data of Routes for lists, counts, and the topology; pure.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use signpost_control::client::reflector::ObjectKey;
 
 /// Namespaces counted one by one, those with the most routes; the others are counted together.
 const NAMESPACES_MAX: usize = 2_000;
-/// Pairs of a namespace and a Router that are told, those with the most routes.
+/// The maximum number of pairs of a namespace and a Router in the response: those with the most Routes.
 const LINKS_MAX: usize = 8_000;
 /// Routes in one page of a list.
 const PAGE_MAX: usize = 500;
@@ -58,14 +58,14 @@ impl Counts {
         self.0.iter().sum()
     }
 
-    /// Those that are not zero, by name.
+    /// Returns the nonzero counts by name.
     fn json(&self) -> Value {
         let counts = RouteState::ALL.iter().zip(self.0).filter(|(_, count)| *count > 0);
         counts.map(|(state, count)| (state.word().to_owned(), json!(count))).collect::<serde_json::Map<_, _>>().into()
     }
 }
 
-/// How many routes there are, by state, by namespace, by Router, and by both.
+/// Returns the number of Routes by state, by namespace, by Router, and by both.
 pub fn overview(routes: &[Keyed]) -> Value {
     let mut all = Counts::default();
     let mut namespaces: BTreeMap<&str, Counts> = BTreeMap::new();
@@ -110,7 +110,7 @@ pub fn overview(routes: &[Keyed]) -> Value {
     })
 }
 
-/// What is looked for in the list of routes.
+/// The search parameters of the list of Routes.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Wanted {
@@ -119,9 +119,9 @@ pub struct Wanted {
     namespace: Option<String>,
     router: Option<String>,
     state: Option<RouteState>,
-    /// How many to pass over.
+    /// The number of Routes to skip.
     offset: usize,
-    /// How many to tell, [`PAGE_MAX`] at most.
+    /// The number of Routes to return, at most [`PAGE_MAX`].
     limit: usize,
 }
 
@@ -140,7 +140,7 @@ fn is_wanted((key, summary): &Keyed, wanted: &Wanted, words: &[String]) -> bool 
     let has = |word: &String| {
         let texts = [key.namespace.as_deref(), Some(key.name.as_str()), summary.router.as_deref()];
         let names = [summary.dns.as_deref(), summary.alias.as_deref(), summary.host.as_deref()];
-        // `namespace/name` is one text for whoever pastes it.
+        // `namespace/name` is one text, so that it can be pasted.
         let whole = word.contains('/').then(|| key.to_string());
         let mut all = texts.into_iter().chain(names).flatten().chain(whole.as_deref());
         all.any(|text| text.to_ascii_lowercase().contains(word.as_str()))

@@ -1,13 +1,13 @@
-//! What viewers share: one compact informer of the routes of a scope, kept while anyone looks at it.
+//! The state that viewers share: one compact informer of the Routes of a scope, kept while it has viewers.
 //!
-//! A scope is all namespaces or one of them. Its informer is fed by a watch with the token of the viewer who came first, and
-//! holds of each route what lists and counts show, a quarter of a kilobyte. Everyone else with the right to list the same
-//! routes reads the same informer: there is no copy for each viewer, and the API is asked once. When that token is taken back
-//! the informer stands still, and the next viewer whom the API lets in feeds a new one.
+//! A scope is all namespaces or one of them. A watch with the token of the first viewer feeds its informer, which holds for each
+//! Route the fields that lists and counts show: a quarter of a kilobyte. All other users with the permission to list the same
+//! Routes read the same informer. There is no copy for each viewer, and the API serves one watch. When that token is revoked, the
+//! informer stops, and the next permitted viewer feeds a new one.
 //!
 //! ```text
 //!   API ──watch──► informer of the scope ──► version, and the last changes ──► each viewer's stream: "these changed"
-//!                        └──► counts and pages of the list, made when asked for
+//!                        └──► counts and pages of the list, on request
 //! ```
 
 use std::collections::{HashMap, VecDeque};
@@ -27,15 +27,15 @@ use signpost_api::v1alpha1::router::Router;
 use signpost_api::v1alpha1::zone::Zone;
 use signpost_control::client::reflector::{self, Change, Changes, ObjectKey, Store, reflect};
 
-/// How long an informer is kept after its last use: someone who loads the page again finds it there.
+/// The time for which an informer is kept after its last use, so that it is still there when a user reloads the page.
 const KEPT_UNUSED: Duration = Duration::from_secs(60);
 /// Informers at a time; beyond, the one used least recently goes. One of all namespaces, and those of many tenants.
 const FEEDS_MAX: usize = 256;
-/// Changes remembered by name. A viewer who missed more is told that there are more.
+/// The maximum number of changes kept by name. A viewer that missed more gets a flag instead.
 const RECENT_MAX: usize = 256;
-/// How long a request waits for the first list.
+/// The maximum wait of a request for the first list.
 const FIRST_LIST: Duration = Duration::from_secs(8);
-/// An informer that has not been connected for so long, while the API lets a viewer in, is fed anew by that viewer.
+/// The time without a connection after which a permitted viewer feeds the informer with a new watch.
 const DEAD_AFTER: Duration = Duration::from_secs(5);
 
 /// The informers there are.
@@ -54,7 +54,7 @@ pub struct Feed {
 #[derive(Default)]
 struct Recent {
     version: u64,
-    /// The version of each change, and what it was.
+    /// The changes, each with its version.
     changes: VecDeque<(u64, Changed)>,
 }
 
@@ -64,11 +64,11 @@ pub enum Changed {
     Route(ObjectKey),
     Router(String),
     Zone,
-    /// Anything: everything was listed anew.
+    /// All Routes: they were listed again.
     All,
 }
 
-/// What changed since some version, for a viewer.
+/// The changes since a version, for a viewer.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Serialize)]
 pub struct ChangeSummary {
     pub version: u64,
@@ -130,7 +130,7 @@ impl Feeds {
         feed
     }
 
-    /// Lets informers go that nobody uses.
+    /// Drops unused informers.
     pub fn sweep(&self) {
         self.0.lock().retain(|_, feed| feed.used.lock().elapsed() < KEPT_UNUSED);
     }
@@ -161,7 +161,7 @@ impl Feed {
         self.routes.all()
     }
 
-    /// How the informer fares.
+    /// Returns the health of the informer.
     pub fn health(&self) -> reflector::Health {
         self.routes.health()
     }
@@ -171,7 +171,7 @@ impl Feed {
         self.recent.lock().version
     }
 
-    /// What changed after `version`.
+    /// Returns the changes after `version`.
     pub fn since(&self, version: u64) -> ChangeSummary {
         self.recent.lock().since(version)
     }
@@ -224,7 +224,7 @@ impl Recent {
     }
 }
 
-/// Notes all that changes, for ever.
+/// Records all changes until the task is aborted.
 async fn follow(
     mut routes: Changes<RouteSummary>,
     mut routers: Option<Changes<()>>,

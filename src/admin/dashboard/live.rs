@@ -1,8 +1,8 @@
-//! What is new, by server-sent events: at most two messages a second for each viewer, each bounded.
+//! Updates by server-sent events: at most two messages per second for each viewer, each of bounded size.
 //!
-//! A message says what changed since the one before, by name where that is short, with the newest sample of numbers for who
-//! may see them, and how the informer and the process fare. The page then asks for what it shows of that. Nothing is kept for
-//! a viewer but the version up to which it was told.
+//! A message contains the changes since the previous one, by name if the list is short, the newest sample of metrics for
+//! permitted users, and the health of the informer and of the process. The page then requests the changed data that it shows. The
+//! only state of a viewer is the version up to which it has received changes.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -26,13 +26,13 @@ use super::session::Session;
 
 /// Least time between two messages.
 const PACE: Duration = Duration::from_millis(500);
-/// A viewer who is told nothing for so long is sent a message all the same: it shows that the line stands.
+/// The interval of messages to a viewer without news: they show that the connection works.
 const HEARTBEAT: Duration = Duration::from_secs(10);
-/// How often the API is asked whether the user may still see this.
+/// The interval at which the API is queried whether the user may still see this.
 const CHECK: Duration = Duration::from_secs(10);
 /// Streams at a time, of all viewers. Each is a connection and some kilobytes.
 pub(super) const STREAMS_MAX: usize = 512;
-/// Streams of one user at a time, in whatever sessions; a tab that is not seen closes its own.
+/// The maximum number of concurrent streams of a user over all sessions; a hidden browser tab closes its own.
 pub(super) const STREAMS_OF_USER_MAX: usize = 16;
 
 /// An open stream of a session, counted as long as it lives: it is a use.
@@ -56,7 +56,7 @@ struct Viewer {
     shared: Arc<Shared>,
     session: Arc<Session>,
     feeds: Vec<Arc<Feed>>,
-    /// The version of each feed up to which this viewer was told.
+    /// The version of each feed up to which this viewer has received changes.
     sent: Vec<u64>,
     numbers: bool,
     sampled: u64,
@@ -120,7 +120,7 @@ impl Viewer {
             if self.checked.elapsed() >= CHECK {
                 self.checked = Instant::now();
                 if let Err(failure) = self.check().await {
-                    // The page asks who it is, and so learns what is to be done.
+                    // The page then requests the session, and learns from its status what to do.
                     return Some(self.end(&failure));
                 }
             }
@@ -153,7 +153,7 @@ impl Viewer {
                 }
                 Ok(())
             }
-            // While the API is away the page keeps what it shows, and says so.
+            // While the API is unavailable, the page keeps its contents and shows a notice.
             Err(failure) if failure.reason == "ApiAway" => Ok(()),
             Err(failure) => {
                 if failure.status == StatusCode::UNAUTHORIZED {
@@ -164,7 +164,7 @@ impl Viewer {
         }
     }
 
-    /// What is to be told now, if anything is.
+    /// Returns the next message, if there is one.
     fn news(&mut self) -> Option<Value> {
         let mut message = serde_json::Map::new();
         let mut changed: Option<ChangeSummary> = None;
@@ -197,7 +197,7 @@ impl Viewer {
     }
 }
 
-/// How the informers fare, and for who may see numbers, what this process is missing.
+/// Returns the health of the informers and, for users that may see metrics, the failed checks of this process.
 fn state(shared: &Shared, feeds: &[Arc<Feed>], numbers: bool) -> Value {
     let healths: Vec<_> = feeds.iter().map(|feed| feed.health()).collect();
     let error = healths.iter().filter(|health| !health.connected).find_map(|health| health.error.clone());

@@ -1,4 +1,4 @@
-//! The dashboard: what operators and tenants see of the platform, in a browser, read-only.
+//! The dashboard: the platform in a browser, for operators and tenants, read-only.
 //!
 //! ```text
 //!   browser ──cookie──► session ──the user's own token──► API        objects: what the API lets this user see
@@ -10,14 +10,14 @@
 //! | endpoint below `/dashboard/` | answers |
 //! |---|---|
 //! | ``, `assets/…` | the page ([`assets`]) |
-//! | `session` | `POST` signs in with a token, `GET` says who is signed in and what they may see, `DELETE` signs out |
+//! | `session` | `POST` signs in with a token, `GET` returns the user and the user's permissions, `DELETE` signs out |
 //! | `data/overview`, `data/routes` | counts, and pages of routes ([`facts`]) |
 //! | `data/samples` | numbers ([`samples`]) |
 //! | `data/live` | what changes, as server-sent events ([`live`]) |
 //! | `api/…` | an object or list of the API itself, as this user may see it |
 //!
-//! It decides nothing about rights: whatever is shown comes from the API by the user's own token, or from an informer of what
-//! the API just said this user may list. It changes nothing: no endpoint here writes to the API.
+//! It makes no authorization decisions: all data comes from the API with the user's own token, or from an informer of objects
+//! that the API has just permitted this user to list. It changes nothing: no endpoint here writes to the API.
 
 pub mod ask;
 pub mod assets;
@@ -60,15 +60,15 @@ const BODY_OCTETS_MAX: usize = 16 << 10;
 /// Most answers of the API on their way to browsers at once: with their largest size some 256 MiB.
 const ANSWERS_MAX: usize = 32;
 const PIECE_OCTETS: usize = 64 << 10;
-/// What a page may do. Nothing comes from elsewhere and nothing goes elsewhere; no script or style stands in the markup, and
-/// none can be made from text (Trusted Types).
+/// The policy of the page. It loads nothing from other origins and sends nothing to them; the markup contains no scripts and
+/// styles, and text cannot become any (Trusted Types).
 const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
      connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'; \
      require-trusted-types-for 'script'; trusted-types 'none'";
 /// Which paths of the API are shown, with all below them: those that the page reads. The API decides who may read what of
 /// them.
 const SHOWN: &[&str] = &["/apis/signpost.dev/v1alpha1", "/apis/events.k8s.io/v1", "/apis/coordination.k8s.io/v1"];
-/// And this one, with what lies directly below it: Namespaces, but not all that may be in one.
+/// The second exact path, with the paths directly below it: Namespaces, but not all resources inside of them.
 const NAMESPACES: &str = "/api/v1/namespaces";
 
 /// The dashboard of a process; clones are handles to one.
@@ -89,7 +89,7 @@ pub struct Shared {
 }
 
 impl Dashboard {
-    /// A dashboard of a process that starts now. Until [`Self::open`] nobody can sign in.
+    /// Returns the dashboard of a process that is starting. Until [`Self::open`], users cannot sign in.
     pub fn new(health: Arc<Health>, metrics: Arc<Metrics>) -> Self {
         Dashboard(Arc::new(Shared {
             door: OnceLock::new(),
@@ -104,7 +104,7 @@ impl Dashboard {
         }))
     }
 
-    /// Lets users in, by a client of the API that proves nothing by itself; `None` if this process knows no API.
+    /// Enables sign-in with a client of the API without credentials; `None` if this process has no API.
     pub fn open(&self, door: Option<kube::Client>) {
         // Opened once; a second API would be another platform.
         let _ = self.0.door.set(door);
@@ -162,7 +162,7 @@ impl Shared {
         self.stop.get().cloned().unwrap_or_default()
     }
 
-    /// `answer`, and the end of the session if the API knows its token no more.
+    /// Returns `answer`, and ends the session if the API rejects its token.
     fn settle<T>(&self, session: &Arc<Session>, answer: Result<T, Failure>) -> Result<T, Failure> {
         if let Err(failure) = &answer
             && failure.status == StatusCode::UNAUTHORIZED
@@ -183,7 +183,7 @@ impl Shared {
 
 type Answer = Result<Response, Failure>;
 
-/// What a browser sends to sign in.
+/// The body of a sign-in request.
 #[derive(Deserialize)]
 struct SignIn {
     token: String,
@@ -219,7 +219,7 @@ async fn sign_in(
     let token = wanted.token.trim().trim_matches('"');
     let (identifier, session) = shared.sessions.open(door, token, wanted.namespace.as_deref()).await?;
     let rights = shared.settle(&session, session.rights().await)?;
-    // Whoever signs in anew leaves no session behind.
+    // A new sign-in replaces the former session of the browser.
     shared.sessions.close(&headers);
     let cookie = session::cookie(&identifier, secure);
     Ok(([(header::SET_COOKIE, cookie)], json_of(&described(&session, &rights))).into_response())
@@ -227,7 +227,7 @@ async fn sign_in(
 
 async fn who(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Answer {
     shared.door()?;
-    // That nobody is signed in is an answer, not a failure.
+    // No session is a valid answer, not a failure.
     let nobody = |failure: Failure| match failure.status {
         StatusCode::UNAUTHORIZED => Ok(json_of(&json!({"user": null}))),
         _ => Err(failure),
@@ -303,7 +303,7 @@ async fn object(State(shared): State<Arc<Shared>>, request: Request) -> Answer {
     let held = (room(&session.answers)?, room(&shared.answers)?);
     let mut rest = Bytes::from(shared.settle(&session, ask::get(&session.client, &whole).await)?);
     let length = rest.len();
-    // In pieces: who takes them slowly is let go as any slow client, and holds the room until then.
+    // In pieces: a slow reader is disconnected like any slow client, and holds the permit until then.
     let pieces = std::iter::from_fn(move || {
         let _held = &held;
         (!rest.is_empty()).then(|| Ok::<_, Infallible>(rest.split_to(rest.len().min(PIECE_OCTETS))))

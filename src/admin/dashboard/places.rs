@@ -1,9 +1,7 @@
-//! Who may have how many streams of changes open: some for each user, some for all together, and nobody is kept out by
-//! one who has many.
+//! Limits the open event streams: per user, and in total. A user with many streams cannot lock out others.
 //!
-//! Places are counted by user, whatever sessions they signed in with. When all are taken, whoever comes with fewer than
-//! the user with the most takes that user's oldest place. So with `places` in all and `n` users who want them, each has
-//! `places / n` at least.
+//! Streams are counted by user over all sessions. When all places are taken, a user with fewer streams than the user with the
+//! most takes that user's oldest place. With `places` in total and `n` users who want them, each has at least `places / n`.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -30,12 +28,12 @@ pub struct StreamPermit {
 }
 
 impl StreamLimiter {
-    /// So many in all, and at most so many of one user.
+    /// Returns a limiter with `all` places in total and `of_user` per user.
     pub fn new(all: usize, of_user: usize) -> Arc<Self> {
         Arc::new(StreamLimiter { all, of_user, taken: Mutex::default() })
     }
 
-    /// A place for `user`; `None` if this user has as many as anyone may have now.
+    /// Returns a place for `user`; `None` if this user currently has the maximum number.
     pub fn take(self: &Arc<Self>, user: &str) -> Option<StreamPermit> {
         let mut taken = self.taken.lock();
         let mut counts: HashMap<&str, usize> = HashMap::new();
@@ -46,7 +44,8 @@ impl StreamLimiter {
         }
         if taken.len() >= self.all {
             let most = counts.into_iter().max_by_key(|(_, count)| *count);
-            // One who has no more than this user would have then keeps it: else two would take it from each other for ever.
+            // A user whose count does not exceed the requester's new count keeps the place: otherwise, two users would
+            // alternately take it from each other.
             let (most, _) = most.filter(|(_, count)| *count > own + 1)?;
             let oldest = taken.iter().position(|place| place.user == most)?;
             taken.remove(oldest)?.lost.cancel();
@@ -58,7 +57,7 @@ impl StreamLimiter {
 }
 
 impl StreamPermit {
-    /// Waits until somebody else was given the place.
+    /// Waits until the place was given to another user.
     pub async fn lost(&self) {
         self.taken.lost.cancelled().await;
     }

@@ -1,9 +1,9 @@
-//! The numbers of the last minutes, for the dashboard's plots.
+//! The metrics of the last minutes, for the dashboard's plots.
 //!
-//! Every [`INTERVAL`] the page of `/metrics` is made and read, so that each number has the name it has there and nothing is
-//! counted twice. Of it, the families of `FAMILIES` are kept, in columns of single floats: a counter as its rate per
-//! second, a gauge as it is, a histogram as two quantiles of what came since the sample before. A column is named as its
-//! series is, such as `signpost_dns_responses_total{rcode="NOERROR"}`.
+//! Every [`INTERVAL`], the page of `/metrics` is created and parsed, so that each value has the same name as there and is not
+//! counted twice. The families of `FAMILIES` are kept in columns of single-precision floats: a counter as its rate per second, a
+//! gauge unchanged, a histogram as two quantiles of the observations since the previous sample. A column has the name of its
+//! series, such as `signpost_dns_responses_total{rcode="NOERROR"}`.
 //!
 //! ```text
 //!   at       t0   t1   t2 …          (POINTS_MAX of them, the oldest fall off)
@@ -18,15 +18,15 @@ use serde_json::{Map, Value, json};
 
 use crate::admin::exposition::{self, MetricSample};
 
-/// Time between two samples. Shorter shows no more of a platform's life; longer, and a plot does not move.
+/// The time between two samples. A shorter interval shows nothing more about a platform; with a longer one, a plot does not move.
 pub const INTERVAL: Duration = Duration::from_secs(2);
-/// How many samples are kept: a quarter of an hour.
+/// The number of samples to keep: a quarter of an hour.
 const POINTS_MAX: usize = 450;
-/// How many columns are kept: those of the process and of the first zones that are counted one by one. With all points they
-/// take half a megabyte.
+/// The maximum number of columns: those of the process and of the first zones with their own counters. With all points, they take
+/// half a megabyte.
 const COLUMNS_MAX: usize = 256;
 
-/// How the samples of a family become one number.
+/// The aggregation of a family's samples to one number.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reading {
     /// The rate of a counter, per second.
@@ -38,7 +38,7 @@ enum Reading {
     Quantiles,
 }
 
-/// What is kept: the family, the label that separates its columns, and how it is read.
+/// The recorded families, each with the label that separates its columns, and its aggregation.
 const FAMILIES: &[(&str, Option<&str>, Reading)] = &[
     ("signpost_dns_requests_total", None, Reading::Rate),
     ("signpost_dns_responses_total", Some("rcode"), Reading::Rate),
@@ -63,7 +63,7 @@ pub struct Samples(Mutex<Ring>);
 
 #[derive(Default)]
 struct Ring {
-    /// When each sample was taken, in milliseconds since the epoch.
+    /// The times of the samples, in milliseconds since the epoch.
     at: VecDeque<u64>,
     columns: BTreeMap<String, VecDeque<f32>>,
     /// Counters and buckets at the last sample.
@@ -81,12 +81,12 @@ impl Samples {
         ring.push(at, row);
     }
 
-    /// When the last sample was taken; 0 if none was.
+    /// Returns the time of the newest sample; 0 if there is none.
     pub fn newest(&self) -> u64 {
         self.0.lock().at.back().copied().unwrap_or(0)
     }
 
-    /// All of them: times, and values by column.
+    /// Returns all samples: times, and values by column.
     pub fn all(&self) -> Value {
         let ring = self.0.lock();
         let columns: Map<String, Value> = ring
@@ -126,7 +126,7 @@ impl Ring {
             column.resize(points - 1, f32::NAN);
             column.push_back(value as f32);
         }
-        // What was not told this time is not known now, and gone when it was not known in any sample.
+        // A value that is missing in this sample is unknown, and its column is removed when no sample has a value.
         self.columns.retain(|_, column| {
             column.resize(points, f32::NAN);
             column.iter().any(|value| !value.is_nan())
@@ -143,7 +143,7 @@ fn number(value: f32) -> Value {
     }
 }
 
-/// What a page says of one column.
+/// The values of one column on a page.
 #[derive(Default, Clone)]
 struct Summed {
     counted: f64,
@@ -190,7 +190,7 @@ fn row(raw: &BTreeMap<String, Summed>, before: &BTreeMap<String, f64>, seconds: 
             raw.range((*family).to_owned()..).take_while(|(key, _)| key.starts_with(family)).filter(of_family);
         match reading {
             Reading::Rate => row.extend(columns.map(|(key, sum)| {
-                // A counter that went back began anew.
+                // A counter that decreased was reset.
                 let since = before.get(key).zip(seconds);
                 let rate = since.map_or(f64::NAN, |(before, seconds)| (sum.counted - before).max(0.0) / seconds);
                 (key.clone(), rate)
@@ -223,7 +223,7 @@ fn quantile(buckets: &[(f64, f64)], share: f64) -> f64 {
     for (bound, count) in buckets {
         if *count >= rank {
             let inside = if count > &below { (rank - below) / (count - below) } else { 1.0 };
-            // What lies above the last bound is not known to be any larger.
+            // Values above the last bound are not known to be any larger.
             return if bound.is_finite() { from + (bound - from) * inside } else { from };
         }
         (from, below) = (*bound, *count);

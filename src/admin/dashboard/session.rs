@@ -1,11 +1,11 @@
-//! Who is signed in: sessions in memory, each with a client of the API that carries the token it was opened with.
+//! The sessions of signed-in users, in memory, each with a client of the API that carries the token of its sign-in.
 //!
-//! The browser keeps a random identifier in a cookie that scripts cannot read and other sites cannot cause to be sent; the
-//! token stays here, in memory alone. A session ends an hour after its last use, half a day after it began, when its user
-//! signs out, when the API refuses its token, or when the process ends.
+//! The browser stores a random identifier in a cookie that scripts cannot read and that other sites cannot cause to be sent. The
+//! token stays here, in memory only. A session ends an hour after its last use, half a day after its start, when its user signs
+//! out, when the API rejects its token, or when the process ends.
 //!
-//! What its user may see is never decided here: [`Session::rights`] asks the API, by `SelfSubjectAccessReview`, with the
-//! user's own token, and asks again when the answer is older than `RIGHTS_LAST`.
+//! The permissions of a user are never decided here: [`Session::rights`] queries the API with `SelfSubjectAccessReview` and the
+//! user's own token, and again when the answer is older than `RIGHTS_LAST`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -31,28 +31,28 @@ use signpost_control::client;
 const SESSIONS_MAX: usize = 1_024;
 /// Most sessions of one user: the least recently used one ends.
 const SESSIONS_OF_USER_MAX: usize = 16;
-/// Most answers of the API on their way to one user's browsers at once, in whatever sessions.
+/// The maximum number of concurrent API responses to one user's browsers, over all sessions.
 const ANSWERS_OF_USER_MAX: usize = 8;
-/// How long a session may stand unused.
+/// The idle timeout of a session.
 const IDLE_LONGEST: Duration = Duration::from_secs(3_600);
-/// How long a session may last at all.
+/// The maximum lifetime of a session.
 const AGE_LONGEST: Duration = Duration::from_secs(12 * 3_600);
-/// How long what the API said of someone's rights is gone by. A right taken away is noticed after this at the latest.
+/// The time for which an access review of the API is cached. A revoked permission takes effect after this time at the latest.
 const RIGHTS_LAST: Duration = Duration::from_secs(5);
 /// Longest token in octets: what the API takes.
 const TOKEN_OCTETS_MAX: usize = 4_096;
-/// How many namespaces of a user are looked at.
+/// The maximum number of a user's namespaces to review.
 const NAMESPACES_MAX: usize = 32;
 /// The cookie's name.
 const COOKIE: &str = "signpost_session";
-/// Where the cookie is sent.
+/// The path to which the cookie is sent.
 const COOKIE_PATH: &str = "/dashboard/";
 
 /// The sessions of a process.
 #[derive(Default)]
 pub struct Sessions(Mutex<HashMap<Box<[u8]>, Arc<Session>>>);
 
-/// Someone who is signed in.
+/// A signed-in user.
 pub struct Session {
     pub client: kube::Client,
     pub user: String,
@@ -60,14 +60,14 @@ pub struct Session {
     pub streams: Arc<AtomicUsize>,
     /// Room for answers of the API that are on their way to the browsers of the user, the same in all their sessions.
     pub answers: Arc<Semaphore>,
-    /// The namespaces to look at, for who may not look at all.
+    /// The namespaces to review, for users without access to all.
     namespaces: Vec<String>,
     began: Instant,
     used: Mutex<Instant>,
     rights: tokio::sync::Mutex<Option<(Instant, Rights)>>,
 }
 
-/// What someone may see, as the API says.
+/// The permissions of a user according to the API.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Rights {
@@ -76,13 +76,13 @@ pub struct Rights {
     pub routers: bool,
     pub zones: bool,
     pub leases: bool,
-    /// The numbers of this process: for who may see all Zones, since they tell of all.
+    /// Access to this process's metrics: for users that may list all Zones, because the metrics cover all of them.
     pub numbers: bool,
 }
 
 impl Sessions {
-    /// Opens a session with `token`, which the API must know: the session, and the identifier for its cookie. `namespace` is
-    /// one to look at, for users whose groups do not name any.
+    /// Opens a session with `token`, which the API must accept. Returns the session, and the identifier for its cookie.
+    /// `namespace` is a namespace to review, for users whose groups do not name any.
     pub async fn open(
         &self,
         door: &kube::Client,
@@ -172,7 +172,7 @@ impl Sessions {
 }
 
 impl Session {
-    /// What the user may see; an error if the API does not know the token any more, or does not answer.
+    /// Returns the permissions of the user; an error if the API rejects the token or does not respond.
     pub async fn rights(&self) -> Result<Rights, Failure> {
         let mut known = self.rights.lock().await;
         if let Some((asked, rights)) = &*known
@@ -201,7 +201,7 @@ impl Session {
         Ok(rights)
     }
 
-    /// How long the session lasts at most from now on.
+    /// Returns the maximum remaining lifetime of the session.
     pub fn left(&self) -> Duration {
         AGE_LONGEST.saturating_sub(self.began.elapsed())
     }
@@ -217,7 +217,7 @@ impl Session {
     }
 }
 
-/// Whether the user with this token may list Zones, as the API says.
+/// Returns whether the user with this token may list Zones, according to the API.
 pub async fn may_list_zones(door: &kube::Client, token: &str) -> Result<bool, Failure> {
     let client = bearing(door, token)?;
     may(&client, "list", GROUP, "zones", None).await
@@ -253,7 +253,7 @@ pub fn cookie(identifier: &str, secure: bool) -> String {
     format!("{COOKIE}={identifier}; Path={COOKIE_PATH}; Max-Age={age}; HttpOnly; SameSite=Strict{secure}")
 }
 
-/// The value of `Set-Cookie` that takes it away.
+/// Returns the value of `Set-Cookie` that deletes the cookie.
 pub fn no_cookie() -> String {
     format!("{COOKIE}=; Path={COOKIE_PATH}; Max-Age=0; HttpOnly; SameSite=Strict")
 }
@@ -264,7 +264,7 @@ fn identifier(headers: &HeaderMap) -> Option<&str> {
     pairs.find(|(name, value)| *name == COOKIE && !value.is_empty()).map(|(_, value)| value)
 }
 
-/// Sessions are found by a hash, so that the time it takes tells nothing of the identifiers there are.
+/// Sessions are found by a hash, so that the duration of the lookup reveals nothing about existing identifiers.
 fn key(identifier: &str) -> Box<[u8]> {
     digest::digest(&SHA256, identifier.as_bytes()).as_ref().into()
 }

@@ -29,7 +29,7 @@ pub fn read(section: &Section) -> Result<Settings, Error> {
 /// The credentials of a running process.
 pub struct Credentials {
     section: Section,
-    /// What the files had when the connection was made, or at the last attempt to make one.
+    /// The contents of the files at the last connection, or at the last attempt to connect.
     last: Option<Settings>,
     /// The error of that attempt, if it failed.
     failed: Option<String>,
@@ -42,8 +42,8 @@ impl Credentials {
         Credentials { section, last, failed: None }
     }
 
-    /// Connects anew if a file has changed. The connection stays as it is while the new credentials do not work, as when a certificate is
-    /// replaced before its key.
+    /// Reconnects if a file has changed. The former connection stays in use while the new credentials are invalid, for example
+    /// when a certificate is replaced before its key.
     pub async fn refresh(&mut self, etcd: &Etcd) {
         let result = match read(&self.section) {
             Ok(settings) if self.last.as_ref() == Some(&settings) && self.failed.is_none() => return,

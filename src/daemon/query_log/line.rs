@@ -1,7 +1,7 @@
 //! A line of the query log, as JSON or as columns.
 //!
-//! Whatever a client put into a name, the line stays one line with its columns: octets that are no printable ASCII, spaces
-//! among them, are written `\DDD` as in zone files (RFC 1035 §5.1).
+//! With any octets in a name, the line stays one line with its columns: octets that are not printable ASCII, and spaces, are
+//! written as `\DDD`, as in zone files (RFC 1035 §5.1).
 
 use std::fmt::{self, Display};
 use std::io::Write;
@@ -15,7 +15,7 @@ use signpost_dns::nameserver::query_log::{Record, Reply};
 use signpost_dns::nameserver::stats::TRANSPORTS;
 use signpost_dns::wire::header::{FLAG_AA, FLAG_CD, FLAG_QR, FLAG_RD, FLAG_TC, Opcode, Rcode};
 
-/// Octets of an IPv4 and of an IPv6 address that are kept when only the network is to be told: a /24 and a /48.
+/// The number of octets of an IPv4 and of an IPv6 address to keep if only the network is logged: a /24 and a /48.
 const KEPT_OCTETS: (usize, usize) = (3, 6);
 
 /// Bits of the header's flags by name. RA, the bit after it and AD are never set by us, but a client may set them.
@@ -33,7 +33,7 @@ pub fn write(text: &mut Vec<u8>, record: &Record, format: LogFormat, clients: Lo
     text.push(b'\n');
 }
 
-/// What a line says. The order of the fields is that of the columns.
+/// The fields of a line. Their order is that of the columns.
 #[derive(Serialize)]
 struct LogLine {
     #[serde(flatten)]
@@ -146,7 +146,7 @@ fn time(record: &Record) -> String {
     format!("{time:.6}")
 }
 
-/// Address and port, as much of them as may be told.
+/// Returns the address and the port, to the extent that the settings permit.
 fn client(record: &Record, clients: LogClients) -> (Option<String>, Option<u16>) {
     let address = record.client;
     match (clients, address.ip()) {

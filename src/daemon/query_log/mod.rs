@@ -1,8 +1,8 @@
 //! The query log: a thread that takes records out of the workers' rings and writes them as lines.
 //!
-//! It has a thread of its own since writing may block for as long as whoever reads the other end likes, and neither a query
-//! nor a task of the process may wait for that. While the log is off it sleeps; while it is on it looks into the rings every
-//! `LOOK`. What it cannot write is counted and given up.
+//! It has a separate thread because a write can block as long as the reader of the other end does, and neither a query nor a task
+//! of the process may wait for that. While the log is off, the thread sleeps. While it is on, the thread empties the rings every
+//! `LOOK`. Records that it cannot write are counted and dropped.
 
 pub mod line;
 
@@ -20,13 +20,13 @@ use parking_lot::Mutex;
 use crate::config::settings::QueryLog as Settings;
 use signpost_dns::transport::query_log::{QueryLogReceiver, RING_RECORDS};
 
-/// How often the rings are emptied: seldom enough to cost nothing, often enough that a line is seen at once.
+/// The interval at which the rings are emptied: rare enough to cost nothing, frequent enough that a line appears immediately.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// From how many octets on lines are written before more are made.
+/// The number of octets after which lines are written before more are formatted.
 const WRITE_OCTETS: usize = 64 * 1024;
 
-/// How long the end, or a change, waits for a writer that is stuck, such as in a pipe that nobody reads.
+/// The maximum wait of a stop, or of a change, for a writer that is blocked, such as in a pipe without a reader.
 const END: Duration = Duration::from_secs(1);
 
 /// The file cannot be opened.
@@ -62,13 +62,13 @@ impl Counts {
 }
 
 struct Shared {
-    /// What is to be from now on, until the thread has taken it.
+    /// The new settings, until the thread has applied them.
     next: Mutex<Option<(Settings, Sink)>>,
     stop: AtomicBool,
     counts: Arc<Counts>,
 }
 
-/// Where lines go: the file, or standard output without one. A log that is off opens nothing.
+/// The destination of lines: the file, or standard output without one. A log that is off opens nothing.
 type Sink = Box<dyn Write + Send>;
 
 fn open(settings: &Settings) -> Result<Sink, OpenError> {
@@ -102,12 +102,12 @@ impl QueryLog {
         &self.shared.counts
     }
 
-    /// Goes on by these settings, with the file opened anew. When this returns they are in effect, unless the writer is
-    /// stuck: then they will be when it goes on.
+    /// Applies these settings, with the file reopened. They are in effect when this returns, unless the writer is blocked: then
+    /// they take effect when it continues.
     ///
     /// # Errors
     ///
-    /// [`OpenError`] if the file cannot be opened: then the log goes on as it was.
+    /// [`OpenError`] if the file cannot be opened: then the log continues unchanged.
     pub async fn configure(&self, settings: &Settings) -> Result<(), OpenError> {
         let sink = open(settings)?;
         *self.shared.next.lock() = Some((settings.clone(), sink));
@@ -119,7 +119,7 @@ impl QueryLog {
         Ok(())
     }
 
-    /// Writes what is left and ends.
+    /// Writes the remaining records and stops.
     pub async fn stop(self) {
         self.shared.stop.store(true, Ordering::Release);
         self.thread.thread().unpark();
@@ -139,7 +139,7 @@ struct Writer {
     shared: Arc<Shared>,
     receivers: Vec<QueryLogReceiver>,
     text: Vec<u8>,
-    /// Whether the last write failed: only the first of a row of failures is told.
+    /// Whether the last write failed: only the first of consecutive failures is logged.
     is_failing: bool,
 }
 

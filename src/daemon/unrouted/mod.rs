@@ -1,12 +1,12 @@
-//! Names without a Route that shards' wildcards answer: what becomes of the workers' wildcard hits.
+//! Names without a Route that shards' wildcards answer: the evaluation of the workers' wildcard hits.
 //!
 //! ```text
 //!  worker ─► ring (transport/wildcard_hits) ─► every 250 ms: has the name a Route? ─► tally ─► /metrics, /unrouted-names
 //! ```
 //!
-//! A name has a Route if the alias zone has its label, as a CNAME of this very name: the alias zone has a record for every
-//! bound Route. So nothing is asked of the API, and a Route that has moved away counts where it is. While the alias zone is
-//! not there nothing is known, and nothing is counted. Nor is what we ask ourselves to see what a wildcard answers.
+//! A name has a Route if the alias zone has a CNAME with its label and exactly this name as its target: the alias zone has a
+//! record for every bound Route. The API is therefore not queried, and a moved Route counts at its current Router. While the
+//! alias zone is missing, nothing is counted. Signpost's own queries for wildcards are not counted either.
 
 pub mod tally;
 
@@ -27,12 +27,12 @@ use signpost_dns::wire::{Name, RecordType};
 use signpost_dns::zone::db::Snapshot;
 use signpost_dns::zone::{Zone, ZoneDb};
 
-/// How often the rings are emptied.
+/// The interval at which the rings are emptied.
 const LOOK: Duration = WINDOW;
 /// WildcardHitReceiver taken out of one ring before the next one's turn.
 const ROUND: usize = 4096;
 
-/// What is counted; the task counts, others read.
+/// The counts; only the task writes them.
 pub struct Unrouted {
     db: Arc<ZoneDb>,
     platform: Arc<compiler::Settings>,
@@ -47,15 +47,15 @@ struct Counted {
 /// Requests for names without a Route, since the start.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Counts {
-    /// By zone: all shards' zones that have numbers, and those of before that had requests.
+    /// The counts by zone: all shards' zones that have numbers, and former zones with requests.
     pub zones: Vec<(Name, u64)>,
     pub others: u64,
-    /// How many requests the lost hits stand for.
+    /// The number of requests that the lost hits represent.
     pub lost: u64,
 }
 
 impl Unrouted {
-    /// Nothing counted yet, for the shards' zones in `db`. Of each zone `names` names are told.
+    /// Returns empty counts for the shards' zones in `db`. Reports contain `names` names per zone.
     pub fn new(names: usize, db: Arc<ZoneDb>, platform: Arc<compiler::Settings>) -> Self {
         let tally = Tally::new(names, Timestamp::now());
         Unrouted { db, platform, counted: Mutex::new(Counted { tally, lost: 0 }) }
@@ -81,7 +81,7 @@ impl Unrouted {
         let snapshot = self.db.snapshot();
         let Some(aliases) = self.db.get(self.platform.alias_apex()).filter(|zone| zone.why_unavailable().is_none())
         else {
-            // What was seen is given up, for nobody can tell what it was.
+            // The pending hits are dropped, because they cannot be classified.
             for _ in 0..ROUND {
                 if ring.pop().is_none() {
                     break;
@@ -130,7 +130,7 @@ impl Unrouted {
         Counts { zones: zones.collect(), others, lost: counted.lost }
     }
 
-    /// The names asked most.
+    /// Returns the names with the most queries.
     pub fn report(&self) -> Report {
         self.counted.lock().tally.report()
     }

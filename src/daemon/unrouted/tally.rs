@@ -1,9 +1,9 @@
-//! What was seen of names without a Route: a count for each zone, and for zones of late the names asked most.
+//! The counts of names without a Route: one for each zone and, for recently queried zones, the names with the most queries.
 //!
-//! Names are counted in bounded memory by Space-Saving (Metwally, Agrawal, El Abbadi: Efficient Computation of Frequent and
-//! Top-k Elements in Data Streams, 2005): a name that comes without having a count takes the place, and the count, of the one
-//! counted least. So a count is never too small; by how much it may be too large is kept with it; and whatever has more than
-//! its share of everything counted, one part in as many as there are places, has a place.
+//! Names are counted in bounded memory by Space-Saving (Metwally, Agrawal, El Abbadi: Efficient Computation of Frequent and Top-k
+//! Elements in Data Streams, 2005): a name without a count takes the place, and the count, of the name with the lowest count. A
+//! count is therefore never too small, and its maximum excess is stored with it. A name with more than its share of the total
+//! (one divided by the number of places) always has a place.
 
 use std::collections::HashMap;
 
@@ -12,12 +12,12 @@ use jiff::{SignedDuration, Timestamp};
 use crate::admin::unrouted::{QueriedName, Report, Zone};
 use signpost_dns::wire::Name;
 
-/// Zones with names, at most; another one takes the place of the one that was asked longest ago. With the names of each some
-/// 5 MiB.
+/// The maximum number of zones with names; another one replaces the zone with the oldest query. With the names of each, this
+/// takes some 5 MiB.
 const ZONES_MAX: usize = 256;
-/// How many times as many names have a count as are told, so that those told are the right ones.
+/// The number of counted names per reported name, so that the reported ones are accurate.
 const PLACES_PER_NAME: usize = 4;
-/// How long the names of now are counted until they become those of before; both are told.
+/// The length of a counting period; reports include the current and the previous period.
 const SPAN: SignedDuration = SignedDuration::from_hours(1);
 
 /// A name in a zone: its label next to the apex, and whether there were more.
@@ -47,7 +47,7 @@ struct Names {
     last: Timestamp,
 }
 
-/// The names asked most in one span.
+/// The names with the most queries in one period.
 #[derive(Default)]
 struct Span {
     names: HashMap<NameKey, Count>,
@@ -56,13 +56,13 @@ struct Span {
 
 struct Count {
     requests: u64,
-    /// How many of these may have been another name's.
+    /// The part of the count that can belong to other names.
     over: u64,
     last: Timestamp,
 }
 
 impl Span {
-    /// Counts requests for a name, where there are so many `places`, at least one.
+    /// Adds requests for a name to at most `places` counts, at least one.
     fn add(&mut self, seen: NameKey, weight: u64, places: usize, now: Timestamp) {
         self.total += weight;
         if let Some(count) = self.names.get_mut(&seen) {
@@ -84,7 +84,7 @@ impl Span {
 }
 
 impl Tally {
-    /// Nothing yet. Of each zone so many names are told.
+    /// Returns an empty tally. Reports contain `names_reported` names per zone.
     pub fn new(names_reported: usize, now: Timestamp) -> Tally {
         Tally {
             names_reported,
@@ -138,7 +138,7 @@ impl Tally {
         (&self.requests, self.others)
     }
 
-    /// The names asked most.
+    /// Returns the names with the most queries.
     pub fn report(&self) -> Report {
         let mut zones: Vec<Zone> =
             self.zones.iter().map(|(apex, names)| names.report(apex, self.names_reported)).collect();
@@ -169,7 +169,7 @@ impl Names {
     }
 }
 
-/// The name that is told: `*.` for whatever is below.
+/// Returns the reported name: with `*.` for all names below it.
 fn name_of(apex: &Name, seen: &NameKey) -> String {
     let name = apex.prepend(&seen.label).map_or_else(|_| apex.to_string(), |name| name.to_string());
     let below = if seen.is_below { "*." } else { "" };
@@ -225,7 +225,7 @@ mod tests {
             ("shard2.v3.example.".to_owned(), 2, vec![("a\\032b.shard2.v3.example.".to_owned(), 2, 3_704)]),
         ];
         assert_eq!((flat(&report), report.since), (expected, at(0)));
-        // An hour later what was asked first is not told any more; and when nothing comes, nothing is kept.
+        // An hour later, the first names are no longer reported; without requests, nothing is kept.
         tally.turn(at(7_400));
         assert_eq!(flat(&tally.report())[0].1, 14);
         assert_eq!(tally.report().since, at(3_700));
@@ -249,8 +249,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is counted: a count is never too small, and too large by no more than it says; what has more than its
-        /// share has a place; and there are never more places than allowed.
+        /// The guarantees of a count: it is never too small, and too large by at most its stated excess; a name with more than
+        /// its share has a place; and there are never more places than permitted.
         #[test]
         fn what_a_count_promises(
             places in 1_usize..12,

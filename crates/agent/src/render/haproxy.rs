@@ -55,7 +55,7 @@ pub struct Layout {
     verify: &'static str,
 }
 
-/// What the maps have for a host.
+/// The map entries of a host.
 #[derive(Debug)]
 struct VirtualHost {
     /// The value in `hosts.map`.

@@ -1,4 +1,4 @@
-//! From the targets of a Route to the endpoints that get its requests.
+//! Resolves the targets of a Route to the endpoints that receive its requests.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, SocketAddr};

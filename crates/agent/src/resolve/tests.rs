@@ -1,4 +1,4 @@
-//! What a Router serves, by the objects that there are, and however they came to be.
+//! Tests that the served state of a Router depends only on the current objects, and not on their history.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -270,8 +270,7 @@ fn changed((object, state): Step) -> Objects {
 }
 
 proptest! {
-    /// Whatever the objects were before, the outcome is that of the objects that there are; and a layout that follows the changes has
-    /// nothing left to do.
+    /// The outcome depends only on the current objects; and a layout that follows the changes has nothing left to do.
     #[test]
     fn changes_lead_to_what_the_objects_mean(steps in prop::collection::vec((0..12_usize, 0..4_usize), 1..60)) {
         let settings = Settings { http: vec![], https: vec![], public_https_port: 443, upstream_authorities: None };

@@ -59,7 +59,7 @@ pub async fn get(address: SocketAddr, host: &str, path: &str) -> Option<Response
     get_with(address, host, path, "").await
 }
 
-/// The same with further headers, each with the end of its line.
+/// Sends the same request with additional headers, each including its line end.
 pub async fn get_with(address: SocketAddr, host: &str, path: &str, headers: &str) -> Option<Response> {
     exchange(TcpStream::connect(address).await.ok()?, host, path, headers).await
 }
@@ -69,7 +69,7 @@ pub async fn get_tls(address: SocketAddr, identity: &Identity, name: &str, host:
     get_tls_with(address, identity, name, host, path, "").await
 }
 
-/// The same with further headers, each with the end of its line.
+/// Sends the same request with additional headers, each including its line end.
 pub async fn get_tls_with(
     address: SocketAddr,
     identity: &Identity,

@@ -149,7 +149,7 @@ pub async fn injections(mut bench: Bench) {
     for host in ["evil.test", "x.test", "x", "localhost"] {
         assert_eq!(body(bench.http, host).await.0, 404, "{host}");
     }
-    // What is left of the tenant's own Routes is served by its application, or is an error.
+    // The tenant's remaining Routes are served by its application, or return an error.
     for at in 0..INJECTIONS.len() {
         for name in ["own", "to", "kind", "port", "again", "name", "namespace"] {
             let host = if name == "own" { format!("own{at}.shard1.example") } else { format!("{name}{at}.example") };
@@ -159,7 +159,7 @@ pub async fn injections(mut bench: Bench) {
     }
 }
 
-/// A Route leads to Services of its own namespace, whatever it calls them.
+/// A Route can only use Services of its own namespace, under any name.
 pub async fn services_of_others(mut bench: Bench) {
     let mut world = with_victim().await;
     for (at, name) in
@@ -169,7 +169,7 @@ pub async fn services_of_others(mut bench: Bench) {
             "to": {"name": name, "namespace": "victim"}, "alternateBackends": [{"kind": "Service", "name": name, "weight": 256}],
         }));
     }
-    // A slice of the thief's that says it belongs to the victim's Service gives that no endpoint.
+    // The thief's EndpointSlice that names the victim's Service does not add an endpoint to it.
     let decoy = application("decoy", None).await;
     world.values.push((
         "slice",
@@ -186,7 +186,7 @@ pub async fn services_of_others(mut bench: Bench) {
     }
 }
 
-/// Very many Routes of one tenant, all of which want the same host and path, leave those of others as they were.
+/// A large number of Routes of one tenant with the same host and path does not affect the Routes of others.
 pub async fn very_many_routes(mut bench: Bench) {
     let mut world = with_victim().await;
     let own = application("own", None).await;

@@ -16,7 +16,7 @@ fn closed_address() -> SocketAddr {
     signpost_testing::free_address()
 }
 
-/// The proxy itself answers a probe of each Route, whatever its state is, and no other.
+/// The proxy itself answers a probe of each Route, in any state, and answers no other probe.
 pub async fn probes(mut bench: Bench) {
     let dead = closed_address();
     let tls = |termination, insecure| with_tls(dead, termination, insecure);
@@ -59,7 +59,7 @@ pub async fn probes(mut bench: Bench) {
         assert_eq!(response.body.is_empty(), expected.is_some(), "{host}{path}");
         // RFC 9110 §8.6: "A server MUST NOT send a Content-Length header field in any response with a status code of […] 204".
         assert!(status == 404 || response.header("Content-Length").is_none(), "{}", response.head);
-        // An empty header is no probe.
+        // A request with an empty header is not a probe.
         let response = get_with(bench.http, host, path, "Signpost-Probe:\r\n").await.expect("a response");
         assert!(response.status != 204 && response.header("Signpost-Route").is_none(), "{host}{path}: {response:?}");
     }

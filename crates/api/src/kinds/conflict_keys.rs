@@ -3,7 +3,7 @@
 use aws_lc_rs::digest::{SHA256, digest};
 use signpost_apiserver::registry::conflict_key::ConflictKey;
 
-/// Where they lie in the store.
+/// The prefix of conflict keys in the store.
 const PREFIX: &str = "/signpost.dev/turnstiles/";
 
 /// The key of the zones of shards: each new Router touches it.

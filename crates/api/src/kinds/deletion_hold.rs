@@ -1,8 +1,9 @@
-//! DeletionHold: a loss that the name servers hold back. They make it and say who holds; an administrator decides.
+//! DeletionHold: a loss of objects that the name servers hold back. Name servers create it and report their objects; an
+//! administrator decides.
 //!
-//! A name server's credential may be stolen. With it, nobody can decide: a new DeletionHold has no decision, and only administrators
-//! may update the main resource. Nobody can change or remove what another user has entered either, until that entry lapses. The
-//! server writes the user's name into each entry. Name servers that share one user can change each other's entries.
+//! The rules limit the damage of a stolen name server credential. It cannot decide: a new DeletionHold has no decision, and only
+//! administrators can update the main resource. It cannot change or remove another user's entry before that entry expires,
+//! because the server writes the user's name into each entry. Name servers with the same user can change each other's entries.
 
 use std::sync::LazyLock;
 
@@ -52,7 +53,8 @@ const COLUMNS: &[Column] = &[
         .wide(),
 ];
 
-/// What is held now, which the status says; what was when it began, until a name server has entered how many objects that are.
+/// Returns the current number of held objects from the status; before the first report there, the number at the start from the
+/// spec.
 fn now<'a>(read: &[Json<'a>]) -> Json<'a> {
     let [objects, now, then] = *read else { return Json::default() };
     if objects.is_null() { then } else { now }
@@ -127,14 +129,15 @@ impl Hooks for DeletionHolds {
 
 static RULES: LazyLock<Vec<Rule>> = LazyLock::new(rules);
 
-/// The rules of DeletionHolds: how one began stays. What has become of it is told in its status by name servers, who may not
-/// decide.
+/// Returns the rules of DeletionHolds: the description of the start is immutable. Name servers report changes in the status and
+/// cannot decide.
 pub(crate) fn rules() -> Vec<Rule> {
     let fields = ["type", "objects", "known", "cause", "names"];
     rules::immutable(&fields, "field is immutable: only decision and decidedAt may change")
 }
 
-/// Refuses one DeletionHold more than [`DELETION_HOLDS_MAX`]: whoever has a name server's credential could fill the store with them.
+/// Rejects a DeletionHold beyond [`DELETION_HOLDS_MAX`]. Otherwise, a client with a name server's credential could fill the store
+/// with them.
 async fn within_number(new: &Value, reader: &dyn Reader) -> Result<Vec<RelatedWrite>, ApiError> {
     if reader.list("DeletionHold", None).await?.len() < DELETION_HOLDS_MAX {
         return Ok(Vec::new());
@@ -146,8 +149,8 @@ async fn within_number(new: &Value, reader: &dyn Reader) -> Result<Vec<RelatedWr
     Err(ApiError::forbidden(&DELETION_HOLD, name, &message))
 }
 
-/// Brings times in the future down to [`SILENCE_MAX`] from now. So an entry lapses whatever its sender claims, and clocks may
-/// differ by as much.
+/// Limits times in the future to [`SILENCE_MAX`] from now. An entry thus expires regardless of its times, and clocks may differ
+/// by the same amount.
 fn bound_times(entry: &mut Value, now: Timestamp) {
     let latest = now.saturating_add(SILENCE_MAX).unwrap_or(now);
     for name in ["since", "changedAt", "lastHeartbeatTime"] {
@@ -260,7 +263,7 @@ mod tests {
             let found = DeletionHolds.validate_status_update(&context, old, &new);
             assert_eq!(found.is_empty(), is_allowed, "{identity:?} {new} {found:?}");
         }
-        // The server writes the user, whatever the client sends; an entry that did not change keeps its user.
+        // The server writes the user and ignores the client's value; an unchanged entry keeps its user.
         let context = Context { identity: &one, ..context() };
         let mut new = old.clone();
         new["status"]["holders"][0]["set"] = json!("more");
@@ -269,7 +272,7 @@ mod tests {
         DeletionHolds.prepare_status(&context, &old, &mut new);
         assert_eq!(new["status"]["holders"][0]["user"], "one");
         assert_eq!(new["status"]["holders"][1], old["status"]["holders"][1]);
-        // Times in the future are bounded, so that an entry lapses whatever it claims.
+        // Times in the future are limited, so that an entry expires regardless of its times.
         new["status"]["holders"][0]["lastHeartbeatTime"] = json!("2099-01-01T00:00:00Z");
         DeletionHolds.prepare_status(&context, &old, &mut new);
         assert_eq!(new["status"]["holders"][0]["lastHeartbeatTime"], "2026-01-01T12:10:00Z");

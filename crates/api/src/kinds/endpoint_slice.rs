@@ -1,5 +1,5 @@
-//! EndpointSlice of Kubernetes (discovery.k8s.io/v1): the addresses at which a Service runs. Plain data: where Kubernetes makes
-//! slices of pods, here whoever runs an application writes them.
+//! EndpointSlice of Kubernetes (discovery.k8s.io/v1): the addresses of a Service's endpoints. Plain data: Kubernetes derives
+//! EndpointSlices from pods; here, the operator of an application writes them.
 
 use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -17,8 +17,8 @@ use signpost_apiserver::kind::columns::{BUILT_IN_AGE, Cell, Column};
 use signpost_apiserver::registry::labels::{check_key, check_label, check_subdomain};
 use signpost_apiserver::registry::{Context, Hooks};
 
-/// The verb on EndpointSlices that a user needs to write loopback and link-local addresses. No role but that of administrators has
-/// it: a router opens connections to these addresses, and there are interfaces behind them that trust whoever is on the machine.
+/// The verb on EndpointSlices that a user needs to write loopback and link-local addresses. Only administrators have it: a router
+/// connects to these addresses, and interfaces behind them trust local clients.
 const LOCAL_ADDRESSES_VERB: &str = "set-local-addresses";
 
 /// The kind.
@@ -126,7 +126,7 @@ fn faults(new: &Value) -> Vec<Cause> {
     causes
 }
 
-/// The reason why an address is not one of this family, or cannot be reached by anyone.
+/// Returns the reason why an address is not of this family, or is not reachable.
 fn address_fault<T: FromStr + Into<IpAddr>>(text: &str, what: &str) -> Option<String> {
     match text.parse::<T>() {
         Ok(ip) => unusable(ip.into()).map(str::to_owned),
@@ -134,7 +134,7 @@ fn address_fault<T: FromStr + Into<IpAddr>>(text: &str, what: &str) -> Option<St
     }
 }
 
-/// Why nobody could reach an application at this address.
+/// Returns the reason why no application is reachable at this address.
 pub fn unusable(ip: IpAddr) -> Option<&'static str> {
     match ip {
         _ if ip.is_unspecified() => Some("must not be the unspecified address"),

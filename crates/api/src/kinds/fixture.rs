@@ -1,4 +1,4 @@
-//! What the tests of the kinds share: a request, a store of a few objects, and one way to check an object.
+//! Shared test code for the kinds: a request, a store with a few objects, and a function that checks an object.
 
 use std::sync::{Arc, LazyLock};
 

@@ -1,6 +1,7 @@
-//! Our kinds, and the Kubernetes kinds that Routes lead to, as the API server serves them: their columns, selectable fields, and hooks, a file each.
+//! Signpost's kinds, and the Kubernetes kinds that Routes lead to, as the API server serves them: columns, selectable fields, and
+//! hooks, with one file per kind.
 //!
-//! The hooks share the settings of the platform ([`PlatformConfig`]), which the server itself knows nothing of.
+//! The hooks share the settings of the platform ([`PlatformConfig`]), which the server itself does not depend on.
 
 pub mod deletion_hold;
 pub mod name_claim;
@@ -38,7 +39,8 @@ use crate::v1alpha1::{DAMAGED_ANNOTATION, DAMAGED_HEADER};
 /// Returns the faults of a Router that make a part of it unusable, a sentence for each.
 pub type DiagnoseRouter = Box<dyn Fn(&Router) -> Vec<String> + Send + Sync>;
 
-/// Returns the labels of a Router's zone whose names lead elsewhere, with the reason, in words that follow the name.
+/// The function that returns the labels in a Router's zone that are occupied by other names, each with the reason as text that
+/// follows the name.
 pub type OccupiedLabels = Box<dyn Fn(&Router) -> Vec<(String, String)> + Send + Sync>;
 
 /// The settings of the platform that the hooks of our kinds depend on.
@@ -94,7 +96,7 @@ pub fn kinds(config: PlatformConfig) -> Kinds {
         .with_quota(&endpoint_slice::ENDPOINT_SLICE, quotas::endpoint_slices())
 }
 
-/// The name of a kind of ours that had another one in an earlier version.
+/// Returns the current name of a kind that had another name in an earlier version.
 pub fn kind_now(former: &str) -> Option<&'static str> {
     let kinds = [&*deletion_hold::DELETION_HOLD];
     kinds.into_iter().find(|kind| kind.former.kind.is_some_and(|(kind, _)| kind == former)).map(|kind| kind.kind)

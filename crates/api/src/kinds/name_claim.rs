@@ -1,12 +1,12 @@
-//! NameClaim: the ledger of names. A name has one holder, and goes to another only after it was released and its quarantine
-//! has passed.
+//! NameClaim: the registry of names. A name has one holder. Another Route can claim it only after it was released and its
+//! quarantine has passed.
 //!
-//! A wildcard host and a host that it covers are two claims, and must not be held by two namespaces: whoever holds
-//! `*.shop.example` would lose names below it to anybody who asks for them, and the other way round. The scheduler that leads
-//! decides who is admitted; here it is seen to in the transaction that writes the claim, so that a scheduler that does not know
-//! yet that it was deposed cannot admit the one while its successor admits the other. Who claims a covered host demands that
-//! the wildcards above it are as they were seen; who claims a wildcard demands that nobody has touched the
-//! conflict key of the hosts below it.
+//! A wildcard host and a host that it covers are two claims, and two namespaces must not hold them: otherwise, the holder of
+//! `*.shop.example` could lose names below it to any other user, and vice versa. The leading scheduler decides which claim is
+//! admitted. The transaction that writes the claim checks this again, because a scheduler that has lost its lease without
+//! noticing could admit one of them while its successor admits the other. A claim on a covered host therefore requires that the
+//! wildcards above it are unchanged since they were read. A claim on a wildcard requires that the conflict key of the hosts below
+//! it was not touched.
 
 use std::sync::LazyLock;
 
@@ -93,8 +93,8 @@ impl Hooks for NameClaims {
                 && is_released(new)
                 && !is_of_the_platform(context.identity)
             {
-                // To let go of a name is to delete the claim on it, but for the quarantine. The platform's own loops let go of
-                // what its Route uses no more.
+                // A name is released by the deletion of its claim, except in quarantine. The platform's control loops release
+                // names that their Route does not use any longer.
                 guard_delete(old, reader).await?;
             }
             match operation {
@@ -115,8 +115,8 @@ impl Hooks for NameClaims {
     }
 }
 
-/// The claim on a label that nobody ever claimed, as its creation by itself would make it: to be written beside the binding
-/// that needs it, if there is still none at the commit.
+/// Returns a new claim on a label that was never claimed, equal to a claim that is created alone. It is written in the
+/// transaction of the binding that needs it, if no claim exists at the commit.
 pub(super) fn of_label(context: &Context<'_>, label: &str, holder: &Holder) -> Result<RelatedWrite, ApiError> {
     let kind = &*NAME_CLAIM;
     let name = names::label_claim_name(label);
@@ -222,7 +222,7 @@ pub(crate) fn rules() -> Vec<Rule> {
             "metadata.name must be the label, or host. and a hash of the host",
         )
         .in_clusters(),
-        // Our server compares with its clock; a definition has none, so with when the new holder says to have the name.
+        // Signpost's server compares with its clock. A definition has no clock, so it compares with the new holder's `since`.
         Rule::new(
             "spec",
             same("namespace") & same("name")
@@ -236,7 +236,7 @@ pub(crate) fn rules() -> Vec<Rule> {
     rules
 }
 
-/// The fault of a claim whose name is not the one of its value, or whose host has an A-label that is none.
+/// Returns the fault of a claim whose name does not match its value, or whose host has an invalid A-label.
 fn name_fault(object: &Value) -> Option<Cause> {
     let (name, value) = (&object["metadata"]["name"], &object["spec"]["value"]);
     let text = value.as_str()?;
@@ -275,7 +275,7 @@ fn takeover_fault(now: Timestamp, before: &Value, after: &Value) -> Option<Cause
     })
 }
 
-/// A claim that is held goes only with its Route: else two Routes could have one name.
+/// Rejects the deletion of a held claim unless its Route is deleted: otherwise, two Routes could have one name.
 async fn guard_delete(claim: &Value, reader: &dyn Reader) -> Result<(), ApiError> {
     let spec = &claim["spec"];
     if is_released(claim) {
@@ -364,7 +364,7 @@ mod tests {
                 assert_eq!(error.code, 422);
                 assert!(!error.message.contains("\"m\""), "whose it is concerns nobody: {}", error.message);
             }
-            // It is judged again when one that was let go is taken back, and not when a holder lets go.
+            // The rules apply again when a released claim is reclaimed, but not when a holder releases it.
             let old = host(asked, "n", released());
             let update = Operation::Update { old: &old, new: &new };
             assert_eq!(NameClaims.before_commit(&context, update, &objects).await.is_ok(), good, "{held} {asked}");

@@ -1,4 +1,4 @@
-//! Route: the wish for a name. Users write its spec; of its status, phase and names come from a RouteBinding alone.
+//! Route: a request for a name. Users write its spec. In its status, only a RouteBinding sets the phase and the names.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, LazyLock};
@@ -121,8 +121,8 @@ impl Hooks for Routes {
     }
 
     fn prepare_update(&self, _context: &Context<'_>, old: &Value, new: &mut Value) {
-        // Asked to move to where it is: were that kept, it would move back there some day.
-        // But where its Router was made again with another zone, that is what gives it a name.
+        // A move to the current Router is dropped: if it were kept, the Route would move back later. The exception is a Router
+        // that was re-created with another zone: there, the move gives the Route a name.
         if move_to(new).is_some_and(|router| new["status"]["router"] == router) && !is_router_gone(old) {
             forget_move(new);
         }
@@ -181,7 +181,7 @@ impl Hooks for Routes {
                     }
                 }
                 Operation::Update { old, new } if text(&old["spec"]["host"]) != text(&new["spec"]["host"]) => {
-                    // Its own system name is in a zone of ours, of course; the validation has let nothing else pass.
+                    // The Route's own system name is in a zone of the platform; the validation has rejected all others.
                     if own_system_name(old) != text(&new["spec"]["host"]) {
                         host_in_zone(&new["spec"]["host"], new, reader).await?;
                     }
@@ -196,19 +196,19 @@ impl Hooks for Routes {
     }
 }
 
-/// The Router that a Route is to move to.
+/// Returns the Router that a Route is requested to move to.
 pub(super) fn move_to(route: &Value) -> Option<&str> {
     text(&route["metadata"]["annotations"][MOVE_ANNOTATION])
 }
 
-/// Whether it says that its Router is gone, or is another one by now.
+/// Returns whether the status reports that the Route's Router was deleted or replaced.
 fn is_router_gone(route: &Value) -> bool {
     let conditions = route["status"]["conditions"].as_array();
     let scheduled = conditions.into_iter().flatten().find(|condition| condition["type"] == SCHEDULED);
     scheduled.is_some_and(|condition| condition["status"] == "False" && condition["reason"] == ROUTER_GONE)
 }
 
-/// Takes the wish to move off a Route.
+/// Removes the requested move from a Route.
 pub(super) fn forget_move(route: &mut Value) {
     let Some(metadata) = route["metadata"].as_object_mut() else { return };
     let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) else { return };
@@ -218,8 +218,8 @@ pub(super) fn forget_move(route: &mut Value) {
     }
 }
 
-/// A wish to move is checked when it is made: by someone who may `move` routes, to a Router that exists. Whether the Router
-/// can take the Route is the scheduler's to say. To take the wish back, it is enough to be allowed to change the Route.
+/// Checks a new request to move: the user must have the verb `move`, and the Router must exist. The scheduler decides whether the
+/// Router can take the Route. To cancel a move, permission to change the Route is sufficient.
 async fn guard_move(
     context: &Context<'_>,
     old: Option<&Value>,
@@ -252,7 +252,7 @@ fn own_system_name(route: &Value) -> Option<&str> {
     names.iter().find(|name| name["type"] == "system").and_then(|name| name["name"].as_str())
 }
 
-/// Whether a Route that is not scheduled asks for another name than before: its own name depends on its subdomain.
+/// Returns whether an unscheduled Route changes its requested name: its system name depends on its subdomain.
 fn requests_another_name(old: &Value, new: &Value) -> bool {
     ["host", "subdomain"].iter().any(|name| text(&old["spec"][*name]) != text(&new["spec"][*name]))
 }
@@ -281,8 +281,8 @@ fn wanted_zone<'a>(context: &Context<'_>, route: &'a Value) -> Option<&'a str> {
     (names::is_label_to_have(&wanted) && wanted.eq_ignore_ascii_case(label)).then_some(zone)
 }
 
-/// Refuses a Route that is not scheduled the names of the platform, but for its own on a Router that is there: so what was read of a Route can be
-/// made again.
+/// Rejects names of the platform as the host of an unscheduled Route, except its own system name on an existing Router. The
+/// exception lets a client re-create a Route from an object that it read.
 async fn guard_host(
     platform: &PlatformConfig,
     context: &Context<'_>,
@@ -387,8 +387,8 @@ async fn binding_of(context: &Context<'_>, route: &Value, reader: &dyn Reader) -
         namespace: context.namespace.map(str::to_owned),
         name: name.to_owned(),
         expect: binding["metadata"]["resourceVersion"].as_str().map(str::to_owned),
-        // Whoever put a finalizer there is not done with it. The reconciler marks it for deletion, as
-        // Kubernetes does with what an object that has gone leaves behind.
+        // Another controller has set a finalizer and still needs the object. The reconciler marks it for deletion, like
+        // Kubernetes does with the dependents of a deleted object.
         effect: if is_held(&binding) { SideEffect::Keep } else { SideEffect::Delete },
     });
     Ok(write.into_iter().collect())

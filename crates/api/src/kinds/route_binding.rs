@@ -7,14 +7,13 @@
 //!            deletion of the binding alone
 //! ```
 //!
-//! A change that puts the Route on another Router is a move: the Route's annotation that asked for it goes in the same
-//! transaction.
+//! A change that binds the Route to another Router is a move. The same transaction removes the Route's move annotation.
 //!
-//! The Route's resourceVersion is an expectation of the transaction, so two schedulers can never bind one Route twice, and
-//! a binding is never made for a Route that has changed since the rules looked at it. So are those of the Router, of the
-//! label's claim and of the schedulers' Lease, which are only read: whatever is deleted, released or taken over in that very
-//! moment, the binding is judged anew. Each binding touches the Router's conflict key, so that a deletion of the Router that did
-//! not count it is judged anew as well.
+//! The Route's resourceVersion is a precondition of the transaction. Two schedulers can therefore never bind one Route twice, and
+//! a binding is never created for a Route that has changed since the rules read it. The Router, the label's claim, and the
+//! schedulers' Lease are only read; their revisions are preconditions as well. If one of them is deleted, released, or taken over
+//! concurrently, the binding is validated again. Each binding touches the Router's conflict key, so a concurrent deletion of the
+//! Router that did not count this binding is also validated again.
 
 use std::sync::{Arc, LazyLock};
 
@@ -108,8 +107,8 @@ impl Hooks for RouteBindings {
     }
 }
 
-/// The rules of RouteBindings. Names are those that follow from label, zone and platform: one system name, one alias, at most one
-/// custom host; former names are those of the label in other zones than the one of now.
+/// Returns the rules of RouteBindings. Label, zone, and platform determine the names: one system name, one alias, and at most one
+/// custom host. Former names are names of the label in other zones than the current one.
 pub(crate) fn rules(domain: Option<&str>) -> Vec<Rule> {
     let (label, dns) = (|| this().field("label"), || this().field("dns"));
     let is = |kind: &str| item("n").field("type").is(kind);
@@ -179,8 +178,8 @@ fn namespace_fault(binding: &Value) -> Option<Cause> {
     Some(Cause::invalid("spec.routeNamespace", given, "must be the binding's own metadata.namespace"))
 }
 
-/// Whether a change does nothing but take former names away, let others begin, or let them end later. What is bound stays as it is,
-/// so nothing else need be checked.
+/// Returns whether a change only removes former names, lets others begin, or lets them end later. The bound names stay the same,
+/// so no other check is needed.
 fn only_former_names_age(old: &Value, new: &Value) -> bool {
     let without = |binding: &Value| {
         let mut spec = binding["spec"].clone();
@@ -233,7 +232,7 @@ fn left<'a>(old: &'a Value, new: &Value) -> Option<&'a str> {
     (new["spec"]["router"] != router).then_some(router)
 }
 
-/// What becomes of a label that nobody ever claimed.
+/// The treatment of a label that was never claimed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Unclaimed {
     /// The binding claims it.
@@ -313,7 +312,7 @@ async fn bind(
     Ok(writes)
 }
 
-/// The Route that a binding is for, if it is still what the binding says.
+/// Returns the Route of a binding if it still matches the binding.
 async fn route_of(
     context: &Context<'_>,
     spec: &RouteBindingSpec,
@@ -346,10 +345,11 @@ async fn route_of(
     Ok(route)
 }
 
-/// A binding that carries the fencing number of a leader is refused if the Lease has another one: a greater one is a later
-/// leader's, and a smaller one that of a Lease made anew, by whose holder the bearer was deposed as well. So it is if there is no
-/// Lease: nobody can tell then whether the bearer led when that went, and whoever leads makes it anew with its next renewal. A
-/// binding without a number, such as an operator's, is not held against the Lease.
+/// Checks the fencing number of a binding against the Lease. A binding with another number is rejected: a greater number in the
+/// Lease is a later leader's; a smaller one belongs to a re-created Lease, whose holder has also deposed the sender. A missing
+/// Lease rejects it as well: it is unknown whether the sender was the leader when the Lease was deleted, and the leader
+/// re-creates the Lease with its next renewal. A binding without a number, such as an operator's, is not checked against the
+/// Lease.
 async fn leadership(binding: &Value, reader: &dyn Reader) -> Result<Option<RelatedWrite>, ApiError> {
     let metadata = &binding["metadata"];
     let Some(fencing) = metadata["annotations"][FENCING_ANNOTATION].as_str() else { return Ok(None) };
@@ -422,9 +422,9 @@ pub fn assign(status: &mut Value, route: &Value, spec: &RouteBindingSpec, now: T
     }
 }
 
-/// The binding of a Route that is there stays: without it the Route would be placed anew, as a rule elsewhere, and its name of
-/// now would lead nowhere, with no former name. It goes with its Route or its namespace; or if its Router is gone, and its name with
-/// that.
+/// Rejects the deletion of the binding of an existing Route. Without the binding, the scheduler would bind the Route again,
+/// usually to another Router, and its current name would resolve to nothing, without a former name. The binding is deleted with
+/// its Route or its namespace, or if its Router, and thus its name, no longer exists.
 async fn guard_delete(context: &Context<'_>, binding: &Value, reader: &dyn Reader) -> Result<(), ApiError> {
     let spec = &binding["spec"];
     let name = spec["routeName"].as_str().unwrap_or_default();
@@ -469,7 +469,8 @@ async fn unbind(context: &Context<'_>, binding: &Value, reader: &dyn Reader) -> 
 /// The conditions of a Route that speak of its names.
 const OF_NAMES: [&str; 4] = [PUBLISHED, RESOLVABLE, PROGRAMMED, READY];
 
-/// What was found out about the old names says nothing of the new ones; `kubectl wait` must not take it for an answer.
+/// Resets the conditions on publication: results for the old names do not apply to the new ones, and `kubectl wait` must not use
+/// them.
 fn forget_publication(status: &mut Value) {
     if let Some(conditions) = status.get_mut("conditions").and_then(Value::as_array_mut) {
         conditions.retain(|condition| !OF_NAMES.iter().any(|kind| condition["type"] == *kind));

@@ -38,7 +38,7 @@ const COLUMNS: &[Column] = &[
         "The addresses that its names are answered with.",
     )
     .with_cell(|read, _| {
-        // `addresses` beside `addressesFrom` are not answered by themselves.
+        // With `addressesFrom`, `addresses` are not in answers themselves.
         let addresses = if read[1].is_null() && read[2].is_null() { read[0] } else { read[1] };
         columns::list(addresses.items().filter_map(|address| address.get(["ip"])[0].text()), 3)
     }),
@@ -120,7 +120,7 @@ impl Hooks for Routers {
     }
 
     fn prepare_status(&self, context: &Context<'_>, old: &Value, new: &mut Value) {
-        // Nobody else knows it, and names of routes that leave would end before caches forget their addresses.
+        // The horizon is stored only here. Without it, former names of Routes would end before caches drop their addresses.
         let horizon = |router: &Value| horizon(router).filter(|horizon| *horizon > context.now);
         if let Some(kept) = horizon(old).filter(|kept| horizon(new).is_none_or(|sent| sent < *kept)) {
             set_horizon(new, kept);
@@ -146,7 +146,7 @@ impl Hooks for Routers {
             let mut warnings = check_warnings(&written["spec"]["healthCheck"]);
             let router: Option<Router> = serde_json::from_value(written.clone()).ok();
             warnings.extend(router.iter().flat_map(|router| (self.platform.diagnose_router)(router)));
-            // It was written, whatever comes of these.
+            // The warnings do not affect the write.
             if is_new {
                 warnings.extend(taken_hosts(written, &self.platform.domain, reader).await.ok().flatten());
             } else if let Some(router) = &router {
@@ -179,7 +179,7 @@ impl Hooks for Routers {
                     guard_delete(old, options, reader).await?;
                     vec![key.remove(touched)]
                 }
-                // Since the deletion began nobody can bind a Route to it, so what was agreed to then is still agreed to.
+                // Since the deletion began, no Route can be bound to the Router, so the agreed number is still valid.
                 Operation::Release { old } => {
                     let key = conflict_keys::router(name(old));
                     vec![key.remove(reader.touched(&key).await?)]
@@ -197,7 +197,8 @@ fn set_dns_if_absent(object: &mut Value, dns: Value) {
     }
 }
 
-/// Notes until when caches may hold addresses for longer than the new TTL says: those of before are in them.
+/// Records the time until which caches can hold addresses for longer than the new TTL: they still have records with the former
+/// TTL.
 fn keep_ttl_horizon(context: &Context<'_>, old: &Value, new: &mut Value) {
     let (Some(before), Some(after)) = (old["spec"]["ttl"].as_i64(), new["spec"]["ttl"].as_i64()) else { return };
     let horizon = context.now.checked_add(SignedDuration::from_secs(before)).ok().filter(|_| after < before);
@@ -232,7 +233,7 @@ fn dns_fault(platform: &PlatformConfig, value: &Value) -> Option<Cause> {
     Some(Cause::invalid("spec.dns", value, &what))
 }
 
-/// What of a health check has no effect, or hardly the one that is meant.
+/// Returns warnings about health check settings without an effect, or with an effect that is probably not intended.
 fn check_warnings(check: &Value) -> Vec<String> {
     let mut warnings = Vec::new();
     if let (Some(timeout), Some(interval)) = (check["timeoutSeconds"].as_u64(), check["intervalSeconds"].as_u64())
@@ -279,7 +280,7 @@ async fn overlap(object: &Value, reader: &dyn Reader) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Warns of custom hosts of Routes that lie in the zone of a new Router. None is below the platform's `domain`, where most zones
+/// Warns of custom hosts of Routes in the zone of a new Router. No custom host is below the platform's `domain`, where most zones
 /// are.
 async fn taken_hosts(router: &Value, domain: &str, reader: &dyn Reader) -> Result<Option<String>, ApiError> {
     const TOLD_MAX: usize = 4;
@@ -339,7 +340,7 @@ async fn taken_names(
     }))
 }
 
-/// Refuses to delete a Router with routes, unless the sender knows how many are lost.
+/// Rejects the deletion of a Router with Routes, unless the request has the number of lost Routes.
 async fn guard_delete(router: &Value, options: &Value, reader: &dyn Reader) -> Result<(), ApiError> {
     let name = router["metadata"]["name"].as_str().unwrap_or_default();
     let bound = reader.count("RouteBinding", "spec.router", name).await?;
@@ -406,15 +407,15 @@ async fn guard_delete(router: &Value, options: &Value, reader: &dyn Reader) -> R
     ))
 }
 
-/// How many RouteBindings are gone here that name servers still serve, on whatever Router they were.
+/// Returns the number of RouteBindings that are deleted here but that name servers still serve, on any Router.
 async fn held_back(reader: &dyn Reader) -> Result<usize, ApiError> {
     let holds = reader.list("DeletionHold", None).await?;
     let holds = holds.into_iter().filter_map(|hold| serde_json::from_value::<DeletionHold>(hold).ok());
     Ok(holds.map(|hold| hold.bindings_served_on() as usize).sum())
 }
 
-/// Until when each former name in the Router's zone leads to a route that has left it. Looked for in all bindings: a Router is
-/// not deleted often.
+/// Returns, for each former name in the Router's zone, the time until which it leads to a Route that left the Router. This scans
+/// all bindings: deletions of Routers are rare.
 async fn former_names_through(router: &str, dns: &Value, reader: &dyn Reader) -> Result<Vec<String>, ApiError> {
     let bindings = reader.list("RouteBinding", None).await?;
     let former_names =

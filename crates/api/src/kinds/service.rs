@@ -1,7 +1,7 @@
-//! Service of Kubernetes (v1): the ports of an application, and the name by which a Route leads to it. Plain data: nothing is
-//! allocated for it, and where it runs is what its EndpointSlices say.
+//! Service of Kubernetes (v1): the ports of an application, and the name that Routes refer to. Plain data: the server allocates
+//! nothing for it, and its EndpointSlices contain the endpoints.
 //!
-//! Defaults and faults are those of kube-apiserver, as far as someone depends on them who reads a Service.
+//! Defaults and faults are those of kube-apiserver, as far as clients that read a Service depend on them.
 
 use std::collections::HashSet;
 use std::net::IpAddr;

@@ -1,4 +1,4 @@
-//! What is refused of each kind (`faults.yaml`).
+//! Tests of the rejected objects of each kind (`faults.yaml`).
 
 use serde_json::{Value, json};
 use signpost_apiserver::schema;

@@ -31,7 +31,7 @@ const COLUMNS: &[Column] = &[
         .wide(),
 ];
 
-/// What the newest of a zone's versions says.
+/// Returns a field of the newest version of a zone.
 fn newest<'a>(versions: Json<'a>, name: &str) -> Cell<'a> {
     Cell::As(versions.items().next().map_or_else(Json::default, |version| version.get([name])[0]))
 }
@@ -55,8 +55,8 @@ pub(crate) fn rules() -> Vec<Rule> {
     let is_shard = || this().field("type").is("shard");
     let mut rules = rules::immutable(&["type"], "field is immutable: delete the Zone and create it anew");
     rules.extend([
-        // A server takes no other names than domains in lower case, but their labels may be too long. A cluster does not know how
-        // long a name can be, so that a rule with more in it would cost too much.
+        // The server accepts only lower-case domains as names, but their labels can be too long. A cluster assumes an unbounded
+        // length for names, so a more detailed rule would exceed its cost limit.
         Rule::new(
             "",
             !this().field("metadata").field("name").matches("[^.]{64}"),

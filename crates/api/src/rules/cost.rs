@@ -1,9 +1,9 @@
-//! What the rules of a definition cost a Kubernetes API server, by its own estimate, which is what it refuses definitions by.
+//! The cost of a definition's rules by the estimate of the Kubernetes API server, which rejects definitions that cost too much.
 //!
-//! The estimate is that of cel-go's `checker/cost.go`, with the sizes of Kubernetes' `apiextensions`: a text is as long as
-//! `maxLength` characters of four octets, or as a request if that is not bounded; a list or a map is as long as `maxItems` and
-//! `maxProperties` say, or as a request has room for. `metadata.name` is not bounded there. The cost of a rule counts as often
-//! as its place can be in an object. Only the greatest cost matters, so least ones are left out.
+//! The estimate is that of cel-go's `checker/cost.go`, with the sizes of Kubernetes' `apiextensions`. A text has `maxLength`
+//! characters of four octets or, if unbounded, the length of a request. A list or map has `maxItems` or `maxProperties` entries,
+//! or as many as fit into a request. `metadata.name` is not bounded there. The cost of a rule is multiplied by the number of its
+//! places in an object. Only the maximum matters, so minimum costs are left out.
 
 use cel::common::ast::{Expr, IdedExpr, LiteralValue};
 use cel::parser::Parser;
@@ -15,10 +15,10 @@ const REQUEST_OCTETS: u64 = 3 * 1024 * 1024;
 pub(super) const RULE_MAX: u64 = 10_000_000;
 /// The most that all rules of a definition may cost.
 pub(super) const DEFINITION_MAX: u64 = 100_000_000;
-/// What is not bounded.
+/// The size of unbounded values.
 const UNKNOWN: u64 = u64::MAX;
 
-/// The cost of `rule` at `place` of the whole `schema`, wherever that is in an object.
+/// Returns the cost of `rule` at `place` in the whole `schema`.
 pub(super) fn cost(schema: &Value, place: &str, rule: &str) -> u64 {
     let (mut node, mut times) = (schema, 1_u64);
     for part in place.split('.').filter(|part| !part.is_empty()) {
@@ -35,7 +35,7 @@ pub(super) fn cost(schema: &Value, place: &str, rule: &str) -> u64 {
     estimator.of(&parsed).cost.saturating_mul(times)
 }
 
-/// How many characters, items or entries there are at most.
+/// Returns the maximum number of characters, items, or entries.
 fn size(schema: &Value) -> u64 {
     let bound = |name: &str| schema[name].as_u64();
     if schema["x-kubernetes-int-or-string"] == true {
@@ -60,7 +60,7 @@ fn size(schema: &Value) -> u64 {
     }
 }
 
-/// How many octets a value has in a request at least.
+/// Returns the minimum size of a value in a request, in octets.
 fn least_octets(schema: &Value) -> u64 {
     match schema["type"].as_str() {
         Some("object" | "array") => {
@@ -75,7 +75,7 @@ fn least_octets(schema: &Value) -> u64 {
     }
 }
 
-/// What an expression stands for.
+/// The value of an expression.
 #[derive(Clone, Copy)]
 enum What<'a> {
     /// A whole object, whose metadata has a name and nothing else.
@@ -86,7 +86,7 @@ enum What<'a> {
     Schema(&'a Value),
     /// A list that was made by a function: items of it are taken to be as long as the value that the rule is at.
     Made,
-    /// What a macro gathers.
+    /// The accumulator of a macro.
     Gathered,
     /// Anything else, whose size is known or not.
     Other,
@@ -162,7 +162,7 @@ impl<'a> Estimator<'a> {
                 assert!(all.iter_var2.is_none(), "macros of two variables are not known here");
                 let item = match range.what {
                     What::Schema(schema) if schema["type"] == "array" => self.value(What::Schema(&schema["items"])),
-                    // The server does not know how long keys are, and takes them for empty.
+                    // The server does not know the length of keys, and assumes that they are empty.
                     What::Schema(_) => Found { size: 0, ..scalar(1) },
                     _ => Found { size: self.value(self.root).size, ..scalar(1) },
                 };
@@ -253,7 +253,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// Costs that API servers were seen to tell of.
+    /// Costs from error messages of API servers.
     #[test]
     fn the_estimate_is_the_servers() {
         let schema = json!({"type": "object", "properties": {
@@ -275,7 +275,7 @@ mod tests {
         ] {
             assert_eq!(cost(&schema, place, rule), expected, "{place} {rule}");
         }
-        // A pattern of so many characters was over the budget by a factor of 1.2.
+        // A pattern of this length exceeded the budget by a factor of 1.2.
         let long = format!("self.metadata.name.matches('{}')", "x".repeat(155));
         assert_eq!(cost(&schema, "", &long), 12_268_350);
     }

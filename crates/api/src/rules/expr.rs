@@ -35,7 +35,7 @@ pub(crate) enum Expr {
     StartsWith(Box<Expr>, Box<Expr>),
     EndsWith(Box<Expr>, Box<Expr>),
     Call(Function, Box<Expr>),
-    /// Whether so many items of a list, or keys of a map, are as the body says of the variable.
+    /// A test that all or one of the items of a list, or keys of a map, satisfy the body for the variable.
     Items(Quantity, Box<Expr>, &'static str, Box<Expr>),
 }
 
@@ -65,7 +65,7 @@ pub(crate) enum Function {
     Ip,
 }
 
-/// How many items.
+/// The number of items that must satisfy a condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Quantity {
     All,
@@ -247,7 +247,7 @@ impl Expr {
         }
     }
 
-    /// The expression as an operand of one that binds as tightly as `level` says.
+    /// Returns the expression as an operand of an operator with the precedence `level`.
     fn operand(&self, level: u8) -> String {
         let own = match self {
             Expr::Choose(..) => 0,

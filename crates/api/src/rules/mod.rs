@@ -5,20 +5,20 @@
 //!
 //! | kind | in Rust alone | where |
 //! |---|---|---|
-//! | all | A-labels (RFC 5890) are what they say: `names::check_a_labels` | `kinds/*` |
+//! | all | A-labels (RFC 5890) are valid: `names::check_a_labels` | `kinds/*` |
 //! | Router | `dns` is not the name of a name server | `kinds/router.rs`, `dns_fault` |
 //! | Router | zones do not overlap; a Router with Routes stays | `kinds/router.rs`, `before_commit` |
 //! | Route | the host is its own name on a Router: it begins with the namespace | `kinds/route.rs`, `wished_host_fault` |
 //! | Route | hosts in our zones, labels of other namespaces, moves, the status | `kinds/route.rs`, `before_commit` |
 //! | RouteBinding | `routeNamespace` is the object's own namespace | `kinds/route_binding.rs` |
-//! | RouteBinding | Route, Router, label and leader are as it says | `kinds/route_binding.rs`, `before_commit` |
+//! | RouteBinding | Route, Router, label and leader match the binding | `kinds/route_binding.rs`, `before_commit` |
 //! | NameClaim | the name of a claim on a host is a hash | `kinds/name_claim.rs`, `name_fault` |
 //! | NameClaim | a quarantine has passed, by the clock | `kinds/name_claim.rs`, `takeover_fault` |
 //! | NameClaim | hosts of two namespaces do not overlap; a held claim stays | `kinds/name_claim.rs`, `before_commit` |
 //! | DeletionHold | who may decide, and change which entries | `kinds/deletion_hold.rs` |
 //!
-//! On an update, a fault that the object had before, at the same value, is no fault: what an earlier version stored can be
-//! changed in another field. A cluster does the same ("ratcheting").
+//! On an update, a fault that the object had before, at the same value, is ignored. Other fields of an object that an earlier
+//! version stored can thus be changed. A cluster does the same ("ratcheting").
 
 pub(crate) mod expr;
 
@@ -227,7 +227,7 @@ pub(crate) fn declare(rules: &[Rule], schema: &mut Value) {
     for rule in rules {
         let Some(Value::Object(node)) = at(schema, &rule.place) else { continue };
         let mut validation = json!({"rule": rule.cel(), "message": rule.message});
-        // The schema of a definition says nothing of the fields of metadata.
+        // The schema of a definition does not describe the fields of metadata.
         if let Some(field) = rule.field.filter(|field| !field.starts_with("metadata")) {
             validation["fieldPath"] = format!(".{field}").into();
         }
@@ -242,7 +242,8 @@ pub(crate) fn declare(rules: &[Rule], schema: &mut Value) {
     }
 }
 
-/// That a name below `place` has the shape of a table of [`crate::names`]: a rule for each line. `guard` says when it need not.
+/// Returns rules that a name below `place` has the shape of a table of [`crate::names`], one rule per line. `guard` names the
+/// exceptions.
 pub(crate) fn shape(
     place: &str,
     field: Option<&'static str>,

@@ -80,7 +80,7 @@ fn changed(case: &str, changes: &[Change]) -> Value {
     object
 }
 
-/// What is broken by the Rust evaluation and by kube-cel, as rules in CEL.
+/// Returns the broken rules, as CEL, by the evaluation in Rust and by kube-cel.
 fn broken(rules: &[Rule], compiled: &CompiledSchema, old: Option<&Value>, new: &Value) -> [BTreeSet<String>; 2] {
     let evaluated = rules.iter().filter(|rule| {
         let mut faults = Vec::new();
@@ -174,8 +174,8 @@ fn the_definitions_are_structural() {
     }
 }
 
-/// What a cluster demands of a schema: one type at each place, no references and no alternatives, keys of list-maps that are
-/// required or have a default, defaults that are valid.
+/// Checks the requirements of a cluster for a schema: one type at each place, no references and no alternatives, keys of
+/// list-maps that are required or have a default, and valid defaults.
 fn structural(schema: &Value, path: &str, faults: &mut Vec<String>) {
     let Some(fields) = schema.as_object() else { return faults.push(format!("{path}: not an object")) };
     let any = schema["x-kubernetes-int-or-string"] == true || schema["x-kubernetes-preserve-unknown-fields"] == true;
@@ -187,7 +187,7 @@ fn structural(schema: &Value, path: &str, faults: &mut Vec<String>) {
             faults.push(format!("{path}: {name}"));
         }
     }
-    // Clients refuse what is not of the field's type; a cluster takes it.
+    // Clients reject a value that is not of the field's type; a cluster accepts it.
     let is_of_type = |value: &Value| match schema["type"].as_str() {
         Some("string") => value.is_string(),
         Some("integer") => value.is_i64(),

@@ -1,4 +1,4 @@
-//! A DeletionHold: a loss of objects that the name servers hold back until someone says what is meant.
+//! The DeletionHold kind: a loss of objects that the name servers hold back until an administrator decides.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
@@ -6,22 +6,25 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Condition of a DeletionHold: the name servers go on serving what is missing.
+/// The condition of a DeletionHold that is true while name servers keep serving the missing objects.
 pub const HELD: &str = "Held";
-/// Most names in `spec.names`.
+/// The maximum number of names in `spec.names`.
 pub const NAMES_MAX: usize = 20;
 
-/// Most DeletionHolds that there may be; beyond, only administrators create one. Name servers that hold the same share one for each kind.
+/// The maximum number of DeletionHolds. Beyond it, only administrators can create one. Name servers that hold the same objects
+/// share one DeletionHold per kind.
 pub const DELETION_HOLDS_MAX: usize = 256;
 
-/// How often a name server says that it still holds.
+/// The interval at which a name server reports that it still holds objects.
 pub const HEARD_EVERY: SignedDuration = SignedDuration::from_mins(1);
-/// After so long a silence a name server counts as gone. It is long for clocks that differ, and for an API that is away.
+/// The time without a report after which a name server counts as gone. The limit is long to allow for clock skew and for an
+/// unavailable API.
 pub const SILENCE_MAX: SignedDuration = SignedDuration::from_mins(10);
 
-/// A DeletionHold stands for objects that are missing all at once, in a way that looks like an accident, and that the name servers
-/// go on serving. They create it when they begin to hold, and it goes when none of them holds any more. Its name is made
-/// from the objects that were missing then. While more go missing, or some come back, the status tells what is held now.
+/// A DeletionHold records that many objects disappeared at once, which is probably an accident. The name servers keep
+/// serving these objects until an administrator approves the deletion. A name server creates the DeletionHold when it starts to
+/// hold objects; the DeletionHold is deleted when no name server holds any. Its name is derived from the objects that were
+/// missing at the start. The status shows the current set, which can grow or shrink.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "signpost.dev",
@@ -36,31 +39,32 @@ pub const SILENCE_MAX: SignedDuration = SignedDuration::from_mins(10);
 )]
 #[serde(rename_all = "camelCase")]
 pub struct DeletionHoldSpec {
-    /// Kind of the missing objects.
+    /// The kind of the missing objects.
     #[serde(rename = "type")]
     pub kind: DeletionHoldKind,
-    /// How many were held when it began; `status.objects` tells how many are now.
+    /// The number of objects held at the start of the hold. `status.objects` is the current number.
     pub objects: u32,
-    /// How many of this kind were known when it began, those that were held included.
+    /// The number of known objects of this kind at the start of the hold, including those held.
     pub known: u32,
-    /// How they came to be missing: `list`, a full list of the API did not hold them (or held a Router without an active
-    /// address or with another zone, or a RouteBinding with another label); `burst`, too many were deleted one after another within a minute.
+    /// The cause of the hold. `list`: a full list from the API did not contain the objects, or contained a Router without an
+    /// active address or with another zone, or a RouteBinding with another label. `burst`: too many objects were deleted within
+    /// one minute.
     pub cause: DeletionHoldCause,
-    /// The first of these by name, at most 20: a Router's name, or `<namespace>/<name>` of a RouteBinding.
+    /// The first held objects in order of name, at most 20: the name of a Router, or `<namespace>/<name>` of a RouteBinding.
     #[serde(default)]
     #[schemars(length(max = 20), inner(length(max = 317)), extend("x-kubernetes-list-type" = "atomic"))]
     pub names: Vec<String>,
-    /// What an administrator says: `approve`, they may go; `reject`, they stay served, and the deletion hold rings no alarm until
-    /// the set of missing objects changes. It counts for the name servers that held when it was said, and for what they told
-    /// by then that they hold.
+    /// The decision of an administrator. `approve`: the objects may be deleted. `reject`: name servers keep serving them, and the
+    /// hold raises no alarm until the set of missing objects changes. A decision applies to the name servers that held objects at
+    /// that time, and to the objects that they had reported before it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decision: Option<Decision>,
-    /// When that was said. Setting it anew says it again, to name servers that began to hold later.
+    /// The time of the decision. Set it to a new time to apply the decision to name servers that started to hold later.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decided_at: Option<Time>,
 }
 
-/// Kinds of objects that can be held.
+/// The kinds of objects that can be held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[allow(missing_docs, reason = "documented variants would turn the schema's enum into a oneOf")]
 pub enum DeletionHoldKind {
@@ -69,10 +73,10 @@ pub enum DeletionHoldKind {
 }
 
 impl DeletionHoldKind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [DeletionHoldKind; 2] = [DeletionHoldKind::Router, DeletionHoldKind::RouteBinding];
 
-    /// The kind's name.
+    /// Returns the name of the kind.
     pub fn word(self) -> &'static str {
         match self {
             DeletionHoldKind::Router => "Router",
@@ -81,7 +85,7 @@ impl DeletionHoldKind {
     }
 }
 
-/// How objects came to be missing.
+/// The cause of a hold: how the objects disappeared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 #[allow(missing_docs, reason = "documented variants would turn the schema's enum into a oneOf")]
@@ -90,7 +94,7 @@ pub enum DeletionHoldCause {
     Burst,
 }
 
-/// What is said of a hold.
+/// The decision on a hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 #[allow(missing_docs, reason = "documented variants would turn the schema's enum into a oneOf")]
@@ -100,7 +104,7 @@ pub enum Decision {
 }
 
 impl Decision {
-    /// Its word in the API.
+    /// Returns the value in the API.
     pub fn word(self) -> &'static str {
         match self {
             Decision::Approve => "approve",
@@ -109,78 +113,79 @@ impl Decision {
     }
 }
 
-/// Who holds.
+/// The status of a DeletionHold: the name servers that hold objects.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DeletionHoldStatus {
-    /// The name servers that hold, at most 256.
+    /// The name servers that hold objects, at most 256.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 256), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["server"]))]
     pub holders: Vec<DeletionHoldHolder>,
-    /// How many objects are held now, by the name server that holds most.
+    /// The current number of held objects: the maximum over all name servers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub objects: Option<u32>,
-    /// How many of this kind were known at once, at most, since the hold began; those that are held are among them.
+    /// The maximum number of objects of this kind that were known simultaneously since the hold began, including those held.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub known: Option<u32>,
-    /// The first of what is held now by name, at most 20, as the name server tells that wrote last.
+    /// The first objects that are currently held, in order of name, at most 20, from the most recent report of a name server.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 20), inner(length(max = 317)), extend("x-kubernetes-list-type" = "atomic"))]
     pub names: Vec<String>,
-    /// What is true of the hold at the moment: `Held`.
+    /// The current conditions of the hold: `Held`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
 }
 
-/// A name server that holds.
+/// A name server that holds objects.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DeletionHoldHolder {
-    /// The name server's process, as it names itself.
+    /// The identity of the name server's process.
     #[schemars(length(min = 1, max = 253))]
     pub server: String,
-    /// Where that process is, for people: its host's name, and the addresses that it answers at.
+    /// The host name of the process and the addresses that it listens on, for information only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
     pub host: Option<String>,
-    /// Since when it holds.
+    /// The time when this name server started to hold objects.
     pub since: Time,
-    /// The `metadata.generation` of the DeletionHold when it told what it holds: what is decided later counts for it.
+    /// The `metadata.generation` of the DeletionHold when the name server reported its objects. Later decisions apply to them.
     pub generation: i64,
-    /// The UID of the DeletionHold that it entered. A decision on another DeletionHold of the same name does not count for it.
+    /// The UID of the DeletionHold to which this entry was added. A decision on another DeletionHold of the same name does not
+    /// apply to it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub uid: Option<String>,
-    /// The user that wrote this entry. The API server sets it: other name servers cannot change the entry.
+    /// The user that wrote this entry. The API server sets it. Other users cannot change the entry until it expires.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
     pub user: Option<String>,
-    /// How many objects it holds.
+    /// The number of objects that this name server holds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub objects: Option<u32>,
-    /// Which objects these are, in a word that differs when they do.
+    /// The identifier of the set of held objects. It changes when the set changes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub set: Option<String>,
-    /// When they came to be these: later than `since` if the hold has grown or shrunk.
+    /// The time of the last change of the set. It is later than `since` if the set has grown or shrunk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub changed_at: Option<Time>,
-    /// When it was last heard to hold, which it says every minute. One that has said nothing for ten minutes is taken off by
-    /// the others, and holds no more in the eyes of anyone; should it come back, it enters anew.
+    /// The time of the last report. A name server reports every minute. After ten minutes without a report, its hold no longer
+    /// counts, and the other name servers remove its entry. If it returns, it adds a new entry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_heartbeat_time: Option<Time>,
 }
 
 impl DeletionHoldHolder {
-    /// When it was last heard.
+    /// Returns the time of the last report.
     pub fn last_contact(&self) -> Timestamp {
         let reported = [&self.last_heartbeat_time, &self.changed_at].into_iter().flatten().map(|time| time.0);
         reported.fold(self.since.0, Timestamp::max)
     }
 
-    /// For how long it has been silent. One that was heard far in the future counts as silent for the longest: the API server
-    /// accepts no such time, and on the API of a cluster it would make an entry that nobody can remove.
+    /// Returns the time since the last report. A report in the far future counts as the longest possible silence: the API server
+    /// accepts no such time, but on the API of a cluster it would create an entry that no name server can remove.
     pub fn silence(&self, now: Timestamp) -> SignedDuration {
         let silence = now.duration_since(self.last_contact());
         if silence < -(SILENCE_MAX * 2) { SILENCE_MAX } else { silence.max(SignedDuration::ZERO) }
@@ -188,22 +193,24 @@ impl DeletionHoldHolder {
 }
 
 impl DeletionHold {
-    /// Whether any name server holds by it. One that nobody holds stands for nothing: a hold that has ended, or that begins.
+    /// Returns whether any name server holds objects under this DeletionHold. If none does, the hold has ended or is about to
+    /// begin.
     pub fn is_held(&self) -> bool {
         self.status.as_ref().is_some_and(|status| !status.holders.is_empty())
     }
 
-    /// How many objects are held, as far as is told.
+    /// Returns the current number of held objects; until it is reported, the number at the start.
     pub fn objects(&self) -> u32 {
         self.status.as_ref().and_then(|status| status.objects).unwrap_or(self.spec.objects)
     }
 
-    /// How many were known at once, at most, since the hold began.
+    /// Returns the maximum number of objects known simultaneously since the hold began; until it is reported, the number at the
+    /// start.
     pub fn known(&self) -> u32 {
         self.status.as_ref().and_then(|status| status.known).unwrap_or(self.spec.known)
     }
 
-    /// The first of what is held, by name.
+    /// Returns the first held objects in order of name.
     pub fn names(&self) -> &[String] {
         match &self.status {
             Some(status) if status.objects.is_some() => &status.names,
@@ -211,8 +218,8 @@ impl DeletionHold {
         }
     }
 
-    /// Whether what was decided counts for `holder`: it told what it holds before that, to this very object. The decision on a
-    /// DeletionHold that is being deleted never counts.
+    /// Returns whether the decision applies to `holder`: it reported its objects before the decision, and to this object. A
+    /// decision on a DeletionHold that is being deleted never applies.
     pub fn is_decided_for(&self, holder: &DeletionHoldHolder) -> bool {
         let is_entered_here = holder.uid.is_none() || holder.uid == self.metadata.uid;
         let was_entered_before = self.metadata.generation.is_some_and(|now| now > holder.generation);
@@ -222,14 +229,14 @@ impl DeletionHold {
             && was_entered_before
     }
 
-    /// How many RouteBindings name servers serve on by it, whatever else is in the API: what they lead to must stay, until it is
-    /// decided that they may go.
+    /// Returns the number of RouteBindings that name servers still serve under this hold, regardless of the API's current
+    /// contents. The targets of these RouteBindings must stay until an administrator approves the deletion.
     pub fn bindings_served_on(&self) -> u32 {
         let stays = self.is_undecided() || self.spec.decision == Some(Decision::Reject);
         if self.spec.kind == DeletionHoldKind::RouteBinding && self.is_held() && stays { self.objects() } else { 0 }
     }
 
-    /// Whether a name server waits for a decision.
+    /// Returns whether a name server waits for a decision.
     pub fn is_undecided(&self) -> bool {
         let mut holders = self.status.iter().flat_map(|status| &status.holders);
         self.spec.decision.is_none() || holders.any(|holder| !self.is_decided_for(holder))

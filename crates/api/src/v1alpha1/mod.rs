@@ -1,7 +1,7 @@
 //! Group `signpost.dev`, version `v1alpha1`: the kinds, field by field.
 //!
-//! These types are the one source of the API: the server's validation, defaults, OpenAPI documents, `kubectl explain` and
-//! the CRDs are made from their schemas, so each field's documentation is written for users. They hold no behaviour.
+//! These types are the only source of the API's schemas. The server's validation, defaults, OpenAPI documents, `kubectl explain`,
+//! and the CRDs derive from them, so the documentation of each field is written for users. The types have no behavior.
 
 pub mod deletion_hold;
 pub mod name_claim;
@@ -10,20 +10,20 @@ pub mod route_binding;
 pub mod router;
 pub mod zone;
 
-/// API group of all kinds here.
+/// The API group of all kinds in this module.
 pub const GROUP: &str = "signpost.dev";
-/// API version of all kinds here.
+/// The API version of all kinds in this module.
 pub const VERSION: &str = "v1alpha1";
-/// Stands in the `gitVersion` that our own API server tells at `/version`, before its version, and in no other server's.
+/// The marker before the version in the `gitVersion` that Signpost's API server returns at `/version`. No other server has it.
 pub const SERVER_MARK: &str = "+signpost.";
-/// Annotation of what stands for an object whose stored value is damaged: it exists, and nothing else is known of it.
+/// The annotation of a placeholder for an object whose stored value is damaged. The object exists; its contents are unknown.
 pub const DAMAGED_ANNOTATION: &str = "signpost.dev/damaged";
-/// The header by which a client says that it takes such placeholders, and its value. Without it, a list that one belongs to
+/// The header, and its value, with which a client accepts such placeholders. Without it, a list that includes a placeholder
 /// fails.
 pub const DAMAGED_HEADER: &str = "signpost-damaged-objects";
-/// See [`DAMAGED_HEADER`].
+/// The value of [`DAMAGED_HEADER`].
 pub const DAMAGED_PLACEHOLDERS: &str = signpost_apiserver::damaged::PLACEHOLDERS;
-/// The Lease that the schedulers of a platform compete for; its `leaseTransitions` is the leader's fencing number.
+/// The Lease that the schedulers of a platform compete for. Its `leaseTransitions` is the leader's fencing number.
 pub const SCHEDULER_LEASE: &str = "signpost-scheduler";
-/// The namespace of that Lease.
+/// The namespace of the schedulers' Lease.
 pub const SCHEDULER_LEASE_NAMESPACE: &str = "kube-system";

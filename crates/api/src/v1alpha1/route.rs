@@ -1,52 +1,53 @@
-//! A Route: the wish for a name that leads to an application.
+//! The Route kind: a request for a DNS name that leads to an application.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Condition of a Route: a Router was chosen for it.
+/// The condition of a Route that the scheduler has bound to a Router.
 pub const SCHEDULED: &str = "Scheduled";
-/// Reason of the condition [`SCHEDULED`] of a Route whose Router does not exist any more, or has another zone.
+/// The reason of the condition [`SCHEDULED`] of a Route whose Router was deleted or has another zone.
 pub const ROUTER_GONE: &str = "RouterGone";
-/// Condition of a Route: its host may be used by it.
+/// The condition of a Route that may use its host.
 pub const ADMITTED: &str = "Admitted";
-/// Condition of a Route: its names are in a published zone.
+/// The condition of a Route whose names are in a published zone.
 pub const PUBLISHED: &str = "Published";
-/// Condition of a Route: every listed name server was asked for its name and answered right.
+/// The condition of a Route whose name every listed name server answers correctly.
 pub const RESOLVABLE: &str = "Resolvable";
 
-/// Condition of a Route whose Router has instances that report: each of them that is live serves it.
+/// The condition of a Route whose Router has instances that report: each live instance serves the Route.
 pub const PROGRAMMED: &str = "Programmed";
-/// Condition of a Route: a request to its name reaches its application. It is [`RESOLVABLE`] and, if its Router has instances that
-/// report, [`PROGRAMMED`].
+/// The condition of a Route whose requests reach its application. It requires [`RESOLVABLE`] and, if the Router has instances
+/// that report, [`PROGRAMMED`].
 pub const READY: &str = "Ready";
 
-/// Condition of a Route: it is to move to another Router and has not yet. `False` once it has.
+/// The condition of a Route with a pending move to another Router. `False` after the move.
 pub const MOVE_PENDING: &str = "MovePending";
 
-/// Condition of a Route that has moved: a Router that it has left has records of its own where the Route's former name was, so
-/// that this does not lead to the Route.
+/// The condition of a moved Route whose former name is blocked: the former Router has its own records at that name, so the name
+/// does not lead to the Route.
 pub const FORMER_NAME_BLOCKED: &str = "FormerNameBlocked";
 
-/// Annotation of a Route: the Router that it is to move to. It is gone when the Route is there.
+/// The annotation of a Route that names the Router to move to. It is removed when the move is complete.
 pub const MOVE_ANNOTATION: &str = "signpost.dev/move-to";
-/// What stands in place of a strategy on a binding whose Router was named by [`MOVE_ANNOTATION`].
+/// The value in place of a strategy on a binding whose Router was named by [`MOVE_ANNOTATION`].
 pub const MOVE: &str = "move";
 
-/// Condition of a Route with a host of its own: the host's DNS has the record that was asked for. It is there if the platform
-/// wants hosts to be verified.
+/// The condition of a Route with a custom host whose DNS contains the required record. It is present if the platform verifies
+/// hosts.
 pub const HOST_VERIFIED: &str = "HostVerified";
 
-/// Condition of a Route with a host of its own: the resolvers that are asked find that the host leads to the Route. `Unknown` where
-/// none is asked, or none answers.
+/// The condition of a Route with a custom host that leads to the Route according to the configured resolvers. `Unknown` if no
+/// resolver is configured, or if none responds.
 pub const HOST_POINTS_HERE: &str = "HostPointsHere";
 
-/// Annotation of a Namespace: how many of its Routes may have a Router at a time, as a whole number. Without it, any number.
+/// The annotation of a Namespace that limits how many of its Routes can be bound at a time, as a whole number. Without it, the
+/// number is not limited.
 pub const QUOTA_ANNOTATION: &str = "signpost.dev/route-quota";
 
-/// A Route asks for a DNS name that leads, through one of the platform's Routers, to an application. The scheduler places
-/// it on a Router; `status` says under which name it is reached.
+/// A Route requests a DNS name that leads, through one of the platform's Routers, to an application. The scheduler binds the
+/// Route to a Router; `status` contains its names.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "signpost.dev",
@@ -62,52 +63,54 @@ pub const QUOTA_ANNOTATION: &str = "signpost.dev/route-quota";
 )]
 #[serde(rename_all = "camelCase")]
 pub struct RouteSpec {
-    /// A name of your own, such as `www.example.com` or `*.example.com`, without a dot at the end. It is used as it is and
-    /// never changed by the platform; `status` says what to put into its DNS. Empty: the platform gives a name.
+    /// A custom host, such as `www.example.com` or `*.example.com`, without a trailing dot. The platform uses it unchanged;
+    /// `status` contains the record to create in its DNS. Empty: the platform assigns a name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub host: Option<String>,
-    /// The label to use in the platform's name instead of `<namespace>-<name>`; one DNS label.
+    /// The label in the platform's name, instead of `<namespace>-<name>`; one DNS label.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63))]
     pub subdomain: Option<String>,
-    /// Path prefix that the router matches, such as `/shop`.
+    /// The path prefix that the router matches, such as `/shop`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
     pub path: Option<String>,
-    /// What the router sends the traffic to.
+    /// The target of the traffic.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<Target>,
-    /// Further targets, at most three, each with its weight. A request goes to one of `to` and these, by their weights.
+    /// Additional targets, at most three, each with a weight. The router sends each request to `to` or to one of these, in
+    /// proportion to the weights.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 3), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name", "kind"]))]
     pub alternate_backends: Vec<Target>,
-    /// The target's port. Absent: every port of the target.
+    /// The port of the target. Absent: all ports of the target.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<RoutePort>,
-    /// How the router ends TLS. Absent: the Route serves plain HTTP only.
+    /// The TLS settings. Absent: the Route serves plain HTTP only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<Tls>,
 }
 
-/// What the router sends the traffic to.
+/// A target of a Route's traffic.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Target {
-    /// The target's kind, `Service` as a rule.
+    /// The kind of the target, normally `Service`.
     #[serde(default = "default_target_kind")]
     #[schemars(length(max = 253))]
     pub kind: String,
-    /// The target's name in the Route's namespace.
+    /// The name of the target in the Route's namespace.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
-    /// The target's part of the sum of all weights is its share of the traffic; 0 to 256, absent: 100. 0 gets none.
+    /// The weight of the target, 0 to 256. Its share of the traffic is its weight divided by the sum of all weights; 0 receives
+    /// none. Absent: 100.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 256))]
     pub weight: Option<u32>,
 }
 
-/// The weight of a target that has none.
+/// The default weight of a target.
 pub const WEIGHT_DEFAULT: u32 = 100;
 
 fn default_target_kind() -> String {
@@ -118,28 +121,28 @@ fn default_target_kind() -> String {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RoutePort {
-    /// Port of the target's endpoints: its number, or its name in the Service.
+    /// The port of the target's endpoints: its number, or its name in the Service.
     #[schemars(extend("maxLength" = 63))]
     pub target_port: k8s_openapi::apimachinery::pkg::util::intstr::IntOrString,
 }
 
-/// How the router ends TLS.
+/// The TLS settings of a Route.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Tls {
-    /// Where TLS ends: at the router (`edge`), at the application (`passthrough`), or at both (`reencrypt`).
+    /// The place where TLS ends: at the router (`edge`), at the application (`passthrough`), or at both (`reencrypt`).
     pub termination: Termination,
-    /// Name of the Secret with the certificate; absent: the router's default certificate.
+    /// The name of the Secret with the certificate. Absent: the default certificate of the router.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub secret_name: Option<String>,
-    /// How plain HTTP requests are answered: not at all (`None`, also if absent), as HTTPS ones (`Allow`), or with a redirect to
-    /// HTTPS (`Redirect`). With `passthrough` it cannot be `Allow`.
+    /// The response to plain HTTP requests: `None` (also if absent) rejects them, `Allow` serves them like HTTPS requests, and
+    /// `Redirect` redirects them to HTTPS. With `passthrough`, `Allow` is invalid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub insecure_edge_termination_policy: Option<InsecurePolicy>,
 }
 
-/// Where TLS ends.
+/// The place where TLS ends.
 #[allow(missing_docs, reason = "documented variants would turn the schema's enum into a oneOf")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
@@ -149,7 +152,7 @@ pub enum Termination {
     Reencrypt,
 }
 
-/// How plain HTTP requests for a Route with TLS are answered; the values are those of OpenShift's Route.
+/// The response to plain HTTP requests for a Route with TLS. The values are those of OpenShift's Route.
 #[allow(missing_docs, reason = "documented variants would turn the schema's enum into a oneOf")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum InsecurePolicy {
@@ -158,14 +161,14 @@ pub enum InsecurePolicy {
     Redirect,
 }
 
-/// Where a Route stands. Only a RouteBinding changes `phase`, `dns`, `router`, `canonicalName`, `names` and `formerNames`.
+/// The status of a Route. Only a RouteBinding can change `phase`, `dns`, `router`, `canonicalName`, `names`, and `formerNames`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RouteStatus {
-    /// `new` until a Router was chosen, then `scheduled`.
+    /// The phase: `new` until the Route is bound to a Router, then `scheduled`.
     #[serde(default)]
     pub phase: Phase,
-    /// The final DNS name: `spec.host` where that is given, else the platform's name.
+    /// The final DNS name: `spec.host` if set, otherwise the platform's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub dns: Option<String>,
@@ -173,51 +176,50 @@ pub struct RouteStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub router: Option<String>,
-    /// The stable name to point a CNAME of your own at; it stays the same when the Route moves to another Router.
+    /// The stable name to use as the target of a CNAME record. It stays the same when the Route moves to another Router.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub canonical_name: Option<String>,
-    /// Every name by which the Route is reached.
+    /// All names of the Route.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub names: Vec<AssignedName>,
-    /// Names that the Route had before it was moved to another Router. Each still leads to it, as a CNAME, until the time it
-    /// says.
+    /// The names that the Route had before it moved to another Router. Each remains a CNAME for the Route until its `until` time.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub former_names: Vec<FormerName>,
-    /// What to put into the host's DNS, to prove that it is yours; if the platform wants that.
+    /// The record to create in the host's DNS to verify ownership of the host. Present if the platform verifies hosts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub challenge: Option<Challenge>,
-    /// The `metadata.generation` that this status speaks of.
+    /// The `metadata.generation` that this status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// What is true of the Route at the moment: `Scheduled`, `Admitted`, `HostVerified`, `Published`, `Resolvable`, `MovePending`,
+    /// The current conditions of the Route: `Scheduled`, `Admitted`, `HostVerified`, `Published`, `Resolvable`, `MovePending`,
     /// `FormerNameBlocked`, `SelectorMismatch`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
 }
 
-/// The record that proves that a host belongs to whoever wants it for a Route.
+/// The record that verifies ownership of a Route's host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Challenge {
-    /// The name of the TXT record to create, without a dot at the end.
+    /// The name of the TXT record to create, without a trailing dot.
     #[schemars(length(max = 273))]
     pub name: String,
-    /// Its text.
+    /// The text of the TXT record.
     #[schemars(length(max = 255))]
     pub value: String,
     /// The whole record in zone-file syntax.
     #[schemars(length(max = 1024))]
     pub record: String,
-    /// Until when the host counts as verified, should the record be found no more.
+    /// The time until which the host counts as verified if the record is no longer found.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verified_until: Option<Time>,
 }
 
-/// Whether a Route has a Router.
+/// The phase of a Route: whether it is bound to a Router.
 #[allow(missing_docs, reason = "documented variants would turn the schema's enum into a oneOf")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
@@ -227,48 +229,48 @@ pub enum Phase {
     Scheduled,
 }
 
-/// A name by which a Route is reached.
+/// A name of a Route.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AssignedName {
-    /// The DNS name, without a dot at the end.
+    /// The DNS name, without a trailing dot.
     #[schemars(length(max = 253))]
     pub name: String,
-    /// What kind of name it is.
+    /// The type of the name.
     #[serde(rename = "type")]
     pub kind: NameKind,
-    /// For a custom name: the record to create in its zone.
+    /// The record to create in the zone of a custom name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
     pub record: Option<String>,
 }
 
-/// A name that a Route had on a Router that it has left: in the zone of that Router it is a CNAME of the Route's name of now.
+/// A name of a Route on a former Router. In the zone of that Router, it is a CNAME for the Route's current name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FormerName {
-    /// The former DNS name, without a dot at the end.
+    /// The former DNS name, without a trailing dot.
     #[schemars(length(max = 253))]
     pub name: String,
-    /// The Router that the Route was on.
+    /// The former Router of the Route.
     #[schemars(length(max = 253))]
     pub router: String,
-    /// When the Route left it.
+    /// The time when the Route left that Router.
     pub since: Time,
-    /// When the name begins to lead on, where it does not yet: the Route has come back to a Router that it had left, and
-    /// resolvers may still hold that its name there leads here. Until then the name is answered as any other of that Router,
-    /// and the other former names lead to it. The scheduler takes this away when it is time.
+    /// The time when the name becomes a CNAME. Present if the Route has returned to a Router that it left before: resolvers can
+    /// still cache the CNAME from that Router to this name. Until this time, the name is answered like any other name of its
+    /// Router, and the other former names lead to it. The scheduler removes this field when the time has passed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<Time>,
-    /// Until when the former name leads to the Route.
+    /// The time until which the former name leads to the Route.
     pub until: Time,
 }
 
-/// Most former names of a Route. Whoever moves more often within the time that a former name lasts loses the oldest.
+/// The maximum number of former names of a Route. A Route that moves more often within the retention period loses the oldest.
 pub const FORMER_NAMES_MAX: usize = 16;
 
-/// What kind of name a Route is reached by: the platform's name on its shard (`system`), the stable alias (`alias`), or
-/// the user's own (`custom`).
+/// The type of a Route's name: the platform's name on its shard (`system`), the stable alias (`alias`), or the user's own name
+/// (`custom`).
 #[allow(missing_docs, reason = "documented variants would turn the schema's enum into a oneOf")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]

@@ -1,13 +1,13 @@
-//! A Zone: the serial that every name server uses for the same contents.
+//! The Zone kind: the serial that every name server uses for the same contents.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A Zone records which serial belongs to which contents of a zone that is made from the API's objects. Its name is the
-/// zone's apex. The leading controller writes it; every name server that has the same contents publishes them under that
-/// serial, so that all of them, and their restarts, agree.
+/// A Zone records the serial of each version of a zone that is built from API objects. Its name is the apex of the zone. The
+/// leading controller writes it. Every name server with the same contents publishes them under that serial, so that all name
+/// servers agree, also after a restart.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "signpost.dev",
@@ -21,28 +21,28 @@ use serde::{Deserialize, Serialize};
 )]
 #[serde(rename_all = "camelCase")]
 pub struct ZoneSpec {
-    /// What the zone is made for: the platform's `parent` zone, the `alias` zone, or a `shard`.
+    /// The purpose of the zone: the platform's `parent` zone, the `alias` zone, or a `shard`.
     #[serde(rename = "type")]
     pub kind: ZoneKind,
-    /// The Router whose shard it is, for a shard.
+    /// The Router of the zone, for a shard.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub router: Option<String>,
-    /// The newest versions of the zone, newest first; at most 16.
+    /// The most recent versions of the zone, newest first; at most 16.
     #[serde(default)]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "atomic"))]
     pub versions: Vec<ZoneVersion>,
-    /// For the parent zone: how the platform is configured, as the leading controller is. Nothing is decided by it: it is
-    /// what tools foretell by.
+    /// The platform's settings in the leading controller, for the parent zone. Tools use them for predictions; they affect
+    /// nothing else.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub platform: Option<ZonePlatform>,
 }
 
-/// How the platform is configured, for those who cannot read its configuration.
+/// The platform's settings, for clients that cannot read its configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ZonePlatform {
-    /// The name servers of every zone, the first of them the SOA's.
+    /// The name servers of every zone. The first one is the primary name server in the SOA.
     #[serde(default)]
     #[schemars(length(max = 256), extend("x-kubernetes-list-type" = "atomic"))]
     pub name_servers: Vec<ZoneNameServer>,
@@ -54,28 +54,28 @@ pub struct ZonePlatform {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 255))]
     pub https_path: Option<String>,
-    /// Where name servers are asked whether names are live, as `ADDRESS:PORT`.
+    /// The name servers that the platform queries to verify names, as `ADDRESS:PORT`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 256), inner(length(max = 64)), extend("x-kubernetes-list-type" = "atomic"))]
     pub asked: Vec<String>,
-    /// What chooses Routers: the name of a strategy, or `webhook`.
+    /// The scheduling strategy: the name of a strategy, or `webhook`.
     #[schemars(length(max = 63))]
     pub strategy: String,
-    /// For `webhook`: the strategy that chooses when that does not.
+    /// The fallback strategy for `webhook`, in use when the webhook does not choose.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 63))]
     pub webhook_fallback: Option<String>,
-    /// How many routes a second leave draining Routers.
+    /// The number of Routes per second that move away from draining Routers.
     pub drain_rate: u32,
-    /// How long the former names of a moved route lead to it at least, in seconds.
+    /// The minimum time for which the former names of a moved Route lead to it, in seconds.
     pub former_name_retention_seconds: u32,
-    /// For how long nobody must have asked for a former name before it ends, in seconds; 0: that makes no difference.
+    /// The time without a query after which a former name can end, in seconds. 0: former names end regardless of queries.
     #[serde(default)]
     pub former_name_idle_timeout_seconds: u32,
-    /// How many labels may be in quarantine for a namespace that is to get new ones.
+    /// The maximum number of labels in quarantine for a namespace to get new labels.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name_quarantine_max: Option<u32>,
-    /// The labels that no Route gets.
+    /// The labels that no Route can get.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1000), inner(length(max = 63)), extend("x-kubernetes-list-type" = "atomic"))]
     pub reserved_labels: Option<Vec<String>>,
@@ -85,16 +85,16 @@ pub struct ZonePlatform {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ZoneNameServer {
-    /// Its name, without a dot at the end.
+    /// The name of the name server, without a trailing dot.
     #[schemars(length(max = 253))]
     pub name: String,
-    /// Its addresses; none if its name is outside the domain.
+    /// The addresses of the name server. Empty if its name is outside the domain.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 256), inner(length(max = 45)), extend("x-kubernetes-list-type" = "atomic"))]
     pub addresses: Vec<String>,
 }
 
-/// What a zone is made for.
+/// The purpose of a zone.
 #[allow(missing_docs, reason = "documented variants would turn the schema's enum into a oneOf")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
@@ -104,15 +104,15 @@ pub enum ZoneKind {
     Shard,
 }
 
-/// One version of a zone.
+/// A version of a zone.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ZoneVersion {
-    /// SOA serial, an RFC 1982 number.
+    /// The SOA serial, an RFC 1982 number.
     pub serial: u32,
-    /// Digest of what the zone was made from, in hexadecimal.
+    /// The digest of the inputs of the zone, in hexadecimal.
     #[schemars(length(max = 128))]
     pub digest: String,
-    /// When the serial was given out.
+    /// The time when the serial was allocated.
     pub at: Time,
 }

@@ -1,5 +1,4 @@
-//! What must hold of everything that a stranger can send to the API, whatever it is. The fuzz targets hold the server to
-//! the same.
+//! Properties that must hold for arbitrary requests to the API. The fuzz targets check the same properties.
 
 use std::sync::LazyLock;
 
@@ -13,7 +12,7 @@ use signpost_apiserver::kind::Kind;
 use signpost_apiserver::selector::Selector;
 use signpost_apiserver::{patch, protobuf, schema};
 
-/// A Router as it is stored, owned in parts by two managers.
+/// A Router as stored, with fields of two managers.
 static ROUTER: LazyLock<Value> = LazyLock::new(|| {
     let config = |spec: Value| json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Router", "metadata": {"name": "r", "labels": {"a": "b"}}, "spec": spec});
     let one = config(json!({"ttl": 5, "addresses": [{"ip": "192.0.2.1", "weight": 2}], "records": ["@ TXT x"]}));
@@ -56,8 +55,8 @@ pub fn merge_patch(body: &[u8]) {
     assert_eq!(once, twice, "{body}");
 }
 
-/// An apply does the same the second time as the first, by whoever it comes, and forced or not; nobody else's fields go
-/// unless it is forced.
+/// A repeated apply has no further effect, by any manager, forced or not; other managers' fields are removed only if it is
+/// forced.
 pub fn apply_patch(body: &[u8]) {
     let Ok(mut config) = serde_json::from_slice::<Value>(body) else { return };
     if !config.is_object() || !config["metadata"].is_object() {
@@ -71,7 +70,7 @@ pub fn apply_patch(body: &[u8]) {
             assert_eq!(twice.as_ref(), Some(&once), "{manager} {force} {config}");
             let text = once.to_string();
             assert_eq!(serde_json::from_str::<Value>(&text).ok().as_ref(), Some(&once));
-            // A `spec` that is no object takes the place of the whole; validation refuses what comes of that.
+            // A `spec` that is not an object replaces the whole; validation rejects the result.
             if live.is_some() && manager == "three" && !force && once["spec"].is_object() {
                 let kept = |object: &Value| object["spec"]["ttl"].clone();
                 assert_eq!(kept(&once), kept(&ROUTER), "another's field changed without force: {config}");
@@ -100,7 +99,7 @@ pub fn continue_token(text: &str) {
     assert_eq!(ContinueToken::decode(&token.encode()), Ok(token));
 }
 
-/// A body that is understood is an object of its kind, and not much larger as JSON, whatever it holds.
+/// A decoded body is an object of its kind, and not much larger as JSON.
 pub fn protobuf(body: &[u8]) {
     let Ok(object) = protobuf::decode(body) else { return };
     assert!(object["kind"].is_string() && object["apiVersion"].is_string(), "{object}");

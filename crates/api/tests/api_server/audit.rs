@@ -1,4 +1,4 @@
-//! What is written down of requests, and what is not; and impersonation, which is told there and by `whoami`.
+//! Tests of the audit log (recorded and omitted requests), and of impersonation, which the log and `whoami` show.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -138,7 +138,7 @@ async fn whoever_speaks_for_another_is_named_beside_them() {
         json!({"username": "vic", "uid": "u-7", "groups": ["signpost:viewers", "system:authenticated"],
             "extra": {"reason": ["drill"]}})
     );
-    // A tenant may speak for nobody, by none of the headers.
+    // A tenant cannot impersonate another user with any of the headers.
     let token = format!("authorization: Bearer {TOKEN}");
     for headers in [
         &viewer[..1],

@@ -92,7 +92,7 @@ async fn ten_thousand_objects_in_pages_of_37_under_writes() {
     assert_eq!(seen, names);
 }
 
-/// All but one read what they are told; the one that does not is cut off, and nobody hears of it.
+/// A client that does not read its watch is disconnected; the other watches are not affected.
 #[tokio::test]
 async fn a_stalled_watch_among_5_000() {
     const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/default/leases";
@@ -105,7 +105,7 @@ async fn a_stalled_watch_among_5_000() {
         let watch = server.open(Some(admin()), "GET", &format!("{LEASES}?watch=true"), &[], Vec::new()).await;
         readers.push(watch.into_body().into_data_stream());
     }
-    // More than the cache keeps for the one that does not read.
+    // More than the cache keeps for the client that does not read.
     let names: Vec<String> = (0..6_000).map(|index| format!("r{index:05}")).collect();
     copy_seed(&server, &names).await;
     let lease =
@@ -150,7 +150,7 @@ async fn events_are_gone_after_an_hour() {
     let mut watch = server.watch(&format!("{core}?watch=true&resourceVersion={watched}")).await;
     let mut view = server.watch(&format!("{new}?watch=true&resourceVersion={watched}")).await;
     TURNED.store(50 * 60, Ordering::Relaxed);
-    // Whoever tells it again lets it live for another hour.
+    // Reporting it again extends its life by another hour.
     server.merge(&format!("{core}/repeated"), &json!({"count": 2})).await.expect(200);
     assert_eq!(
         (watch.reported().await, view.reported().await),

@@ -48,7 +48,7 @@ impl Key {
         }
     }
 
-    /// The public half as it stands in a key set.
+    /// Returns the public key as a key set contains it.
     fn jwk(&self, id: &str) -> Value {
         let text = |octets: &[u8]| BASE64URL_NOPAD.encode(octets);
         match self {
@@ -80,7 +80,7 @@ impl Key {
         }
     }
 
-    /// A token with this header and these claims, whatever they say.
+    /// Returns a token with this header and these claims, valid or not.
     fn token(&self, header: &Value, claims: &Value) -> String {
         let message = unsigned(header, claims);
         format!("{message}.{}", BASE64URL_NOPAD.encode(&self.sign(message.as_bytes())))
@@ -269,7 +269,7 @@ async fn keys_are_followed_as_they_change() {
     assert!(ask(&authenticator, &new.good("new")).await.is_ok());
     assert_eq!(provider.requests(), 2);
     assert_eq!(ask(&authenticator, &old.good("old")).await, Err(401), "it was withdrawn");
-    // A provider that answers nonsense, or not at all, takes nobody's access away.
+    // Invalid or missing responses of a provider do not revoke access.
     provider.answers("<html>");
     assert_eq!(ask(&authenticator, &old.good("old")).await, Err(401));
     assert!(ask(&authenticator, &new.good("new")).await.is_ok());
@@ -312,7 +312,7 @@ async fn who_waits_for_a_fetch_takes_what_it_brings() {
     provider.stop().await;
 }
 
-/// Who began a fetch and goes away leaves it to those who wait.
+/// A client that started a fetch and disconnects does not cancel it for the other clients that wait.
 #[tokio::test]
 async fn a_fetch_outlives_who_asked_for_it() {
     let key = Key::es256();

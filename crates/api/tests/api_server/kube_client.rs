@@ -299,7 +299,7 @@ async fn server_side_apply(server: &Reached) {
     assert_eq!(entry.and_then(|entry| entry.subresource.as_deref()), Some("status"));
 }
 
-/// What is told as expired inside a 200 makes kube-rs list anew, at once.
+/// An expired watch inside a 200 response makes kube-rs list again immediately.
 async fn an_expired_watch_is_listed_anew(server: &Reached) {
     let api: Api<Route> = Api::default_namespaced(server.client());
     api.create(&PostParams::default(), &typed(route("a"))).await.expect("creates");
@@ -307,7 +307,7 @@ async fn an_expired_watch_is_listed_anew(server: &Reached) {
     let old = old.expect("a version");
     let store = &server._server.store;
     let writer: Api<Route> = Api::default_namespaced(server._server.client());
-    // More than the cache keeps of a kind, so that only the store's history could tell.
+    // More than the cache keeps of a kind, so that only the store's history could contain them.
     for index in 0..4_200 {
         let patch = json!({"spec": {"path": format!("/{index}")}});
         writer.patch("a", &PatchParams::default(), &Patch::Merge(patch)).await.expect("patches");

@@ -1,4 +1,5 @@
-//! From create to delete: what the server sets, no-op writes, status, finalizers, namespaces, owners, events.
+//! The life of objects from create to delete: fields that the server sets, no-op writes, status, finalizers, namespaces, owners,
+//! events.
 
 use serde_json::{Value, json};
 

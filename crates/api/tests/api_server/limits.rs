@@ -1,4 +1,4 @@
-//! How large objects may be, and what a namespace may have.
+//! Limits on the size of objects, and on the objects of a namespace.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ const MERGE: &[&str] = &["content-type: application/merge-patch+json"];
 const EVENTS: &str = "/api/v1/namespaces/default/events";
 const DEFAULT: &str = "/api/v1/namespaces/default";
 
-/// A Route with an annotation of so many bytes.
+/// Returns a Route with an annotation of `bytes` bytes.
 fn sized(name: &str, bytes: usize) -> Value {
     let mut route = route(name);
     route["metadata"]["annotations"]["size"] = "x".repeat(bytes).into();
@@ -73,7 +73,7 @@ async fn an_object_has_a_largest_size() {
     for query in ["", "?dryRun=All"] {
         too_large(server.merge(&format!("{path}{query}"), &grown).await, 65_536);
     }
-    // Its status finds room all the same, and the object can still be changed if it does not grow.
+    // The object still has room for its status, and can still be changed if it does not grow.
     let status = json!({"status": {"conditions": [condition(&"z".repeat(10_000))]}});
     as_scheduler(&server, "PATCH", &format!("{path}/status"), MERGE, &status).await.expect(200);
     too_large(server.merge(&path, &json!({"metadata": {"annotations": {"more": "y"}}})).await, 65_536);
@@ -188,7 +188,8 @@ async fn the_bytes_of_a_namespace_count_at_every_write() {
     let two = format!("{ROUTES}/two");
     exceeded(server.merge(&two, &annotation(62_000)).await, "namespace-route-bytes", "used: route-bytes=8");
     server.merge(&two, &annotation(50_000)).await.expect(200);
-    // The limit is lowered below what is there: what shrinks or stays is taken, and so is the platform's status.
+    // The limit is lowered below the current number: writes that shrink or keep the size are accepted, as is the platform's
+    // status.
     let set =
         json!({"metadata": {"annotations": {"signpost.dev/max-route-bytes": "64Ki", "signpost.dev/max-routes": "1"}}});
     server.merge(DEFAULT, &set).await.expect(200);
@@ -197,7 +198,7 @@ async fn the_bytes_of_a_namespace_count_at_every_write() {
     let status = json!({"status": {"conditions": [condition("it waits")]}});
     as_scheduler(&server, "PATCH", &format!("{two}/status"), MERGE, &status).await.expect(200);
     exceeded(server.post(ROUTES, &route("three")).await, "namespace-routes", "used: routes=2, limited: routes=1; ");
-    // An administrator raises it. A tenant cannot, and a value that is no number is refused.
+    // An administrator can raise the limit. A tenant cannot, and a value that is not a number is rejected.
     let set = |value: &str| {
         json!({"metadata": {"annotations": {
         "signpost.dev/max-routes": value, "signpost.dev/max-route-bytes": null}}})

@@ -13,9 +13,9 @@
 //! answer: JSON, or `text …`, or `line` and the JSON of each line of a watch
 //! ```
 //!
-//! Files are played in the order of their names against one server. In an expected answer `…` stands for any text (alone, for
-//! any value), an object may have more members than are named, `null` is a member that must not be there, `{{=name}}` keeps a
-//! value and `{{name}}` is what was kept, in requests as well. Entries of `managedFields` are compared in any order.
+//! Files are played in the order of their names against one server. In an expected answer, `…` matches any text (alone, any
+//! value), an object can have more members than are listed, `null` is a member that must be absent, `{{=name}}` stores a value,
+//! and `{{name}}` inserts it, in requests as well. Entries of `managedFields` are compared in any order.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Who may do what, and how one asks.
+//! Permissions, and access reviews.
 
 use serde_json::json;
 use signpost_api::identity::{Identity, USER_NAME_SERVER};

@@ -1,5 +1,4 @@
-//! What routers are to one another and to the routes on them, when several requests come at once: zones never overlap, and
-//! no Route stays on a Router that is gone.
+//! Concurrent requests on Routers and their Routes: zones never overlap, and no Route stays on a deleted Router.
 
 use futures::future::join_all;
 use serde_json::{Value, json};
@@ -55,7 +54,7 @@ async fn a_router_goes_or_is_bound_to_but_not_both() {
         shard(&server, &name, &Value::Null).await;
         let binding = waiting_route(&server, &format!("r{turn}"), &name).await;
         let path = format!("{}/{name}", routers());
-        // Whoever is first, the other must hear of it, also where the cache does not show it yet.
+        // The loser must observe the winner, even if the cache does not contain it yet.
         let (bound, deleted) = match turn % 2 {
             0 => tokio::join!(bind(&server, &binding), server.delete(&path)),
             _ => {

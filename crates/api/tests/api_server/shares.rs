@@ -1,4 +1,4 @@
-//! What one user may hold of the server, and that others do not feel it.
+//! Limits on one user's share of the server, without effect on other users.
 
 use axum::body::Body;
 use axum::response::Response;

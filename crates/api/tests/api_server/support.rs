@@ -28,7 +28,7 @@ pub const ROUTES: &str = "/apis/signpost.dev/v1alpha1/namespaces/default/routes"
 pub const TOKEN: &str = "a-token-for-tests";
 /// A token of the administrator.
 pub const ADMIN_TOKEN: &str = "another-token-for-tests";
-/// Nothing here takes so long.
+/// A timeout that no operation here reaches.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 pub struct Server {
@@ -68,7 +68,7 @@ pub fn admin() -> Identity {
 }
 
 impl Server {
-    /// Over a store in memory, or over a file where `SIGNPOST_TEST_STORE=embedded` asks for that.
+    /// Starts a server over a store in memory, or over a file if `SIGNPOST_TEST_STORE=embedded` is set.
     pub async fn start() -> Server {
         Self::start_with(Limits::default()).await
     }

@@ -1,4 +1,4 @@
-//! Watches: where they begin, what they tell, and how they end.
+//! Watches: their start, their events, and their end.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

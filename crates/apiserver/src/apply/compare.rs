@@ -1,4 +1,4 @@
-//! What changed between two versions of an object, as sets of fields.
+//! Computes the changes between two versions of an object, as sets of fields.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use super::field_set::{Element, FieldSet};
 use super::structure::{Shape, field, identity, items, shape};
 use crate::schema::Node;
 
-/// What changed. Containers that come or go are in the sets themselves, beside what is in them.
+/// The changes. The sets include added and removed containers themselves as well as their contents.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Changes {
     pub(super) added: FieldSet,
@@ -16,13 +16,13 @@ pub(super) struct Changes {
     pub(super) removed: FieldSet,
 }
 
-/// Compares two versions of an object, all but `metadata.managedFields`. Both are walked at one time, and nothing is made
-/// of what is the same in both.
+/// Compares two versions of an object, except `metadata.managedFields`. It walks both in parallel and allocates nothing for equal
+/// parts.
 pub(super) fn compare(schema: &Node, old: &Value, new: &Value) -> Changes {
     walk(Some(schema), Some(old), Some(new), PathState::Root).below
 }
 
-/// Where a walk is, as far as that counts.
+/// The position of a walk, as far as it affects the result.
 #[derive(Clone, Copy, PartialEq)]
 enum PathState {
     Root,
@@ -30,7 +30,7 @@ enum PathState {
     Inside,
 }
 
-/// What happened to one field, and below it.
+/// The changes of one field itself and below it.
 #[derive(Default)]
 struct Found {
     itself: Option<What>,
@@ -51,7 +51,7 @@ impl From<What> for Found {
 }
 
 impl Changes {
-    /// Puts in what was found at an element, if anything was.
+    /// Adds the changes at an element, if there are any.
     fn put(&mut self, element: impl Fn() -> Element, Found { itself, below }: Found) {
         self.added.put(&element, matches!(itself, Some(What::Added)), below.added);
         self.modified.put(&element, matches!(itself, Some(What::Modified)), below.modified);
@@ -85,7 +85,7 @@ fn came_or_went(old: Option<&Value>, new: Option<&Value>) -> Option<What> {
 
 fn fields(schema: Option<&Node>, old: Option<&Value>, new: Option<&Value>, place: PathState) -> Changes {
     let mut changes = Changes::default();
-    // As a rule a write changes a few fields of one part, and to see that all others are the same takes no schema.
+    // Most writes change a few fields of one part; the comparison of all other parts needs no schema.
     if place == PathState::Inside && old == new {
         return changes;
     }
@@ -111,7 +111,7 @@ fn fields(schema: Option<&Node>, old: Option<&Value>, new: Option<&Value>, place
 
 fn listed(schema: Option<&Node>, old: Option<&Value>, new: Option<&Value>) -> Changes {
     let mut changes = Changes::default();
-    // Most lists are unchanged as a rule, and what tells their items apart takes some work.
+    // Most lists are unchanged, and keys of list items are expensive to compute.
     if old == new {
         return changes;
     }

@@ -39,7 +39,7 @@ impl Element {
         Element::Value(value.to_string())
     }
 
-    /// As it stands in FieldsV1.
+    /// Returns the element in the form of FieldsV1.
     pub(super) fn encode(&self) -> String {
         match self {
             Element::Field(name) => ["f:", name].concat(),
@@ -61,7 +61,7 @@ impl Element {
     }
 }
 
-/// As Kubernetes prints paths: `.spec`, `[name="n1"]`, `[=2]`, `[0]`.
+/// The form in which Kubernetes prints paths: `.spec`, `[name="n1"]`, `[=2]`, `[0]`.
 impl fmt::Display for Element {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -298,7 +298,8 @@ impl Node {
     }
 }
 
-/// How a set is followed along a schema: the schema below an element, and whether that is a field declared by name.
+/// The function that follows a set along a schema: it returns the schema below an element, and whether that is a field declared
+/// by name.
 pub type Step = for<'a> fn(Option<&'a Schema>, &Element) -> (Option<&'a Schema>, bool);
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! From client-side to server-side apply: `kubectl apply` keeps what it applied in an annotation, and `kubectl apply
-//! --server-side` takes its fields over from there.
+//! The migration from client-side to server-side apply: `kubectl apply` stores the applied configuration in an annotation, and
+//! `kubectl apply --server-side` takes over its fields from there.
 
 use serde_json::Value;
 
@@ -8,14 +8,14 @@ use super::{Conflicts, compare, structure};
 use crate::apply::field_set::FieldSet;
 use crate::schema::Node;
 
-/// The manager for whom this is done, and nobody else: a user who wants none of it names another manager.
+/// The only manager with this migration. A user who does not want it uses another manager name.
 pub(super) const MANAGER: &str = "kubectl";
-/// What client-side apply writes.
+/// The annotation that client-side apply writes.
 const ANNOTATION: &str = "kubectl.kubernetes.io/last-applied-configuration";
-/// Most octets of the annotation; a larger one is left as it is, since with it no annotation could be written any more.
+/// The maximum length of the annotation in octets. A longer one is not updated: with it, no other annotation could be written.
 const OCTETS_MAX: usize = 256 * 1024;
 
-/// Those of the conflicts that remain when the fields of the annotation that are still as applied count as the manager's.
+/// Returns the conflicts that remain after the manager takes over the annotation's fields that are still as applied.
 pub(super) fn not_allowed(schema: &Node, live: &Value, conflicts: Conflicts) -> Conflicts {
     let allowed = still_as_applied(schema, live).unwrap_or_default();
     let remaining =

@@ -9,15 +9,15 @@ use serde_json::{Map, Value, json};
 use super::field_set::FieldSet;
 use crate::json_scan::present;
 
-/// How many managers that only update (PUT, patch) are told apart, as in Kubernetes. Applying managers are not bounded: each
-/// needs its own set to know what it no longer names.
+/// The maximum number of distinct managers that only update (PUT, patch), as in Kubernetes. Applying managers are not limited:
+/// each needs its own set to find the fields that it has dropped.
 pub(super) const UPDATERS_MAX: usize = 10;
 /// The manager into which the oldest updaters are folded.
 const ANCIENT: &str = "ancient-changes";
 /// Longest name of a manager in octets, as in Kubernetes.
 const NAME_OCTETS_MAX: usize = 128;
 
-/// What a manager did. The order is that of the encoding.
+/// The operation of a manager. The order is that of the encoding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Operation {
     /// Server-side apply.
@@ -26,7 +26,8 @@ pub(super) enum Operation {
     Update,
 }
 
-/// Who manages: the key by which two entries are the same one. For an applying manager the API version is no part of it.
+/// The identity of a manager: entries with the same key are merged. The API version is not part of the key of an applying
+/// manager.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Manager {
     pub(super) operation: Operation,
@@ -55,7 +56,7 @@ impl Manager {
     }
 }
 
-/// As a conflict tells it: `"kubectl"`, or `"kubectl-edit" with subresource "status" using example.org/v1`.
+/// The form in a conflict: `"kubectl"`, or `"kubectl-edit" with subresource "status" using example.org/v1`.
 impl std::fmt::Display for Manager {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(out, "{:?}", self.name)?;
@@ -69,7 +70,7 @@ impl std::fmt::Display for Manager {
     }
 }
 
-/// What a manager owns, and since when just that.
+/// The fields that a manager owns, and the time of their last change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Owned {
     pub(super) set: FieldSet,
@@ -83,13 +84,13 @@ pub(super) struct Owned {
 pub(super) struct Managers(pub(super) BTreeMap<Manager, Owned>);
 
 impl Managers {
-    /// Those of an object: none if it has no `managedFields`, or broken ones.
+    /// Returns the managers of an object: none if `managedFields` is missing or invalid.
     pub(super) fn of(object: &Value) -> Self {
         Self::decode(&object["metadata"]["managedFields"]).unwrap_or_default()
     }
 
-    /// Those of an object that a client sends to replace `live`: its own if they are good, else those of `live`. The list of
-    /// one empty entry clears all.
+    /// Returns the managers of an object that a client sends to replace `live`: its own if they are valid, otherwise those of
+    /// `live`. A list with one empty entry clears all.
     pub(super) fn of_replacement(live: Option<&Value>, sent: &Value) -> Self {
         let sent = &sent["metadata"]["managedFields"];
         if sent

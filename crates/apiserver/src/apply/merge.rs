@@ -30,7 +30,7 @@ pub(super) fn merge(schema: Option<&Node>, live: &Value, config: &Value) -> Valu
 /// Items of both lists. Those of `config` keep their order among themselves, so that who applies a list finds it in the
 /// order it was written; items of `live` alone stay between the same neighbours where that is possible.
 fn merge_lists(schema: Option<&Node>, live: &[Value], config: &[Value]) -> Vec<Value> {
-    // Items without an identity lack a key field. They are kept as they are, for validation to name them.
+    // Items without an identity lack a key field. They are kept unchanged, and validation reports them.
     let elements =
         |list: &[Value]| -> Vec<Option<Element>> { list.iter().map(|item| identity(schema, item)).collect() };
     let (live_elements, config_elements) = (elements(live), elements(config));

@@ -1,17 +1,17 @@
-//! Who owns which field: server-side apply, and the book-keeping of all other writes.
+//! The ownership of fields: server-side apply, and the tracking of all other writes.
 //!
-//! Each manager has a set of fields, stored in `metadata.managedFields`. An *apply* sends the fields that its manager cares
-//! for: they are merged into the object; what the manager named before and does not name now is removed unless another one
-//! owns it too; a changed field that another one owns is a conflict, unless forced. Every other write (an *update*) owns what
-//! it changed and never conflicts. What has parts, and what is one value, says the kind's schema (`structure`).
+//! Each manager has a set of fields, stored in `metadata.managedFields`. An *apply* sends the fields that its manager wants to
+//! own, and they are merged into the object. A field that the manager named before and does not name now is removed, unless
+//! another manager owns it too. A changed field that another manager owns is a conflict, unless forced. Every other write (an
+//! *update*) owns the fields that it changed and never conflicts. The kind's schema defines which values are atomic and which
+//! have parts (`structure`).
 //!
-//! This follows Kubernetes' structured-merge-diff and its field manager step by step, for one version of each kind:
-//! [`field_set`] holds the sets, `compare` finds what changed, `merge` puts together and takes out, `managers` reads and
-//! writes `managedFields`, `update` keeps the books of all other writes, `last_applied` serves users who move
-//! from client-side apply.
+//! This follows Kubernetes' structured-merge-diff and its field manager step by step, for one version of each kind: [`field_set`]
+//! holds the sets, `compare` finds the changes, `merge` merges and removes fields, `managers` reads and writes `managedFields`,
+//! `update` tracks all other writes, and `last_applied` serves users who migrate from client-side apply.
 //!
-//! Fields that the schema's defaults fill in belong to the manager of the create or the update that brought them, and to nobody
-//! after an apply.
+//! Fields that the schema's defaults fill in belong to the manager of the create or the update that added them. After an apply,
+//! they have no owner.
 
 mod compare;
 pub mod field_set;
@@ -37,7 +37,7 @@ use super::schema::{self, Node};
 
 pub use update::track_update;
 
-/// The manager that is invented for what was there before the first apply to an object without managed fields.
+/// The manager that the server adds for the existing fields at the first apply to an object without managed fields.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 
 /// Server-side apply: merges `config` into `live` (`None`: the object is not there) and returns the object as it will be,
@@ -60,7 +60,7 @@ pub fn server_side_apply(
     }
     let config = own_part(kind, config, subresource);
     let mut faults = schema::validate::item_faults(&kind.schema, &config);
-    // A value of the wrong type is not valid whoever owns the field, so it comes before a conflict.
+    // A value of the wrong type is invalid for every owner, so this error precedes a conflict.
     faults.extend(
         schema::validate::type_faults(&kind.schema, &config)
             .into_iter()
@@ -94,8 +94,8 @@ pub fn server_side_apply(
     if manager == last_applied::MANAGER && subresource.is_none() {
         last_applied::keep_up(&mut result, &config);
     }
-    // Who names nothing owns nothing: an object that nobody manages, such as a Namespace of which only the name is applied,
-    // stays one, and nothing is written.
+    // A manager that names no fields owns none. An object without managers, such as a Namespace of which only the name is
+    // applied, stays without them, and nothing is written.
     let applying =
         |(found, owned): (&Manager, &Owned)| found.operation == managers::Operation::Apply && !owned.set.is_empty();
     let applies = managers.0.iter().any(applying);
@@ -170,14 +170,14 @@ impl Request<'_> {
     }
 }
 
-/// Takes out of `merged` what its manager named before (`before`) and neither it nor anyone else owns now.
+/// Removes from `merged` the fields that its manager named before (`before`) and that now neither it nor another manager owns.
 ///
-/// Containers count as named when something in them was, so that an object or a list item goes as a whole when nobody owns
-/// anything in it; what nobody ever owned (defaults) stays where its container stays.
+/// Containers count as named if something in them was named. An object or a list item is therefore removed as a whole when none
+/// of its fields has an owner. Fields that never had an owner (defaults) stay with their container.
 fn prune(schema: Option<&Node>, merged: &Value, before: &FieldSet, managers: &Managers) -> Value {
     let complete = |set: &FieldSet| set.with_containers(schema, structure::step);
     let fields_of = |value: &Value| complete(&structure::applied_fields(schema, value));
-    // What is left when a set is taken out. A container that loses everything is still there at this stage.
+    // The fields that remain after a set is removed. A container that loses everything still exists at this stage.
     let left = |set: &FieldSet| fields_of(&merge::remove(schema, merged, set, Some(&Value::Null)).unwrap_or_default());
 
     // The metadata itself never goes, whether or not the configuration names the object again.
@@ -195,7 +195,7 @@ fn prune(schema: Option<&Node>, merged: &Value, before: &FieldSet, managers: &Ma
 
 /// The part of a configuration that an apply is about.
 fn own_part(kind: &Kind, mut config: Value, subresource: Option<&str>) -> Value {
-    // A null says nothing: to give a field up, leave it out.
+    // A null has no meaning here: to give up a field, leave it out.
     drop_nulls(&kind.schema, &mut config);
     let Some(fields) = config.as_object_mut() else { return config };
     match subresource {
@@ -243,7 +243,7 @@ fn drop_nulls(schema: &Node, value: &mut Value) {
     }
 }
 
-/// What of a set is tracked: not what the server sets, and only what the request can write.
+/// Returns the tracked part of a set: no fields that the server sets, and only fields that the request can write.
 fn tracked(kind: &Kind, mut set: FieldSet, subresource: Option<&str>) -> FieldSet {
     static MAIN: LazyLock<FieldSet> = LazyLock::new(|| FieldSet::of_fields(&[&["metadata"], &["spec"]]));
     static STATUS: LazyLock<FieldSet> = LazyLock::new(|| FieldSet::of_fields(&[&["status"]]));
@@ -256,7 +256,7 @@ fn tracked(kind: &Kind, mut set: FieldSet, subresource: Option<&str>) -> FieldSe
     set
 }
 
-/// What nobody owns, since the server sets it.
+/// The fields without an owner, because the server sets them.
 static SERVERS_OWN: LazyLock<FieldSet> = LazyLock::new(|| {
     let of_metadata = SERVERS_METADATA.iter().map(|name| ["metadata", *name]);
     let of_metadata: Vec<_> = of_metadata.collect();
@@ -264,7 +264,7 @@ static SERVERS_OWN: LazyLock<FieldSet> = LazyLock::new(|| {
     of_metadata.iter().for_each(|path| set.absorb(FieldSet::of_fields(&[path])));
     set
 });
-/// What of it is in the metadata.
+/// The fields of the metadata among them.
 const SERVERS_METADATA: [&str; 8] =
     ["name", "namespace", "creationTimestamp", "selfLink", "uid", "generation", "managedFields", "resourceVersion"];
 

@@ -1,8 +1,8 @@
-//! What in an object is one value and what has parts: the schema's merge structure.
+//! The merge structure of a schema: which parts of an object are atomic and which are merged.
 //!
-//! An object has parts unless it is marked `x-kubernetes-map-type: atomic`. A list is one value unless it is marked
-//! `x-kubernetes-list-type: set` or `map`. Where there is no schema (inside `x-kubernetes-preserve-unknown-fields`), objects
-//! have parts and all else is a value. A value that is not of its schema's type is one value; validation refuses it later.
+//! An object has parts unless it is marked `x-kubernetes-map-type: atomic`. A list is atomic unless it is marked
+//! `x-kubernetes-list-type: set` or `map`. Without a schema (inside `x-kubernetes-preserve-unknown-fields`), objects have parts
+//! and all other values are atomic. A value that is not of its schema's type is atomic; validation rejects it later.
 
 use serde_json::{Map, Value};
 
@@ -38,7 +38,7 @@ pub(super) fn shape<'a>(schema: Option<&Node>, value: &'a Value) -> Shape<'a> {
 pub(super) fn field<'a>(schema: Option<&'a Node>, name: &str) -> (Option<&'a Node>, bool) {
     let Some(schema) = schema else { return (None, false) };
     let inner = schema.field(name);
-    // The inside of a schemaless field is told by the values in it.
+    // The structure inside a schemaless field follows from its values.
     (inner.filter(|inner| !inner.preserves_unknown || inner.has_properties()), schema.property(name).is_some())
 }
 
@@ -57,8 +57,8 @@ pub(super) fn identity(schema: Option<&Node>, item: &Value) -> Option<Element> {
     }
 }
 
-/// The fields that someone who applies `value` owns: the leaves, the items of lists, empty objects, and objects that the
-/// schema does not declare by name; not the containers.
+/// Returns the fields that the manager of an apply of `value` owns: the leaves, the items of lists, empty objects, and objects
+/// that the schema does not declare by name; not the containers.
 pub(super) fn applied_fields(schema: Option<&Node>, value: &Value) -> FieldSet {
     let mut set = FieldSet::default();
     collect(schema, value, &mut Vec::new(), &mut set);

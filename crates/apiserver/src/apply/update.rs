@@ -1,9 +1,8 @@
-//! The book-keeping of writes that are no applies: creates, replacements and patches.
+//! Field tracking for writes that are not applies: creates, replacements, and patches.
 //!
-//! `metadata.managedFields` are read and made anew only where they must be: when a client sends some of its own, or when
-//! there are too many managers. As a rule there is less to do. A new object has one manager, who owns what was sent. An object
-//! that changes has the entries that this server wrote, and of their encoded sets only the fields that changed are taken out
-//! and put in.
+//! `metadata.managedFields` are decoded and encoded again only if necessary: when a client sends its own, or when there are too
+//! many managers. The common cases need less work. A new object has one manager, which owns the sent fields. A changed object has
+//! the entries that this server wrote; in their encoded sets, only the changed fields are removed and inserted.
 
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
@@ -17,8 +16,9 @@ use crate::json_scan::present;
 use crate::kind::Kind;
 use crate::schema::{self, Node};
 
-/// Sets `new.metadata.managedFields` for a write that is no apply (`old` is `None`: a create): `manager` owns what it changed.
-/// `new` may carry the `managedFields` that the client sent. Fills in the schema's defaults, which belong to what was sent.
+/// Sets `new.metadata.managedFields` for a write that is not an apply (`old` is `None`: a create): `manager` owns the fields that
+/// it changed. `new` can carry the `managedFields` that the client sent. Fills in the schema's defaults, which belong to the sent
+/// fields.
 pub fn track_update(
     kind: &Kind,
     old: Option<&Value>,
@@ -40,7 +40,7 @@ pub fn track_update(
 /// The fields that every object of a built-in kind has in Kubernetes, if only empty, so that no write makes them.
 const STRUCTS: [&str; 4] = ["spec", "status", "source", "deprecatedSource"];
 
-/// A write that is no apply.
+/// A write that is not an apply.
 struct Update<'a> {
     kind: &'a Kind,
     manager: &'a str,
@@ -48,14 +48,14 @@ struct Update<'a> {
     now: Timestamp,
 }
 
-/// What a write changes.
+/// The changes of a write.
 struct Changed {
     removed: FieldSet,
     written: FieldSet,
 }
 
 impl Changed {
-    /// What nobody else owns any more.
+    /// Returns the fields that other managers lose.
     fn touched(&self) -> impl Iterator<Item = &FieldSet> {
         [&self.removed, &self.written].into_iter()
     }
@@ -121,7 +121,7 @@ impl Update<'_> {
             return None;
         }
         let changed = self.changed_fields(old, new);
-        // As a rule the new version is made of the old one, and has its entries with it.
+        // The new version is usually derived from the old one and contains its entries.
         let sent = new.get_mut("metadata").and_then(|metadata| metadata.get_mut("managedFields")).map(Value::take);
         let mut entries = match sent {
             Some(Value::Array(sent)) if sent == *stored => sent,
@@ -170,7 +170,7 @@ impl Update<'_> {
         }))
     }
 
-    /// What the write changes. Fills in the defaults.
+    /// Returns the changes of the write. Fills in the defaults.
     fn changed_fields(&self, old: &Value, new: &mut Value) -> Changed {
         let schema: &Node = &self.kind.schema;
         schema::apply_defaults(schema, new);
@@ -179,7 +179,7 @@ impl Update<'_> {
         Changed { removed, written }
     }
 
-    /// What the manager owns now.
+    /// Returns the fields that the manager gains.
     fn taken(&self, Changed { mut written, .. }: Changed) -> FieldSet {
         if self.kind.is_built_in() {
             written.subtract(&FieldSet::of_fields(&STRUCTS.each_ref().map(std::slice::from_ref)));
@@ -220,8 +220,8 @@ impl Update<'_> {
     }
 }
 
-/// The fields of a value that was sent as a part of a new object, encoded, those of these names left out. `None`: this is for
-/// [`Update::anew`] to say.
+/// Returns the encoded fields of a value that was sent as a part of a new object, without the given names. `None`: use
+/// [`Update::anew`].
 fn encoded_fields(schema: Option<&Node>, value: &Value, without: &[&str]) -> Option<Map<String, Value>> {
     let mut set = Map::new();
     match shape(schema, value) {
@@ -248,7 +248,7 @@ fn encode_field(schema: Option<&Node>, name: &str, value: &Value, set: &mut Map<
     Some(())
 }
 
-/// A field that is owned itself, beside what is owned in it.
+/// Marks a field as owned itself, in addition to its contents.
 fn member(mut inner: Map<String, Value>) -> Value {
     if !inner.is_empty() {
         inner.insert(".".to_owned(), Value::Object(Map::new()));
@@ -261,7 +261,7 @@ fn is_nothing(entries: &Value) -> bool {
     entries.is_null() || entries.as_array().is_some_and(Vec::is_empty)
 }
 
-/// As [`Managers::encode_into`] sorts them; times are written so that their texts sort as they do.
+/// Sorts entries like [`Managers::encode_into`]; the format of times makes their texts sort correctly.
 fn sort(entries: &mut [Value]) {
     fn key(entry: &Value) -> [&str; 5] {
         ["operation", "time", "manager", "apiVersion", "subresource"]
@@ -270,7 +270,7 @@ fn sort(entries: &mut [Value]) {
     entries.sort_by(|a, b| key(a).cmp(&key(b)));
 }
 
-/// As [`track_update`], always by reading and writing everything: what the shorter ways are held against.
+/// Tracks like [`track_update`], but always decodes and encodes everything. Tests compare the fast paths with it.
 #[cfg(test)]
 pub(super) fn track_anew(
     kind: &Kind,

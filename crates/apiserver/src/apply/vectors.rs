@@ -158,7 +158,7 @@ fn conflicts(error: &ApiError) -> Value {
     error.causes.iter().map(|cause| json!([cause.message, cause.field])).collect()
 }
 
-/// Plays a step of `vectors.yaml`, and compares what came of it.
+/// Plays a step of `vectors.yaml`, and compares the result.
 fn play(server: &mut Server, step: &Value) {
     let by = step["by"].as_str().expect("a manager");
     let outcome = if !step["apply"].is_null() {
@@ -296,7 +296,7 @@ fn kubectl_moves_from_client_side_to_server_side() {
     let mut server = Server::new();
     server.create("kubectl-client-side-apply", with_annotation);
 
-    // Someone else would conflict; kubectl takes over what is still as it applied it.
+    // Another manager would conflict; kubectl takes over the fields that are still as applied.
     let changed = json!({"spec": {"host": "b", "path": "/1"}});
     assert!(server.apply("other", changed.clone()).is_err());
     server.apply("kubectl", changed.clone()).unwrap();
@@ -372,7 +372,7 @@ proptest! {
     fn no_object_panics_and_a_second_apply_changes_nothing(first in any_value(), second in any_value(), third in any_value()) {
         let mut server = Server::new();
         server.create("up", json!({"spec": first}));
-        // The label keeps the manager there; an empty list alone is owned by nobody.
+        // The label keeps the manager there; an empty list alone has no owner.
         let config = json!({"metadata": {"labels": {"a": "b"}}, "spec": second});
         let _ = server.apply_with("m", config.clone(), true, None);
         let before = server.object.clone();

@@ -1,8 +1,8 @@
-//! The rate at which one user's refusals get into the audit log.
+//! The rate limit of one user's rejected requests in the audit log.
 //!
-//! The log is as large as its files may be, so who writes many events pushes older ones out. Each user therefore has a token
-//! bucket, and all senders without credentials share one. Successful changes take nothing from a bucket: nobody can hide a
-//! change behind a flood of refusals.
+//! The size of the log's files is limited, so a user with many events removes older ones. Each user therefore has a token bucket,
+//! and all clients without credentials share one. Successful changes take nothing from a bucket: a flood of rejected requests
+//! cannot hide a change.
 
 use std::collections::HashMap;
 use std::time::Instant;

@@ -1,15 +1,15 @@
-//! The file of the audit log: a thread that writes lines, turns the file over when it is full, and opens it anew when told.
+//! The file of the audit log: a thread that writes lines, rotates the file when it is full, and reopens it on request.
 //!
 //! ```text
 //!   requests ── bounded queue ──▶ writer ──▶ audit.log ──▶ audit.log.1 ──▶ audit.log.2 ──▶ audit.log.3
 //!                                                                           equal shares of users
 //! ```
 //!
-//! What falls out of the last but one file is put into the last one, where each user has an equal share (`share`). A thread of its
-//! own does that; one that was interrupted is done at the next start.
+//! A rotation moves the next to last file into the last one, where each user has an equal share (`share`). A separate thread does
+//! that; an interrupted move is repeated at the next start.
 //!
-//! Nobody waits for the writer: a line that finds the queue full is lost, counted, and complained of. Lines are handed to
-//! the system within some milliseconds, and are not synced: a power cut can take the last ones.
+//! Requests never wait for the writer: if the queue is full, the line is lost and counted, and the process logs an error. The
+//! writer passes lines to the system within milliseconds and does not sync them: a power failure can lose the last ones.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -21,25 +21,25 @@ use std::time::{Duration, Instant};
 
 use super::share;
 
-/// How many lines may wait: at 10,000 writes a second, most of a second of a disk that stands still.
+/// The maximum number of queued lines: at 10,000 writes per second, this bridges a disk that stalls for most of a second.
 const QUEUE_LINES_MAX: usize = 8_192;
-/// How many octets may wait.
+/// The maximum number of queued octets.
 const QUEUE_OCTETS_MAX: usize = 16 << 20;
-/// How often a fault that lasts is complained of.
+/// The interval between log lines about a persistent error.
 const COMPLAINT_INTERVAL: Duration = Duration::from_secs(10);
-/// How long the first line waits for others after a silence. Each time the writer wakes costs as much as formatting ten lines.
+/// The wait for further lines after an idle phase. Each wakeup of the writer costs as much as formatting ten lines.
 const GATHER: Duration = Duration::from_millis(2);
 /// The end of the name of a file that leaves the log.
 const LEAVING: &str = "leaving";
-/// How often the writer looks whether it was told to open the file anew.
+/// The interval at which the writer checks for a request to reopen the file.
 const WAKE_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Bounds of the files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
-    /// Octets of one file; then it is turned over.
+    /// The maximum size of a file in octets. Then it is rotated.
     pub octets: u64,
-    /// How many files are kept, the one being written included; at least 1.
+    /// The number of files, including the current one; at least 1.
     pub files: usize,
 }
 
@@ -49,14 +49,14 @@ impl Default for Bounds {
     }
 }
 
-/// What became of the lines.
+/// The number of lines by outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
     /// Handed to the system.
     pub written: u64,
     /// Lost, since the queue was full or the file could not be written.
     pub lost: u64,
-    /// Left out, since too many came from senders without proof of who they are.
+    /// The number of omitted lines: clients without credentials sent too many.
     pub suppressed: u64,
 }
 
@@ -104,12 +104,12 @@ impl Log {
         self.shared.suppressed.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Opens the file of that name anew within a second, for tools that turn logs over by themselves.
+    /// Reopens the file by its name within a second, for tools that rotate logs themselves.
     pub fn reopen(&self) {
         self.shared.reopen.store(true, Ordering::Relaxed);
     }
 
-    /// What became of the lines so far.
+    /// Returns the number of lines by outcome.
     pub fn counts(&self) -> Counts {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let Shared { written, lost, suppressed, .. } = &*self.shared;
@@ -121,7 +121,7 @@ impl Drop for Log {
     fn drop(&mut self) {
         drop(self.sender.take());
         if let Some(writer) = self.writer.take() {
-            // A panic of the writer was told by the panic's own message.
+            // The panic handler has already logged a panic of the writer.
             let _ = writer.join();
         }
     }
@@ -139,7 +139,7 @@ fn run(mut files: Files, receiver: &Receiver<Vec<u8>>, shared: &Shared) {
                 complaints.report(&files.path, shared);
                 match receiver.recv_timeout(WAKE_INTERVAL) {
                     Ok(line) => {
-                        // Asleep, and not at the queue: the requests that come meanwhile wake nobody.
+                        // The thread sleeps instead of waiting at the queue: requests that arrive meanwhile cause no wakeup.
                         std::thread::sleep(GATHER);
                         Some(line)
                     }
@@ -168,7 +168,7 @@ fn run(mut files: Files, receiver: &Receiver<Vec<u8>>, shared: &Shared) {
     files.finish();
 }
 
-/// Says what goes wrong, now and then.
+/// The rate limit of error messages.
 #[derive(Default)]
 struct ErrorLogLimiter {
     lost_reported: u64,
@@ -293,7 +293,7 @@ impl Files {
     /// Waits until that is done.
     fn finish(&mut self) {
         if let Some(archiving) = self.archiving.take() {
-            // A panic was told by the panic's own message.
+            // The panic handler has already logged a panic.
             let _ = archiving.join();
         }
     }

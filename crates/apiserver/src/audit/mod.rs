@@ -1,11 +1,12 @@
-//! The audit log: who changed what, and who was refused, as Kubernetes' audit events.
+//! The audit log: all changes and rejected requests with their users, as Kubernetes' audit events.
 //!
-//! One event for each request that counts ([`Policy`]), at the level `Metadata` and the stage `ResponseComplete`: never a
-//! body, never a header but the user agent, so never a secret. An event is made when the answer is known and handed to the
-//! writer of the file ([`log`]) through a bounded queue: no request waits for the disk, and what finds the queue full is
-//! counted and complained of. Of requests that change nothing a few per second and user are written, and the rest is counted
-//! (`limit`). All senders without credentials share one such limit. Changes are always written; where the log is full, users have
-//! equal shares of its oldest part (`share`). So nobody can push the events of others out.
+//! The log has one event per recorded request ([`Policy`]), at the level `Metadata` and the stage `ResponseComplete`. It never
+//! contains a body or a header except the user agent, and thus no secrets. The event is created when the response is known, and
+//! passed to the writer of the file ([`log`]) through a bounded queue: requests do not wait for the disk. If the queue is full,
+//! the event is counted as lost, and the process logs an error. For requests that change nothing, a few per second and user are
+//! written, and the others are counted (`limit`). All clients without credentials share one such limit. Changes are always
+//! written; where the log is full, users have equal shares of its oldest part (`share`). No user can thus push other users'
+//! events out of the log.
 
 mod limit;
 pub mod log;
@@ -31,7 +32,7 @@ use signpost_runtime::httpd::Peer;
 
 /// Longest text of the client's own in an event, in octets: path and query, user agent, a message that quotes them.
 const TEXT_OCTETS_MAX: usize = 2_048;
-/// How many groups of a user are written.
+/// The maximum number of a user's groups in an event.
 const GROUPS_MAX: usize = 64;
 
 /// Which requests are written down.
@@ -50,7 +51,7 @@ pub struct Audit {
     limits: Mutex<Limits>,
 }
 
-/// What is known of a request when its answer is: filled in as the request passes the doors.
+/// The attributes of a request at the time of its response, collected as the request passes the handler chain.
 #[derive(Default)]
 pub(crate) struct RequestAttributes {
     pub(crate) target: Option<Target>,
@@ -59,13 +60,13 @@ pub(crate) struct RequestAttributes {
     pub(crate) subject: Option<Subject>,
 }
 
-/// How a request ended.
+/// The outcome of a request.
 pub(crate) struct RequestOutcome<'a> {
     /// HTTP status.
     pub(crate) code: u16,
     /// Reason and message of a failure.
     pub(crate) failure: Option<(&'a str, &'a str)>,
-    /// What was made, if something was.
+    /// The created object, if any.
     pub(crate) made: Option<&'a CreatedObject>,
 }
 
@@ -113,7 +114,7 @@ impl Audit {
         }
         match &facts.target {
             Some(Target::Resource(resource)) if is_write(facts) => {
-                // A leader renews its Lease every few seconds, and tells of each decision by an Event.
+                // A leader renews its Lease every few seconds, and reports each decision with an Event.
                 let own = facts.sender.as_ref().is_some_and(|sender| sender.proof == AuthMethod::InProcess);
                 !(own && matches!(resource.kind.plural, "leases" | "events"))
             }
@@ -216,7 +217,7 @@ fn object_reference(target: &Target, made: Option<&CreatedObject>) -> Option<Val
     Some(present(reference))
 }
 
-/// At most so many octets of a text, by whole characters.
+/// Returns the longest prefix of a text of at most `octets`, cut between characters.
 fn cut(text: &str, octets: usize) -> &str {
     let end = (0..=octets.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
     &text[..end.unwrap_or(0)]

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-/// What is read of an event.
+/// The fields that are read from an event.
 #[derive(Deserialize)]
 struct Event<'a> {
     #[serde(borrow)]
@@ -26,8 +26,8 @@ struct User<'a> {
     username: Option<Cow<'a, str>>,
 }
 
-/// Writes the lines of `files`, which follow each other in time, into `archive`, at most so many `octets` of them. Files that are not
-/// there are empty. `archive` may be one of them; it is replaced at the end, in one step.
+/// Writes the lines of `files`, which are in chronological order, into `archive`, at most `octets` of them. Missing files count
+/// as empty. `archive` can be one of the files; it is replaced at the end, atomically.
 pub(super) fn keep(files: &[&Path], archive: &Path, octets: u64) -> io::Result<()> {
     let mut of_users: HashMap<String, u64> = HashMap::new();
     each_line(files, |user, line| {

@@ -1,8 +1,8 @@
 //! Client certificates: the subject's common name is the user, its organizations are the groups.
 //!
-//! The TLS accept loop verifies a certificate against the authority of clients and puts it into the extensions of every
-//! request of the connection; nothing else may. What it cannot know is looked at for each request: whether the certificate
-//! was revoked, and whether it has ended since the handshake.
+//! The TLS accept loop verifies a certificate against the CA of clients and puts it into the extensions of every request of the
+//! connection; no other code may do so. Two checks are made for each request: whether the certificate was revoked, and whether it
+//! has expired since the handshake.
 
 use std::collections::{HashMap, HashSet};
 
@@ -28,7 +28,7 @@ impl Revocations {
         self.serials.insert(serial.to_owned());
     }
 
-    /// Whose certificate this is; `None` if it is refused at `now`, in seconds since the epoch.
+    /// Returns the identity of the certificate; `None` if it is rejected at `now`, in seconds since the epoch.
     pub fn identify(&self, certificate: &ClientCertificate, now: i64) -> Option<Identity> {
         let revoked = self.serials.contains(&certificate.serial)
             || self.users.get(&certificate.common_name).is_some_and(|time| certificate.not_before <= *time);

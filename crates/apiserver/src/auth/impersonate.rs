@@ -1,7 +1,7 @@
-//! Speaking for another: the `Impersonate-…` headers of `kubectl --as`, `--as-group` and `--as-uid`.
+//! Impersonation: the `Impersonate-…` headers of `kubectl --as`, `--as-group`, and `--as-uid`.
 //!
-//! Each of user, group, uid and extra is a right of its own by the rule table, as in Kubernetes. Whoever lacks one is
-//! refused: to ignore a header would run `kubectl --as=viewer` with the sender's own rights.
+//! The rule table has a separate permission for each of user, group, uid, and extra, as in Kubernetes. A request without one of
+//! them is rejected: ignoring a header would run `kubectl --as=viewer` with the sender's own permissions.
 
 use std::collections::BTreeMap;
 
@@ -11,14 +11,14 @@ use super::identity::{GROUP_AUTHENTICATED, GROUP_UNAUTHENTICATED, Identity, USER
 use super::rules::{Access, Authorizer};
 use crate::error::ApiError;
 
-/// How many groups one request may ask to be seen as.
+/// The maximum number of impersonated groups of a request.
 const GROUPS_MAX: usize = 64;
-/// How many extra values one request may carry.
+/// The maximum number of extra values of a request.
 const EXTRAS_MAX: usize = 64;
-/// What the names of headers with extra values begin with.
+/// The prefix of headers with extra values.
 const EXTRA_PREFIX: &str = "impersonate-extra-";
 
-/// Whom a request is judged as, and what else was said of them. Rights come from the identity alone.
+/// The identity that a request acts as, and its other attributes. Permissions depend on the identity alone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Subject {
     /// User and groups.
@@ -29,7 +29,8 @@ pub struct Subject {
     pub extra: BTreeMap<String, Vec<String>>,
 }
 
-/// Whom the request speaks for; `None`: for the sender. 403 if the sender may not, 400 if the headers make no sense.
+/// Returns the impersonated subject of a request; `None`: the sender. 403 if the sender lacks the permission, 400 if the headers
+/// are invalid.
 pub fn impersonate(
     authorizer: &dyn Authorizer,
     request: &Parts,
@@ -98,7 +99,7 @@ fn decoded(key: &str) -> String {
         octets.push(octet.unwrap_or(*first));
         rest = if octet.is_some() { &tail[2..] } else { tail };
     }
-    // As in Kubernetes, what is no text after decoding stays as it was sent.
+    // As in Kubernetes, a value that is not text after decoding stays unchanged.
     String::from_utf8(octets).unwrap_or_else(|_| key.to_owned())
 }
 

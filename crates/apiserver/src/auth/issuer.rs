@@ -107,7 +107,7 @@ fn source(jwks: String, ca: Option<String>) -> Result<Source, String> {
     match scheme {
         _ if host.is_empty() || authority.contains('@') => Err(format!("jwks \"{jwks}\" is not a URL of a host")),
         "https" => Ok(Source::Url { url: jwks, authorities: ca.map(PathBuf::from) }),
-        // Anybody on the network can replace keys that come over plain http.
+        // An attacker on the network can replace keys that are sent over plain HTTP.
         "http" if loopback => Ok(Source::Url { url: jwks, authorities: None }),
         _ => Err(format!("jwks \"{jwks}\" must be a file or an https URL (http only on this machine)")),
     }

@@ -6,8 +6,8 @@
 //!                         ── unknown ───────▶ the set is fetched, at most once in a pause, then the key or nothing
 //! ```
 //!
-//! So a provider may change its keys whenever it likes; tokens that nobody signed make at most one request in a while,
-//! whatever their number; and a provider that cannot be reached takes nobody's access away, since the last set is kept.
+//! A provider can thus change its keys at any time. Tokens with unknown keys cause at most one request per pause, regardless of
+//! their number. If a provider is unreachable, its users keep their access, because the last set stays in use.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -24,17 +24,17 @@ use signpost_runtime::trust;
 
 /// Largest key set in octets: a hundred RSA keys with their certificates.
 const SET_OCTETS_MAX: usize = 512 * 1024;
-/// How many keys of a set are looked at. Providers have two or three.
+/// The maximum number of keys of a set that are considered. Providers have two or three.
 const KEYS_MAX: usize = 100;
-/// How long a fetch may take, all in all.
+/// The total timeout of a fetch.
 const FETCH_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// Where a key set is.
+/// The source of a key set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
     /// In a file.
     File(PathBuf),
-    /// At a URL: `https`, or `http` on this machine.
+    /// A URL: `https`, or `http` on this machine.
     Url {
         /// The URL.
         url: String,
@@ -43,7 +43,7 @@ pub enum Source {
     },
 }
 
-/// How often a set is fetched.
+/// The refresh policy of a key set.
 #[derive(Debug, Clone, Copy)]
 pub struct RefreshPolicy {
     /// A set older than this is fetched again when it is used.
@@ -59,7 +59,7 @@ impl Default for RefreshPolicy {
     }
 }
 
-/// Why there is no key set.
+/// The reason why a key set is unavailable.
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
     /// The file cannot be read.
@@ -67,7 +67,7 @@ pub enum FetchError {
     File {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         source: std::io::Error,
     },
     /// The provider does not answer.
@@ -75,15 +75,15 @@ pub enum FetchError {
     Url {
         /// The URL.
         url: String,
-        /// What happened.
+        /// The reason.
         reason: String,
     },
-    /// It is no key set, or one without a key that could be used.
+    /// The document is not a key set, or contains no usable key.
     #[error("{place}: {reason}")]
     NoKeys {
         /// File or URL.
         place: String,
-        /// What is wrong.
+        /// The problem.
         reason: String,
     },
 }
@@ -93,13 +93,13 @@ pub struct KeySet {
     source: Source,
     pace: RefreshPolicy,
     loaded: ArcSwapOption<Loaded>,
-    /// When it was last fetched, and the client for it; held while a fetch is under way.
+    /// The time of the last fetch, and its client; locked during a fetch.
     fetching: Arc<Mutex<Fetcher>>,
 }
 
 #[derive(Default)]
 struct Fetcher {
-    /// When the last fetch came to an end.
+    /// The time when the last fetch ended.
     ended: Option<Instant>,
     client: Option<reqwest::Client>,
 }
@@ -123,8 +123,8 @@ impl KeySet {
         Arc::new(KeySet { source, pace, loaded: ArcSwapOption::empty(), fetching: Arc::default() })
     }
 
-    /// The keys that may have made a signature with this key id and algorithm: one as a rule; of a token without a key id,
-    /// all that fit the algorithm; none, if nobody knows the key.
+    /// Returns the keys that can have made a signature with this key id and algorithm: normally one; for a token without a key
+    /// id, all keys of the algorithm; none if the key is unknown.
     pub async fn find(self: &Arc<Self>, id: Option<&str>, algorithm: Algorithm) -> Vec<DecodingKey> {
         if let Some(loaded) = self.loaded.load_full() {
             let found = matching(&loaded, id, algorithm);
@@ -149,7 +149,8 @@ impl KeySet {
         self.loaded.load().as_deref().map(|loaded| matching(loaded, id, algorithm)).unwrap_or_default()
     }
 
-    /// Fetches in a task of its own, which ends within [`FETCH_TIME_MAX`]: a client that goes away takes nobody's keys along.
+    /// Fetches in a separate task, which ends within [`FETCH_TIME_MAX`]: a client that disconnects does not cancel the fetch for
+    /// others.
     fn fetch_unless_too_soon(self: &Arc<Self>, fetcher: OwnedMutexGuard<Fetcher>) -> Option<JoinHandle<()>> {
         if fetcher.ended.is_some_and(|ended| ended.elapsed() < self.pace.pause) {
             return None;
@@ -219,7 +220,7 @@ fn client(authorities: Option<&PathBuf>) -> Result<reqwest::Client, String> {
 }
 
 async fn get(client: &reqwest::Client, url: &str) -> Result<Vec<u8>, String> {
-    // The cause of a failed connection stands behind the error, and is what people need.
+    // The reason for a failed connection is in the error's source, and users need it.
     let reported = |error: reqwest::Error| {
         let source = std::error::Error::source(&error).map(|source| format!(": {source}")).unwrap_or_default();
         format!("{}{source}", error.without_url())
@@ -254,8 +255,7 @@ fn key(value: &Value) -> Option<Key> {
     if jwk.common.public_key_use.as_ref().is_some_and(|of| *of != PublicKeyUse::Signature) {
         return None;
     }
-    // Which algorithms a key is for follows from what it is. A secret key is for none: whoever could read the set could
-    // sign with it.
+    // The type of a key determines its algorithms. A secret key has none: every reader of the set could sign with it.
     let by_kind: &'static [Algorithm] = match &jwk.algorithm {
         AlgorithmParameters::RSA(_) => &RSA,
         AlgorithmParameters::EllipticCurve(key) => match key.curve {

@@ -1,9 +1,9 @@
 //! Tokens of users' own identity providers (RFC 7519, as OpenID Connect uses them).
 //!
-//! A token is taken from a provider that is configured, for one of its audiences, signed with an asymmetric algorithm on
-//! the list by a key of its set ([`jwks`](super::jwks)), and in its time. Its claims then say who the user is and in which
-//! groups; both get a prefix, and nothing that a provider says can make someone one of the platform's own
-//! (`system:…`): such a user is refused, such a group is left out.
+//! A token is accepted if a configured provider issued it for one of its audiences, a key of its set ([`jwks`](super::jwks))
+//! signed it with an asymmetric algorithm on the list, and it has not expired. Its claims then determine the user and the groups,
+//! each with a prefix. A provider cannot issue the platform's own identities (`system:…`): such a user is rejected, and such a
+//! group is ignored.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -19,17 +19,16 @@ use crate::auth::identity::{GROUP_AUTHENTICATED, Identity};
 
 /// Longest token in octets. Real ones have one to four thousand.
 const TOKEN_OCTETS_MAX: usize = 16 * 1024;
-/// How many groups of one token count.
+/// The maximum number of groups of a token.
 const GROUPS_MAX: usize = 500;
 /// Longest name of a user or a group in octets, prefix included.
 const NAME_OCTETS_MAX: usize = 512;
-/// What names of the platform's own begin with.
+/// The prefix of the platform's own names.
 const RESERVED_PREFIX: &str = "system:";
 /// Longest difference of clocks that can be allowed for.
 pub const LEEWAY_MAX: Duration = Duration::from_secs(300);
 
-/// All algorithms that a token may be signed with. `none` and those with a shared secret are not among them and cannot be
-/// asked for.
+/// The supported signature algorithms. `none` and those with a shared secret are excluded and cannot be configured.
 pub const ALGORITHMS: [Algorithm; 9] = [
     Algorithm::RS256,
     Algorithm::RS384,
@@ -42,26 +41,26 @@ pub const ALGORITHMS: [Algorithm; 9] = [
     Algorithm::EdDSA,
 ];
 
-/// An identity provider, as it is configured.
+/// The settings of an identity provider.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IssuerSettings {
     /// `iss` of its tokens, to the letter.
     pub issuer: String,
     /// At least one of these must be in `aud`; not empty.
     pub audiences: Vec<String>,
-    /// Where its keys are.
+    /// The source of the keys.
     pub keys: Source,
     /// Which of [`ALGORITHMS`] are taken.
     pub algorithms: Vec<Algorithm>,
     /// The claim that holds the user's name.
     pub username_claim: String,
-    /// What is put before it.
+    /// The prefix of the user name.
     pub username_prefix: String,
     /// The claim that holds the groups: a list of texts, or one text.
     pub groups_claim: String,
-    /// What is put before each group.
+    /// The prefix of each group.
     pub groups_prefix: String,
-    /// How far the provider's clock may be off.
+    /// The permitted clock skew of the provider.
     pub leeway: Duration,
 }
 
@@ -79,12 +78,12 @@ impl Issuer {
     }
 }
 
-/// Why a token is refused. The client hears only 401; this is for the log.
+/// The reason why a token is rejected. The client receives only 401; this is for the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refused {
-    /// It is no token as these are.
+    /// The token is malformed.
     Malformed(&'static str),
-    /// Nobody whom we know made it.
+    /// The issuer is not configured.
     Issuer,
     /// The algorithm is not on the list.
     Algorithm,
@@ -114,7 +113,7 @@ pub fn looks_like_one(token: &str) -> bool {
     token.bytes().filter(|octet| *octet == b'.').count() == 2
 }
 
-/// Whose token it is, and when it ends, in seconds since the epoch.
+/// Returns the identity of a token, and its expiry in seconds since the epoch.
 pub async fn identify(issuers: &[Issuer], token: &str) -> Result<(Identity, i64), Refused> {
     if token.len() > TOKEN_OCTETS_MAX {
         return Err(Refused::Malformed("over its bound"));
@@ -160,7 +159,7 @@ fn validation(settings: &IssuerSettings, algorithm: Algorithm) -> Validation {
 }
 
 impl IssuerSettings {
-    /// Who the verified claims speak of.
+    /// Returns the identity in the verified claims.
     fn identity(&self, claims: &Map<String, Value>) -> Result<(Identity, i64), Refused> {
         let fault = |name: &str| Refused::Claim(name.to_owned());
         let name = claims.get(&self.username_claim).and_then(Value::as_str).filter(|name| !name.is_empty());
@@ -168,7 +167,8 @@ impl IssuerSettings {
         if !is_name(&user) || user.starts_with(RESERVED_PREFIX) {
             return Err(fault(&self.username_claim));
         }
-        // As in Kubernetes: whoever may enter any address with the provider would be whoever they like.
+        // As in Kubernetes: otherwise, a user who can register an unverified address with the provider could act as any other
+        // user.
         if self.username_claim == "email" && claims.get("email_verified").is_some_and(|value| *value != true) {
             return Err(fault("email_verified"));
         }

@@ -1,11 +1,11 @@
-//! Who sends a request, and whether they may.
+//! Authentication and authorization of requests.
 //!
-//! [`Authenticator::authenticate`] finds the sender: an [`Identity`] in the request's extensions (the process's own loops),
-//! a client certificate, a bearer token of ours or of an identity provider ([`jwt`]), or nobody (`system:anonymous`).
-//! [`impersonate`](mod@impersonate) lets those who may speak for another. [`rules`] says who may do what.
+//! [`Authenticator::authenticate`] finds the sender: an [`Identity`] in the request's extensions (the process's own loops), a
+//! client certificate, a bearer token of Signpost or of an identity provider ([`jwt`]), or anonymous (`system:anonymous`).
+//! [`impersonate`](mod@impersonate) lets permitted users act as others. [`rules`] defines the permissions.
 //!
-//! Credentials can be taken back while they are in use: each request asks anew, and what lasts (a watch) ends when
-//! [`Authenticator::until_refused`] says so.
+//! Credentials can be revoked while they are in use: each request is authenticated, and long requests (watches) end as
+//! [`Authenticator::until_refused`] determines.
 
 pub mod certificate;
 pub mod identity;
@@ -37,7 +37,7 @@ pub struct Authenticator {
     tokens: ArcSwap<Tokens>,
     revocations: ArcSwap<Revocations>,
     issuers: Vec<Issuer>,
-    /// Told when tokens or revocations are others.
+    /// The notifier of changed tokens or revocations.
     changed: watch::Sender<()>,
 }
 
@@ -47,23 +47,23 @@ impl Default for Authenticator {
     }
 }
 
-/// Who sends a request, and what proved it.
+/// The sender of a request, and its method of authentication.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sender {
     /// Who.
     pub identity: Identity,
-    /// By what.
+    /// The method of authentication.
     pub proof: AuthMethod,
 }
 
-/// What proved who one is.
+/// The method of authentication.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AuthMethod {
     /// Nothing was shown.
     Nothing,
     /// The request comes from this process.
     InProcess,
-    /// A token of ours, with this hash.
+    /// A token of Signpost, with this hash.
     Token(tokens::Hash),
     /// A client certificate.
     Certificate(Box<ClientCertificate>),
@@ -75,7 +75,7 @@ pub enum AuthMethod {
 }
 
 impl Authenticator {
-    /// With these bearer tokens.
+    /// Returns an authenticator with these bearer tokens.
     pub fn new(tokens: Tokens) -> Self {
         Authenticator {
             tokens: ArcSwap::from_pointee(tokens),
@@ -91,7 +91,7 @@ impl Authenticator {
         self
     }
 
-    /// Takes other tokens from now on; requests under way keep the old ones.
+    /// Replaces the tokens; requests in flight keep the former ones.
     pub fn replace_tokens(&self, tokens: Tokens) {
         self.tokens.store(tokens.into());
         self.changed.send_replace(());
@@ -103,7 +103,7 @@ impl Authenticator {
         self.changed.send_replace(());
     }
 
-    /// The sender; 401 if the credentials are wrong. A wrong token never makes an anonymous user of someone.
+    /// Returns the sender; 401 if the credentials are invalid. A request with an invalid token is never treated as anonymous.
     pub async fn authenticate(&self, request: &Parts) -> Result<Sender, ApiError> {
         if let Some(identity) = request.extensions.get::<Identity>() {
             return Ok(Sender { identity: identity.clone(), proof: AuthMethod::InProcess });
@@ -122,7 +122,7 @@ impl Authenticator {
             return Err(ApiError::unauthorized());
         }
         let token = token.trim();
-        // A token of ours has no dots; one of an identity provider has two.
+        // A token of Signpost has no dots; a token of an identity provider has two.
         if !self.issuers.is_empty() && jwt::looks_like_one(token) {
             let (identity, expires) = jwt::identify(&self.issuers, token).await.map_err(|refused| {
                 tracing::debug!(%refused, "a token of an identity provider was refused");
@@ -151,7 +151,7 @@ impl Authenticator {
                 AuthMethod::Jwt { expires } if *expires <= now() => return,
                 AuthMethod::Jwt { expires } => Some(*expires),
             };
-            // The clock may be set; so it is asked again once an hour at least.
+            // The clock can be changed, so expiry is checked at least once an hour.
             let wait = end.map_or(3_600, |end| (end - now()).clamp(1, 3_600));
             tokio::select! {
                 _ = changed.changed() => {}

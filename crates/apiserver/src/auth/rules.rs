@@ -1,4 +1,4 @@
-//! Access rules: roles as tables of rules, and the [`Authorizer`] that says who has which.
+//! Access rules: roles as tables of rules, and the [`Authorizer`] that assigns roles.
 //!
 //! A [`Role`] is a list of [`Rule`]s. Every server grants three: everything to `system:masters`, discovery and self-reviews to
 //! authenticated users, health and version to all. An [`Authorizer`] grants more, over the whole server or in one namespace.
@@ -11,7 +11,7 @@ use crate::error::ApiError;
 
 /// A name for a set of rules.
 pub struct Role {
-    /// Its name, which `kubectl auth can-i` shows.
+    /// The name of the role, which `kubectl auth can-i` shows.
     pub name: &'static str,
     /// The rules.
     pub rules: &'static [Rule],
@@ -65,7 +65,7 @@ pub trait Authorizer: Send + Sync + 'static {
     /// Adds the roles of an identity.
     fn grant<'a>(&self, _identity: &'a Identity, _grants: &mut Vec<Grant<'a>>) {}
 
-    /// A reason to deny an access, whatever the roles allow.
+    /// Returns a reason to deny an access regardless of the roles.
     fn denies(&self, _identity: &Identity, _access: &Access<'_>) -> Option<&'static str> {
         None
     }
@@ -99,10 +99,10 @@ fn grants<'a>(authorizer: &dyn Authorizer, identity: &'a Identity) -> Vec<Grant<
     grants
 }
 
-/// What someone wants to do.
+/// A requested access.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Access<'a> {
-    /// To objects.
+    /// Access to objects.
     Resource {
         /// Such as `list`.
         verb: &'a str,
@@ -115,7 +115,7 @@ pub enum Access<'a> {
         /// Object, if it is about one.
         name: Option<&'a str>,
     },
-    /// To something that is no object.
+    /// Access to a path that is not an object.
     Path {
         /// Such as `get`.
         verb: &'a str,
@@ -189,7 +189,7 @@ impl Rule {
         let has = |list: &[&str], one: &str| list.iter().any(|item| *item == "*" || *item == one);
         match access {
             Access::Resource { verb, group, resource, namespace, name } => {
-                // A namespace lies in itself.
+                // A namespace counts as being inside itself.
                 let within = if *resource == "namespaces" { namespace.or(*name) } else { *namespace };
                 has(self.verbs, verb)
                     && has(self.groups, group)

@@ -5,8 +5,8 @@
 //! 9f86d081…0f00a08         signpost:admin  system:masters
 //! ```
 //!
-//! Tokens are random and long, so one SHA-256 is enough: there is nothing to guess. Every line is compared in constant
-//! time and all of them always, so that time tells nothing.
+//! Tokens are long and random, so one SHA-256 is enough: they cannot be guessed. Each request compares all lines in constant
+//! time, so that its duration reveals nothing.
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::digest::{self, SHA256, SHA256_OUTPUT_LEN};
@@ -15,7 +15,7 @@ use data_encoding::{BASE64URL_NOPAD, HEXLOWER, HEXLOWER_PERMISSIVE};
 
 use crate::auth::identity::{GROUP_AUTHENTICATED, Identity};
 
-/// How many tokens a file may hold: all are compared for each request, at about 20 ns each.
+/// The maximum number of tokens in a file: each request compares all of them, at about 20 ns each.
 pub const TOKENS_MAX: usize = 10_000;
 /// Longest token in octets.
 const TOKEN_OCTETS_MAX: usize = 4_096;
@@ -28,7 +28,7 @@ pub struct Tokens(Vec<TokenEntry>);
 struct TokenEntry {
     hash: Hash,
     identity: Identity,
-    /// From when on it is refused, in seconds since the epoch.
+    /// The expiry of the token, in seconds since the epoch.
     expires: Option<i64>,
 }
 
@@ -41,7 +41,7 @@ pub type Hash = [u8; SHA256_OUTPUT_LEN];
 pub struct TokenFileError {
     /// Which line, from 1.
     pub line: usize,
-    /// What was found, and what should stand there.
+    /// The problem, and the expected form.
     pub what: String,
 }
 
@@ -70,8 +70,8 @@ impl Tokens {
         Ok(Tokens(tokens))
     }
 
-    /// Takes a further token, known by its hash in hexadecimal, until `expires` (seconds since the epoch). Whether it was
-    /// taken: not if `sha256` is no hash, or [`TOKENS_MAX`] are there.
+    /// Adds a token, known by its hash in hexadecimal, until `expires` (seconds since the epoch). Returns whether it was added:
+    /// not if `sha256` is not a hash, or if there are [`TOKENS_MAX`] tokens.
     pub fn add(&mut self, sha256: &str, user: &str, groups: &[String], expires: Option<i64>) -> bool {
         let hash = HEXLOWER_PERMISSIVE.decode(sha256.as_bytes()).ok().and_then(|hash| Hash::try_from(hash).ok());
         let Some(hash) = hash.filter(|_| self.0.len() < TOKENS_MAX) else { return false };
@@ -81,7 +81,7 @@ impl Tokens {
         true
     }
 
-    /// Whose token this is at `now` (seconds since the epoch), and its hash.
+    /// Returns the identity of a token at `now` (seconds since the epoch), and its hash.
     pub fn identify(&self, token: &str, now: i64) -> Option<(Identity, Hash)> {
         if token.is_empty() || token.len() > TOKEN_OCTETS_MAX {
             return None;
@@ -90,7 +90,7 @@ impl Tokens {
         self.identity_of(&hash, now).map(|identity| (identity.clone(), hash))
     }
 
-    /// Whom the token with this hash belongs to at `now`; `None` if it is not known or has expired.
+    /// Returns the identity of the token with this hash at `now`; `None` if it is unknown or has expired.
     pub fn identity_of(&self, hash: &Hash, now: i64) -> Option<&Identity> {
         let mut found = None;
         for known in &self.0 {
@@ -101,7 +101,7 @@ impl Tokens {
         found.filter(|known| known.expires.is_none_or(|expires| now < expires)).map(|known| &known.identity)
     }
 
-    /// When the token with this hash expires, in seconds since the epoch.
+    /// Returns the expiry of the token with this hash, in seconds since the epoch.
     pub fn expiry_of(&self, hash: &Hash) -> Option<i64> {
         self.0.iter().find(|known| known.hash == *hash)?.expires
     }

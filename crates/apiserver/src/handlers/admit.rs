@@ -17,7 +17,7 @@ use crate::watch_cache::usage::{Reservation, exceeds};
 /// An object that may be committed.
 pub(crate) struct Admitted {
     pub(super) name: String,
-    /// As it will be stored.
+    /// The object in the stored form.
     pub(super) value: Bytes,
     pub(super) reservation: Option<Reservation>,
     /// Whether it is part of a deletion, which a full disk does not hinder.
@@ -43,9 +43,10 @@ impl Writer<'_> {
         Admitted { name, value: object::stored(&self.to_stored(tree)), reservation: None, frees: true }
     }
 
-    /// An object may have so many bytes; twice as many for a status or for those who write beyond the limits, so that an object
-    /// of a tenant at the limit still gets its status. An object that is stored with more may be changed if it does not grow, or if all but its field
-    /// sets shrinks: whoever takes a finalizer away becomes one of the managers.
+    /// Checks the size of an object. The limit is `size_max`, and twice that for a status or for users that write beyond the
+    /// limits, so that an object of a tenant at the limit still gets its status. A stored object above the limit can be changed
+    /// if it does not grow, or if everything except its field sets shrinks: a client that removes a finalizer becomes one of the
+    /// managers.
     fn check_size(
         &self,
         name: &str,
@@ -100,7 +101,7 @@ impl Writer<'_> {
         reserved.map(Some).map_err(|used| self.exceeded(quota, name, (used, adds), limit.unwrap_or(own)))
     }
 
-    /// What a namespace may have.
+    /// Returns the quota of a namespace.
     fn quota_of(&self, quota: &Quota, namespace: &str) -> Amount {
         let kind_cache = self.server.cache.kind_cache(&NAMESPACE);
         let found = kind_cache.get(namespace).map(|found| kind_cache.trees.of(&found));
@@ -133,7 +134,7 @@ fn content_bytes(stored: &Value) -> usize {
     object::encode(&content).len()
 }
 
-/// Whether an update is part of a deletion: it begins one, or takes away what holds the object.
+/// Returns whether an update is part of a deletion: it starts one, or removes what blocks it.
 fn releases(old: &Value, new: &Value) -> bool {
     let began = |object: &Value| !object["metadata"]["deletionTimestamp"].is_null();
     let holders = |object: &Value| {

@@ -20,17 +20,17 @@ use crate::table::Include;
 use crate::watch_cache::SHOWN_WAIT;
 use crate::{representation, respond};
 
-/// How often a write that lost a race begins anew before it is a conflict.
+/// The number of attempts of a write that loses races before it fails with a conflict.
 pub(crate) const ATTEMPTS: usize = 6;
 
 /// A commit that lost.
 pub(crate) enum CommitConflict {
-    /// Someone else wrote one of the objects first; `main` is what the written key holds.
+    /// Another client wrote one of the objects first; `main` is the current value of the written key.
     Race {
-        /// What the written key holds now.
+        /// The current value of the written key.
         main: Option<KeyValue>,
     },
-    /// It failed.
+    /// The commit failed.
     Failed(ApiError),
 }
 
@@ -40,17 +40,17 @@ impl From<ApiError> for CommitConflict {
     }
 }
 
-/// How a write ended.
+/// The result of a write.
 pub(crate) struct Written {
     pub(crate) status: StatusCode,
-    /// The object as it is now.
+    /// The object after the write.
     pub(crate) object: Arc<Object>,
-    /// What the client should hear.
+    /// The warnings for the client.
     pub(crate) warnings: Vec<String>,
 }
 
 impl Writer<'_> {
-    /// Asks the kind what a write entails.
+    /// Calls the hook of the kind and returns the related writes.
     pub(crate) async fn before_commit(&self, operation: Operation<'_>) -> Result<Vec<RelatedWrite>, ApiError> {
         let reader = CacheReader { server: self.server };
         self.hooks().before_commit(&self.context(), operation, &reader).await
@@ -137,7 +137,7 @@ impl Writer<'_> {
         let revision = match committed {
             Ok(Outcome::Committed(revision)) => revision.0,
             Ok(Outcome::Refused { at, found }) => {
-                // Whoever tries again reads the cache, which must show why this was refused.
+                // The retry reads the cache, which must contain the change that caused the conflict.
                 self.server.cache.reaches(at.0, SHOWN_WAIT).await;
                 return Err(CommitConflict::Race { main: found.into_iter().next().flatten() });
             }
@@ -156,7 +156,7 @@ impl Writer<'_> {
             tracing::warn!(revision, "a write was answered before the watch cache showed it");
         }
         let relative = object_key(self.namespace, &name);
-        // As a rule the cache has made it already.
+        // The cache has usually decoded it already.
         if let Some(shown) = self.server.cache.kind_cache(self.kind).get(&relative).filter(|it| it.revision == revision)
         {
             return Ok(shown);
@@ -166,7 +166,7 @@ impl Writer<'_> {
         Ok(Arc::new(self.object(&relative, &value, revision)?))
     }
 
-    /// What the sender of an object should know.
+    /// Returns the warnings for the sender of an object.
     pub(crate) async fn warnings(&self, is_new: bool, object: &Object) -> Vec<String> {
         let former = &self.kind.former;
         if !self.hooks().has_warnings() && former.annotations.is_empty() {

@@ -24,17 +24,16 @@ use crate::store::{Key, Revision};
 use crate::table::Include;
 use signpost_runtime::telemetry::trace::Trace;
 
-/// Characters of generated names: no vowels, so that no words come out, and none that look alike.
+/// The characters of generated names: no vowels, so that they form no words, and no similar glyphs.
 const SUFFIX_CHARACTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
-/// How many of them are appended.
+/// The number of characters in the suffix.
 const SUFFIX_LENGTH: usize = 5;
 /// Longest base of a generated name: 63 in all.
 const BASE_LENGTH_MAX: usize = 58;
-/// How often another name is tried when a generated one is taken.
+/// The number of generated names to try.
 const NAMES_TRIED: usize = 8;
-/// How often a create is judged anew when something that it depends on has changed. Of the objects of a
-/// kind that are created at one time (by one pipeline, say) and touch one conflict key, one comes through in each turn, so this
-/// is how many of them may be.
+/// The number of attempts of a create whose dependencies change. Of the objects of a kind that are created concurrently (for
+/// example by one pipeline) and touch one conflict key, one succeeds per round, so this is the maximum number of such objects.
 const CREATES_AT_ONCE: usize = 64;
 
 /// Answers a create.
@@ -59,7 +58,7 @@ pub(crate) async fn create(call: &Call<'_>, sent: &Bytes) -> Result<Response, Ap
     Ok(response)
 }
 
-/// Creates `object`. `managed` says that its field sets are made already (by an apply).
+/// Creates `object`. `managed`: its field sets are already computed (by an apply).
 pub(crate) async fn create_object(writer: &Writer<'_>, mut object: Value, managed: bool) -> Result<Written, ApiError> {
     let began = Instant::now();
     let meta = metadata_of(&mut object)?;
@@ -178,9 +177,9 @@ fn generated(base: &str) -> String {
     name
 }
 
-/// Takes off the status of an object that was read from an API, as it is in a file that `kubectl get -o yaml` has written: such
-/// a file is no wish to set the status, and `kubectl replace --force` has deleted the object by the time it creates it. Where
-/// only one writer sets a status (`status_writer`), that is told.
+/// Removes the status of an object that was read from an API, such as from a file written by `kubectl get -o yaml`. Such a file
+/// is not a request to set the status, and `kubectl replace --force` has already deleted the object when it creates it. If only
+/// one writer sets the status (`status_writer`), returns a warning.
 fn drop_read_status(kind: &Kind, status_writer: Option<&str>, object: &mut Value) -> Option<String> {
     // Only a server gives one.
     let was_read = object["metadata"]["uid"].as_str().is_some_and(|uid| !uid.is_empty());

@@ -36,7 +36,7 @@ pub const FINALIZER_ORPHAN: &str = "orphan";
 /// Holds an object until the dependents that block its deletion are gone.
 pub const FINALIZER_FOREGROUND: &str = "foregroundDeletion";
 
-/// How an object is to be deleted.
+/// The options of a deletion.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Deletion {
     pub(crate) uid: Option<String>,
@@ -46,7 +46,7 @@ pub(crate) struct Deletion {
     pub(crate) options: Value,
 }
 
-/// What happens to dependents.
+/// The treatment of dependents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Propagation {
     Orphan,
@@ -54,11 +54,11 @@ pub(crate) enum Propagation {
     Foreground,
 }
 
-/// What a deletion came to.
+/// The result of a deletion.
 pub(crate) enum Deleted {
     /// The object is gone; this was its last state.
     Gone(Value),
-    /// It is held by finalizers, and is now this.
+    /// Finalizers hold the object; this is its current state.
     Held(Arc<Object>),
 }
 
@@ -86,8 +86,8 @@ pub(crate) async fn delete(call: &Call<'_>, sent: &Bytes) -> Result<Response, Ap
     })
 }
 
-/// Deletes an object whose stored value is damaged, without a look at it: neither finalizers nor rules are known. `None` if it can
-/// be read, or is not there. As in kube-apiserver this takes a right of its own.
+/// Deletes an object whose stored value is damaged, without reading it: its finalizers and rules are unknown. `None` if the
+/// object is readable or does not exist. As in kube-apiserver, this requires a separate permission.
 async fn delete_damaged(call: &Call<'_>, writer: &Writer<'_>) -> Result<Option<Response>, ApiError> {
     let (kind, resource) = (call.resource.kind, &call.resource);
     let namespace = resource.namespace.as_deref();
@@ -114,7 +114,7 @@ async fn delete_damaged(call: &Call<'_>, writer: &Writer<'_>) -> Result<Option<R
     Ok(Some(respond::json(StatusCode::OK, success(kind, name, &Value::Null).to_string())))
 }
 
-/// What is answered of an object that is gone.
+/// Returns the response for a deleted object.
 fn success(kind: &Kind, name: &str, last: &Value) -> Value {
     let details = present(json!({
         "name": name,
@@ -149,7 +149,7 @@ pub(crate) async fn delete_collection(call: &Call<'_>, sent: &Bytes) -> Result<R
     for object in chosen {
         match delete_object(&writer, object.name(), &deletion).await {
             Ok(_) => deleted.push(object),
-            // Someone else deleted it meanwhile.
+            // Another client deleted it concurrently.
             Err(error) if error.code == 404 => {}
             Err(error) => return Err(error),
         }
@@ -183,7 +183,7 @@ fn invalid(field: &str, message: &str) -> ApiError {
 }
 
 impl Deletion {
-    /// Whether an object that cannot be read is to be deleted all the same.
+    /// Returns whether to delete an object even if it cannot be read.
     fn ignores_read_errors(&self) -> bool {
         let option = &self.options["ignoreStoreReadErrorWithClusterBreakingPotential"];
         *option == true || *option == "true"

@@ -1,4 +1,4 @@
-//! What differs between an object as stored and as wanted.
+//! The difference between the stored and the wanted object.
 
 use serde_json::Value;
 
@@ -7,7 +7,7 @@ use crate::kind::Kind;
 /// `old` with one member, and the field sets, of `wanted`.
 pub(super) fn with_member(old: &Value, mut wanted: Value, member: &str) -> Value {
     let field_sets = |object: &Value| object["metadata"].get("managedFields").is_some();
-    // As a rule nothing else was touched, and then `wanted` is that already.
+    // Usually, nothing else was changed, and `wanted` has this value already.
     if !wanted[member].is_null()
         && (field_sets(&wanted) || !field_sets(old))
         && same_but(old, &wanted, &["metadata", member])
@@ -33,7 +33,7 @@ pub(super) fn content_differs(kind: &Kind, old: &Value, new: &Value) -> bool {
     !same_but(old, new, if kind.has_status { &["metadata", "status"] } else { &["metadata"] })
 }
 
-/// Whether two objects are the same but for the times of their field sets and their `resourceVersion`.
+/// Returns whether two objects are equal except for the times of their field sets and their `resourceVersion`.
 pub(super) fn same(old: &Value, new: &Value) -> bool {
     let (meta, new_meta) = (&old["metadata"], &new["metadata"]);
     let field_sets = match (&meta["managedFields"], &new_meta["managedFields"]) {
@@ -46,7 +46,7 @@ pub(super) fn same(old: &Value, new: &Value) -> bool {
     field_sets && same_but(old, new, &["metadata"]) && same_but(meta, new_meta, &["resourceVersion", "managedFields"])
 }
 
-/// Whether two values are the same but for these members.
+/// Returns whether two values are equal except for these members.
 fn same_but(one: &Value, other: &Value, but: &[&str]) -> bool {
     let (Some(members), Some(others)) = (one.as_object(), other.as_object()) else { return one == other };
     let counts = |(name, _): &(&String, &Value)| !but.contains(&name.as_str());

@@ -14,10 +14,10 @@ use crate::respond;
 use crate::store::Key;
 use crate::table::Include;
 
-/// How long a read waits for a revision that has not happened yet.
+/// The maximum wait of a read for a revision in the future.
 pub const FUTURE_WAIT: Duration = Duration::from_secs(3);
 
-/// Answers with the newest state, or any cached one if the client says so by `resourceVersion`.
+/// Returns the newest state, or any cached one if the client permits it with `resourceVersion`.
 pub(crate) async fn get(call: &Call<'_>) -> Result<Response, ApiError> {
     let kind = call.resource.kind;
     let format = negotiate::format(call.headers, Offer::Object)?;
@@ -43,10 +43,10 @@ pub(crate) fn resource_version(text: Option<&str>) -> Result<Option<u64>, ApiErr
     text.map(str::parse).transpose().map_err(broken)
 }
 
-/// Waits until the cache shows the revision that a get or a list asks for, so that the answer need not wait for it.
+/// Waits until the cache contains the revision that a get or a list requires, so that the response need not wait for it.
 pub(crate) async fn wait_for_wanted(call: &Call<'_>) -> Result<(), ApiError> {
     match call.query.get("resourceVersion").map(str::parse) {
-        // With `continue` that is an error, and whatever is no number will be one.
+        // With `continue`, that is an error, and a value that is not a number becomes one later.
         Some(Ok(wanted)) if call.query.get("continue").is_none() => wait_for(call, wanted).await,
         _ => Ok(()),
     }

@@ -28,10 +28,10 @@ use crate::watch_cache::Snapshot;
 use crate::work::{self, OBJECTS_LARGE};
 use crate::{representation, respond};
 
-/// How many objects are read from the store at once.
+/// The number of objects per read from the store.
 const STORE_PAGE_OBJECTS: usize = 1_000;
-/// How large a piece of an answer is made at once: large enough that its cost is copying, small enough that a list of
-/// 100,000 objects is never in memory twice.
+/// The size of a piece of the response: large enough that its cost is copying, small enough that a list of 100,000 objects is
+/// never in memory twice.
 const CHUNK_OCTETS: usize = 256 * 1024;
 
 /// Part of a collection.
@@ -40,7 +40,7 @@ struct Page {
     objects: Vec<Arc<Object>>,
     /// Objects that belong to the list and cannot be read; all of them come with the first page.
     damaged: Vec<DamagedKey>,
-    /// Where the next page begins, if there is one.
+    /// The start of the next page, if there is one.
     next: Option<ContinueToken>,
     remaining: Option<u64>,
 }
@@ -96,7 +96,7 @@ fn show_damaged(
         |object: &Arc<Object>| format!("{} is damaged in the store and shown without its contents", object.key());
     let warnings = objects.iter().map(warn).collect();
     page.objects.extend(objects);
-    // A later page goes on behind the last object.
+    // A later page starts after the last object.
     if page.next.is_none() {
         page.objects.sort_by(|a, b| a.key().cmp(b.key()));
     }
@@ -111,13 +111,13 @@ pub(crate) fn placeholders(call: &Call<'_>, selector: &Selector, damaged: &[Dama
     objects.filter(|object| !selector.excludes(object)).collect()
 }
 
-/// What a client is told that does not take them.
+/// Returns the error for a client that does not accept placeholders.
 pub(crate) fn damaged_objects(call: &Call<'_>, objects: &[Arc<Object>]) -> ApiError {
     let prefix = call.resource.kind.key_prefix;
     ApiError::damaged(&objects.iter().map(|object| format!("{prefix}{}", object.key())).collect::<Vec<_>>())
 }
 
-/// The page that is asked for, or the 410 that carries a token to go on with.
+/// Returns the requested page, or the 410 that carries a token to continue.
 async fn page(call: &Call<'_>, selector: &Selector) -> Result<Result<Page, Response>, ApiError> {
     let query = &call.query;
     // 0 is the same as none.
@@ -192,7 +192,7 @@ fn cached(call: &Call<'_>, selector: &Selector, limit: Option<usize>) -> Page {
     Page { revision, objects, damaged, next, remaining: Some(remaining as u64) }
 }
 
-/// A later page. When its revision is no longer kept, a 410 that says how to go on.
+/// Returns a later page. If its revision is no longer available, returns a 410 with a token to continue.
 async fn continued(
     call: &Call<'_>,
     selector: &Selector,
@@ -238,7 +238,7 @@ fn token(revision: u64, after: &str) -> ContinueToken {
     ContinueToken { revision: Some(revision), after: after.to_owned(), remaining: None }
 }
 
-/// How many objects follow the key `after` in the snapshot of `revision`.
+/// Returns the number of objects after the key `after` in the snapshot of `revision`.
 async fn count(call: &Call<'_>, revision: u64, after: &str) -> Result<u64, ApiError> {
     let prefix = Key::below(call.resource.kind.key_prefix, &call.resource.prefix());
     let mut from = Key::below(&prefix.0, &format!("{after}\0"));

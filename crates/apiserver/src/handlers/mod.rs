@@ -1,5 +1,5 @@
-//! What is done to objects, a file a verb. Every write passes `writer` (what it is about), `prepare` (the object that will be
-//! written), `admit` (what limits it) and `commit` (with what it does to other objects, `related`).
+//! The verbs on objects, one file per verb. Every write passes through `writer` (its sender and target), `prepare` (the object to
+//! write), `admit` (its limits), and `commit` (with its changes to other objects, `related`).
 
 pub mod body;
 mod difference;

@@ -20,7 +20,7 @@ use crate::strategic_merge::strategic_merge;
 use crate::table::Include;
 use crate::{apply, patch, schema};
 
-/// How a patch is meant.
+/// The type of a patch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Type {
     Json,
@@ -35,7 +35,7 @@ impl Type {
             "application/json-patch+json" => Type::Json,
             "application/merge-patch+json" => Type::Merge,
             "application/apply-patch+yaml" => Type::Apply,
-            // As in Kubernetes: custom kinds do not say how their lists merge.
+            // As in Kubernetes: custom kinds do not define how their lists merge.
             "application/strategic-merge-patch+json" if kind.is_built_in() => Type::Strategic,
             _ => {
                 return Err(ApiError::unsupported_media_type(
@@ -234,7 +234,7 @@ async fn apply_patch(writer: &Writer<'_>, name: &str, part: Part, sent: &Bytes) 
             new.entry("status").or_insert_with(|| status.clone());
         }
         match create_object(writer, new, true).await {
-            // Someone else was faster: then it is a change.
+            // Another client created it first: then this is a change.
             Err(error) if error.reason == "AlreadyExists" => {}
             Ok(written) => return Ok(Written { status: StatusCode::CREATED, ..written }),
             Err(error) => return Err(error),

@@ -1,4 +1,4 @@
-//! From what a client sent to the object that will be written: pruned, completed, judged.
+//! The steps from the object that a client sent to the object to write: prune, complete, validate.
 
 use std::collections::HashSet;
 
@@ -13,7 +13,7 @@ use crate::registry::{self, bounds, metadata};
 use crate::request::FieldValidation;
 use crate::{apply, schema};
 
-/// What an update comes to.
+/// The outcome of an update.
 pub(crate) enum Change {
     /// Nothing.
     None,
@@ -24,7 +24,7 @@ pub(crate) enum Change {
 }
 
 impl Writer<'_> {
-    /// Prunes unknown fields; tells of them, or refuses them with `code`.
+    /// Prunes unknown fields, with warnings, or rejects them with `code`.
     pub(crate) fn prune(
         &self,
         object: &mut Value,
@@ -57,7 +57,7 @@ impl Writer<'_> {
             )),
             Some(mut patched) => {
                 patched["metadata"].as_object_mut().map(|metadata| metadata.remove("managedFields"));
-                // Whole, however long: that is what kube-apiserver shows.
+                // The whole value, of any length: kube-apiserver shows it, too.
                 let shown = Value::from(patched.to_string());
                 let cause = Cause::new("FieldValueInvalid", "patch", format!("Invalid value: {shown}: {reported}"));
                 ApiError::invalid_of("", "", "", vec![cause])
@@ -65,8 +65,8 @@ impl Writer<'_> {
         }
     }
 
-    /// Makes a new object of what the client sent: all of a create but the commit. `managed` says that its field sets are
-    /// made already.
+    /// Builds a new object from the client's object: all steps of a create except the commit. `managed`: its field sets are
+    /// already computed.
     pub(crate) fn prepare_create(&self, mut object: Value, managed: bool) -> Result<Value, ApiError> {
         self.verdict(&object, bounds::check(None, &object))?;
         let mut causes = Vec::new();
@@ -98,7 +98,7 @@ impl Writer<'_> {
         Some(Cause::forbidden("status", &format!("only {status_writer} sets it; leave status out of the object{or}")))
     }
 
-    /// Rejects an apply whose `status` says something new, where only one writer sets it.
+    /// Rejects an apply whose `status` contains changes, for a kind with a single status writer.
     pub(crate) fn check_sent_status(&self, live: &Value, sent: &Value) -> Result<(), ApiError> {
         match self.sent_status_fault(Some(live), sent) {
             Some(cause) => Err(ApiError::invalid(self.kind, name_of(live), vec![cause])),
@@ -201,7 +201,7 @@ impl Writer<'_> {
     }
 }
 
-/// What has nothing in it is not stored: the last label that goes takes `labels` along.
+/// Empty members are not stored: removing the last label removes `labels`.
 fn drop_empty(meta: &mut Map<String, Value>) {
     for name in ["labels", "annotations", "finalizers", "ownerReferences", "generateName"] {
         let is_empty = meta.get(name).is_some_and(|value| match value {
@@ -217,7 +217,7 @@ fn drop_empty(meta: &mut Map<String, Value>) {
     }
 }
 
-/// Whether a `status` says nothing.
+/// Returns whether a `status` is empty.
 pub(super) fn is_empty_status(status: &Value) -> bool {
     status.is_null() || status.as_object().is_some_and(Map::is_empty)
 }

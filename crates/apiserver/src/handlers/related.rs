@@ -84,7 +84,7 @@ impl Reader for CacheReader<'_> {
     }
 }
 
-/// Where a field stands among those that a kind can be selected by.
+/// Returns the index of a field among the selectable fields of the kind.
 fn place_of(kind: &Kind, field: &str) -> Result<usize, ApiError> {
     let place = kind.selectable_fields.iter().position(|selectable| *selectable == field);
     place.ok_or_else(|| ApiError::internal(format!("a hook asks for the unknown field {field}")))
@@ -100,7 +100,7 @@ pub(super) fn add(kinds: &Kinds, txn: &mut Txn, write: RelatedWrite) -> Result<(
         (Key(write.name.into()), None)
     } else {
         let kind = known(kinds, write.kind)?;
-        // One that is made anew need not have been read.
+        // An object that is re-created need not have been read.
         let changes = matches!(write.effect, SideEffect::Put(_)) && write.expect.is_some();
         if changes && kind.hook_reads != HookReads::Whole {
             return Err(ApiError::internal(format!("a hook changes a {}, which it has not read whole", write.kind)));

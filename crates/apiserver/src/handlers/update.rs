@@ -41,7 +41,7 @@ pub(crate) async fn update(call: &Call<'_>, sent: &Bytes) -> Result<Response, Ap
     let part = part(call.resource.subresource);
     let uid = object["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
     let wanted = |live: &CurrentObject| {
-        // Said of objects that are there alone: `kubectl replace` must hear that there is none.
+        // A missing object must return 404 to `kubectl replace`, so only an existing one is checked.
         if unversioned && !may_leave_out_version(kind) {
             let cause = Cause::new(
                 "FieldValueInvalid",
@@ -71,7 +71,7 @@ pub(crate) fn part(subresource: Option<Subresource>) -> Part {
     }
 }
 
-/// Kubernetes lets these be replaced whatever they are.
+/// Kubernetes permits unconditional replacement of these kinds.
 fn may_leave_out_version(kind: &crate::kind::Kind) -> bool {
     kind.is_built_in() && kind.plural != "leases"
 }
@@ -95,12 +95,12 @@ pub(crate) fn fit_namespace(object: &mut Value, namespace: Option<&str>) -> Resu
     Ok(())
 }
 
-/// Changes an existing object into what `wanted` makes of it (`true`: its field sets are made already), again if someone
-/// else was faster. The `resourceVersion` of what is wanted, where it has one, must be the live one's. `None`: there is no
-/// such object.
+/// Changes an existing object into the result of `wanted` (`true`: its field sets are already computed), and retries if another
+/// client wrote first. If the wanted object has a `resourceVersion`, it must match the stored one. `None`: the object does not
+/// exist.
 ///
-/// What ends without a commit, as a refusal or as a change that changes nothing, is judged by the store's object: the
-/// cache's may be one that another server has replaced already.
+/// An update that ends without a commit, with an error or without a change, is evaluated against the store's object: another
+/// server may have replaced the one in the cache.
 pub(crate) async fn change(
     writer: &Writer<'_>,
     name: &str,
@@ -137,7 +137,7 @@ async fn try_change(
     }
     let dry_run = writer.options.dry_run;
     match writer.prepare_update(&live.tree, new, part, managed)? {
-        // Another server may have written what is to be replaced.
+        // Another server may have written the object to replace.
         Change::None if live.is_cached => Err(CommitConflict::Race { main: None }),
         Change::None => Ok(writer.shown(name, &live.tree, live.revision)?),
         Change::Put(new) => {

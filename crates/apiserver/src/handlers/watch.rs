@@ -1,8 +1,9 @@
-//! GET with `watch=true`: a stream of changes, one JSON object a line.
+//! GET with `watch=true`: a stream of changes, one JSON object per line.
 //!
-//! A watcher is pulled by its connection: it takes changes from the cache's ring at its own pace, up to a piece at a time,
-//! and sleeps when there are none. One that begins before the ring reads the store's history first. What it cannot get any
-//! more ends in one `ERROR` line with code 410 inside the 200, since clients repeat a 410 of HTTP itself for ever.
+//! The connection of a watcher pulls: it reads changes from the cache's ring at its own pace, at most one piece at a time, and
+//! sleeps when there are none. A watch that begins before the ring first reads the store's history. If the history is no longer
+//! available, the watch ends with one `ERROR` line with code 410 inside the 200 response, because clients repeat a 410 of HTTP
+//! itself indefinitely.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -35,13 +36,13 @@ use crate::{representation, respond};
 const TIMEOUT_MIN: Duration = Duration::from_secs(30 * 60);
 /// Longest watch.
 const TIMEOUT_MAX: Duration = Duration::from_secs(24 * 3600);
-/// How often an idle watch gets a bookmark.
+/// The interval of bookmarks on an idle watch.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
-/// How long before its end a watch gets its last bookmark.
+/// The time between the last bookmark of a watch and its end.
 const LAST_BOOKMARK: Duration = Duration::from_millis(1_500);
-/// How many changes are taken from the ring at once.
+/// The maximum number of changes per read from the ring.
 const CHANGES_AT_ONCE: usize = 256;
-/// How large a piece of the stream is at most, one line more or less.
+/// The maximum size of a piece of the stream, give or take one line.
 const CHUNK_OCTETS: usize = 64 * 1024;
 
 /// Answers a watch: the stream's head at once, its lines as they come.
@@ -81,18 +82,18 @@ pub(crate) async fn watch(call: &Call<'_>) -> Result<Response, ApiError> {
     Ok(respond::stream(lines))
 }
 
-/// How many initial objects are looked at at once: some milliseconds, whatever the selector.
+/// The number of initial objects per batch: some milliseconds with any selector.
 const OBJECTS_AT_ONCE: usize = 512;
 
-/// When the bookmark after `now` is due: in a minute, or shortly before the end.
+/// Returns the time of the bookmark after `now`: in a minute, or shortly before the end.
 fn following_bookmark(now: Instant, end: Instant) -> Option<Instant> {
     let last = end.checked_sub(LAST_BOOKMARK)?;
     (now < last).then(|| last.min(now + BOOKMARK_EVERY))
 }
 
-/// Where a watch begins.
+/// The start of a watch.
 enum Start {
-    /// With the objects that are there; `announce`: and a bookmark behind them.
+    /// The existing objects; `announce`: followed by a bookmark.
     Objects { announce: bool },
     /// After a revision.
     After(u64),
@@ -138,20 +139,20 @@ struct Watcher {
     include: Include,
     prefix: String,
     selector: Selector,
-    /// Objects that were there at the start and are still to be told.
+    /// The initial objects that are not sent yet.
     initial: VecDeque<Arc<Object>>,
-    /// The bookmark that ends the initial objects, still to be told.
+    /// The bookmark after the initial objects, if it is not sent yet.
     announce: Option<u64>,
     source: Source,
-    /// The revision up to which everything was told.
+    /// The revision up to which all changes were sent.
     reported: u64,
-    /// When the next bookmark is due, if there is one.
+    /// The time of the next bookmark, if there is one.
     next_bookmark: Option<Instant>,
     end: Instant,
     columns_sent: bool,
 }
 
-/// Where changes come from.
+/// The source of changes.
 enum Source {
     /// The cache.
     Ring(Cursor),
@@ -161,7 +162,7 @@ enum Source {
     Ended,
 }
 
-/// What waiting brought.
+/// The result of a wait.
 enum Woken {
     Changes(Vec<Arc<Change>>),
     Bookmark,
@@ -193,7 +194,7 @@ impl Watcher {
                 self.reported = revision;
                 self.source = match cache.follow_from(self.kind, &self.prefix, revision) {
                     Ok(cursor) => Source::Ring(cursor),
-                    // Of all kinds: whatever is written next anywhere shows that history has caught up with the ring.
+                    // Of all kinds: the next write of any kind shows that the history has caught up with the ring.
                     Err(_) => Source::History(self.server.store.watch(&Key("/".into()), Revision(revision))),
                 };
             }
@@ -257,10 +258,10 @@ impl Watcher {
             match &mut self.source {
                 Source::Ended => return Woken::Over,
                 Source::Ring(cursor) => {
-                    // Read before the ring is looked at: what is not in the ring then has not happened up to here.
+                    // Read before the ring: a change that is not in the ring then did not happen up to this revision.
                     let applied = self.server.cache.applied();
                     let Ok(changes) = cursor.take(CHANGES_AT_ONCE) else {
-                        // Too slow. It may come back and go on from what it was told.
+                        // The watcher is too slow. It can resume from the last revision that it received.
                         return Woken::Over;
                     };
                     if !changes.is_empty() {
@@ -312,7 +313,7 @@ impl Watcher {
     fn lines(&mut self, changes: &[Arc<Change>]) -> Bytes {
         let ours: Vec<_> = changes.iter().filter(|change| change.now.key().starts_with(&self.prefix)).collect();
         if let [one] = ours.as_slice() {
-            // As a rule one change comes at a time, and its line is shared by all who watch without a selector.
+            // Usually, one change arrives at a time, and all watchers without a selector share its line.
             return self.line(one).unwrap_or_default();
         }
         let mut chunk = Vec::new();
@@ -324,8 +325,8 @@ impl Watcher {
         chunk.into()
     }
 
-    /// The line of one change, if this watch sees it: an object that leaves the selector is `DELETED` as it was, one that
-    /// enters is `ADDED`.
+    /// Returns the line of one change, if it is visible to this watch: an object that leaves the selector is `DELETED` with its
+    /// former contents; one that enters is `ADDED`.
     fn line(&mut self, change: &Change) -> Option<Bytes> {
         let plain = matches!(self.format, Format::Objects(_)) && self.kind.view.is_none();
         if plain && self.selector.is_everything() {
@@ -342,7 +343,7 @@ impl Watcher {
                 let left = before.at(change.revision);
                 return Some(event_line("DELETED", &self.shown(&left)));
             }
-            // Of one that could not be read nobody knows whether it was selected.
+            // For an unreadable object, it is unknown whether it was selected.
             (None, false) if change.deleted && change.before.is_none() => "DELETED",
             (None, false) => return None,
         };

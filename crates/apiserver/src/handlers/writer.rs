@@ -1,7 +1,7 @@
-//! What all writes share: by whom they are, to what, and the object as it is before.
+//! The parts that all writes share: the sender, the target, and the object before the write.
 //!
-//! The order of a write stands in [`crate::registry`]. All trees here are in the representation of the request's
-//! kind, a view perhaps; they become the stored one just before the commit.
+//! [`crate::registry`] defines the order of a write. All trees here have the representation of the request's kind, which can be a
+//! view; they are converted to the stored one just before the commit.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::request::{FieldValidation, Resource, WriteOptions, object_key};
 use crate::store::Key;
 use crate::{Shared, object, representation};
 
-/// A write under way: by whom, to what, how.
+/// A write in progress: its sender, target, and options.
 pub(crate) struct Writer<'a> {
     pub(crate) server: &'a Arc<Shared>,
     pub(crate) kind: &'static Kind,
@@ -27,9 +27,9 @@ pub(crate) struct Writer<'a> {
     pub(crate) now: Timestamp,
 }
 
-/// An object as it is before a write.
+/// An object before a write.
 pub(crate) struct CurrentObject {
-    /// With its `resourceVersion`.
+    /// The object with its `resourceVersion`.
     pub(crate) tree: Value,
     /// The revision that wrote it.
     pub(crate) revision: u64,
@@ -77,7 +77,7 @@ impl<'a> Writer<'a> {
         Writer { server, kind: resource.kind, namespace, identity, options, now: Timestamp::now() }
     }
 
-    /// A write of the server itself: by its own loops, which stand above the table of rights.
+    /// Returns a write of the server's own loops, which are exempt from the access rules.
     pub(crate) fn internal(
         server: &'a Arc<Shared>,
         kind: &'static Kind,
@@ -109,7 +109,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// The kind as it is stored.
+    /// Returns the kind in its stored representation.
     pub(crate) fn stored_kind(&self) -> &'static Kind {
         self.server.cache.kind_cache(self.kind).kind
     }

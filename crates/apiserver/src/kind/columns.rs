@@ -1,4 +1,4 @@
-//! The columns of `kubectl get`, and what stands in their cells.
+//! The columns of `kubectl get`, and the contents of their cells.
 
 use std::borrow::Cow;
 use std::ops::Deref;
@@ -15,7 +15,7 @@ pub struct Column {
     pub kind: &'static str,
     /// 0 is always shown, 1 with `-o wide`.
     pub priority: u8,
-    /// For `kubectl explain` and tools.
+    /// The description for `kubectl explain` and tools.
     pub description: &'static str,
     /// The dotted paths of all that the cell is made of, in the stored representation of the object.
     pub reads: &'static [&'static str],
@@ -29,12 +29,12 @@ impl Column {
         Column { name, kind: "string", priority: 0, description, reads, cell: shown }
     }
 
-    /// Of this type: `integer`, `date` or `boolean`.
+    /// Returns the column with this type: `integer`, `date`, or `boolean`.
     pub const fn of_type(self, kind: &'static str) -> Column {
         Column { kind, ..self }
     }
 
-    /// With cells that are made so.
+    /// Returns the column with cells that this function creates.
     pub const fn with_cell(self, cell: MakeCell) -> Column {
         Column { cell, ..self }
     }
@@ -48,12 +48,12 @@ impl Column {
 /// Makes a cell of what its column reads, in that order. The time is for ages, in seconds since the epoch.
 pub type MakeCell = for<'a> fn(read: &[Json<'a>], now: i64) -> Cell<'a>;
 
-/// What stands in a cell.
+/// The contents of a cell.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Cell<'a> {
     /// Nothing.
     Blank,
-    /// What stands in the object; nothing if it is absent there.
+    /// The value in the object; empty if it is absent there.
     As(Json<'a>),
     /// A text.
     Text(Cow<'a, str>),
@@ -86,7 +86,7 @@ pub struct Columns {
 }
 
 impl Columns {
-    /// Of these columns.
+    /// Returns these columns.
     pub fn new(columns: &'static [Column]) -> Columns {
         let reads = || columns.iter().flat_map(|column| column.reads.iter().copied());
         Columns { columns, paths: Paths::new(reads()), reads: reads().count() }
@@ -126,10 +126,10 @@ pub const AGE: Column = Column::new("Age", &["metadata.creationTimestamp"], "Tim
     .of_type("date")
     .with_cell(|read, now| since(read[0], now));
 
-/// The column AGE of Kubernetes' own kinds, whose tables say `string`.
+/// The column AGE of Kubernetes' own kinds, whose tables have the type `string`.
 pub const BUILT_IN_AGE: Column = Column { kind: "string", ..AGE };
 
-/// What the column reads, as it stands there.
+/// Returns the value that the column reads, unchanged.
 fn shown<'a>(read: &[Json<'a>], _now: i64) -> Cell<'a> {
     Cell::As(read[0])
 }

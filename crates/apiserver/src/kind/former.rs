@@ -9,14 +9,14 @@ use serde_json::Value;
 pub struct FormerNames {
     /// The former kind and plural, if it had others.
     pub kind: Option<(&'static str, &'static str)>,
-    /// Former names of fields, wherever in the object, each with its name now.
+    /// The former names of fields, at any place in the object, each with its current name.
     pub fields: &'static [(&'static str, &'static str)],
     /// Former annotations, each with its name now.
     pub annotations: &'static [(&'static str, &'static str)],
 }
 
 impl FormerNames {
-    /// What to add to a message about the unknown field at `path`: its name now, or nothing.
+    /// Returns the addition to a message about the unknown field at `path`: its current name, or nothing.
     pub(crate) fn hint(&self, path: &str) -> String {
         let field = path.rsplit('.').next().unwrap_or(path);
         let known = self.fields.iter().find(|(former, _)| *former == field);

@@ -1,5 +1,5 @@
-//! What a kind is: its names, its schema, and how its objects are shown and selected. How it behaves stands in
-//! [`crate::registry`].
+//! The description of a kind: its names, its schema, and the display and selection of its objects. [`crate::registry`] defines
+//! its behavior.
 
 pub mod columns;
 pub mod former;
@@ -29,7 +29,7 @@ pub struct Kind {
     pub kind: &'static str,
     /// Lower-case plural, such as `leases`.
     pub plural: &'static str,
-    /// Its other names.
+    /// The other names of the kind.
     pub aliases: Aliases,
     /// Whether objects live in a namespace.
     pub namespaced: bool,
@@ -42,15 +42,15 @@ pub struct Kind {
     pub schema: Arc<Schema>,
     /// Table columns after `Name`. Where one of them is itself called `Name` (events, as in Kubernetes), none is put first.
     pub columns: Columns,
-    /// Field selectors beside `metadata.name` and `metadata.namespace`, as dotted paths.
+    /// The field selectors in addition to `metadata.name` and `metadata.namespace`, as dotted paths.
     pub selectable_fields: Selectable,
-    /// How long objects live (events).
+    /// The time to live of objects (events).
     pub time_to_live: Option<std::time::Duration>,
-    /// For a kind that is another view of a stored kind (events): how the two are made from each other.
+    /// The conversions of a kind that is another view of a stored kind (events).
     pub view: Option<View>,
-    /// How hooks read its objects.
+    /// The form in which hooks read objects of the kind.
     pub hook_reads: HookReads,
-    /// Its names in earlier versions.
+    /// The names of the kind in earlier versions.
     pub former: FormerNames,
 }
 
@@ -65,10 +65,10 @@ pub struct Aliases {
     pub categories: &'static [&'static str],
 }
 
-/// How [`Reader::get`](crate::registry::Reader::get) reads an object of a kind.
+/// The form in which [`Reader::get`](crate::registry::Reader::get) reads an object of a kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum HookReads {
-    /// Without its field sets, which are its larger half.
+    /// The content: all except the field sets, which are more than half of an object.
     #[default]
     Content,
     /// The same, and the tree is kept: hooks read the same few objects again and again.
@@ -81,9 +81,9 @@ pub enum HookReads {
 /// view's representation, columns of the stored one.
 #[derive(Clone, Copy)]
 pub struct View {
-    /// From the stored representation to this one.
+    /// Converts the stored representation to this one.
     pub from_stored: fn(Value) -> Value,
-    /// From this representation to the stored one.
+    /// Converts this representation to the stored one.
     pub to_stored: fn(Value) -> Value,
 }
 
@@ -162,22 +162,22 @@ impl Kind {
         is_built_in_group(self.group)
     }
 
-    /// With these columns.
+    /// Returns the kind with these columns.
     pub fn with_columns(self, columns: &'static [Column]) -> Kind {
         Kind { columns: Columns::new(columns), ..self }
     }
 
-    /// With these fields to select objects by.
+    /// Returns the kind with these fields for field selectors.
     pub fn selectable_by(self, fields: &'static [&'static str]) -> Kind {
         Kind { selectable_fields: Selectable::new(fields), ..self }
     }
 
-    /// With this way in which hooks read its objects.
+    /// Returns the kind with this form in which hooks read its objects.
     pub fn read_by_hooks(self, hook_reads: HookReads) -> Kind {
         Kind { hook_reads, ..self }
     }
 
-    /// With these names in earlier versions.
+    /// Returns the kind with these names in earlier versions.
     pub fn formerly(self, former: FormerNames) -> Kind {
         Kind { former, ..self }
     }

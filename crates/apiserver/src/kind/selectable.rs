@@ -4,24 +4,24 @@ use std::ops::Deref;
 
 use crate::json_scan::Paths;
 
-/// What is kept of the metadata of every object, in front of the fields of its kind.
+/// The metadata that the cache keeps for every object, before the fields of its kind.
 const METADATA: [&str; 4] =
     ["metadata.uid", "metadata.labels", "metadata.ownerReferences", "metadata.deletionTimestamp"];
 
-/// Dotted paths, beside `metadata.name` and `metadata.namespace`, and where in a stored object they and all else lie that the
-/// cache keeps beside its JSON.
+/// The dotted paths of the selectable fields, in addition to `metadata.name` and `metadata.namespace`, and the paths of all
+/// values that the cache keeps outside an object's JSON.
 pub struct Selectable {
     fields: &'static [&'static str],
     facts: Paths,
 }
 
 impl Selectable {
-    /// By these fields, none of which is below `metadata`.
+    /// Returns these fields; none of them may be below `metadata`.
     pub fn new(fields: &'static [&'static str]) -> Selectable {
         Selectable { fields, facts: Paths::new(METADATA.into_iter().chain(fields.iter().map(|field| path_of(field)))) }
     }
 
-    /// Where the facts of an object lie.
+    /// Returns the paths of the indexed fields of an object.
     pub(crate) fn facts(&self) -> &Paths {
         &self.facts
     }
@@ -35,7 +35,7 @@ impl Deref for Selectable {
     }
 }
 
-/// Where the value of a field that can be selected by lies.
+/// Returns the path of a selectable field's value.
 pub(super) fn path_of(field: &str) -> &str {
     // `kubectl get events --field-selector source=kubelet` means the component, as it always did.
     if field == "source" { "source.component" } else { field }

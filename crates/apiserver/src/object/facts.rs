@@ -1,4 +1,4 @@
-//! What lists, selectors and the garbage collector ask of an object, so that they need not look into its JSON.
+//! The values of an object that lists, selectors, and the garbage collector read without its JSON.
 
 use super::Owner;
 use crate::json_scan::Json;
@@ -6,7 +6,7 @@ use crate::json_scan::Json;
 /// The facts of one object. A hundred thousand Routes have three hundred thousand of these, so nothing has room to grow.
 #[derive(Clone)]
 pub(super) struct IndexedFields {
-    /// Its key behind the kind's prefix.
+    /// The object's key after the kind's prefix.
     pub key: Box<str>,
     pub uid: Box<str>,
     pub deleting: bool,
@@ -17,7 +17,7 @@ pub(super) struct IndexedFields {
 }
 
 impl IndexedFields {
-    /// Of an object's key and what lies where its kind's facts are ([`Selectable::facts`]).
+    /// Returns the fields of an object with this key and these values at the paths of its kind ([`Selectable::facts`]).
     ///
     /// [`Selectable::facts`]: crate::kind::selectable::Selectable
     pub fn of(key: &str, found: &[Json<'_>]) -> IndexedFields {

@@ -1,26 +1,26 @@
-//! Texts of objects at rest, kept as what sets them apart from a sample of their kind.
+//! Compression of objects at rest, relative to a sample of their kind.
 //!
-//! All objects of a kind have the same members, managers and conditions, and differ in names, uids and times. So LZ4 gets another
-//! object's whole text as its dictionary, and what is left of 2.9 KB are 0.25. Nothing is prepared or trained: a
-//! [`DictionaryPool`] takes a new sample every so often from what it is given, so that texts that change over time, or with a new
-//! version of the program, stay as small. An old sample lives as long as a text that was set apart from it.
+//! All objects of a kind have the same members, managers, and conditions, and differ in names, UIDs, and times. LZ4 therefore
+//! uses another object's whole text as its dictionary, which reduces 2.9 KB to 0.25 KB. No training is needed: a
+//! [`DictionaryPool`] regularly takes a new sample from its input, so that texts that change over time, or with a new version of
+//! the program, stay as small. A former sample stays in memory as long as a text that was compressed with it.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 
-/// How many texts are packed with one sample. Each sample costs its own length, so this many share that of one object; four
-/// times as many would save nothing, and stay with a poor sample four times as long.
+/// The number of texts per sample. Each sample costs its own length, so that many texts share the cost of one object. Four times
+/// as many would save nothing, and would keep a poor sample four times as long.
 const TEXTS_A_SAMPLE: usize = 1_024;
-/// How much of a text is a sample, in octets: each use of a sample takes time in its length.
+/// The maximum length of a sample in octets: the time of each use is proportional to it.
 const SAMPLE_OCTETS_MAX: usize = 8_192;
 
 /// The text of an object, as a dictionary.
 pub struct Dictionary(Box<[u8]>);
 
 impl Dictionary {
-    /// Of a text, of which the end is kept if it is too long.
+    /// Returns the dictionary of a text; if the text is too long, of its end.
     pub fn new(text: &[u8]) -> Dictionary {
         Dictionary(text[text.len().saturating_sub(SAMPLE_OCTETS_MAX)..].into())
     }

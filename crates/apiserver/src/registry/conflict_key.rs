@@ -1,14 +1,14 @@
-//! Conflict keys: materialized conflicts, which hold a hook that counts other objects to what it counted.
+//! Conflict keys: materialized conflicts, which detect changes to the objects that a hook has counted.
 //!
-//! A transaction can demand of a key that it was not written since. It cannot demand that nothing was *added* under a prefix,
-//! such as "no object overlaps this one" or "no object refers to this one". A conflict key stands for such a demand. Whoever
-//! adds something touches it, in the same transaction. Whoever counts reads it first, waits until the cache shows that moment
-//! ([`Reader::touched`]), counts in the cache, and demands in its transaction that nobody has touched it since. If somebody
-//! has, it counts again. That holds among several servers over one store, and needs no repair after a crash: the key says
-//! nothing but when it was written.
+//! A transaction can require that a key was not written since. It cannot require that nothing was *added* under a prefix, such as
+//! "no object overlaps this one" or "no object refers to this one". A conflict key represents such a requirement. A transaction
+//! that adds an object also touches the key. A transaction that counts objects first reads the key, waits until the cache has
+//! reached that moment ([`Reader::touched`]), counts in the cache, and requires at its commit that the key is unchanged. If the
+//! key has changed, it counts again. This works with several servers over one store, and needs no repair after a crash: the key
+//! contains only the time of its last write.
 //!
-//! Conflict keys lie beside the objects in the store, under a prefix that no kind has: no list and no watch shows them, while
-//! backups carry them like everything else. An absent one was never touched.
+//! Conflict keys are in the store under a prefix that no kind has. Lists and watches do not contain them, but backups do. An
+//! absent key was never touched.
 //!
 //! [`Reader::touched`]: super::Reader::touched
 
@@ -30,17 +30,17 @@ impl ConflictKey {
         Key(self.0.as_str().into())
     }
 
-    /// Touches it, whoever else does.
+    /// Returns the write that touches the key, regardless of other writes.
     pub fn touch(&self) -> RelatedWrite {
         self.write(None, SideEffect::Touch)
     }
 
-    /// Touches it if nobody has since `touched` was read.
+    /// Returns the write that touches the key if it is unchanged since `touched` was read.
     pub fn touch_next(&self, touched: Option<String>) -> RelatedWrite {
         self.write(touched, SideEffect::Put(json!({})))
     }
 
-    /// Deletes it if nobody has touched it since `touched` was read.
+    /// Returns the write that deletes the key if it is unchanged since `touched` was read.
     pub fn remove(&self, touched: Option<String>) -> RelatedWrite {
         self.write(touched, SideEffect::Delete)
     }

@@ -1,4 +1,4 @@
-//! Event: what happened to an object, for people; one stored kind with two representations.
+//! Event: a report about an object, for users; one stored kind with two representations.
 //!
 //! Events are stored as core `v1` and also served as `events.k8s.io/v1`: the same object with other names for some fields.
 //! Both take writes. They expire after an hour.
@@ -16,7 +16,7 @@ use crate::json_scan::Json;
 use crate::kind::columns::{self, Cell, Column};
 use crate::kind::{Aliases, Kind, View};
 
-/// How long an event lives after its last write, as in Kubernetes.
+/// The lifetime of an event after its last write, as in Kubernetes.
 const TIME_TO_LIVE: Duration = Duration::from_secs(60 * 60);
 /// The longest message of an event without an `eventTime`. Kubernetes bounds it by the size of the object alone.
 const MESSAGE_CHARACTERS_MAX: u64 = 8_192;
@@ -81,7 +81,7 @@ pub static NEW_EVENT: LazyLock<Kind> = LazyLock::new(|| {
     Kind { view: Some(View { from_stored: to_new, to_stored: to_core }), ..kind }
 });
 
-/// What both representations have in common: one key, the columns and how long events live.
+/// Sets the common properties of both representations: one key, the columns, and the lifetime of events.
 fn both(kind: Kind) -> Kind {
     Kind {
         aliases: Aliases { short_names: &["ev"], ..kind.aliases },
@@ -96,12 +96,12 @@ fn atomic() -> Value {
     json!({"x-kubernetes-map-type": "atomic"})
 }
 
-/// From the stored representation to `events.k8s.io/v1`.
+/// Converts the stored representation to `events.k8s.io/v1`.
 pub fn to_new(event: Value) -> Value {
     renamed(event, NEW_API, |name| NAMES.iter().find(|(_, core)| *core == name).map(|(new, _)| *new))
 }
 
-/// From `events.k8s.io/v1` to the stored representation.
+/// Converts `events.k8s.io/v1` to the stored representation.
 pub fn to_core(event: Value) -> Value {
     renamed(event, CORE_API, |name| NAMES.iter().find(|(new, _)| *new == name).map(|(_, core)| *core))
 }
@@ -117,7 +117,7 @@ fn renamed(event: Value, api_version: &str, rename: impl Fn(&str) -> Option<&'st
     };
     let mut fields = rename_all(fields, "");
     fields.insert("apiVersion".to_owned(), Value::from(api_version));
-    // Who owns which field is told in the names of the representation.
+    // Field ownership uses the names of the representation.
     let entries = fields.get_mut("metadata").and_then(|metadata| metadata.get_mut("managedFields"));
     for entry in entries.and_then(Value::as_array_mut).into_iter().flatten().filter_map(Value::as_object_mut) {
         entry.insert("apiVersion".to_owned(), Value::from(api_version));
@@ -291,7 +291,7 @@ pub(super) fn micro_times(object: &mut Value, pointers: &[&str]) {
     }
 }
 
-/// Of the stored representation, whichever is asked for, so that both print alike.
+/// The columns read the stored representation, for both API versions, so that both print alike.
 const COLUMNS: &[Column] = &[
     Column::new(
         "Last Seen",

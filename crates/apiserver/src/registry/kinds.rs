@@ -44,7 +44,7 @@ impl Kinds {
         Kinds { entries: Arc::new(entries), damage_marks: DamageMarks::default() }
     }
 
-    /// With a quota that each namespace has of a kind.
+    /// Adds a quota of a kind for each namespace.
     pub fn with_quota(mut self, kind: &'static Kind, quota: Quota) -> Kinds {
         let entries = Arc::make_mut(&mut self.entries);
         if let Some(entry) = entries.iter_mut().find(|entry| std::ptr::eq(entry.kind, kind)) {
@@ -53,7 +53,7 @@ impl Kinds {
         self
     }
 
-    /// With these names for what is damaged.
+    /// Sets the names for damaged objects.
     pub fn with_damage_marks(self, damage_marks: DamageMarks) -> Kinds {
         Kinds { damage_marks, ..self }
     }
@@ -63,7 +63,7 @@ impl Kinds {
         self.damage_marks
     }
 
-    /// All of them, in the order in which discovery lists their groups.
+    /// Returns all kinds, in the order in which discovery lists their groups.
     pub fn iter(&self) -> impl Iterator<Item = &'static Kind> + '_ {
         self.entries.iter().map(|entry| entry.kind)
     }

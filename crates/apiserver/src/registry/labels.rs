@@ -22,7 +22,7 @@ const LABEL_VALUE: &str = "a valid label must be an empty string or consist of a
                            must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', \
                            regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
 
-/// What is wrong with a name that must be a lower-case DNS subdomain.
+/// Returns the error of a name that must be a lower-case DNS subdomain.
 pub fn check_subdomain(name: &str) -> Option<String> {
     if name.len() > SUBDOMAIN_OCTETS_MAX {
         return Some(format!("must be no more than {SUBDOMAIN_OCTETS_MAX} bytes"));
@@ -30,7 +30,7 @@ pub fn check_subdomain(name: &str) -> Option<String> {
     (!name.split('.').all(is_lower_label)).then(|| SUBDOMAIN.to_owned())
 }
 
-/// What is wrong with a name that must be one lower-case DNS label.
+/// Returns the error of a name that must be one lower-case DNS label.
 pub fn check_label(name: &str) -> Option<String> {
     if name.len() > PART_OCTETS_MAX {
         return Some(format!("must be no more than {PART_OCTETS_MAX} bytes"));
@@ -38,7 +38,7 @@ pub fn check_label(name: &str) -> Option<String> {
     (!is_lower_label(name)).then(|| LABEL.to_owned())
 }
 
-/// What is wrong with a key of a label or an annotation: `name` or `prefix/name`.
+/// Returns the error of a key of a label or an annotation: `name` or `prefix/name`.
 pub fn check_key(key: &str) -> Option<String> {
     let (prefix, name) = match key.split_once('/') {
         Some((prefix, name)) => (Some(prefix), name),
@@ -59,7 +59,7 @@ pub fn check_key(key: &str) -> Option<String> {
     }
 }
 
-/// What is wrong with the value of a label.
+/// Returns the error of the value of a label.
 pub fn check_value(value: &str) -> Option<String> {
     match value {
         "" => None,

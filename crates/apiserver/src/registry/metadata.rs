@@ -1,4 +1,4 @@
-//! What holds for the `metadata` of every kind.
+//! The rules for the `metadata` of all kinds.
 
 use std::collections::HashSet;
 

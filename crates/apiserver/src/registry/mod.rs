@@ -1,7 +1,7 @@
-//! The kinds that a server serves: what is particular to each ([`Hooks`]), and all together ([`Kinds`]).
-//! What a kind is stands in [`Kind`].
+//! The kinds that a server serves: their specific behavior ([`Hooks`]), and the set of all ([`Kinds`]). [`Kind`] describes a
+//! kind.
 //!
-//! The handlers know no kind but Namespace. A write goes through the hooks of its kind in this order:
+//! The only kind with special treatment in the handlers is Namespace. A write goes through the hooks of its kind in this order:
 //!
 //! 1. `schema::parse_json`, `schema::prune` (unknown fields), and the verb's own work (patch, merge, server-side apply);
 //! 2. the stored status takes the place of the `status` that the client sent; see [`Hooks::status_writer`];
@@ -57,28 +57,29 @@ pub enum Operation<'a> {
     Create(&'a Value),
     /// A changed object, main resource or status.
     Update {
-        /// As stored.
+        /// The stored object.
         old: &'a Value,
-        /// As it will be.
+        /// The object to store.
         new: &'a Value,
     },
-    /// Somebody deletes the object: here it is judged whether it may go. It goes with this commit; or the deletion only
-    /// begins, since finalizers still hold the object, and then of the related writes only their expectations count.
+    /// A client deletes the object: the hook decides whether the deletion is permitted. The commit deletes the object; or, if
+    /// finalizers hold it, the deletion only begins, and then only the preconditions of the related writes apply.
     Delete {
-        /// As stored.
+        /// The stored object.
         old: &'a Value,
         /// The query parameters and body of the DELETE.
         options: &'a Value,
     },
-    /// The deletion of the object began earlier, was judged then, and ends with this commit. (Or a DELETE is repeated
-    /// meanwhile; then nothing becomes of the related writes but their expectations.)
+    /// The deletion of the object began earlier, was checked then, and ends with this commit. (Or a DELETE is repeated meanwhile;
+    /// then only the preconditions of the related writes apply.)
     Release {
-        /// As stored.
+        /// The stored object.
         old: &'a Value,
     },
 }
 
-/// Reads of other objects during a write, as [`crate::kind::HookReads`] of their kind says; lists come without field sets.
+/// Reads of other objects during a write, in the form that [`crate::kind::HookReads`] of their kind defines. Lists have no field
+/// sets.
 pub trait Reader: Send + Sync {
     /// One object as stored, `None` if it is not there.
     fn get<'a>(
@@ -89,7 +90,8 @@ pub trait Reader: Send + Sync {
     ) -> BoxFuture<'a, Result<Option<Arc<Value>>, ApiError>>;
     /// All objects of a kind, of a namespace or of all.
     fn list<'a>(&'a self, kind: &'a str, namespace: Option<&'a str>) -> BoxFuture<'a, Result<Vec<Value>, ApiError>>;
-    /// How many objects of a kind, in all namespaces, have `value` in `field`, one of the kind's `selectable_fields`.
+    /// Returns the number of objects of a kind, in all namespaces, with `value` in `field`, one of the kind's
+    /// `selectable_fields`.
     fn count<'a>(&'a self, kind: &'a str, field: &'a str, value: &'a str) -> BoxFuture<'a, Result<usize, ApiError>>;
     /// The objects of a kind, in all namespaces, whose `field`, one of the kind's `selectable_fields`, is as `test` wants it.
     fn matching<'a>(
@@ -98,8 +100,8 @@ pub trait Reader: Send + Sync {
         field: &'a str,
         test: &'a (dyn Fn(&str) -> bool + Sync),
     ) -> BoxFuture<'a, Result<Vec<Value>, ApiError>>;
-    /// When the key was touched last, as an expectation; `None`: never. What is read after this shows all that touched it
-    /// until then. An error if that takes too long.
+    /// Returns the last write of the key as a precondition; `None`: it was never touched. Later reads include all changes up to
+    /// then that touched it. An error if that takes too long.
     fn touched<'a>(&'a self, key: &'a ConflictKey) -> BoxFuture<'a, Result<Option<String>, ApiError>>;
 }
 
@@ -108,26 +110,26 @@ pub trait Reader: Send + Sync {
 pub struct RelatedWrite {
     /// Kind of the other object, or [`conflict_key::KIND`].
     pub kind: &'static str,
-    /// Its namespace, if it has one.
+    /// The namespace of the object, if it has one.
     pub namespace: Option<String>,
-    /// Its name.
+    /// The name of the object.
     pub name: String,
     /// The `metadata.resourceVersion` it must still have; `None`: it must not exist.
     pub expect: Option<String>,
-    /// What becomes of it.
+    /// The effect on the object.
     pub effect: SideEffect,
 }
 
-/// The change of an object beside the one that is written.
+/// The change of another object than the written one.
 #[derive(Debug, PartialEq)]
 pub enum SideEffect {
-    /// It will be this.
+    /// Write this object.
     Put(Value),
-    /// It is deleted.
+    /// Delete the object.
     Delete,
     /// Nothing: a hook has read it, and would judge otherwise if it were another.
     Keep,
-    /// It is written, whatever it was: `expect` does not count. For conflict keys.
+    /// Write the object unconditionally: `expect` does not apply. For conflict keys.
     Touch,
 }
 
@@ -159,8 +161,8 @@ pub fn made(context: &Context<'_>, kind: &'static Kind, mut object: Value) -> Re
     }
 }
 
-/// Sets what the server sets on a new object, fills in defaults, and says what is wrong with it. `is_tracked` says that its
-/// field sets are made already.
+/// Sets the server's fields of a new object, fills in defaults, and returns its errors. `is_tracked`: its field sets are already
+/// computed.
 pub(crate) fn complete(context: &Context<'_>, kind: &'static Kind, object: &mut Value, is_tracked: bool) -> Vec<Cause> {
     object["metadata"]["uid"] = uuid::Uuid::new_v4().to_string().into();
     object["metadata"]["creationTimestamp"] = metadata::whole_seconds(context.now).into();
@@ -228,7 +230,7 @@ pub trait Hooks: Send + Sync + 'static {
         false
     }
 
-    /// What the sender of an object that was written should know all the same.
+    /// Returns the warnings for the client that wrote an object.
     fn warnings<'a>(
         &'a self,
         _is_new: bool,

@@ -56,7 +56,7 @@ impl Hooks for Namespaces {
     }
 
     fn validate_update(&self, context: &Context<'_>, old: &Value, new: &Value) -> Vec<Cause> {
-        // What was stored before the annotations had a meaning stays what it is.
+        // Values that were stored before the annotations had a meaning are kept.
         let known = limits::annotation_faults(context.kinds.quotas(), old);
         limits::annotation_faults(context.kinds.quotas(), new)
             .into_iter()
@@ -109,7 +109,7 @@ fn name_label(object: &mut Value) {
     if labels.is_null() {
         *labels = json!({});
     }
-    // Labels of another type are a fault that the schema tells.
+    // The schema reports labels of another type.
     if let (Some(labels), true) = (labels.as_object_mut(), name.is_string()) {
         labels.insert(NAME_LABEL.to_owned(), name);
     }

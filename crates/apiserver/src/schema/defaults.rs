@@ -1,6 +1,7 @@
 //! Defaults: absent fields that the schema has a value for are filled in, and `null` is treated as absent.
 //!
-//! No field of ours is nullable, so a stored object never holds a `null`: in a patch it removes, in a create it is dropped.
+//! None of the platform's fields is nullable, so a stored object never holds a `null`: in a patch it removes a field, in a create
+//! it is dropped.
 
 use serde_json::Value;
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-/// A structural schema: the document, as it is served, and its [`Node`]s, as objects are walked by.
+/// A structural schema: the served document, and its [`Node`]s, which the server uses to walk objects.
 #[derive(Debug)]
 pub struct Schema {
     document: Value,
@@ -67,7 +67,7 @@ pub struct Node {
     pub(super) bounds: Bounds,
 }
 
-/// What bounds numbers, texts, lists and objects.
+/// The bounds of numbers, texts, lists, and objects.
 #[derive(Debug, Default)]
 pub(super) struct Bounds {
     /// `minimum` and `maximum`.
@@ -97,22 +97,22 @@ pub enum Type {
     Boolean,
 }
 
-/// How the items of a list are told apart.
+/// The identity of list items.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub enum List {
-    /// Not at all: the list is one value.
+    /// The list is atomic: one value.
     #[default]
     Atomic,
-    /// By their values.
+    /// Items are identified by their values.
     Set,
-    /// By these fields.
+    /// Items are identified by these fields.
     Map(Box<[Box<str>]>),
 }
 
 impl Type {
     const ALL: [Type; 6] = [Type::Object, Type::Array, Type::String, Type::Integer, Type::Number, Type::Boolean];
 
-    /// Its name.
+    /// Returns the name of the list type.
     pub fn as_str(self) -> &'static str {
         match self {
             Type::Object => "object",
@@ -126,7 +126,7 @@ impl Type {
 }
 
 impl Node {
-    /// The schema that a document says.
+    /// Returns the schema in a document.
     pub fn of(document: &Value) -> Node {
         let text = |name: &str| document.get(name).and_then(Value::as_str);
         let flag = |name: &str| document.get(name) == Some(&Value::Bool(true));

@@ -1,7 +1,7 @@
-//! From text to a JSON value, with the keys that stand twice.
+//! Parses text into a JSON value, and reports duplicate keys.
 //!
-//! `serde_json::Value` keeps the last of two equal keys and says nothing; Kubernetes wants to tell the user. So we read
-//! with a visitor of our own, which carries the path it is at. Nesting is bounded by the readers (128 levels in JSON).
+//! `serde_json::Value` silently keeps the last of two equal keys, but Kubernetes warns the user. This parser therefore has its
+//! own visitor, which tracks the current path. The readers limit nesting (128 levels in JSON).
 
 use std::cell::RefCell;
 use std::fmt;
@@ -73,7 +73,7 @@ fn is_boolean_in_any_case(text: &str) -> bool {
     YAML_BOOLEANS.iter().any(|boolean| boolean.eq_ignore_ascii_case(text))
 }
 
-/// What a reader of a document notes beside its value.
+/// The findings of a parser in addition to the value.
 #[derive(Default)]
 struct Notes {
     duplicates: Vec<String>,
@@ -83,7 +83,7 @@ struct Notes {
 /// The spellings of all scalars, quoted or not, that are a boolean in any case, in their order.
 #[derive(Default)]
 enum Booleans {
-    /// Not needed.
+    /// The findings are not needed.
     #[default]
     Ignored,
     /// The first reading of two.
@@ -137,8 +137,8 @@ impl<'de> Visitor<'de> for ParsePosition<'_> {
     }
 
     fn visit_f64<E: Error>(self, value: f64) -> Result<Value, E> {
-        // `5.0` is the integer 5 to Kubernetes; written back as `5.0` it would break clients in Go. Above 2^53 a float is
-        // no exact integer any more.
+        // `5.0` is the integer 5 in Kubernetes; written back as `5.0`, it would break clients in Go. Above 2^53, a float does not
+        // represent an exact integer.
         const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
         if value.fract() == 0.0 && value.abs() <= EXACT_MAX {
             return Ok(Value::from(value as i64));
@@ -276,7 +276,7 @@ mod tests {
             ("[n, N, no, No, NO, off, Off, OFF, false, False, FALSE]", Value::from(vec![false; 11])),
             ("['y', \"no\", yess, o, 'on', !!str yes]", json!(["y", "no", "yess", "o", "on", "yes"])),
             ("{on: 1, 'on': 2, 7: x}", json!({"true": 1, "on": 2, "7": "x"})),
-            // Any other case is text, whatever stands beside it.
+            // Any other case is text, in any context.
             (
                 "[yEs, yeS, oN, nO, oFF, OFf, tRUE, FaLsE]",
                 json!(["yEs", "yeS", "oN", "nO", "oFF", "OFf", "tRUE", "FaLsE"]),

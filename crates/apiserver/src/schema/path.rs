@@ -1,8 +1,8 @@
-//! Where in an object a walk is.
+//! The position of a walk in an object.
 
 use std::fmt;
 
-/// A place, as a chain from the leaf to the root, so that nothing is allocated but for a report. It prints as `spec.to[0].name`.
+/// A position, as a chain from the leaf to the root, so that only reports allocate. It prints as `spec.to[0].name`.
 #[derive(Clone, Copy)]
 pub(super) enum Path<'a> {
     Root,

@@ -1,8 +1,8 @@
-//! From the schemas of Rust types to structural schemas as Kubernetes knows them.
+//! Converts the schemas of Rust types to structural schemas of Kubernetes.
 //!
-//! `schemars` writes numbers as floats, formats of its own (`uint32`), `nullable` for each `Option`, and descriptions with
-//! the line breaks of the source; and the schemas of shared types (label selectors, conditions, metadata) lack the
-//! attributes that say how lists merge. All of that is put right here, for the server and for the CRDs alike.
+//! `schemars` writes numbers as floats, its own formats (`uint32`), `nullable` for each `Option`, and descriptions with the line
+//! breaks of the source. The schemas of shared types (label selectors, conditions, metadata) lack the attributes that define how
+//! lists merge. This module corrects all of that, for the server and for the CRDs.
 
 use serde_json::{Map, Value, json};
 
@@ -66,13 +66,13 @@ fn numbers(object: &mut Map<String, Value>) {
     }
 }
 
-/// What Kubernetes' own documents say of types that ours share with it, and the Rust types do not.
+/// Adds the attributes of shared types that are in Kubernetes' own documents, but not in the Rust types.
 fn shared_types(object: &mut Map<String, Value>) {
     let Some(Value::Object(properties)) = object.get_mut("properties") else { return };
     let has = |properties: &Map<String, Value>, names: &[&str]| names.iter().all(|name| properties.contains_key(*name));
     if has(properties, &["matchLabels", "matchExpressions"]) {
-        // LabelSelector: one value, since half a selector selects something else. Many objects are matched against
-        // every selector, and a cluster must know what a rule over it can cost: so there are bounds, far above what people write.
+        // LabelSelector: atomic, because half a selector selects other objects. Many objects are matched against every selector,
+        // and a cluster needs the maximum cost of a rule over it. The bounds are far above realistic sizes.
         set(properties, "matchLabels", json!({"maxProperties": 64}));
         if let Some(Value::Object(value)) =
             properties.get_mut("matchLabels").and_then(|labels| labels.get_mut("additionalProperties"))

@@ -1,8 +1,9 @@
-//! Validation: the faults of an object against its schema, told in the words of Kubernetes' own server.
+//! Validation: the faults of an object against its schema, with the messages of kube-apiserver.
 //!
-//! Only what structural schemas of ours and of the built-in kinds use is known here: types, `required`, `enum`, bounds of
-//! numbers, texts, lists and maps, `pattern` (none is used by our schemas; rules do better), formats `int32`, `int64` and
-//! `date-time`, `x-kubernetes-int-or-string`, and the unique keys of list-maps and list-sets.
+//! It supports only the features that the structural schemas of the platform's and of the built-in kinds use: types, `required`,
+//! `enum`, bounds of numbers, texts, lists, and maps, `pattern` (none of the platform's schemas uses one; rules give better
+//! messages), formats `int32`, `int64`, and `date-time`, `x-kubernetes-int-or-string`, and the unique keys of list-maps and
+//! list-sets.
 
 use std::collections::HashSet;
 
@@ -13,9 +14,9 @@ use super::node::{List, Node, Type};
 use super::path::Path;
 use crate::cause::Cause;
 
-/// More faults than this are not looked for: an answer with thousands helps nobody, and costs much.
+/// The maximum number of reported faults: a response with thousands is not useful, and expensive.
 const CAUSES_MAX: usize = 64;
-/// Up to so many items of a list are compared with each other one by one, which takes nothing but comparisons.
+/// The maximum number of list items that are compared pairwise, which needs no allocation.
 const COMPARED_MAX: usize = 16;
 
 /// The faults of an object against its schema, one for each, in the order of the object.

@@ -7,9 +7,9 @@
 //! 0 SHA-256 of everything before(32)
 //! ```
 //!
-//! Numbers are little-endian. A backup is one revision, without history. Restoring it moves the revision forward by
-//! [`REVISION_JUMP`] and counts everything before as compacted: a client that had seen writes which the backup does not hold
-//! is told to list again, instead of waiting for ever or missing writes that use those numbers once more.
+//! Numbers are little-endian. A backup is one revision, without history. A restore advances the revision by [`REVISION_JUMP`] and
+//! treats everything before it as compacted. A client that had seen later writes than the backup's must then list again.
+//! Otherwise, it would wait indefinitely, or miss writes that reuse their revisions.
 
 use std::io::Read;
 use std::os::unix::fs::{MetadataExt as _, chown};
@@ -27,7 +27,7 @@ use super::{
     Write,
 };
 
-/// By how much a restore moves the revision: more than can have been written since any backup, as etcd advises.
+/// The amount by which a restore advances the revision: more than the number of writes since any backup, as etcd advises.
 pub const REVISION_JUMP: u64 = 1_000_000_000;
 
 /// The format of backups that this version writes, and the newest it reads.
@@ -35,13 +35,13 @@ const FORMAT: u64 = 3;
 
 const MAGIC: &[u8] = b"signpost store backup\n";
 
-/// How many values are held in memory at once.
+/// The maximum number of values in memory.
 const PAGE_VALUES: usize = 1_000;
 
-/// Why a backup failed.
+/// The error of a backup.
 #[derive(Debug, thiserror::Error)]
 pub enum BackupError {
-    /// Where it was written to.
+    /// An I/O error of the output.
     #[error("writing the backup: {0}")]
     Write(#[from] std::io::Error),
     /// The store could not be read.
@@ -49,7 +49,7 @@ pub enum BackupError {
     Store(#[from] Error),
 }
 
-/// Why a restore failed. The data directory is as it was.
+/// The error of a restore. The data directory is unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreError {
     /// There is a store already.
@@ -69,7 +69,7 @@ pub enum RestoreError {
     /// The backup could not be read.
     #[error("reading the backup: {0}")]
     Read(std::io::Error),
-    /// It is not a backup, or cut off, or changed.
+    /// The data is not a backup, is truncated, or was modified.
     #[error("not a whole backup: {0}")]
     Damaged(&'static str),
     /// A newer version wrote it.
@@ -97,11 +97,11 @@ pub enum RestoreError {
     Write(#[from] redb::Error),
 }
 
-/// Writes all that `store` holds, as it is at this moment, to `to`; returns the revision. Writers go on meanwhile.
+/// Writes the current contents of `store` to `to` and returns their revision. Writes to the store continue meanwhile.
 ///
 /// # Errors
 ///
-/// See [`BackupError`]; what was written then is not a whole backup, and [`restore`] says so.
+/// See [`BackupError`]. The output is then not a whole backup, and [`restore`] rejects it.
 pub fn backup(store: &Embedded, to: &mut dyn std::io::Write) -> Result<Revision, BackupError> {
     let reader = store.reader()?;
     let mut writer = Writer::begin(to, reader.newest())?;
@@ -131,7 +131,7 @@ impl<'a> Writer<'a> {
         Ok(Writer(to))
     }
 
-    /// Adds a value that lives until `deadline`, in milliseconds since 1970; 0: for ever.
+    /// Adds a value that lives until `deadline`, in milliseconds since 1970; 0: without a deadline.
     pub fn value(&mut self, item: &KeyValue, deadline: u64) -> std::io::Result<()> {
         let Writer(to) = self;
         to.write_all(&[1])?;
@@ -186,12 +186,12 @@ fn each(
     }
 }
 
-/// Makes a store of a backup in `data_dir`, which holds none; returns its first revision. `change` is asked for the value that
-/// takes the place of one of the backup, if it is to be another; that one counts as written at the first revision.
+/// Creates a store from a backup in `data_dir`, which has none; returns its first revision. `change` returns the replacement of a
+/// value of the backup, if any; a replacement counts as written at the first revision.
 ///
 /// # Errors
 ///
-/// See [`RestoreError`]. The new store takes its place only when the whole backup has been read and its hash is right.
+/// See [`RestoreError`]. The new store is moved into place only after the whole backup was read and its hash verified.
 pub fn restore(
     data_dir: &Path,
     from: &mut impl Read,
@@ -226,12 +226,12 @@ pub fn restore(
     Ok(revision)
 }
 
-/// Writes a backup into `store`, which has no objects; returns the revision of its last write. Values are written in the order in which
-/// they were written before, those of one revision at one time. Their revisions are new. `change` is as for [`restore`].
+/// Writes a backup into `store`, which has no objects; returns the revision of its last write. Values are written in the order of
+/// their original writes, and those of one revision together. Their revisions are new. `change` is the same as for [`restore`].
 ///
 /// # Errors
 ///
-/// See [`RestoreError`]. A restore that breaks off leaves a mark: [`check_whole`] finds it.
+/// See [`RestoreError`]. A restore that is interrupted leaves a mark, which [`check_whole`] finds.
 pub async fn restore_into(
     store: &dyn Store,
     from: &mut impl Read,
@@ -273,7 +273,7 @@ pub async fn restore_into(
 /// The key that is there while a store is being restored.
 const UNFINISHED: &str = "/!restore";
 
-/// Fails if a restore into `store` did not come to its end.
+/// Fails if a restore into `store` was not completed.
 ///
 /// # Errors
 ///
@@ -295,7 +295,7 @@ fn fill(
     from: &mut impl Read,
     mut change: impl FnMut(&KeyValue) -> Option<Bytes>,
 ) -> Result<Revision, RestoreError> {
-    // What is no backup makes no file.
+    // Input that is not a backup creates no file.
     let mut from = Contents::begin(from)?;
     let database = open_plain(path)?;
     prepare::prepare(&database).map_err(|error| error.at(path))?;
@@ -314,14 +314,14 @@ fn fill(
     Ok(first)
 }
 
-/// What a backup holds.
+/// The summary of a backup.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Summary {
     /// The revision that it is.
     pub revision: Revision,
     /// The first revision of a store that is restored from it.
     pub first: Revision,
-    /// How many values.
+    /// The number of values.
     pub values: u64,
     /// The keys of values that were damaged in the store, and are not in the backup.
     pub damaged: Vec<Key>,
@@ -439,7 +439,7 @@ impl<T: Read> Hashing<'_, T> {
         Ok(octets)
     }
 
-    /// A little-endian number of so many octets, at most eight.
+    /// Reads a little-endian number of `octets` octets, at most eight.
     fn number(&mut self, octets: usize) -> Result<u64, RestoreError> {
         Ok(self.take(octets)?.iter().rev().fold(0, |number, octet| number << 8 | u64::from(*octet)))
     }

@@ -1,9 +1,9 @@
-//! From the writer to the watchers: what was committed, in revision order, without either waiting for the other.
+//! The path from the writer to the watchers: committed revisions, in order, without either side waiting for the other.
 //!
-//! The writer puts each durable revision into one bounded ring and wakes whoever sleeps. A watcher is nothing but a
-//! cursor: it takes what lies in the ring after its cursor, and reads the engine's history when the ring no longer
-//! reaches back that far. So a thousand watchers cost the writer one push, and a watcher that stalls holds no memory; if
-//! history too has been compacted when it wakes up, it is told so.
+//! The writer puts each durable revision into one bounded ring and wakes the sleeping watchers. A watcher is only a cursor: it
+//! reads the ring after its cursor, or the engine's history if the ring no longer reaches back that far. A thousand watchers
+//! therefore cost the writer one push, and a watcher that stalls holds no memory. If the history has been compacted as well when
+//! it wakes up, it gets an error.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -14,25 +14,26 @@ use tokio::sync::watch;
 
 use super::{Error, Event, Key, Result, Revision};
 
-/// How many revisions the ring keeps at most: enough that a watcher that was busy for a second reads no file.
+/// The maximum number of revisions in the ring: enough that a watcher that was busy for a second need not read the file.
 const RING_REVISIONS_MAX: usize = 4_096;
 
-/// How many octets of keys and values the ring keeps at most (one revision is kept however large it is): a third of a second of
-/// 2,000 objects a second. Watchers are one for each process of the API server, and far behind only when that is overrun.
+/// The maximum size of the keys and values in the ring in octets (one revision of any size is always kept): a third of a second
+/// at 2,000 objects per second. There is one watcher per process of the API server, and it falls far behind only if this is
+/// exceeded.
 const RING_OCTETS_MAX: usize = 8 * 1024 * 1024;
 
-/// How many revisions a watcher takes at once, so that its own queue is bounded, too.
+/// The maximum number of revisions that a watcher takes at once, so that its own queue is bounded, too.
 pub(super) const TAKE_REVISIONS_MAX: usize = 256;
 
 /// One committed revision and what it did.
 pub(super) type Committed = (Revision, Arc<[Event]>);
 
-/// What an engine must offer for [`watch()`] to work.
+/// The interface of an engine for [`watch()`].
 pub(super) trait History: Send + Sync + 'static {
-    /// Where its writer publishes.
+    /// Returns the feed to which the writer publishes.
     fn feed(&self) -> &Feed;
 
-    /// The oldest revision that can be asked for.
+    /// Returns the oldest available revision.
     fn compacted(&self) -> Result<Revision>;
 
     /// Up to [`TAKE_REVISIONS_MAX`] revisions after `after`, oldest first. May read from disk.
@@ -61,7 +62,7 @@ impl Feed {
         }
     }
 
-    /// The newest revision that was published, hence durable.
+    /// Returns the newest published revision, which is durable.
     pub(super) fn newest(&self) -> Revision {
         Revision(*self.newest.borrow())
     }
@@ -84,7 +85,7 @@ impl Feed {
         self.newest.send_replace(newest.0);
     }
 
-    /// What the ring holds after `after`; `None` if that lies before its floor.
+    /// Returns the contents of the ring after `after`; `None` if that is before its floor.
     fn take(&self, after: Revision) -> Option<Vec<Committed>> {
         let ring = self.ring.lock();
         if after < ring.floor {
@@ -127,7 +128,7 @@ pub(super) fn watch<H: History>(
     .boxed()
 }
 
-/// One watcher: a cursor, and a bounded handful of revisions it has taken but not yet given out.
+/// A watcher: a cursor, and a bounded number of revisions that it has taken and not delivered.
 struct Watcher<H> {
     engine: Weak<H>,
     bell: watch::Receiver<u64>,

@@ -1,7 +1,7 @@
 //! The engine that keeps everything in memory: for tests, and for a platform that is rebuilt from manifests at each start.
 //!
-//! One mutex over ordered maps; a commit happens inside the caller's own call. It says the same as the embedded engine to
-//! every question and is also the simplest statement of what the trait means.
+//! It has one mutex over ordered maps; a commit happens inside the caller's own call. It behaves exactly like the embedded
+//! engine, and it is also the simplest definition of the trait's semantics.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -19,7 +19,7 @@ use super::{
     Revision, Store, Txn, Write,
 };
 
-/// How often expired keys are looked for at the least; a clock that jumps is noticed within this time.
+/// The maximum interval of checks for expired keys; a clock change is noticed within this time.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
 /// A handle to a store in memory. Clones share it; with the last one it goes.
@@ -43,7 +43,7 @@ struct State {
     keys: BTreeMap<Key, Vec<Version>>,
     /// The keys each kept revision changed, with the revision that had written them before (0 = absent).
     log: BTreeMap<u64, Vec<(Key, u64)>>,
-    /// When which version of which key ends.
+    /// The deadlines of the versions of keys.
     deadlines: BTreeSet<(SystemTime, Key, u64)>,
     sweeping: bool,
 }
@@ -171,7 +171,7 @@ impl Shared {
         }
         let (weak, bell) = (Arc::downgrade(self), self.deadline_changed.clone());
         let spawned = std::thread::Builder::new().name("store-sweeper".into()).spawn(move || sweep(&weak, &bell));
-        // Without a thread keys live longer than asked for; the next commit tries again.
+        // Without a thread, keys live longer than requested; the next commit tries again.
         state.sweeping = spawned.is_ok();
     }
 }
@@ -293,7 +293,7 @@ impl State {
         writes
     }
 
-    /// Keeps history bounded where nobody compacts.
+    /// Limits the history if it is never compacted.
     fn trim(&mut self) {
         if self.log.len() as u64 > 2 * HISTORY_REVISIONS_MIN {
             self.compact(self.revision - HISTORY_REVISIONS_MIN);
@@ -333,7 +333,7 @@ fn value_at(key: &Key, versions: &[Version], at: u64) -> Option<KeyValue> {
     })
 }
 
-/// What a deletion shows: the last value, under the revision that deleted it.
+/// Returns the value of a deletion event: the last value, with the revision that deleted it.
 pub(super) fn deleted(before: &KeyValue, revision: u64) -> KeyValue {
     KeyValue { modified: Revision(revision), ..before.clone() }
 }

@@ -1,10 +1,10 @@
-//! Where objects are kept: an ordered map of keys to octets with revisions, shaped like etcd.
+//! The storage of objects: an ordered map of keys to octets with revisions, modeled on etcd.
 //!
-//! A [`Store`] gives every committed transaction one [`Revision`], lets any number of keys be compared and written at
-//! once, lists a prefix as it was at a revision, and hands out a gapless stream of what happened since one. Nothing above
-//! this module knows which engine is below.
+//! A [`Store`] gives every committed transaction one [`Revision`]. A transaction can compare and write any number of keys. A list
+//! returns a prefix at a revision, and a watch is a stream of all events after a revision without gaps. Modules above this one do
+//! not depend on the engine.
 //!
-//! [`memory::Memory`] keeps objects as long as the process lives, [`embedded::Embedded`] keeps them in a data directory.
+//! [`memory::Memory`] keeps objects for the lifetime of the process, [`embedded::Embedded`] keeps them in a data directory.
 //! `tests/store.rs` is the suite that every engine passes.
 
 pub mod backup;
@@ -24,21 +24,22 @@ use futures::stream::BoxStream;
 
 pub use embedded::damage::{Damage, Damaged};
 
-/// How many octets the keys and values of one transaction may have together: what etcd takes in one request by default,
-/// so that an object that fits one engine fits all.
+/// The maximum size of the keys and values of one transaction in octets: etcd's default limit of a request, so that an object
+/// that fits into one engine fits into all.
 pub const TXN_OCTETS_MAX: usize = 1_536 * 1024;
 
-/// How many expectations, and how many writes, one transaction may hold: etcd's bound, for the same reason.
+/// The maximum number of preconditions, and of writes, in one transaction: etcd's limit, for the same reason.
 pub const TXN_OPERATIONS_MAX: usize = 128;
 
-/// How many octets a key may have. Names of objects are bounded by the API far below.
+/// The maximum length of a key in octets. The API limits names of objects far below it.
 pub const KEY_OCTETS_MAX: usize = 2_048;
 
-/// How many revisions an engine keeps at least when it forgets history on its own.
+/// The minimum number of revisions that an engine keeps when it removes history by itself.
 pub const HISTORY_REVISIONS_MIN: u64 = 10_000;
 
-/// How many writes with a time to live an engine keeps, or a few more: Events, of which each new object may have one. In the
-/// API server's cache so many take 15 MiB; without a bound those of 100,000 objects made within an hour took 50 and more.
+/// The approximate maximum number of writes with a time to live: Events, of which each new object can have one. In the API
+/// server's cache, that number takes 15 MiB. Without a limit, the Events of 100,000 objects that were created within an hour took
+/// 50 MiB and more.
 pub const EXPIRING_MAX: u64 = 32_768;
 
 /// The number of a committed transaction: greater than 0, growing, never used twice.
@@ -55,13 +56,13 @@ impl Key {
         Key(format!("{prefix}{relative}").into_boxed_str())
     }
 
-    /// Whether it is no object of the API, but something that the servers share beside them: such keys begin with `/!`. They are in
-    /// no backup.
+    /// Returns whether the key is not an object of the API but internal state that the servers share: such keys begin with `/!`.
+    /// Backups do not contain them.
     pub fn is_internal(&self) -> bool {
         self.0.starts_with("/!")
     }
 
-    /// It without `prefix`, under which it is.
+    /// Returns the key without `prefix`, which it begins with.
     pub fn relative(&self, prefix: &str) -> &str {
         self.0.strip_prefix(prefix).unwrap_or(&self.0)
     }
@@ -70,9 +71,9 @@ impl Key {
 /// A stored value with the revisions that made it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyValue {
-    /// Its key.
+    /// The key.
     pub key: Key,
-    /// Its octets, which the store does not look into.
+    /// The octets of the value, which the store does not interpret.
     pub value: Bytes,
     /// The revision that created the key (for the last time).
     pub created: Revision,
@@ -88,14 +89,14 @@ impl KeyValue {
     }
 }
 
-/// What a transaction demands of a key.
+/// A transaction's precondition on a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Precondition {
-    /// It does not exist.
+    /// The key does not exist.
     Absent,
-    /// It was last written by this revision.
+    /// This revision last wrote the key.
     At(Revision),
-    /// It exists.
+    /// The key exists.
     Present,
 }
 
@@ -108,10 +109,10 @@ pub enum Write {
         key: Key,
         /// The new value.
         value: Bytes,
-        /// How long it lives, if not for ever.
+        /// The time to live; `None`: unlimited.
         ttl: Option<Duration>,
     },
-    /// Delete; an absent key is no error and no event.
+    /// Delete the key; an absent key causes neither an error nor an event.
     Delete {
         /// The key.
         key: Key,
@@ -169,16 +170,16 @@ impl Write {
     }
 }
 
-/// How a transaction ended.
+/// The outcome of a transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// It is durable, at this revision.
+    /// The transaction is durable, at this revision.
     Committed(Revision),
     /// An expectation failed; nothing was written.
     Refused {
         /// The revision at which it was judged.
         at: Revision,
-        /// What each key of `expect` held, in its order, so that a retry needs no read.
+        /// The values of the keys of `expect`, in its order, so that a retry needs no read.
         found: Vec<Option<KeyValue>>,
     },
 }
@@ -190,20 +191,20 @@ pub struct Page {
     pub at: Revision,
     /// The values.
     pub items: Vec<KeyValue>,
-    /// What lies among them and cannot be read: these exist, too. A page that ends early names those up to its last value.
+    /// The unreadable values among the items: they exist, too. A page that ends early includes those up to its last value.
     pub damaged: Vec<Damaged>,
     /// Whether more follow the last one.
     pub more: bool,
-    /// How many more, where the engine knows.
+    /// The number of remaining values, if the engine knows it.
     pub remaining: Option<u64>,
 }
 
-/// What happened to a key.
+/// The type of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EventKind {
-    /// It was created or replaced.
+    /// The key was created or replaced.
     Put,
-    /// It was deleted.
+    /// The key was deleted.
     Delete,
 }
 
@@ -212,7 +213,7 @@ pub enum EventKind {
 pub struct Event {
     /// The revision that did it.
     pub at: Revision,
-    /// What it did.
+    /// The type of the event.
     pub kind: EventKind,
     /// The value after a put; after a delete the key with the last value, `modified` being the deletion's revision.
     pub now: KeyValue,
@@ -220,13 +221,13 @@ pub struct Event {
     pub before: Option<KeyValue>,
 }
 
-/// Why an operation of a store failed.
+/// The error of a store operation.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// History before `oldest` is gone.
     #[error("revision compacted; the oldest kept is {}", oldest.0)]
     Compacted {
-        /// The oldest revision that can still be asked for.
+        /// The oldest available revision.
         oldest: Revision,
     },
     /// The revision has not happened yet. (A watch waits for it instead.)
@@ -235,8 +236,8 @@ pub enum Error {
         /// The newest revision.
         newest: Revision,
     },
-    /// The store is another one than before: an older copy has taken its place, such as a restored snapshot. Its revisions tell
-    /// nothing of those that were read before.
+    /// An older copy, such as a restored snapshot, has replaced the store. Its revisions are unrelated to those that were read
+    /// before.
     #[error("the store went back to revision {}: an older copy has taken its place", newest.0)]
     WentBack {
         /// The newest revision.
@@ -254,7 +255,7 @@ pub enum Error {
     /// The disk has too little room left for what makes the store larger; nothing was written. It passes when room is made.
     #[error("the disk of the store is full: it has less than {} MiB left", needed >> 20)]
     Full {
-        /// How much room there must be, in octets.
+        /// The required free space in octets.
         needed: u64,
     },
     /// The cluster has reached the size that it is allowed, and takes only deletions until an operator makes room; nothing was written.
@@ -271,7 +272,7 @@ pub enum Error {
         /// The revision that wrote it.
         modified: Revision,
     },
-    /// What is stored cannot be understood.
+    /// The stored data is invalid.
     #[error("the store is damaged: {0}")]
     Corrupt(String),
 }
@@ -285,7 +286,7 @@ pub trait Store: Send + Sync + 'static {
     /// The newest revision (linearizable).
     async fn revision(&self) -> Result<Revision>;
 
-    /// The value of `key`, newest or as of `at`, with the revision that was looked at.
+    /// Returns the value of `key`, newest or at `at`, with the revision of the read.
     async fn get(&self, key: &Key, at: Option<Revision>) -> Result<(Revision, Option<KeyValue>)>;
 
     /// Values under `prefix` from `from` on (inclusive), as of `at` or newest, at most `limit`.
@@ -294,7 +295,7 @@ pub trait Store: Send + Sync + 'static {
     /// Commits `txn`; when this returns `Committed`, it is durable.
     async fn commit(&self, txn: Txn) -> Result<Outcome>;
 
-    /// The same for a transaction that frees room in the end, such as a deletion: it goes on while the disk is full.
+    /// Commits a transaction that frees space, such as a deletion: it is also accepted while the disk is full.
     async fn commit_freeing(&self, txn: Txn) -> Result<Outcome> {
         self.commit(txn).await
     }
@@ -309,17 +310,17 @@ pub trait Store: Send + Sync + 'static {
         true
     }
 
-    /// What happens under `prefix` after revision `after`: whole revisions, one an item, in order, none left out.
+    /// Returns the events under `prefix` after revision `after`: one whole revision per item, in order, without gaps.
     ///
-    /// A watcher that reads slowly holds up nobody and costs no memory: it reads from history until it has caught up. If
-    /// what it still needs was compacted meanwhile, it gets [`Error::Compacted`] and the stream ends. An `after` that has
-    /// not happened yet is waited for. When the engine goes away the stream gives [`Error::Unavailable`] and ends.
+    /// A watcher that reads slowly delays no other client and costs no memory: it reads from history until it has caught up. If
+    /// the history that it needs was compacted meanwhile, it gets [`Error::Compacted`], and the stream ends. If `after` is in the
+    /// future, the stream waits for it. When the engine closes, the stream returns [`Error::Unavailable`] and ends.
     fn watch(&self, prefix: &Key, after: Revision) -> BoxStream<'static, Result<Vec<Event>>>;
 
     /// Forgets history before `upto`: what was then is still readable as of `upto`, and watches may start after it.
     async fn compact(&self, upto: Revision) -> Result<()>;
 
-    /// What is known to be damaged. An engine in memory has nothing to damage.
+    /// Returns the known damage. An engine in memory has none.
     fn damage(&self) -> Arc<Damage> {
         Arc::default()
     }

@@ -1,7 +1,7 @@
-//! An embedded store that no process uses, looked at and mended: what `signpost check store` does.
+//! Check and repair of an embedded store that is not in use: the implementation of `signpost check store`.
 //!
-//! Nothing is changed by looking: an older file is not taken for a history that went back. What is
-//! mended is written as a further revision, so that clients which come back see it.
+//! A check changes nothing: an older file is not treated as a history that went back. A repair is written as a further revision,
+//! so that clients that reconnect see it.
 
 use std::fs::File;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -89,7 +89,7 @@ impl Offline {
     }
 }
 
-/// What contradicts itself makes redb panic.
+/// Converts a panic of redb, caused by contradictory pages, to an error.
 fn guarded<T>(path: &Path, work: impl FnOnce() -> Result<T, OpenError>) -> Result<T, OpenError> {
     let broken = |_| OpenError::Corrupt { path: path.into(), reason: "its pages contradict each other".to_owned() };
     catch_unwind(AssertUnwindSafe(work)).map_err(broken)?

@@ -86,7 +86,7 @@ fn a_kind_that_is_read_anew_shows_the_revision_that_was_read() {
     assert_eq!(revisions(cursor.take(10)), Ok(vec![6]));
 }
 
-/// What a revision does that writes these namespaces.
+/// Returns the events of a revision that writes these namespaces.
 fn revision(at: u64, names: impl Iterator<Item = String>) -> Vec<Event> {
     let kind = namespaces();
     let put = |name: String| {
@@ -190,7 +190,7 @@ fn a_predicate_holds_up_no_write() {
     std::thread::scope(|scope| {
         let wrote = std::cell::OnceCell::new();
         let wanted = |_: &Object| {
-            // While a client's selector is evaluated, someone else writes.
+            // Another client writes while a client's selector is evaluated.
             *wrote.get_or_init(|| {
                 let (done, is_done) = std::sync::mpsc::channel();
                 let cache = &cache;

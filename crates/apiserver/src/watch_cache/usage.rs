@@ -1,8 +1,8 @@
-//! What each namespace has of one kind: the objects that the cache shows, and what writes in flight will add.
+//! The usage of each namespace for one kind: the objects in the cache, and the additions of writes in flight.
 //!
-//! A write reserves what it adds before its commit ([`Usage::reserve`]), so that concurrent writes cannot exceed a quota
-//! together. The reservation ends when the cache shows the write's successor of the revision that it was based on: then
-//! that write is counted, or it has lost to another one. It also ends when it is dropped, after a commit that failed.
+//! A write reserves its addition before its commit ([`Usage::reserve`]), so that concurrent writes cannot jointly exceed a quota.
+//! The reservation ends when the cache contains a successor of the revision that the write was based on: then that write is
+//! counted, or it has lost to another one. It also ends when it is dropped, after a commit that failed.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ struct Reserved {
     adds: Amount,
 }
 
-/// What a write will add to its namespace, until it is shown or this is dropped.
+/// The addition of a write to its namespace, until the cache contains it or this is dropped.
 pub struct Reservation {
     usage: Arc<Usage>,
     namespace: Box<str>,
@@ -67,8 +67,8 @@ impl Usage {
         });
     }
 
-    /// Reserves what a write of `key` over revision `base` adds to the namespace, unless that exceeds `limit`: then the error
-    /// is what the namespace has. Whoever adds no bytes or no object is not held to that bound.
+    /// Reserves the addition of a write of `key` over revision `base` to the namespace. If that exceeds `limit`, returns the
+    /// usage of the namespace as an error. A bound on bytes or objects applies only to a write that adds some.
     pub fn reserve(
         self: &Arc<Self>,
         (namespace, key): (&str, &str),

@@ -9,20 +9,21 @@ use std::collections::HashSet;
 
 use crate::history::{Action, Operation, Outcome, Version};
 
-/// How many places are looked at. A history of a workload needs little more than one for each operation; each takes some dozen octets.
+/// The maximum number of explored states. The history of a workload needs little more than one per operation; each takes a few
+/// dozen octets.
 const PLACES_MAX: usize = 2_000_000;
 
 /// The object, if there is one.
 pub type State = Option<Held>;
 
-/// The object. Its revision is not known after a write whose answer was lost, until somebody reads it.
+/// The object. Its revision is unknown after a write whose response was lost, until a client reads it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Held {
     value: u64,
     revision: Option<u64>,
 }
 
-/// Why a history was not accepted.
+/// The violation in a rejected history.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Violation {
     /// No order of the operations explains it.
@@ -41,7 +42,7 @@ pub fn check(history: &[Operation]) -> Result<(), Violation> {
     Search::new(history).run()
 }
 
-/// What becomes of `state` when an operation takes effect; `None` if it could not have ended as it did.
+/// Returns the state after an operation takes effect; `None` if it could not have had its outcome.
 fn step(state: State, operation: &Operation) -> Option<State> {
     let (action, outcome) = (operation.action, operation.outcome);
     match outcome {
@@ -109,7 +110,7 @@ impl Held {
         self.value == version.value && self.revision == Some(version.revision)
     }
 
-    /// The same with the revision of `version`, if it can be this version.
+    /// Returns the same state with the revision of `version`, if it can be this version.
     fn seen_as(self, version: Version) -> Option<Held> {
         let fits = self.value == version.value && self.revision.is_none_or(|revision| revision == version.revision);
         fits.then_some(Held { revision: Some(version.revision), ..self })
@@ -123,7 +124,7 @@ struct Search<'a> {
     returned: Vec<usize>,
     open: Vec<usize>,
     taken: Vec<bool>,
-    /// How many of `returned`, from the first on, were taken without a gap.
+    /// The number of leading operations of `returned` that were taken without a gap.
     front: usize,
     state: State,
     visited: HashSet<(Vec<usize>, State)>,
@@ -135,7 +136,7 @@ struct Taken {
     operation: usize,
     state: State,
     front: usize,
-    /// What else could be taken in its place.
+    /// The alternatives to it.
     others: Vec<usize>,
 }
 

@@ -12,9 +12,9 @@ use serde_json::{Value, json};
 use crate::history::{Action, Operation, Outcome, Version};
 use crate::servers::{REGISTERS, Reply, Servers, request};
 
-/// How many objects there are: few, so that clients meet.
+/// The number of objects: few, so that clients conflict.
 const KEYS: u64 = 6;
-/// How long a client waits for a response.
+/// The timeout of a client's request.
 const PATIENCE: Duration = Duration::from_secs(6);
 /// The longest pause between two requests of a client, in milliseconds.
 const PAUSE_MILLISECONDS_MAX: u64 = 8;
@@ -46,7 +46,7 @@ pub struct Run {
     newest: AtomicU64,
 }
 
-/// What clients did: the operations on each key, and what lists showed.
+/// The record of a run: the operations on each key, and the results of lists.
 #[derive(Default)]
 pub struct Record {
     pub operations: BTreeMap<String, Vec<Operation>>,
@@ -86,7 +86,7 @@ impl Run {
         client.record
     }
 
-    /// Creates an object beside the others, and returns its revision.
+    /// Creates an additional object and returns its revision.
     pub async fn mark(&self, name: &str) -> u64 {
         let until = Instant::now() + 10 * PATIENCE;
         loop {
@@ -228,7 +228,7 @@ pub fn revision(object: &Value) -> u64 {
     object["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap()
 }
 
-/// What a reply says of the object.
+/// Returns the outcome in a reply.
 fn outcome(action: Action, reply: &Reply) -> Outcome {
     let is_read = matches!(action, Action::Read | Action::ReadFrom(_));
     let (status, body) = match reply {
@@ -252,7 +252,7 @@ fn outcome(action: Action, reply: &Reply) -> Outcome {
         (409, Action::Create(_)) if body["reason"] == "AlreadyExists" => Outcome::Present,
         (409, Action::Replace { .. } | Action::Delete(Some(_))) => Outcome::Differs,
         (422, Action::Swap { .. }) => Outcome::Differs,
-        // Others were faster each time, or the server says that nothing was written.
+        // Each attempt lost a race, or the server reports that nothing was written.
         (409 | 429 | 503 | 507, _) => Outcome::Failed,
         (500 | 504, _) if is_read => Outcome::Failed,
         (500 | 504, _) => Outcome::Unknown,

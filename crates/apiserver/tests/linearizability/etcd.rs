@@ -14,7 +14,7 @@ use crate::clients::Draw;
 use crate::faults::{self, Stores, pause};
 use crate::{examine, run, seed, setting};
 
-/// How long a member is stopped at most, in milliseconds: longer than it takes the others to elect a leader.
+/// The maximum time for which a member is stopped, in milliseconds: longer than the others need to elect a leader.
 const STOP_MILLISECONDS_MAX: u64 = 2_500;
 
 /// Connections to the members of a cluster.
@@ -38,8 +38,8 @@ impl Stores for Endpoints {
     }
 }
 
-/// Kills members of a cluster and starts them again, or stops and continues them, the leader as often as any, until `end`. One
-/// at a time: the others go on.
+/// Kills and restarts members of a cluster, or stops and continues them, the leader as often as any, until `end`. It affects one
+/// member at a time: the others keep working.
 async fn disturb_members(cluster: &mut Cluster, stop_milliseconds_max: u64, mut draw: Draw, end: Instant) {
     loop {
         pause(&mut draw, 300..1_500).await;

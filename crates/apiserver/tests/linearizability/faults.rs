@@ -1,4 +1,4 @@
-//! What goes wrong during a run, at random moments.
+//! The faults during a run, at random moments.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

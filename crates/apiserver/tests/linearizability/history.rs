@@ -14,7 +14,7 @@ pub struct Version {
 pub enum Action {
     /// GET without `resourceVersion`, or the part of a list.
     Read,
-    /// GET with this `resourceVersion`: whatever is not older. It is no operation of a register.
+    /// GET with this `resourceVersion`: any state that is not older. It is not an operation of a register.
     ReadFrom(u64),
     /// POST.
     Create(u64),
@@ -56,7 +56,7 @@ pub enum Outcome {
     Differs,
     /// No effect, for a reason that has nothing to do with the object.
     Failed,
-    /// It takes effect at any time after it began, or never.
+    /// The operation takes effect at any time after it began, or never.
     Unknown,
 }
 
@@ -65,7 +65,7 @@ pub enum Outcome {
 pub struct Operation {
     pub client: usize,
     pub server: usize,
-    /// When it began and when it returned, on the logical clock that all clients share.
+    /// The start and the end of the operation, on the logical clock that all clients share.
     pub invoked: u64,
     pub returned: u64,
     pub action: Action,
@@ -73,7 +73,7 @@ pub struct Operation {
 }
 
 impl Operation {
-    /// Whether a register can tell anything by it: an operation without effect and without answer takes no part.
+    /// Returns whether the operation constrains a register: an operation without effect and without response does not.
     pub fn counts(&self) -> bool {
         match (self.action, self.outcome) {
             (Action::ReadFrom(_), _) | (_, Outcome::Failed) => false,

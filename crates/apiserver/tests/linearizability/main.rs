@@ -1,4 +1,4 @@
-//! Whether clients of several API servers see one register for each object, whatever becomes of servers and stores meanwhile.
+//! Checks that clients of several API servers see one register for each object, during faults of servers and stores.
 //!
 //! Clients read and write a few objects at random servers and record when each request began and returned, and how it ended. Watchers
 //! follow the objects and switch between the servers. Afterwards every history of an object must be linearizable, no read may be
@@ -34,7 +34,7 @@ use self::verdict::Evidence;
 
 const CLIENTS: usize = 8;
 const WATCHERS: usize = 2;
-/// How long clients work unless the environment says otherwise.
+/// The duration of a run in seconds, if the environment does not set it.
 const SECONDS: u64 = 6;
 
 /// A number from the environment.
@@ -52,7 +52,7 @@ fn run<T>(test: impl Future<Output = T>) -> T {
     runtime.block_on(test)
 }
 
-/// Lets clients and watchers work on so many servers while `faults` happen, and judges what they saw.
+/// Runs clients and watchers on `servers` servers during `faults`, and checks their observations.
 async fn examine<'a>(
     servers: usize,
     stores: &'a dyn Stores,
@@ -102,7 +102,7 @@ impl Stores for Directory {
         async {
             let until = Instant::now() + Duration::from_secs(60);
             loop {
-                // Requests that were under way may hold the last store for a moment.
+                // Requests in flight can hold the last store for a moment.
                 match Embedded::open(&self.0, Options { history: None, ..Options::default() }) {
                     Ok(store) => return Arc::new(store) as Arc<dyn Store>,
                     Err(OpenError::InUse { .. }) if Instant::now() < until => {

@@ -34,7 +34,7 @@ pub static REGISTER: LazyLock<Kind> = LazyLock::new(Kind::of::<Register>);
 /// The path of the objects.
 pub const REGISTERS: &str = "/apis/register.example/v1/namespaces/default/registers";
 
-/// How long a server may take to start, whatever becomes of its store.
+/// The maximum start time of a server, with any state of its store.
 const START_TIME_MAX: Duration = Duration::from_secs(60);
 
 struct Plain;

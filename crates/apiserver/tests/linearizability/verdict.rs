@@ -1,5 +1,5 @@
-//! What must hold of a run: one register for each object, reads that are never older than a write, and watches that miss and
-//! repeat nothing.
+//! The properties of a run: one register for each object, reads that are never older than an observed write, and watches without
+//! gaps and duplicates.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -71,7 +71,7 @@ fn is_snapshot(list: &List, states: &States) -> Result<(), String> {
     Err(format!("the list at {} shows {:?}, and the store had {expected:?}", list.revision, list.objects))
 }
 
-/// What was acknowledged is committed under the revision of the answer, and what was refused is not.
+/// Checks that acknowledged writes are committed at the revision of the response, and that rejected writes are not.
 fn are_committed(key: &str, history: &[Operation], states: &States) -> Result<(), String> {
     let mut written = BTreeMap::<u64, usize>::new();
     for value in history.iter().filter_map(|operation| operation.action.written()) {
@@ -97,7 +97,7 @@ fn are_committed(key: &str, history: &[Operation], states: &States) -> Result<()
     Ok(())
 }
 
-/// No read shows a state that ended before a revision that somebody had seen of the object when the read began.
+/// Checks that no read returns a state that ended before a revision of the object that any client had seen when the read began.
 fn are_never_older(key: &str, history: &[Operation], states: &States) -> Result<(), String> {
     let mut seen: Vec<(u64, u64)> = history
         .iter()
@@ -138,7 +138,7 @@ fn is_linearizable(history: &[Operation]) -> Result<(), String> {
 
 /// The states of all objects, as the store keeps them.
 struct States {
-    /// For each key its changes: the revision, and the value after it.
+    /// The changes of each key: the revision, and the value after it.
     changes: BTreeMap<String, Vec<(u64, Option<u64>)>>,
 }
 

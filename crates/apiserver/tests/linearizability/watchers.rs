@@ -14,9 +14,9 @@ use signpost_apiserver::store::{EventKind, Key, Revision, Store};
 use crate::clients::{Draw, revision, version};
 use crate::servers::{REGISTER, REGISTERS, Servers, request};
 
-/// How long a watcher stays with a server at most, in milliseconds.
+/// The maximum time for which a watcher stays with a server, in milliseconds.
 const STAY_MILLISECONDS_MAX: u64 = 800;
-/// How long it may take a watcher to see the last event after the last write.
+/// The maximum time from the last write until a watcher sees the last event.
 const CATCH_UP_MAX: Duration = Duration::from_secs(60);
 
 /// A change of an object.
@@ -70,7 +70,7 @@ pub async fn follow(servers: &Servers, start: u64, mut draw: Draw, end: &AtomicU
 }
 
 struct Watcher {
-    /// The last revision that it was told of.
+    /// The last revision that it received.
     reached: u64,
     events: Vec<Event>,
 }

@@ -1,4 +1,4 @@
-//! What only a store in a data directory can show.
+//! Tests that only a store in a data directory can pass.
 
 use super::*;
 
@@ -168,7 +168,7 @@ fn without_room_deletions_expiry_and_compaction_go_on() {
             }
         };
         tokio::time::timeout(PATIENCE, expired).await.expect("keys with a time to live go");
-        // All history goes, whatever was to be kept.
+        // All history is removed, regardless of the configured retention.
         let forgotten = async {
             while !matches!(store.get(&key("/a"), Some(first)).await, Err(Error::Compacted { .. })) {
                 tokio::time::sleep(Duration::from_millis(20)).await;

@@ -64,7 +64,7 @@ fn a_watch_misses_and_repeats_nothing_while_members_go() {
         let seen = tokio::spawn(async move { until(watching, WRITES).await });
         for number in 0..WRITES {
             if number == WRITES / 2 {
-                // Whoever leads: two of three go on.
+                // With any leader, two of three members keep working.
                 cluster.kill(2);
             }
             let give_up = Instant::now() + super::PATIENCE;
@@ -80,7 +80,7 @@ fn a_watch_misses_and_repeats_nothing_while_members_go() {
     });
 }
 
-/// What a watch gives until it has given so many keys: each event's revision and key.
+/// Collects the events of a watch until `keys` keys: each event's revision and key.
 async fn until(
     mut watch: futures::stream::BoxStream<'static, Result<Vec<Event>, Error>>,
     keys: usize,

@@ -329,10 +329,10 @@ fn the_future_cannot_be_read() {
 fn keys_with_a_time_to_live_go() {
     on_each_engine(|store| async move {
         let brief = |name: &str, ttl| Write::Put { key: key(name), value: Bytes::from_static(b"x"), ttl: Some(ttl) };
-        // Long enough for what is written in between, however slow the disk.
+        // Longer than the writes in between take, even on a slow disk.
         let (ttl, long_ttl) = (Duration::from_secs(4), Duration::from_secs(3600));
         let start = commit(&store, vec![brief("/e/2", ttl), put("/e/3", "x"), brief("/e/4", long_ttl)]).await;
-        // Written again without an end: the first deadline is void. The one that goes has a later one.
+        // Written again without a deadline: the first deadline is void. The expiring one has a later deadline.
         commit(&store, vec![put("/e/2", "kept"), brief("/e/1", ttl)]).await;
         let seen: Vec<String> = events(&store, "/e/", start, 2).await.iter().flatten().map(short).collect();
         assert_eq!(seen, ["/e/1=x", "/e/2=kept was x", "/e/1 deleted, last x was x"]);
@@ -377,7 +377,7 @@ fn concurrent_read_modify_write_loses_nothing() {
                         match store.commit(txn(&[(&name, expect)], vec![put(&name, &next.to_string())])).await.unwrap()
                         {
                             Outcome::Committed(_) => done += 1,
-                            // What was found is enough to try again; no read in this loop.
+                            // The values in the refusal suffice for a retry; this loop does not read.
                             Outcome::Refused { found, .. } => held = found.into_iter().next().unwrap(),
                         }
                     }

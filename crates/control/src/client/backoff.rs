@@ -1,11 +1,9 @@
-//! How long to wait before the next try: exponential, bounded, with jitter, so that many who failed together do not come
-//! back together.
+//! Exponential backoff with an upper bound and jitter, so that many callers that failed together do not retry together.
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::time::Duration;
 
-/// Waits between tries: about `first`, then twice as long each time up to `longest`, each shortened at random by up to
-/// half.
+/// The waits between tries: about `first`, then doubling up to `longest`, each shortened at random by up to half.
 #[derive(Debug, Clone)]
 pub struct Backoff {
     first: Duration,
@@ -14,7 +12,7 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// Waits from `first` to `longest`.
+    /// Returns waits from `first` to `longest`.
     pub fn new(first: Duration, longest: Duration) -> Self {
         Backoff { first, longest, failures: 0 }
     }
@@ -26,7 +24,7 @@ impl Backoff {
         wait
     }
 
-    /// After a success: the next wait is the first again.
+    /// Resets the next wait to the first one, after a success.
     pub fn reset(&mut self) {
         self.failures = 0;
     }
@@ -41,7 +39,7 @@ pub fn delay(first: Duration, longest: Duration, failures: u32, random: u64) -> 
     half + half.mul_f64((random >> 32) as f64 / f64::from(u32::MAX))
 }
 
-/// A number no one can foresee across processes; good enough to spread waits, not for secrets.
+/// Returns a number that other processes cannot predict. It is good enough to spread waits, but not for secrets.
 pub fn random() -> u64 {
     RandomState::new().build_hasher().finish()
 }

@@ -1,10 +1,10 @@
-//! Kubernetes Events (`events.k8s.io/v1`) about Routes, recorded beside the work and never in its way.
+//! Kubernetes Events (`events.k8s.io/v1`) about Routes, recorded without blocking the caller.
 //!
-//! Events wait in a bounded line, and one task records them one after the other, so many a second at most; what does
-//! not fit is dropped and counted. An event costs the API as much as a binding, and tells what the status tells as
-//! well. `kube`'s own recorder is not used: it looks through all events of the last six minutes for each new one. Those
-//! who tell repeat nothing as long as it is so: an event is told only when a route's condition changes. What comes
-//! again nevertheless is joined to a series ([`super::recorder`]).
+//! Events wait in a bounded queue. One task records them in sequence, at a limited rate, and drops and counts events that do not
+//! fit. An event costs the API as much as a binding, and only repeats the status. `kube`'s own recorder is not used, because it
+//! searches all events of the last six minutes for each new one.
+//!
+//! Callers record an event only when a Route's condition changes. Equal events are joined to a series ([`super::recorder`]).
 
 use std::time::Duration;
 
@@ -22,63 +22,64 @@ use super::reflector::ObjectKey;
 use signpost_api::text::cut;
 use signpost_api::v1alpha1::{GROUP, VERSION};
 
-/// Events that may wait: ten seconds of them. More would only be told later.
+/// The largest number of queued events: ten seconds of them. A longer queue would only delay events.
 const WAITING_MAX: usize = 1024;
-/// Events recorded at once after a rest: what a person does by hand is told of at once, and what a pipeline does nearly.
+/// The events recorded immediately after an idle period: enough for manual changes and for most pipelines.
 const BURST: u32 = 256;
-/// Events a second on average beyond that: at 2,000 routes a second one in twenty, which is as much as anyone reads.
+/// The average rate beyond the burst, in events per second: at 2,000 Routes per second, one event in twenty. More would not be
+/// read.
 const PER_SECOND: u32 = 100;
-/// Longest note the API takes, in octets.
+/// The longest note that the API accepts, in bytes.
 const NOTE_OCTETS_MAX: usize = 1024;
-/// How long recording one event may take.
+/// The time limit for recording one event.
 const RECORD_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Who tells of events.
+/// The reporter of events.
 #[derive(Debug, Clone)]
 pub struct Reporter {
     /// The controller named in events, such as `signpost.dev/scheduler`.
     pub controller: &'static str,
-    /// What it does, in one word, such as `Scheduling`.
+    /// The action as a single word, such as `Scheduling`.
     pub action: &'static str,
-    /// Name of this process.
+    /// The name of this process.
     pub instance: String,
 }
 
-/// What becomes of events; clones share it.
+/// Counters of recorded and dropped events; clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct Counters {
-    /// Events recorded.
+    /// The events recorded.
     pub recorded: Counter,
-    /// Events not recorded, since too many waited or the API did not take them.
+    /// The events not recorded, because the queue was full or the API rejected them.
     pub dropped: Counter,
 }
 
-/// Where events are put to be recorded.
+/// The sender of the event queue.
 #[derive(Debug, Clone)]
 pub struct Events {
     line: mpsc::Sender<Notice>,
     counters: Counters,
 }
 
-/// Something to tell about an object.
+/// An event to record about an object.
 #[derive(Debug)]
 pub struct Notice {
-    /// Its kind, such as `Route`.
+    /// The object's kind, such as `Route`.
     pub kind: &'static str,
-    /// Where it is.
+    /// The object's key.
     pub object: ObjectKey,
-    /// Its uid.
+    /// The object's uid.
     pub uid: String,
-    /// Whether something is wrong.
+    /// Whether the event is a warning.
     pub is_warning: bool,
-    /// What happened, in one word.
+    /// The reason, as a single word.
     pub reason: &'static str,
-    /// What happened, in a sentence.
+    /// The description, in a sentence.
     pub note: String,
 }
 
 impl Events {
-    /// A line, and the task that records what stands in it for `reporter`, until every clone of the line is gone.
+    /// Returns the queue, and the task that records its events for `reporter` until every clone of the queue is dropped.
     pub fn new(
         client: kube::Client,
         reporter: Reporter,
@@ -88,7 +89,7 @@ impl Events {
         (Events { line, counters: counters.clone() }, record_all(client, reporter, counters, waiting))
     }
 
-    /// Tells of something, or counts that it could not.
+    /// Queues an event, or counts it as dropped.
     pub fn record(&self, notice: Notice) {
         if self.line.try_send(notice).is_err() {
             self.counters.dropped.inc();
@@ -97,7 +98,7 @@ impl Events {
 }
 
 async fn record_all(client: kube::Client, reporter: Reporter, counters: Counters, mut waiting: mpsc::Receiver<Notice>) {
-    // When all that was recorded is paid back.
+    // The time at which the rate limit has no debt.
     let mut paid = Instant::now();
     let recorder = Recorder::new(client);
     while let Some(notice) = waiting.recv().await {
@@ -106,18 +107,18 @@ async fn record_all(client: kube::Client, reporter: Reporter, counters: Counters
         let event = event(notice, &reporter, Timestamp::now());
         match timeout(RECORD_TIMEOUT, recorder.record(&event)).await {
             Ok(Ok(())) => counters.recorded.inc(),
-            // An event tells what status and logs tell too: it is not worth a second try.
+            // Statuses and logs contain the same facts, so an event is not worth a second try.
             Ok(Err(_)) | Err(_) => counters.dropped.inc(),
         };
     }
 }
 
-/// The Event that tells of it.
+/// Returns the Event object of `notice`.
 pub fn event(notice: Notice, reporter: &Reporter, now: Timestamp) -> Event {
     let ObjectKey { namespace, name } = notice.object;
     let mut event = Event {
         metadata: ObjectMeta {
-            // Events about objects without a namespace are in this one.
+            // Events about cluster-scoped objects are in this namespace.
             namespace: Some(namespace.clone().unwrap_or_else(|| "default".to_owned())),
             ..ObjectMeta::default()
         },

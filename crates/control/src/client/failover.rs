@@ -1,23 +1,24 @@
-//! Several API servers of one platform: which one gets a request, and what follows when it does not answer.
+//! Failover between several API servers of one platform.
 //!
-//! All requests of a process go to one server, the *current* one, as long as it answers. The first one is chosen at random, so that
-//! processes spread over the servers. A server has *failed* when it does not answer a request (a refused or broken connection, a TLS
-//! error, silence), or answers 503, as one does that starts or does not reach its store. A failed server is the last choice for a
-//! time that grows with each failure in a row. The next server that answers becomes the current one.
+//! All requests of a process go to one server, the *current* one, as long as it answers. The first one is chosen at random, so
+//! that processes spread over the servers. A server has *failed* when it does not answer a request (a refused or broken
+//! connection, a TLS error, a timeout), or answers 503, as a server does that is starting or cannot reach its store. A failed
+//! server is the last choice for a time that grows with each failure in a row. The next server that answers becomes the current
+//! one.
 //!
-//! Within one request, each server is tried once, and only if nothing is done twice:
+//! Within one request, each server is tried once, and only if the request cannot take effect twice:
 //!
-//! | request | refused connection | broken connection, 503 | silence |
+//! | request | refused connection | broken connection, 503 | timeout |
 //! |---|---|---|---|
 //! | safe (RFC 9110 §9.2.1): get, list, watch | next server | next server | next server after 3 seconds |
-//! | other | next server | the caller gets it | the caller waits as long as it wants to |
+//! | other | next server | returned to the caller | the caller's own limit |
 //!
-//! The caller of the latter decides whether to repeat it, and a repetition goes to another server. Other answers pass unchanged: 401,
-//! 409, 500, or 504, with which a server says that a write may have happened.
+//! For other requests, the caller decides whether to retry, and the retry goes to another server. Other responses pass unchanged:
+//! 401, 409, 500, or 504, with which a server reports that a write may have happened.
 //!
-//! A watch stays on its server. When another one becomes current, the watches of the former end in good order, and their owners
-//! resume them from their last resourceVersion, which all servers over one store count alike. A server that hangs without an open
-//! request is found by the probe that `rotation` sends.
+//! A watch stays on its server. When another server becomes current, the watches of the former one end normally, and their owners
+//! resume them from their last resourceVersion, which is the same on all servers of one store. The probe that `rotation` sends
+//! detects a server that hangs while no request is open.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,13 +36,14 @@ use tokio_util::sync::CancellationToken;
 
 use super::backoff::{Backoff, random};
 
-/// How long a server may take to begin its answer, before a safe request goes to the next one. The last server has no such limit: when
-/// all are slow, the request still succeeds. Longer, and a leader with the default Lease cannot change the server within its term.
+/// The time in which a server must begin its response before a safe request goes to the next server. The last server has no such
+/// limit: when all are slow, the request still succeeds. With a longer time, a leader with the default Lease could not change the
+/// server within its term.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// A request without an answer after so long counts against the server when its caller gives it up. Callers have limits of their own;
-/// the shortest is that of a leader whose Lease lasts for 3 seconds.
+/// The age from which an unanswered request counts against the server when its caller cancels it. Callers have limits of their
+/// own; the shortest is that of a leader whose Lease lasts for 3 seconds.
 const GIVEN_UP: Duration = Duration::from_millis(500);
-/// How long a failed server is the last choice: at first, and at most.
+/// The time for which a failed server is the last choice: the first and the longest.
 const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 /// The path of the probe.
 pub(super) const PROBE: &str = "/readyz";
@@ -52,7 +54,7 @@ pub struct Servers(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
-    /// Empty: the one that a kubeconfig names.
+    /// The servers; empty: the server in the kubeconfig.
     urls: Vec<Uri>,
     state: Mutex<State>,
 }
@@ -61,7 +63,7 @@ struct Shared {
 struct State {
     current: usize,
     servers: Vec<Server>,
-    /// When a server answered last.
+    /// The time of the server's last response.
     heard: Option<Instant>,
 }
 
@@ -69,7 +71,7 @@ struct State {
 struct Server {
     failure: Option<Failure>,
     backoff: Backoff,
-    /// Ends the watches on it.
+    /// Ends the watches on this server.
     watches: CancellationToken,
 }
 
@@ -80,7 +82,7 @@ struct Failure {
 }
 
 impl Servers {
-    /// These servers; none: the one that a kubeconfig names.
+    /// Returns the set of these servers; if empty, the server in the kubeconfig.
     pub fn new(urls: Vec<Uri>) -> Servers {
         let choice = usize::try_from(random() >> 33).expect("31 bits");
         let server = |_: &Uri| Server {
@@ -96,7 +98,7 @@ impl Servers {
         Servers(Arc::new(Shared { urls, state: Mutex::new(state) }))
     }
 
-    /// A configuration for each server, made from that of the one in a kubeconfig.
+    /// Returns a configuration for each server, derived from `config`, the kubeconfig's.
     pub(super) fn configurations(&self, config: kube::Config) -> Vec<kube::Config> {
         if self.0.urls.is_empty() {
             return vec![config];
@@ -109,7 +111,7 @@ impl Servers {
         self.0.urls.iter().map(with).collect()
     }
 
-    /// One client that sends by those of the servers, which are in the order of [`Self::configurations`].
+    /// Returns one client that sends through the clients of the servers, in the order of [`Self::configurations`].
     pub(super) fn client(self, clients: Arc<[Client]>) -> Client {
         let namespace = clients[0].default_namespace().to_owned();
         let service = tower::service_fn(move |request: Request<Body>| {
@@ -122,7 +124,7 @@ impl Servers {
         Client::new(service, namespace)
     }
 
-    /// Sends a request by the clients of the servers, which are in the order of [`Self::configurations`].
+    /// Sends a request through the clients of the servers, in the order of [`Self::configurations`].
     pub(super) async fn send(
         &self,
         clients: &[Client],
@@ -161,7 +163,7 @@ impl Servers {
                             attempt.failed(innermost(fault));
                             fault.is_connect()
                         }
-                        // The fault is ours, such as a token that cannot be read.
+                        // The fault is in this process, such as a token that cannot be read.
                         None => return Err(attempt.void(error)),
                     };
                     if is_last || !(is_safe || is_unsent) {
@@ -174,12 +176,12 @@ impl Servers {
         unreachable!("the outcome of the last server is returned")
     }
 
-    /// Whether there are several servers, and none has answered for so long.
+    /// Returns whether there are several servers, and none has responded for `time`.
     pub(super) fn are_silent_for(&self, time: Duration) -> bool {
         self.0.urls.len() > 1 && self.0.state.lock().heard.is_none_or(|heard| heard.elapsed() >= time)
     }
 
-    /// The servers in the order in which a request tries them: the current one and those after it, then the failed ones.
+    /// Returns the servers in the order in which a request tries them: the current one and its successors, then the failed ones.
     fn order(&self) -> Vec<usize> {
         let (state, now) = (self.0.state.lock(), Instant::now());
         let count = state.servers.len();
@@ -191,7 +193,7 @@ impl Servers {
         order
     }
 
-    /// Notes an answer, and returns what ends the watches on that server.
+    /// Records a response, and returns the token that ends the watches on that server.
     fn answered(&self, index: usize) -> CancellationToken {
         let mut guard = self.0.state.lock();
         let state = &mut *guard;
@@ -214,7 +216,7 @@ impl Servers {
         let server = &mut state.servers[index];
         let now = Instant::now();
         tracing::debug!(server = self.url(index), reason, "API server does not answer");
-        // Many requests that fail together are one failure.
+        // Many requests that fail together count as one failure.
         if server.failure.as_ref().is_none_or(|failure| failure.until <= now) {
             server.failure = Some(Failure { until: now + server.backoff.next_wait(), reason });
         }
@@ -225,7 +227,7 @@ impl Servers {
     }
 }
 
-/// The URL of a server, as people write it.
+/// Returns the URL of a server in the form that users write.
 pub fn text_of(url: &Uri) -> String {
     url.to_string().trim_end_matches('/').to_owned()
 }
@@ -249,7 +251,7 @@ impl Attempt<'_> {
         self.servers.failed(self.index, reason);
     }
 
-    /// Ends it without a word on the server.
+    /// Ends the attempt without a result for the server.
     fn void<T>(mut self, outcome: T) -> T {
         self.is_open = false;
         outcome
@@ -266,7 +268,7 @@ impl Drop for Attempt<'_> {
 }
 
 fn is_unavailable(head: &Parts, status: StatusCode) -> bool {
-    // A server that is not ready, or that shuts down, says so to a probe by 500.
+    // A server that is not ready, or that shuts down, answers a probe with 500.
     status == StatusCode::SERVICE_UNAVAILABLE || head.uri.path() == PROBE && status.is_server_error()
 }
 
@@ -274,13 +276,13 @@ fn is_watch(head: &Parts) -> bool {
     head.uri.query().unwrap_or_default().split('&').any(|pair| pair == "watch=true")
 }
 
-/// The body of a watch, which also ends, in good order, when `watches` is cancelled.
+/// Returns the body of a watch, which also ends normally when `watches` is cancelled.
 fn ended_by(watches: CancellationToken, body: Body) -> ResponseBody {
     let events = ResponseBody::new(body).into_data_stream();
     ResponseBody::from_stream(events.take_until(watches.cancelled_owned()))
 }
 
-/// The fault of the connection, or of connecting.
+/// Returns the fault of the connection, or of connecting.
 fn connection_fault(error: &kube::Error) -> Option<&legacy::Error> {
     causes(error).find_map(|cause| cause.downcast_ref())
 }
@@ -313,7 +315,7 @@ mod tests {
 
     const UNREACHABLE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 1);
 
-    /// A server that answers with a status, and counts.
+    /// A server that answers with a fixed status, and counts the requests.
     struct TestServer {
         address: SocketAddr,
         status: Arc<AtomicU16>,
@@ -340,7 +342,7 @@ mod tests {
         }
     }
 
-    /// The servers at these addresses, of which the first one is current, with their clients.
+    /// Returns the servers at these addresses, the first of which is current, with their clients.
     fn servers(addresses: &[SocketAddr]) -> (Servers, Vec<Client>) {
         let url = |address: &SocketAddr| format!("http://{address}").parse::<Uri>().expect("a URL");
         let servers = Servers::new(addresses.iter().map(url).collect());
@@ -355,7 +357,7 @@ mod tests {
         servers.send(clients, &head, &Bytes::new()).await.ok().map(|response| response.status().as_u16())
     }
 
-    /// A client that answers so after a time.
+    /// Returns a client that answers after `time`.
     fn answers_after(time: Duration) -> Client {
         let answer = move |_| async move {
             tokio::time::sleep(time).await;
@@ -412,7 +414,7 @@ mod tests {
             assert_eq!(send(&servers, &clients, method.clone(), path).await, Some(answer), "{status} {method}");
             assert_eq!(servers.order(), order, "{status} {method}");
         }
-        // All are: the answer says so.
+        // All servers failed: the caller gets the response.
         two.status.store(503, Ordering::Relaxed);
         one.status.store(503, Ordering::Relaxed);
         let (servers, clients) = servers(&[one.address, two.address]);
@@ -446,14 +448,14 @@ mod tests {
             assert_eq!(send(&servers, &clients, Method::GET, "/x").await, Some(200));
             assert_eq!(began.elapsed().as_secs(), PATIENCE.as_secs());
         };
-        // What may not be repeated waits as long as its caller does; then it counts.
+        // A request that cannot be repeated waits as long as its caller does, and then counts as a failure.
         let put = async {
             let (servers, _) = servers(&[UNREACHABLE, UNREACHABLE]);
             let put = || timeout(GIVEN_UP * 11 / 10, send(&servers, &clients, Method::PUT, "/x"));
             assert!(put().await.is_err());
             assert_eq!(put().await, Ok(Some(200)));
         };
-        // When both are slow, the last one gets the time that it needs.
+        // When both servers are slow, the last one has no time limit.
         let slow = async {
             let slow = [clients[0].clone(), answers_after(PATIENCE * 11 / 10)];
             let (servers, _) = servers(&[UNREACHABLE, UNREACHABLE]);

@@ -1,25 +1,25 @@
-//! Leader election over a Kubernetes Lease (`coordination.k8s.io/v1`): of several candidates one leads.
+//! Leader election over a Kubernetes Lease (`coordination.k8s.io/v1`): one of several candidates leads.
 //!
-//! A candidate reads the Lease every [`Settings::renew`]. A leader renews it by a write that carries the resourceVersion it
-//! read, so that of two writers one fails. Others take it when it was let go, or when they have seen no renewal for the
-//! time the Lease itself names. That time is measured on **our own monotonic clock, from when we saw the Lease change**:
-//! the times in the Lease are for people, since clocks of machines differ.
+//! A candidate reads the Lease every [`Settings::renew`]. A leader renews it by a write that carries the resourceVersion that it
+//! read, so that one of two concurrent writes fails. Other candidates take the Lease when it is released, or when they have seen
+//! no renewal for the duration in the Lease. They measure that time on **their own monotonic clock, from when they saw the Lease
+//! change**: the times in the Lease are informational, because clocks of machines differ.
 //!
-//! A renewal without an answer is given up after half of the time that the term still has, as client-go does it, so that another try,
-//! which may be one at another API server, comes before the term ends.
+//! A renewal without a response is cancelled after half of the remaining term, as in client-go, so that another try, possibly at
+//! another API server, happens before the term ends.
 //!
-//! A leader that cannot renew steps down by itself before anyone else may lead: its [`Term`] ends at two thirds of the
-//! duration after it *sent* its last successful renewal. Each new leader counts `leaseTransitions` up by one, which makes it
-//! a fencing number: what a leader writes can carry it, and of two writes the one with the lower number is a deposed
-//! leader's. Numbers only go up: a candidate remembers the greatest that it has seen, and begins above that also when
-//! the Lease was deleted. Whoever changes the number of a Lease that is held, by hand or by putting another store in its
-//! place, takes the term from the holder: that one begins a new term with a number of its own.
+//! A leader that cannot renew steps down before another candidate may lead: its [`Term`] ends at two thirds of the duration after
+//! it *sent* its last successful renewal. Each new leader increments `leaseTransitions`, which makes it a fencing number: a
+//! leader's writes can carry it, and the write with the lower number is from a deposed leader. Numbers never
+//! decrease: a candidate remembers the greatest number that it has seen, and starts above that number even if the Lease was
+//! deleted. If the number of a held Lease changes, by hand or because another store replaced the first one, the holder's term
+//! ends, and it begins a new term with a new number.
 //!
 //! ```text
 //!                 free, expired, ours without a term or with another number: PUT with a greater number
 //!      Follower ────────────────────────────────────────────────────────────────────────► Leader ──┐ renewed
 //!         ▲                                                                                │  ▲    │
-//!         └──────────── someone else holds it, the term ended, or stop (then released) ────┘  └────┘
+//!         └──────────── another holder, the term ended, or stop (then released) ───────────┘  └────┘
 //! ```
 
 use std::sync::Arc;
@@ -39,25 +39,25 @@ use super::backoff;
 use super::reflector::{self, Change, Changes, reflect};
 use signpost_api::v1alpha1::SCHEDULER_LEASE_NAMESPACE;
 
-/// How long releasing may take when we stop; after that others wait for the Lease to expire.
+/// The time limit for releasing the Lease on shutdown; after that, other candidates wait for the Lease to expire.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
-/// The shortest limit of a try to renew, and the shortest wait before another one: an API needs some time for two requests.
+/// The shortest time limit of a renewal, and the shortest wait before another try: an API needs some time for two requests.
 const RETRY_SHORTEST: Duration = Duration::from_millis(250);
 
-/// Where the Lease is, and how long it lives.
+/// The location and the timing of the Lease.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Namespace of the Lease object.
+    /// The namespace of the Lease object.
     pub namespace: String,
-    /// How long after a renewal others may take it, in whole seconds, at least one. A leader that died is replaced after
-    /// this; an API server that pauses for two thirds of it costs the leader its term.
+    /// The time after a renewal at which other candidates may take the Lease, in whole seconds, at least one. A dead leader is
+    /// replaced after this time; an API server that pauses for two thirds of it costs the leader its term.
     pub duration: Duration,
-    /// How often the leader renews, and others look; well below the duration.
+    /// The interval at which the leader renews, and other candidates read; well below the duration.
     pub renew: Duration,
 }
 
 impl Settings {
-    /// Of a Lease that lasts for `duration`: the leader renews it five times in that time.
+    /// Returns the settings for a Lease that lasts for `duration`: the leader renews it five times in that time.
     pub fn lasting(duration: Duration) -> Self {
         Settings { duration, renew: duration / 5, ..Settings::default() }
     }
@@ -76,17 +76,17 @@ impl Default for Settings {
 /// Whether this process leads.
 #[derive(Debug, Clone)]
 pub enum Leadership {
-    /// Someone else does, or nobody is known to.
+    /// Another process leads, or no leader is known.
     Follower {
-        /// Who, if known.
+        /// The holder, if known.
         holder: Option<String>,
     },
-    /// This process does.
+    /// This process leads.
     Leader(Term),
 }
 
 impl Leadership {
-    /// The term, if this process leads.
+    /// Returns the term, if this process leads.
     pub fn term(&self) -> Option<&Term> {
         match self {
             Leadership::Leader(term) if term.is_current() => Some(term),
@@ -95,7 +95,7 @@ impl Leadership {
     }
 }
 
-/// One uninterrupted leadership of this process; clones speak of the same one.
+/// One uninterrupted leadership of this process; clones share it.
 #[derive(Debug, Clone)]
 pub struct Term {
     fencing: u64,
@@ -105,17 +105,17 @@ pub struct Term {
 }
 
 impl Term {
-    /// A term that never ends, for a process that shares its work with no one.
+    /// Returns a term that never ends, for a process that shares its work with no other process.
     pub fn unlimited() -> Self {
         Term { fencing: 0, started: Instant::now(), ends_millis: Arc::new(AtomicU64::new(u64::MAX)) }
     }
 
-    /// The fencing number: greater than that of every earlier leader.
+    /// Returns the fencing number: greater than that of every earlier leader.
     pub fn fencing(&self) -> u64 {
         self.fencing
     }
 
-    /// Whether no one else can lead at this moment. To be asked right before each write.
+    /// Returns whether no other process can lead at this moment. Call this immediately before each write.
     pub fn is_current(&self) -> bool {
         self.is_current_at(Instant::now())
     }
@@ -153,23 +153,23 @@ pub struct Lease {
     holder: String,
     settings: Settings,
     observed: Option<ObservedLease>,
-    /// The greatest fencing number that the Lease was ever seen with, or that was taken here.
+    /// The greatest fencing number that this process has seen in the Lease or has taken.
     greatest: i32,
-    /// Whether the last look at the Lease failed.
+    /// Whether the last read of the Lease failed.
     fails: bool,
     leadership: watch::Sender<Leadership>,
 }
 
-/// What was read last, and when it was first seen to be so.
+/// The last state of the Lease that was read, and the time at which it was first seen.
 struct ObservedLease {
     object: LeaseObject,
     since: Instant,
 }
 
 impl Lease {
-    /// Runs for the Lease `name` as `holder` until `stop`; then the Lease is let go, and the receiver's channel closes,
-    /// which is how to wait for the end. No two processes that run at once may have the same `holder`; one that comes back
-    /// under its former name takes its own Lease over at once.
+    /// Runs for the Lease `name` as `holder` until `stop`, and then releases the Lease. The receiver's channel closes at the end.
+    /// No two processes that run at the same time may have the same `holder`; a process that restarts under its former name takes
+    /// over its own Lease immediately.
     pub fn run(
         client: kube::Client,
         name: &str,
@@ -193,8 +193,9 @@ impl Lease {
     }
 
     async fn run_until(mut self, client: kube::Client, stop: CancellationToken) {
-        // Looking now and then is what it works by. The watch saves the wait where the holder lets go, and has a leader look as soon as
-        // the Lease is deleted or another's: until it looks, two processes lead. It ends with this.
+        // Election works by regular reads. The watch shortens the wait when the holder releases the Lease, and makes a leader
+        // read as soon as the Lease is deleted or has another holder, because until it reads, two processes lead. The watch ends
+        // with this value.
         let one = reflector::Settings {
             namespace: Some(self.settings.namespace.clone()),
             field_selector: Some(format!("metadata.name={}", self.name)),
@@ -223,9 +224,9 @@ impl Lease {
         self.release().await;
     }
 
-    /// One look at the Lease and what follows from it. The answer is how long to wait for the next.
+    /// Reads the Lease once, acts on it, and returns the wait until the next read.
     async fn round(&mut self) -> Duration {
-        // Other candidates must not always arrive in step with us.
+        // Other candidates must not always act in step with this one.
         let regular = backoff::delay(self.settings.renew, self.settings.renew, 0, backoff::random());
         let limit = match self.term() {
             Some(term) => (term.remaining() / 2).max(RETRY_SHORTEST),
@@ -237,7 +238,7 @@ impl Lease {
             Err(_) => Some("the API did not answer in time".to_owned()),
         };
         match &failure {
-            // Once an outage: it is tried every few seconds.
+            // Logged once per outage: the read is retried every few seconds.
             Some(error) if !self.fails => {
                 tracing::warn!(lease = %self.name, error, "the lease cannot be read or written; trying again");
             }
@@ -293,7 +294,7 @@ impl Lease {
         Ok(())
     }
 
-    /// Remembers what the Lease is, and since when: a changed version means someone renewed it.
+    /// Records the Lease and the time at which it was seen: a changed version means that it was renewed.
     fn note(&mut self, object: LeaseObject) {
         let number = object.spec.as_ref().and_then(|spec| spec.lease_transitions).unwrap_or(0);
         self.greatest = self.greatest.max(number);
@@ -346,7 +347,7 @@ impl Lease {
         Ok(())
     }
 
-    /// Writes the Lease as it was read, with this spec; `None`: someone else was faster.
+    /// Writes the Lease at the version that was read, with this spec; `None`: another candidate wrote first.
     async fn write(&self, spec: LeaseSpec) -> kube::Result<Option<LeaseObject>> {
         let parameters = PostParams::default();
         let written = match &self.observed {
@@ -369,7 +370,7 @@ impl Lease {
     async fn release(&mut self) {
         let Some(term) = self.term() else { return };
         let is_over = term.remaining().is_zero();
-        // On purpose, which is nothing to warn of.
+        // A release on shutdown needs no warning.
         term.end();
         self.leadership.send_replace(Leadership::Follower { holder: None });
         if is_over {
@@ -401,7 +402,7 @@ impl Lease {
         });
     }
 
-    /// Our term, over or not.
+    /// Returns this process's term, over or not.
     fn term(&self) -> Option<Term> {
         match &*self.leadership.borrow() {
             Leadership::Leader(term) => Some(term.clone()),
@@ -418,10 +419,10 @@ impl Lease {
     }
 }
 
-/// Whose the Lease is, and under which fencing number.
+/// The holder of the Lease, and its fencing number.
 type Tenure = (String, i32);
 
-/// Waits until the Lease is seen to be deleted, or not as a candidate knows it.
+/// Waits until the Lease is deleted, or differs from the state that the candidate knows.
 async fn changes_hands(changes: &mut Changes<Tenure>, is_as_known: impl Fn(&Tenure) -> bool) {
     loop {
         let is_known = match changes.next().await {
@@ -501,7 +502,7 @@ mod tests {
         let mut leadership = Lease::run(client, "test", "one", settings, stop.clone());
         let leads = leadership.wait_for(|leadership| leadership.term().is_some()).await.expect("it runs").clone();
         let term = leads.term().expect("it leads").clone();
-        // One hangs, is mended, and then the other one hangs: whichever is in use, that is it at one of them.
+        // One server hangs and recovers, and then the other one hangs, so the server in use hangs once.
         for hangs in &hung {
             hangs.store(true, Ordering::Relaxed);
             let until = Instant::now() + Duration::from_secs(5);

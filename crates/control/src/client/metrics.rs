@@ -1,4 +1,4 @@
-//! The health of informers as metrics, read when they are asked for.
+//! The health of informers as metrics, read at each scrape.
 
 use std::fmt;
 
@@ -8,13 +8,14 @@ use prometheus_client::metrics::MetricType;
 
 use super::reflector::{Health, HealthProbe};
 
-/// Exposes how informers fare, each with the labels `owner` (who keeps it) and `kind` (of what objects).
+/// Exposes the health of informers, each with the labels `owner` (the component that runs it) and `kind` (of its objects).
 pub struct InformerMetrics {
     informers: Vec<(&'static str, HealthProbe)>,
 }
 
 impl InformerMetrics {
-    /// For these informers, each with the name of its owner. Register it with [`Registry::register_collector`].
+    /// Returns the metrics of these informers, each with the name of its owner. Register them with
+    /// [`Registry::register_collector`].
     ///
     /// [`Registry::register_collector`]: prometheus_client::registry::Registry::register_collector
     pub fn new(informers: Vec<(&'static str, HealthProbe)>) -> Self {

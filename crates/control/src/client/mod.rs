@@ -1,19 +1,22 @@
-//! The one way by which our own control loops speak to the API: a [`kube::Client`], got in three ways.
+//! Clients of the API for the platform's own control loops: a [`kube::Client`], created in one of three ways.
 //!
-//! - [`in_process`]: in one process with the API server the client calls its dispatcher directly, without a socket. The
-//!   caller's [`Identity`] travels as an extension of the HTTP request, which no request from a network can carry.
-//! - [`from_kubeconfig`], [`from_context`]: over TLS with what a kubeconfig file says.
+//! - [`in_process`]: in one process with the API server the client calls its dispatcher directly, without a socket. The caller's
+//!   [`Identity`] travels as an extension of the HTTP request, which no request from a network can carry.
+//! - [`from_kubeconfig`], [`from_context`]: over TLS with the contents of a kubeconfig file.
 //! - [`in_cluster`]: over TLS with a Kubernetes service account.
 //!
-//! Whoever asks on behalf of others takes [`in_process_unproven`] or [`unproven_from_kubeconfig`], which prove nothing by
-//! themselves, and [`bearing`] each one's own token, so that the API decides what each may see.
+//! A component that sends requests on behalf of users takes [`in_process_unproven`] or [`unproven_from_kubeconfig`], which carry
+//! no credentials, and [`bearing`] each user's own token, so that the API authorizes each user.
 //!
-//! Several API servers of one platform are tried in turn ([`failover`]), and a kubeconfig may change while it is in use
-//! (`rotation`).
+//! A client tries several API servers of one platform in turn ([`failover`]), and follows changes of its kubeconfig (`rotation`).
 //!
-//! Above it stand [`reflector`], which lists and watches a kind of objects and tells what changed, and [`lease`], which elects
-//! one leader among several processes; [`events`] and [`recorder`] tell people what became of an object, and [`mod@write`] writes
-//! statuses. [`server`] knows whether the other side is our own.
+//! The modules on top of it:
+//!
+//! - [`reflector`] lists and watches one kind of objects and reports changes.
+//! - [`lease`] elects one leader among several processes.
+//! - [`events`] and [`recorder`] record Events about objects.
+//! - [`mod@write`] writes statuses.
+//! - [`server`] detects whether the other side is Signpost's own API server.
 
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
@@ -47,16 +50,16 @@ pub mod transport_error;
 pub mod uid;
 pub mod write;
 
-/// How long connecting may take. The API is near; a longer wait only delays the next try.
+/// The time limit for connecting. The API is near; a longer wait only delays the next try.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How our clients name themselves. API servers take what stands before the slash for the field manager of our writes.
+/// The `User-Agent` of these clients. API servers use the part before the slash as the field manager of writes.
 const AGENT: HeaderValue = HeaderValue::from_static(concat!("signpost/", env!("CARGO_PKG_VERSION")));
 
-/// A client of the API server in this process: each request goes straight into `service`, sent by `identity`.
+/// Returns a client of the API server in this process: each request goes directly to `service`, sent by `identity`.
 ///
-/// Answers stream, watches included. A request runs in its caller's task, and ends with it. To be called inside a runtime of
-/// tokio, as all three.
+/// Responses stream, including watches. A request runs in its caller's task, and ends with it. Call this function inside a tokio
+/// runtime, like all three.
 pub fn in_process(service: Router, identity: Identity) -> kube::Client {
     let service = tower::service_fn(move |mut request: Request<Body>| {
         request.extensions_mut().insert(identity.clone());
@@ -66,21 +69,21 @@ pub fn in_process(service: Router, identity: Identity) -> kube::Client {
     kube::Client::new(service, "default")
 }
 
-/// A client of the API server that the kubeconfig file at `path` names, by its current context: server address, certificate
-/// authority, and token or client certificate, as data in the file or as paths relative to it. `servers`, if there are any, take
-/// the place of that one server. When the files change, the client follows.
+/// Returns a client of the API server that the kubeconfig file at `path` names, by its current context: server address,
+/// certificate authority, and token or client certificate, as data in the file or as paths relative to it. `servers`, if there
+/// are any, replace that one server. When the files change, the client follows.
 ///
-/// Nothing is sent yet: an API server that does not answer shows at the first request. Repeating is left to the caller.
+/// The function sends nothing: an unreachable API server shows at the first request. Retries are left to the caller.
 ///
-/// A connection on which the API says nothing for `silence` while an answer is due is taken for dead: the request, or the
-/// watch, fails. So no request waits for ever for an API that hangs, or for one whose packets a network drops.
+/// If the API sends nothing for `silence` on a connection with a pending request, the connection is considered dead, and the
+/// request or watch fails. So no request waits indefinitely for an API that hangs, or whose packets a network drops.
 pub async fn from_kubeconfig(path: &Path, silence: Duration, servers: &Servers) -> Result<kube::Client, ClientError> {
     let (path, servers) = (path.to_owned(), servers.clone());
     rotation::Source { path, with_credentials: true, silence, servers }.open().await
 }
 
-/// A client by that context of a kubeconfig which was read from `origin`; by its current one if there is none. It waits for
-/// answers as long as it takes.
+/// Returns a client for that context of a kubeconfig which was read from `origin`, or for its current context. It has no time
+/// limit for responses.
 pub async fn from_context(
     kubeconfig: Kubeconfig,
     context: Option<&str>,
@@ -95,7 +98,7 @@ pub async fn from_context(
     Ok(servers.client(clients))
 }
 
-/// A client of the API server in this process that proves nothing: a request is the one of whoever its headers say.
+/// Returns a client of the API server in this process without credentials: the headers of each request name its user.
 pub fn in_process_unproven(service: Router) -> kube::Client {
     let service = tower::service_fn(move |mut request: Request<Body>| {
         request.headers_mut().insert(USER_AGENT, AGENT);
@@ -104,8 +107,8 @@ pub fn in_process_unproven(service: Router) -> kube::Client {
     kube::Client::new(service, "default")
 }
 
-/// A client of the API server that the kubeconfig file at `path` names, without the credentials in it. `silence` and `servers` are
-/// as in [`from_kubeconfig`].
+/// Returns a client of the API server that the kubeconfig file at `path` names, without the credentials in it. `silence` and
+/// `servers` are as in [`from_kubeconfig`].
 pub async fn unproven_from_kubeconfig(
     path: &Path,
     silence: Duration,
@@ -115,7 +118,7 @@ pub async fn unproven_from_kubeconfig(
     rotation::Source { path, with_credentials: false, silence, servers }.open().await
 }
 
-/// `client`, whose requests all carry this bearer token. An error if no header can hold it.
+/// Returns `client` with this bearer token in all requests, or an error if a header cannot hold the token.
 pub fn bearing(client: kube::Client, token: &str) -> Result<kube::Client, InvalidHeaderValue> {
     let mut bearer = HeaderValue::from_str(&format!("Bearer {token}"))?;
     bearer.set_sensitive(true);
@@ -127,13 +130,13 @@ pub fn bearing(client: kube::Client, token: &str) -> Result<kube::Client, Invali
     Ok(kube::Client::new(service, "default"))
 }
 
-/// A client of the Kubernetes API server of the cluster whose pod this process runs in, by the pod's service account.
+/// Returns a client of the Kubernetes API server of this pod's cluster, with the pod's service account.
 pub fn in_cluster() -> Result<kube::Client, ClientError> {
     let config = Config::incluster().map_err(ClientError::InCluster)?;
     connect(config).map_err(|error| ClientError::built_from(&"the pod's service account", error))
 }
 
-/// What the current context of a kubeconfig says, and the files that say it, as they looked before they were read.
+/// Returns the current context of a kubeconfig, and its files with the stamps that they had before they were read.
 async fn read(path: &Path) -> Result<(Config, Vec<(PathBuf, FileStamp)>), ClientError> {
     let unusable = |source| ClientError::Kubeconfig { path: path.to_owned(), source };
     let mut files = vec![(path.to_owned(), stamp_of(path))];
@@ -148,7 +151,7 @@ async fn read(path: &Path) -> Result<(Config, Vec<(PathBuf, FileStamp)>), Client
     Ok((config, files))
 }
 
-/// The client certificate of a kubeconfig's current context, in PEM; `None` if it has none, or cannot be read.
+/// Returns the client certificate of a kubeconfig's current context, in PEM; `None` if it has none, or cannot be read.
 pub fn certificate_pem(path: &Path) -> Option<Vec<u8>> {
     let kubeconfig = Kubeconfig::read_from(path).ok()?;
     let context =
@@ -164,8 +167,8 @@ pub fn certificate_pem(path: &Path) -> Option<Vec<u8>> {
 
 fn connect(mut config: Config) -> kube::Result<kube::Client> {
     config.connect_timeout = Some(CONNECT_TIMEOUT);
-    // Each of our loops repeats in its own manner and counts it. The client's own repeats, up to fifteen, would hide an
-    // outage from them, and hold a lease's renewal for longer than the lease lives.
+    // Each control loop retries in its own way and counts the retries. The client's own retries, up to fifteen, would hide an
+    // outage from the loops, and hold a lease's renewal for longer than the lease lasts.
     config.default_retry = false;
     let named = MapRequestLayer::new(|mut request: Request<Body>| {
         request.headers_mut().insert(USER_AGENT, AGENT);
@@ -174,29 +177,29 @@ fn connect(mut config: Config) -> kube::Result<kube::Client> {
     Ok(ClientBuilder::try_from(config)?.with_layer(&named).build())
 }
 
-/// Why there is no client.
+/// The reason why a client cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// The kubeconfig cannot be read, or does not say what is needed.
+    /// The kubeconfig cannot be read, or lacks a required value.
     #[error(
         "cannot use the kubeconfig {}: {source}; it must name a current context with a cluster and a user", path.display()
     )]
     Kubeconfig {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The error.
         #[source]
         source: KubeconfigError,
     },
     /// This process does not run in a cluster's pod, or the pod has no service account.
     #[error("cannot use the pod's service account: {0}; outside a cluster give a kubeconfig")]
     InCluster(#[source] InClusterError),
-    /// Certificates, keys or addresses do not make a client.
+    /// The certificates, keys, or addresses are not valid for a client.
     #[error("cannot make an API client from {from}: {source}")]
     Build {
-        /// The file, or what else the settings came from.
+        /// The file, or the other source of the settings.
         from: String,
-        /// What is wrong.
+        /// The error.
         #[source]
         source: Box<kube::Error>,
     },

@@ -1,11 +1,11 @@
 //! Records Events (`events.k8s.io/v1`), and joins equal ones to a series, as client-go's recorder of that API does.
 //!
-//! Events are equal if the same reporter says the same of the same object: `type`, `action`, `reason` and `note`. Equal ones have
-//! the same name ([`name_of`]). So the API itself knows whether one comes again: its creation is a conflict, and `series` of the first
-//! one counts it and has its time. A series ends when the API removes the Event: an hour after its last write, on our own server.
+//! Events are equal if the same reporter sends the same `type`, `action`, `reason`, and `note` for the same object. Equal events
+//! have the same name ([`name_of`]), so the API detects a repetition: its creation is a conflict, and the `series` of the first
+//! event counts it and records its time. A series ends when the API removes the Event: on Signpost's own server, an hour after
+//! its last write.
 //!
-//! client-go leaves the note out of what must be equal, and so loses all notes but the first, of which ours name Routers and
-//! servers.
+//! client-go does not compare the note, and so loses all notes but the first. The notes of Signpost name Routers and servers.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
@@ -17,18 +17,18 @@ use serde_json::json;
 
 use super::write;
 
-/// Records events. A failure is not tried again.
+/// Records events. A failure is not retried.
 pub struct Recorder {
     client: kube::Client,
 }
 
 impl Recorder {
-    /// A recorder that uses `client`.
+    /// Returns a recorder that uses `client`.
     pub fn new(client: kube::Client) -> Self {
         Recorder { client }
     }
 
-    /// Records an event that happened now: a new one, or one more of its series.
+    /// Records an event that happened now: a new one, or a repetition in its series.
     pub async fn record(&self, event: &Event) -> kube::Result<()> {
         let namespace = event.metadata.namespace.as_deref();
         match write::create(&self.client, namespace, event).await {
@@ -44,7 +44,7 @@ impl Recorder {
     }
 }
 
-/// The name of an event about the object `name`: the same for equal events, and another for all others.
+/// Returns the name of an event about the object `name`: the same for equal events, and a different one for all others.
 pub fn name_of(name: &str, event: &Event) -> String {
     let about = event.regarding.as_ref();
     let about = about.map(|about| (&about.kind, &about.namespace, &about.name, &about.uid));

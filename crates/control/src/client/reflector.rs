@@ -1,29 +1,30 @@
-//! An informer of one kind of the API's objects, and the stream of what changes in it.
+//! An informer of one kind of the API's objects, and the stream of its changes.
 //!
-//! [`reflect`] gives a [`Store`], which any number of readers share, and [`Changes`], which one consumer polls. Polling it
-//! drives everything: it lists, watches, reconnects; there is no task behind it, it stops when dropped, and a consumer that
-//! is slow slows the watch down and nothing else. A change is in the store before it is told.
+//! [`reflect`] returns a [`Store`], which any number of readers share, and [`Changes`], which one consumer polls. The informer
+//! has no task: polling the changes lists, watches, and reconnects, and dropping them stops the informer. A slow consumer slows
+//! down only the watch. A change is in the store before the consumer gets it.
 //!
-//! The walk from list to watch and back is drawn in `reflector/list_watch.rs`.
+//! `reflector/list_watch.rs` draws the states between list and watch.
 //!
-//! `kube::runtime::watcher` does nearly this, and is not used, for what it hides or does wrong here: a watch refused with
-//! HTTP 410 never lists again; a server that ends each watch at once is asked again at once; bookmarks, which show that an
-//! idle watch is alive, are not seen; one object that does not decode stops the whole kind. Here:
+//! `kube::runtime::watcher` is similar, but is not used, because of its behavior here: it never lists again after a watch is
+//! rejected with HTTP 410; it reconnects without a wait when a server ends each watch immediately; it hides bookmarks, which show
+//! that an idle watch is alive; and one object that does not decode stops the whole kind. In this informer:
 //!
-//! - an event that was seen already, or is older than what is known of its object, is dropped; one that comes out of order,
-//!   about an object of which nothing is known, may be of one that is gone, and has the informer list;
-//! - an object deleted and made anew under its name, with both events lost or merged, is told as [`Applied::recreated`];
-//! - a list that does not hold an object any more tells which ones vanished, in one [`Relist`], so that a consumer can
-//!   judge a suspicious loss as a whole;
-//! - an object that does not decode keeps its last good value, and is counted; so does one that the server itself cannot read
-//!   and sends a placeholder of; one without a last good value is known to exist ([`Health::unknown`]);
-//! - a forbidden list or watch is visible in [`Health`], and a forbidden watch makes the informer list again and again with
-//!   growing waits instead of standing still;
-//! - watches that end or break again and again before they tell anything, as behind a proxy that holds events back, have the
-//!   informer list, too;
-//! - a server whose versions went back (restored from a backup) is noticed, and listed anew.
+//! - It drops an event that it has seen already, or that is older than its state of the object. An event out of order about an
+//!   unknown object can be about a deleted one, so the informer lists.
+//! - It reports an object that was deleted and re-created under its name, with both events lost or merged, as
+//!   [`Applied::recreated`].
+//! - A list without some known objects reports them as deleted in one [`Relist`], so that a consumer can check a suspicious loss
+//!   as a whole.
+//! - An object that does not decode keeps its last good value, and is counted; so does an object that the server itself cannot
+//!   read and sends as a placeholder. An object without a last good value is known only to exist ([`Health::unknown`]).
+//! - A forbidden list or watch is visible in [`Health`]. After a forbidden watch, the informer lists repeatedly with growing
+//!   waits.
+//! - The informer also lists after watches that repeatedly end or break before their first event, as behind a proxy that buffers
+//!   events.
+//! - It detects a server whose versions decreased (restored from a backup), and lists again.
 //!
-//! Values may be projected when they come in, so that a consumer that needs three fields of 100,000 objects keeps three.
+//! A projection can convert values on arrival, so that a consumer that needs three fields of 100,000 objects stores only three.
 //!
 //! Loops of a process that follow one kind share an [`Informer`]: there is one list-watch, and one value of each object.
 
@@ -52,10 +53,10 @@ mod list_watch;
 mod outage_log;
 mod strip;
 
-/// Caches all objects of kind `K` that `settings` selects, each kept as what `project` makes of it.
+/// Caches all objects of kind `K` that `settings` selects, each converted by `project`.
 ///
-/// Nothing happens until the [`Changes`] are polled. The first change is always a [`Change::Relisted`], however long it
-/// takes to get it; there is no error to handle, only [`Store::health`] to show.
+/// Nothing happens until the [`Changes`] are polled. The first change is always a [`Change::Relisted`], after an unlimited time;
+/// there is no error to handle, only [`Store::health`] to show.
 pub fn reflect<K, V>(
     client: kube::Client,
     settings: Settings,
@@ -68,7 +69,7 @@ where
     Informer::new(client, settings, project).read()
 }
 
-/// The changes of the informer that keeps `shared`.
+/// Returns the changes of the informer that updates `shared`.
 fn changes<K, V>(
     client: kube::Client,
     settings: Settings,
@@ -87,27 +88,27 @@ where
     stream.boxed()
 }
 
-/// Where an object is: its namespace, if its kind has them, and its name.
+/// The namespace, if the kind has one, and the name of an object.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectKey {
-    /// Namespace; `None` for a cluster-scoped kind.
+    /// The namespace; `None` for a cluster-scoped kind.
     pub namespace: Option<String>,
-    /// Name.
+    /// The name.
     pub name: String,
 }
 
 impl ObjectKey {
-    /// The key of a namespaced object.
+    /// Returns the key of a namespaced object.
     pub fn namespaced(namespace: &str, name: &str) -> Self {
         ObjectKey { namespace: Some(namespace.to_owned()), name: name.to_owned() }
     }
 
-    /// The key of a cluster-scoped object.
+    /// Returns the key of a cluster-scoped object.
     pub fn cluster(name: &str) -> Self {
         ObjectKey { namespace: None, name: name.to_owned() }
     }
 
-    /// Its namespace; empty for a cluster-scoped kind.
+    /// Returns the namespace; empty for a cluster-scoped kind.
     pub fn namespace(&self) -> &str {
         self.namespace.as_deref().unwrap_or_default()
     }
@@ -122,7 +123,7 @@ impl fmt::Display for ObjectKey {
     }
 }
 
-/// What is cached, and how patiently.
+/// The selection of objects, and the timing of an informer.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// Only this namespace; `None`: all.
@@ -131,10 +132,10 @@ pub struct Settings {
     pub label_selector: Option<String>,
     /// Only objects with these fields, in the API's syntax.
     pub field_selector: Option<String>,
-    /// Objects in one page of a list. More is fewer requests, less is smaller answers.
+    /// The objects in one page of a list. More means fewer requests; fewer means smaller responses.
     pub page_size: u32,
-    /// A watch that tells nothing, not even a bookmark, for so long is taken for dead. API servers send a bookmark about
-    /// every minute.
+    /// The longest time without an event or bookmark on a watch; after it, the watch is considered dead. API servers send a
+    /// bookmark about every minute.
     pub silence_longest: Duration,
     /// The wait after the first failure in a row.
     pub backoff_first: Duration,
@@ -156,53 +157,53 @@ impl Default for Settings {
     }
 }
 
-/// One step of the informer.
+/// One change of the informer.
 #[derive(Debug)]
 pub enum Change<V> {
     /// An object was created or replaced.
     Applied(Applied<V>),
     /// An object was deleted.
     Deleted {
-        /// Where it was.
+        /// The object's key.
         key: ObjectKey,
-        /// Its last value known.
+        /// The last known value.
         last: Arc<V>,
     },
-    /// The informer was compared with everything that is there: at the start, and whenever events may have been missed.
+    /// The informer was compared with a full list: at the start, and whenever it may have missed events.
     Relisted(Relist<V>),
 }
 
 /// An object that was created or replaced.
 #[derive(Debug)]
 pub struct Applied<V> {
-    /// Where it is.
+    /// The object's key.
     pub key: ObjectKey,
-    /// Its value now.
+    /// The current value.
     pub now: Arc<V>,
-    /// The value known before; `None` if there was none.
+    /// The previously known value; `None` if there was none.
     pub before: Option<Arc<V>>,
     /// Whether `before` was another object of this name, with another uid: it was deleted, and this one created.
     pub recreated: bool,
 }
 
-/// What a full list showed.
+/// The result of a full list.
 #[derive(Debug)]
 pub struct Relist<V> {
-    /// Whether it is the first: nothing was known before.
+    /// Whether this is the first list: no objects were known before.
     pub first: bool,
-    /// What is new or different.
+    /// The objects that are new or different.
     pub applied: Vec<Applied<V>>,
-    /// What is gone, with the last values known.
+    /// The deleted objects, with their last known values.
     pub vanished: Vec<Gone<V>>,
-    /// How many objects there are now.
+    /// The current number of objects.
     pub total: usize,
 }
 
-/// An object that is gone, and the last value known.
+/// A deleted object, and its last known value.
 pub type Gone<V> = (ObjectKey, Arc<V>);
 
 impl<V> Change<V> {
-    /// What was created or replaced, and what is gone, with its last value known. What is gone goes first.
+    /// Returns the created or replaced objects, and the deleted ones with their last known values. Handle the deleted ones first.
     pub fn into_parts(self) -> (Vec<Applied<V>>, Vec<Gone<V>>) {
         match self {
             Change::Applied(applied) => (vec![applied], Vec::new()),
@@ -211,13 +212,13 @@ impl<V> Change<V> {
         }
     }
 
-    /// Whether it is the first list: nothing was known before.
+    /// Returns whether this is the first list: no objects were known before.
     pub fn is_first(&self) -> bool {
         matches!(self, Change::Relisted(Relist { first: true, .. }))
     }
 }
 
-// The derived impls would ask for a `V` that is `Clone`.
+// The derived impls would require `V: Clone`.
 impl<V> Clone for Change<V> {
     fn clone(&self) -> Self {
         match self {
@@ -243,7 +244,7 @@ impl<V> Clone for Applied<V> {
 /// The cached objects; clones share them.
 pub struct Store<V> {
     shared: Arc<Shared<V>>,
-    /// Whether the reader that this store belongs to got the first list.
+    /// Whether the reader of this store got the first list.
     synced: Arc<watch::Sender<bool>>,
 }
 
@@ -254,50 +255,49 @@ impl<V> Clone for Store<V> {
 }
 
 impl<V> Store<V> {
-    /// The value at `key`.
+    /// Returns the value at `key`.
     pub fn get(&self, key: &ObjectKey) -> Option<Arc<V>> {
         self.shared.objects().get(key).map(|entry| Arc::clone(&entry.value))
     }
 
-    /// The value at `key`, with the object's resourceVersion.
+    /// Returns the value at `key`, with the object's resourceVersion.
     pub fn get_versioned(&self, key: &ObjectKey) -> Option<(Arc<V>, Box<str>)> {
         self.shared.objects().get(key).map(|entry| (Arc::clone(&entry.value), entry.version.text()))
     }
 
-    /// How many objects there are.
+    /// Returns the number of objects.
     pub fn len(&self) -> usize {
         self.shared.objects().len()
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no objects.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// All of them as they are at one moment, in no order. Takes time in their number.
+    /// Returns all objects of one moment, in no order, in time linear in their number.
     pub fn all(&self) -> Vec<(ObjectKey, Arc<V>)> {
         self.shared.objects().iter().map(|(key, entry)| (key.clone(), Arc::clone(&entry.value))).collect()
     }
 
-    /// Whether everything was listed once. Before that, an object that is not here may well exist.
+    /// Returns whether a list was complete once. Before that, an object that is missing here can exist.
     pub fn is_synced(&self) -> bool {
         *self.synced.borrow()
     }
 
-    /// Waits until everything was listed once. Something must poll the [`Changes`] meanwhile.
+    /// Waits until a list was complete once. Something must poll the [`Changes`] meanwhile.
     pub async fn wait_synced(&self) {
         let mut synced = self.synced.subscribe();
         // `self` holds the sender.
         let _ = synced.wait_for(|synced| *synced).await;
     }
 
-    /// Has the informer list everything once more, for whoever doubts what the last list said. It is told as a
-    /// [`Change::Relisted`] when it is there.
+    /// Requests a new list, for a caller that doubts the last one. The result arrives as a [`Change::Relisted`].
     pub fn relist(&self) {
         self.shared.again.notify_one();
     }
 
-    /// [`Store::health`] as a function, for those who do not care what is cached.
+    /// Returns [`Store::health`] as a function, for callers that are independent of the cached type.
     pub fn probe(&self) -> HealthProbe
     where
         V: Send + Sync + 'static,
@@ -306,73 +306,73 @@ impl<V> Store<V> {
         Arc::new(move || store.health())
     }
 
-    /// The objects that exist and of which no value is known: see [`Health::unknown`].
+    /// Returns the objects that exist but have no known value: see [`Health::unknown`].
     pub fn unknown(&self) -> Vec<ObjectKey> {
         self.shared.state().unknown.iter().cloned().collect()
     }
 
-    /// How the informer fares at the moment.
+    /// Returns the informer's current health.
     pub fn health(&self) -> Health {
         self.shared.health_of(&self.synced)
     }
 }
 
-/// Asks an informer for its health, whatever it holds.
+/// A function that returns the health of an informer of any type.
 pub type HealthProbe = Arc<dyn Fn() -> Health + Send + Sync>;
 
-/// How an informer fares.
+/// The health of an informer.
 #[derive(Debug, Clone)]
 pub struct Health {
     /// The kind that is cached, such as `Route`.
     pub kind: String,
-    /// Whether everything was listed once.
+    /// Whether a list was complete once.
     pub synced: bool,
     /// Whether a watch is open.
     pub connected: bool,
-    /// How long ago the API was last heard, be it by a list, an event or a bookmark; `None`: never. On an idle watch this
-    /// grows to about a minute and falls back; when a watch ends, it was heard until then, unless it is taken for dead.
+    /// The time since the last list, event, or bookmark of the API; `None`: never. On an idle watch, it grows to about a minute
+    /// and falls back. When a watch ends, the API counts as alive until then, unless the watch is considered dead.
     pub age: Option<Duration>,
-    /// What went wrong last, if it has not been put right since.
+    /// The last error, if it is not resolved.
     pub error: Option<String>,
-    /// How often the informer had to connect or list again, by reason.
+    /// The number of times that the informer had to connect or list again, by reason.
     pub restarts: [(Restart, u64); Restart::ALL.len()],
-    /// How many objects or events did not decode.
+    /// The number of objects or events that did not decode.
     pub undecodable: u64,
-    /// How many objects exist of which no value is known: they cannot be read, and never could since this process started.
+    /// The number of objects without a known value: they cannot be read, and never could since this process started.
     pub unknown: usize,
-    /// How many objects there are.
+    /// The number of objects.
     pub objects: usize,
-    /// The version up to which everything is known.
+    /// The version up to which all changes are known.
     pub version: String,
 }
 
-/// Why an informer connected or listed again.
+/// The reason why an informer connected or listed again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Restart {
-    /// The server ended the watch in good order, as it does every few minutes.
+    /// The server ended the watch normally, as it does every few minutes.
     Closed,
-    /// No connection, or it broke.
+    /// The connection failed or broke.
     Unreachable,
-    /// The watch told nothing for too long.
+    /// The watch sent nothing for too long.
     TimedOut,
     /// The version is older than the history the server keeps (410).
     Expired,
-    /// The server does not let us in (401 or 403).
+    /// The server rejects the credentials or the access (401 or 403).
     Forbidden,
-    /// The server failed, or asked us to wait (429, 5xx).
+    /// The server failed, or requested a wait (429, 5xx).
     Failing,
     /// The server does not know the kind (404).
     Missing,
-    /// The answer was not what it must be.
+    /// The response was invalid.
     InvalidResponse,
-    /// The server's versions went back.
+    /// The server's versions decreased.
     RevisionRegressed,
-    /// Someone here asked for a list ([`Store::relist`]).
+    /// A caller in this process requested a list ([`Store::relist`]).
     Requested,
 }
 
 impl Restart {
-    /// All reasons, in their order.
+    /// All reasons, in order.
     pub const ALL: [Restart; 10] = [
         Restart::Closed,
         Restart::Unreachable,
@@ -386,7 +386,7 @@ impl Restart {
         Restart::Requested,
     ];
 
-    /// The reason as a metric's label.
+    /// Returns the reason as a metric label.
     pub fn label(self) -> &'static str {
         match self {
             Restart::Closed => "closed",
@@ -403,19 +403,19 @@ impl Restart {
     }
 }
 
-/// The changes of an informer, in order; it never ends. Dropping a `next` that has not come loses nothing.
+/// The changes of an informer, in order, without an end. Dropping a pending `next` loses nothing.
 pub struct Changes<V> {
     stream: BoxStream<'static, Change<V>>,
     is_behind: Box<dyn Fn() -> bool + Send + Sync>,
 }
 
 impl<V> Changes<V> {
-    /// The next change, whenever it comes.
+    /// Waits for the next change.
     pub async fn next(&mut self) -> Change<V> {
         self.stream.next().await.expect("an informer never ends")
     }
 
-    /// Whether the [`Store`] shows changes already that are yet to be told here.
+    /// Returns whether the [`Store`] shows changes that this stream has not returned yet.
     pub fn is_behind(&self) -> bool {
         (self.is_behind)()
     }
@@ -434,7 +434,7 @@ struct Shared<V> {
     objects: RwLock<CompactStore<V>>,
     state: Mutex<State>,
     synced: watch::Sender<bool>,
-    /// Rings when someone asks for a list.
+    /// Notifies of a requested list.
     again: Notify,
 }
 
@@ -445,7 +445,7 @@ struct State {
     error: Option<String>,
     restarts: [u64; Restart::ALL.len()],
     undecodable: u64,
-    /// Objects that exist, and of which no value is known.
+    /// The objects that exist, but have no known value.
     unknown: HashSet<ObjectKey>,
     version: String,
 }
@@ -468,9 +468,10 @@ impl<V> Shared<V> {
         self.state.lock()
     }
 
-    /// How the informer fares, for whom `synced` says whether all was told.
+    /// Returns the informer's health for the reader of `synced`.
     fn health_of(&self, synced: &watch::Sender<bool>) -> Health {
-        // Who changes the objects takes the state under their lock, so this must not wait for them under the state's.
+        // A thread that changes the objects takes the state under their lock, so this must not wait for them under the state's
+        // lock.
         let objects = self.objects().len();
         let state = self.state();
         Health {

@@ -1,12 +1,12 @@
-//! A client by a kubeconfig that may change: other credentials, another authority, or another server, without a restart.
+//! A client that follows a changing kubeconfig: other credentials, another authority, or another server, without a restart.
 //!
-//! Each request looks at the stamps of the kubeconfig and of the files that it names, at most once a second, and at once after 401. If
-//! one has changed, new clients are made, and the next request uses them. A 401 that new credentials may cure is sent again; it was not
-//! carried out. Watches that are open stay as they are. A kubeconfig that cannot be used changes nothing: it is logged once, and
-//! read again until it can.
+//! Each request checks the stamps of the kubeconfig and of the files that it names, at most once per second, and immediately
+//! after a 401. If one has changed, new clients are created, and the next request uses them. After a 401, the request is sent
+//! again if the credentials changed; the server did not execute it. Open watches are unaffected. A kubeconfig that cannot be used
+//! changes nothing: it is logged once, and read again until it is valid.
 //!
-//! With several API servers, it sends a small request to the current one whenever none has answered for a while, so that
-//! [`failover`](super::failover) also notices a server that hangs while all wait for events.
+//! With several API servers, this client sends a small request to the current one when none has responded for a while, so that
+//! [`failover`](super::failover) also detects a server that hangs while all callers wait for events.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
@@ -25,22 +25,22 @@ use signpost_runtime::tls::served::{FileStamp, stamp_of};
 use super::failover::{PROBE, Servers};
 use super::{ClientError, backoff, connect, read};
 
-/// The time between two looks at the files.
+/// The time between two checks of the files.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-/// The time without an answer after which the current server is probed. A shorter one finds a server that hangs sooner, at the price of
-/// one small request of each process.
+/// The time without a response after which the current server is probed. A shorter one detects a server that hangs sooner, at the
+/// price of one small request of each process.
 const PROBE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Where the clients come from.
+/// The source of the clients.
 pub(super) struct Source {
     pub(super) path: PathBuf,
     pub(super) with_credentials: bool,
-    /// See [`from_kubeconfig`](super::from_kubeconfig).
+    /// The longest silence: see [`from_kubeconfig`](super::from_kubeconfig).
     pub(super) silence: Duration,
     pub(super) servers: Servers,
 }
 
-/// The clients, made of the files as they looked.
+/// The clients, created from the files with these stamps.
 struct Made {
     clients: Arc<[Client]>,
     files: Vec<(PathBuf, FileStamp)>,
@@ -49,13 +49,13 @@ struct Made {
 struct Rotating {
     source: Source,
     made: Mutex<Made>,
-    /// When the files were looked at last, and what was wrong with them.
+    /// The time of the last check of the files, and its error.
     looked: Mutex<(Instant, Option<String>)>,
     _probe: AbortOnDropHandle<()>,
 }
 
 impl Source {
-    /// A client that follows the files.
+    /// Returns a client that follows the files.
     pub(super) async fn open(self) -> Result<Client, ClientError> {
         let made = self.make().await?;
         let namespace = made.clients[0].default_namespace().to_owned();
@@ -77,7 +77,7 @@ impl Source {
         if !self.with_credentials {
             config.auth_info = Default::default();
         }
-        // Has a connection end on which nothing comes for so long, counted anew from each request that is sent on it.
+        // A connection ends when nothing arrives for this time, counted again from each request that is sent on it.
         (config.read_timeout, config.write_timeout) = (Some(self.silence), Some(self.silence));
         config.reset_reader_on_write = true;
         let clients = self.servers.configurations(config).into_iter().map(connect).collect::<kube::Result<_>>();
@@ -107,7 +107,7 @@ impl Rotating {
         Arc::clone(&self.made.lock().clients)
     }
 
-    /// Makes other clients if a file has changed, unless the last look was within `interval`.
+    /// Creates new clients if a file has changed, unless the last check was within `interval`.
     async fn follow_files(&self, interval: Duration) {
         let known_fault = {
             let mut looked = self.looked.lock();
@@ -142,7 +142,7 @@ async fn probe(this: Weak<Rotating>) {
         let Some(this) = this.upgrade() else { return };
         if this.source.servers.are_silent_for(PROBE_INTERVAL / 2) {
             let request = Request::get(PROBE).body(Body::empty()).expect("the path is valid");
-            // What comes of it, the servers know.
+            // The servers record the result.
             let _ = this.send(request).await;
         }
     }

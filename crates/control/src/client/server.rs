@@ -1,8 +1,8 @@
-//! Which API server a client speaks to: our own, which does more in one transaction than the API conventions promise, or
-//! another one.
+//! Detection of the API server behind a client: Signpost's own, which does more in one transaction than the API conventions
+//! require, or another one.
 //!
-//! It is asked once, and again after a connection has failed: another server may answer the next one. Our own server says so
-//! in its version. Until it was asked, and whenever it does not answer that question, it is taken for another one.
+//! The client queries the version once, and again after a connection has failed, because another server can take the next one.
+//! Signpost's server names itself in its version. Without a response, the server counts as another one.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -12,12 +12,12 @@ const UNKNOWN: u8 = 0;
 const OUR_OWN: u8 = 1;
 const ANOTHER: u8 = 2;
 
-/// What is known of the server behind a client.
+/// The known type of the server behind a client.
 #[derive(Debug, Default)]
 pub struct ServerKind(AtomicU8);
 
 impl ServerKind {
-    /// Whether `client` speaks to our own server. Asks if that is not known.
+    /// Returns whether `client` is connected to Signpost's own server. Queries the version if that is unknown.
     pub async fn is_our_own(&self, client: &kube::Client) -> bool {
         match self.0.load(Ordering::Relaxed) {
             OUR_OWN => true,
@@ -33,7 +33,7 @@ impl ServerKind {
         }
     }
 
-    /// To be told of each failure: after one that is no answer of the server, it is asked again.
+    /// Records a failure. After a failure that is not a response of the server, the version is queried again.
     pub fn failed(&self, error: &kube::Error) {
         if !matches!(error, kube::Error::Api(_)) {
             self.0.store(UNKNOWN, Ordering::Relaxed);

@@ -1,11 +1,11 @@
-//! Why a request over HTTP came to nothing, in words for people.
+//! Readable causes of failed HTTP requests.
 
 use tokio_rustls::rustls;
 
 use signpost_runtime::trust::is_authority_itself;
 
-/// The innermost cause, which is what people need; of TLS in words. `wanted` says which name the certificate is to be for, as in
-/// "for another name than …". Without the URL, which may hold a password.
+/// Returns the innermost cause in readable form, including causes in TLS. `wanted` names the expected subject of the certificate,
+/// as in "for another name than …". The text omits the URL, which can contain a password.
 pub fn cause_text(error: reqwest::Error, wanted: &str) -> String {
     let error = error.without_url();
     let mut cause: &dyn std::error::Error = &error;
@@ -13,7 +13,7 @@ pub fn cause_text(error: reqwest::Error, wanted: &str) -> String {
         if let Some(cause_text) = tls_cause_text(cause, wanted) {
             return cause_text;
         }
-        // An I/O error holds another one that is no source of it.
+        // An I/O error contains another error that is not its source.
         let held = cause.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
         match held.map(|held| held as &dyn std::error::Error).or(cause.source()) {
             Some(source) => cause = source,
@@ -22,7 +22,7 @@ pub fn cause_text(error: reqwest::Error, wanted: &str) -> String {
     }
 }
 
-/// What is wrong with the certificate that was shown, or with TLS.
+/// Returns the problem of the server's certificate, or of TLS.
 fn tls_cause_text(error: &(dyn std::error::Error + 'static), wanted: &str) -> Option<String> {
     let error = error.downcast_ref::<rustls::Error>()?;
     let rustls::Error::InvalidCertificate(fault) = error else { return Some(format!("TLS: {error}")) };

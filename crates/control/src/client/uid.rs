@@ -8,12 +8,12 @@ use std::sync::Arc;
 pub struct Uid(Arc<str>);
 
 impl Uid {
-    /// The uid with this text.
+    /// Returns the uid with this text.
     pub fn new(text: &str) -> Self {
         Uid(text.into())
     }
 
-    /// The uid of an object, which may be missing.
+    /// Returns the uid of an object, which can be missing.
     pub fn of(uid: Option<&str>) -> Self {
         Uid::new(uid.unwrap_or_default())
     }

@@ -1,5 +1,5 @@
-//! Writes: of a status that is read before, so that no writer undoes what another wrote meanwhile; and writes whose answers are
-//! not read, for those who write thousands a second and would decode the whole object for nothing.
+//! Writes of statuses and objects: a status is read before it is written, so that no writer reverts another one's change; other
+//! writes discard the response, because decoding the whole object is wasteful at thousands of writes per second.
 
 use std::fmt::Debug;
 
@@ -10,13 +10,13 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-/// How often a write is tried again when others write the same object at the same time.
+/// The number of retries when other clients write the same object at the same time.
 const CONFLICTS_MAX: u32 = 6;
 
-/// Changes the status of the object `name`. `change` looks at the object as it is, and gives the fields of `status` that
-/// shall be different (a JSON merge patch: lists as a whole), or `None` if all is as it should be.
+/// Changes the status of the object `name`. `change` receives the current object, and returns the fields of `status` to change (a
+/// JSON merge patch: lists as a whole), or `None` if no change is necessary.
 ///
-/// The answer is the object after that; `None` if it does not exist. After six conflicts in a row the last one is the error.
+/// Returns the object after that; `None` if it does not exist. After six conflicts in a row, the last one is the error.
 pub async fn update_status<K>(
     api: &Api<K>,
     name: &str,
@@ -49,7 +49,7 @@ where
     client.request_text(request.map_err(kube::Error::BuildRequest)?).await.map(drop)
 }
 
-/// Patches the object `name` of kind `K` by a JSON merge patch (RFC 7386).
+/// Patches the object `name` of kind `K` with a JSON merge patch (RFC 7386).
 pub async fn merge<K>(client: &kube::Client, namespace: Option<&str>, name: &str, patch: &Value) -> kube::Result<()>
 where
     K: Resource<DynamicType = ()>,
@@ -58,7 +58,7 @@ where
     client.request_text(request.map_err(kube::Error::BuildRequest)?).await.map(drop)
 }
 
-/// Patches the status of the object `name` of kind `K` by `operations`, the text of a JSON patch (RFC 6902).
+/// Patches the status of the object `name` of kind `K` with `operations`, the text of a JSON patch (RFC 6902).
 pub async fn patch_status<K>(
     client: &kube::Client,
     namespace: Option<&str>,

@@ -1,12 +1,12 @@
-//! Who serves which apex: a zone file, or the objects of the API, never both.
+//! The owner of each apex: a zone file or the objects of the API, never both.
 //!
-//! Two loops publish into one map of zones. This register stands between them: the loop of the zone files writes down which
-//! apexes its files serve, and the loop of the objects keeps off these. A file wins, being an act of whoever runs this very
-//! name server; its Router gets a diagnostic that names the file. Two apexes are the platform's own: the file of the platform's
-//! domain is no zone but the base of the parent zone, and a file for the alias zone is refused.
+//! Two loops publish into one map of zones, and this register separates them: the loop of the zone files records the apexes that
+//! its files serve, and the loop of the objects skips these. A file wins, because the operator of this name server put it there;
+//! the Router with the same apex gets a diagnostic that names the file. Two apexes belong to the platform: the file of the
+//! platform's domain is not a zone but the base of the parent zone, and a file for the alias zone is rejected.
 //!
-//! An apex whose only files have errors is nobody's: it answers SERVFAIL where there is nothing else to answer from, and a
-//! zone of the platform takes its place.
+//! An apex whose only files have errors has no owner: it answers SERVFAIL if no other zone contains the name, and a zone of the
+//! platform replaces it.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::Path;
@@ -32,21 +32,21 @@ pub struct ApexOwners {
 #[derive(Default)]
 struct State {
     files: NameMap<Arc<Path>>,
-    /// What stands for the zones of broken files, as long as nothing better is there.
+    /// The placeholders for the zones of broken files, until a real zone exists.
     broken: NameMap<Arc<Zone>>,
     base: Option<Arc<Contents>>,
     /// Whether names may be missing from the platform's zones that exist.
     partial: bool,
 }
 
-/// What became of a zone file's zone.
+/// The use of a zone file's zone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileZoneStatus {
-    /// It is served.
+    /// The zone is served.
     Served,
-    /// It is the base of the parent zone.
+    /// The zone is the base of the parent zone.
     Base,
-    /// It is not served: the apex is that of the alias zone, which the platform makes itself.
+    /// The zone is not served: its apex is that of the alias zone, which the platform generates.
     Refused,
 }
 
@@ -66,15 +66,15 @@ impl ApexOwners {
         self.state.lock()
     }
 
-    /// Keeps the place of the platform's zones until they are there: names at and below its domain are not those of a zone
-    /// file that lies above.
+    /// Reserves the apexes of the platform's zones until they are published: a zone file of a parent domain must not answer for
+    /// names at and below the platform's domain.
     pub fn hold_platform(&self, db: &ZoneDb) {
         if let Some((domain, _)) = &self.platform {
             db.publish(Zone::unavailable(domain.clone(), Unavailable::NotLoaded));
         }
     }
 
-    /// What would become of a file's zone at `apex`.
+    /// Returns the use that a file's zone at `apex` would have.
     pub fn place(&self, apex: &Name) -> FileZoneStatus {
         match &self.platform {
             Some((domain, _)) if domain == apex => FileZoneStatus::Base,
@@ -87,7 +87,7 @@ impl ApexOwners {
     pub fn publish_files(&self, zones: impl IntoIterator<Item = (Arc<Zone>, Arc<Path>)>, db: &ZoneDb) {
         let mut state = self.state();
         let mut changes = Vec::new();
-        // Most changes are of a zone's contents, and nobody need go through the apexes for them.
+        // Most changes affect only a zone's contents, and need no scan of the apexes.
         let mut is_new = false;
         for (zone, path) in zones {
             is_new |= state.files.get(zone.apex()) != Some(&path);
@@ -128,7 +128,7 @@ impl ApexOwners {
             match db.get(apex) {
                 Some(zone) if zone.why_unavailable().is_some() => {}
                 Some(_) if !withdrawn.contains(apex) => served.push(apex.clone()),
-                // A withdrawn file's zone is none to go on with; the platform's loop takes it away.
+                // A withdrawn file's zone cannot be kept; the platform's loop removes it.
                 Some(_) if self.platform.is_some() => {}
                 _ => changes.push(db::ZoneUpdate::Publish(placeholder.clone())),
             }
@@ -167,7 +167,8 @@ impl ApexOwners {
         self.state().files.iter().map(|(apex, path)| (apex.clone(), Arc::clone(path))).collect()
     }
 
-    /// Tells `receiver` which apexes files serve, now and whenever that changes, until `stop`. Where nobody listens, it only waits.
+    /// Sends the apexes that files serve to `receiver`, now and after each change, until `stop`. Without a receiver, it only
+    /// waits.
     pub async fn report_files(self: Arc<Self>, receiver: watch::Sender<Arc<BTreeSet<Name>>>, stop: CancellationToken) {
         let mut changes = self.subscribe();
         loop {
@@ -191,8 +192,7 @@ impl ApexOwners {
         self.state().files.get(apex).cloned()
     }
 
-    /// Says whether names may be missing from the platform's zones that exist, from now on: then none of them says that a name does
-    /// not exist.
+    /// Sets whether existing names can be missing from the platform's zones: if so, these zones do not answer NXDOMAIN.
     pub fn set_partial(&self, partial: bool, db: &ZoneDb) {
         let mut state = self.state();
         if state.partial != partial {
@@ -201,7 +201,7 @@ impl ApexOwners {
         }
     }
 
-    /// Publishes zones of the platform, but for those that a file serves by now.
+    /// Publishes zones of the platform, except those that a file serves.
     pub fn publish_platform(&self, changes: Vec<db::ZoneUpdate>, db: &ZoneDb) {
         let state = self.state();
         for change in &changes {
@@ -223,7 +223,7 @@ impl ApexOwners {
         }));
     }
 
-    /// Tells of every change of the files or the base.
+    /// Returns a receiver that is notified of every change of the files or the base.
     pub fn subscribe(&self) -> watch::Receiver<()> {
         self.changed.subscribe()
     }

@@ -1,21 +1,21 @@
-//! Tells the API what this name server holds back, and hears what was decided of it.
+//! Reporting of this name server's deletion holds to the API, and reading of the decisions.
 //!
-//! Each hold is a [`DeletionHold`], named by the hold's ID, which all name servers share that began to hold the same. A name server
-//! creates it if it is not there, enters itself among its holders with what it holds, enters anew when that changes, and
-//! leaves when it holds no more; the last one to leave deletes it, and with it what was decided. So a decision ends with the
-//! accident it was made for: if the very same objects go missing again a month later, someone is asked again. For the same
-//! reason a decision counts only for those who had entered before it was made, which the object's generation tells without
-//! comparing clocks, and only while they hold what they had told by then.
+//! Each hold is a [`DeletionHold`], named by the hold's ID, which is the same for all name servers whose holds began with the
+//! same objects. A name server creates the object if it is missing, adds itself to the holders with the objects that it holds,
+//! updates its entry when these change, and removes it when it holds nothing. The last holder deletes the object and the decision
+//! with it. So a decision ends with its incident: if the same objects are lost again a month later, a new decision is necessary.
+//! For the same reason, a decision counts only for holders that had entered before it, which the object's generation shows
+//! without comparing clocks, and only while they hold the objects of that entry.
 //!
-//! A name server that has died holds nothing, and cannot leave. So each one says every minute that it is there, and takes off
-//! those from whom it has seen nothing new for ten minutes: what their times say is their clocks' matter. One that was only cut
-//! off enters anew when it is back; it has served on all the while.
+//! A dead name server cannot remove its entry. So each holder renews its entry every minute, and removes the entries of others
+//! that it has seen unchanged for ten minutes, by its own clock. A name server that was only disconnected enters again when it is
+//! back; it has served the names all the time.
 //!
-//! A DeletionHold that nobody holds stands for nothing. One is left behind where the API fails, or a name server dies, between its
-//! creation and the entry. Each name server takes away at once what it has written to itself, and others' after a while.
+//! A DeletionHold without holders has no meaning. It remains if the API fails, or a name server dies, between the creation and
+//! the entry. Each name server deletes the empty objects that it has written immediately, and those of others after a while.
 //!
-//! Name servers may create and delete DeletionHolds and write their status, and may not decide. While the API is away nothing of
-//! this works, and nothing of it is needed: what is held stays served, and the log and `/metrics` tell of it.
+//! Name servers may create and delete DeletionHolds and write their status, but may not decide. While the API is unreachable,
+//! none of this works or is necessary: held names are still served, and the log and `/metrics` show the hold.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -40,18 +40,18 @@ use signpost_api::v1alpha1::deletion_hold::{
     DeletionHold, DeletionHoldCause, DeletionHoldHolder, DeletionHoldSpec, HEARD_EVERY, HELD, SILENCE_MAX,
 };
 
-/// How often all is compared when nothing happens.
+/// The interval of comparisons when nothing happens.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 /// The least time between two rounds of writes: a hold may grow many times a second.
 const PACE: Duration = Duration::from_secs(1);
-/// How long one write may take.
+/// The time limit for one write.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(15);
 /// Waits after failures, the first and the longest.
 const RETRY: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(30)];
-/// A DeletionHold that nobody has entered for so long was left by one who died in between: entering is one write.
+/// The age at which a DeletionHold without holders is abandoned: its creator died before the entry, which is one write.
 const EMPTY_LONGEST: Duration = Duration::from_secs(2 * WRITE_TIMEOUT.as_secs());
 
-/// What one name server reports, before and while it runs.
+/// The reporter of one name server, before and while it runs.
 pub struct Reporter {
     writer: Writer,
     status: Arc<Status>,
@@ -59,7 +59,7 @@ pub struct Reporter {
     changes: Changes<DeletionHold>,
     /// The DeletionHolds that this process has written to, or tried to, and when it did last.
     ours: HashMap<String, Instant>,
-    /// By the DeletionHold and the name server: its entry, and when that was seen first.
+    /// The entries by DeletionHold and name server, each with the time at which it was first seen.
     heard: HashMap<(String, String), (DeletionHoldHolder, Instant)>,
 }
 
@@ -76,20 +76,20 @@ struct Writer {
 enum HoldAction {
     /// There is no such DeletionHold yet.
     Create(Held),
-    /// We are not among its holders, or have told something else.
+    /// This server is not among the holders, or its entry is out of date.
     Enter(Held),
-    /// We are, with what we hold, and should say that we are there.
+    /// The entry is current, and due for renewal.
     Renew(Held),
-    /// We are, and hold it no more.
+    /// This server is a holder, but holds nothing.
     Leave(String),
     /// Others among its holders have been silent for too long.
     Lapse(String, Vec<DeletionHoldHolder>),
-    /// Nobody holds it.
+    /// The object has no holders.
     Sweep(String),
 }
 
 impl Reporter {
-    /// A reporter of what `status` tells, for the name server that calls itself `server` and is, for people, at `host`.
+    /// Returns a reporter of the holds in `status`, for the name server with the identity `server` and the displayed name `host`.
     pub fn new(
         client: kube::Client,
         holds: &Informer<DeletionHold>,
@@ -175,7 +175,7 @@ impl Reporter {
         }
     }
 
-    /// Notes who has said that it is there since the last time.
+    /// Records the holders that have renewed their entries.
     fn hear(&mut self, deletion_holds: &[Arc<DeletionHold>]) {
         let mut heard = HashMap::new();
         for deletion_hold in deletion_holds {
@@ -189,7 +189,7 @@ impl Reporter {
         self.heard = heard;
     }
 
-    /// What the informer shows.
+    /// Returns the DeletionHolds in the informer.
     fn known(&self) -> Vec<Arc<DeletionHold>> {
         self.deletion_holds.all().into_iter().map(|(_, deletion_hold)| deletion_hold).collect()
     }
@@ -220,7 +220,7 @@ impl Writer {
             HoldAction::Enter(held) => self.enter(&held).await,
             HoldAction::Renew(held) => self.renew(&held).await,
             HoldAction::Leave(id) => self.remove(&id, |holder| holder.server == self.server).await,
-            // Who has said something since then stays.
+            // Holders that have renewed since then stay.
             HoldAction::Lapse(id, silent) => self.remove(&id, |holder| silent.contains(holder)).await,
             HoldAction::Sweep(id) => match self.api.get_opt(&id).await? {
                 Some(deletion_hold) if !deletion_hold.is_held() => self.delete(&deletion_hold).await,
@@ -275,7 +275,7 @@ impl Writer {
         update_status(&self.api, &held.id, change).await.map(drop)
     }
 
-    /// Says that it is there. All else stays: what was decided since it entered counts on.
+    /// Renews the entry. The rest is unchanged: decisions since the entry still count.
     async fn renew(&self, held: &Held) -> kube::Result<()> {
         let change = |deletion_hold: &DeletionHold| {
             let mut holders = deletion_hold.status.clone().unwrap_or_default().holders;
@@ -289,7 +289,7 @@ impl Writer {
         update_status(&self.api, &held.id, change).await.map(drop)
     }
 
-    /// Deletes it, if it is still as it was seen.
+    /// Deletes the object, if its version is unchanged.
     async fn delete(&self, deletion_hold: &DeletionHold) -> kube::Result<()> {
         let metadata = deletion_hold.metadata.clone();
         let preconditions = Preconditions { uid: metadata.uid, resource_version: metadata.resource_version };
@@ -345,7 +345,7 @@ fn entry<'a>(deletion_hold: &'a DeletionHold, server: &str) -> Option<&'a Deleti
     deletion_hold.status.as_ref()?.holders.iter().find(|holder| holder.server == server)
 }
 
-/// Whether what a name server has told this very DeletionHold is what is held. Entries of older versions have no UID.
+/// Returns whether this name server's entry in this DeletionHold matches the held objects. Entries of older versions have no UID.
 fn has_reported(deletion_hold: &DeletionHold, entry: &DeletionHoldHolder, held: &Held) -> bool {
     entry.set.as_ref() == Some(&held.set) && (entry.uid.is_none() || entry.uid == deletion_hold.metadata.uid)
 }
@@ -354,7 +354,7 @@ fn find<'a>(deletion_holds: &'a [Arc<DeletionHold>], id: &str) -> Option<&'a Arc
     deletion_holds.iter().find(|deletion_hold| deletion_hold.metadata.name.as_deref() == Some(id))
 }
 
-/// What was decided of what is held, after `server` had entered with it.
+/// Returns the decisions on the held objects that were made after the entry of `server`.
 fn decided(held: &[Held], deletion_holds: &[Arc<DeletionHold>], server: &str) -> Decisions {
     let decision = |held: &Held| {
         let deletion_hold = find(deletion_holds, &held.id)?;
@@ -366,9 +366,9 @@ fn decided(held: &[Held], deletion_holds: &[Arc<DeletionHold>], server: &str) ->
     held.iter().filter_map(|held| Some((held.id.clone(), decision(held)?))).collect()
 }
 
-/// What is to be done. Before all was listed (`synced`) nobody leaves: what was held before a restart is held on. `written` returns
-/// by ID how long ago this process wrote to a DeletionHold, if it did, and `silent_for` how long a holder of one has said nothing
-/// new: clocks may differ.
+/// Returns the necessary actions. Before the first list (`synced`), no holder leaves: objects held before a restart are still
+/// held. `written` returns, by ID, the time since this process wrote to a DeletionHold, and `silent_for` the time without a
+/// change of a holder's entry, because clocks can differ.
 fn steps(
     held: &[Held],
     deletion_holds: &[Arc<DeletionHold>],
@@ -473,7 +473,7 @@ mod tests {
         for (holds, deletion_holds, synced, expected) in [
             (vec!["x"], vec![], true, vec![HoldAction::Create(held("x"))]),
             (vec!["x"], vec![known("x", 1, 1, None, &[("other", 1)])], true, vec![HoldAction::Enter(held("x"))]),
-            // Nothing is known of what was said before a restart.
+            // Decisions from before a restart are unknown.
             (vec!["x"], vec![known("x", 1, 1, None, &[("me", 1)])], true, vec![HoldAction::Renew(held("x"))]),
             (vec![], vec![known("x", 1, 1, None, &[("me", 1), ("other", 1)])], true, vec![leave()]),
             // After a restart it may yet turn out to be held.
@@ -502,7 +502,7 @@ mod tests {
         Duration::ZERO
     }
 
-    /// What entries say of the time does not count: clocks may differ by hours.
+    /// The times in entries do not count: clocks can differ by hours.
     #[test]
     fn who_is_silent_for_long_is_taken_off() {
         let both = [known("x", 900, 1, None, &[("me", 1), ("other", 1)])];
@@ -511,7 +511,7 @@ mod tests {
         let renew = || HoldAction::Renew(held("x"));
         for (written, silent, holds, expected) in [
             (59, 59, true, vec![]),
-            // It says again that it is there.
+            // The holder renews its entry.
             (60, 599, true, vec![renew()]),
             (60, 600, true, vec![renew(), lapse()]),
             (1, 600, true, vec![lapse()]),
@@ -553,7 +553,7 @@ mod tests {
             assert!(decided(&[held("x")], &[Arc::new(deletion_hold.clone())], "me").is_empty(), "{deletion_hold:?}");
             assert!(deletion_hold.is_undecided());
         }
-        // More is held than was told when it was said.
+        // More objects are held than at the time of the decision.
         let grown = Held { set: "s4".to_owned(), count: 4, ..held("x") };
         assert!(decided(&[grown], &[known("x", 1, 2, approve, &[("me", 1)])], "me").is_empty());
     }

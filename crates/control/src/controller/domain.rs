@@ -1,12 +1,12 @@
-//! Whose objects these are: the ledger's parent Zone is named after the domain of the platform that wrote it.
+//! Verification of the platform domain of the API's objects: the ledger's parent Zone is named after it.
 //!
-//! A process that is configured for another domain would take every name of that one away and give all routes others, be it
-//! by a typing error or by a flag left out. So it does nothing before [`disagreement`] has found none: where the API is in
-//! the process it does not start, and where the API is elsewhere it waits, and says so. A platform whose domain is meant to
-//! change says which one it had before (`former-domain`).
+//! A process with another configured domain would remove every name and give all routes new ones, because of a typing error or a
+//! missing flag. So it does nothing until [`disagreement`] returns none. A process with the API in it does not start; a process
+//! with a remote API waits, and reports the mismatch. To change the domain of a platform, configure the old one too
+//! (`former-domain`).
 //!
 //! A platform without Routers and Routes has no names to lose: the scheduler, or the process with the API, takes it over under
-//! any domain ([`Duty::Lead`]), and removes the Zones of the other one.
+//! any domain ([`Duty::Lead`]), and removes the Zones of the old domain.
 
 use std::time::Duration;
 
@@ -19,9 +19,9 @@ use signpost_api::v1alpha1::route::Route;
 use signpost_api::v1alpha1::router::Router;
 use signpost_api::v1alpha1::zone::{Zone, ZoneKind};
 
-/// How often it is looked again while the domains differ, or the API does not say.
+/// The interval of checks while the domains differ, or the API does not respond.
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
-/// How long the API may take to say.
+/// The time limit of a check.
 const ASK_TIMEOUT: Duration = Duration::from_secs(15);
 /// Zones of one page.
 const PAGE_ZONES: u32 = 500;
@@ -40,12 +40,12 @@ pub struct DomainMismatch {
     pub configured: String,
 }
 
-/// A platform's domain, and the one that it had before; both without a dot at the end.
+/// A platform's domain, and its former domain; both without a trailing dot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Domains {
     /// The domain.
     pub domain: String,
-    /// What it was before, if it is being changed.
+    /// The former domain, while the domain is being changed.
     pub former: Option<String>,
 }
 
@@ -55,7 +55,7 @@ impl Domains {
         Domains { domain: domain.to_owned(), former: None }
     }
 
-    /// Whether what is of the domain `found` may be taken over, and what comes of it if not.
+    /// Checks that objects of the domain `found` may be taken over; the error states the consequences.
     pub fn agree(&self, found: &str) -> Result<(), DomainMismatch> {
         if found == self.domain || self.former.as_deref() == Some(found) {
             return Ok(());
@@ -64,20 +64,20 @@ impl Domains {
     }
 }
 
-/// What a process does where the domain of the API's objects is another one and there are none but Zones.
+/// The duty of a process if the API's objects are of another domain and are only Zones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Duty {
-    /// It waits until another process has taken the platform over.
+    /// The process waits until another one has taken the platform over.
     Follow,
-    /// It takes the platform over.
+    /// The process takes the platform over.
     Lead,
 }
 
-/// As [`disagreement`], after a platform without Routers and Routes was taken over.
+/// Returns the result of [`disagreement`] after taking over a platform without Routers and Routes.
 ///
 /// # Errors
 ///
-/// Those of the client.
+/// The errors of the client.
 pub async fn disagreement_after_taking_over(
     client: &kube::Client,
     domains: &Domains,
@@ -89,7 +89,7 @@ pub async fn disagreement_after_taking_over(
         return Ok(Some(other));
     }
     let zones: Api<Zone> = Api::all(client.clone());
-    // Without Routers there are few: those of the platform, and what is left of shards that went a moment ago.
+    // Without Routers there are few Zones: the platform's, and those of recently deleted shards.
     for zone in zones.list(&ListParams::default()).await?.items {
         let name = zone.metadata.name.unwrap_or_default();
         let preconditions = Some(Preconditions { uid: zone.metadata.uid, resource_version: None });
@@ -105,11 +105,12 @@ pub async fn disagreement_after_taking_over(
     disagreement(client, domains).await
 }
 
-/// How the domain of the API's objects differs from that of `domains`, if it does. An API without a parent Zone is anyone's.
+/// Returns the difference between the domain of the API's objects and that of `domains`, if there is one. An API without a parent
+/// Zone matches any domain.
 ///
 /// # Errors
 ///
-/// Those of the client.
+/// The errors of the client.
 pub async fn disagreement(client: &kube::Client, domains: &Domains) -> kube::Result<Option<DomainMismatch>> {
     let api: Api<Zone> = Api::all(client.clone());
     let is_parent = |zone: &Zone| zone.spec.kind == ZoneKind::Parent;
@@ -135,7 +136,7 @@ pub async fn disagreement(client: &kube::Client, domains: &Domains) -> kube::Res
     }
 }
 
-/// Waits until the domains agree, and has `report` told why they do not. Whether they do by now: `false` is the end by `stop`.
+/// Waits until the domains agree, and calls `report` with the reason while they do not. Returns `false` if `stop` ended the wait.
 pub async fn agreed(
     client: &kube::Client,
     domains: &Domains,
@@ -165,7 +166,7 @@ pub async fn agreed(
                     reported = Some(other);
                 }
             }
-            // Whoever cannot be heard is told by all the informers.
+            // The informers report an API that is unreachable.
             Ok(Err(error)) => tracing::debug!(%error, "the API does not say of which domain its objects are"),
             Err(_) => tracing::debug!("the API did not say in time of which domain its objects are"),
         }

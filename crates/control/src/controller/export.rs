@@ -22,12 +22,12 @@ use signpost_dns::zone::{Contents, Serial};
 /// Objects in one page of a list.
 const PAGE_SIZE: u32 = 500;
 
-/// What the objects come to.
+/// The zones that result from the objects.
 #[derive(Debug)]
 pub struct Export {
     /// The parent zone, the alias zone, then the shards' zones in canonical order.
     pub zones: Vec<ExportedZone>,
-    /// What is wrong with objects.
+    /// The problems of objects.
     pub diagnostics: Vec<Diagnostic>,
     /// The Routers that they were made from.
     pub routers: Vec<Router>,
@@ -38,11 +38,11 @@ pub struct Export {
 /// One zone.
 #[derive(Debug)]
 pub struct ExportedZone {
-    /// What it is made for.
+    /// The kind of zone.
     pub kind: ZoneKind,
     /// The Router, for a shard.
     pub router: Option<Box<str>>,
-    /// Its records, SOA included; [`signpost_dns::zone::Contents::apex`] names it.
+    /// The records, including the SOA; [`signpost_dns::zone::Contents::apex`] is their apex.
     pub contents: Contents,
     /// Whether the ledger names its serial; otherwise it is ours.
     pub in_ledger: bool,
@@ -53,7 +53,7 @@ pub struct ExportedZone {
 pub enum Extent {
     /// All.
     Whole,
-    /// Some: those of the names that are looked at. The zones lack the names of all others.
+    /// Only the selected names. The zones lack all others.
     Part,
 }
 

@@ -1,27 +1,27 @@
-//! The ledger of serials: the leading controller writes into each zone's `Zone` object which serial belongs to which state.
+//! The ledger of serials: the leading controller writes the serial of each state of a zone into its `Zone` object.
 //!
-//! It watches the same objects as the name servers and keeps the same digests, but no zones. Where a zone's digest is not
-//! that of its newest version, the next version is written: serial max(previous + `SERIAL_STRIDE`, seconds since 1970) in
-//! the arithmetic of RFC 1982. Changes that come while a write is under way, or within [`WRITE_INTERVAL`] of the last one, share the next
-//! version: 16 of them reach back far enough for a name server that lags to find a state that it has.
+//! The ledger watches the same objects as the name servers and computes the same digests, but builds no zones. If a zone's digest
+//! differs from that of its newest version, it writes the next version, with the serial max(previous + `SERIAL_STRIDE`, seconds
+//! since 1970) in the arithmetic of RFC 1982. Changes that arrive during a write, or within [`WRITE_INTERVAL`] of the last one,
+//! share the next version. With 16 versions, a name server that lags finds a state that it has.
 //!
-//! [`Ledger`] is pure: it plans what is due for a zone by the objects, and the work queue says when to look again. The executor
-//! carries the writes out ([`crate::reconcile`]).
+//! [`Ledger`] is pure: it plans the writes that are due for a zone, and the work queue defines when to check it again. The
+//! executor does the writes ([`crate::reconcile`]).
 //!
-//! The first serial of a zone is the clock's; of the parent zone it is also newer than what its zone file says, which was
-//! served under that serial before the platform was there, and perhaps copied by secondaries ([`serials`]).
+//! The first serial of a zone comes from the clock; that of the parent zone is also newer than the serial in its zone file. The
+//! file's zone was served under that serial before the platform existed, and secondaries may have copied it ([`serials`]).
 //!
-//! A wrong version can do no harm: a name server publishes under it only what has its digest. So the ledger needs no fence
-//! against a leader that was deposed and does not know it yet; it writes what was true a moment ago, and the next leader
-//! writes what is true after it. The resourceVersion keeps the two from overwriting each other unseen.
+//! A wrong version does no harm: a name server publishes under it only a state with the same digest. So the ledger needs no
+//! fencing against a deposed leader that still writes: it writes a state that was correct a moment ago, and the next leader
+//! writes the current one. The resourceVersion prevents unnoticed overwrites between the two.
 //!
-//! The Zone of the parent zone says, beside its versions, how the platform is configured ([`ZonePlatform`]): tools read it
-//! there. A change of that is a write like any other, and no version.
+//! The Zone of the parent zone also contains the platform's configuration ([`ZonePlatform`]), which tools read there. A change of
+//! the configuration is a normal write, but not a new version.
 //!
-//! The `Zone` of a shard that is gone is deleted once the clock is past its newest serial and the room after it: if the shard
-//! comes back, its first serial is the clock's, and newer than any that a name server took on its own. At a start, when most
-//! Zones have no Router, nothing is deleted: that is how an API looks that has lost its objects. The parent and alias Zone of
-//! another domain are never deleted, unless that is the one that this platform had before ([`super::domain`]).
+//! The ledger deletes the `Zone` of a deleted shard when the clock has passed its newest serial plus the reserved range. If the
+//! shard is re-created, its first serial comes from the clock, and is newer than any provisional serial of a name server. After a
+//! start, nothing is deleted while most Zones have no Router, because an API that has lost its objects looks the same. The parent
+//! and alias Zone of another domain are never deleted, except those of the configured former domain ([`super::domain`]).
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -62,8 +62,8 @@ pub const VERSIONS_MAX: usize = 16;
 /// The least time between two versions of a zone. With [`VERSIONS_MAX`] it is how far a name server may lag under steady
 /// change; a single change on an idle zone never waits for it.
 pub const WRITE_INTERVAL: Duration = Duration::from_millis(25);
-/// The same while changes come one by one, as of routes that are each created after the one before was answered: they wait for
-/// nothing else. At [`WRITE_INTERVAL`] each was answered after 25 ms. So few changes no name server is long behind.
+/// The write interval while changes arrive singly, such as routes that are each created after the response for the previous one.
+/// With [`WRITE_INTERVAL`], each response took 25 ms. Name servers keep up with such small changes.
 pub const SMALL_WRITE_INTERVAL: Duration = Duration::from_millis(10);
 /// Changed aliases up to which a version is small.
 const SMALL_CHANGE: usize = 4;
@@ -71,7 +71,7 @@ const SMALL_CHANGE: usize = 4;
 const PLACES: usize = 2 * 64;
 /// The longest that a write may take.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long after a write failed it is tried again; if the API refuses it, each time twice as long, up to the longest.
+/// The wait after a failed write; if the API rejects the write, the wait doubles each time, up to the longest.
 const RETRY_AFTER: Duration = Duration::from_millis(500);
 /// See [`RETRY_AFTER`]: an object that the API refuses will be refused again.
 const RETRY_LONGEST: Duration = Duration::from_secs(60);
@@ -80,23 +80,23 @@ const SHARDS_TOLD_MAX: usize = 20;
 /// Most events that one batch takes in before it writes.
 const BATCH_MAX: usize = 4096;
 
-/// What the ledger is written from.
+/// The inputs of the ledger.
 #[derive(Clone)]
 pub struct Sources {
     /// The objects.
     pub world: World,
     /// The platform.
     pub settings: Arc<Settings>,
-    /// The domain that it had before, if that was changed: what is left of it goes.
+    /// The former domain, if the domain was changed; its Zones are removed.
     pub former: Option<String>,
     /// Whether the parent zone has a zone file, and under which serial; nothing is written before that is known.
     pub base: watch::Receiver<Option<BaseSerial>>,
-    /// What the parent's Zone tells of the configuration.
+    /// The configuration in the parent's Zone.
     pub description: watch::Receiver<Option<ZonePlatform>>,
 }
 
-/// Writes the ledger until `stop`, which the end of this process's leadership is, too. `feed` is told what is in which zone
-/// since when.
+/// Writes the ledger until `stop`, which also ends with this process's leadership. `feed` gets the contents of each zone and
+/// their times.
 pub async fn run(client: kube::Client, sources: Sources, feed: Arc<ZoneFeed>, stop: CancellationToken) {
     let Sources { world, settings, former, mut base, mut description } = sources;
     let base = tokio::select! {
@@ -140,7 +140,7 @@ impl Item for Name {
     }
 }
 
-/// What the ledger should say, what it says, and which zones are to be looked at. Pure.
+/// The desired and the actual state of the ledger, and the zones to check. Pure.
 pub struct Ledger {
     base: BaseSerial,
     domain: Name,
@@ -153,26 +153,26 @@ pub struct Ledger {
     synced: bool,
     /// Zones without a Router that are left alone, since there were too many at once.
     orphans: HashSet<Name>,
-    /// What the parent's Zone is to tell of the configuration; `None`: what it tells is left alone.
+    /// The configuration to write to the parent's Zone; `None`: no change.
     description: Option<ZonePlatform>,
-    /// The domain of before.
+    /// The former domain.
     former: Option<Name>,
     feed: Arc<ZoneFeed>,
     aliases: AliasChanges,
 }
 
-/// What is known of a zone's object.
+/// The known state of a zone's object.
 #[derive(Default)]
 struct KnownZone {
     zone: Option<Zone>,
     written: Option<Instant>,
-    /// How often the API has refused it one time after the other, and when it may be tried again.
+    /// The number of rejections in a row, and the time of the next try.
     failed: Option<(u32, Instant)>,
-    /// The newest serial ever seen here: a Zone that someone deletes comes back with a newer one.
+    /// The newest serial ever seen here: a Zone that was deleted by hand is re-created with a newer one.
     last: Option<Serial>,
 }
 
-/// What is due for a zone.
+/// The due work for a zone.
 enum Plan {
     Nothing,
     LookAgain(Instant),
@@ -204,7 +204,7 @@ impl Ledger {
         self.former = former;
     }
 
-    /// Sets what the parent's Zone tells of the configuration.
+    /// Sets the configuration in the parent's Zone.
     pub fn describe(&mut self, description: Option<ZonePlatform>, now: Instant) {
         self.description = description;
         self.queue.add(self.domain.clone(), now);
@@ -282,8 +282,8 @@ impl Ledger {
         self.queue.add(apex, now);
     }
 
-    /// Notes what an object is. If a watch told it, that may be the echo of an earlier write, older than what is known. What was
-    /// read or listed (`is_current`) is so, even if it is older: then the store has gone back in time.
+    /// Records the state of an object. An event of a watch can be the echo of an earlier write, older than the known state. A
+    /// read or listed state (`is_current`) always counts, even if it is older: then the store was restored.
     fn learn(&mut self, apex: Name, zone: Option<Zone>, is_current: bool, now: Instant) {
         let known = self.known.entry(apex.clone()).or_default();
         if let (Some(old), Some(new)) = (&known.zone, &zone)
@@ -305,7 +305,7 @@ impl Ledger {
         self.queue.add(apex, now);
     }
 
-    /// From now on everything is known: missing objects are missing.
+    /// Marks the inputs as complete: missing objects do not exist.
     pub fn set_synced(&mut self, now: Instant) {
         if std::mem::replace(&mut self.synced, true) {
             return;
@@ -350,7 +350,7 @@ impl Ledger {
         }
     }
 
-    /// When something is due without anything happening before.
+    /// Returns the time of the next due work if nothing happens before.
     pub fn next_at(&self) -> Option<Instant> {
         self.queue.next_at()
     }
@@ -420,7 +420,7 @@ impl Ledger {
         Plan::Write(write(Box::new(zone)))
     }
 
-    /// What is due for a zone that should not be.
+    /// Returns the due work for a zone that should not exist.
     fn plan_deletion(&mut self, apex: &Name, now: Instant, unix_now: u64) -> Plan {
         let Some(zone) = self.known.get(apex).and_then(|known| known.zone.as_ref()) else {
             self.known.remove(apex);
@@ -437,7 +437,7 @@ impl Ledger {
         Plan::Write(Write::Delete(Preconditions { uid, resource_version }))
     }
 
-    /// Tells the feed what a zone holds by now.
+    /// Sends the current contents of a zone to the feed.
     fn update_feed(&mut self, apex: &Name) {
         let versions = self.known.get(apex).and_then(|known| known.zone.as_ref()).map(|zone| &zone.spec.versions);
         let mut versions = versions.into_iter().flatten().filter_map(read_version);
@@ -464,7 +464,7 @@ impl Ledger {
         }
     }
 
-    /// What the ledger should say of a zone: its kind, its Router, its digest. `None`: there is no such zone.
+    /// Returns the desired ledger entry of a zone: its kind, its Router, its digest. `None`: the zone does not exist.
     fn wanted(&self, apex: &Name) -> Option<(ZoneKind, Option<String>, Digest)> {
         if *apex == self.domain {
             return Some((ZoneKind::Parent, None, self.platform.parent_digest()));

@@ -1,4 +1,4 @@
-//! The control loops that make it so: what the API's objects say comes to be what the name server answers.
+//! The control loops that translate the API's objects into the zones of the name server.
 
 pub mod apexes;
 pub mod asked;

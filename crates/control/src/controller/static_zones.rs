@@ -1,13 +1,13 @@
-//! Static zones: the master files of the zones folder, served as they are and reloaded when they change.
+//! Static zones: the zone files of the zones directory, served unchanged and reloaded when they change.
 //!
-//! [`StaticZones::load`] reads the folder, and [`run`] reads again what changed: when asked to (SIGHUP), when the system tells
-//! of a change in the folder, and every few seconds, since the system does not tell of all that a zone is read from. A file
-//! with an error keeps its last good version in service, or, if it never had one and nothing else gives its zone, makes that
-//! answer SERVFAIL: the zone is known, its contents are not, and "no such name" would be a lie. Each finding is logged once
-//! as `file:line:column`.
+//! [`StaticZones::load`] reads the directory, and [`run`] reads changed files again: on request (SIGHUP), when the kernel reports
+//! a change in the directory, and every few seconds, because the kernel does not report changes of all files that a zone
+//! includes. A file with an error keeps its last good version in service. If it never had one, and no other source provides its
+//! zone, the zone answers SERVFAIL: the zone is known, its contents are not, and NXDOMAIN would be wrong. Each finding is logged
+//! once as `file:line:column`.
 //!
-//! With the platform's zones beside them, the file of the platform's domain is the base of the parent zone instead of a
-//! zone, and [`ApexOwners`] settles who serves what.
+//! Together with the platform's zones, the file of the platform's domain is the base of the parent zone instead of a zone, and
+//! [`ApexOwners`] decides which source serves each apex.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -28,24 +28,24 @@ use signpost_dns::zone::{Contents, Zone, ZoneDb, diff};
 use signpost_dns::zonefile::folder::{Extent, FileChange, Folder, IsWhole, Tally};
 use signpost_dns::zonefile::{Severity, ZoneFinding};
 
-/// How long a change of the folder must be the last one before it is read: an editor's or an unpacker's writes come
-/// together, and a file is whole only then.
+/// The quiet time after a change of the directory before it is read: writes of an editor or an archiver come together, and a file
+/// is complete only after the last one.
 const QUIET: Duration = zone_watch::UNDER_WAY;
 /// The same where a zone file went: some programs take one away before they write the next.
 const QUIET_GONE: Duration = Duration::from_millis(100);
 /// The longest wait for quiet, where files change all the time.
 const QUIET_LONGEST: Duration = Duration::from_secs(1);
-/// How long after a look at the folder the next one follows, though nothing was told of: the system does not tell of files in
-/// other folders, behind links or on other machines.
+/// The interval of checks without a reported change: the kernel does not report files in other directories, behind links, or on
+/// other machines.
 const LOOK: Duration = Duration::from_secs(5);
-/// How much longer than the look itself the wait for the next one is at least, so that looks at very many files take one
-/// hundredth of a processor.
+/// The minimum wait until the next check, as a multiple of the duration of the check, so that checks of very many files use at
+/// most one hundredth of a processor.
 const LOOK_SHARE: u32 = 100;
 /// Zones that are published in one step at most, while many are loaded: enough to make a step cheap, few enough that they
 /// answer soon and take little memory twice.
 const PUBLISH_CHUNK: usize = 4096;
 
-/// What became of the folder's files at one reading.
+/// The results of reading the directory once.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Loaded {
     /// Zone files that are new or changed, and good.
@@ -54,11 +54,11 @@ pub struct Loaded {
     pub refused: usize,
     /// Zones whose file is gone.
     pub withdrawn: usize,
-    /// Files as they were.
+    /// Unchanged files.
     pub unchanged: usize,
-    /// Files that are being written and stay as they were until they are whole.
+    /// Files that are being written, and keep their last state until they are complete.
     pub unfinished: usize,
-    /// Zones served, as of now.
+    /// Zones served after the reading.
     pub zones: usize,
 }
 
@@ -73,13 +73,13 @@ impl Loaded {
     }
 }
 
-/// Why the folder was not read; what was served stays.
+/// The reason why the directory was not read; the served zones stay.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot read the zones folder {}: {source}; check its path and mode", path.display())]
 pub struct FolderError {
     /// The folder.
     pub path: PathBuf,
-    /// What happened.
+    /// The error.
     #[source]
     pub source: io::Error,
 }
@@ -100,17 +100,17 @@ pub struct Status {
 }
 
 impl Status {
-    /// How many zones files give.
+    /// Returns the number of zones from files.
     pub fn zones(&self) -> usize {
         self.zones.load(Ordering::Relaxed)
     }
 
-    /// How many zone files have errors and give no zone.
+    /// Returns the number of zone files that have errors and provide no zone.
     pub fn broken(&self) -> usize {
         self.broken.load(Ordering::Relaxed)
     }
 
-    /// How often the folder was read because of a change or a wish.
+    /// Returns the number of readings because of a change or a request.
     pub fn reloads(&self) -> usize {
         self.reloads.load(Ordering::Relaxed)
     }
@@ -121,12 +121,12 @@ impl Status {
     }
 }
 
-/// What a thread makes of a file's contents: a zone to serve, or the base of the parent zone as it is.
+/// A file's contents as parsed by a thread: a zone to serve, or the unchanged base of the parent zone.
 enum ParsedFile {
     Zone(Arc<Zone>),
     Base(Arc<Contents>),
     Aliases,
-    /// It has no well-formed SOA, which the checks refuse before.
+    /// A file without a well-formed SOA, which the checks reject earlier.
     Unbuildable(Name),
 }
 
@@ -220,12 +220,12 @@ impl StaticZones {
     }
 }
 
-/// Asks [`run`] to read the folder again.
+/// The handle that makes [`run`] read the directory again.
 #[derive(Debug, Clone)]
 pub struct Reloader(mpsc::Sender<oneshot::Sender<Result<Loaded, FolderError>>>);
 
 impl Reloader {
-    /// Reads what changed in the folder, and says what became of it. `None` if the loop has ended.
+    /// Reads the changes in the directory, and returns the results. `None` if the loop has ended.
     pub async fn reload(&self) -> Option<Result<Loaded, FolderError>> {
         let (answer, answered) = oneshot::channel();
         self.0.send(answer).await.ok()?;
@@ -233,8 +233,8 @@ impl Reloader {
     }
 }
 
-/// Keeps up with the folder until `stop`: loads what changes, on its own and when the [`Reloader`] asks. `zones` has been
-/// loaded once.
+/// Follows the directory until `stop`: loads changes by itself, and when the [`Reloader`] requests it. `zones` has been loaded
+/// once.
 pub fn run(
     zones: StaticZones,
     status: Arc<Status>,
@@ -258,7 +258,7 @@ async fn follow(
     // What changed before the watch was set is found then.
     let mut next_look = Instant::now() + LOOK;
     loop {
-        // The files that the system tells of, if not all may have changed; and who waits for the answer.
+        // The files that the kernel reported, unless all files can have changed; and the requester that waits for the results.
         let (mut changed_names, mut request, mut is_look) = (None, None, false);
         tokio::select! {
             () = stop.cancelled() => return,
@@ -269,7 +269,7 @@ async fn follow(
                 changed_names = Some(names).filter(|_| !is_all);
             }
             Some(answer) = requests.recv() => request = Some(answer),
-            // There may be a change that nobody told of.
+            // A change can be unreported.
             () = tokio::time::sleep_until(next_look) => is_look = true,
         }
         if watch.renew() {
@@ -279,13 +279,13 @@ async fn follow(
         let mut reading = zones.take().expect("it comes back from every reading");
         let (writes, is_request) = (watch.writes(), request.is_some());
         let read = tokio::task::spawn_blocking(move || {
-            // Who asks knows that the files are whole.
+            // The requester guarantees that the files are complete.
             let loaded =
                 if is_request { reading.load() } else { read_whole(&mut reading, changed_names.as_ref(), &writes) };
             (reading, loaded)
         });
         let Ok((read, loaded)) = read.await else {
-            // The runtime is shutting down, or reading panicked, which is told by then.
+            // The runtime is shutting down, or reading panicked, which is logged.
             return;
         };
         next_look = Instant::now()
@@ -299,7 +299,7 @@ async fn follow(
                 let Loaded { served, refused, withdrawn, zones, .. } = loaded;
                 tracing::info!(served, refused, withdrawn, zones, "the zones folder was read");
             }
-            // Looks go on, and say the same once.
+            // Checks continue, and log the same error once.
             Err(error) if is_request || error_logged != Some(error.to_string()) => tracing::error!("{error}"),
             _ => {}
         }
@@ -310,7 +310,7 @@ async fn follow(
         }
         zones = Some(read);
         if let Some(answer) = request {
-            // Who asked may have gone.
+            // The requester can have gone.
             let _ = answer.send(loaded);
         }
     }
@@ -327,7 +327,7 @@ fn read_whole(
     zones.load_whole(extent, Some(&|path, before, now| writes.is_whole(path, before, now)))
 }
 
-/// Waits until the folder is quiet, but not for ever.
+/// Waits until the directory is quiet, up to a limit.
 async fn settle(changes: &mut mpsc::Receiver<()>, writes: &Writes) {
     let longest = Instant::now() + QUIET_LONGEST;
     while Instant::now() < longest {
@@ -338,11 +338,11 @@ async fn settle(changes: &mut mpsc::Receiver<()>, writes: &Writes) {
     }
 }
 
-/// What is wrong with the serial of `after`, which takes the place of `before`: secondaries and caches of zones go by it
-/// (RFC 1034 §4.3.5). The zone is served in any case.
+/// Returns the problem with the serial of `after`, which replaces `before`: secondaries and caches of zones depend on it (RFC
+/// 1034 §4.3.5). The zone is served in any case.
 fn serial_fault(before: &Zone, after: &Zone) -> Option<String> {
     let (old, new) = (before.serial()?, after.serial()?);
-    // What was made from the API's objects has serials of its own.
+    // Zones from the API's objects have their own serials.
     if before.is_shard() {
         return None;
     }

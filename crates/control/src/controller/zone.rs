@@ -1,17 +1,17 @@
-//! The loop that makes the zones what the API's objects say: watch, reduce, find what changed, number, publish.
+//! The loop that updates the zones from the API's objects: watch, reduce, compare, number, publish.
 //!
 //! ```text
 //!  Routers ──────┐                       ┌─ Platform: conflicts, digests             ┌─► ZoneDb
 //!  RouteBindings ┼─► Change ─► Holds ─► Zones                     ─► Output ─► Publisher
-//!  Zones ────────┘            (accepted) └─ VersionHistory: which state,             └─► last-good state
-//!  (the ledger)                             which serial ([`version_history`])
+//!  Zones ────────┘            (accepted) └─ VersionHistory: the serial of            └─► last-known-good state
+//!  (the ledger)                             each state ([`version_history`])
 //! ```
 //!
-//! Everything is driven by events. What has piled up while one batch was worked on is the next batch; nobody waits for more
-//! to come. Before the objects were listed once, nothing is published and the map of zones is not ready, unless a last-good
-//! state from before a restart is there: then it is served at once. What is published first is all of it, in one step: as
-//! long as a shard's zone is missing, the parent zone's word on its names would be a wrong one. While the API is away, what
-//! is there goes on.
+//! Events drive the loop. The events that arrive during one batch form the next one, without a wait for more. Before the first
+//! list of the objects, nothing is published and the map of zones is not ready, unless there is a last-known-good state from
+//! before a restart, which is served immediately. The first publication contains all zones in one step: while a shard's zone is
+//! missing, the parent zone's answers for its names would be wrong. While the API is unreachable, the existing zones are still
+//! served.
 
 use std::collections::HashSet;
 use std::convert::Infallible;
@@ -68,14 +68,14 @@ pub mod status;
 
 /// Most events of one batch: some milliseconds of work.
 const BATCH_MAX: usize = 4096;
-/// How often the old versions of zones are freed and diagnostics are told, when nothing happens.
+/// The interval at which old versions of zones are freed and diagnostics are updated, when nothing happens.
 const HOUSEKEEPING: Duration = Duration::from_secs(5);
-/// Most names of the parent zone's file that a warning tells as not served.
+/// The most names of the parent zone's file that a warning lists as not served.
 const HIDDEN_TOLD_MAX: usize = 10;
 
-/// What the loop is given.
+/// The inputs of the loop.
 pub struct Options {
-    /// The configuration of now. The platform's domain must stay what it is.
+    /// The current configuration. The platform's domain must not change.
     pub settings: watch::Receiver<Arc<Settings>>,
     /// The directory of the last-good state; `None`: none is kept, as where the API is in the same process.
     pub state: Option<PathBuf>,
@@ -83,16 +83,16 @@ pub struct Options {
     pub world: World,
     /// The domain that the platform had before, if that was changed.
     pub former_domain: Option<String>,
-    /// The register of who serves what, shared with the loop of the zone files, which has loaded them by now.
+    /// The owners of the apexes, shared with the loop of the zone files, which has loaded them already.
     pub apexes: Arc<ApexOwners>,
-    /// How many of a hundred RouteBindings may be missing from a list, and of any kind be deleted in a burst, before that is
-    /// held (see [`hold`]).
+    /// The percentage of RouteBindings that can be missing from a list, and of any kind that can be deleted in a burst, before
+    /// the loss is held (see [`hold`]).
     pub deletion_hold_threshold: watch::Receiver<u32>,
-    /// Where the loop tells how it fares.
+    /// The status of the loop.
     pub status: Arc<Status>,
-    /// Where the loop tells which former names of routes there are.
+    /// The register of the routes' former names.
     pub asked: Arc<Register>,
-    /// Where it tells how long publishing takes.
+    /// The metric of publication times.
     pub publishing: Publishing,
     /// Dropped as soon as the last-good state is served, or found not to be there: who answers may wait for that.
     pub loading: oneshot::Sender<Infallible>,
@@ -249,7 +249,7 @@ impl Sources {
         }
     }
 
-    /// The configuration of now, with the base of the parent zone.
+    /// Returns the current configuration, with the base of the parent zone.
     fn current_settings(&self, apexes: &ApexOwners) -> Arc<Settings> {
         let settings = Arc::clone(&self.settings.borrow());
         match apexes.base() {
@@ -322,7 +322,7 @@ impl Run {
                 self.zones.set_files(self.publisher.apexes.files());
                 self.warn_of_hidden();
             }
-            // All that was said is looked at when the batch is in.
+            // All decisions are applied at the end of the batch.
             Event::HoldDecision => {}
         }
     }

@@ -1,12 +1,12 @@
-//! The watch of the zones folder: when something in it has changed, and which of its files are being written.
+//! The watch of the zones directory: its changes, and the files that are being written.
 //!
-//! A program that writes a file in place opens it, writes as often as it likes and closes it; only then is the file whole.
-//! The system tells of each of these steps in the folder itself, so a file is whole there when it was closed, or when it
-//! came by a rename. Of what lies elsewhere, such as an included file in a folder below or what a link leads to, it tells
-//! nothing: such a file is whole when it is another file than before, or was last changed some seconds ago.
+//! A program that writes a file in place opens it, writes any number of times, and closes it; only then is the file complete. The
+//! kernel reports each of these steps in the directory itself, so a file there is complete after a close, or after a rename to
+//! its name. The kernel does not report files elsewhere, such as an included file in a subdirectory or the target of a link: such
+//! a file is complete when it is a different file, or was last changed some seconds ago.
 //!
-//! What the system told of is gathered by file name, so that only those files are looked at. A link or a folder that changed,
-//! as when a ConfigMap is mounted anew, may lead to any file: then all are.
+//! Reported changes are collected by file name, so that only those files are checked. A changed link or directory, as when a
+//! ConfigMap is updated, can affect any file: then all files are checked.
 
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::OsString;
@@ -24,12 +24,12 @@ use tokio::sync::mpsc;
 use signpost_dns::zonefile::file_stamp::FileStamp;
 use signpost_dns::zonefile::folder::is_zone_file;
 
-/// How long after a write a file that was not closed is taken for whole nevertheless: who writes seldom, and never closes,
-/// is heard too. Longer than the pauses of a copy over a slow line.
+/// The age of the last write at which a file that was not closed counts as complete, for writers that write rarely and never
+/// close. Longer than the pauses of a copy over a slow network.
 const WRITTEN: Duration = Duration::from_secs(5);
-/// How long after a write the system's word of it may be under way; times of files go in steps of up to 10 ms.
+/// The time after a write in which the kernel's event can be pending; file times have a resolution of up to 10 ms.
 pub(super) const UNDER_WAY: Duration = Duration::from_millis(10);
-/// So many names are gathered at most; beyond it all files are looked at.
+/// The most names collected; beyond it, all files are checked.
 const NAMES_MAX: usize = 4096;
 
 /// A watch of one folder, for as long as it lives.
@@ -48,14 +48,14 @@ pub(super) struct Writes {
     /// The folder as the system calls it.
     absolute: PathBuf,
     state: Mutex<WatchState>,
-    /// Whether the system tells of the folder's files.
+    /// Whether the kernel reports changes of the directory's files.
     is_watched: AtomicBool,
 }
 
-/// What the system said, by the names of files in the folder.
+/// The reported changes, by the names of files in the directory.
 #[derive(Default)]
 struct WatchState {
-    /// When each file that is open was written last.
+    /// The last write of each open file.
     open: HashMap<OsString, Instant>,
     changes: FolderChanges,
 }
@@ -72,7 +72,7 @@ pub(super) struct FolderChanges {
 }
 
 impl Watch {
-    /// Watches `folder` and says to `changed` that there is something to read.
+    /// Watches `folder` and notifies `changed` when there is something to read.
     pub(super) fn new(folder: &Path, changed: mpsc::Sender<()>) -> Self {
         let absolute = std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned());
         let writes =
@@ -83,13 +83,13 @@ impl Watch {
         watch
     }
 
-    /// What is being written.
+    /// Returns the files that are being written.
     pub(super) fn writes(&self) -> Arc<Writes> {
         self.writes.clone()
     }
 
-    /// Watches the folder of now, if that is another one than was watched. Where the system cannot, the reason is logged, and
-    /// changes are only found by looking. Returns whether it is another one.
+    /// Watches the current directory, if it differs from the watched one. If the kernel cannot, the reason is logged, and only
+    /// periodic checks find changes. Returns whether it differs.
     pub(super) fn renew(&mut self) -> bool {
         let Ok(metadata) = std::fs::metadata(&self.folder) else { return false };
         let now = Some((metadata.dev(), metadata.ino()));
@@ -99,7 +99,7 @@ impl Watch {
         let (changed, writes) = (self.changed.clone(), self.writes.clone());
         let watcher = notify::recommended_watcher(move |event: notify::Result<Event>| {
             if event.is_ok_and(|event| writes.take(&event)) {
-                // One that is in the channel already stands for this one as well.
+                // A notification that is already in the channel suffices.
                 let _ = changed.try_send(());
             }
         });
@@ -121,11 +121,11 @@ impl Watch {
 
 impl Writes {
     fn state(&self) -> MutexGuard<'_, WatchState> {
-        // Names and times are whole whatever happened.
+        // The names and times are consistent after any panic.
         self.state.lock()
     }
 
-    /// Takes up what the system tells, and returns whether there may be something to read.
+    /// Takes an event of the kernel, and returns whether there may be something to read.
     fn take(&self, event: &Event) -> bool {
         let is_write = match event.kind {
             // Reading the folder is an event, too, and would never end.
@@ -152,7 +152,7 @@ impl Writes {
         !is_write
     }
 
-    /// What changed since this was last asked.
+    /// Returns the changes since the last call.
     pub(super) fn changes(&self) -> FolderChanges {
         std::mem::take(&mut self.state().changes)
     }
@@ -162,7 +162,7 @@ impl Writes {
         !self.state().changes.gone.is_empty()
     }
 
-    /// Forgets files that nobody has written for long.
+    /// Forgets files without recent writes.
     pub(super) fn forget_old(&self) {
         self.state().open.retain(|_, written| written.elapsed() < WRITTEN);
     }
@@ -203,7 +203,7 @@ fn is_single_file(path: &Path) -> bool {
     path.symlink_metadata().is_ok_and(|metadata| metadata.is_file() && metadata.nlink() == 1)
 }
 
-/// Whether the last change of a file is not `age` ago. Times to come are no news: they stay.
+/// Returns whether the last change of a file is less than `age` ago. A time in the future is ignored.
 fn is_younger(stamp: &FileStamp, age: Duration) -> bool {
     let modified = u64::try_from(stamp.modified).ok();
     let modified = modified.map(|nanoseconds| SystemTime::UNIX_EPOCH + Duration::from_nanos(nanoseconds));

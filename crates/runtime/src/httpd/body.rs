@@ -32,7 +32,7 @@ pub(super) struct UnreadBody {
 }
 
 impl Bounded {
-    /// `inner` with at most `octets`, all there `within` that time of the first look at it.
+    /// Wraps `inner` with a limit of `octets`; the body must be complete `within` that time of the first poll.
     pub(super) fn new(inner: Incoming, octets: usize, within: Duration) -> (Self, UnreadBody) {
         let had_any = !inner.is_end_stream();
         let (sender, rest) = oneshot::channel();
@@ -44,7 +44,7 @@ impl Bounded {
 impl Drop for Bounded {
     fn drop(&mut self) {
         if let (Some(inner), Some(rest)) = (self.inner.take(), self.rest.take()) {
-            // Nobody wants it when the request itself was given up.
+            // The receiver is gone if the request itself was abandoned.
             let _ = rest.send(inner);
         }
     }

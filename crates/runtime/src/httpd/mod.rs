@@ -40,7 +40,7 @@ pub use self::pace::holding;
 use self::places::ConnectionSlot;
 pub use self::places::{ConnectionSlots, Totals};
 
-/// Where a request came from.
+/// The source address of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Peer(pub SocketAddr);
 
@@ -63,9 +63,9 @@ pub struct ClientCertificate {
     pub organizations: Vec<String>,
     /// Serial number in lower-case hexadecimal.
     pub serial: String,
-    /// When it begins to be valid, in seconds since the epoch.
+    /// The start of the validity, in seconds since the epoch.
     pub not_before: i64,
-    /// When it ends, in seconds since the epoch. A connection may outlast it.
+    /// The end of the validity, in seconds since the epoch. A connection can outlast it.
     pub not_after: i64,
 }
 
@@ -90,30 +90,30 @@ impl ClientCertificate {
 /// Bounds of a server.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Connections at a time. For more, idle ones are closed, else the new ones.
+    /// The maximum number of connections. Beyond it, idle connections are closed, otherwise new ones.
     pub connections: usize,
     /// Connections of one client: an IPv4 address, or a /56 of IPv6.
     pub connections_per_client: usize,
     /// Time from accepting a connection to its first request.
     pub first: Duration,
-    /// How long a connection may have no request in flight. A watch is one.
+    /// The maximum time of a connection without a request in flight. A watch is a request in flight.
     pub idle: Duration,
     /// Streams of one HTTP/2 connection.
     pub streams: u32,
     /// Octets of responses of known length in flight, an eighth of them to one client. Small responses do not count.
     pub answer_octets: usize,
-    /// For the TLS handshake.
+    /// The timeout of the TLS handshake.
     pub handshake: Duration,
-    /// For the headers of a request on HTTP/1.1, from its first octet (or the end of the former request) on.
+    /// The timeout of a request's headers on HTTP/1.1, from its first octet (or the end of the former request).
     pub headers: Duration,
-    /// For the whole body of a request.
+    /// The timeout of the whole body of a request.
     pub body: Duration,
     /// Octets of a request's body. The API refuses bodies over its own bound with a `Status`, so this one is larger.
     pub body_octets: usize,
-    /// How long a client may take nothing of an answer that is there for it: then its connection ends, or, where only one
-    /// stream of an HTTP/2 connection stands still, that answer.
+    /// The maximum time for which a client may leave available response data unread. Then its connection is closed; if only one
+    /// stream of an HTTP/2 connection stalls, only that response ends.
     pub stall: Duration,
-    /// How long requests under way may take after shutdown began.
+    /// The maximum time for requests in flight after shutdown began.
     pub drain: Duration,
 }
 
@@ -145,17 +145,17 @@ impl Default for Limits {
 
 /// Octets of all headers of a request.
 const HEADER_OCTETS_MAX: u32 = 64 << 10;
-/// How often a silent HTTP/2 client is asked whether it still lives.
+/// The interval of pings to a silent HTTP/2 client.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
 /// TCP keepalive: idle time before the first probe, interval between probes, and number of probes.
 const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(60), Duration::from_secs(15), 4);
-/// How long what is left of a request's body is waited for when its response is ready.
+/// The maximum wait for the rest of a request's body when its response is ready.
 const DRAIN_BODY: Duration = Duration::from_secs(2);
 /// Grace period of an idle connection that ends, for its GOAWAY.
 const GOODBYE: Duration = Duration::from_secs(1);
 /// Responses that do not count against `answer_octets`, such as those to health probes.
 const SMALL_ANSWER_OCTETS: usize = 4 << 10;
-/// How long to wait when the system gives no more sockets.
+/// The pause when the system has no free sockets.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Serves `router` on `listener` until `stop` fires and connections have drained. With `tls`, over TLS only. Listeners may
@@ -360,7 +360,7 @@ mod tests {
         String::from_utf8_lossy(&answer).into_owned()
     }
 
-    /// What a request gets of `/`, nothing if its connection is refused.
+    /// Requests `/` and returns the response, or nothing if the connection is refused.
     async fn try_exchange(address: SocketAddr) -> String {
         let mut stream = TcpStream::connect(address).await.expect("connects");
         let _ = stream.write_all(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await;
@@ -405,7 +405,7 @@ mod tests {
         assert!(exchange(patient, &post(10, "abcdefghij")).await.ends_with("10"));
     }
 
-    /// Tells when it is dropped.
+    /// A signal on drop.
     struct DropSignal(tokio::sync::mpsc::UnboundedSender<()>);
 
     impl Drop for DropSignal {
@@ -414,7 +414,7 @@ mod tests {
         }
     }
 
-    /// A server whose `/endless` never ends, and the word when such an answer is let go.
+    /// Starts a server whose `/endless` never ends. Returns a receiver that reports when such a response is dropped.
     async fn start_endless(
         stall: Duration,
     ) -> (SocketAddr, CancellationToken, tokio::sync::mpsc::UnboundedReceiver<()>) {
@@ -520,7 +520,8 @@ mod tests {
         assert!(late.contains("first") && late.contains("last"), "{late}");
     }
 
-    /// What a client over TLS is told of itself, with or without a certificate signed by the authority in `folder`.
+    /// Returns the identity that a TLS client has at the server, with or without a certificate signed by the authority in
+    /// `folder`.
     async fn whoami(with_certificate: bool) -> String {
         use crate::tls::{Authority, loopback_names};
         use tokio_rustls::rustls::pki_types::pem::PemObject;
@@ -576,7 +577,7 @@ mod tests {
         let request = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
         stream.write_all(request).await.expect("writes");
         let mut answer = Vec::new();
-        // A peer that closes without telling TLS so ends the answer, too.
+        // A peer that closes without a TLS close_notify also ends the response.
         let _ = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut answer)).await;
         stop.cancel();
         String::from_utf8_lossy(&answer).lines().last().unwrap_or_default().to_owned()

@@ -1,10 +1,10 @@
 //! Responses whose client stops reading.
 //!
-//! A connection asks a response's body for its next piece when it has room for one. A body that has data and is not asked
-//! stands before a client that does not read: over HTTP/2 that can be one stream among busy ones, which the connection's own
-//! bound on writes does not see. After `stall`, at most twice that, the body is dropped with all that it holds: a watch's
-//! place, a request's share, the objects of a list. When the client asks again after all, the response ends in an error, so
-//! that it is not taken for whole.
+//! A connection polls a response's body for its next piece when it has room for one. A body that has data and is not polled
+//! belongs to a client that does not read. Over HTTP/2, that can be one stream among busy ones, which the connection's own limit
+//! on writes does not detect. After `stall`, at most twice that, the body is dropped with all its resources: the slot of a watch,
+//! the permit of a request, the objects of a list. If the client reads again later, the response ends with an error, so that it
+//! is not taken for complete.
 //!
 //! ```text
 //!   new   ──────────────── twice `stall` at most ──▶ dropped
@@ -13,8 +13,8 @@
 //!               └── twice `stall` at most ──▶ dropped
 //! ```
 //!
-//! A response of known length is treated the same. It is handed over in copied pieces, so that the connection holds at most one
-//! of them for each stream, and its end is told apart from its last piece, so that it counts until that piece is sent.
+//! A response of known length is treated the same. It is passed on in copied pieces, so that the connection holds at most one of
+//! them for each stream. Its end is separate from its last piece, so that the response counts until that piece is sent.
 
 use std::io;
 use std::pin::Pin;
@@ -76,23 +76,23 @@ impl<T: Send + Unpin + 'static> HttpBody for Holding<T> {
 
 struct Paced {
     state: Arc<Mutex<State>>,
-    /// Looks whether the body stands still.
+    /// The task that checks whether the body stalls.
     _guard: AbortOnDropHandle<()>,
 }
 
 struct State {
     /// `None` after it was dropped for standing still.
     body: Option<(Body, InFlight)>,
-    /// What is left of a piece that is larger than the connection gets at once.
+    /// The rest of a piece that is larger than the connection gets at once.
     rest: Bytes,
-    /// How many pieces it gave.
+    /// The number of delivered pieces.
     given: u64,
-    /// Whether it is new or gave a piece, and was not asked since.
+    /// Whether the body is new or has delivered a piece, and was not polled since.
     waits: bool,
 }
 
 impl State {
-    /// The next piece at most, of what is left.
+    /// Returns at most the next piece of the rest.
     fn piece(&mut self) -> Bytes {
         if self.rest.len() <= PIECE_OCTETS {
             return std::mem::take(&mut self.rest);
@@ -132,7 +132,7 @@ impl HttpBody for Paced {
     }
 
     fn is_end_stream(&self) -> bool {
-        // Only who asks after the last piece has sent that one.
+        // The connection polls again only after it has sent the last piece.
         false
     }
 
@@ -149,7 +149,7 @@ impl HttpBody for Paced {
     }
 }
 
-/// Drops the body when it waits over the same piece at two looks.
+/// Drops the body when two consecutive checks find it waiting at the same piece.
 async fn guard(state: Weak<Mutex<State>>, stall: Duration) {
     let mut waited_after = None;
     loop {

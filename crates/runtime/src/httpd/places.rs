@@ -1,9 +1,10 @@
-//! Who may hold how many connections, and how much of the answers.
+//! Limits of connections per client, and of unread responses.
 //!
-//! A connection takes a place when it is accepted. Beyond the limits the oldest connection without a request in flight is
-//! closed for the new one, but a trusted one never for a stranger's; where there is none, the new one is closed at once. Nobody waits in the accept queue, so a server
-//! that is full of silent connections still serves everyone. An eighth of the places is reserved for loopback and for
-//! addresses from which a user of the platform itself has authenticated.
+//! A connection takes a slot when it is accepted. Beyond the limits, the oldest connection without a request in flight is closed
+//! in favor of the new one, but a trusted connection is never closed for an untrusted one. If there is none, the new connection
+//! is closed immediately. No connection waits in the accept queue, so a server that is full of silent connections still serves
+//! all clients. One eighth of the slots is reserved for loopback and for addresses from which a user of the platform itself has
+//! authenticated.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -18,11 +19,11 @@ use super::Limits;
 
 /// Which part of the places and of the answers is reserved.
 const RESERVED_PART: usize = 8;
-/// How long an address counts as one of the platform after one of its users has authenticated from there.
+/// The time for which an address counts as one of the platform after one of its users has authenticated from there.
 const PLATFORM_FOR: Duration = Duration::from_secs(3600);
-/// How many such addresses are remembered.
+/// The maximum number of such addresses in memory.
 const PLATFORM_ADDRESSES_MAX: usize = 4096;
-/// How many responses of one connection may be dropped because nobody reads them, before the connection is closed.
+/// The number of unread responses of one connection that may be dropped before the connection is closed.
 const STALLED_MAX: usize = 8;
 
 /// The places of one server; its listeners may share them.
@@ -31,7 +32,7 @@ pub struct ConnectionSlots {
     state: Mutex<State>,
 }
 
-/// What was refused and closed so far, by reason, and what is open.
+/// The counts of rejected and closed connections by reason, and of open ones.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Open connections.
@@ -61,7 +62,7 @@ struct State {
     connections: HashMap<u64, Connection>,
     clients: HashMap<IpAddr, Client>,
     idle: BTreeMap<Rank, u64>,
-    /// When a user of the platform last authenticated from an address.
+    /// The time of the last authentication of a platform user from each address.
     platform: HashMap<IpAddr, Instant>,
     totals: Totals,
 }
@@ -71,7 +72,8 @@ struct Connection {
     in_flight: usize,
     stalled: usize,
     is_platform: bool,
-    /// When it became idle, and its place among the idle ones; `None` while it is not to be closed for others.
+    /// The time when the connection became idle, and its position among the idle ones; `None` while it must not be closed for
+    /// others.
     idle_since: Instant,
     rank: Option<Rank>,
     had_request: bool,
@@ -106,13 +108,13 @@ impl From<Limits> for Arc<ConnectionSlots> {
 }
 
 impl ConnectionSlots {
-    /// What was refused and closed so far.
+    /// Returns the counts of rejected and closed connections.
     pub fn totals(&self) -> Totals {
         let state = self.state.lock();
         Totals { open: state.connections.len(), ..state.totals }
     }
 
-    /// A place for a connection from `address`; `None` if it is to be closed at once.
+    /// Returns a slot for a connection from `address`; `None` if the connection must be closed immediately.
     pub(super) fn admit(self: &Arc<Self>, address: IpAddr) -> Option<Arc<ConnectionSlot>> {
         let client = client(address);
         let mut state = self.state.lock();
@@ -241,7 +243,7 @@ impl ConnectionSlot {
         }
     }
 
-    /// Ends when the connection is to be closed in favour of another, or because its client does not read.
+    /// Completes when the connection must be closed in favor of another, or because its client does not read.
     pub(super) async fn closed(&self) {
         self.close.cancelled().await;
     }
@@ -327,7 +329,7 @@ impl Drop for InFlight {
     }
 }
 
-/// What counts as one client: an IPv4 address, or the /56 of an IPv6 address, which is what one site has.
+/// Returns the key of one client: an IPv4 address, or the /56 of an IPv6 address, which is the usual size of one site.
 fn client(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) if !address.is_loopback() => IpAddr::V6((address.to_bits() & (!0 << (128 - 56))).into()),

@@ -1,8 +1,8 @@
 //! Sends spans to a collector: OTLP over HTTP in protobuf, in batches, from a queue of fixed size.
 //!
-//! The encoding is OpenTelemetry's own crate's, the connection that of all our outgoing HTTP. A batch that is not taken is sent
-//! again a few times, while the queue fills and then drops; nobody who makes spans waits or hears of it. The log tells when
-//! the collector ceases to answer and when it answers again, and `/metrics` counts.
+//! The encoding is that of OpenTelemetry's own crate; the connection is that of all outbound HTTP of Signpost. A batch that is
+//! not accepted is sent again a few times, while the queue fills and then drops spans. Code that creates spans never waits and
+//! gets no error. The log records when the collector stops responding and when it responds again, and `/metrics` counts.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -23,20 +23,20 @@ use crate::trust;
 
 /// Spans of one request: some hundred kilobytes.
 const BATCH_MAX: usize = 512;
-/// How long the first span of a batch waits for others.
+/// The wait of a batch's first span for others.
 const GATHERED_WITHIN: Duration = Duration::from_secs(1);
-/// How long a request may take.
+/// The timeout of a request.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// How long after a failure a batch is sent again, each time; then it is given up.
+/// The delays before a failed batch is sent again; after the last retry, it is dropped.
 const RETRIES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(4)];
-/// How long the last batch may take when the process ends.
+/// The maximum time for the last batch when the process ends.
 const LAST_WITHIN: Duration = Duration::from_secs(2);
-/// Largest answer taken, in octets: it says how many spans were refused, and why.
+/// The maximum length of a response in octets: it contains the number of rejected spans, and the reason.
 const ANSWER_OCTETS_MAX: usize = 64 << 10;
 /// Largest file of headers, in octets.
 const HEADERS_OCTETS_MAX: u64 = 64 << 10;
 
-/// Where spans go.
+/// The destination of spans, and their attributes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
     /// The URL that takes them.
@@ -45,9 +45,9 @@ pub struct Settings {
     pub headers: Option<PathBuf>,
     /// Authorities in PEM to trust instead of the system's.
     pub authorities: Option<PathBuf>,
-    /// What this service calls itself.
+    /// The name of this service.
     pub service: String,
-    /// What this process calls itself.
+    /// The name of this process.
     pub instance: String,
 }
 
@@ -73,7 +73,7 @@ pub fn service(text: &str) -> Result<String, &'static str> {
     is_plain.then(|| text.to_owned()).ok_or("must be 1 to 128 characters of ASCII without spaces")
 }
 
-/// Why spans cannot be sent at all.
+/// The reason why spans cannot be sent at all.
 #[derive(Debug, thiserror::Error)]
 pub enum SetupError {
     /// A file cannot be used.
@@ -81,18 +81,18 @@ pub enum SetupError {
     File {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The problem.
         reason: String,
     },
     /// The authorities cannot be used.
     #[error(transparent)]
     Authorities(#[from] trust::AuthoritiesError),
-    /// There can be no client.
+    /// The HTTP client cannot be created.
     #[error("spans cannot be sent: {0}")]
     Client(String),
 }
 
-/// What sends spans.
+/// The sender of spans.
 pub struct Sender {
     exporter: SpanExporter,
     scope: InstrumentationScope,
@@ -127,7 +127,7 @@ impl Sender {
         Ok(Sender { exporter, scope, endpoint: settings.endpoint.clone(), counters })
     }
 
-    /// Sends what comes, until `stop` fires; then what is there yet, once.
+    /// Sends spans until `stop` fires, then the queued ones once.
     pub async fn run(self, mut spans: mpsc::Receiver<Span>, stop: CancellationToken) {
         let mut was_taken = true;
         loop {
@@ -226,7 +226,7 @@ impl HttpClient for Client {
     }
 }
 
-/// Reads headers, `Name: value` a line; empty lines and those that begin with `#` say nothing.
+/// Parses headers, one `Name: value` per line; empty lines and those that begin with `#` are ignored.
 fn headers(path: &Path) -> Result<HashMap<String, String>, SetupError> {
     let at = |reason: String| SetupError::File { path: path.to_owned(), reason };
     if std::fs::metadata(path).map_err(|error| at(error.to_string()))?.len() > HEADERS_OCTETS_MAX {

@@ -3,18 +3,18 @@
 //! ```text
 //!   api.write ──┬── schedule ──┬── decide
 //!   (the API)   │   (scheduler)└── bind
-//!               ├── compile        from the RouteBinding's arrival in a name server until its zones are made
-//!               ├── publish        until the name is answered from, the wait for the zone's serial included
-//!               └── prove          until every listed name server was asked and the Route says so
+//!               ├── compile        from the RouteBinding's arrival in a name server until its zones are built
+//!               ├── publish        until the name is answered, including the wait for the zone's serial
+//!               └── prove          until every listed name server was queried and the status of the Route is updated
 //! ```
 //!
-//! The walk is no call stack: it goes through tasks and processes that hear of one another by watching objects. So nothing is
-//! passed along, and everyone derives the same two numbers from the Route's uid: the trace id is the uid itself without its
-//! dashes, the id of the root span a hash of it. Whether a Route is traced follows from the uid, too, and is the same in every
-//! process. The query path has no spans.
+//! The walk is not a call stack: it crosses tasks and processes that watch objects. No context is passed along. Instead, each
+//! process derives the same two numbers from the Route's UID: the trace id is the UID itself without its dashes, and the id of
+//! the root span is a hash of it. The UID also determines whether a Route is traced, so that all processes agree. The query path
+//! has no spans.
 //!
-//! Nothing is kept and nothing is computed while no collector is named: [`Trace::of`] then gives `None`. With one, a span that
-//! has ended goes into a queue of fixed size, and is counted and dropped where that is full; [`super::otlp`] takes it out.
+//! Without a collector, nothing is stored or computed: [`Trace::of`] returns `None`. With one, a completed span goes into a queue
+//! of fixed size, and is counted and dropped if the queue is full; [`super::otlp`] reads the queue.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant, SystemTime};
@@ -28,17 +28,17 @@ use tokio::sync::mpsc;
 /// Spans that wait to be sent. A collector that is slow for a moment loses none; more would only be memory.
 pub const WAITING_MAX: usize = 8_192;
 
-/// Who takes spans, once someone does.
+/// The receiver of spans, once it is set.
 static SINK: OnceLock<Sink> = OnceLock::new();
 
 struct Sink {
     queue: mpsc::Sender<Span>,
-    /// Of all hashes those up to this are traced.
+    /// The largest hash of a UID that is traced.
     sampled_to: u64,
     counters: Counters,
 }
 
-/// What became of spans; clones share it.
+/// The counters of spans by outcome; clones share them.
 #[derive(Debug, Clone)]
 pub struct Counters(Family<[(&'static str, &'static str); 1], Counter>);
 
@@ -57,14 +57,14 @@ impl Counters {
         registry.register("trace_spans", help, self.0.clone());
     }
 
-    /// So many more ended so.
+    /// Adds `spans` to the counter of `result`.
     pub(super) fn count(&self, result: &'static str, spans: usize) {
         self.0.get_or_create(&[("result", result)]).inc_by(spans as u64);
     }
 }
 
-/// From now on spans are taken: of `percent` of a hundred Routes, in the whole process. What comes out is to be sent. A second
-/// call in one process changes nothing and returns `None`.
+/// Enables spans for `percent` percent of the Routes, in the whole process. The caller must send the spans from the returned
+/// receiver. A second call in one process changes nothing and returns `None`.
 pub fn open(percent: u32, counters: Counters) -> Option<mpsc::Receiver<Span>> {
     let (queue, spans) = mpsc::channel(WAITING_MAX);
     SINK.set(Sink { queue, sampled_to: share(percent), counters }).ok()?;
@@ -87,19 +87,19 @@ pub struct Trace {
 pub struct Span {
     /// The trace's id.
     pub trace: [u8; 16],
-    /// Its own id.
+    /// The id of the span.
     pub id: [u8; 8],
     /// The span that it is part of; `None` for the first of all.
     pub parent: Option<[u8; 8]>,
-    /// What was done.
+    /// The name of the operation.
     pub name: &'static str,
-    /// When it began.
+    /// The start of the span.
     pub began: SystemTime,
-    /// When it ended.
+    /// The end of the span.
     pub ended: SystemTime,
-    /// What is known of it.
+    /// The attributes of the span.
     pub attributes: Vec<(&'static str, String)>,
-    /// What went wrong, if something did.
+    /// The error, if there was one.
     pub fault: Option<String>,
 }
 
@@ -121,7 +121,7 @@ impl Trace {
         (Trace { id, root }, decides)
     }
 
-    /// The first span of all, which began at `began` and ends when it is told to.
+    /// Returns the root span, which began at `began` and ends on request.
     pub fn first(self, name: &'static str, began: Instant) -> Step {
         Step::new(self, self.root, None, name, began)
     }
@@ -149,13 +149,13 @@ impl Step {
         Step { trace, id, parent, name, began, attributes: Vec::new(), fault: None }
     }
 
-    /// With something that is known of it.
+    /// Adds an attribute.
     pub fn with(mut self, key: &'static str, value: impl Into<String>) -> Step {
         self.attributes.push((key, value.into()));
         self
     }
 
-    /// With what went wrong.
+    /// Sets the error.
     pub fn failed(mut self, why: impl Into<String>) -> Step {
         self.fault = Some(why.into());
         self
@@ -166,15 +166,15 @@ impl Step {
         Step::new(self.trace, random_id(), Some(self.id), name, began)
     }
 
-    /// It ended just now.
+    /// Ends the span now.
     pub fn end(self) {
         self.end_at(Instant::now());
     }
 
-    /// It ended at `ended`.
+    /// Ends the span at `ended`.
     pub fn end_at(self, ended: Instant) {
         let Some(sink) = SINK.get() else { return };
-        // The two clocks are read together, so that spans of one process stand in their order.
+        // Both clocks are read together, so that spans of one process keep their order.
         let (now, wall) = (Instant::now(), SystemTime::now());
         let at = |moment: Instant| wall - now.saturating_duration_since(moment).min(Duration::from_secs(86_400));
         let Step { trace, id, parent, name, began, attributes, fault } = self;

@@ -35,14 +35,14 @@ pub fn read(path: &Path) -> Result<Option<String>, Error> {
     }
 }
 
-/// Writes the file with mode 0600: beside it, synced, then put in its place, then the folder synced. Whoever reads sees
-/// the old contents or the new, after a power cut too.
+/// Writes the file with mode 0600: writes and syncs a temporary file in the same directory, renames it, and syncs the directory.
+/// Readers see the old contents or the new, even after a power failure.
 pub fn write_private(path: &Path, contents: &[u8]) -> Result<(), Error> {
     let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let beside = folder.join(format!(".{name}.new"));
     let write = || {
-        // A rest of an interrupted write may have any mode, so it is not written over but made anew.
+        // The remains of an interrupted write can have any mode, so the file is re-created and not overwritten.
         match std::fs::remove_file(&beside) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}

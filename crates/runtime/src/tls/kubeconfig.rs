@@ -8,25 +8,25 @@ use serde_json::Value;
 use super::tokens::{self, TokenEntry};
 use super::{Error, files};
 
-/// Who a kubeconfig is for.
+/// The user of a kubeconfig.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Client<'a> {
     /// User name.
     pub user: &'a str,
-    /// Groups beside those that every authenticated user is in.
+    /// The groups in addition to those of every authenticated user.
     pub groups: &'a [&'a str],
 }
 
-/// Whom a client is to trust.
+/// The trust anchors of a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Trust {
     /// These authorities, in PEM.
     Authority(String),
-    /// Whom the client's system trusts.
+    /// The trust anchors of the client's system.
     System,
 }
 
-/// What a client proves who it is with.
+/// The credential of a client.
 #[derive(Debug, Clone, Copy)]
 pub enum Secret<'a> {
     /// A bearer token.
@@ -35,25 +35,24 @@ pub enum Secret<'a> {
     Certificate(&'a str, &'a str),
 }
 
-/// What a kubeconfig says.
+/// The contents of a kubeconfig.
 #[derive(Debug, Clone, Copy)]
 pub struct Contents<'a> {
-    /// User name, for people: the secret decides.
+    /// The user name, for display only: the secret determines the user.
     pub user: &'a str,
     /// URL of the API.
     pub server: &'a str,
-    /// Whom to trust.
+    /// The trust anchors.
     pub trust: &'a Trust,
-    /// Who one is.
+    /// The credential.
     pub secret: Secret<'a>,
     /// The namespace of commands that name none; `None`: `default`.
     pub namespace: Option<&'a str>,
 }
 
-/// Sees to it that the file at `path` lets `client` into the API at `server` (a URL), with a token that `entries` knows.
-/// A token that is already there stays; where the file is gone a new token is made and the user's former one is taken out
-/// of `entries`, so removing the file and starting again is how a token is replaced. Tokens of other machines than `machine`
-/// stay. Says whether `entries` changed.
+/// Ensures that the file at `path` gives `client` access to the API at `server` (a URL), with a token in `entries`. An existing
+/// token stays. If the file is missing, a new token is created and the user's former one is removed from `entries`. To replace a
+/// token, remove the file and restart. Tokens of other machines than `machine` stay. Returns whether `entries` changed.
 pub fn ensure(
     path: &Path,
     client: Client<'_>,
@@ -85,13 +84,13 @@ pub fn ensure(
     Ok(is_new)
 }
 
-/// The token in a kubeconfig of ours.
+/// Returns the token in a kubeconfig that Signpost wrote.
 fn token_of(text: &str) -> Option<String> {
     let config: Value = serde_saphyr::from_str(text).ok()?;
     config.pointer("/users/0/user/token")?.as_str().map(str::to_owned)
 }
 
-/// The URL of the API and whom to trust, of a kubeconfig of ours.
+/// Returns the URL of the API and the trust anchors in a kubeconfig that Signpost wrote.
 pub fn server_of(text: &str) -> Option<(String, Trust)> {
     let config: Value = serde_saphyr::from_str(text).ok()?;
     let cluster = config.pointer("/clusters/0/cluster")?;

@@ -1,11 +1,12 @@
-//! The certificates of the API: an authority and a server certificate that are made on first start and renewed in time.
+//! The certificates of the API: a CA and a server certificate that are created at the first start and renewed in time.
 //!
-//! All lies in one folder, mode 0700, its files 0600: `ca.crt`, `ca.key`, `server.pem`, `tokens`, `users.toml`. Files
-//! are replaced atomically, so a crash leaves the old or the new. The server's certificate lives 397 days and is
-//! made anew when 60 are left, when the names it must be valid for have changed, or when the clock says that it is not
-//! valid yet, as after a first start under a clock that was ahead; running connections take no notice, since the TLS layer asks [`Authority`] for the newest one at each handshake. The authority's own
-//! certificate is made anew with the same key, so that what it signed stays valid. Instead of the self-made certificate the
-//! API can serve one of the operator's ([`served`]); the authority then signs certificates of clients alone.
+//! All files are in one directory with mode 0700, with mode 0600: `ca.crt`, `ca.key`, `server.pem`, `tokens`, `users.toml`. Files
+//! are replaced atomically, so a crash leaves the old or the new one. The server's certificate is valid for 397 days. It is
+//! renewed 60 days before its end, when its required names have changed, or when it is not valid yet by the clock, for example
+//! after a first start with a clock that was ahead. Existing connections are not affected, because the TLS layer reads the
+//! current certificate from [`Authority`] at each handshake. The CA's certificate is renewed with the same key, so that
+//! certificates that it signed stay valid. Instead of the generated certificate, the API can serve one of the operator's
+//! ([`served`]); the CA then signs only client certificates.
 
 pub mod files;
 pub mod kubeconfig;
@@ -38,24 +39,24 @@ use self::served::Served;
 
 /// Life of the authority's certificate in days: longer than any machine that trusts it is likely to run untouched.
 const AUTHORITY_DAYS: u64 = 3650;
-/// When so many days are left, the authority's certificate is made anew.
+/// The remaining days at which the CA's certificate is renewed.
 const AUTHORITY_RENEW_DAYS: u64 = 365;
 /// Life of the server's certificate in days: the longest that all common TLS clients accept (398) less one.
 const SERVER_DAYS: u64 = 397;
-/// When so many days are left, the server's certificate is made anew.
+/// The remaining days at which the server's certificate is renewed.
 const SERVER_RENEW_DAYS: u64 = 60;
 const DAY: Duration = Duration::from_secs(86_400);
-/// How far back certificates begin, for clients whose clocks are behind. The time counts as part of their life, of which
-/// clients accept no more.
+/// The time by which certificates are backdated, for clients whose clocks are behind. It counts toward the validity, which
+/// clients limit.
 const BACKDATED: Duration = DAY;
-/// When the authority's certificate begins, whatever the clock says: 2020, before there was this program. Clients keep copies of it
-/// in kubeconfigs, and one that was made under a clock years ahead must not be refused once the clock is right. A clock that
-/// is before it is wrong.
+/// Returns the start of the CA certificate's validity: 2020, independent of the clock. Clients have copies of it in kubeconfigs,
+/// and a certificate that was created with a clock years ahead must still be accepted when the clock is correct. An earlier clock
+/// is wrong.
 fn authority_begins() -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(1_577_836_800)
 }
 
-/// Why certificates cannot be had.
+/// The error of certificate operations.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A file cannot be read or written.
@@ -63,7 +64,7 @@ pub enum Error {
     File {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         source: std::io::Error,
     },
     /// A file does not hold what it should.
@@ -71,7 +72,7 @@ pub enum Error {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The problem.
         reason: String,
     },
     /// A file of the operator's does not hold what it should.
@@ -79,7 +80,7 @@ pub enum Error {
     BadFile {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The problem.
         reason: String,
     },
     /// A certificate cannot be made, such as for a name that none can hold.
@@ -100,9 +101,9 @@ pub struct Authority {
 pub struct ClientIdentity {
     /// The certificate in PEM.
     pub certificate_pem: String,
-    /// Its key in PEM.
+    /// The key in PEM.
     pub key_pem: String,
-    /// Its serial number in lower-case hexadecimal.
+    /// The serial number in lower-case hexadecimal.
     pub serial: String,
 }
 
@@ -150,7 +151,7 @@ pub fn sign_client(
     })
 }
 
-/// What handshakes use.
+/// The certificate for handshakes.
 #[derive(Debug)]
 struct Current(ArcSwap<CertifiedKey>);
 
@@ -160,7 +161,7 @@ impl ResolvesServerCert for Current {
     }
 }
 
-/// What a look at the certificates led to.
+/// The result of a renewal check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Renewed {
     /// The authority's certificate is new: kubeconfigs must be written again.
@@ -204,7 +205,7 @@ impl Authority {
         Ok(authority)
     }
 
-    /// Makes anew what is due at `now`. To be called once a day.
+    /// Renews the certificates that are due at `now`. The caller runs this once a day.
     pub fn renew(&self, now: SystemTime) -> Result<Renewed, Error> {
         let path = self.folder.join("ca.crt");
         let pem = self.certificate_pem.load_full();
@@ -262,8 +263,8 @@ impl Authority {
         pem_period(self.certificate_pem.load().as_bytes())
     }
 
-    /// What the HTTP server needs: the certificate (`served` instead of our own, where there is one), ALPN for HTTP/2 and
-    /// HTTP/1.1, and client certificates of this authority as a further way to prove who one is.
+    /// Returns the TLS settings of the HTTP server: the certificate (`served` instead of the generated one, if given), ALPN for
+    /// HTTP/2 and HTTP/1.1, and client certificates of this CA as an additional method of authentication.
     pub fn server_config(&self, served: Option<Arc<Served>>) -> Result<Arc<rustls::ServerConfig>, Error> {
         let provider = provider();
         let path = self.folder.join("ca.crt");
@@ -294,7 +295,8 @@ pub fn pem_period(pem: &[u8]) -> Option<Range<i64>> {
     period(&CertificateDer::from_pem_slice(pem).ok()?)
 }
 
-/// What an HTTP server needs that shows `certificate` and asks clients for none: browsers would ask their users for one.
+/// Returns the TLS settings of an HTTP server with `certificate` that requests no client certificates: browsers would prompt
+/// their users for one.
 pub fn server_config(certificate: Arc<dyn ResolvesServerCert>) -> Result<Arc<rustls::ServerConfig>, Error> {
     Ok(over_http(builder()?.with_no_client_auth().with_cert_resolver(certificate)))
 }
@@ -308,7 +310,7 @@ fn builder() -> Result<rustls::ConfigBuilder<rustls::ServerConfig, rustls::Wants
     builder.with_safe_default_protocol_versions().map_err(|error| Error::Make(error.to_string()))
 }
 
-/// With ALPN for HTTP/2 and HTTP/1.1.
+/// Adds ALPN for HTTP/2 and HTTP/1.1.
 fn over_http(mut config: rustls::ServerConfig) -> Arc<rustls::ServerConfig> {
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Arc::new(config)
@@ -345,7 +347,7 @@ fn authority_params(key: &KeyPair, now: SystemTime) -> CertificateParams {
     params
 }
 
-/// Whether a certificate of ours is to be made anew: `days` before its end, and if it is not valid yet.
+/// Returns whether a generated certificate must be renewed: `days` before its end, or if it is not valid yet.
 fn is_due(path: &Path, certificate: &X509Certificate<'_>, now: SystemTime, days: u64) -> bool {
     if let Err(why) = validity(certificate, now) {
         tracing::warn!("the certificate in {} {why}, so it is made anew; was the clock wrong?", path.display());
@@ -357,7 +359,7 @@ fn is_due(path: &Path, certificate: &X509Certificate<'_>, now: SystemTime, days:
 /// Whether the certificate is valid at `now`, and why not, to follow its name.
 fn validity(certificate: &X509Certificate<'_>, now: SystemTime) -> Result<(), String> {
     let validity = certificate.validity();
-    // A clock before the authority's beginning tells nothing.
+    // A clock before the start of the CA's validity is wrong.
     let now = seconds(now.max(authority_begins()));
     if now < validity.not_before.timestamp() {
         return Err(format!("is valid only from {} on", validity.not_before));
@@ -459,7 +461,7 @@ pub fn authorities(path: &Path) -> Result<String, Error> {
     }
 }
 
-/// The names that every certificate of ours is valid for, whatever else is listened on.
+/// Returns the names that every generated certificate is valid for, regardless of the listeners.
 pub fn loopback_names() -> Vec<String> {
     ["localhost", "127.0.0.1", "::1"].map(str::to_owned).to_vec()
 }

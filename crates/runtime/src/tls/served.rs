@@ -1,7 +1,7 @@
-//! A certificate of the operator's own, read from files and read again when they are replaced.
+//! A certificate of the operator, read from files and reloaded when they are replaced.
 //!
-//! TLS asks [`Served`] at each handshake, so new connections use the new certificate and running ones take no notice. Files
-//! that do not make a pair change nothing: whatever was served is served on, and [`Served::reload`] says what is wrong.
+//! TLS reads the certificate from [`Served`] at each handshake, so new connections use the new certificate and existing ones are
+//! not affected. If the files do not form a pair, the former certificate stays in use, and [`Served::reload`] returns the error.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -30,16 +30,16 @@ pub struct Served {
     certificate: PathBuf,
     key: PathBuf,
     current: ArcSwap<CertifiedKey>,
-    /// SHA-256 of the files as they were read, to know whether they changed.
+    /// The SHA-256 of the loaded files, to detect changes.
     digest: ArcSwap<Vec<u8>>,
-    /// How the files looked when they were read last.
+    /// The stamps of the files at the last read.
     seen: Mutex<[FileStamp; 2]>,
 }
 
-/// How a file looks from outside: enough to know that it was replaced.
+/// The metadata of a file that changes when it is replaced.
 pub type FileStamp = Option<(SystemTime, u64, u64)>;
 
-/// How the file looks now; `None` if it cannot be looked at.
+/// Returns the current stamp of a file; `None` if it is not accessible.
 pub fn stamp_of(path: &Path) -> FileStamp {
     use std::os::unix::fs::MetadataExt;
     let metadata = std::fs::metadata(path).ok()?;
@@ -49,7 +49,7 @@ pub fn stamp_of(path: &Path) -> FileStamp {
 impl Served {
     /// Reads the pair. `certificate` is the chain in PEM, the server's own first.
     pub fn open(certificate: &Path, key: &Path) -> Result<Served, Error> {
-        // Looked at before they are read: what is replaced in between is read again.
+        // The stamps are taken before the files are read: a file that is replaced in between is read again.
         let seen = [certificate, key].map(stamp_of);
         let (current, digest) = pair(certificate, key)?;
         Ok(Served {
@@ -61,8 +61,8 @@ impl Served {
         })
     }
 
-    /// Reads the files again if they look as if they were replaced since they were read last; whether they changed. A bad
-    /// file is told of once, not at each look.
+    /// Reloads the files if they seem to have been replaced since the last read; returns whether they changed. An invalid file is
+    /// reported once, not at each check.
     pub fn follow(&self) -> Result<bool, Error> {
         if *self.seen.lock() == self.files().map(stamp_of) {
             return Ok(false);
@@ -70,7 +70,7 @@ impl Served {
         self.reload()
     }
 
-    /// Reads the files again; whether they changed. On an error what was served before is served on.
+    /// Reloads the files; returns whether they changed. On an error, the former certificate stays in use.
     pub fn reload(&self) -> Result<bool, Error> {
         *self.seen.lock() = self.files().map(stamp_of);
         let (current, digest) = pair(&self.certificate, &self.key)?;
@@ -94,14 +94,14 @@ impl Served {
         ServerName::try_from(name).is_ok_and(|name| verify_server_name(&certificate, &name).is_ok())
     }
 
-    /// Why the certificate that is served is not valid at `now`, to follow its name; `None` if it is.
+    /// Returns the reason why the served certificate is not valid at `now`, as text that follows its name; `None` if it is valid.
     pub fn invalid(&self, now: SystemTime) -> Option<String> {
         let current = self.current.load();
         let (_, certificate) = X509Certificate::from_der(current.cert.first()?).ok()?;
         super::validity(&certificate, now).err()
     }
 
-    /// Whether the certificate that is served ends before `time`. One that cannot be read does not say.
+    /// Returns whether the served certificate ends before `time`; false if it cannot be parsed.
     pub fn ends_before(&self, time: SystemTime) -> bool {
         self.period().is_some_and(|period| period.end < super::seconds(time))
     }

@@ -1,9 +1,10 @@
 //! Bearer tokens: 256 random bits, kept by the server only as their SHA-256.
 //!
-//! The file `tokens` has a line for each: the hash in hexadecimal, the user's name, and groups, parted by spaces. After `#` stands
-//! the machine that has the token, where several API servers share the file; a line that begins so is a comment. A plain hash is enough, since nobody can guess 256 random bits. Taking a line out revokes the token; a running
-//! server notices. These are the tokens of the platform's own processes and of its first administrator; those of other
-//! people are in the book of [users](super::users).
+//! The file `tokens` has one line per token: the hash in hexadecimal, the user's name, and groups, separated by spaces. After `#`
+//! is the machine that has the token, if several API servers share the file. A line that begins with `#` is a comment. A plain
+//! hash is enough, because 256 random bits cannot be guessed. Removing a line revokes the token, and a running server detects the
+//! change. These are the tokens of the platform's own processes and of its first administrator; those of other users are in the
+//! store of [users](super::users).
 
 use std::path::Path;
 
@@ -16,7 +17,7 @@ use data_encoding::{BASE64URL_NOPAD, HEXLOWER};
 pub struct TokenEntry {
     /// SHA-256 of the token's text, in lower-case hexadecimal.
     pub sha256: String,
-    /// User name of who has the token, without spaces.
+    /// The user of the token, without spaces.
     pub user: String,
     /// Groups of that user, without spaces.
     pub groups: Vec<String>,
@@ -31,7 +32,7 @@ pub fn generate() -> Result<String, Error> {
     Ok(format!("signpost-{}", BASE64URL_NOPAD.encode(&secret)))
 }
 
-/// What is kept of a token.
+/// Returns the stored form of a token.
 pub fn sha256(token: &str) -> String {
     HEXLOWER.encode(digest::digest(&digest::SHA256, token.as_bytes()).as_ref())
 }

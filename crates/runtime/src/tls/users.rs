@@ -1,8 +1,8 @@
-//! The book of users: who may come in beside the platform's own processes, by which credentials, and who may no more.
+//! The user store: the users in addition to the platform's own processes, their credentials, and revocations.
 //!
-//! It is the file `users.toml` beside the certificates, mode 0600, replaced in one step. `signpost user` writes it, under
-//! the lock `users.lock`, so that two commands at a time lose nothing; a running server reads it when it changes and never
-//! writes it. Of a token the file holds the SHA-256, of a client certificate the serial number: neither opens a door.
+//! It is the file `users.toml` in the directory of the certificates, mode 0600, replaced atomically. `signpost user` writes it
+//! under the lock `users.lock`, so that concurrent commands lose no changes. A running server reads it when it changes and never
+//! writes it. The file contains the SHA-256 of a token and the serial number of a client certificate: neither gives access.
 //!
 //! ```text
 //! [[user]]
@@ -29,11 +29,11 @@ use serde::{Deserialize, Serialize};
 
 use super::{Error, files};
 
-/// The file's name beside the certificates.
+/// The name of the file in the directory of the certificates.
 pub const FILE: &str = "users.toml";
-/// How many credentials the book may hold: a server compares a token with all of them.
+/// The maximum number of credentials in the store: a server compares a token with all of them.
 pub const CREDENTIALS_MAX: usize = 5_000;
-/// How many revocations the book may hold.
+/// The maximum number of revocations in the store.
 pub const REVOCATIONS_MAX: usize = 10_000;
 /// Longest name of a user and of a group in octets.
 const NAME_OCTETS_MAX: usize = 253;
@@ -60,22 +60,22 @@ pub struct User {
     pub groups: Vec<String>,
     /// Since when.
     pub created: Timestamp,
-    /// By what the user comes in.
+    /// The credentials of the user.
     #[serde(default, rename = "credential", skip_serializing_if = "Vec::is_empty")]
     pub credentials: Vec<Credential>,
 }
 
-/// What a user proves the name with.
+/// A credential of a user.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Credential {
-    /// Of which kind.
+    /// The kind of the credential.
     pub kind: CredentialKind,
     /// A token's SHA-256, a certificate's serial number; both in lower-case hexadecimal.
     pub id: String,
-    /// When it was made.
+    /// The time of creation.
     pub created: Timestamp,
-    /// From when on it is refused.
+    /// The expiry, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires: Option<Timestamp>,
 }
@@ -94,17 +94,17 @@ pub enum CredentialKind {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Revoked {
-    /// All of this user that began before `at`, whoever made them.
+    /// Revokes all certificates of this user that began before `at`, including those that were created by hand.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
-    /// The one with this serial number, in lower-case hexadecimal.
+    /// Revokes the certificate with this serial number, in lower-case hexadecimal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub serial: Option<String>,
-    /// When that was decided.
+    /// The time of the revocation.
     pub at: Timestamp,
 }
 
-/// What cannot be done to the book.
+/// The error of a change to the store.
 #[derive(Debug, thiserror::Error)]
 pub enum BookError {
     /// A file cannot be read or written, or makes no sense.
@@ -117,15 +117,15 @@ pub enum BookError {
         what: &'static str,
         /// The name.
         name: String,
-        /// What is wrong with it.
+        /// The problem.
         why: &'static str,
     },
-    /// Someone of that name is there.
+    /// A user with that name exists.
     #[error(
         "there is a user {0:?} already; revoke it first, or make a further credential with \"signpost kubeconfig --user {0}\""
     )]
     Exists(String),
-    /// Nobody of that name is there.
+    /// No user with that name exists.
     #[error("NotFound: there is no user {0:?}; \"signpost user list\" shows all")]
     NotThere(String),
     /// No credential begins so, or several do.
@@ -133,9 +133,9 @@ pub enum BookError {
     Credential {
         /// The user.
         user: String,
-        /// What was given.
+        /// The given prefix of the id.
         id: String,
-        /// How many begin so.
+        /// The number of credentials with this prefix.
         found: usize,
     },
     /// A bound was met.
@@ -206,13 +206,14 @@ impl UserStore {
         Ok(())
     }
 
-    /// From when on a new certificate of the user may begin to be valid: after the last revocation of all.
+    /// Returns the earliest start of validity for a new certificate of the user: after the last revocation of all certificates.
     pub fn earliest(&self, name: &str) -> Option<Timestamp> {
         let of_user = self.revoked.iter().filter(|revoked| revoked.user.as_deref() == Some(name));
         of_user.map(|revoked| revoked.at).max().and_then(|at| at.checked_add(1.second()).ok())
     }
 
-    /// Strikes out a user, and refuses every certificate of that name made until now, by whoever has the authority's key.
+    /// Removes a user, and revokes every certificate of that name created before `now`, including those signed by hand with the
+    /// CA's key.
     pub fn revoke(&mut self, name: &str, now: Timestamp) -> Result<(), BookError> {
         let before = self.users.len();
         self.users.retain(|user| user.name != name);
@@ -248,7 +249,7 @@ impl UserStore {
     }
 }
 
-/// Changes the book in `folder` while nobody else does; nothing is written if `change` fails.
+/// Changes the store in `folder` under its lock; nothing is written if `change` fails.
 pub fn change<T>(folder: &Path, change: impl FnOnce(&mut UserStore) -> Result<T, BookError>) -> Result<T, BookError> {
     let _lock = lock(folder)?;
     let mut book = UserStore::load(folder)?;

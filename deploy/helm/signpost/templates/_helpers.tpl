@@ -74,7 +74,7 @@ labels:
   {{- toYaml . | nindent 2 }}
   {{- end }}
 annotations:
-  # A change of the settings rolls the pods.
+  # Changed settings restart the pods.
   signpost.dev/config: {{ include (print $root.Template.BasePath "/config.yaml") $root | sha256sum }}
   {{- with merge (dict) (index . 2).podAnnotations $root.Values.podAnnotations }}
   {{- toYaml . | nindent 2 }}

@@ -13,7 +13,7 @@ pub(crate) fn rules(domain: Option<&str>, reserved: &[String]) -> Vec<Rule> {
     let spec = |object: Expr| object.field("spec");
     let host = |object: Expr| spec(object).text("host");
     let subdomain = |object: Expr| spec(object).text("subdomain");
-    // A Route that is scheduled may only say its own system name as its host, or stop saying it.
+    // A scheduled Route can only set its own system name as its host, or remove it.
     let is_own = |host: Expr| host.clone().is("") | old().field("status").has("names") & is_system_name(old(), host);
     let is_new = || {
         !(old().has("status")
@@ -60,7 +60,7 @@ pub(crate) fn rules(domain: Option<&str>, reserved: &[String]) -> Vec<Rule> {
     rules
 }
 
-/// With `passthrough` the router sees no request: it cannot choose by path, nor serve one that comes without TLS.
+/// Returns the rules of `passthrough`: the router cannot read the request, so it cannot match a path or serve plain HTTP.
 fn passthrough() -> [Rule; 2] {
     const POLICY: &str = "insecureEdgeTerminationPolicy";
     let is_other = |tls: Expr| !tls.field("termination").is("passthrough");
@@ -87,7 +87,7 @@ fn is_system_name(object: Expr, host: Expr) -> Expr {
     object.field("status").field("names").items(Quantity::Some, "n", is_it)
 }
 
-/// The hosts below the platform's domain that a Route may ask for.
+/// Returns the rule for hosts below the platform's domain that a Route can request.
 fn platform_host(domain: &str) -> Rule {
     let host = || this().field("spec").text("host").call(Function::Lower);
     let subdomain = || this().field("spec").text("subdomain");

@@ -1,4 +1,4 @@
-//! Routes: what is rejected of them, and who may say what.
+//! Tests of Routes: rejected objects, and permissions per user.
 
 use super::*;
 use crate::access::GROUP_ADMINS;

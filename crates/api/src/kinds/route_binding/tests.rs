@@ -1,4 +1,4 @@
-//! RouteBindings against their Routes, Routers and labels, and what becomes of the Routes' status.
+//! Tests of RouteBindings against their Routes, Routers, and labels, and of the resulting status of Routes.
 
 use super::*;
 use crate::kinds::fixture::{Objects, check_create, context};
@@ -50,7 +50,7 @@ fn moved(former_names: Value) -> Value {
     moved
 }
 
-/// A former name; `!` before its name says that it is yet to begin.
+/// Returns a former name; a `!` before its name means that it has not begun.
 fn former(name: &str) -> Value {
     if let Some(name) = name.strip_prefix('!') {
         let mut former = former(name);
@@ -134,9 +134,9 @@ async fn a_deposed_leader_binds_nothing() {
     for (number, with_lease, expected) in [
         (Some("4"), true, Ok(5)),
         (Some("3"), true, Err(409)),
-        // That of a leader of before the Lease was made anew.
+        // The number of a leader from before the Lease was re-created.
         (Some("5"), true, Err(409)),
-        // Nobody knows whether it led when the Lease went.
+        // It is unknown whether this sender was the leader when the Lease was deleted.
         (Some("3"), false, Err(409)),
         (Some("0"), true, Ok(4)),
         (Some("0"), false, Ok(4)),

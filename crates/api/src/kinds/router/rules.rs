@@ -26,7 +26,8 @@ pub(crate) fn rules(domain: Option<&str>) -> Vec<Rule> {
             "must not be greater than hard",
         )
         .about("soft"),
-        // What can be seen without reading it as a zone file; the compiler does that, and says what it found in the conditions.
+        // These rules cover the checks that need no zone-file parser; the compiler parses the records and reports errors in the
+        // conditions.
         Rule::new(
             "spec.records[]",
             this().matches(r"[^\p{Z}\p{Cc}]"),

@@ -1,4 +1,4 @@
-//! What was found damaged in the file: the values whose checksums are wrong, and whether the file can be read at all.
+//! The known damage of the file: the values with invalid checksums, and whether the file is readable at all.
 //!
 //! A damaged value harms only its own object: it is reported here under its key until it is written or deleted. Damage of
 //! `redb`'s own pages shows as a panic or as entries that contradict each other; nothing in the file can be trusted then, and
@@ -14,22 +14,22 @@ use tokio::sync::watch;
 
 use crate::store::{Error, Key, Result, Revision};
 
-/// How many damaged values are remembered by their keys; more are counted by the log alone.
+/// The maximum number of damaged values whose keys are kept in memory; the log alone counts more.
 const KEYS_MAX: usize = 10_000;
 
-/// How many damaged values the log names one by one.
+/// The maximum number of damaged values that the log lists individually.
 const LOGGED_MAX: usize = 100;
 
 /// A value that cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Damaged {
-    /// Its key.
+    /// The key of the value.
     pub key: Key,
-    /// The revision that wrote it, as far as the file says.
+    /// The revision that wrote the value, according to the file.
     pub modified: Revision,
 }
 
-/// What is known to be damaged in one store.
+/// The known damage of a store.
 pub struct Damage {
     path: PathBuf,
     keys: Mutex<BTreeMap<Key, Revision>>,
@@ -82,7 +82,7 @@ impl Damage {
         }
     }
 
-    /// How many values are known to be damaged.
+    /// Returns the number of values that are known to be damaged.
     pub fn count(&self) -> usize {
         self.count.load(Ordering::Relaxed)
     }
@@ -98,7 +98,7 @@ impl Damage {
         self.broken.borrow().is_some()
     }
 
-    /// Reports that the file itself cannot be trusted: `why` says what was found. The first report counts.
+    /// Reports that the file itself cannot be trusted, with the finding `why`. Only the first report counts.
     pub(super) fn break_off(&self, why: &str) {
         let reported = format!(
             "{}: the store's file is damaged ({why}); stop the server, run \"check store\", and restore a backup with \

@@ -1,9 +1,9 @@
-//! The store's file below `redb`: what [`FileBackend`] does, and a note of a sync that failed.
+//! The store's file below `redb`: the same as [`FileBackend`], with a record of failed syncs.
 //!
-//! Linux reports once that a page could not be written back. It then takes the page for clean, so that a second sync
-//! succeeds and a read returns what is not on the disk. After a failed sync nothing that is read from the file can be
-//! trusted, and the process ends; the next one has the system drop its copy of the file before it reads any of it
-//! ([`open`]), so that what it starts with is what the disk holds.
+//! Linux reports only once that a page could not be written back. It then treats the page as clean, so a second sync succeeds,
+//! and a read returns data that is not on the disk. After a failed sync, data from the file cannot be trusted, and the process
+//! ends. The next process makes the system drop its cached pages of the file before it reads any ([`open`]), so that it starts
+//! with the contents of the disk.
 
 use std::fs::File;
 use std::io;
@@ -27,18 +27,18 @@ pub(in crate::store) struct Disk {
     before_sync: fn() -> io::Result<()>,
 }
 
-/// Opens the file, or makes it.
+/// Opens the file, or creates it.
 ///
 /// # Errors
 ///
-/// What the system says; among others if it could not write the file back.
+/// The error of the system, such as a failure to write the file back.
 pub(in crate::store) fn open(
     path: &Path,
     before_sync: fn() -> io::Result<()>,
     sync_error: SyncError,
 ) -> Result<Disk, redb::Error> {
     let file = File::options().read(true).write(true).create(true).truncate(false).open(path)?;
-    // What is not written yet is written, the rest is forgotten.
+    // Dirty pages are written; the others are dropped.
     file.sync_data().inspect_err(|error| note(&sync_error, error))?;
     files::forget_cached(&file)?;
     Ok(Disk { file: FileBackend::new(file)?, sync_error, before_sync })

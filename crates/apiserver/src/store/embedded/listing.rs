@@ -1,4 +1,4 @@
-//! A page of a list in the making: the versions of keys beside the heads, which say which keys there are.
+//! A page of a list under construction: the versions of keys, merged with the heads, which list the existing keys.
 
 use std::cmp::Ordering;
 use std::iter::Peekable;
@@ -36,7 +36,7 @@ impl Listing<'_> {
             Stored::Damaged => self.damaged(key, modified.unwrap_or(revision)),
             Stored::Value { .. } if self.page.items.len() == self.limit => {
                 self.page.more = true;
-                // What lies behind the last value comes with the next page.
+                // Damaged keys after the last value are on the next page.
                 let last = self.page.items.last().map(|item| item.key.clone());
                 self.page.damaged.retain(|damaged| last.as_ref().is_some_and(|last| damaged.key < *last));
                 return Ok(false);
@@ -46,8 +46,8 @@ impl Listing<'_> {
         Ok(true)
     }
 
-    /// Reports the heads before `key` (or all that are left), which have no version, and returns the revision of that of
-    /// `key`, if it has one that was written by then.
+    /// Reports the heads before `key` (or all remaining ones), which have no version. Returns the revision of the head of `key`,
+    /// if it has one that was written up to the page's revision.
     pub(super) fn heads_before(&mut self, key: Option<&str>) -> Result<Option<u64>> {
         loop {
             let Some(head) = self.heads.peek() else { return Ok(None) };

@@ -54,42 +54,42 @@ pub const FORMAT: u64 = 3;
 /// The name of the file in the data directory.
 pub const FILE_NAME: &str = "store.redb";
 
-/// The name of the file whose lock says that a process uses the data directory.
+/// The name of the file whose lock marks the data directory as in use.
 pub const LOCK_NAME: &str = "lock";
 
-/// How many transactions may wait for the writer; the rest wait in their callers. Four groups: enough that the writer
-/// never starves, few enough that the wait stays a few fsyncs.
+/// The maximum number of transactions in the writer's queue; others wait in their callers. Four groups: enough that the writer
+/// never starves, few enough that the wait stays at a few fsyncs.
 const QUEUE_MAX: usize = 4 * writer::GROUP_MAX;
 
-/// From which size on a file is worth compacting at open.
+/// The minimum size of a file for compaction at open.
 const COMPACT_OCTETS_MIN: u64 = 16 * 1024 * 1024;
 
-/// What an operator or a test may choose about an embedded store.
+/// The options of an embedded store, for operators and tests.
 #[derive(Clone)]
 pub struct Options {
-    /// How much of the file is kept in memory, in octets. Reads of objects come from the watch cache above, so this is
-    /// mainly for the upper levels of the trees.
+    /// The size of the file's cache in memory, in octets. The watch cache above serves reads of objects, so this is mainly for
+    /// the upper levels of the trees.
     pub cache_octets: usize,
-    /// How many writes with a time to live are kept, or a few more. Beyond, those end that would end first.
+    /// The approximate maximum number of writes with a time to live. Beyond it, those that would expire first are removed.
     pub expiring_max: u64,
-    /// History older than this is forgotten, at this interval; `None` keeps all until someone calls `compact`.
+    /// The age from which history is removed, and the interval of removal; `None` keeps all until a call of `compact`.
     pub history: Option<Duration>,
-    /// How many revisions are kept however old they are.
+    /// The minimum number of revisions to keep, regardless of age.
     pub history_revisions_min: u64,
     /// The bytes of history that are kept at most, however new: superseded values and deletions.
     pub history_bytes_max: u64,
     /// The clock by which keys with a time to live end.
     pub now: fn() -> SystemTime,
-    /// How much room the disk must have for writes to be taken, in octets: more than one commit needs, so that a disk that
-    /// fills up is met before a write and not in the middle of one.
+    /// The free disk space that writes require, in octets: more than one commit needs, so that a full disk is detected before a
+    /// write and not during one.
     pub room_octets: u64,
-    /// How much room is set aside at start for deletions and compaction on a full disk, in octets.
+    /// The disk space to reserve at the start for deletions and compaction on a full disk, in octets.
     pub reserve_octets: u64,
     /// Called before each sync of the file; its error counts as that of the sync. For tests.
     pub before_sync: fn() -> io::Result<()>,
-    /// Up to this size a file is verified before the store is used, a larger one beside it.
+    /// The maximum size of a file to verify before the store is used; a larger file is verified in the background.
     pub verified_first_bytes_max: u64,
-    /// Asked for the values that are to be others when the file turns out to be an older one than was here (`origin`).
+    /// Returns the replacements of values when the file is older than the store that was here before (`origin`).
     pub moved_on: fn(&KeyValue) -> Option<Bytes>,
 }
 
@@ -111,7 +111,7 @@ impl Default for Options {
     }
 }
 
-/// Why a data directory could not be opened.
+/// The error of opening a data directory.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// Another process has it open.
@@ -133,7 +133,7 @@ pub enum OpenError {
         /// The newest format this version reads.
         supported: u64,
     },
-    /// It is not a store, or damaged.
+    /// The file is not a store, or is damaged.
     #[error(
         "{}: not a readable store ({reason}); run \"check store\" for what can be read, then move the file away and \
          restore a backup with \"restore\"", path.display()
@@ -141,7 +141,7 @@ pub enum OpenError {
     Corrupt {
         /// The file.
         path: PathBuf,
-        /// What was found.
+        /// The reason.
         reason: String,
     },
     /// An earlier version of this program wrote it.
@@ -156,7 +156,7 @@ pub enum OpenError {
         /// The format it has.
         found: u64,
     },
-    /// It is empty or gone, and the directory is not new.
+    /// The file is empty or missing, and the directory is not new.
     #[error(
         "{}: the store {what}, but the directory is not new: {} is here; put the store back, or restore a backup with \"restore\" \
          (move an empty file away first); to begin with no objects at all, use another directory with --data-dir",
@@ -165,9 +165,9 @@ pub enum OpenError {
     Gone {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem of the file.
         what: &'static str,
-        /// What shows that there was one before.
+        /// The file that proves an earlier store.
         sign: PathBuf,
     },
     /// The file system refused.
@@ -175,7 +175,7 @@ pub enum OpenError {
     Io {
         /// The file or directory.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: std::io::Error,
     },
 }
@@ -187,7 +187,7 @@ pub struct Embedded {
     handle: Arc<Handle>,
 }
 
-/// What all clones share; its `Drop` closes the store.
+/// The state that all clones share; its `Drop` closes the store.
 struct Handle {
     shared: Arc<Shared>,
     queue: Option<mpsc::Sender<Job>>,
@@ -200,18 +200,18 @@ struct Handle {
     verifier: Option<(Arc<AtomicBool>, JoinHandle<()>)>,
 }
 
-/// What the writer, the readers and the watchers share.
+/// The state that the writer, the readers, and the watchers share.
 pub(super) struct Shared {
-    /// `None` while the writer opens it anew after a fault.
+    /// `None` while the writer reopens it after a failure.
     database: RwLock<Option<Database>>,
     path: PathBuf,
     feed: Feed,
     damage: Arc<Damage>,
     /// Whether the writer would take a write, as far as it knows.
     writable: Arc<AtomicBool>,
-    /// How much room the disk must have while it has less, 0 while it has enough.
+    /// The required free disk space while less is free, otherwise 0.
     full: AtomicU64,
-    /// Where it is reported that the writer ended by itself.
+    /// The report of an unexpected end of the writer.
     ending: ExitReport,
     sync_error: SyncError,
     before_sync: fn() -> io::Result<()>,
@@ -230,13 +230,13 @@ impl Embedded {
         let lock = lock(data_dir)?;
         let path = data_dir.join(FILE_NAME);
         let reserve = Reserve::open(data_dir, options.reserve_octets);
-        // What is done at the open needs some of it already.
+        // The steps of the open already need some space.
         reserve.make_room(&lock);
         let sync_error = SyncError::default();
         let damage = Arc::new(Damage::new(path.clone()));
         let is_there = origin::check_present(data_dir)?;
         let open = || open_prepared(data_dir, is_there, &options, &damage, &lock, &sync_error);
-        // redb trusts its own pages: it says that opening a file that something else has altered may panic.
+        // redb trusts its own pages: its documentation states that opening a file that was altered from outside can panic.
         let opened = std::panic::catch_unwind(AssertUnwindSafe(open));
         let broken = |_| OpenError::Corrupt { path: path.clone(), reason: "its pages contradict each other".into() };
         let (database, newest, is_verified) = opened.map_err(broken)??;
@@ -412,8 +412,8 @@ impl Shared {
         Ok(read)
     }
 
-    /// What `of` makes of the database, if it is open. A fault while it is opened anew leaves it closed, not half open, so
-    /// that a poisoned lock guards whole data, too.
+    /// Applies `of` to the database if it is open. A failure to reopen it leaves it closed, not half open, so the data is
+    /// consistent even if the lock is poisoned.
     fn with_database<T>(&self, of: impl FnOnce(&Database) -> T) -> Result<T> {
         let database = self.database.read();
         database.as_ref().map(of).ok_or(Error::Unavailable)
@@ -429,7 +429,7 @@ impl Shared {
         }
     }
 
-    /// How much room the file has within itself.
+    /// Returns the unused space within the file.
     fn unused(&self) -> std::result::Result<u64, redb::Error> {
         let used = self.with_database(|database| {
             let transaction = database.begin_write()?;
@@ -441,8 +441,8 @@ impl Shared {
         Ok((std::fs::metadata(&self.path)?.blocks() * 512).saturating_sub(used))
     }
 
-    /// Closes the database after a fault and opens it anew, which brings the file to its last commit. Gives the newest
-    /// revision that is in it. If it fails, the database stays closed.
+    /// Closes the database after a failure and reopens it, which resets the file to its last commit. Returns the newest revision
+    /// in it. If that fails, the database stays closed.
     fn reopen(&self, cache_octets: usize) -> std::result::Result<Revision, OpenError> {
         let mut place = self.database.write();
         // The file is closed first: it can be open only once.
@@ -469,7 +469,8 @@ impl History for Shared {
     }
 }
 
-/// Opens the file, or makes it, and checks it as far as that is quick: with its newest revision, and whether it was verified.
+/// Opens the file, or creates it, and checks what is quick to check. Returns it with its newest revision, and whether it was
+/// verified.
 fn open_prepared(
     data_dir: &Path,
     is_there: bool,
@@ -482,7 +483,7 @@ fn open_prepared(
     if !is_there {
         let unfinished = origin::unfinished(data_dir);
         let io = |source| OpenError::Io { path: unfinished.clone(), source };
-        // What is left of a first start that was cut off, and an empty file that nothing speaks for.
+        // The remains of an interrupted first start, or an empty file without evidence of an earlier store.
         File::create(&unfinished).map_err(io)?;
         let database = open_plain(&unfinished)?;
         prepare::prepare(&database).map_err(|error| origin::reported(&unfinished, error))?;
@@ -507,7 +508,7 @@ fn open_prepared(
     Ok((database, newest.map_err(|error| origin::reported(&path, error))?, is_verified))
 }
 
-/// Makes a data directory that is not there; nobody else may look into it.
+/// Creates a missing data directory, accessible only to its owner.
 pub(super) fn create(data_dir: &Path) -> std::result::Result<(), OpenError> {
     use std::os::unix::fs::DirBuilderExt;
     let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(data_dir);
@@ -552,7 +553,7 @@ pub(super) fn open_database(
         }
         Ok(database)
     };
-    // redb trusts its own pages: it says that opening a file that something else has altered may panic.
+    // redb trusts its own pages: its documentation states that opening a file that was altered from outside can panic.
     match std::panic::catch_unwind(AssertUnwindSafe(open)) {
         Ok(Ok(database)) => Ok(database),
         Ok(Err(redb::Error::DatabaseAlreadyOpen)) => Err(OpenError::InUse { path: path.into() }),

@@ -1,9 +1,9 @@
-//! Which store a data directory had last: so that an empty or an older file in the place of the store is noticed.
+//! The identity of the last store of a data directory, to detect an empty or older file in place of the store.
 //!
-//! The file `store-identity` beside the store holds the store's ID, the number that its latest opening has left in it, and
-//! the highest revision, as of some seconds ago. A store that does not match was put there by somebody, other than by
-//! `signpost restore`: its history went back. Name servers and clients may have seen later revisions, so it goes on like a
-//! restored one: [`REVISION_JUMP`] later, with no history, and they all list anew.
+//! The file `store-identity` contains the store's ID, the number that its latest opening wrote into it, and the highest revision,
+//! some seconds old. A store that does not match was replaced by other means than `signpost restore`: its history went back. Name
+//! servers and clients can have seen later revisions. The store therefore resumes like a restored one, [`REVISION_JUMP`] later
+//! and without history, and all clients list again.
 //!
 //! ```text
 //!          identity: O1            identity: O1 O2          identity: O1 O2        identity: O2
@@ -11,7 +11,7 @@
 //!          store:    O1            store:    O1             store:    O2           store:    O2
 //! ```
 //!
-//! So a process that is killed at any moment leaves a pair that matches.
+//! A process that is killed at any moment thus leaves a pair that matches.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -33,13 +33,13 @@ use crate::store::{Error, Key, KeyValue, Revision};
 /// The name of the file.
 pub(in crate::store) const NAME: &str = "store-identity";
 
-/// What else shows that a data directory belongs to a platform: its certificates, and what a name server keeps.
+/// The other files that prove that a data directory belongs to a platform: its certificates, and the state of a name server.
 const SIGNS: [&str; 4] = [NAME, "pki", "kubeconfig", "state/last-good"];
 
-/// How often the highest revision is written down.
+/// The interval at which the highest revision is recorded.
 const NOTE_EVERY: Duration = Duration::from_secs(5);
 
-/// What the file holds.
+/// The contents of the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Identity {
     store: (u64, u64),
@@ -76,9 +76,8 @@ pub(super) fn check_tables(data_dir: &Path, database: &Database) -> Result<(), O
     }
 }
 
-/// Compares the store with what the directory had last, gives it the number of this opening, and returns its newest revision.
-/// `change` is asked for the values that are to be others in a history that went back. Without `room` on the disk nothing is
-/// written unless it must be.
+/// Compares the store with the recorded identity, gives it the number of this opening, and returns its newest revision. `change`
+/// returns the replacements of values in a history that went back. Without `room` on the disk, only necessary writes are made.
 pub(super) fn settle(
     data_dir: &Path,
     database: &Database,
@@ -123,7 +122,7 @@ pub(super) fn settle(
     seal::seal_meta(&mut tables.meta)?;
     drop(tables);
     transaction.commit().map_err(redb::Error::from)?;
-    // If that fails, the pair of before still matches.
+    // If that fails, the former pair still matches.
     if noted.is_ok()
         && let Err(error) = write(data_dir, &Identity { store, openings: vec![next], revision: first.0 })
     {
@@ -132,10 +131,10 @@ pub(super) fn settle(
     Ok(first)
 }
 
-/// Why [`settle`] failed.
+/// The error of [`settle`].
 pub(super) type PrepareFault = prepare::PrepareError;
 
-/// Lets a store go on at `first`, without history.
+/// Makes a store resume at `first`, without history.
 fn move_on(
     tables: &mut WriteTables<'_>,
     reader: &Reader,
@@ -244,12 +243,12 @@ pub(super) fn keep(data_dir: &Path, shared: &Weak<Shared>, stop: &Receiver<()>) 
     }
 }
 
-/// Where a new store is made before it takes its place, so that a file without tables is never one of ours.
+/// Returns the path where a new store is created before it is moved into place, so that a file without tables is never a store.
 pub(super) fn unfinished(data_dir: &Path) -> PathBuf {
     data_dir.join(format!("{FILE_NAME}.new"))
 }
 
-/// What a caller is told about a fault of the file.
+/// Returns the error for the caller about a fault of the file.
 pub(super) fn reported(path: &Path, error: PrepareFault) -> OpenError {
     match error {
         PrepareFault::Redb(error) => match unavailable(error) {

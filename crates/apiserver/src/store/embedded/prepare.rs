@@ -1,7 +1,6 @@
-//! The first look into the file: makes its tables, or checks its format.
+//! The first access to the file: creates its tables, or checks its format.
 //!
-//! Since format 3, the objects in it have the names of kinds and fields of today. Files of before are refused, and so is a newer
-//! one.
+//! Since format 3, its objects have the current names of kinds and fields. Files of earlier or later formats are rejected.
 
 use std::path::Path;
 
@@ -11,7 +10,7 @@ use super::tables::{FIRST, META, WriteTables};
 use super::{FORMAT, OpenError, seal};
 use crate::store::Revision;
 
-/// Why [`prepare`] failed.
+/// The error of [`prepare`].
 #[derive(Debug)]
 pub(in crate::store) enum PrepareError {
     NewerFormat(u64),
@@ -73,7 +72,7 @@ pub(in crate::store) fn written(database: &Database) -> std::result::Result<Opti
         Ok(meta.get(name)?.ok_or_else(missing)?.value())
     };
     match number("format")? {
-        // What the other numbers are called in a newer format is not ours to say.
+        // The meaning of the other numbers in a newer format is unknown.
         newer if newer > FORMAT => Err(PrepareError::NewerFormat(newer)),
         FORMAT if number("seal")? == seal::of_meta(&meta)? => Ok(Some(Revision(number("revision")?))),
         FORMAT => {

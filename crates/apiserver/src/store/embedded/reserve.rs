@@ -1,8 +1,9 @@
-//! Room on the disk that is set aside at start, for what has to go on when there is no other: deletions, keys that expire,
-//! and the compaction that gives their room back.
+//! Disk space that is reserved at the start, for operations that must continue on a full disk: deletions, expiry of keys, and the
+//! compaction that frees their space.
 //!
-//! It is a file beside the store whose blocks belong to it. When the disk is full it is cut a piece at a time, right before a
-//! commit that needs it, so that others who fill the disk get little of it. When there is room again it is made whole first.
+//! The reserve is a file next to the store, with allocated blocks. When the disk is full, the store truncates it piece by piece,
+//! right before a commit that needs space, so that other processes that fill the disk get little of it. When there is space
+//! again, the reserve is refilled first.
 
 use std::fs::File;
 use std::io;
@@ -14,10 +15,10 @@ use super::files;
 /// Name of the file in the data directory.
 const FILE: &str = "reserve";
 
-/// How much room one commit is given on a full disk: what [`super::writer`] then puts into one takes less, unless objects are
-/// near their largest.
+/// The space for one commit on a full disk: the commits of [`super::writer`] then need less, unless objects are near their
+/// maximum size.
 const COMMIT_OCTETS: u64 = 4 << 20;
-/// With less than this nothing is tried.
+/// The minimum space for a commit attempt.
 const COMMIT_OCTETS_MIN: u64 = 1 << 20;
 
 /// The file, and how large it should be.
@@ -28,7 +29,7 @@ pub(super) struct Reserve {
 }
 
 impl Reserve {
-    /// Opens the reserve in `directory`, as large as it is. Without one the store works all the same, so a fault is only told.
+    /// Opens the reserve in `directory` with its current size. The store also works without one, so an error is only logged.
     pub(super) fn open(directory: &Path, octets: u64) -> Self {
         let path = directory.join(FILE);
         let mut reserve = Reserve { path, file: None, octets };
@@ -39,12 +40,12 @@ impl Reserve {
         reserve
     }
 
-    /// How much it lacks.
+    /// Returns the number of missing octets.
     pub(super) fn missing(&self) -> u64 {
         if self.file.is_none() { 0 } else { self.octets - self.held() }
     }
 
-    /// How much it holds.
+    /// Returns the number of reserved octets.
     pub(super) fn held(&self) -> u64 {
         let held = self.file.as_ref().and_then(|file| file.metadata().ok()).map_or(0, |data| data.blocks() * 512);
         held.min(self.octets)
@@ -65,7 +66,7 @@ impl Reserve {
         }
     }
 
-    /// Gives `octets` of it back to the disk, or what is left of it.
+    /// Frees `octets` of the reserve, or its remainder.
     pub(super) fn release(&self, octets: u64) {
         let Some(file) = &self.file else { return };
         if let Err(error) = file.set_len(self.held().saturating_sub(octets)) {
@@ -75,7 +76,7 @@ impl Reserve {
 
     /// Sees to it that the disk has room for one commit, of the reserve if need be; whether it has. `file` is on the disk.
     pub(super) fn make_room(&self, file: &File) -> bool {
-        // Where the system does not tell, the write will.
+        // If the system does not report free space, the write will fail instead.
         let free = || files::free_octets(file).unwrap_or(u64::MAX);
         let before = free();
         if before < COMMIT_OCTETS {

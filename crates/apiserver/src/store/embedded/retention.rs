@@ -52,7 +52,7 @@ impl Retention {
         }
     }
 
-    /// How many bytes there are.
+    /// Returns the number of bytes.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }

@@ -1,16 +1,16 @@
-//! The checksums of what the file holds, and the forms of its entries.
+//! The checksums of the file's contents, and the formats of its entries.
 //!
 //! ```text
 //! a version    3 checksum(8) created(8) value      4 checksum(8)               4 = a deletion
 //! a log entry  (key length(2) key before(8))* checksum(8)
 //! ```
 //!
-//! A checksum covers the contents of an entry together with its place: the key and the revision. So a value that lies under
-//! another key, or an older one in the place of a newer one, is found as well as a flipped bit. It is SipHash-1-3 under fixed
-//! keys: 64 bits against accidents, at more than 1 GB/s, by the crate that cookies use already. It is no protection from
-//! somebody who writes the file on purpose.
+//! A checksum covers the contents of an entry together with its position: the key and the revision. It therefore detects a value
+//! under another key, or an older value in place of a newer one, as well as a flipped bit. It is SipHash-1-3 with fixed keys: 64
+//! bits against accidents, at more than 1 GB/s, from the crate that cookies already use. It does not protect against an attacker
+//! that writes to the file.
 //!
-//! `redb` keeps checksums of its pages, too. It verifies them only after a crash, and they do not say which object is hit.
+//! `redb` also has checksums of its pages. It verifies them only after a crash, and they do not identify the affected object.
 
 use std::hash::Hasher as _;
 
@@ -25,7 +25,7 @@ const SEAL: usize = 8;
 const VALUE: u8 = 3;
 const DELETION: u8 = 4;
 
-/// What an entry of the versions is.
+/// The content of a versions entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Version<'a> {
     /// A value, with the revision that created its key.
@@ -78,7 +78,7 @@ pub fn close_log_entry(revision: u64, entry: &mut Vec<u8>) {
     entry.extend_from_slice(&seal);
 }
 
-/// What a closed log entry holds; `None` if it was damaged.
+/// Returns the content of a sealed log entry; `None` if it is damaged.
 pub fn log_entry(revision: u64, stored: &[u8]) -> Option<&[u8]> {
     let (entry, seal) = stored.split_last_chunk::<SEAL>()?;
     (checksum(0, "", revision, &[entry]) == *seal).then_some(entry)

@@ -1,4 +1,4 @@
-//! The layout of the file, and what is read from it.
+//! The layout of the file, and reads from it.
 //!
 //! ```text
 //! versions  (key, revision) → a value or a deletion (`seal`)
@@ -9,11 +9,11 @@
 //!           "opening" → a random number for each opening (`origin`)    "seal" → the checksum of these
 //! ```
 //!
-//! All numbers in values are little-endian. Reading as of a revision takes of each key the newest version up to that one,
-//! so a list that is read in pages needs no transaction to be held open between them.
+//! All numbers in values are little-endian. A read at a revision takes the newest version of each key up to that revision. A list
+//! that is read in pages therefore needs no open transaction between them.
 //!
-//! The heads say independently of the versions which keys exist, and under which revision. Reads of the newest state compare
-//! the two, so that a key whose version was lost with a damaged page is reported as damaged and not as absent.
+//! The heads list the existing keys and their revisions, independently of the versions. Reads of the newest state compare both,
+//! so that a key whose version was lost with a damaged page is reported as damaged and not as absent.
 
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -46,10 +46,10 @@ type Version<'a> = (AccessGuard<'a, (&'static str, u64)>, AccessGuard<'a, &'stat
 /// The first revision of a new store. An empty store has one, too, since clients take 0 for "any".
 pub(super) const FIRST: u64 = 1;
 
-/// How many octets of values one read of history gathers before it stops at the end of a revision.
+/// The approximate size of one read of history in octets: it stops at the end of the revision that exceeds it.
 const HISTORY_OCTETS_MAX: usize = 4 * 1024 * 1024;
 
-/// What a caller is told about a fault of the file when nothing was written.
+/// Returns the error for the caller about a fault of the file when nothing was written.
 pub(in crate::store) fn unavailable(error: redb::Error) -> Error {
     match error {
         redb::Error::Corrupted(reason) => Error::Corrupt(reason),
@@ -62,7 +62,7 @@ pub(in crate::store) fn unavailable(error: redb::Error) -> Error {
     }
 }
 
-/// The file as it was at one moment.
+/// A snapshot of the file.
 pub(in crate::store) struct Reader {
     pub(super) versions: ReadOnlyTable<(&'static str, u64), &'static [u8]>,
     pub(super) heads: ReadOnlyTable<&'static str, (u64, u64)>,
@@ -94,8 +94,8 @@ impl Reader {
         Revision(self.newest)
     }
 
-    /// The newest revision of those up to `newest`, which was published last. The file shows a commit a moment earlier: who read
-    /// the file would see what the next one, who looks at what was published, does not.
+    /// Returns the newest revision up to `newest`, which was published last. The file contains a commit a moment earlier: a
+    /// reader of the file would see a commit that a later reader of the published state does not.
     pub(super) fn published(&self, newest: Revision) -> Revision {
         self.newest().min(newest).max(self.compacted())
     }
@@ -146,7 +146,7 @@ impl Reader {
         let heads = self.heads.range(&*start.0..).map_err(fault)?.peekable();
         let mut listing =
             Listing { page, limit: limit.unwrap_or(usize::MAX), at, heads, prefix: &prefix.0, order: Order::default() };
-        // The newest version up to `at` of the key at hand; it is known to be the newest when the next key comes.
+        // The newest version up to `at` of the current key; it is final when the next key is read.
         let mut candidate: Option<Version<'_>> = None;
         let mut order = Order::default();
         let mut full = false;
@@ -185,7 +185,7 @@ impl Reader {
         if after.0 < self.compacted {
             return Err(Error::Compacted { oldest: Revision(self.compacted) });
         }
-        // Whoever needs what is damaged must list instead, as if it had been compacted.
+        // A client that needs a damaged revision must list instead, as if it had been compacted.
         let read = self.read_history(after.0).map_err(unavailable)?;
         read.ok_or(Error::Compacted { oldest: Revision(self.newest) })
     }
@@ -196,7 +196,7 @@ impl Reader {
         let mut octets = 0;
         for (entry, expected) in self.log.range(after + 1..)?.zip(after + 1..) {
             let (revision, keys) = entry?;
-            // Revisions follow each other; a cycle of damaged pages must not be followed for ever.
+            // Revisions are consecutive; the check prevents an endless loop through damaged pages.
             if revision.value() != expected {
                 return Err(redb::Error::Corrupted(format!("the log has {} after {}", revision.value(), expected - 1)));
             }
@@ -227,7 +227,7 @@ impl Reader {
         Ok(())
     }
 
-    /// When which key ends, and the revision that said so.
+    /// Returns the deadlines of keys, with the revisions that set them.
     pub(in crate::store) fn deadlines(&self) -> Result<Vec<(u64, Key, Revision)>> {
         let fault = |error: redb::StorageError| unavailable(error.into());
         let entries = self.expiry.range::<(u64, &str)>(..).map_err(fault)?;
@@ -250,15 +250,15 @@ pub(in crate::store) struct WriteTables<'t> {
     pub(super) meta: redb::Table<'t, &'static str, u64>,
 }
 
-/// What applying a transaction did.
+/// The result of applying a transaction.
 pub(in crate::store) enum Applied {
     /// An expectation failed; what each key holds.
     Refused(Vec<Option<KeyValue>>),
-    /// The value of this key is damaged, so that what it is cannot be judged.
+    /// The value of this key is damaged, so that its precondition cannot be evaluated.
     Damaged(Damaged),
-    /// It changed nothing and got no revision.
+    /// The transaction changed nothing and got no revision.
     Unchanged,
-    /// It happened.
+    /// The transaction was applied.
     Changed(Arc<[Event]>),
 }
 
@@ -273,7 +273,7 @@ impl<'t> WriteTables<'t> {
         })
     }
 
-    /// Judges `txn` by what is there, this transaction's own writes included, and does it as `revision`.
+    /// Evaluates `txn` against the current state, including this transaction's own writes, and applies it as `revision`.
     pub(in crate::store) fn apply(
         &mut self,
         txn: &Txn,
@@ -295,7 +295,7 @@ impl<'t> WriteTables<'t> {
             return Ok(Applied::Refused(found));
         }
         let mut events = Vec::with_capacity(txn.writes.len());
-        // The revisions that had written the keys, where the values of before cannot be read.
+        // The revisions that had written the keys whose former values are unreadable.
         let mut unread = Vec::new();
         for write in &txn.writes {
             let key = write.key();
@@ -380,7 +380,7 @@ impl<'t> WriteTables<'t> {
         Ok(true)
     }
 
-    /// What the key holds now.
+    /// Returns the current value of the key.
     fn current(&self, key: &Key) -> std::result::Result<Found, redb::Error> {
         let found = version_at(&self.versions, &key.0, u64::MAX)?;
         let head = self.heads.get(&*key.0)?.map(|head| head.value().1);
@@ -418,14 +418,13 @@ impl<'t> WriteTables<'t> {
         Ok(self.meta.get("compacted")?.map_or(FIRST, |value| value.value()))
     }
 
-    /// How many writes with a time to live there are more than `most`.
+    /// Returns the number of writes with a time to live beyond `most`.
     pub(in crate::store) fn expiring_over(&self, most: u64) -> std::result::Result<u64, redb::Error> {
         Ok(self.expiry.len()?.saturating_sub(most))
     }
 
-    /// Deletions of the keys whose time has passed, and of the `over` ones that would end first, from at most `limit`
-    /// entries, which are taken away with that; `None` if there was no such entry. A key that was written again since has
-    /// another deadline, or none.
+    /// Returns deletions of the expired keys, and of the `over` keys that would expire first, from at most `limit` entries, which
+    /// it removes; `None` if there was no such entry. A key that was written again since has another deadline, or none.
     pub(in crate::store) fn expired(
         &mut self,
         now: SystemTime,
@@ -455,7 +454,7 @@ impl<'t> WriteTables<'t> {
         Ok(Some(writes))
     }
 
-    /// When the first key ends.
+    /// Returns the deadline of the first key to expire.
     pub(in crate::store) fn first_deadline(&self) -> std::result::Result<Option<SystemTime>, redb::Error> {
         let Some((deadline, _)) = self.expiry.first()? else { return Ok(None) };
         Ok(Some(SystemTime::UNIX_EPOCH + Duration::from_millis(deadline.value().0)))
@@ -476,8 +475,8 @@ impl<'t> WriteTables<'t> {
             // Of a damaged entry nothing is known, so what it superseded stays.
             for change in changes(seal::log_entry(revision, keys.value()).unwrap_or_default()) {
                 let (key, before) = change?;
-                // What this revision replaced is no longer the newest of any kept revision. Its own version may be, unless
-                // it is a deletion, which says no more than the absence of the key does.
+                // The version that this revision replaced is no longer the newest of any kept revision. Its own version can be,
+                // unless it is a deletion, which is equivalent to the absence of the key.
                 if before != 0 {
                     gone.push((String::from(key), before));
                 }
@@ -490,7 +489,7 @@ impl<'t> WriteTables<'t> {
         for (key, revision) in gone {
             self.versions.remove((key.as_str(), revision))?;
         }
-        // The log is cut last, since its entries said which versions to look at.
+        // The log is truncated last, because its entries list the versions to check.
         self.log.retain_in(..=reached, |_, _| false)?;
         self.meta.insert("compacted", reached.max(from))?;
         Ok(reached.max(from))
@@ -503,7 +502,7 @@ fn milliseconds(now: SystemTime, ttl: Duration) -> u64 {
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// What a key holds.
+/// The current value of a key.
 pub(super) enum Found {
     /// Nothing, or a deletion.
     Nothing,

@@ -1,7 +1,7 @@
 //! The check of a whole file: every checksum, and whether the tables agree with each other.
 //!
-//! A small file is checked before the store is used, a larger one by a thread beside it: the start does not wait for it, since
-//! the API's cache reads, and so verifies, each newest value anyway.
+//! A small file is checked before the store is used, a larger one in a background thread. The start does not wait for it, because
+//! the API's cache reads, and thus verifies, each newest value anyway.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -16,25 +16,25 @@ use crate::store::{Error, Key, Result};
 /// The default of [`super::Options::verified_first_bytes_max`].
 pub(super) const FIRST_BYTES_MAX: u64 = 32 << 20;
 
-/// How many values are looked at between two looks at whether the store is still in use.
+/// The number of values between two checks that the store is still in use.
 const PAGE_VALUES: usize = 1_000;
 
-/// What a check found.
+/// The result of a check.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Verified {
     /// The values that are whole.
     pub values: u64,
     /// The values that are not, by key.
     pub damaged: Vec<Damaged>,
-    /// How many revisions of history cannot be read. Clients that need them list anew; no object depends on them.
+    /// The number of revisions of history that are unreadable. Clients that need them list again; no object depends on them.
     pub lost_history: u64,
 }
 
-/// Checks all that `reader` shows. `goes_on` is asked now and then.
+/// Checks the whole contents of `reader`. Calls `goes_on` from time to time and stops when it returns `false`.
 ///
 /// # Errors
 ///
-/// [`Error::Corrupt`] if the tables contradict each other, so that the file cannot be used at all.
+/// [`Error::Corrupt`] if the tables contradict each other, so that the file is unusable.
 pub(in crate::store) fn verify(reader: &Reader, mut goes_on: impl FnMut() -> bool) -> Result<Verified> {
     let mut found = Verified::default();
     let everything = Key("".into());
@@ -43,7 +43,7 @@ pub(in crate::store) fn verify(reader: &Reader, mut goes_on: impl FnMut() -> boo
         let page = reader.list(&everything, from.as_ref(), None, Some(PAGE_VALUES))?;
         found.damaged.extend(page.damaged);
         for item in &page.items {
-            // What a walk along the table shows, a look from its root must find.
+            // A value that a scan of the table returns must also be found from its root.
             match reader.get(&item.key, None) {
                 Ok((_, Some(again))) if again.modified == item.modified => {}
                 Ok(_) => return Err(Error::Corrupt(format!("{} is not found under its key", item.key.0))),
@@ -95,7 +95,7 @@ pub(super) fn report(found: &Verified, begun: Instant, damage: &Damage) {
     tracing::info!(values, damaged = damaged.len(), lost_history, milliseconds, "the store was verified");
 }
 
-/// Checks the file of a store that is in use, as long as it is.
+/// Checks the file of a store, and stops when the store is closed.
 pub(super) fn run(shared: &Weak<Shared>, stop: &AtomicBool) {
     let begun = Instant::now();
     let Some((reader, damage)) = shared.upgrade().map(|shared| (shared.reader(), Arc::clone(&shared.damage))) else {
@@ -105,7 +105,7 @@ pub(super) fn run(shared: &Weak<Shared>, stop: &AtomicBool) {
     match damage.guard(|| verify(&reader?, goes_on)) {
         Ok(_) if stop.load(Ordering::Relaxed) => {}
         Ok(mut found) => {
-            // What was written or deleted meanwhile is damaged no more.
+            // A value that was written or deleted meanwhile is no longer damaged.
             let now = |damaged: &Damaged| shared.upgrade()?.read(|reader| reader.get(&damaged.key, None)).ok();
             let is_settled = |damaged: &Damaged| {
                 now(damaged).is_some_and(|(_, now)| now.is_none_or(|now| now.modified > damaged.modified))

@@ -1,17 +1,16 @@
-//! The one thread that writes: group commit, the end of keys with a time to live, and compaction.
+//! The only thread that writes: group commit, expiry of keys with a time to live, and compaction.
 //!
-//! It takes what waits in the queue (up to [`GROUP_MAX`] transactions), judges each by what is there, the earlier ones of
-//! the group included, gives each its own revision, and makes all of them durable by one commit. Then watchers see them and
-//! the callers are answered, in this order, so that whoever has its answer finds the write in every later read and watch.
-//! While the disk syncs, the next group gathers by itself; a group that is smaller than the last one waits a little for more.
+//! It takes the queued transactions (up to [`GROUP_MAX`]), evaluates each against the current state, including the earlier ones
+//! of the group, gives each its own revision, and makes all of them durable in one commit. Then it publishes them to watchers and
+//! answers the callers, in this order, so that a caller with an answer finds the write in every later read and watch. While the
+//! disk syncs, the next group collects; a group that is smaller than the last one waits briefly for more.
 //!
-//! While the disk has less than [`Options::room_octets`] left, what would make the store larger is refused, and the callers
-//! are told so. What frees room goes on, in small commits and of the `reserve` if need be: deletions, keys that end, and
-//! compaction, which then forgets all history and gives what the file no longer needs back to the disk. A fault of the file
-//! in spite of that, such as a disk that is filled up at that moment, leaves it open
-//! what of the group is on disk. The file is then closed and opened anew until that works, which brings it to its last
-//! commit; if that was the group in doubt, watchers see it now. A sync that failed is another matter (`disk`): the writer
-//! ends, and the process with it.
+//! While the disk has less than [`Options::room_octets`] free, transactions that would enlarge the store are rejected with an
+//! error. Operations that free space continue, in small commits and, if necessary, with the `reserve`: deletions, expiry, and
+//! compaction, which then removes all history and returns the freed space to the disk. A write to the file can still fail, for
+//! example on a disk that fills up at that moment. Then it is unknown which part of the group is on disk. The writer closes the
+//! file and reopens it until that succeeds, which resets it to its last commit; if that is the group in doubt, watchers see it
+//! now. A failed sync is different (`disk`): the writer ends, and the process with it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -30,46 +29,47 @@ use super::{OpenError, Options, Shared};
 use crate::store::feed::{Committed, History as _};
 use crate::store::{Error, Outcome, Result, Revision, TXN_OPERATIONS_MAX, Txn, Write};
 
-/// How many transactions one commit holds at most. More would make the first of them wait longer for hardly more
-/// throughput: at 256 the fsync is less than a tenth of the group's time.
+/// The maximum number of transactions per commit. With more, the first of them would wait longer for hardly more throughput: at
+/// 256, the fsync takes less than a tenth of the group's time.
 pub(super) const GROUP_MAX: usize = 256;
 
-/// How long a group waits for more that holds less than the one before it, at a time and in all. A commit costs some 0.3 ms of
-/// processor time whatever is in it, so at a thousand writes a second groups that only gather while the disk syncs spend most
-/// of a processor on commits. A writer alone never waits; several wait so much longer for their answers.
+/// The wait of a group that is smaller than the previous one, for each attempt and in total. A commit costs some 0.3 ms of CPU
+/// time regardless of its size. At a thousand writes per second, groups that only collect while the disk syncs would spend most
+/// of a CPU on commits. A single writer never waits; the answers of several writers take that much longer.
 const LINGER: Duration = Duration::from_micros(500);
 
-/// How often it waits so at most, and after a group of how many once more. Where many write, each waits for the others anyway.
+/// The maximum number of such waits, and the group size from which there is only one. With many writers, each waits for the
+/// others anyway.
 const LINGERS_MAX: usize = 4;
 /// See [`LINGERS_MAX`].
 const LINGER_MORE_AT: usize = 4;
 
-/// How many revisions one commit forgets at most, so that writers behind it wait for milliseconds, not seconds.
+/// The maximum number of revisions that one commit removes, so that writes behind it wait for milliseconds, not seconds.
 const COMPACT_REVISIONS_MAX: usize = 1_000;
 
-/// How long the writer sleeps at most while keys with a time to live exist: a clock that jumps is noticed within this.
+/// The maximum sleep of the writer while keys with a time to live exist: a clock change is noticed within this time.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
-/// From how many on, keys with a time to live that are too many are ended: each time is a revision.
+/// The number of excess keys with a time to live from which they are removed: each removal is a revision.
 const OVER_AT_ONCE: u64 = 64;
 
-/// How often a file that failed is opened anew, and how often room is looked for.
+/// The interval of attempts to reopen a failed file, and of checks for free space.
 const RETRY_EVERY: Duration = Duration::from_secs(1);
 
-/// How many transactions one commit holds, and how many revisions it forgets, on a full disk: so few that the reserve has room
-/// for it.
+/// The maximum number of transactions per commit, and of removed revisions, on a full disk: few enough for the space of the
+/// reserve.
 const GROUP_FULL_MAX: usize = 16;
 /// See [`GROUP_FULL_MAX`].
 const COMPACT_FULL_MAX: usize = 64;
 
-/// How often the log says that the disk is still full.
+/// The interval of log lines while the disk stays full.
 const FULL_TOLD_AGAIN: Duration = Duration::from_secs(600);
 
-/// What the writer is asked to do.
+/// The tasks of the writer.
 pub(super) enum Task {
     Commit {
         txn: Txn,
-        /// Whether it goes on while the disk is full.
+        /// Whether the transaction may run while the disk is full.
         frees: bool,
         answer: oneshot::Sender<Result<Outcome>>,
     },
@@ -87,39 +87,39 @@ pub(super) struct Writer {
     shared: Arc<Shared>,
     options: Options,
     newest: u64,
-    /// When the first key ends, as far as is known.
+    /// The first deadline of a key, if it is known.
     deadline: Option<SystemTime>,
-    /// Compactions asked for and not finished.
+    /// The compactions in progress.
     compactions: Vec<(Revision, oneshot::Sender<Result<()>>)>,
-    /// How far history is to be forgotten by the writer's own schedule.
+    /// The revision up to which the writer's own schedule removes history.
     forget: u64,
     /// The bytes of history.
     retention: Retention,
-    /// When that schedule was looked at, and what was newest then.
+    /// The time of the last run of that schedule, and the newest revision at that time.
     marked: (Instant, u64),
-    /// After a fault of the file nothing is written until it was opened anew: redb cannot know what is on disk.
+    /// After a failure of the file, nothing is written until it was reopened: redb cannot determine the contents of the disk.
     failed: bool,
-    /// When it was opened anew last, or failed.
+    /// The time of the last attempt to reopen it, or of its failure.
     tried: Instant,
     room: Room,
-    /// How many jobs the last group held.
+    /// The number of jobs in the last group.
     gathered: usize,
 }
 
 /// The room on the disk.
 struct Room {
     reserve: Reserve,
-    /// Whether there was too little when it was last looked at.
+    /// Whether the last check found too little space.
     full: bool,
-    /// When the log last said so.
+    /// The time of the last log line about it.
     full_reported: Option<Instant>,
     /// Whether not even the reserve has enough for a commit.
     stuck: bool,
-    /// How many octets within the file are not used, as far as is known; counted while the disk is full.
+    /// The number of unused octets within the file, if it is known; counted while the disk is full.
     unused: u64,
 }
 
-/// A transaction of a group, and whether it goes on while the disk is full.
+/// A transaction of a group, and whether it may run while the disk is full.
 type QueuedTxn = (Txn, bool);
 
 impl Writer {
@@ -142,7 +142,7 @@ impl Writer {
         }
     }
 
-    /// Works until the queue's other end is gone and the queue is empty, or until a sync fails: the error says so.
+    /// Runs until the queue is closed and empty, or until a sync fails, which it returns as an error.
     pub(super) fn run(mut self, jobs: &Receiver<Job>) -> std::result::Result<(), String> {
         self.account();
         self.check_room();
@@ -168,7 +168,7 @@ impl Writer {
         }
     }
 
-    /// What is said of a sync that failed.
+    /// Returns the message about a failed sync.
     fn distrusted(&self, error: &str) -> String {
         let path = self.shared.path.display();
         format!(
@@ -197,7 +197,8 @@ impl Writer {
         self.forget = self.forget.max(self.retention.excess());
     }
 
-    /// Puts what waits into a group; and, as long as that is less than the group before held, what comes within [`LINGER`].
+    /// Collects the queued jobs into a group and, if it is smaller than the previous group, the jobs that arrive within
+    /// [`LINGER`].
     fn gather(&mut self, group: &mut Vec<Job>, jobs: &Receiver<Job>) {
         let most = if self.room.full { GROUP_FULL_MAX } else { GROUP_MAX };
         take(group, jobs, most);
@@ -205,14 +206,14 @@ impl Writer {
             if group.len() >= self.gathered {
                 break;
             }
-            // Asleep, and not at the queue: who sends something there wakes nobody.
+            // The thread sleeps instead of waiting at the queue, so that senders cause no wakeup.
             std::thread::sleep(LINGER);
             take(group, jobs, most);
         }
         self.gathered = group.len();
     }
 
-    /// How long there is nothing to do if nobody asks.
+    /// Returns the time until the next task if no job arrives.
     fn idle(&self) -> Duration {
         if self.failed || self.room.stuck {
             return RETRY_EVERY;
@@ -269,7 +270,7 @@ impl Writer {
             std::mem::take(&mut self.compactions).into_iter().for_each(|(_, answer)| drop(answer.send(Err(refusal()))));
             return;
         }
-        // A caller that is not there any more is no reason to do otherwise; hence the dropped results.
+        // A caller can have disconnected, which changes nothing; the results are therefore ignored.
         match self.commit(&txns) {
             Ok(outcomes) => {
                 answers.into_iter().zip(outcomes).for_each(|(answer, outcome)| drop(answer.send(outcome)));
@@ -285,10 +286,10 @@ impl Writer {
         }
     }
 
-    /// Looks whether the disk is full, and sees to it that there is room for what goes on even so.
+    /// Checks whether the disk is full, and provides space for the operations that continue.
     fn check_room(&mut self) {
         let needed = self.options.room_octets;
-        // Where the system does not tell, the write will.
+        // If the system does not report free space, the write will fail instead.
         let free = files::free_octets(&self.shared.lock).unwrap_or(u64::MAX);
         let full = match self.room.full {
             // The reserve comes first, so that the disk is not full again at once.
@@ -309,7 +310,7 @@ impl Writer {
         if !full || self.room.stuck {
             return;
         }
-        // What is superseded or deleted serves nobody now who could not read the whole list again.
+        // Every client can list again, so superseded and deleted versions are not needed.
         let compacted = self.shared.reader().map_or(self.newest, |reader| reader.compacted().0);
         self.forget = if compacted < self.newest { self.newest } else { 0 };
         if self.forget == 0 && self.room.unused > 0 && free.saturating_add(self.room.unused) >= needed {
@@ -321,7 +322,7 @@ impl Writer {
         }
     }
 
-    /// Tells the log that the disk is full, and rarely that it still is; and that it is not any more.
+    /// Logs that the disk is full, at long intervals that it is still full, and that it has space again.
     fn report_room(&mut self, full: bool, free: u64) {
         let (path, needed) = (self.shared.path.display(), self.options.room_octets);
         match (full, self.room.full_reported) {
@@ -345,11 +346,11 @@ impl Writer {
         self.tried = Instant::now();
         self.shared.writable.store(false, Ordering::Relaxed);
         if self.shared.sync_error.get().is_some() {
-            // The process ends, and says why.
+            // The process ends and reports the reason.
             return;
         }
         if is_damage(error) {
-            // To open it anew would mend nothing.
+            // Reopening it would not help.
             return self.shared.damage.break_off(&error.to_string());
         }
         tracing::error!(%error, "the store takes no writes: its file cannot be written; it is opened anew until that works");
@@ -357,7 +358,7 @@ impl Writer {
         self.compactions.drain(..).for_each(|(_, answer)| drop(answer.send(Err(reported()))));
     }
 
-    /// Opens the file anew after a fault, and tells the watchers what turns out to have been committed.
+    /// Reopens the file after a failure, and publishes the commits that are in it to the watchers.
     fn recover(&mut self) {
         let path = self.shared.path.display();
         let newest = match self.shared.reopen(self.options.cache_octets) {
@@ -464,7 +465,7 @@ impl Writer {
     }
 }
 
-/// Whether a fault says that the file's pages contradict each other.
+/// Returns whether an error means that the file's pages contradict each other.
 fn is_damage(error: &redb::Error) -> bool {
     matches!(error, redb::Error::Corrupted(_) | redb::Error::LockPoisoned(_))
 }
@@ -483,7 +484,7 @@ fn take(group: &mut Vec<Job>, jobs: &Receiver<Job>, most: usize) {
 struct Group {
     newest: u64,
     committed: Vec<Committed>,
-    /// On a full disk, how much room it must have.
+    /// The required free space, on a full disk.
     full: Option<u64>,
 }
 

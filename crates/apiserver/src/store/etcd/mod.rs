@@ -584,7 +584,7 @@ fn read_error(error: &etcd_client::Error) -> Error {
     Error::Unavailable
 }
 
-/// The error of a write. Unless etcd says that nothing was written, it may have been.
+/// Returns the error of a write. Unless etcd reports that nothing was written, the write may have been applied.
 fn write_error(error: &etcd_client::Error) -> Error {
     let text = message(error).unwrap_or_default();
     let says = |words: &str| text.contains(words);

@@ -39,7 +39,7 @@ fn assert_linearizable(expected: bool, lines: &[Line]) {
 fn histories_of_a_register() {
     use Action::{Create, Delete, Read, Set, Swap};
     let created = (0, 1, Create(1), written(1));
-    // A read beside a write finds the value before or after it.
+    // A read concurrent with a write finds the value before or after it.
     assert_linearizable(true, &[created, (2, 7, Set(2), written(2)), (3, 4, Read, found(1)), (5, 6, Read, found(2))]);
     assert_linearizable(true, &[(0, 3, Read, Outcome::Found(None)), (1, 2, Create(1), written(1))]);
     // One of two conditional writes wins.
@@ -79,7 +79,7 @@ fn histories_of_no_register() {
     assert_linearizable(false, &[&[created, lost][..], &late].concat());
     // It cannot take effect before it begins.
     assert_linearizable(false, &[created, (2, 3, Read, found(2)), (4, 5, Set(2), Outcome::Unknown)]);
-    // Refusals for what is not so.
+    // Errors that do not match the state.
     assert_linearizable(false, &[created, (2, 3, Set(2), Outcome::Absent)]);
     assert_linearizable(false, &[created, (2, 3, replace(1, 2), Outcome::Differs)]);
     assert_linearizable(false, &[created, (2, 3, Swap { expected: 1, value: 2 }, Outcome::Differs)]);
@@ -103,7 +103,7 @@ fn the_error_names_the_operation_that_fits_nowhere() {
     assert_eq!(check(&history), Err(Violation::NotLinearizable { longest: vec![0, 1], stuck: 2 }));
 }
 
-/// How one operation is drawn: what it does, how long before and after its effect it begins and returns, and what becomes of it.
+/// A random operation: its action, the time from its start to its effect and from its effect to its return, and its outcome.
 type Drawn = (u8, u64, u64, u8);
 
 /// A history of a real register: each operation takes effect at its turn, somewhere between its beginning and its return.
@@ -137,7 +137,7 @@ fn real(drawn: &[Drawn]) -> Vec<Operation> {
     history
 }
 
-/// How a register that holds `now` ends an operation.
+/// Returns the outcome of an operation on a register with the value `now`.
 fn outcome(now: Option<Version>, action: Action, revision: u64) -> Outcome {
     let fits = |expected| if now == Some(expected) { Outcome::Written(revision) } else { Outcome::Differs };
     match (action, now) {

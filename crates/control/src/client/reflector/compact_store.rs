@@ -6,17 +6,17 @@ use std::sync::Arc;
 use super::ObjectKey;
 use crate::client::uid::Uid;
 
-/// The objects.
+/// The objects by key.
 pub(super) type CompactStore<V> = HashMap<ObjectKey, Entry<V>>;
 
-/// One of them.
+/// An object's entry.
 pub(super) struct Entry<V> {
     pub uid: Uid,
     pub version: Version,
     pub value: Arc<V>,
 }
 
-/// A version, to be compared.
+/// A version that can be compared.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Version {
     Number(u64),
@@ -38,8 +38,8 @@ impl Version {
         }
     }
 
-    /// Whether it is newer than `other`. Where they are no numbers, which the API conventions allow, any difference counts
-    /// as newer.
+    /// Returns whether this version is newer than `other`. If they are not numbers, which the API conventions allow, any
+    /// difference counts as newer.
     pub fn is_newer_than(&self, other: &Version) -> bool {
         match (self, other) {
             (Version::Number(this), Version::Number(other)) => this > other,
@@ -47,7 +47,7 @@ impl Version {
         }
     }
 
-    /// Whether the server is now at a version, `now`, before this one.
+    /// Returns whether the server is now at a version, `now`, before this one.
     pub fn went_back(&self, now: &Version) -> bool {
         matches!((self, now), (Version::Number(this), Version::Number(now)) if now < this)
     }

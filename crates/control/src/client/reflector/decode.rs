@@ -1,4 +1,4 @@
-//! Reading objects so that one that does not decode harms no other.
+//! Decoding of objects so that one that does not decode affects no other.
 
 use futures::stream::{BoxStream, Stream, StreamExt as _};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
@@ -15,8 +15,8 @@ use signpost_api::v1alpha1::DAMAGED_ANNOTATION;
 /// The events of an open watch.
 pub(super) type Events<K> = BoxStream<'static, kube::Result<WatchEvent<Decoded<K>>>>;
 
-/// Whether an object that does not decode fails its whole list (fast), or only itself (by way of a JSON value). The first
-/// failure switches.
+/// Whether an object that does not decode fails its whole list (fast), or only itself (through a JSON value). The first failure
+/// switches.
 #[derive(Clone, Copy)]
 pub(super) enum Decoding {
     Strict,
@@ -36,7 +36,7 @@ pub(super) struct Identity {
 }
 
 impl<K: Resource> Decoded<K> {
-    /// Whether it stands for an object of which the server itself knows nothing but that it exists.
+    /// Returns whether this is a placeholder of an object that the server itself cannot read.
     pub(super) fn is_placeholder(&self) -> bool {
         match self {
             Decoded::Good(_) => false,

@@ -1,18 +1,18 @@
 //! One list-watch of a kind for all loops of a process that follow it.
 //!
 //! ```text
-//!                              ┌─► line ─► Changes of one reader
-//!   changes of the informer ─────┼─► line ─► Changes of another
-//!                              └─► line ─► Changes of a third
+//!                                ┌─► queue ─► Changes of one reader
+//!   changes of the informer ─────┼─► queue ─► Changes of another
+//!                                └─► queue ─► Changes of a third
 //! ```
 //!
-//! There is no task: a reader that polls its [`Changes`] and has none in line polls the informer, and puts the result in
-//! every reader's line. All readers get the same changes in the same order, and a slow reader delays no other one. If a line
-//! becomes too long, it is replaced by the difference between what the reader knows and what there is, which the reader gets as
-//! a [`Relist`]: nothing is lost, and the waiting changes are bounded by the number of objects.
+//! There is no task: a reader that polls its [`Changes`] with an empty queue polls the informer, and puts the result in every
+//! reader's queue. All readers get the same changes in the same order, and a slow reader does not delay the others. A queue that
+//! becomes too long is replaced by the difference between the reader's state and the current objects, which the reader gets as a
+//! [`Relist`]: no change is lost, and the number of objects bounds the waiting changes.
 //!
-//! The store may be ahead of a reader by what is in its line, but [`Store::is_synced`] is true for a reader only after it got
-//! the first list. The watch opens with the first reader and closes with the last one.
+//! The store can be ahead of a reader by the contents of its queue, but [`Store::is_synced`] is true for a reader only after it
+//! got the first list. The watch opens with the first reader and closes with the last one.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -27,11 +27,11 @@ use tokio::sync::watch;
 use super::compact_store::Entry;
 use super::{Applied, Change, Changes, ObjectKey, Relist, Settings, Shared, Store, changes};
 
-/// Most changes in a line: at 2,000 a second a loop may be half a second late before it is told of them together. A list is
-/// one of them.
+/// The most changes in a queue: at 2,000 per second, a loop can be half a second late before the changes are coalesced. A list
+/// counts as one.
 const LINE_MAX: usize = 1_024;
 
-/// The shared list-watch of a kind, for as many readers as wanted, at any time.
+/// The shared list-watch of a kind, for any number of readers, at any time.
 pub struct Informer<V> {
     shared_reflector: Arc<SharedReflector<V>>,
 }
@@ -43,9 +43,9 @@ impl<V> Clone for Informer<V> {
 }
 
 impl<V: Send + Sync + 'static> Informer<V> {
-    /// An informer of all objects of kind `K` that `settings` selects, each kept as what `project` makes of it.
+    /// Returns an informer of all objects of kind `K` that `settings` selects, each converted by `project`.
     ///
-    /// `client`'s identity must be allowed to list and watch them. Nothing happens until a reader polls.
+    /// The identity of `client` must be allowed to list and watch them. Nothing happens until a reader polls.
     pub fn new<K>(client: kube::Client, settings: Settings, project: impl Fn(K) -> V + Send + Sync + 'static) -> Self
     where
         K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Send + 'static,
@@ -53,7 +53,7 @@ impl<V: Send + Sync + 'static> Informer<V> {
         Self::indexed(client, settings, project, |_| ())
     }
 
-    /// The same with an index, which takes in each change once, before any reader gets it.
+    /// Returns such an informer with an index, which takes in each change once, before any reader gets it.
     pub fn indexed<K>(
         client: kube::Client,
         settings: Settings,
@@ -73,8 +73,8 @@ impl<V: Send + Sync + 'static> Informer<V> {
         Informer { shared_reflector: Arc::new(SharedReflector::new(shared, Box::new(open))) }
     }
 
-    /// The objects, and their changes from now on, which must be polled or dropped; the first is a [`Change::Relisted`] with all
-    /// that is there.
+    /// Returns the objects, and their changes from now on, which must be polled or dropped; the first one is a
+    /// [`Change::Relisted`] with all objects.
     pub fn read(&self) -> (Store<V>, Changes<V>) {
         let synced = Arc::new(watch::Sender::new(false));
         let store = Store { shared: Arc::clone(&self.shared_reflector.shared), synced: Arc::clone(&synced) };
@@ -96,16 +96,16 @@ impl<V: Send + Sync + 'static> Informer<V> {
 /// Opens the list-watch.
 type Open<V> = Box<dyn Fn() -> BoxStream<'static, Change<V>> + Send + Sync>;
 
-/// An informer and those who read it. Whoever needs both of its locks takes that of the informer first.
+/// An informer and its readers. Code that needs both of its locks takes the informer's first.
 struct SharedReflector<V> {
     shared: Arc<Shared<V>>,
     open: Open<V>,
-    /// `None` while nobody reads.
+    /// `None` while there are no readers.
     reflector: Mutex<Option<BoxStream<'static, Change<V>>>>,
     notifier: Arc<Notifier<V>>,
 }
 
-/// Those who read, to be woken when the informer has something: any of them may be the one that polls it.
+/// The readers, which are woken when the informer has something: any of them can be its poller.
 struct Notifier<V>(Mutex<Readers<V>>);
 
 struct Readers<V> {
@@ -113,25 +113,25 @@ struct Readers<V> {
     next_id: u64,
 }
 
-/// What one reader is yet to be told.
+/// The changes that one reader has not received yet.
 struct PendingEvents<V> {
     changes: VecDeque<Arc<Change<V>>>,
-    /// In place of these, where they were too many.
+    /// Replaces the changes when there are too many.
     missed: Option<CoalescedEvents<V>>,
     waker: Option<Waker>,
-    /// Whether what there is is among them, or was. Without that changes say nothing.
+    /// Whether a full list is among them, or was. Changes are meaningless without it.
     has_all: bool,
 }
 
-/// What a reader far behind has missed.
+/// The coalesced changes of a reader that is far behind.
 struct CoalescedEvents<V> {
-    /// It was never told what there is.
+    /// Whether the reader has never received a list.
     everything: bool,
-    /// Else what it knows of each object that has changed since: the value, and whether that one is gone.
+    /// Otherwise, the reader's value of each object that has changed since, and whether that object was deleted.
     objects: HashMap<ObjectKey, (Option<Arc<V>>, bool)>,
 }
 
-/// Takes a reader's line away with it.
+/// Removes a reader's queue on drop.
 struct Reader<V> {
     shared_reflector: Arc<SharedReflector<V>>,
     id: u64,
@@ -151,9 +151,9 @@ impl<V> SharedReflector<V> {
         SharedReflector { shared, open, reflector: Mutex::default(), notifier }
     }
 
-    /// Ends the watch, if still nobody reads.
+    /// Ends the watch, if there are still no readers.
     fn close(&self) {
-        // Whoever holds the informer's lock reads, or closes it.
+        // The holder of the informer's lock reads, or closes it.
         let Some(mut reflector) = self.reflector.try_lock() else { return };
         if self.notifier.0.lock().pending.is_empty() {
             *reflector = None;
@@ -161,9 +161,9 @@ impl<V> SharedReflector<V> {
         }
     }
 
-    /// One more reader.
+    /// Adds a reader.
     fn join(shared_reflector: &Arc<SharedReflector<V>>) -> Reader<V> {
-        // As long as the informer does not go on, what is there is what the others were told.
+        // While the informer is locked, the current objects are those that the other readers received.
         let mut reflector = shared_reflector.reflector.lock();
         let mut readers = shared_reflector.notifier.0.lock();
         // The last reader may have left while the informer was busy.
@@ -180,7 +180,7 @@ impl<V> SharedReflector<V> {
         Reader { shared_reflector: Arc::clone(shared_reflector), id }
     }
 
-    /// All that is there, for one who knows nothing.
+    /// Returns all objects, for a new reader.
     fn all(&self) -> Change<V> {
         let objects = self.shared.objects();
         let applied = |(key, entry): (&ObjectKey, &Entry<V>)| Applied {
@@ -193,7 +193,7 @@ impl<V> SharedReflector<V> {
         Change::Relisted(Relist { first: true, total: applied.len(), applied, vanished: Vec::new() })
     }
 
-    /// The next change for the reader `id`.
+    /// Returns the next change for the reader `id`.
     fn poll(&self, id: u64, context: &mut Context<'_>) -> Poll<Arc<Change<V>>>
     where
         V: Send + Sync + 'static,
@@ -203,11 +203,11 @@ impl<V> SharedReflector<V> {
         }
         let mut reflector = self.reflector.lock();
         loop {
-            // Someone else may have polled it meanwhile.
+            // Another reader can have polled it meanwhile.
             if let Some(change) = self.notifier.next(id, context.waker()) {
                 return Poll::Ready(change);
             }
-            // While the informer is locked, what is there is what was told.
+            // While the informer is locked, the current objects match the delivered changes.
             if let Some(missed) = self.notifier.take_missed(id) {
                 return Poll::Ready(Arc::new(self.difference(missed)));
             }
@@ -220,7 +220,7 @@ impl<V> SharedReflector<V> {
         }
     }
 
-    /// What has become of what a reader has missed.
+    /// Returns the difference that a reader has missed.
     fn difference(&self, missed: CoalescedEvents<V>) -> Change<V> {
         if missed.everything {
             return self.all();
@@ -241,7 +241,7 @@ impl<V> SharedReflector<V> {
         Change::Relisted(Relist { first: false, applied, vanished, total: objects.len() })
     }
 
-    /// Puts a change in all lines. The informer is locked, so that all have it in the same order.
+    /// Puts a change in all queues. The informer is locked, so that all readers get the changes in the same order.
     fn deliver(&self, change: Change<V>) {
         let (is_list, is_first) = match &change {
             Change::Relisted(resync) => (true, resync.first),
@@ -311,12 +311,12 @@ impl<V> CoalescedEvents<V> {
 }
 
 impl<V> Notifier<V> {
-    /// Whether anything is in the line of the reader `id`, or was too much for it.
+    /// Returns whether the reader `id` has queued changes or missed some.
     fn has_more(&self, id: u64) -> bool {
         self.0.lock().pending.get(&id).is_some_and(|pending| !pending.changes.is_empty() || pending.missed.is_some())
     }
 
-    /// The first in the line of the reader `id`; if there is none, `waker` is woken when there is.
+    /// Returns the first change in the queue of the reader `id`; if there is none, `waker` is woken by the next one.
     fn next(&self, id: u64, waker: &Waker) -> Option<Arc<Change<V>>> {
         let mut readers = self.0.lock();
         let pending = readers.pending.get_mut(&id)?;
@@ -327,7 +327,7 @@ impl<V> Notifier<V> {
             return None;
         };
         if pending.changes.is_empty() {
-            // After a storm of them the room is given back.
+            // After a burst of changes, the memory is freed.
             pending.changes = VecDeque::new();
         }
         Some(change)
@@ -337,18 +337,18 @@ impl<V> Notifier<V> {
         self.0.lock().pending.get_mut(&id)?.missed.take()
     }
 
-    /// Whether nobody else is left.
+    /// Returns whether there are no other readers.
     fn leave(&self, id: u64) -> bool {
         let mut readers = self.0.lock();
         let left = readers.pending.remove(&id);
         let is_last = readers.pending.is_empty();
-        // It may have been the one that would have polled.
+        // This reader was possibly the poller.
         Notifier::ring(readers);
         drop(left);
         is_last
     }
 
-    /// Wakes all, with nothing locked: a waker may be the last that holds a task, and a reader with it.
+    /// Wakes all readers without a lock: a waker can hold the last reference to a task, and to a reader with it.
     fn ring(mut readers: MutexGuard<'_, Readers<V>>) {
         let wakers: Vec<Waker> = readers.pending.values_mut().filter_map(|pending| pending.waker.take()).collect();
         drop(readers);
@@ -373,7 +373,7 @@ mod tests {
 
     type ChangeSender = mpsc::UnboundedSender<Change<u64>>;
 
-    /// An informer of an informer that tells what the test says.
+    /// Returns an informer whose changes the test sends.
     fn test_informer() -> (Informer<u64>, ChangeSender) {
         let (sender, received) = mpsc::unbounded();
         let shared = Arc::new(Shared::new("Test".to_owned()));
@@ -396,7 +396,7 @@ mod tests {
         sender.unbounded_send(Change::Applied(one)).expect("someone listens");
     }
 
-    /// As an informer does: an object has a value, or none, and that is told.
+    /// Sets or deletes an object's value, and sends the change, as an informer does.
     fn set(informer: &Informer<u64>, sender: &ChangeSender, name: &str, number: Option<u64>) {
         let key = ObjectKey::cluster(name);
         let mut objects = informer.shared_reflector.shared.objects_mut();
@@ -411,7 +411,7 @@ mod tests {
         sender.unbounded_send(Change::Applied(one)).expect("someone listens");
     }
 
-    /// What is told without waiting: a number, or nothing of a list.
+    /// Returns the next change without waiting: a number, or `None` for a list.
     fn next(changes: &mut Changes<u64>) -> Option<Option<u64>> {
         changes.next().now_or_never().map(|change| match change {
             Change::Applied(applied) => Some(*applied.now),
@@ -470,7 +470,7 @@ mod tests {
         set(&informer, &sender, "same", Some(10));
         assert_eq!((next(&mut late.1), next(&mut prompt.1)), (Some(Some(10)), Some(Some(10))));
 
-        // Whoever was never told of anything is told of all there is.
+        // A reader that has received nothing gets all objects.
         let Some(Change::Relisted(all)) = never.1.next().now_or_never() else { panic!("no list") };
         assert_eq!((all.first, all.applied.len(), never.0.is_synced()), (true, 5, true));
         assert_eq!(next(&mut never.1), None);

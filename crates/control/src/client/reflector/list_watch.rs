@@ -1,9 +1,9 @@
-//! How an informer keeps up: it lists, watches, and starts again where it must.
+//! The states of an informer: it lists, watches, and restarts if necessary.
 //!
 //! ```text
-//!            ┌──────────────────── version expired, went back, or was refused ─────────────────┐
+//!            ┌──────────────── version expired, decreased, or was rejected ────────────────────┐
 //!            ▼                                                                                 │
-//!   ──►   List  ── Resynced ──►  Connect  ──►  Watching  ── Applied, Deleted ──►  (stays)  ────┤
+//!   ──►   List  ── Relisted ──►  Connect  ──►  Watching  ── Applied, Deleted ──►  (stays)  ────┤
 //!                                   ▲                                                          │
 //!                                   └──────────── connection ended, silent for too long ───────┘
 //! ```
@@ -27,13 +27,13 @@ use super::{Applied, Change, ObjectKey, Relist, Restart, Settings, Shared};
 use crate::client::backoff::Backoff;
 use signpost_api::v1alpha1::{DAMAGED_ANNOTATION, DAMAGED_HEADER, DAMAGED_PLACEHOLDERS};
 
-/// A watch that lived for so long before the server ended it is asked for again at once, and soon if it broke.
+/// The age from which a watch that the server ended is reopened immediately, and one that broke is reopened soon.
 const LIVED_LONG: Duration = Duration::from_secs(1);
 
-/// So many watches in a row that lived and told nothing, not even a bookmark, are one too many: the informer lists.
+/// The number of watches in a row without an event or bookmark after which the informer lists.
 const BARREN_MAX: u32 = 3;
 
-/// What keeps one informer up to date.
+/// The state that keeps one informer up to date.
 pub(super) struct Reflector<K, V> {
     client: kube::Client,
     request: Request,
@@ -41,9 +41,9 @@ pub(super) struct Reflector<K, V> {
     project: Box<dyn Fn(K) -> Arc<V> + Send + Sync>,
     shared: Arc<Shared<V>>,
     backoff: Backoff,
-    /// Whether the watch has told anything.
+    /// Whether the watch has sent anything.
     has_events: bool,
-    /// Watches before it, in a row, that told nothing.
+    /// The preceding watches in a row that sent nothing.
     barren: u32,
     decoding: Decoding,
     log: InformerLog,
@@ -51,11 +51,11 @@ pub(super) struct Reflector<K, V> {
 }
 
 enum Phase<K> {
-    /// All objects are to be read.
+    /// All objects must be listed.
     List,
-    /// Everything is known up to `version`. `check`: see whether the server's version is at least that, first.
+    /// All changes up to `version` are known. `check`: first compare the server's version with it.
     Connect { version: String, check: bool },
-    /// Changes are told as they happen.
+    /// The open watch reports changes.
     Watching { events: Events<K>, version: String, since: Instant },
 }
 
@@ -67,10 +67,10 @@ fn continuation(text: &str) -> Option<String> {
     page.metadata.continue_.filter(|token| !token.is_empty())
 }
 
-/// What a list, complete or not, has shown so far.
+/// The objects of a list so far, complete or not.
 struct Listed<V> {
     objects: CompactStore<V>,
-    /// Objects that are there but did not decode.
+    /// The objects that exist but did not decode.
     undecoded: Vec<ObjectKey>,
 }
 
@@ -80,7 +80,7 @@ impl<V> Default for Listed<V> {
     }
 }
 
-/// Why the informer must start again, and from where.
+/// The reason why the informer must restart, and the phase from which it does.
 struct Failure {
     reason: Restart,
     error: Option<String>,
@@ -114,7 +114,7 @@ where
         }
     }
 
-    /// The next change, whenever it comes.
+    /// Waits for the next change.
     pub(super) async fn next_change(&mut self) -> Change<V> {
         loop {
             match self.step().await {
@@ -180,7 +180,7 @@ where
         take_placeholders(&mut request);
         let (client, patience) = (self.client.clone(), self.settings.silence_longest);
         Ok(async move {
-            // Not `Client::request`, which logs the whole text of a list that does not decode.
+            // `Client::request` logs the whole text of a list that does not decode.
             let answer = timeout(patience, client.request_text(request));
             answer.await.map_err(|_| Failure::timed_out())?.map_err(|error| Failure::of(&error))
         })
@@ -188,7 +188,7 @@ where
 
     fn decode(&self, text: &str) -> Result<Page<Decoded<K>>, Failure> {
         let page = match self.decoding {
-            // A placeholder is none of its kind, and no reason to read all lists the long way from now on.
+            // A placeholder is not an object of this kind, and not a reason to use the slow decoding from now on.
             Decoding::Strict => match serde_json::from_str::<Page<Strict<K>>>(text) {
                 Err(_) if text.contains(DAMAGED_ANNOTATION) => {
                     serde_json::from_str::<Page<Lenient<K>>>(text).map(Page::decoded)
@@ -212,7 +212,7 @@ where
         Ok(())
     }
 
-    /// The server's version at the moment, by the smallest list there is.
+    /// Returns the server's current version, by the smallest possible list.
     async fn present_version(&mut self) -> Result<String, Failure> {
         let parameters = ListParams { limit: Some(1), ..ListParams::default() };
         let mut request = self.request.list(&parameters).map_err(|error| Failure::invalid(&error.to_string()))?;
@@ -244,8 +244,8 @@ where
             Err(_) => Err(Failure::timed_out()),
             Ok(Err(error)) => {
                 let mut failure = Failure::of(&error);
-                // An answer, but not a watch: nothing is known of what this version is worth, so ask for everything. It
-                // is the cure for 410, and for a forbidden watch a slow but true informer.
+                // An error response instead of a watch does not show whether this version is usable, so list everything. A list
+                // resolves 410, and makes a slow but correct informer of a forbidden watch.
                 failure.relist = matches!(error, kube::Error::Api(_));
                 Err(failure)
             }
@@ -271,7 +271,8 @@ where
                 let identity = object.identity();
                 if went_back(version, &identity.version) {
                     if self.shared.objects().get(&identity.key).is_none() {
-                        // Out of order, and nothing is known of it: it is new, or gone already. A list tells.
+                        // The event is out of order, and its object is unknown: it is new, or already deleted. A list shows
+                        // which.
                         return Err(Failure { reason: Restart::RevisionRegressed, error: None, relist: true });
                     }
                 } else {
@@ -286,7 +287,7 @@ where
                 }
                 let is_placeholder = object.is_placeholder();
                 if is_placeholder && self.shared.objects().get(&identity.key).is_none() {
-                    // Its consumers may know it from before this process started: a list tells them.
+                    // Consumers can know the object from before this process started: they need a list.
                     return Err(Failure { reason: Restart::Requested, error: None, relist: true });
                 }
                 Ok(self.delete(&identity, is_placeholder))
@@ -302,7 +303,7 @@ where
         }
     }
 
-    /// The next event of the open watch.
+    /// Returns the next event of the open watch.
     async fn event(&mut self) -> Result<WatchEvent<Decoded<K>>, Failure> {
         let Phase::Watching { events, .. } = &mut self.phase else {
             return Err(Failure::invalid("no watch is open"));
@@ -323,24 +324,24 @@ where
         }
     }
 
-    /// Counts the failure, waits, and chooses where to go on.
+    /// Counts the failure, waits, and chooses the next phase.
     async fn recover(&mut self, failure: Failure) {
-        // A server that lets a watch live for a while and ends it is asked again at once; all else waits.
+        // If a server lets a watch live for a while and ends it, the watch is reopened immediately; all other cases wait.
         let lived = match &self.phase {
             Phase::Watching { since, .. } => since.elapsed() >= LIVED_LONG,
             _ => false,
         };
         let in_order = matches!(failure.reason, Restart::Closed | Restart::Requested);
-        // Whoever sits between us and the server may end every watch before its first word, or hold back all words. Nobody
-        // would see that anything is missed: lists do.
+        // A proxy between this process and the server can end every watch before its first event, or buffer all events. Only
+        // lists reveal the missed changes.
         if matches!(self.phase, Phase::Watching { .. }) {
             self.barren = if self.has_events { 0 } else { self.barren.saturating_add(1) };
         }
         let is_barren = self.barren > 0 && (!lived || self.barren.is_multiple_of(BARREN_MAX));
         {
             let mut state = self.shared.state();
-            // A watch that was open until now was a word of the API, though it may have been silent for long; but one that
-            // is taken for dead was none.
+            // A watch that was open until now is a sign of life of the API, even after a long silence, but not if it is
+            // considered dead.
             if state.connected && failure.reason != Restart::TimedOut {
                 state.last_contact = Some(Instant::now());
             }
@@ -359,14 +360,13 @@ where
         self.phase = match std::mem::replace(&mut self.phase, Phase::List) {
             Phase::Connect { version, .. } if !failure.relist => Phase::Connect { version, check: true },
             Phase::Watching { version, .. } if !failure.relist && !is_barren => {
-                // An orderly end and a cut connection look alike from here, so that the server's version is looked at
-                // in any case.
+                // A normal end and a cut connection are indistinguishable here, so the server's version is always checked.
                 Phase::Connect { version, check: true }
             }
             _ => Phase::List,
         };
         if lived {
-            // It worked, even if nothing happened meanwhile: not one more of the failures before.
+            // It worked, even if nothing happened meanwhile, and does not count as one of the earlier failures.
             self.backoff.reset();
         }
         if !(in_order && lived) {
@@ -378,7 +378,7 @@ where
         let identity = object.identity();
         match object {
             Decoded::Good(object) => {
-                // An unchanged object keeps its value, so that a list of what is known already costs little.
+                // An unchanged object keeps its value, so that a list of known objects costs little.
                 let known = self.shared.objects().get(&identity.key).and_then(|entry| {
                     let same = entry.version == Version::new(&identity.version) && entry.uid == identity.uid;
                     same.then(|| Arc::clone(&entry.value))
@@ -443,7 +443,7 @@ where
             }
         };
         self.shared.state().unknown.remove(&identity.key);
-        // An object that is known already, or an earlier one, of whatever uid: versions count for all objects together.
+        // The object is known already, or an earlier one, of any uid: versions are comparable across all objects.
         let version = Version::new(&identity.version);
         let known = |entry: &Entry<V>| {
             entry.uid == identity.uid && !version.is_newer_than(&entry.version) || entry.version.went_back(&version)
@@ -462,8 +462,8 @@ where
     fn delete(&self, identity: &Identity, is_placeholder: bool) -> Option<Change<V>> {
         let mut objects = self.shared.objects_mut();
         self.shared.state().unknown.remove(&identity.key);
-        // The deletion of an earlier object of this name, told late, must not take the present one. Of a placeholder the
-        // version tells, since the server does not know the uid of what it deletes.
+        // The late deletion of an earlier object of this name must not delete the current one. For a placeholder, the version
+        // decides, because the server does not know the uid of the deleted object.
         let version = Version::new(&identity.version);
         let is_another = |entry: &Entry<V>| match is_placeholder {
             true => entry.version.is_newer_than(&version),
@@ -477,7 +477,7 @@ where
     }
 
     fn project(&self, mut object: K) -> Arc<V> {
-        // Half of many an object, and of no use to any consumer.
+        // Managed fields are half of many objects, and no consumer needs them.
         object.meta_mut().managed_fields = None;
         (self.project)(object)
     }
@@ -527,7 +527,7 @@ impl Failure {
     }
 }
 
-/// An error with its causes, which is where a connection's fault stands.
+/// Returns an error with its causes, which contain the fault of a connection.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
@@ -542,8 +542,8 @@ fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// Asks for placeholders of objects that the server cannot read: without one, such an object would fail the whole list, or be
-/// missing as if it had been deleted. Other servers ignore it.
+/// Requests placeholders of objects that the server cannot read. Without a placeholder, such an object would fail the whole list,
+/// or look deleted. Other servers ignore the header.
 fn take_placeholders(request: &mut http::Request<Vec<u8>>) {
     request.headers_mut().insert(DAMAGED_HEADER, http::HeaderValue::from_static(DAMAGED_PLACEHOLDERS));
 }
@@ -556,7 +556,7 @@ fn note_version(known: &mut String, now: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Whether the server is now at a version before the `known` one.
+/// Returns whether the server is now at a version before `known`.
 fn went_back(known: &str, now: &str) -> bool {
     Version::new(known).went_back(&Version::new(now))
 }

@@ -1,7 +1,8 @@
-//! The log lines about informers that fail.
+//! Log lines about informers that fail.
 //!
-//! A process has an informer for each kind, and an outage of the API ends them all, again and again: that is one line when it
-//! begins, one now and then while it lasts, and one when it is over. A kind that the API does not know is told of alike.
+//! A process has an informer for each kind, and an outage of the API ends them all repeatedly. The log gets one line when the
+//! outage begins, one at intervals while it lasts, and one when it is over. A kind that is unknown to the API is logged in the
+//! same way.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
@@ -13,7 +14,7 @@ use tokio::time::Instant;
 
 use super::Restart;
 
-/// How soon the log repeats itself at most.
+/// The shortest time between two equal log lines.
 const AGAIN: Duration = Duration::from_secs(600);
 
 /// The log of this process.
@@ -32,7 +33,7 @@ impl InformerLog {
         InformerLog { kind: kind.to_owned(), reflector: NEXT.fetch_add(1, Ordering::Relaxed), fails: false }
     }
 
-    /// The informer must start again.
+    /// Logs that the informer must restart.
     pub(super) fn failed(&mut self, reason: Restart, error: &str) {
         self.fails = true;
         let line = LOG.lock().failed(self.reflector, &self.kind, reason, error, Instant::now());
@@ -42,7 +43,7 @@ impl InformerLog {
         }
     }
 
-    /// The API has answered it.
+    /// Logs that the API has responded.
     pub(super) fn answered(&mut self) {
         if std::mem::take(&mut self.fails) && LOG.lock().answered(self.reflector, &self.kind) {
             tracing::info!("the API answers again");
@@ -58,18 +59,18 @@ impl Drop for InformerLog {
     }
 }
 
-/// What was logged.
+/// The logged outages.
 #[derive(Default)]
 struct OutageLog {
-    /// The informers whom the API does not answer, and when that was logged.
+    /// The informers without a response of the API, and the time of the log line.
     unanswered: BTreeSet<u64>,
     outage: Option<Instant>,
-    /// The errors of kinds, and when they were logged.
+    /// The errors of kinds, and the times of their log lines.
     kinds: BTreeMap<(String, Restart), (String, Instant)>,
 }
 
 impl OutageLog {
-    /// Returns the line, if it is time for one.
+    /// Returns the line, if it is due.
     fn failed(&mut self, reflector: u64, kind: &str, reason: Restart, error: &str, now: Instant) -> Option<String> {
         let is_recent = |logged: Instant| now < logged + AGAIN;
         if matches!(reason, Restart::Closed | Restart::Unreachable | Restart::TimedOut | Restart::Failing) {
@@ -96,7 +97,7 @@ impl OutageLog {
         })
     }
 
-    /// Returns whether an outage that was logged is over.
+    /// Returns whether a logged outage is over.
     fn answered(&mut self, reflector: u64, kind: &str) -> bool {
         self.kinds.remove(&(kind.to_owned(), Restart::Missing));
         self.unanswered.remove(&reflector) && self.unanswered.is_empty() && self.outage.take().is_some()

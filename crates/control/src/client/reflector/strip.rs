@@ -1,8 +1,8 @@
-//! Decodes an object without what no informer keeps: who manages which field, and why a Router was chosen. These are half of many
-//! objects, and trees of small texts, so that building them to drop them costs more than the rest of an event.
+//! A deserializer that skips fields that no informer stores: the managers of fields, and the explanation of a Router choice.
+//! These are half of many objects, and trees of small texts; to build and drop them costs more than the rest of an event.
 //!
-//! [`StripDeserializer`] is between the reader of JSON and the type that is decoded, a struct with structs as members. It skips those
-//! members as if they were missing.
+//! [`StripDeserializer`] wraps the JSON reader, for a struct with structs as members. It skips those members as if they were
+//! missing.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -14,12 +14,12 @@ use serde::forward_to_deserialize_any;
 /// The members that are skipped, each of a member of the object itself.
 const SKIPPED: [(&str, &str); 2] = [("metadata", "managedFields"), ("spec", "explanation")];
 
-/// The position of the reader in an object; everywhere else it reads by itself.
+/// The position of the reader in an object; below these positions, the reader works unchanged.
 #[derive(Clone, Copy)]
 enum PathState {
-    /// At the object itself.
+    /// The object itself.
     Top,
-    /// At this member of it, of which one of [`SKIPPED`] has a member.
+    /// The member of the object with this index, in which a member is in [`SKIPPED`].
     Below(usize),
 }
 
@@ -30,7 +30,7 @@ pub(super) struct StripDeserializer<D> {
 }
 
 impl<D> StripDeserializer<D> {
-    /// A deserializer of a whole object.
+    /// Returns a deserializer of a whole object.
     pub(super) fn new(inner: D) -> Self {
         StripDeserializer { inner, path: PathState::Top }
     }
@@ -53,7 +53,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for StripDeserializer<D> {
     }
 }
 
-/// A visitor of a struct, or of one that may be missing.
+/// A visitor of a struct, or of an optional one.
 struct StripVisitor<V> {
     inner: V,
     path: PathState,
@@ -86,7 +86,7 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for StripVisitor<V> {
 struct StripMap<A> {
     inner: A,
     path: PathState,
-    /// The position of the value whose key was read last, if that is to be read like this.
+    /// The position of the value whose key was read last, if the value needs this visitor.
     next: Option<PathState>,
 }
 
@@ -129,7 +129,7 @@ impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for StripSeed<S> {
     }
 }
 
-/// A key; as a rule it is where it was read from.
+/// A key, usually borrowed from the input.
 struct Key<'de>(Cow<'de, str>);
 
 struct KeySeed;

@@ -1,19 +1,19 @@
-//! Whether former names of moved routes are still asked for: this name server's part in when former names end.
+//! Reporting of queries for former names of moved routes: this name server's part in the decision when former names end.
 //!
 //! ```text
-//!  RouteBindings ─► Register: which former names there are ─► zone::last_queried ◄─ marks ─ query threads
-//!  (spec.formerNames)        │ every so often: which were asked
+//!  RouteBindings ─► Register: all former names ─► zone::last_queried ◄─ records ─ query threads
+//!  (spec.formerNames)        │ periodically: queried names
 //!                       └─► status.formerNames[].lastQueriedTime of the RouteBinding ─► the scheduler, which ends former names
 //! ```
 //!
-//! A query that meets a former name costs a look into a table and, once a second, one store. All else happens here, at its own pace:
-//! when a former name was asked is told at once, or, if that was told before, when a quarter of the quiet time has passed since;
-//! by whichever name server comes first. So one that is asked all day is written four times in the quiet time, however many
-//! ask, one that is asked no more is told to the last, and one that is not asked is never written.
+//! A query for a former name costs a table lookup and one store per second. The rest happens here, at its own rate. A name server
+//! reports the first query for a former name immediately. It reports later queries when a quarter of the idle timeout has passed
+//! since the last report by any name server. So a former name that is queried all day is written four times per idle timeout, for
+//! any number of clients. The last query of a name is reported too, and a name without queries is never written.
 //!
-//! What a name server has not told yet, at most a quarter of the quiet time, is lost when it is killed; if the name is in
-//! use, it is asked again. One that cannot reach the API tells nothing. It does not hear either that a former name has
-//! ended, and so goes on serving it.
+//! A name server that is killed loses its unreported queries, which cover at most a quarter of the idle timeout; clients query
+//! names in use again. A name server that cannot reach the API reports nothing. It does not receive the end of a former name
+//! either, and so continues to serve it.
 
 pub mod register;
 
@@ -34,21 +34,22 @@ use crate::client::backoff::Backoff;
 use crate::client::write::update_status;
 use signpost_api::v1alpha1::route_binding::{FormerNameUse, RouteBinding};
 
-/// What part of the quiet time lies at least between two times that a former name is told.
+/// The fraction of the idle timeout between two reports of a former name.
 pub const PARTS: u32 = 4;
-/// How often it is looked at what was asked: so many times between two tellings, within these bounds.
+/// The number of checks for queried names between two reports, within these bounds.
 const LOOKS: u32 = 4;
 const LOOK_BOUNDS: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(30));
-/// Bindings written in one second at most. With a quiet time of a day that is enough for 400,000 former names that are all asked.
+/// The highest rate of writes to bindings. With an idle timeout of a day, it suffices for 400,000 former names that are all
+/// queried.
 const WRITES_A_SECOND: f64 = 20.0;
 /// Writes at a time.
 const WRITES_AT_A_TIME: usize = 4;
-/// How long one write may take.
+/// The time limit for one write.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(15);
 /// Waits after failures, the first and the longest.
 const RETRY: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(60)];
 
-/// Tells of what was asked until `stop`, where former names end that were not asked for so long as `quiet`.
+/// Reports queries until `stop`, on a platform that ends former names without queries for `quiet`.
 pub async fn run(client: kube::Client, register: Arc<Register>, quiet: Duration, stop: CancellationToken) {
     let pause = quiet / PARTS;
     let look = (pause / LOOKS).clamp(LOOK_BOUNDS.0, LOOK_BOUNDS.1);
@@ -90,7 +91,7 @@ pub async fn run(client: kube::Client, register: Arc<Register>, quiet: Duration,
     }
 }
 
-/// Tells what is due of one binding. Gives it back when it was told, or need not be.
+/// Reports the due names of one binding. Returns the binding if it was reported, or needs no report.
 async fn report(
     client: &kube::Client,
     due: UsageReport,
@@ -106,8 +107,8 @@ async fn report(
     }
 }
 
-/// What the status of a binding is to say where these names were asked, in seconds since 1970; `None` if it says enough:
-/// another name server may have told it a moment ago.
+/// Returns the new status of a binding whose names were queried at these times, in seconds since 1970; `None` if the status is
+/// recent enough, because another name server has just reported them.
 fn change(binding: &RouteBinding, queried: &HashMap<Box<str>, u64>, now: Timestamp, pause: Duration) -> Option<Value> {
     let reported = binding.status.as_ref().map_or(&[][..], |status| &status.former_names);
     let mut is_news = false;
@@ -117,7 +118,7 @@ fn change(binding: &RouteBinding, queried: &HashMap<Box<str>, u64>, now: Timesta
             reported.iter().find(|reported| reported.name == former.name).map(|reported| reported.last_queried_time.0);
         let seen = queried.get(former.name.as_str()).and_then(|second| {
             let seen = Timestamp::from_second(i64::try_from(*second).ok()?).ok()?;
-            // The name may have been asked long ago, when an earlier former name was there.
+            // The query may be old, from an earlier former name with this label.
             (seen >= former.since.0).then_some(seen)
         });
         let is_newer = |seen: Timestamp, before: Timestamp| {
@@ -172,7 +173,7 @@ mod tests {
             (vec![("s1", 3_100)], vec![("s1", 3_150)], Some(vec![("s1", 3_150)])),
             (vec![("s1", 3_000)], vec![("s1", 3_001)], Some(vec![("s1", 3_001)])),
             (vec![("s1", 3_000)], vec![("s1", 2_000)], None),
-            // What others told of the other former name is kept, and what is no former name any more goes.
+            // Reports of other former names are kept, and entries without a former name are removed.
             (
                 vec![("s1", 3_150), ("s0", 5)],
                 vec![("s2", 3_001), ("s1", 3_190)],

@@ -1,4 +1,4 @@
-//! The register of former names: which there are, where it is marked when they are asked, and what was told of that.
+//! The register of former names: the names, their query marks, and the reported times.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,16 +15,16 @@ use signpost_dns::wire::Name;
 use signpost_dns::zone::last_queried::LastQueried;
 use signpost_dns::zone::qname::{NameHash, Qname, wildcard_hash};
 
-/// What is to be told of one binding.
+/// The unreported queries of one binding.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UsageReport {
     /// The binding.
     pub key: ObjectKey,
-    /// When names were asked last, in seconds since 1970.
+    /// The last query of each name, in seconds since 1970.
     pub queried: HashMap<Box<str>, u64>,
 }
 
-/// The register. The loop of the zones says which former names there are.
+/// The register. The loop of the zones sets its former names.
 #[derive(Default)]
 pub struct Register {
     state: Mutex<State>,
@@ -41,7 +41,7 @@ struct State {
 
 struct FormerName {
     name: Box<str>,
-    /// Of the name, and of the wildcard below it.
+    /// The hashes of the name, and of the wildcard below it.
     hashes: [NameHash; 2],
     reported: Option<u64>,
 }
@@ -86,7 +86,7 @@ impl Register {
             .iter()
             .filter_map(|one| {
                 let hash = Qname::of(one.name.parse::<Name>().ok()?.as_wire()).hash(0);
-                // What we told ourselves may not have come back yet.
+                // The informer can be behind this process's own reports.
                 let reported = one.asked.max(reported(&one.name));
                 Some(FormerName { name: one.name.clone(), hashes: [hash, wildcard_hash(hash)], reported })
             })
@@ -115,8 +115,8 @@ impl Register {
         self.table.send_replace(Some(Arc::new(table)));
     }
 
-    /// What is to be told `now`: what was asked later than was told, if that was so long ago as `pause`. At most `bindings_max`
-    /// bindings, those first that were never told of, then those of which it is longest ago.
+    /// Returns the reports that are due `now`: names with a query after their last report, if that report is at least `pause`
+    /// old. Returns at most `bindings_max` bindings: first those without a report, then those with the oldest reports.
     pub fn due(&self, now: Timestamp, pause: Duration, bindings_max: usize) -> Vec<UsageReport> {
         let reported_before = u64::try_from(now.as_second()).unwrap_or(0).saturating_sub(pause.as_secs());
         let state = self.state();
@@ -146,7 +146,7 @@ impl Register {
         due.into_iter().map(|(_, due)| due).collect()
     }
 
-    /// This was told.
+    /// Records that these names were reported.
     pub fn reported(&self, due: &UsageReport) {
         let mut state = self.state();
         for former in state.former_names.get_mut(&due.key).into_iter().flatten() {
@@ -202,7 +202,7 @@ mod tests {
         Timestamp::from_second(second).expect("in range")
     }
 
-    /// What is due, as binding, shard and second.
+    /// Returns the due names, as binding, shard, and second.
     fn due(register: &Register, now: i64, bindings_max: usize) -> Vec<(String, String, u64)> {
         let due = register.due(at(now), PAUSE, bindings_max);
         let mut reported: Vec<_> = due
@@ -235,7 +235,7 @@ mod tests {
         assert_eq!(both[0].queried.len(), 2);
         register.reported(&both[0]);
         assert_eq!(due(&register, 2_000, 9), [], "what was told is not told again");
-        // The informer is behind: what we told is not told again.
+        // The informer is behind: a report is not repeated.
         set(&register, 1, &[(1, None), (2, Some(900))]);
         assert_eq!(due(&register, 2_000, 9), []);
         mark(hash(1, 1), 991);
@@ -261,7 +261,7 @@ mod tests {
         let table = register.table().borrow().clone().expect("there are former names");
         assert!(!Arc::ptr_eq(&first, &table));
         assert_eq!(due(&register, 1_000, 9), [one(0, 1, 1_000)]);
-        // A thread that has not looked up yet marks the table of before.
+        // A thread with an old lookup marks the previous table.
         let before = register.state().before.clone().expect("it grew more than once");
         before.mark(hash(0, 1), 1_200);
         assert_eq!(due(&register, 1_200, 9), [one(0, 1, 1_200)]);

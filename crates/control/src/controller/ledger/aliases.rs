@@ -13,13 +13,13 @@ const CHANGES_MAX: usize = 65_536;
 /// The changes, oldest first.
 pub struct AliasChanges {
     changes: VecDeque<AliasChange>,
-    /// From this many on, several changes of one alias count as one.
+    /// The number from which several changes of one alias are merged.
     max: usize,
 }
 
 /// An alias that has come, changed, or gone.
 pub struct AliasChange {
-    /// Its label.
+    /// The alias's label.
     pub label: Box<str>,
     /// The binding that it follows now; `None`: it is gone.
     pub binding: Option<Arc<BindingInput>>,
@@ -63,7 +63,8 @@ impl AliasChanges {
         Some((serial, self.changes.drain(..=last)))
     }
 
-    /// Bounds what waits by the number of aliases, and some: what is held by none of the states between is held by the last.
+    /// Bounds the waiting changes to the number of aliases plus [`CHANGES_MAX`]: a change that no intermediate version contains is
+    /// in the last one.
     pub fn merge(&mut self) {
         if self.changes.len() < self.max {
             return;

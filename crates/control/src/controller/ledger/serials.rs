@@ -5,20 +5,20 @@ use k8s_openapi::jiff::Timestamp;
 use super::VERSIONS_MAX;
 use signpost_dns::zone::Serial;
 
-/// How far apart the serials of two versions of a zone are at least. A name server that could not wait for the ledger
-/// publishes under the serial after its last one; the room lets the ledger's next be newer still, so that all come to agree
-/// again without another change. There is at most one such publication a second, while the clock goes on, too.
+/// The smallest distance between the serials of two versions of a zone. A name server that could not wait for the ledger
+/// publishes under the serial after its last one. The reserved range keeps the ledger's next serial newer, so that all name
+/// servers agree again without another change. There is at most one such publication per second, and the clock advances as well.
 pub const SERIAL_STRIDE: u32 = 8;
 
-/// What is known here of the serial in the parent zone's file, under which that zone may have been served so far.
+/// The known state of the serial in the parent zone's file, under which that zone may have been served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BaseSerial {
     /// There is no such file.
     None,
-    /// It says this.
+    /// The serial in the file.
     Known(Serial),
-    /// The files are another process's. Most serials that people write are the day and two digits, `2009092001`, far above
-    /// the clock's: the first serial is taken from after the end of today.
+    /// The files belong to another process. Most manual serials are the day and two digits, `2009092001`, far above the clock's:
+    /// the first serial is above every such serial of the current day.
     Unknown,
 }
 
@@ -41,7 +41,7 @@ pub(super) fn with_room(serial: Serial) -> Serial {
     Serial(serial.0.wrapping_add(SERIAL_STRIDE - 1))
 }
 
-/// The last serial of the form `YYYYMMDDnn` that anyone on earth can write today.
+/// Returns the last serial of the form `YYYYMMDDnn` that is valid today in any time zone.
 fn date_serial(unix_now: u64) -> Option<Serial> {
     const DAY: u64 = 86_400;
     let tomorrow = Timestamp::from_second(i64::try_from(unix_now + DAY).ok()?).ok()?;
@@ -49,17 +49,17 @@ fn date_serial(unix_now: u64) -> Option<Serial> {
     Some(Serial(digits.parse::<u32>().ok()?.checked_mul(100)?.checked_add(99)?))
 }
 
-/// Serials a second by which a restored zone goes on, from its newest version in the backup to the restore: four changes a
-/// second all the while. It grows with time so that a second restore of the same backup is newer than the first, too.
+/// The serials per second by which a restored zone advances, from its newest version in the backup to the restore: four changes
+/// per second. The advance grows with time, so that a second restore of the same backup is newer than the first, too.
 const RESTORED_PER_SECOND: i64 = SERIAL_STRIDE as i64 * 4;
-/// By how much more, for a burst of 125,000 changes.
+/// The additional advance, for a burst of 125,000 changes.
 const RESTORED_MORE: i64 = 1_000_000;
-/// By how much at most: half of how far serials can be compared (RFC 1982 §3.2).
+/// The largest advance: half of the range in which serials are comparable (RFC 1982 §3.2).
 const RESTORED_MOST: i64 = 1 << 30;
 
-/// A `Zone` as it is to be restored from a backup at `now`: what is newest in it has a further version, of the same contents,
-/// under a serial later than any that was given out since. Else name servers would be past all serials of the ledger, each
-/// by its own count. `None`: it holds no version, and is restored as it is.
+/// Returns a `Zone` for a restore from a backup at `now`: its newest contents get a further version, with a serial later than any
+/// that was issued since. Otherwise, name servers would have passed all serials of the ledger, each by its own count. `None`: the
+/// zone has no version, and is restored unchanged.
 pub fn after_restore(mut zone: serde_json::Value, now: Timestamp) -> Option<serde_json::Value> {
     let versions = zone.pointer_mut("/spec/versions")?.as_array_mut()?;
     let mut version = versions.first()?.clone();
@@ -126,7 +126,7 @@ mod tests {
             let first = restored(&backup, "2026-11-22T00:00:00Z");
             let changed_since = Serial(serial.wrapping_add(100_000 * SERIAL_STRIDE));
             assert!(first.is_after(Serial(serial)) && first.is_after(changed_since), "{serial} {at} {first}");
-            // All but the last, and the one that takes the clock's serial, which is after its own.
+            // All cases but the last, and but the case about to wrap around, which gets the clock's serial.
             if at.starts_with("2026") && serial < u32::MAX - 7 {
                 let second = restored(&backup, "2026-11-22T00:01:00Z");
                 assert!(second.is_after(Serial(first.0.wrapping_add(60 * SERIAL_STRIDE))), "{serial} {first} {second}");

@@ -1,4 +1,4 @@
-//! The ledger without an API: what it writes, when, and what is told of it.
+//! Tests of the ledger without an API: its writes, their times, and its reports.
 
 use super::serials::SERIAL_STRIDE;
 use super::*;
@@ -33,7 +33,7 @@ fn a_refused_write_is_retried_ever_more_rarely_and_reported() {
     };
     for (seconds, ttl) in [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0].into_iter().zip(100..) {
         ledger.written(apex.clone(), refused(), now);
-        // Something changes meanwhile: the zone is looked at, and waits on.
+        // A change meanwhile: the zone is checked, and keeps waiting.
         ledger.take(applied(ttl), now);
         assert_eq!(tries(&mut ledger, now + Duration::from_secs_f64(seconds - 0.01)), 0, "{seconds}");
         now += Duration::from_secs_f64(seconds);
@@ -71,7 +71,7 @@ fn an_alias_that_goes_and_comes_back_is_reported_with_its_new_version() {
     let goes = || Event::Binding(Change::Deleted { key: key.clone(), last: Arc::clone(&last) });
     let apex: Name = "routes.v3.example.".parse().expect("a name");
     let mut now = Instant::now();
-    // Writes what is due, and says what is told of the alias.
+    // Writes the due versions, and returns the reports about the alias.
     let reported = |ledger: &mut Ledger, now: Instant| {
         for (apex, write) in ledger.due(now, 1_795_262_400) {
             let (Write::Create(zone) | Write::Replace(zone)) = write else { panic!("nothing is deleted") };
@@ -91,14 +91,14 @@ fn an_alias_that_goes_and_comes_back_is_reported_with_its_new_version() {
     assert_eq!(reported(&mut ledger, now), None, "no version has it yet");
     now += WRITE_INTERVAL;
     assert_eq!(reported(&mut ledger, now), Some(serial(&ledger)));
-    // A list shows a binding that was created again as a change of the one before, whose version has its names, too.
+    // A list shows a re-created binding as a change of the previous one, whose version has its names, too.
     let before = serial(&ledger);
     ledger.take(comes(&again), now);
     assert_eq!(reported(&mut ledger, now), Some(before));
     assert_eq!(serial(&ledger), before);
 }
 
-/// Zones and bindings are again as they were, but name servers and those who wait for a version are not.
+/// Zones and bindings return to an earlier state, but name servers and waiters for a version do not.
 #[test]
 fn a_store_that_went_back_gets_a_version_newer_than_any_that_was_seen() {
     let settings = Settings::new("v3.example", Vec::new(), &["192.0.2.53".parse().expect("an address")]);

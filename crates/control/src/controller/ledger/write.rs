@@ -12,13 +12,13 @@ use signpost_dns::wire::Name;
 pub enum Write {
     /// Create the object.
     Create(Box<Zone>),
-    /// Replace it, if it is still as it was seen.
+    /// Replace the object, if its version is unchanged.
     Replace(Box<Zone>),
     /// Delete it, if it is still the same.
     Delete(Preconditions),
 }
 
-/// Writes. Returns the object as it is then; `None`: it is gone.
+/// Executes the write. Returns the resulting object; `None`: it was deleted.
 pub async fn carry_out(api: Api<Zone>, apex: Name, write: Write) -> kube::Result<Option<Zone>> {
     let name = ledger_name(&apex);
     let result = match write {
@@ -30,7 +30,7 @@ pub async fn carry_out(api: Api<Zone>, apex: Name, write: Write) -> kube::Result
         }
     };
     match result {
-        // Someone was faster, or it is gone: see what is there.
+        // Another writer was faster, or the object was deleted: read it.
         Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => api.get_opt(&name).await,
         result => result,
     }

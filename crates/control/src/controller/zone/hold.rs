@@ -1,33 +1,31 @@
-//! The deletion hold: the judgement of a sudden loss. Pure.
+//! The deletion hold: the assessment of a sudden loss. Pure.
 //!
-//! A list may legally be empty while an API server is upgraded, restored from the wrong backup, or asked with too few
-//! rights. Taking it at its word takes every name off the air. So a loss is *held* where it looks like an accident: what is
-//! missing is served on, and a [`DeletionHold`](signpost_api::v1alpha1::deletion_hold) object, a metric and the log say so, until the
-//! objects are there again or someone approves. How a loss is heard of says what it looks like:
+//! A list can legally be empty while an API server is upgraded, restored from the wrong backup, or queried with insufficient
+//! rights. To apply such a list would remove every name. So a loss is *held* if it looks like an accident: the missing objects
+//! are still served, and a [`DeletionHold`](signpost_api::v1alpha1::deletion_hold) object, a metric, and the log report them,
+//! until the objects return or a user approves the loss. The source of a loss indicates its nature:
 //!
-//! | heard by | a Router gone, or without active address | a RouteBinding gone |
+//! | source | a Router deleted, or without active address | a RouteBinding deleted |
 //! |---|---|---|
-//! | a watch | believed: one object, changed on purpose | believed, for the same reason |
+//! | a watch | applied: one object, changed on purpose | applied, for the same reason |
 //! | a watch, in a burst | held from the fifth within a minute that is over the share | held from the hundredth that is over the share |
 //! | a full list | held | held if the list has none of those known, or if five or more, over the share, are missing |
 //!
-//! A watch tells what someone has done to one object, and when; that is believed, or no deletion ever would be. A burst of
-//! it is a script or a sweep that met more than was meant. A full list, which follows lost events and restarts, says nothing
-//! of how an object went. Routers are few and each carries a whole shard, and the API refuses to delete one that has
-//! routes: that several changes of them were meant *and* missed is rarer than that the list is wrong. RouteBindings come and
-//! go all day, so that some are always missing from a list after a time of silence: there the share decides.
+//! A watch event shows the change of one object, and its time; it must be applied, or no deletion would ever take effect. A burst
+//! is a script or a cleanup that deleted more than intended. A full list, which follows lost events and restarts, does not show
+//! how an object was deleted. Routers are few, each carries a whole shard, and the API rejects the deletion of a Router with
+//! routes. So a wrong list is more likely than several intended deletions of Routers whose events were lost. RouteBindings change
+//! all day, so some are always missing from a list after a disconnection: there the share decides.
 //!
-//! A Router that has another zone than the one of its name had, and a RouteBinding with another label, are not the ones that
-//! were lost: names go with them as with a deletion, and are held as that is. A RouteBinding that moves to another Router
-//! keeps its label, and is no loss.
+//! A Router whose zone changed, and a RouteBinding whose label changed, do not replace the lost objects: their old names are lost
+//! as with a deletion, and are held likewise. A RouteBinding that moves to another Router keeps its label, and is not a loss.
 //!
-//! A watch that tells of a Router that has no route and no former name is believed whatever else goes: no name leads to it, and
-//! the Router's own condition `Drained` may have said that it can be deleted.
+//! The watched deletion of a Router without routes and former names is always applied: no name resolves to it, and its own
+//! condition `Drained` may have stated that it can be deleted.
 //!
-//! What is held has an ID made from the objects that were missing when it began (of a burst: from the first one that was held)
-//! and from nothing else, so that two name servers that hold the same name it alike. A hold that grows keeps its ID; what was
-//! said of it counts for the very set of objects that it was said of ([`Held::set`]), so that a decision can never be one on
-//! more or other objects than were shown.
+//! The ID of a hold depends only on the objects that were missing when it began (for a burst: from the first one that was held),
+//! so that two name servers that hold the same objects use the same ID. A hold that grows keeps its ID. A decision counts only
+//! for the exact set of objects at that time ([`Held::set`]), so that it never applies to more or other objects than were shown.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -39,11 +37,11 @@ use signpost_api::v1alpha1::deletion_hold::{Decision, DeletionHoldCause, Deletio
 /// Deletions within this time make a burst together.
 const BURST: Duration = Duration::from_secs(60);
 
-/// What is held of one kind: each missing object, with what to make of it if the loss is approved.
+/// The held objects of one kind: each missing object, with its new value if the loss is approved.
 ///
 /// ```text
-///           loss that looks like an accident
-///   calm ───────────────────────────────────► held ─── approve ──► calm, the objects go
+///           suspected accident
+///   calm ───────────────────────────────────► held ─── approve ──► calm, the objects are removed
 ///    ▲                                         │  └─── reject ───► held, quiet, until the set changes
 ///    └── seen again with its zone or label, ───┘
 ///        or deleted by a watch after that
@@ -55,42 +53,42 @@ pub struct Hold<V> {
     /// Sum of a digest for each that is held.
     sum: Digest,
     began: Option<HoldStart>,
-    /// When the losses of the last minute were told by a watch, and whether they were believed.
+    /// The times of the watched losses of the last minute, and whether they were applied.
     recent: VecDeque<(Instant, bool)>,
-    /// How many of these were believed.
+    /// The number of applied losses among them.
     believed: usize,
 }
 
-/// How a hold began, and what has become of it.
+/// The start and the state of a hold.
 #[derive(Debug, Clone, Copy)]
 struct HoldStart {
     cause: DeletionHoldCause,
     /// The most objects that were known at once since then, those that are held included.
     known: usize,
-    /// What the ID is made from.
+    /// The digest from which the ID is derived.
     name: Digest,
 }
 
-/// From when on losses of one kind are held.
+/// The thresholds from which losses of one kind are held.
 #[derive(Debug, Clone, Copy)]
 pub struct Rules {
     /// The kind.
     pub kind: DeletionHoldKind,
-    /// How many of a hundred known objects may go at once.
+    /// The percentage of known objects that can be lost at once.
     pub share_percent: u32,
-    /// Fewer losses than this in one list are believed, unless they are all.
+    /// Fewer losses in one list are applied, unless they are all objects.
     pub list_min: usize,
-    /// Fewer losses than this in one burst are believed.
+    /// Fewer losses in one burst are applied.
     pub burst_min: usize,
 }
 
 impl Rules {
-    /// Those of Routers.
+    /// Returns the thresholds of Routers.
     pub fn routers(share_percent: u32) -> Self {
         Rules { kind: DeletionHoldKind::Router, share_percent, list_min: 1, burst_min: 5 }
     }
 
-    /// Those of RouteBindings.
+    /// Returns the thresholds of RouteBindings.
     pub fn bindings(share_percent: u32) -> Self {
         Rules { kind: DeletionHoldKind::RouteBinding, share_percent, list_min: 5, burst_min: 100 }
     }
@@ -99,7 +97,7 @@ impl Rules {
         losses.saturating_mul(100) > known.saturating_mul(self.share_percent as usize)
     }
 
-    /// Whether a list that lacks so many of the known is not believed.
+    /// Returns whether a list that lacks this number of known objects must be held.
     fn doubts_list(&self, losses: usize, known: usize) -> bool {
         match self.kind {
             DeletionHoldKind::Router => losses >= self.list_min,
@@ -111,37 +109,38 @@ impl Rules {
 /// A loss that is held.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Held {
-    /// Its name, as long as it lasts: the same on every name server that began to hold the same, and after every restart.
+    /// The hold's name while it lasts: the same on every name server whose hold began with the same objects, and after every
+    /// restart.
     pub id: String,
-    /// What it holds now, in a word that differs when the objects do.
+    /// A digest of the held objects, which differs when they do.
     pub set: String,
     /// Kind of the objects.
     pub kind: DeletionHoldKind,
-    /// How they came to be missing.
+    /// The source of the loss.
     pub cause: DeletionHoldCause,
-    /// How many are held.
+    /// The number of held objects.
     pub count: usize,
-    /// How many were known at once, at most, since it began; those that are held are among them.
+    /// The largest number of objects known at once since the hold began, including the held ones.
     pub known: usize,
     /// The first of them by name, at most [`NAMES_MAX`].
     pub names: Vec<String>,
-    /// What was said of this set.
+    /// The decision on this set.
     pub decision: Option<Decision>,
 }
 
-/// What was said of a hold.
+/// The decision on a hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HoldDecision {
     /// That.
     pub decision: Decision,
-    /// The [`Held::set`] that it was said of.
+    /// The [`Held::set`] that the decision is about.
     pub set: String,
 }
 
-/// What was said of holds, by ID.
+/// The decisions on holds, by ID.
 pub type Decisions = HashMap<String, HoldDecision>;
 
-/// What missing objects come to: the value of each, `None` for one that is gone.
+/// The new value of each missing object; `None` if it was deleted.
 pub type Losses<V> = BTreeMap<Box<str>, Option<Arc<V>>>;
 
 impl<V> Hold<V> {
@@ -150,13 +149,13 @@ impl<V> Hold<V> {
         Hold { rules, held: BTreeMap::new(), sum: Digest::default(), began: None, recent: VecDeque::new(), believed: 0 }
     }
 
-    /// From now on so many of a hundred known objects may go at once. What is held stays held.
+    /// Sets the percentage of known objects that can be lost at once. Held objects stay held.
     pub fn set_share(&mut self, percent: u32) {
         self.rules.share_percent = percent;
     }
 
-    /// Judges a full list, which lacks `losses` of the `known` objects; those held before count as known. Returns what is
-    /// believed; the rest is held. What was held before stays so: a list that still lacks it is no news.
+    /// Assesses a full list, which lacks `losses` of the `known` objects; those already held count as known. Returns the losses
+    /// to apply; the rest is held. Objects already held stay held: that a list still lacks them is not new information.
     pub fn apply_list(&mut self, known: usize, losses: Losses<V>) -> Losses<V> {
         let all = losses.len() + self.held.keys().filter(|key| !losses.contains_key(*key)).count();
         let doubted = self.rules.doubts_list(all, known);
@@ -172,7 +171,7 @@ impl<V> Hold<V> {
         believed
     }
 
-    /// Judges a loss that a watch has told, of one of `known` objects. Whether it is believed; if not, it is held.
+    /// Assesses the watched loss of one of `known` objects. Returns whether to apply it; otherwise, it is held.
     pub fn apply_watch_event(&mut self, known: usize, key: &str, value: Option<Arc<V>>, now: Instant) -> bool {
         while let Some((at, was_believed)) = self.recent.front()
             && now.duration_since(*at) > BURST
@@ -180,7 +179,7 @@ impl<V> Hold<V> {
             self.believed -= usize::from(*was_believed);
             self.recent.pop_front();
         }
-        // What is held counts on: a burst is over when a minute was quiet, not when its believed part is a minute old.
+        // Held losses keep counting: a burst ends after a quiet minute, not when its applied part is a minute old.
         let (losses, known_before) = (self.recent.len() + 1, known + self.believed);
         let is_believed = losses < self.rules.burst_min || !self.rules.is_over(losses, known_before);
         self.recent.push_back((now, is_believed));
@@ -198,9 +197,9 @@ impl<V> Hold<V> {
         self.held.contains_key(key)
     }
 
-    /// Whether a loss that a watch has told is one of what is held already: an object that was missing is there under its name
-    /// with other names than it had, or that one is gone again; or one that is there, and leads nowhere, was written once more,
-    /// as each is when its status changes. What was missing still is, and is held on.
+    /// Returns whether a watched loss belongs to the held ones. It does if a missing object is back with other names or is
+    /// deleted again, or if an existing object without names to serve was rewritten, as with every status change. The missing
+    /// object is still missing, and stays held.
     pub fn keeps(&mut self, key: &str, value: &Option<Arc<V>>, is_same: impl Fn(&V) -> bool) -> bool {
         let Some((before, began)) = self.held.get(key).zip(self.began) else { return false };
         let was_back = before.as_ref().is_some_and(|before| is_same(before));
@@ -220,26 +219,26 @@ impl<V> Hold<V> {
         began.known = began.known.max(known);
     }
 
-    /// Names what has just begun: as it was named before, or by all that is held.
+    /// Names the new hold: with its earlier name, or by all held objects.
     fn name_by(&mut self, name: Option<Digest>) {
         if let Some(began) = &mut self.began {
             began.name = name.unwrap_or(self.sum);
         }
     }
 
-    /// What was held before a restart, under the name `name` ([`Self::sums`]), is held on, `known` being there: a list that
-    /// still lacks it is no news.
+    /// Continues to hold the objects from before a restart, under the name `name` ([`Self::sums`]), with `known` existing
+    /// objects: that a list still lacks them is not new information.
     pub fn resume(&mut self, keys: impl IntoIterator<Item = Box<str>>, name: Option<Digest>, known: usize) {
         keys.into_iter().for_each(|key| self.hold(key, None, DeletionHoldCause::List, known));
         self.name_by(name);
     }
 
-    /// The names of what is held.
+    /// Returns the names of the held objects.
     pub fn keys(&self) -> impl Iterator<Item = &str> {
         self.held.keys().map(|key| &**key)
     }
 
-    /// A sum that differs when what is held does, and what the ID is made from.
+    /// Returns a digest that differs when the held objects do, and the digest from which the ID is derived.
     pub fn sums(&self) -> (Digest, Digest) {
         (self.sum, self.began.map_or_else(Digest::default, |began| began.name))
     }
@@ -255,7 +254,7 @@ impl<V> Hold<V> {
         }
     }
 
-    /// What is held, and what was said of it.
+    /// Returns the held objects, and the decision on them.
     pub fn held(&self, decisions: &Decisions) -> Option<Held> {
         let HoldStart { cause, known, name } = self.began?;
         let kind = self.rules.kind;
@@ -273,7 +272,7 @@ impl<V> Hold<V> {
         })
     }
 
-    /// Lets the loss pass, if it is approved: what becomes of each object.
+    /// Releases an approved loss, and returns the new value of each object.
     pub fn approved(&mut self, decisions: &Decisions) -> Losses<V> {
         if self.held.is_empty() || self.held(decisions).is_none_or(|held| held.decision != Some(Decision::Approve)) {
             return Losses::new();
@@ -287,7 +286,7 @@ fn word(digest: Digest) -> String {
     format!("{:016x}", (digest.0 >> 64) as u64)
 }
 
-/// What one object adds to the sum that an ID is made from.
+/// Returns the contribution of one object to the digest of an ID.
 fn part(key: &str, gone: bool) -> Digest {
     Digest::of_octets(&[key.as_bytes(), &[0, u8::from(gone)]].concat())
 }
@@ -383,14 +382,14 @@ mod tests {
         };
         let id = |hold: &Hold<()>| hold.held(&Decisions::new()).map(|held| held.id);
         let set = |hold: &Hold<()>| hold.held(&Decisions::new()).map(|held| held.set);
-        // The same set is the same, whatever else was known and in whatever order it came to be.
+        // The same set has the same digest, for any other known objects and in any order.
         let mut grown = of(9, 0..2);
         assert_eq!((id(&grown), set(&grown)), (id(&of(3, 0..2)), set(&of(3, 0..2))));
         assert_ne!(id(&grown), id(&of(3, 1..3)));
         let old = approval(&grown);
         assert!(grown.apply_list(9, losses(2..3)).is_empty());
         assert_eq!((id(&grown), set(&grown)), (id(&of(9, 0..2)), set(&of(9, 0..3))), "one that grows keeps its ID");
-        // More is missing than what was approved: nothing passes, and it has to be said again.
+        // More is missing than was approved: nothing is applied, and a new decision is necessary.
         assert!(grown.approved(&old).is_empty());
         assert_eq!(grown.held(&old).map(|held| held.decision), Some(None));
         assert_eq!(grown.clone().approved(&approval(&grown)).len(), 3);
@@ -398,7 +397,7 @@ mod tests {
         let mut restarted = Hold::new(Rules::routers(25));
         restarted.resume(grown.keys().map(Into::into), Some(grown.sums().1), 9);
         assert_eq!((id(&restarted), set(&restarted)), (id(&grown), set(&grown)));
-        // What comes back makes the set another one, and in the end none.
+        // A returning object changes the set, and the last one empties it.
         grown.release("o002");
         assert_eq!(set(&grown), set(&of(9, 0..2)));
         assert_eq!(grown.clone().approved(&old).len(), 2);
@@ -421,7 +420,7 @@ mod tests {
         let mut hold: Hold<()> = Hold::new(Rules::routers(25));
         let start = Instant::now();
         let mut ids = std::collections::BTreeSet::new();
-        // Routers are made and deleted all the while: nine at first, and many more later.
+        // Routers are created and deleted continuously: nine at first, and many more later.
         for number in 0..640 {
             hold.apply_watch_event(
                 9 + number,
@@ -468,7 +467,7 @@ mod tests {
         let mut hold: Hold<()> = Hold::new(Rules::bindings(25));
         assert!(hold.apply_list(100, losses(0..30)).is_empty());
         (3..30).for_each(|number| hold.release(&format!("o{number:03}")));
-        // Three of a hundred, which a list alone would be believed, and one more.
+        // Three of a hundred, which would be applied from a list alone, and one more.
         let believed = hold.apply_list(100, losses(0..4));
         assert_eq!(believed.keys().map(|key| &**key).collect::<Vec<_>>(), ["o003"]);
         assert_eq!(hold.approved(&approval(&hold)).len(), 3);

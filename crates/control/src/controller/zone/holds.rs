@@ -16,7 +16,7 @@ use crate::compiler::platform::Input;
 use crate::compiler::{Digest, Platform};
 use signpost_api::v1alpha1::deletion_hold::{Decision, DeletionHoldCause, DeletionHoldKind};
 
-/// How often a hold without a decision is logged.
+/// The interval of log lines about a hold without a decision.
 const LOGGED_AGAIN: Duration = Duration::from_secs(600);
 /// The wait from the start of a hold to another list.
 const RELIST_FIRST: Duration = Duration::from_secs(5);
@@ -69,7 +69,7 @@ impl MayBeHeld for RouterInput {
         })
     }
 
-    /// Without a name that leads to it, the Router's own condition may have said that it can be deleted.
+    /// Returns whether a Router is missed. If no name resolves to it, its own condition may have stated that it can be deleted.
     fn is_missed(platform: &Platform, name: &str) -> bool {
         platform.router(name).is_some_and(|router| !platform.is_vacant(router))
     }
@@ -133,7 +133,7 @@ pub struct Holds {
 /// An object whose loss is held, with what its hold is named by.
 type StoredHold = (DeletionHoldKind, Box<str>, Digest);
 
-/// Objects by name, in the order in which they are to be applied; `None`: it is gone.
+/// Objects by name, in the order in which to apply them; `None`: deleted.
 pub type Accepted<V> = Vec<(Box<str>, Option<Arc<V>>)>;
 
 impl Holds {
@@ -189,7 +189,7 @@ impl Holds {
         });
         let (losses, others): (Losses<_>, Losses<_>) =
             all.into_iter().partition(|(name, now)| I::Input::is_loss(platform, name, now.as_deref()));
-        // What is there again is not missing, in this very list.
+        // Objects that are back are not missing in this list.
         others.keys().for_each(|name| hold.release(name));
         let accepted = match change {
             Change::Relisted(_) => hold.apply_list(known, losses),
@@ -198,7 +198,7 @@ impl Holds {
         accepted.into_iter().chain(others).collect()
     }
 
-    /// Releases the holds that are approved. Returns the objects as they are now.
+    /// Releases the approved holds. Returns the current values of the objects.
     pub fn approved(&mut self) -> (Losses<RouterInput>, Losses<BindingInput>) {
         let decisions = self.decisions.borrow_and_update().clone();
         let (routers, bindings) = (self.routers.approved(&decisions), self.bindings.approved(&decisions));
@@ -300,7 +300,7 @@ fn is_accepted<V: MayBeHeld>(
     platform: &Platform,
 ) -> bool {
     let is_same = |now: &V| now.is_same(platform);
-    // A write of the object, as each change of its status is, does not end what is held.
+    // A write of the object, such as each change of its status, does not end a hold.
     let is_news = !hold.holds(name) || now.as_deref().is_none_or(|now| !is_same(now));
     if is_news && !V::is_missed(platform, name) {
         hold.release(name);

@@ -1,17 +1,16 @@
-//! The last-good state on disk: what a name server's zones were made of, and which serials they had.
+//! The last-known-good state on disk: the objects of a name server's zones, and the serials of the zones.
 //!
-//! It holds the reduced objects ([`crate::compiler::inputs`]) and what is published of each zone, not the zones
-//! themselves: it is smaller so, zones are made from it as they are from the API, a changed configuration applies to it,
-//! and the first list of the API can be compared with it object by object.
+//! The state contains the reduced objects ([`crate::compiler::inputs`]) and the published version of each zone, but not the
+//! zones. So it is smaller, zones are built from it in the same way as from the API, a changed configuration applies to it, and
+//! the first list of the API is comparable with it object by object.
 //!
-//! The file is a journal ([`signpost_dns::zone::journal`]) that one thread owns. A change costs the control loop a message; the
-//! thread appends it, syncs once a second, and writes the file anew beside the old one when what was appended has become
-//! more than what it began with. So a process killed at any moment finds what it did milliseconds before, and a machine
-//! that loses power what it did a second before: the API tells the rest.
+//! The file is a journal ([`signpost_dns::zone::journal`]) that one thread owns. A change costs the control loop a message. The
+//! thread appends it, syncs once per second, and rewrites the file under another name when the appended part exceeds the initial
+//! one. So a process that is killed at any moment restores its state of milliseconds before, and a machine that loses power that
+//! of a second before; the API provides the rest.
 //!
-//! A sync that fails is reported once by Linux, which may have dropped what it had taken. What follows is then not appended
-//! behind it and synced again: everything is written anew to a new file, and only what can be read back whole, by the
-//! checksums of the journal, goes into that.
+//! Linux reports a failed sync once, and may have dropped the data. The thread then does not append behind it and sync again: it
+//! writes everything to a new file, and copies only parts that the checksums of the journal confirm.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -29,14 +28,14 @@ use signpost_runtime::ending::ExitReport;
 
 /// Name of the file in the state directory.
 const FILE: &str = "last-good";
-/// Most messages on their way to the thread. While the file is written anew they gather here: some seconds of the fastest
-/// bulk load.
+/// The most messages in the channel to the thread. While the file is rewritten, they wait here: some seconds of the fastest bulk
+/// load.
 const QUEUE_MAX: usize = 65_536;
-/// How long after a change the file is synced.
+/// The delay between a change and the sync of the file.
 const SYNC_AFTER: Duration = Duration::from_secs(1);
-/// The file is not written anew before this much was appended.
+/// The appended size below which the file is not rewritten.
 const APPENDED_OCTETS_MIN: usize = 4 << 20;
-/// How soon after a failure the file is tried again.
+/// The wait after a failure before the file is tried again.
 const RETRY_AFTER: Duration = Duration::from_secs(10);
 /// Most octets that wait for a disk that fails. Beyond, the state is given up until the next start.
 const BACKLOG_OCTETS_MAX: usize = 256 << 20;
@@ -47,23 +46,23 @@ pub struct LastKnownGood {
     thread: Option<JoinHandle<()>>,
     ending: ExitReport,
     failing: Arc<AtomicBool>,
-    /// How many messages were sent, and how many of these are on the disk.
+    /// The numbers of messages sent, and of those synced to disk.
     sent: AtomicU64,
     stored: Arc<AtomicU64>,
 }
 
-/// What was found at the start.
+/// The state found at the start.
 #[derive(Default)]
 pub struct Opened {
     /// The state; `None` if there is none that can be used.
     pub loaded: Option<Loaded>,
-    /// What is wrong with the file; for the operator.
+    /// The problem with the file; for the operator.
     pub problem: Option<String>,
-    /// Where a file that could not be used was moved to.
+    /// The new path of a file that could not be used.
     pub aside: Option<PathBuf>,
 }
 
-/// Why there can be no state at all.
+/// The reason why no state is available.
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
     /// The file or directory cannot be used.
@@ -71,11 +70,11 @@ pub enum StateError {
     Unusable {
         /// The file or directory.
         path: PathBuf,
-        /// What happened.
+        /// The error.
         #[source]
         source: io::Error,
     },
-    /// It is the state of a platform with another domain, which may be wanted again.
+    /// The state is of a platform with another domain, and may still be needed.
     #[error("the state file {}: {other}", path.display())]
     DomainMismatch {
         /// The file.
@@ -90,8 +89,8 @@ pub enum StateError {
 }
 
 impl LastKnownGood {
-    /// Reads the state in `directory`, which is created if it is missing, and opens it for what comes. A state of the domain
-    /// of before, and a file that is damaged, are moved aside; one of yet another domain stays, as an error.
+    /// Reads the state in `directory`, creating the directory if necessary, and opens the state for changes. A state of the
+    /// former domain, and a damaged file, are moved aside; a state of any other domain stays, and is an error.
     pub fn open(directory: &Path, domains: &Domains) -> Result<(LastKnownGood, Opened), StateError> {
         let path = directory.join(FILE);
         let fault = |source| StateError::Unusable { path: path.clone(), source };
@@ -100,7 +99,7 @@ impl LastKnownGood {
         let mut recovered = None;
         match fs::read(&path) {
             Ok(octets) => match load(&octets, &domains.domain) {
-                // From before anything was published: it says nothing.
+                // A state from before the first publication contains nothing.
                 Ok((loaded, _)) if loaded.published.is_empty() => {}
                 Ok((loaded, found)) => {
                     if found.torn_octets > 0 {
@@ -164,7 +163,7 @@ impl LastKnownGood {
         self.sent.fetch_add(1, Ordering::Relaxed);
         if let Err(TrySendError::Full(changes)) = sender.try_send(changes) {
             tracing::warn!("the last-good state is written slower than it changes; waiting for the disk");
-            // It fails only if the thread is gone, which it has told.
+            // Sending fails only if the thread has ended, which it has logged.
             let _ = sender.send(changes);
         }
     }
@@ -181,7 +180,7 @@ impl Drop for LastKnownGood {
     }
 }
 
-/// Why a state is not used.
+/// The reason why a state is not used.
 #[derive(Debug, thiserror::Error)]
 enum LoadError {
     #[error(transparent)]
@@ -205,7 +204,7 @@ fn load(octets: &[u8], domain: &str) -> Result<(Loaded, Recovered), LoadError> {
     Ok((loaded, recovered))
 }
 
-/// Renames a file that cannot be used, so that someone can look at it. Only the newest such file is kept.
+/// Renames an unusable file, for inspection. Only the newest such file is kept.
 fn move_aside(path: &Path) -> io::Result<PathBuf> {
     let aside = path.with_extension("damaged");
     fs::rename(path, &aside)?;
@@ -260,10 +259,10 @@ fn run(mut writer: Writer, receiver: &Receiver<Vec<JournalEntry>>, failing: &Ato
 struct Writer {
     path: PathBuf,
     file: File,
-    /// How far the file is good.
+    /// The length of the valid part of the file.
     good_octets: usize,
     snapshot_octets: usize,
-    /// What is not in the file yet.
+    /// The messages that are not in the file yet.
     backlog: Vec<u8>,
     failing: bool,
     /// Whether a sync has failed since the file was made: it may lack anything.
@@ -350,7 +349,7 @@ impl Writer {
         }
     }
 
-    /// Brings the file to the disk, anew if it has grown. Whether something is left to be tried again.
+    /// Syncs the file to disk, and rewrites it if it has grown. Returns whether some work must be retried.
     fn settle(&mut self) -> bool {
         if self.failing {
             self.write_backlog();
@@ -361,7 +360,7 @@ impl Writer {
         let appended_octets = self.good_octets - self.snapshot_octets;
         let has_grown = appended_octets > self.snapshot_octets.max(APPENDED_OCTETS_MIN);
         if !self.distrusted {
-            // What was appended is safe whatever becomes of the copy.
+            // The appended messages are safe, even if the copy fails.
             let synced = (self.sync)(&self.file);
             self.distrusted = synced.is_err();
             if let Err(error) = synced {
@@ -375,7 +374,7 @@ impl Writer {
         settled.is_err()
     }
 
-    /// Writes the file anew with what is live in it.
+    /// Rewrites the file with its live contents.
     fn compact(&mut self) -> io::Result<()> {
         let octets = fs::read(&self.path)?;
         let mut live = LiveEntries::default();
@@ -395,7 +394,7 @@ impl Writer {
         let anew = anew.finish();
         self.file = replace(&self.path, &anew, self.sync)?;
         (self.good_octets, self.snapshot_octets) = (anew.len(), anew.len());
-        // Without this the old file may be the one that is found after a loss of power.
+        // Without this, the old file may be found after a power loss.
         self.distrusted = true;
         sync_directory(&self.path)?;
         self.distrusted = false;
@@ -403,8 +402,8 @@ impl Writer {
     }
 }
 
-/// Puts a new file in the place of the one at `path`, in one step: whoever opens it finds one or the other, whole. It is open
-/// for what comes. The directory is still to be synced.
+/// Replaces the file at `path` with a new one atomically: a reader finds one or the other, complete. The new file is open for
+/// writes. The caller must still sync the directory.
 fn replace(path: &Path, octets: &[u8], sync: fn(&File) -> io::Result<()>) -> io::Result<File> {
     let beside = path.with_extension("new");
     match fs::remove_file(&beside) {
@@ -521,8 +520,8 @@ mod tests {
         state.write(vec![record::zone(&gone, None, None)]);
         drop(state);
         let path = folder.path().join(FILE);
-        // They are more octets than that by half. It is written anew at the end, and on a slow machine before: then what came behind
-        // is left.
+        // They exceed that by half. The file is rewritten at the end, and earlier on a slow machine: then the later messages
+        // remain.
         let octets = fs::metadata(&path).expect("it is there").len();
         assert!(octets < APPENDED_OCTETS_MIN as u64 + 1000, "100,000 changes of one key took {octets} octets");
 
@@ -531,7 +530,7 @@ mod tests {
         state.write(vec![record::zone(&apex, Some(&published(100_000)), None)]);
         drop(state);
 
-        // A flipped bit in what was appended is no torn end: nothing older than what was served is taken for it.
+        // A flipped bit in the appended part is not a torn end: no older state may replace the served one.
         let whole = fs::read(&path).expect("it is there");
         let mut damaged = whole.clone();
         *damaged.last_mut().expect("not empty") ^= 1;
@@ -543,7 +542,7 @@ mod tests {
         drop(state);
         fs::write(&path, whole).expect("written");
 
-        // Half a frame at the end, as a crash leaves one, is cut off and told, and what follows is read again.
+        // Half a frame at the end, as after a crash, is cut off and reported, and later messages are readable.
         let mut torn = fs::read(&path).expect("it is there");
         torn.extend_from_slice(&[9; 11]);
         fs::write(&path, torn).expect("written");

@@ -1,4 +1,4 @@
-//! How long publishing takes, as a metric.
+//! The duration of publishing, as a metric.
 
 use std::time::Duration;
 

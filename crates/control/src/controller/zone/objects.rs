@@ -21,11 +21,11 @@ pub struct Objects {
 
 /// A change of these.
 pub enum Event {
-    /// Of Routers.
+    /// A change of Routers.
     Router(Change<RouterInfo>),
-    /// Of RouteBindings.
+    /// A change of RouteBindings.
     Binding(Change<BindingInfo>),
-    /// Of the ledger.
+    /// A change of the ledger.
     Zone(Change<Zone>),
 }
 
@@ -55,10 +55,10 @@ pub trait Reduced {
     /// That form.
     type Input: Input;
 
-    /// Its reduced form; `None` if no zone can be made from it.
+    /// Returns the reduced form; `None` if no zone can be built from the object.
     fn input(&self) -> Option<&Arc<Self::Input>>;
 
-    /// Its faults.
+    /// Returns the object's problems.
     fn diagnostics(&self) -> &[Diagnostic];
 }
 

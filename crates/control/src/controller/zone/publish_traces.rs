@@ -1,7 +1,7 @@
-//! The spans of Routes whose names are on their way into the zones: from a RouteBinding's arrival until its alias is answered.
+//! Trace spans of Routes whose names are being published: from a RouteBinding's arrival until its alias resolves.
 //!
-//! An alias is answered from a while after its binding was heard of, since the zone of the aliases waits for the ledger to name
-//! its serial. Nothing is here of Routes that are not traced.
+//! An alias resolves some time after its binding arrives, because the alias zone waits for its serial from the ledger. The module
+//! stores nothing about Routes without traces.
 
 use std::time::{Duration, Instant};
 
@@ -14,10 +14,10 @@ use signpost_runtime::telemetry::trace::Trace;
 
 /// Names that may be on their way at a time. Beyond, none is added: their spans are missing.
 const WALKS_MAX: usize = 4_096;
-/// How long a name may be on its way: one that another Route has never comes.
+/// The longest time for which a name is tracked: a name that another Route holds never arrives.
 const LONGEST: Duration = Duration::from_secs(120);
 
-/// Names that were heard of and are not answered yet.
+/// The names that have arrived and do not resolve yet.
 #[derive(Debug, Default)]
 pub struct PublishTraces(Vec<Walk>);
 
@@ -38,7 +38,7 @@ impl PublishTraces {
         self.0.push(Walk { trace, binding, label, arrived: Instant::now(), made: None });
     }
 
-    /// What came is taken in: what changes in the zones is known.
+    /// Marks the arrived changes as applied: the changes in the zones are known.
     pub fn made(&mut self) {
         let now = Instant::now();
         self.0.iter_mut().filter(|walk| walk.made.is_none()).for_each(|walk| walk.made = Some(now));

@@ -22,7 +22,7 @@ const BINDING: u8 = b'b';
 const ZONE: u8 = b'z';
 const HELD: u8 = b'h';
 
-/// A larger zone is not stored compiled, and is made anew at the start: it would be written whole with each of its changes.
+/// The size above which a zone is not stored compiled, and is rebuilt at the start: it would be rewritten whole with each change.
 const STORED_OCTETS_MAX: usize = 64 << 10;
 /// A zone of more owners is larger than that; to measure it would take longer the larger it is.
 const STORED_OWNERS_MAX: usize = 1024;
@@ -30,7 +30,7 @@ const STORED_OWNERS_MAX: usize = 1024;
 /// The entries that are not gone: hundreds of thousands of them are gathered while no name is answered.
 pub type LiveEntries<'a> = HashMap<&'a [u8], &'a [u8], foldhash::fast::RandomState>;
 
-/// What a state holds.
+/// The contents of a state.
 #[derive(Default)]
 pub struct Loaded {
     /// The platform's domain, without a dot at the end.
@@ -39,9 +39,9 @@ pub struct Loaded {
     pub routers: Vec<RouterInput>,
     /// The bindings.
     pub bindings: Vec<BindingInput>,
-    /// What was published of each zone.
+    /// The published version of each zone.
     pub published: NameMap<Published>,
-    /// Zones as they were served, each as [`stored`] wrote it.
+    /// The served zones, each in the format of [`stored`].
     pub zones: Vec<(Name, Box<[u8]>)>,
     /// Objects whose loss is held, with what their hold is named by.
     pub held: Vec<(DeletionHoldKind, Box<str>, Option<Digest>)>,
@@ -75,7 +75,7 @@ pub fn router(name: &str, router: Option<&RouterInput>) -> JournalEntry {
         }
         fields.number(router.records.len() as u64);
         router.records.iter().for_each(|record| fields.octets(record.as_bytes()));
-        // Most Routers have no health check, and are written as they were before there were any.
+        // Most Routers have no health check, and keep the format from before health checks existed.
         if router.panic_percent > 0 || router.addresses.iter().any(|address| address.health != Health::Unknown) {
             fields.number(u64::from(router.panic_percent));
             router.addresses.iter().for_each(|address| fields.number(address.health as u64));
@@ -92,7 +92,7 @@ pub fn binding(name: &str, binding: Option<&BindingInput>) -> JournalEntry {
         fields.number(binding.created as u64);
         fields.octets(binding.label.as_bytes());
         fields.octets(binding.shard.as_bytes());
-        // Nearly all bindings have none, and are written as they were before there were any.
+        // Nearly all bindings have none, and keep the format from before former names existed.
         if !binding.former_names.is_empty() || binding.leads_to.is_some() {
             fields.number(binding.former_names.len() as u64);
             binding.former_names.iter().for_each(|zone| fields.octets(zone.as_wire()));
@@ -103,7 +103,7 @@ pub fn binding(name: &str, binding: Option<&BindingInput>) -> JournalEntry {
     (key(BINDING, name.as_bytes()), value)
 }
 
-/// The change to the entry of what is published of a zone: with the zone, if it is to be served from it after a restart.
+/// Returns the journal entry for the published version of a zone: with the zone, if a restart needs to serve it from there.
 pub fn zone(apex: &Name, published: Option<&Published>, zone: Option<&Zone>) -> JournalEntry {
     let value = published.map(|published| {
         let mut fields = Fields(Vec::with_capacity(64));
@@ -120,7 +120,7 @@ pub fn zone(apex: &Name, published: Option<&Published>, zone: Option<&Zone>) -> 
     (key(ZONE, apex.to_lowercase().as_wire()), value)
 }
 
-/// The change to the entry of an object whose loss is held, by a hold that is named by `hold`; `None`: it is held no more.
+/// Returns the journal entry for an object whose loss is held, by the hold with the name `hold`; `None`: not held.
 pub fn held(kind: DeletionHoldKind, name: &str, hold: Option<Digest>) -> JournalEntry {
     let value = hold.map(|hold| hold.0.to_le_bytes().to_vec());
     (key(HELD, &[&[kind_letter(kind)], name.as_bytes()].concat()), value)
@@ -168,7 +168,7 @@ pub fn load(live: LiveEntries<'_>) -> Option<Loaded> {
             HELD => {
                 let (letter, name) = name.split_first()?;
                 let kind = DeletionHoldKind::ALL.into_iter().find(|kind| kind_letter(*kind) == *letter)?;
-                // States of before holds kept their names have nothing here.
+                // States from before holds stored their names have no entry here.
                 let named = match fields.0 {
                     [] => None,
                     octets => Some(Digest(u128::from_le_bytes(octets.try_into().ok()?))),
@@ -181,7 +181,7 @@ pub fn load(live: LiveEntries<'_>) -> Option<Loaded> {
     Some(loaded)
 }
 
-/// What was published of a zone, with the zone itself if it was written.
+/// The published version of a zone, and the zone itself if it was written.
 type StoredZone = (Name, Published, Option<Box<[u8]>>);
 
 fn read_zone(name: &[u8], mut fields: Reader<'_>) -> Option<StoredZone> {
@@ -220,7 +220,7 @@ fn read_router(name: Box<str>, fields: &mut Reader<'_>) -> Option<RouterInput> {
     Some(RouterInput { name, created, apex, ttl, mode, addresses, records, panic_percent })
 }
 
-/// Reads what is known of each address, if that was written, and gives the panic threshold.
+/// Reads the known health of each address, if it was written, and returns the panic threshold.
 fn read_health(addresses: &mut [AddressInput], fields: &mut Reader<'_>) -> Option<u8> {
     if fields.0.is_empty() {
         return Some(0);

@@ -1,10 +1,9 @@
-//! What was served before a restart, served again at once: from the images of zones that the last-good state holds, before
-//! any object is looked at.
+//! Immediate service after a restart, from the zone images in the last-known-good state, before any object is processed.
 //!
-//! A shard's zone is part of the state as it was published. The parent zone and the alias zone may have a million names and
-//! change with each; they are not part of it, but follow from which Routers and bindings there are. Where these do not add up
-//! to the digest that was published last, as when the process was killed between a change and its publication, the zone is
-//! left out, and its names wait for the objects.
+//! A shard's zone is part of the state, as published. The parent zone and the alias zone can have a million names and change with
+//! each, so they are not part of it, but are derived from the Routers and bindings. If the derived zone does not match the last
+//! published digest, as after a kill between a change and its publication, the zone is left out, and its names wait for the
+//! objects.
 
 use std::sync::Arc;
 
@@ -18,7 +17,7 @@ use signpost_dns::zone::image::Unavailable;
 use signpost_dns::zone::parallel::in_parallel;
 use signpost_dns::zone::{Contents, Zone, db, stored};
 
-/// Zones as they were published before a restart.
+/// The zones published before a restart.
 #[derive(Default)]
 pub struct Restored {
     /// Zones of shards.
@@ -27,7 +26,7 @@ pub struct Restored {
     pub parent: Option<Arc<Zone>>,
     /// The alias zone.
     pub alias: Option<Arc<Zone>>,
-    /// Shards whose zone is to be made anew.
+    /// The shards whose zone must be rebuilt.
     pub missing: Vec<Name>,
 }
 
@@ -69,8 +68,8 @@ impl Restored {
         self.parent.is_some() && self.alias.is_some() && self.missing.is_empty()
     }
 
-    /// What to put into the map of zones. In the place of a zone that is not there comes one that says so, or the zone above
-    /// would say that its names do not exist, or that they are elsewhere.
+    /// Returns the changes for the map of zones. A placeholder replaces a missing zone; otherwise, the parent zone would answer
+    /// that its names do not exist, or refer to another place.
     pub fn changes(&self, settings: &Settings) -> Vec<db::ZoneUpdate> {
         let large = [(&self.parent, settings.domain()), (&self.alias, settings.alias_apex())];
         let large = large.map(|(zone, apex)| match zone {

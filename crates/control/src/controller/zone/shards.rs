@@ -1,8 +1,8 @@
-//! One shard's zone: what it is made of, and how it comes to be made.
+//! One shard's zone: its inputs, and how it is built.
 //!
-//! A changed Router has its zone made anew: without former names it is small. A former name that comes, changes or goes is two owners of the
-//! zone that was made last, however many others there are. Only where the Router has records at or below the former name's label, what
-//! the two come to depends on both, and the zone is made anew all the same.
+//! A changed Router rebuilds its zone, which is small without former names. Adding, changing, or removing a former name changes
+//! two owners of the last built zone, for any number of other former names. Only if the Router has records at or below the former
+//! name's label, the result depends on both, and the zone is rebuilt.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -25,12 +25,12 @@ pub struct Shard {
     former_names: FormerNames,
     /// The digest of what the Router at the end of the timeline contributes.
     own: Digest,
-    /// Its states.
+    /// The states of the zone.
     pub timeline: VersionHistory<Step>,
     made: Option<BuiltZone>,
 }
 
-/// What leads from one state of a shard's zone to the next.
+/// The difference between one state of a shard's zone and the next.
 #[derive(Debug, Clone)]
 pub enum Step {
     /// The Router is this one now.
@@ -44,23 +44,23 @@ pub enum Step {
     },
 }
 
-/// The zone as it was made last, at the start of the timeline.
+/// The last built zone, at the start of the timeline.
 struct BuiltZone {
     zone: Arc<Zone>,
     own_labels: BTreeSet<Box<[u8]>>,
 }
 
-/// A shard's zone as it is to be served.
+/// A shard's zone to serve.
 pub struct Built {
     /// The zone.
     pub zone: Arc<Zone>,
-    /// What was found by making it anew.
+    /// The findings of a rebuild.
     pub found: Option<Found>,
 }
 
-/// What making a zone anew finds.
+/// The findings of rebuilding a zone.
 pub struct Found {
-    /// What is wrong with its Router.
+    /// The Router's problems.
     pub diagnostics: Vec<Diagnostic>,
     /// The labels of the Router's records (see [`former_names::own_labels`]).
     own_labels: BTreeSet<Box<[u8]>>,
@@ -72,7 +72,7 @@ impl Shard {
         Shard { own: timeline.digest().minus(former_names.digest()), router, former_names, timeline, made: None }
     }
 
-    /// The Router is another one, or says otherwise. `formerNames` is the digest of all former names.
+    /// Adds a step for a new or changed Router. `formerNames` is the digest of all former names.
     pub fn push_router(&mut self, router: Arc<RouterInput>, former_names: Digest, now: Instant) {
         self.own = shard::digest(&router);
         self.timeline.push(Step::Router(router), self.own.plus(former_names), now);
@@ -83,7 +83,8 @@ impl Shard {
         self.timeline.push(Step::FormerName { label, zone }, self.own.plus(former_names), now);
     }
 
-    /// The zone after the first `steps` steps, made of the one before by what they change; `None` if it is to be made anew.
+    /// Returns the zone after the first `steps` steps, derived from the previous one by their changes; `None` if a rebuild is
+    /// necessary.
     pub fn changed(&self, steps: usize, published: &Published) -> Option<Built> {
         let made = self.made.as_ref()?;
         self.timeline.published().filter(|last| last.config == published.config)?;
@@ -114,14 +115,14 @@ impl Shard {
         }
     }
 
-    /// Makes the zone anew, in the state at the start of the timeline.
+    /// Rebuilds the zone in the state at the start of the timeline.
     pub fn build(&self, settings: &Settings, serial: Serial) -> Built {
         let mut diagnostics = Vec::new();
         let made = shard::compile(&self.router, &self.former_names, &mut diagnostics);
         build_shard(&self.router, &self.former_names, made, diagnostics, settings, serial)
     }
 
-    /// The zone was made. Returns what is wrong with the Router, if that was looked at.
+    /// Stores the built zone. Returns the Router's problems, if they were checked.
     pub fn keep(&mut self, Built { zone, found }: Built) -> Option<Vec<Diagnostic>> {
         let before = self.made.take().map(|made| made.own_labels).unwrap_or_default();
         let (diagnostics, own_labels) = match found {

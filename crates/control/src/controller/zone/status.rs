@@ -1,4 +1,4 @@
-//! How the loop of the zones fares: what `/readyz`, `/metrics` and an operator ask.
+//! The status of the zones' loop, for `/readyz`, `/metrics`, and operators.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +13,7 @@ use super::zones::Counters;
 use crate::client::reflector::Health;
 use crate::compiler::Diagnostic;
 
-/// Shared by the loop, which writes it, and everyone who asks.
+/// The shared status: the loop writes it, and any thread reads it.
 #[derive(Default)]
 pub struct Status {
     ready: AtomicBool,
@@ -53,12 +53,12 @@ impl Status {
         self.synced.load(Ordering::Acquire)
     }
 
-    /// Whether answers are marked as stale, since the API was not heard for long.
+    /// Returns whether answers are marked as stale, because the API was unreachable for long.
     pub fn is_stale(&self) -> bool {
         self.stale.load(Ordering::Acquire)
     }
 
-    /// Says whether answers are marked as stale; whether that is news.
+    /// Sets whether answers are marked as stale; returns whether that is a change.
     pub fn set_stale(&self, stale: bool) -> bool {
         self.stale.swap(stale, Ordering::AcqRel) != stale
     }
@@ -74,12 +74,12 @@ impl Status {
         self.last_good_refused.load(Ordering::Relaxed)
     }
 
-    /// When a last-good state was refused, if one was since the start.
+    /// Returns the time at which a last-known-good state was rejected, if one was since the start.
     pub fn last_good_refused_at(&self) -> Option<Timestamp> {
         self.last_good_refused_at.get().copied()
     }
 
-    /// What is in the way of being ready, beside what the informers lack.
+    /// Returns the obstacle to readiness, other than unsynced informers.
     pub fn hindrance(&self) -> Option<String> {
         self.hindrance.lock().clone()
     }
@@ -89,7 +89,7 @@ impl Status {
         self.snapshot().counters
     }
 
-    /// How many zones are made from objects, the parent and the alias zone included.
+    /// Returns the number of zones built from objects, including the parent and the alias zone.
     pub fn zones(&self) -> usize {
         self.snapshot().zones
     }
@@ -104,17 +104,17 @@ impl Status {
         self.held.subscribe()
     }
 
-    /// What is wrong with objects: conflicts, and records that cannot be served. At most a second old.
+    /// Returns the problems of objects: conflicts, and records that cannot be served. At most a second old.
     pub fn diagnostics(&self) -> Vec<Diagnostic> {
         self.snapshot().diagnostics.clone()
     }
 
-    /// How the informers of the API's objects fare: Router, RouteBinding, Zone. Empty before the loop runs.
+    /// Returns the health of the informers: Router, RouteBinding, Zone. Empty before the loop runs.
     pub fn informers(&self) -> Vec<Health> {
         self.informers.get().map_or(Vec::new(), |informers| informers())
     }
 
-    /// Says all that was decided on what is held, by ID.
+    /// Sets all decisions on the held objects, by ID.
     pub fn set_decisions(&self, decisions: Decisions) {
         self.decisions.send_if_modified(|before| {
             let differs = **before != decisions;

@@ -1,19 +1,19 @@
-//! The states of one zone, and which of them is published under which serial. Pure.
+//! The states of one zone, and the serial under which each is published. Pure.
 //!
-//! All name servers see the same objects change in the same order, though not at the same moment, and the leading
-//! controller writes into the zone's `Zone` object which serial belongs to which state ([`crate::controller::ledger`]). A
-//! state is known by its digest. A timeline holds the state that is published, and the steps since:
+//! All name servers see the same objects change in the same order, but not at the same moment. The leading controller writes the
+//! serial of each state into the zone's `Zone` object ([`crate::controller::ledger`]). A state is identified by its digest. A
+//! timeline contains the published state, and the steps since:
 //!
 //! ```text
-//!   published ──step──► s1 ──step──► s2 ──step──► s3 (what the objects say now)
-//!       │                            │
-//!    serial 7                  ledger: serial 8 is s2        ⇒ publish s2 under 8; s3 waits for its serial
+//!  published ──step──► s1 ──step──► s2 ──step──► s3 (the current objects)
+//!      │                            │
+//!   serial 7                  ledger: serial 8 is s2        ⇒ publish s2 under 8; s3 waits for its serial
 //! ```
 //!
-//! So an equal serial means equal contents on every name server, whatever their lag. Where the ledger says nothing of any
-//! state for [`SERIAL_WAIT_MAX`], the newest one is published under a *provisional* serial of our own: answers that are
-//! right matter more than serials that agree. The ledger's serial is taken over later, as soon as it is the newer one.
-//! A serial never goes back (RFC 1982 §3.2), restarts included, since the last one is part of the last-good state.
+//! So an equal serial means equal contents on every name server, for any lag. If the ledger has no entry for any
+//! state for [`SERIAL_WAIT_MAX`], the newest one is published under a *provisional* serial of this server: correct answers matter
+//! more than equal serials. The ledger's serial replaces it as soon as it is newer. A serial never decreases (RFC 1982 §3.2),
+//! even across restarts, because the last one is part of the last-known-good state.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,19 +22,19 @@ use std::time::{Duration, Instant};
 use crate::compiler::Digest;
 use signpost_dns::zone::Serial;
 
-/// How long a state waits for its serial. A write to the API takes some milliseconds; a second is what a change may be late
-/// when no controller leads.
+/// The time for which a state waits for its serial. A write to the API takes some milliseconds; a second is an acceptable delay
+/// without a leading controller.
 pub const SERIAL_WAIT_MAX: Duration = Duration::from_secs(1);
 /// Most steps that wait. Beyond, all are published at once: some seconds of the fastest bulk load.
 pub const STEPS_MAX: usize = 65_536;
-/// How far below the clock the first provisional serial of a zone is, in seconds: so far that the ledger's, which is the
-/// clock's, is newer whatever the difference between the clocks, and is taken over.
+/// The lag of a zone's first provisional serial behind the clock, in seconds: large enough that the ledger's serial, which is the
+/// clock's, is newer for any difference between the clocks, and replaces it.
 const FIRST_PROVISIONAL_LAG: u64 = 86_400;
 
-/// What the ledger says of a zone, newest first.
+/// The ledger's entries for a zone, newest first.
 pub type Versions = Arc<[(Serial, Digest)]>;
 
-/// What is published of a zone.
+/// The published version of a zone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Published {
     /// The SOA's serial.
@@ -53,7 +53,7 @@ pub struct VersionHistory<S> {
     published: Option<Published>,
     /// Whether that is answered from in this process; not so after a restart, or while a zone file has the apex.
     served: bool,
-    /// The state before the first step: the published one, or what was there when the zone came to be known.
+    /// The state before the first step: the published one, or the state when the zone was first known.
     start: Digest,
     start_at: Instant,
     steps: VecDeque<Step<S>>,
@@ -69,16 +69,16 @@ struct Step<S> {
     at: Instant,
 }
 
-/// What is to be done with a zone now.
+/// The next action for a zone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decision {
-    /// What is published is what should be.
+    /// The published state is the desired one.
     Nothing,
-    /// Ask again when the ledger has said more, or at that time.
+    /// Decide again after the next ledger entry, or at that time.
     WaitUntil(Instant),
     /// Apply the first `steps` steps and publish.
     Publish {
-        /// How many steps; none: the same records under another serial, or another configuration.
+        /// The number of steps; 0: the same records under another serial or configuration.
         steps: usize,
         /// Under which serial, and which state that is.
         published: Published,
@@ -109,22 +109,22 @@ impl<S> VersionHistory<S> {
         self.steps.push_back(Step { what, digest, at });
     }
 
-    /// Takes what the ledger says of the zone.
+    /// Takes the ledger's entries for the zone.
     pub fn set_ledger(&mut self, versions: Versions) {
         self.ledger = versions;
     }
 
-    /// What is published, as far as is known.
+    /// Returns the published version, if known.
     pub fn published(&self) -> Option<&Published> {
         self.published.as_ref()
     }
 
-    /// What was published before a restart is answered from already.
+    /// Marks the version from before a restart as served.
     pub fn set_served(&mut self) {
         self.served = true;
     }
 
-    /// What was published is not answered from any more.
+    /// Marks the published version as no longer served.
     pub fn unserve(&mut self) {
         self.served = false;
     }
@@ -134,7 +134,7 @@ impl<S> VersionHistory<S> {
         self.steps.back().map_or(self.start, |step| step.digest)
     }
 
-    /// What is to be done, where `config` is the digest of the configuration of now.
+    /// Returns the next action; `config` is the digest of the current configuration.
     pub fn decide(&self, config: Digest, now: Instant, unix_now: u64) -> Decision {
         if let Some((steps, serial)) = self.named_by_ledger() {
             let digest = steps.checked_sub(1).map_or(self.start, |last| self.steps[last].digest);
@@ -172,7 +172,7 @@ impl<S> VersionHistory<S> {
         own(next)
     }
 
-    /// What is to be done at once after a restart: what was served then is served again, changed or not.
+    /// Returns the first action after a restart: the version from before the restart is served again, changed or not.
     pub fn resume(&self, config: Digest) -> Decision {
         let Some(last) = &self.published else { return Decision::Nothing };
         match last.config == config && last.digest == self.digest() {
@@ -230,7 +230,7 @@ mod tests {
         start: u128,
         steps: &'static [u128],
         ledger: &'static [(u32, u128)],
-        /// At once, and when the patience is over: `(steps, serial, provisional)`; `None`: wait or nothing.
+        /// The decision at once, and after the wait limit: `(steps, serial, provisional)`; `None`: wait or nothing.
         at_once: Option<(usize, u32, bool)>,
         at_last: Option<(usize, u32, bool)>,
     }

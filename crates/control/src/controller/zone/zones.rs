@@ -1,9 +1,9 @@
-//! All zones that are made from objects: which objects they are made of, what of them is published, and what is to be
-//! published next. Pure: what happens comes in as calls, with the time; what is to be done goes out as [`Output`].
+//! All zones that are built from objects: their inputs, the published versions, and the next publications. Pure: events arrive as
+//! calls, with the time; actions are returned as [`Output`].
 //!
-//! A changed object costs what it changes. The parent zone and the alias zone may have a name for each of a million objects,
-//! so their images are kept and changed name by name. A shard's zone is small and made anew, but for its former names: a shard that
-//! was drained has one for each route that has left, and they come and go one by one (`shards`).
+//! The cost of a changed object depends on its change only. The parent zone and the alias zone can have a name for each of a
+//! million objects, so their images are kept and changed name by name. A shard's zone is small and is rebuilt, except for its
+//! former names: a drained shard has one for each route that has left, and they are added and removed singly (`shards`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -23,7 +23,7 @@ use signpost_dns::wire::{Name, NameMap, NameSet};
 use signpost_dns::zone::parallel::in_parallel;
 use signpost_dns::zone::{Contents, OwnerChange, Serial, Zone, db};
 
-/// From this many serials of zones that are gone, those that the clock has passed are forgotten.
+/// The number of serials of removed zones from which those that the clock has passed are forgotten.
 const REMEMBERED_MAX: usize = 1024;
 
 /// The zones of one platform.
@@ -34,44 +34,44 @@ pub struct Zones {
     parent: Large,
     alias: Large,
     shards: NameMap<Shard>,
-    /// What the ledger says of zones; also of such as are not, or not yet, made.
+    /// The ledger's entries, including those of zones that do not exist, or are not built yet.
     ledger: NameMap<Versions>,
-    /// What was published of zones before a restart, or before they went, so that they come back with a newer serial.
+    /// The published versions of zones from before a restart or a removal, so that they return with a newer serial.
     remembered: NameMap<Published>,
     /// No shard's zone is published where a file serves.
     files: FileZones,
     /// Apexes whose shard is gone while the map of zones may still have its zone.
     gone: NameSet,
-    /// Zones to look at.
+    /// The zones to check.
     dirty: NameSet,
-    /// When to look at zones again that wait for their serial.
+    /// The times at which to check zones again that wait for their serial.
     waiting: BTreeSet<(Instant, Name)>,
     diagnostics: NameMap<Vec<Diagnostic>>,
     /// Whether diagnostics may have changed.
     changed: bool,
-    /// What the run so far came to.
+    /// The counters of this run.
     pub counters: Counters,
 }
 
-/// What happened, in numbers that only grow.
+/// The counters of events, which only increase.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Zones published, each time.
     pub published: u64,
-    /// Of these, under a serial of our own since the ledger named none.
+    /// The publications under a provisional serial, because the ledger had none.
     pub provisional: u64,
-    /// Zones of shards made anew as a whole, rather than by what has changed in them.
+    /// The shard zones that were rebuilt as a whole, not by their changes.
     pub made_anew: u64,
-    /// Zones taken away.
+    /// The removed zones.
     pub removed: u64,
 }
 
-/// What is to be done.
+/// The actions to take.
 #[derive(Default)]
 pub struct Output {
-    /// For the map of zones, in one step.
+    /// The changes for the map of zones, in one step.
     pub changes: Vec<db::ZoneUpdate>,
-    /// For the last-good state: what was published, or `None` for what can be forgotten; of a shard with its zone.
+    /// The changes for the last-known-good state: the published version, or `None` to forget it; for a shard, with its zone.
     pub serials: Vec<(Name, Option<Published>, Option<Arc<Zone>>)>,
 }
 
@@ -95,8 +95,8 @@ impl Zones {
         Self::of(platform, settings, NameMap::default(), Restored::default(), now).0
     }
 
-    /// The zones of what was known before a restart: what was `published` then, and is answered from already if it was
-    /// `restored`. What is to be done serves all of it at once, without waiting for the ledger.
+    /// Returns the zones of the state from before a restart: `published` are the versions at that time, already served if
+    /// `restored`. The resulting actions serve all of them immediately, without waiting for the ledger.
     pub fn restore(
         platform: Platform,
         settings: Arc<Settings>,
@@ -114,7 +114,7 @@ impl Zones {
         (zones, output)
     }
 
-    /// The zones, with those of shards that are as they were before a restart and had to be made again.
+    /// Returns the zones, with those of unchanged shards that had to be rebuilt after a restart.
     fn of(
         platform: Platform,
         settings: Arc<Settings>,
@@ -157,7 +157,7 @@ impl Zones {
             if last.is_some() && router.records.is_empty() && served.contains_key(&router.apex) {
                 return (digest, RestoredZone::Served);
             }
-            // What is as it was will be served again under its serial: make the zone while its records are at hand.
+            // An unchanged zone will be served again under its serial: build it while its records are in memory.
             match last.map(|last| build_shard(router, former_names, made, diagnostics, settings, last.serial)) {
                 Some(built) => (digest, RestoredZone::Built(Box::new(built))),
                 None => (digest, RestoredZone::Not),
@@ -228,18 +228,18 @@ impl Zones {
     /// Zone files serve these apexes. A shard of such an apex is not published; one whose file is gone is, at once.
     pub fn set_files(&mut self, files: BTreeMap<Name, Arc<Path>>) {
         for apex in self.files.replace(files) {
-            // Whatever was published of the shard, the map of zones has it no more.
+            // The map of zones no longer has any published version of the shard.
             if let Some(shard) = self.shards.get_mut(&apex) {
                 shard.timeline.unserve();
             }
-            // The file's zone is ours to take away.
+            // The file's zone is removed here.
             self.gone.insert(apex.clone());
             self.dirty.insert(apex);
         }
         self.changed = true;
     }
 
-    /// All diagnostics of now, if something has changed since this was asked last.
+    /// Returns all current diagnostics, if something has changed since the last call.
     pub fn changed_diagnostics(&mut self) -> Option<Vec<Diagnostic>> {
         if !std::mem::take(&mut self.changed) {
             return None;
@@ -251,17 +251,17 @@ impl Zones {
         Some(diagnostics)
     }
 
-    /// What the base of the parent zone has where another zone is.
+    /// Returns the names in the base of the parent zone that another zone hides.
     pub fn hidden_base_names(&self) -> Vec<Name> {
         parent::hidden_base_names(self.platform.delegations(), &self.settings)
     }
 
-    /// How many zones there are.
+    /// Returns the number of zones.
     pub fn count(&self) -> usize {
         self.shards.len() + 2
     }
 
-    /// When to call [`Self::publish_due`] again, if nothing happens before.
+    /// Returns the time for the next call of [`Self::publish_due`], if nothing happens before.
     pub fn next_deadline(&self) -> Option<Instant> {
         self.waiting.first().map(|(at, _)| *at)
     }
@@ -320,7 +320,7 @@ impl Zones {
         output.serials.push((apex.clone(), Some(published), Some(Arc::clone(&built.zone))));
         output.changes.push(db::ZoneUpdate::Publish(Arc::clone(&built.zone)));
         let shard = self.shards.get_mut(apex).expect("the zone was made from it");
-        // Former names that have changed alone are no matter of diagnostics.
+        // Changed former names alone do not affect diagnostics.
         let Some(diagnostics) = shard.keep(built) else { return };
         if diagnostics.is_empty() {
             self.diagnostics.remove(apex);
@@ -347,7 +347,7 @@ impl Zones {
     }
 
     fn take(&mut self, changes: Vec<Change>, now: Instant) {
-        // A loser of a conflict changes no zone, and has a diagnostic nevertheless.
+        // The loser of a conflict changes no zone, but has a diagnostic.
         self.changed = true;
         for change in changes {
             match change {
@@ -435,7 +435,7 @@ impl LargeKind {
 }
 
 impl Large {
-    /// The zone of the objects of now. `published` is what was published of it, `image` what it would come to be if it were made.
+    /// Returns the zone of the current objects. `published` is its published version, `image` the result of building it.
     fn new(
         kind: LargeKind,
         published: Option<Published>,
@@ -490,7 +490,7 @@ impl Counters {
     }
 }
 
-/// Why zones are looked at.
+/// The reason for checking zones.
 enum PublishTrigger {
     /// This process has just started; these zones of shards are made already.
     Resume(NameMap<Built>),
@@ -514,17 +514,17 @@ impl PublishTrigger {
     }
 }
 
-/// What is known of a shard's zone that is as it was before a restart.
+/// The known state of a shard's zone that is unchanged since before a restart.
 enum RestoredZone {
-    /// It is not.
+    /// The zone has changed, or was not published.
     Not,
-    /// It is answered from.
+    /// The zone is served.
     Served,
-    /// It has been made anew.
+    /// The zone has been rebuilt.
     Built(Box<Built>),
 }
 
-/// What is wrong with a Router, as far as it alone can tell: what a name server leaves out of its zone, and why.
+/// Returns the problems of a Router that are visible in it alone: the records that a name server omits from its zone, and why.
 pub fn examine(router: &Router, settings: &Settings) -> Vec<Diagnostic> {
     let mut diagnostics = Vec::new();
     if let Some(input) = RouterInput::read(router, &settings.domain_text(), &mut diagnostics) {
