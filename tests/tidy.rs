@@ -161,6 +161,18 @@ fn pure_modules_stay_pure() {
 }
 
 #[test]
+fn no_file_has_an_unresolved_merge() {
+    let listed = std::process::Command::new("git").args(["ls-files", "-z"]).current_dir(root()).output();
+    let Ok(listed) = listed.map(|output| output.stdout) else { return };
+    let files = listed.split(|octet| *octet == 0).filter(|name| !name.is_empty());
+    for file in files.filter_map(|name| std::str::from_utf8(name).ok()) {
+        let Ok(text) = std::fs::read_to_string(root().join(file)) else { continue };
+        let marker = text.lines().position(|line| line.starts_with("<<<<<<< ") || line.starts_with(">>>>>>> "));
+        assert_eq!(marker, None, "{file} has a marker of a merge");
+    }
+}
+
+#[test]
 fn every_file_says_what_it_is() {
     for folder in ["src", "crates", "tests", "benches"] {
         for (file, text) in sources(folder) {
