@@ -1,8 +1,8 @@
 //! Claims on names: creating the NameClaim is the lock.
 //!
-//! A claim that exists already may still be ours: by an earlier try, by an earlier Route of the same namespace and name
-//! (also while the name is in quarantine, which is what quarantine is for), or because it was let go and its quarantine is
-//! over. Then it is taken over by a write that carries the resourceVersion read.
+//! An existing claim can belong to this Route: from an earlier try, from an earlier Route of the same namespace and name (also in
+//! quarantine, which exists for this purpose), or because it was released and its quarantine is over. Then it is taken over by a
+//! write that carries the resourceVersion that was read.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -16,13 +16,13 @@ use signpost_api::v1alpha1::name_claim::{
 };
 use signpost_api::v1alpha1::route::Route;
 
-/// How often others may come between reading and writing a claim, before the attempt is given up.
+/// The most concurrent writes between reading and writing a claim, before the attempt ends.
 const RACES_MAX: u32 = 5;
 
-/// Whose the name is now.
+/// The owner of the name now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Claimed {
-    /// The holder's that asked.
+    /// The requesting holder has the name.
     Ours,
     /// Another Route's.
     Taken {
@@ -31,9 +31,9 @@ pub enum Claimed {
         /// The end of the quarantine of a host, if the Route was deleted.
         until: Option<Timestamp>,
     },
-    /// It overlaps a host that another namespace holds. Our own server says so, whatever the scheduler knew.
+    /// The host overlaps one of another namespace. Signpost's own server reports this, regardless of the scheduler's information.
     Overlaps,
-    /// The holder that asked does not exist any more.
+    /// The requesting holder no longer exists.
     Gone,
 }
 
@@ -106,7 +106,7 @@ pub async fn has_a_claim(
             Some(_) => {}
         }
     }
-    // None is left, which is found out, and told, by whoever claims them.
+    // No label is left; the claim attempt detects and reports that.
     Ok(true)
 }
 

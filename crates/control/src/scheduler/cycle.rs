@@ -1,4 +1,4 @@
-//! The way of one route through the scheduler: out of the queue, to a Router, and on to being bound.
+//! The path of one route through the scheduler: from the queue to a Router, and to its binding.
 
 use std::sync::Arc;
 
@@ -22,21 +22,21 @@ use crate::world::{BindingInfo, NamespaceInfo, RouteInfo};
 use signpost_api::names::{is_at_or_below, takes_names_of};
 use signpost_api::v1alpha1::name_claim::ClaimKind;
 
-/// Decisions in a row before events are looked at again: 256 take well under a millisecond.
+/// The decisions in a row before events are processed again: 256 take well under a millisecond.
 const DECISIONS_IN_A_ROW: usize = 256;
 
 /// A route that needs a Router.
 pub(super) struct QueuedRoute {
     pub(super) key: ObjectKey,
     pub(super) route: Arc<RouteInfo>,
-    /// Its resourceVersion.
+    /// The Route's resourceVersion.
     pub(super) version: Box<str>,
     pub(super) namespace: Arc<NamespaceInfo>,
     /// Whether its host is the platform's own name for it.
     pub(super) host_is_own: bool,
     /// The Router that it is on and is to leave, if it has one.
     pub(super) leaving: Option<MoveSource>,
-    /// When it was taken out of the queue.
+    /// The time at which the route was taken from the queue.
     pub(super) started: Instant,
     /// The term in which it is scheduled.
     pub(super) term: Term,
@@ -49,12 +49,12 @@ impl QueuedRoute {
         PlacementRequest { key: &self.key, route: &self.route, namespace: &self.namespace, platform_host, leaving }
     }
 
-    /// The host of its own that it is to have, if it has no Router yet: one that has was judged before.
+    /// Returns the custom host that the route needs, if it has no Router yet: a bound route was admitted before.
     fn custom_host(&self) -> Option<&str> {
         self.route.host.as_deref().filter(|_| !self.host_is_own && self.leaving.is_none())
     }
 
-    /// The Router that its annotation names; one that it is on already and that drains was not asked for.
+    /// Returns the Router in the route's annotation, unless the route is on that Router already and the Router drains.
     fn requested(&self) -> Option<&str> {
         let drains = self.leaving.as_ref().filter(|leaving| leaving.reason == MoveReason::Drained);
         let is_on = |router: &str| drains.is_some_and(|leaving| leaving.router == router);
@@ -63,8 +63,7 @@ impl QueuedRoute {
 }
 
 impl Scheduler {
-    /// Takes routes out of the queue as long as more may be bound at a time. The answer is whether there are more that
-    /// could be looked at now.
+    /// Takes routes out of the queue while more may be bound at a time. Returns whether more could be scheduled now.
     pub(super) fn schedule_some(&mut self) -> bool {
         if !self.objects.is_synced() {
             return false;
@@ -107,7 +106,7 @@ impl Scheduler {
             return None;
         };
         if !says_so(&route) {
-            // It was placed; the reconciler sees to it that it says so.
+            // The route was placed; the reconciler updates its conditions.
             self.queue.done(&key);
             return None;
         }
@@ -148,7 +147,7 @@ impl Scheduler {
         })
     }
 
-    /// The Router that a bound route is to leave now, if it is.
+    /// Returns the Router that a bound route must leave now, if any.
     fn leaving(&self, key: &ObjectKey, route: &RouteInfo, binding: &BindingInfo) -> Option<MoveSource> {
         let request = self.moves.get(key).filter(|request| request.is_of(route, binding))?;
         // A Router made again with another zone is another one.
@@ -159,7 +158,7 @@ impl Scheduler {
         Some(MoveSource { router, reason: request.reason, former_name, to_instances: false })
     }
 
-    /// A route with nowhere to go stays where it is, and is looked at again when that may have changed.
+    /// Parks a route without a target: it stays on its Router, and is scheduled again when a change may help.
     fn put_aside(&mut self, key: &ObjectKey, leaving: Option<&MoveSource>, random: u64) {
         if leaving.is_some() {
             self.moves.mark_stuck(key);
@@ -170,7 +169,7 @@ impl Scheduler {
         }
     }
 
-    /// Has a Router chosen, now or beside the loop.
+    /// Chooses a Router, now or through a call outside the loop.
     pub(super) fn place(&mut self, queued: QueuedRoute) {
         let must_ask = matches!(self.choice.in_use, ActiveStrategy::Webhook(_))
             && queued.requested().is_none()
@@ -208,10 +207,10 @@ impl Scheduler {
         decided
     }
 
-    /// Begins to bind a route to the Router chosen, or says why there is none.
+    /// Starts to bind a route to the chosen Router, or reports why there is none.
     pub(super) fn carry_out(&mut self, queued: QueuedRoute, decided: Result<Placement, FitError>) {
         if decided.is_ok() {
-            // Another one may have held it when this one was asked about.
+            // Another Route may have held the host when the call was made.
             self.reserve_host(&queued);
         }
         let QueuedRoute { key, route, version, host_is_own, mut leaving, started, term, .. } = queued;
@@ -275,7 +274,7 @@ impl Scheduler {
     }
 }
 
-/// Why a route may not have a host that takes names of the platform's zone `zone`.
+/// Returns the reason why a route may not have a host that covers names of the platform's zone `zone`.
 fn refusal_of_platform_name(host: &str, zone: &str) -> String {
     let covered = host.strip_prefix("*.").filter(|covered| is_at_or_below(zone, covered));
     match covered {

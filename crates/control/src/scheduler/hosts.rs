@@ -1,21 +1,21 @@
-//! Custom hosts: who holds them, and who waits for them. Pure.
+//! Custom hosts: their holders, and the Routes that wait for them. Pure.
 //!
-//! `*.shop.example` covers every name below `shop.example`, however deep, wildcards included, and not `shop.example` itself. In
-//! one namespace such hosts stand side by side, and a router takes the most specific. Of two namespaces the first one keeps the
-//! other out, as with equal hosts: otherwise the holder of `*.shop.example` would lose names below it to anybody who asks for
-//! them, and next to the holder of `www.shop.example` another tenant would get what it releases.
+//! `*.shop.example` covers every name below `shop.example`, at any depth, wildcards included, but not `shop.example` itself. In
+//! one namespace, such hosts can coexist, and a router uses the most specific one. Between two namespaces, the first one blocks
+//! the other, as with equal hosts. Otherwise the holder of `*.shop.example` would lose names below it to any user who requests
+//! them, and next to the holder of `www.shop.example`, another tenant would get a host that the holder releases.
 //!
-//! Equal hosts are one NameClaim, and creating that is the lock. Overlapping hosts are several, so they are judged here, by
-//! the loop that makes every decision, one after the other. A host counts from when a Router is looked for (*reserved*),
-//! before its claim is seen. Our own server judges overlaps once more in the transaction that writes the claim, for what the
-//! informer does not show.
+//! Equal hosts are one NameClaim, and its creation is the lock. Overlapping hosts are several claims, so the scheduling loop
+//! checks them here, in sequence. A host counts from the search for a Router (*reserved*), before its claim is visible.
+//! Signpost's own server checks overlaps again in the transaction that writes the claim, for claims that the informer does not
+//! show.
 //!
-//! Only a Route that holds or reserves a host keeps others out, never one that waits for it: otherwise a Route that waits for the
-//! `www.shop.example` of another namespace would keep that one from `*.shop.example`.
+//! Only a Route that holds or reserves a host blocks others, never a waiting one. Otherwise a Route that waits for the
+//! `www.shop.example` of another namespace would block that namespace from `*.shop.example`.
 //!
-//! Routes that want a held host stand *in line*: when it is free, the first one is woken, the oldest. If that one does not take it
-//! (something else keeps it out, no Router takes it, it is gone), it gives the host up, which wakes the next. All others
-//! that a change may concern are woken at once, the oldest first.
+//! Routes that need a held host wait *in a queue*: when the host is released, the oldest Route is requeued. If that Route does
+//! not take it (another obstacle, no Router, deleted), it gives the host up, which requeues the next. All other Routes that a
+//! change can affect are requeued immediately, the oldest first.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound::{Excluded, Unbounded};
@@ -25,13 +25,13 @@ use jiff::Timestamp;
 use crate::client::reflector::ObjectKey;
 use crate::world::ClaimInfo;
 
-/// Why a Route may not have its host: a reason and a message.
+/// The reason and the message for a Route that may not have its host.
 pub type Refusal = (&'static str, String);
 
 /// The custom hosts that are held or reserved, and the Routes that wait for one.
 #[derive(Debug, Default)]
 pub struct Hosts {
-    /// By the host's labels from the last to the first, so that names below one another stand together.
+    /// The hosts by their labels from the last to the first, so that names below one another are adjacent.
     held: BTreeMap<Path, HostOwner>,
     reserved: BTreeMap<Path, ObjectKey>,
     reserved_by: HashMap<ObjectKey, Path>,
@@ -180,7 +180,7 @@ impl Hosts {
 
     /// Ends the reservation of a Route that does not take its host for now. The next in line may have it.
     pub fn give_up(&mut self, key: &ObjectKey, host: Option<&str>) {
-        // Nearly always none is reserved, and nobody waits.
+        // Nearly always, no host is reserved, and no Route waits.
         let reserved = self.reserved_by.remove(key);
         reserved.iter().for_each(|path| drop(self.reserved.remove(path)));
         let wanted = host.filter(|_| !self.waiting.is_empty()).map(path);
@@ -205,7 +205,7 @@ impl Hosts {
 
     /// Ends the wait of a Route.
     pub fn stop(&mut self, key: &ObjectKey) {
-        // Nearly always nobody waits.
+        // Nearly always, no Route waits.
         let Some((path, position)) = self.waits_for.remove(key) else { return };
         if let Some(waiting) = self.waiting.get_mut(&path) {
             waiting.remove(&position);
@@ -379,7 +379,7 @@ mod tests {
     }
 
     proptest! {
-        /// The index says what comparing each with each says.
+        /// The index gives the same results as a comparison of all pairs.
         #[test]
         fn the_index_is_right(
             held in proptest::collection::vec(("(\\*\\.)?([ab]\\.){0,2}(ab|b)\\.x", 0_u8..3), 0..12),

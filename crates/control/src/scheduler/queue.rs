@@ -29,7 +29,7 @@ use crate::client::reflector::ObjectKey;
 /// waits for at most sixteen of them. A larger number is faster only where each write takes very long.
 const REQUEUED_IN_FLIGHT_MAX: usize = 16;
 
-/// How long Routes wait.
+/// The wait times of Routes.
 #[derive(Debug, Clone)]
 pub struct BackoffSettings {
     /// The wait after the first failure in a row.
@@ -90,7 +90,7 @@ pub struct Queue {
     lanes: BTreeMap<(Lane, u64), ObjectKey>,
     /// The ends of waits, soonest first.
     times: BTreeSet<(Instant, u64)>,
-    /// By lane.
+    /// The number of Routes by lane.
     counts: [usize; Lane::RequeuedInFlight as usize + 1],
     next_ticket: u64,
     is_requeued_next: bool,
@@ -137,7 +137,7 @@ impl Queue {
         }
     }
 
-    /// Adds a Route that is new or has changed; it is due now, whatever it waited for.
+    /// Adds a new or changed Route; it is due now, regardless of its former wait.
     pub fn push(&mut self, key: ObjectKey) {
         match self.entries.get_mut(&key) {
             Some(entry) if entry.lane <= Lane::Parked => {}
@@ -149,7 +149,7 @@ impl Queue {
         }
     }
 
-    /// Removes a Route that is bound or gone. An attempt in flight goes on, and is not repeated.
+    /// Removes a bound or deleted Route. An attempt in flight continues, and is not repeated.
     pub fn remove(&mut self, key: &ObjectKey) {
         match self.entries.get_mut(key) {
             Some(entry) if entry.is_in_flight() => entry.again = false,
@@ -444,7 +444,7 @@ mod tests {
             queue.park(&key(name));
         }
         assert_eq!((queue.depths().active, queue.depths().in_flight), (4, 0));
-        // A change is seen when it is looked at again; one that is gone is passed over.
+        // The next attempt sees a change; a deleted Route is skipped.
         queue.push(key("a"));
         queue.remove(&key("b"));
         assert_eq!((queue.pop(), queue.pop()), (Some(key("d")), None));

@@ -1,11 +1,11 @@
-//! What one scheduling decision sees: the Routers, and how many routes each of them and each namespace has.
+//! The input of one scheduling decision: the Routers, and the number of routes of each Router and each namespace.
 //!
-//! Bindings count from the moment they are *assumed*: from the decision, before the API has confirmed the binding. Else
-//! many decisions in a row would all see the same emptiest Router. An assumption ends when the informer shows the binding
-//! (it is then counted for good), when binding fails, or when the informer stays silent about it for too long.
+//! Bindings count from the moment they are *assumed*: from the decision, before the API has confirmed the binding. Otherwise,
+//! many decisions in a row would all choose the same emptiest Router. An assumption ends when the informer shows the binding
+//! (which then counts permanently), when binding fails, or when the informer does not show it for too long.
 //!
-//! A [`Snapshot`] is changed by events and read by decisions, never both at once; the decision itself takes it by shared
-//! reference and is a pure function.
+//! Events change a [`Snapshot`] and decisions read it, never both at once; the decision is a pure function that takes it by
+//! shared reference.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
@@ -16,21 +16,21 @@ use crate::client::reflector::ObjectKey;
 use crate::world::BindingInfo;
 use crate::world::router::RouterTarget;
 
-/// How long an assumption is kept that was confirmed by the API, and not by the informer: its binding was most likely deleted
-/// again before the informer told of it.
+/// The lifetime of an assumption that the API confirmed, but the informer did not: its binding was most likely deleted before the
+/// informer got it.
 const ASSUMPTION_LONGEST: Duration = Duration::from_secs(60);
 
 /// Routers with their routes.
 #[derive(Debug, Default)]
 pub struct Snapshot {
     shards: BTreeMap<String, Shard>,
-    /// How many of them have a Router.
+    /// The number of shards whose Router exists.
     present: usize,
-    /// How many routes of each namespace have a Router, assumed ones included; those of none are not here.
+    /// The number of placed routes of each namespace, assumed ones included; namespaces without any are omitted.
     namespaces: HashMap<String, u32>,
     assumed: HashMap<ObjectKey, Assumed>,
     last_assigned: u64,
-    /// The newest version of any Router. It is asked for with each decision, and changes with a Router.
+    /// The newest version of any Router. Each decision reads it, and it changes with a Router.
     revision: Option<u64>,
 }
 
@@ -41,8 +41,7 @@ pub struct Shard {
     pub router: Option<RouterTarget>,
     /// Routes bound to it, assumed ones included.
     pub routes: u32,
-    /// When it was last given a route: the newest of the assignments that count, and of those that are being carried out; 0:
-    /// never.
+    /// The Router's last assignment: the newest among the counted ones, and those in flight; 0: never.
     pub last_assigned: u64,
     /// The assignments that this is the newest of.
     pub assignments: Assignments,
@@ -51,9 +50,9 @@ pub struct Shard {
 /// The assignments of a Router.
 #[derive(Debug, Default)]
 pub struct Assignments {
-    /// The newest that counts for good.
+    /// The newest permanent assignment.
     taken: u64,
-    /// Those that are being carried out.
+    /// The assignments in flight.
     open: BTreeSet<u64>,
 }
 
@@ -93,12 +92,12 @@ impl Snapshot {
         self.shards.get(name).and_then(|shard| shard.router.as_ref().map(|router| (router, shard)))
     }
 
-    /// How many routes a Router has, assumed ones included.
+    /// Returns the number of routes of a Router, assumed ones included.
     pub fn routes(&self, router: &str) -> u32 {
         self.shards.get(router).map_or(0, |shard| shard.routes)
     }
 
-    /// How many routes of a namespace have a Router, assumed ones included.
+    /// Returns the number of placed routes of a namespace, assumed ones included.
     pub fn routes_of_namespace(&self, namespace: &str) -> u32 {
         self.namespaces.get(namespace).copied().unwrap_or(0)
     }
@@ -119,13 +118,13 @@ impl Snapshot {
         if before.is_none() {
             self.present += 1;
         }
-        // As a rule a change is the newest. One that takes the newest away has them all looked at.
+        // Normally, a change is the newest. If it removes the newest, all are searched.
         let was_newest = before.as_ref().and_then(version_of).is_some_and(|was| Some(was) == self.revision);
         self.revision =
             if was_newest && version < self.revision { self.newest_version() } else { self.revision.max(version) };
     }
 
-    /// How many routes are on Routers that do not exist any more.
+    /// Returns the number of routes on Routers that no longer exist.
     pub fn orphans(&self) -> usize {
         // Nearly always there is none, and nothing to count.
         if self.present == self.shards.len() {
@@ -182,7 +181,7 @@ impl Snapshot {
         self.assumed.insert(key, Assumed { router: router.to_owned(), turn: self.last_assigned, since: now });
     }
 
-    /// It was not carried out: to the Router it is as if it had not had that turn.
+    /// Reverts an assumption that was not carried out: the assignment does not count for the Router.
     pub fn forget(&mut self, key: &ObjectKey) {
         if let Some(assumed) = self.assumed.remove(key) {
             self.end(key, &assumed, false);
@@ -201,7 +200,7 @@ impl Snapshot {
         self.assumed.contains_key(key)
     }
 
-    /// Ends assumptions that the informer never confirmed; `in_flight` says which are still being carried out.
+    /// Ends assumptions that the informer never confirmed; `in_flight` returns whether one is still being carried out.
     pub fn expire(&mut self, now: Instant, in_flight: impl Fn(&ObjectKey) -> bool) {
         let expired = |(key, assumed): (&ObjectKey, &Assumed)| {
             (now.duration_since(assumed.since) > ASSUMPTION_LONGEST && !in_flight(key)).then(|| key.clone())
@@ -292,7 +291,7 @@ mod tests {
     #[test]
     fn failed_assignments_never_were() {
         let key = |name: &str| ObjectKey::namespaced("ns", name);
-        // The order in which they come to nothing makes no difference.
+        // The order in which they fail makes no difference.
         for order in [["a", "b"], ["b", "a"]] {
             let mut snapshot = Snapshot::default();
             snapshot.bound(&key("old"), &binding("shard1", 40));
@@ -304,7 +303,7 @@ mod tests {
             assert_eq!(snapshot.shards["shard1"].last_assigned, 43);
             snapshot.forget(&key("c"));
             assert_eq!(snapshot.shards["shard1"].last_assigned, 40, "{order:?}");
-            // One that was confirmed counts whatever becomes of those before it.
+            // A confirmed assignment counts, regardless of the earlier ones.
             snapshot.assume(key("d"), "shard1", Instant::now());
             snapshot.assume(key("e"), "shard1", Instant::now());
             snapshot.bound(&key("e"), &binding("shard1", 99));

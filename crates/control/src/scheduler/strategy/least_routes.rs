@@ -1,4 +1,4 @@
-//! `least-routes`: whoever has the fewest routes. A new Router takes every new route until it has caught up.
+//! `least-routes`: the Router with the fewest routes. A new Router takes every new route until it has caught up.
 
 use super::{Candidate, RouteName, Strategy, StrategyName};
 

@@ -1,11 +1,11 @@
-//! Strategies: which of the Routers that may take a route shall have it.
+//! Strategies: the choice among the Routers that may take a route.
 //!
-//! A [`Strategy`] gives each candidate a score; [`pick`] takes the highest, and of equals the first by name, so that equal
-//! input always gives equal output. Strategies are pure: what they know of the past comes with the candidates, and is
-//! derived from the bindings that exist, so that a restart forgets nothing.
+//! A [`Strategy`] gives each candidate a score; [`pick`] takes the highest, and of equal scores the first by name, so that equal
+//! input always gives equal output. Strategies are pure: their history comes with the candidates, and is derived from the
+//! existing bindings, so that a restart loses nothing.
 //!
-//! A new strategy is a file beside these, a variant of [`StrategyName`], and a line in the conformance suites below and in
-//! `tests/simulation/scenarios/conformance.rs`, which all of them pass. `docs/scheduling.md` shows it step by step.
+//! To add a strategy, add a file here, a variant of [`StrategyName`], and a line in the conformance suites below and in
+//! `tests/simulation/scenarios/conformance.rs`, which all strategies pass. `docs/scheduling.md` shows the steps.
 
 use std::fmt;
 use std::str::FromStr;
@@ -20,7 +20,7 @@ pub trait Strategy: Send + Sync {
     /// The name it goes by in settings and explanations.
     fn name(&self) -> StrategyName;
 
-    /// Whether it would ever choose this candidate. Those it would not are told to the user as filtered out.
+    /// Returns whether the strategy can ever choose this candidate. The others are reported to the user as filtered out.
     fn admits(&self, _candidate: &Candidate<'_>) -> bool {
         true
     }
@@ -32,31 +32,31 @@ pub trait Strategy: Send + Sync {
 /// The route to place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RouteName<'a> {
-    /// Its namespace.
+    /// The Route's namespace.
     pub namespace: &'a str,
-    /// Its name.
+    /// The Route's name.
     pub name: &'a str,
 }
 
 /// A Router that may take the route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Candidate<'a> {
-    /// Its name.
+    /// The Router's name.
     pub name: &'a str,
-    /// Its `spec.weight`.
+    /// The Router's `spec.weight`.
     pub weight: u32,
-    /// How many routes are bound to it, those being bound at the moment included.
+    /// The number of routes bound to the Router, including those being bound.
     pub routes: u32,
-    /// When it was last given a route, as a number that grows with each assignment; 0: never.
+    /// The Router's last assignment, as a number that grows with each assignment; 0: never.
     pub last_assigned: u64,
 }
 
 /// Which candidate is best.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pick {
-    /// Its index.
+    /// The candidate's index.
     pub index: usize,
-    /// How many others have the same score.
+    /// The number of others with the same score.
     pub tied: usize,
 }
 
@@ -72,19 +72,19 @@ pub fn pick(candidates: &[Candidate<'_>], scores: &[i64]) -> Option<Pick> {
 /// The strategies there are.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum StrategyName {
-    /// Whoever waited longest is next.
+    /// The Router that waited longest is next.
     #[default]
     RoundRobin,
-    /// Whoever has the fewest routes.
+    /// The Router with the fewest routes.
     LeastRoutes,
-    /// Whoever is furthest below its share by weight.
+    /// The Router that is furthest below its share by weight.
     Weighted,
-    /// By a hash of route and Router: least movement when Routers come and go.
+    /// The highest hash of route and Router: few changes when Routers are added or removed.
     Rendezvous,
 }
 
 impl StrategyName {
-    /// All of them.
+    /// All strategies.
     pub const ALL: [StrategyName; 4] =
         [StrategyName::RoundRobin, StrategyName::LeastRoutes, StrategyName::Weighted, StrategyName::Rendezvous];
 
@@ -124,7 +124,7 @@ impl FromStr for StrategyName {
     }
 }
 
-/// A name that is no strategy's.
+/// The error for a name that is not a strategy's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("there is no strategy {0:?}; of ours there are round-robin, least-routes, weighted and rendezvous")]
 pub struct UnknownStrategy(pub String);
@@ -258,7 +258,7 @@ mod tests {
     }
 
     proptest! {
-        /// Equal input gives equal output, whatever order the candidates stand in.
+        /// Equal input gives equal output, for any order of the candidates.
         #[test]
         fn conformance_deterministic(
             routers in proptest::collection::btree_map("[a-z]{1,6}", (0_u32..5, 0_u32..50, 0_u64..50), 1..8),

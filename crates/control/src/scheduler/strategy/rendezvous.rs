@@ -1,12 +1,12 @@
-//! `rendezvous`: by a hash of route and Router (highest random weight).
+//! `rendezvous`: the highest hash of route and Router (highest random weight).
 //!
-//! Each pair of route and Router has a number that depends on nothing else, and the highest wins. So a Router that goes
-//! takes only its own routes along, and one that comes takes only those that it wins; a route that is deleted and made
-//! anew comes back to the same Router, also on another platform with the same names. It spreads as chance does: of r
-//! routes on n Routers, each gets r ÷ n give or take a few times √(r ÷ n).
+//! Each pair of route and Router has a number that depends on nothing else, and the highest wins. So a removed Router affects
+//! only its own routes, and an added one takes only those that it wins. A re-created route returns to the same Router, even on
+//! another platform with the same names. The distribution is random: of r routes on n Routers, each gets r ÷ n plus or minus a
+//! few times √(r ÷ n).
 //!
-//! The hash is written out here since it must never change: FNV-1a over the names, then the finisher of SplitMix64, which
-//! gives names that differ in one letter unrelated numbers.
+//! The hash is implemented here because it must never change: FNV-1a over the names, then the finisher of SplitMix64, which gives
+//! unrelated numbers to names that differ in one letter.
 
 use super::{Candidate, RouteName, Strategy, StrategyName};
 

@@ -1,8 +1,8 @@
-//! `weighted`: whoever is furthest below its share of all routes by `spec.weight`.
+//! `weighted`: the Router that is furthest below its share of all routes by `spec.weight`.
 //!
-//! It chooses the Router for which routes ÷ weight would be smallest with the new route, which is D'Hondt's way of giving
-//! out seats: with the same Routers eligible, each comes to its share of all routes, but for rounding. A Router of weight 0
-//! is never chosen.
+//! It chooses the Router for which routes ÷ weight would be smallest with the new route, which is D'Hondt's method of allocating
+//! seats: with the same eligible Routers, each gets its share of all routes, except for rounding. A Router of weight 0 is never
+//! chosen.
 
 use super::{Candidate, RouteName, Strategy, StrategyName};
 
