@@ -1,12 +1,12 @@
-//! Whether custom hosts point here: the condition `HostPointsHere` of Routes with a host outside the platform.
+//! The check whether custom hosts point to the platform: the condition `HostPointsHere` of Routes with a host outside the
+//! platform.
 //!
-//! The host's DNS is its owner's, and name servers of the platform know nothing of it. So resolvers of the configuration
-//! (`host.resolvers`) are asked, as clients of the host ask theirs: a host points here if its CNAME chain leads to one of the
-//! Route's names, or if all its addresses are active ones of the Route's Router. Without resolvers nobody is asked, and the
-//! condition is `Unknown`.
+//! The host's DNS belongs to its owner, and the platform's name servers have no data of it. So the prober queries the configured
+//! resolvers (`host.resolvers`), as the host's clients query theirs. A host points here if its CNAME chain ends at one of the
+//! Route's names, or if all its addresses are active ones of the Route's Router. Without resolvers, the condition is `Unknown`.
 //!
-//! What resolvers answer is not repeated in the message: the host is any name that a tenant wrote, and may be one that only the
-//! platform's own network can resolve.
+//! The message does not repeat the resolvers' answers: a tenant can enter any name, including one that only the platform's own
+//! network can resolve.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -122,7 +122,7 @@ impl RouteCheck for HostCheck {
     }
 }
 
-/// What is known of a host.
+/// The known state of a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Found {
     Here,
@@ -130,7 +130,7 @@ enum Found {
     Elsewhere,
     /// No resolver answered.
     Unresolved,
-    /// Nobody is asked.
+    /// No resolver is configured.
     NotChecked,
 }
 
@@ -174,7 +174,7 @@ async fn addresses_of(client: &kube::Client, router: &str) -> kube::Result<Vec<I
     Ok(active.filter_map(|address| address.ip.parse().ok()).collect())
 }
 
-/// What a host must lead to.
+/// The required targets of a host.
 #[derive(Debug, Default)]
 struct Target {
     /// Names of the Route that the platform answers for.
@@ -183,17 +183,17 @@ struct Target {
     addresses: Vec<IpAddr>,
 }
 
-/// Asks resolvers where a host leads.
+/// Queries the resolvers for the target of a host.
 async fn resolve(check: &HostCheck, host: &str, target: &Target) -> Found {
     let name: Result<Name, _> = match host.strip_prefix("*.") {
-        // Any name that a wildcard answers for; this one is nobody's.
+        // A wildcard answers for any name; this one is random and unused.
         Some(above) => format!("{PROBE_LABEL}{:016x}.{above}", random()).parse(),
         None => host.parse(),
     };
     let Ok(name) = name else { return Found::NoRecord };
     let mut found = Vec::new();
     let mut failed = false;
-    // The CNAME by itself: a resolver that cannot follow it to the platform's domain still tells where it leads.
+    // The CNAME is queried separately: a resolver that cannot follow it to the platform's domain still returns it.
     for rtype in [RecordType::CNAME, RecordType::A, RecordType::AAAA] {
         match answers(check, &Question { name: name.clone(), rtype }).await {
             Some(answers) => found.extend(answers),
@@ -208,7 +208,7 @@ async fn resolve(check: &HostCheck, host: &str, target: &Target) -> Found {
     match (failed, found.is_empty()) {
         (true, true) => Found::Unresolved,
         (false, true) => Found::NoRecord,
-        // Half an answer is none for the half that is missing, and what leads elsewhere does so all the same.
+        // A partial answer is not conclusive for the missing part, but a wrong target in it is.
         _ if addresses.clone().next().is_some() && addresses.all(|address| target.addresses.contains(address)) => {
             match failed {
                 true => Found::Unresolved,

@@ -1,5 +1,4 @@
-//! One loop for each thing that is checked outside for Routes with a host of their own: which Routes are due, what was found, and
-//! when each is checked again.
+//! The loop of each external check for Routes with a custom host: the due Routes, the findings, and the next checks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +21,7 @@ const IN_FLIGHT_MAX: usize = 16;
 
 /// A check.
 pub trait RouteCheck: Send + Sync + 'static {
-    /// What it depends on of a Route.
+    /// The relevant part of a Route.
     type Target: Send + 'static;
     /// The part of the observations that it finds out.
     const PART: Part;
@@ -46,7 +45,7 @@ pub trait RouteCheck: Send + Sync + 'static {
     /// The time for one check.
     fn timeout(&self) -> Duration;
 
-    /// Checks one Route. `None`: it is another one by then.
+    /// Checks one Route. `None`: the Route has changed.
     fn check(
         &self,
         client: &kube::Client,
@@ -60,7 +59,7 @@ pub trait RouteCheck: Send + Sync + 'static {
 pub struct Checked {
     /// The label of the metric.
     pub outcome: &'static str,
-    /// What was found.
+    /// The finding.
     pub finding: Finding,
     /// The next check.
     pub next: Next,
@@ -69,11 +68,11 @@ pub struct Checked {
 /// The time of the next check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
-    /// About so long after this one.
+    /// About this long after the last check.
     After(Duration),
     /// Sooner, and then ever more rarely.
     Retry,
-    /// When the Route changes.
+    /// The next change of the Route.
     Never,
 }
 

@@ -1,23 +1,23 @@
-//! From the outcomes of probes to a verdict on an address. Pure.
+//! The health verdict on an address, from the outcomes of probes. Pure.
 //!
 //! ```text
 //!            first outcome: good            `fall` bad ones in a row
 //!   unknown ───────────────────────► up ◄──────────────────────────► down
 //!       └────────────────────────────────── first outcome: bad ──────► ▲
-//!                                            `rise` good ones in a row ─┘  (more after each fall of late)
+//!                                            `rise` good ones in a row ─┘  (more after each recent fall)
 //! ```
 //!
-//! The first outcome decides at once, so that a new address has its verdict before it is first answered with. After that one
-//! outcome decides nothing unless `rise` or `fall` is 1. An address that falls again and again must be well for longer each
-//! time before it is believed: resolvers keep each answer for its TTL, so that every change sends clients to and fro. How
-//! fast it falls is never damped.
+//! The first outcome decides immediately, so that a new address has its verdict before the first answer with it. After that, a
+//! single outcome decides only if `rise` or `fall` is 1. An address that falls repeatedly must be healthy for longer each time
+//! before it is up again: resolvers cache each answer for its TTL, so every change moves clients back and forth. Falls are never
+//! delayed.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 /// Falls within this time make coming back harder.
 const FLAPPING: Duration = Duration::from_secs(600);
-/// Most falls that count: each doubles the good outcomes needed, but for the first.
+/// The most falls that count: each after the first doubles the good outcomes needed.
 const FALLS_MAX: usize = 4;
 
 /// The judgement of one address.
@@ -32,12 +32,12 @@ pub struct HealthTracker {
 }
 
 impl HealthTracker {
-    /// Of an address of which `verdict` was known before.
+    /// Returns the state of an address with a previously known `verdict`.
     pub fn new(rise: u32, fall: u32, verdict: Option<bool>) -> Self {
         HealthTracker { rise: rise.max(1), fall: fall.max(1), verdict, against: 0, falls: VecDeque::new() }
     }
 
-    /// The verdict of now; `None` before the first outcome.
+    /// Returns the current verdict; `None` before the first outcome.
     pub fn verdict(&self) -> Option<bool> {
         self.verdict
     }
@@ -76,7 +76,7 @@ impl HealthTracker {
         true
     }
 
-    /// How many good outcomes in a row an address that is down needs at the moment.
+    /// Returns the number of good outcomes in a row that an address that is down currently needs.
     fn rise_needed(&self) -> u32 {
         self.rise << self.falls.len().saturating_sub(1)
     }

@@ -1,4 +1,4 @@
-//! What the prober shows on `/metrics`.
+//! The prober's metrics on `/metrics`.
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;

@@ -1,4 +1,4 @@
-//! What is to be probed and what is found out, and when. What happens comes in as calls, with the time.
+//! The schedule of probes, and their results. Events arrive as calls, with the time.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -20,13 +20,13 @@ use crate::world::RouterInfo;
 use crate::world::observations::HealthFindings;
 use signpost_api::v1alpha1::router::{AddressHealth, AddressHealthState, HealthCheck, Router};
 
-/// A new address that has no verdict after so long is answered with nevertheless: the prober has too much to do.
+/// The wait after which a new address without a verdict is served, because the prober is overloaded.
 const FIRST_VERDICT: Duration = Duration::from_secs(15);
 /// The first probe of an address comes within this, so that those of a new leader do not all come at once.
 const FIRST_PROBE: Duration = Duration::from_millis(500);
-/// By what part of the interval the next probe may come earlier.
+/// The fraction of the interval by which the next probe can come earlier.
 const JITTER: f64 = 0.1;
-/// How long after a verdict it is written: what falls together is told together.
+/// The delay between a verdict and its write: simultaneous changes are written together.
 const SETTLE: Duration = Duration::from_millis(50);
 
 /// Longest error that a verdict keeps, in characters.
@@ -50,13 +50,13 @@ pub struct ProbeSchedule {
     clients: Clients,
     metrics: Metrics,
     routers: HashMap<String, Checked>,
-    /// When addresses are to be probed, and those that are being probed.
+    /// The times at which addresses are due, and the probes in flight.
     queue: WorkQueue<Key>,
-    /// When Routers are to be looked at for something to write.
+    /// The times at which to check Routers for pending writes.
     dirty: BTreeSet<(Instant, String)>,
 }
 
-/// A Router with a health check, or one whose status is to be cleared of an earlier one.
+/// A Router with a health check, or with the status of an earlier one to clear.
 #[derive(Default)]
 struct Checked {
     check: Option<HealthCheck>,
@@ -64,7 +64,7 @@ struct Checked {
     order: Vec<IpAddr>,
     subjects: BTreeMap<IpAddr, ProbedAddress>,
     threshold: Option<u32>,
-    /// What was found out last; the reconciler compares it with the status.
+    /// The last findings; the reconciler compares them with the status.
     reported: Option<HealthFindings>,
 }
 
@@ -74,9 +74,9 @@ struct ProbedAddress {
     probe: Option<Result<Probe, ProbeError>>,
     since: Timestamp,
     error: Option<String>,
-    /// Whether the verdict is by another check than the one of now, so that what is said of it may be so as well.
+    /// Whether the verdict is from a former check, so that its report can be too.
     is_by_former: bool,
-    /// Until when it waits for its first verdict.
+    /// The end of the wait for the first verdict.
     waits_until: Instant,
 }
 
@@ -91,7 +91,7 @@ impl ProbedAddress {
 }
 
 impl Checked {
-    /// What the status should say.
+    /// Returns the desired contents of the status.
     fn findings(&self, now: Instant) -> HealthFindings {
         let found = |ip: &IpAddr| {
             let subject = self.subjects.get(ip)?;
@@ -103,7 +103,7 @@ impl Checked {
 }
 
 impl ProbeSchedule {
-    /// Of no Routers.
+    /// Returns a schedule without Routers.
     pub fn new(settings: Settings, metrics: Metrics) -> Self {
         ProbeSchedule {
             queue: WorkQueue::new(settings.probes_max, [Duration::ZERO; 2]),
@@ -176,7 +176,7 @@ impl ProbeSchedule {
                 AddressHealthState::Unhealthy => Some(false),
                 AddressHealthState::Unknown => None,
             });
-            // One that was given up on as unknown goes on to be answered with.
+            // An address that was served as unknown stays served.
             let waits_until = if reported.is_some() { now } else { now + FIRST_VERDICT };
             let next = now + FIRST_PROBE.mul_f64(chance());
             let subject = ProbedAddress {
@@ -184,7 +184,7 @@ impl ProbeSchedule {
                 probe: None,
                 since: reported.map_or(time, |found| found.since.0),
                 error: reported.and_then(|found| found.error.clone()),
-                // It may have changed while nobody looked.
+                // The address may have changed during the gap.
                 is_by_former: reported.is_some(),
                 waits_until,
             };
@@ -262,7 +262,7 @@ impl ProbeSchedule {
         None
     }
 
-    /// When something is to be done, if it may be.
+    /// Returns the time of the next work, if it is allowed.
     pub fn next_time(&self, may_write: bool) -> Option<Instant> {
         let write = self.dirty.first().filter(|_| may_write).map(|(at, _)| *at);
         self.queue.next_at().into_iter().chain(write).min()
@@ -411,7 +411,7 @@ mod tests {
         schedule.take_outcome(&key, Ok(()), late, TIME);
         let (_, findings) = schedule.next_findings(late + SETTLE).expect("the verdict has come");
         assert_eq!(healths(&findings), "192.0.2.1 Healthy;");
-        // An address that goes away while it is probed is nobody's.
+        // The result for an address that is removed during its probe is dropped.
         let later = late + Duration::from_secs(10);
         let (key, _) = schedule.next_probe(later).expect("it is due");
         schedule.take_change(applied(router(&["192.0.2.9"], json!({"port": 80}), json!({}))), later, TIME);
@@ -438,7 +438,7 @@ mod tests {
         }
         assert_eq!(schedule.next_time(false), None, "they have what they may have");
 
-        // None of those ever ends. Another Router comes all the same: its verdicts are there before the first deadline.
+        // These probes never end. Another Router is not affected: its verdicts arrive before the first deadline.
         let healthy = named_router("healthy", &addresses(HUNG), check, json!({}));
         schedule.take_change(applied(healthy), now, TIME);
         let now = now + FIRST_PROBE;

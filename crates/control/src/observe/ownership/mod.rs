@@ -1,8 +1,9 @@
-//! Proof of control: that whoever wants a custom host for a Route may change the host's DNS. Off unless `verify.hosts` is on.
+//! Verification of ownership: a user who requests a custom host for a Route must control the host's DNS. Off unless
+//! `verify.hosts` is on.
 //!
 //! Each Route with a host gets a challenge in its status, a TXT record to create. The host's own authoritative servers are
-//! asked for it ([`authorities`]), and the condition `HostVerified` says what came of it; the scheduler admits no host without
-//! it, and the reconciler takes `Admitted` back when it is lost.
+//! queried for it ([`authorities`]), and the condition `HostVerified` shows the result. The scheduler admits no host without it,
+//! and the reconciler revokes `Admitted` when it is lost.
 //!
 //! ```text
 //!   Unverified ──found──► Verified ──missing──► Verified, in grace ──missing for the grace period──► Unverified
@@ -10,10 +11,10 @@
 //!                          └───────────────────────┘
 //! ```
 //!
-//! Routes that had a Router when the switch was turned on begin in grace. The end of the grace period stands in the status
-//! (`challenge.verifiedUntil`), so that neither a restart nor another leader begins it anew. While the switch is off, the
-//! reconciler takes challenges out of the status: nobody is to create a record that nobody asks for, and who
-//! turns it on again begins with the Routes as they are then.
+//! Routes that had a Router when verification was enabled start in grace. The end of the grace period is in the status
+//! (`challenge.verifiedUntil`), so that neither a restart nor a new leader restarts it. While verification is off, the reconciler
+//! removes challenges from the status: users should not create records that are not checked, and enabling it again starts with
+//! the current Routes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -188,7 +189,8 @@ fn is_bound(route: &Route) -> bool {
     route.status.as_ref().is_some_and(|status| status.phase == Phase::Scheduled)
 }
 
-/// The condition by a proof, and the challenge. One that was `reported` stays as it is, whatever key this process has.
+/// Returns the condition for a verification result, and the challenge. A `reported` challenge is unchanged, for any key of this
+/// process.
 fn evaluate(
     reported: Option<&Challenge>,
     fresh: &Challenge,

@@ -1,11 +1,12 @@
 //! One check: the answers of one name server about one zone, compared with the expected ones.
 //!
-//! The check queries the zone's SOA first and names after it, so that their answers are at least as new as the serial. One name, the
-//! *witness*, stands for all names of the zone that have no answer of their own. Other names are queried for themselves, and what
-//! is wrong with one of them is no fault of the zone.
+//! The check queries the zone's SOA first and names after it, so that their answers are at least as new as the serial. One name,
+//! the *witness*, represents all names of the zone that have no answer of their own. Other names are queried separately, and a
+//! wrong answer for one of them is not a fault of the zone.
 //!
-//! A serial that is too old ends the check at first: a moment later it will not be. Where a serial stays too old, as while a
-//! name server holds back deletions, the check queries names all the same ([`StaleSerialPolicy`]): a right answer verifies that name.
+//! A serial that is too old first ends the check, because it is usually current a moment later. If a serial stays too old, as
+//! while a name server holds back deletions, the check queries names anyway ([`StaleSerialPolicy`]): a correct answer verifies
+//! that name.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -24,7 +25,7 @@ pub struct Check {
     pub apex: Name,
     /// The least serial that the server should have.
     pub serial: Serial,
-    /// The name that stands for the zone, if there is one.
+    /// The name that represents the zone, if there is one.
     pub witness: Option<Probe>,
     /// The names that are queried for themselves.
     pub names: Vec<Probe>,
@@ -32,14 +33,14 @@ pub struct Check {
     pub stale: StaleSerialPolicy,
 }
 
-/// What a check does when the server has an older version of the zone.
+/// The action of a check when the server has an older version of the zone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StaleSerialPolicy {
-    /// It ends.
+    /// The check ends.
     Stop,
-    /// It queries the names. Answers must have all their addresses: some of these may be in the older version, too.
+    /// The check queries the names. Answers must have all their addresses, some of which can be in the older version, too.
     QueryAll,
-    /// It queries the names as in the newest version: a DeletionHold is known to be why the serial is old.
+    /// The check queries the names as in the newest version: a DeletionHold is the known reason for the old serial.
     Query,
 }
 
@@ -68,31 +69,31 @@ pub struct CheckResult {
 pub enum Fault {
     /// There is no answer.
     NotAnswering(QueryError),
-    /// Its address is one for documentation, which no server has.
+    /// The server's address is reserved for documentation.
     Documentation,
-    /// It answers with an error.
+    /// The server answers with an error.
     Error {
         /// The name that was queried.
         name: Name,
         /// The response code.
         rcode: Rcode,
     },
-    /// It is not an authority for the name.
+    /// The server is not authoritative for the name.
     NotAuthoritative(Name),
-    /// It answers something else.
+    /// The server gives a different answer.
     WrongAnswer {
         /// The question.
         question: Question,
         /// The answer, in a few words.
         found: String,
     },
-    /// It has an older version of the zone.
+    /// The server has an older version of the zone.
     OldSerial,
 }
 
 /// The reason of [`Fault::OldSerial`].
 pub const OLD_SERIAL: &str = "OldSerial";
-/// The reason instead of it, where a DeletionHold keeps the zone as it was.
+/// The reason that replaces it while a DeletionHold prevents the update of the zone.
 pub const DELETION_HELD: &str = "DeletionHeld";
 
 impl Fault {
@@ -116,7 +117,7 @@ impl Fault {
         }
     }
 
-    /// Whether both are the same fault, whatever name of the zone each was found at.
+    /// Returns whether both are the same fault, regardless of the names at which they were found.
     pub fn is_like(&self, other: &Fault) -> bool {
         match (self, other) {
             (Fault::Error { rcode, .. }, Fault::Error { rcode: other, .. }) => rcode == other,
@@ -149,7 +150,7 @@ impl fmt::Display for Fault {
 }
 
 impl Check {
-    /// Carries it out. Each query may take `patience` twice over UDP, and once more over TCP.
+    /// Runs the check. Each query can take `patience` twice over UDP, and again over TCP.
     ///
     /// # Errors
     ///
@@ -310,7 +311,7 @@ mod tests {
     use super::*;
     use crate::observe::verify::fake::{FakeServer, Say};
 
-    /// For an answer that comes, even on a busy machine.
+    /// The time limit for a response that arrives, even on a busy machine.
     const PATIENCE: Duration = Duration::from_secs(60);
 
     fn name(text: &str) -> Name {

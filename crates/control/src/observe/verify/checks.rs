@@ -18,7 +18,7 @@ const OWN_ANSWERS_MAX: usize = 8;
 /// The maximum number of names of a server and a kind of zone that are kept as wrong: more are found again when some of these are
 /// right.
 const FAILING_MAX: usize = 1024;
-/// The routes among which one is chosen whose alias stands for the alias zone.
+/// The routes from which one is chosen whose alias represents the alias zone.
 const WITNESSES: usize = 64;
 /// The least time between two checks of a server and a zone that are right: under steady change one check verifies all that has
 /// come meanwhile.
@@ -44,12 +44,12 @@ pub struct Job {
 }
 
 impl VerificationState {
-    /// When to call [`Self::next_job`] again, if nothing happens before.
+    /// Returns the time of the next call of [`Self::next_job`], if nothing happens before.
     pub fn next_check_at(&self) -> Option<Instant> {
         self.due.iter().filter_map(|checks| checks.first()).map(|(at, ..)| *at).min()
     }
 
-    /// Takes the next check that is due. Its end is to be reported to [`Self::finish`]. `random` is a random number.
+    /// Takes the next due check. Report its end to [`Self::finish`]. `random` is a random number.
     pub fn next_job(&mut self, now: Instant, random: u64) -> Option<Job> {
         let checks = self.due.iter_mut().find(|checks| checks.first().is_some_and(|(at, ..)| *at <= now))?;
         let (_, apex, server) = checks.pop_first().expect("it was there");
@@ -102,8 +102,8 @@ impl VerificationState {
         Some(Job { server, check: Check { apex, serial, witness, names, stale }, epoch, labels })
     }
 
-    /// The version of the alias zone that a server must have. Under steady change a server is always a little behind: it is the one
-    /// that has been waited for longest, or the one that has these labels.
+    /// Returns the version of the alias zone that a server must have. Under steady change, a server always lags a little: the
+    /// version is the longest awaited one, or that of these labels.
     fn serial_needed(&self, labels: &[Box<str>]) -> Serial {
         let oldest = self
             .waiting
@@ -123,7 +123,7 @@ impl VerificationState {
         Some(Probe { name, expected })
     }
 
-    /// Takes in the end of a check; `random` is a random number. Returns the zone's fault, if there is one.
+    /// Handles the end of a check; `random` is a random number. Returns the zone's fault, if there is one.
     pub fn finish(&mut self, job: Job, result: Result<CheckResult, Fault>, now: Instant, random: u64) -> Option<Fault> {
         let Job { server, check, epoch, labels } = job;
         let apex = &check.apex;
@@ -159,8 +159,8 @@ impl VerificationState {
         fault
     }
 
-    /// Takes in what a check says of its zone, and schedules the next. Returns whether the conditions of the zone's routes are to be
-    /// computed.
+    /// Applies a check's result for its zone, and schedules the next check. Returns whether the conditions of the zone's routes
+    /// must be computed.
     fn finish_zone(&mut self, apex: &Name, server: usize, outcome: Outcome, now: Instant, random: u64) -> bool {
         let (is_alias, interval) = (self.is_alias(apex), self.config.interval);
         let is_alias_silent = self.zones.alias.servers[server].state.is_silent();
@@ -191,7 +191,7 @@ impl VerificationState {
         is_news || has_become_right
     }
 
-    /// Takes in what a check says of the names that it queried for themselves. Returns whether one is right again that was not.
+    /// Applies a check's results for the names that it queried separately. Returns whether one is correct again that was not.
     fn finish_names(
         &mut self,
         apex: &Name,
@@ -251,9 +251,9 @@ impl VerificationState {
         is_better
     }
 
-    /// Whether a right check is to be followed by another soon: what has come while it was in flight was no part of it, and while it
-    /// failed more has come than one queries. Where one name is right again, others that failed may be, too: each such check has fewer
-    /// left.
+    /// Returns whether another check must soon follow a correct one: changes during it were not covered, and while it failed,
+    /// more names arrived than one check queries. If one name is correct again, other failed ones can be, too: each such check
+    /// has fewer left.
     fn has_more_to_check(&self, apex: &Name, server: usize, found: Serial, is_better: bool) -> bool {
         let is_alias = self.is_alias(apex);
         let slot = slot(server, is_alias);
@@ -309,7 +309,7 @@ impl VerificationState {
     }
 }
 
-/// What a check says of its zone, and of its names.
+/// Splits a check's result into those for its zone and for its names.
 fn outcome(check: &Check, result: Result<CheckResult, Fault>) -> (Outcome, Vec<Result<(), Fault>>) {
     match result {
         Err(fault) => (Outcome::Fault(fault), Vec::new()),

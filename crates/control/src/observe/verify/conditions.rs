@@ -2,18 +2,18 @@
 //!
 //! | condition | reason | when |
 //! |---|---|---|
-//! | `Published` | `Published` | the shard's zone and the alias zone hold the Route's names, under serials that the ledger gave |
+//! | `Published` | `Published` | the shard's zone and the alias zone contain the Route's names, under serials of the ledger |
 //! | | `NotPublished` | one of them does not |
-//! | | `NoActiveAddress` | the shard's zone has no address for the name, since the Router has no active one |
-//! | `Resolvable` | `Resolvable` | every listed name server answers right for both names |
+//! | | `NoActiveAddress` | the shard's zone has no address for the name, because the Router has no active one |
+//! | `Resolvable` | `Resolvable` | every listed name server answers correctly for both names |
 //! | | `NotPublished` | as above |
-//! | | `NoActiveAddress` | the names are answered with no address, since the Router has no active one |
-//! | | `NameTaken` | the Router's records, or a name server, have the name on the shard, which leads elsewhere |
-//! | | `NoNameServer` | no name server is listed that could be asked |
-//! | | a [`Fault::reason`] | a listed name server does not answer as it must |
-//! | | `HostInZone` | a Router has come with a zone in which the Route's own host lies |
-//! | | `DeletionHeld` | as `OldSerial`, while a DeletionHold holds back what was deleted |
-//! | | `Pending` | the names were in no zone, and are again; the name servers are being queried |
+//! | | `NoActiveAddress` | the answers have no address, because the Router has no active one |
+//! | | `NameTaken` | the Router's records, or a name server, use the name on the shard for another target |
+//! | | `NoNameServer` | no name server is listed that could be queried |
+//! | | a [`Fault::reason`] | a listed name server does not answer correctly |
+//! | | `HostInZone` | a Router was added whose zone contains the Route's own host |
+//! | | `DeletionHeld` | as `OldSerial`, while a DeletionHold holds back deletions |
+//! | | `Pending` | the names were in no zone, and are published again; the name servers are being queried |
 
 use jiff::Timestamp;
 use tokio::time::Instant;
@@ -45,8 +45,9 @@ pub struct DesiredConditions {
 }
 
 impl DesiredConditions {
-    /// The conditions that differ from those of the Route. A condition that is true stays as it is while it is true. Where
-    /// `Resolvable` is not known yet, it stays, unless it says that the names are in no zone, and they are again.
+    /// Returns the conditions that differ from those of the Route. A true condition is unchanged while it is true. While
+    /// `Resolvable` is unknown, it is unchanged too, unless it states that the names are in no zone, and they are published
+    /// again.
     pub fn changed_conditions(mut self, reported: &ReportedNames) -> Vec<ConditionUpdate> {
         let is_published = self.published.as_ref().is_some_and(|published| published.is_true());
         if is_published
@@ -79,7 +80,7 @@ impl VerificationState {
     /// The conditions of the Route whose names are those of `label` and whose own host is `host`. `time` is the time of day.
     pub fn conditions(&self, label: &str, host: Option<&str>, now: Instant, time: Timestamp) -> DesiredConditions {
         let Some(route) = self.routes.get(label) else { return DesiredConditions::default() };
-        // By then all servers should have the name.
+        // All servers should have the name at that time.
         let is_late = now >= route.since + DOUBT;
         let apex = shard_of(&route.binding);
         let Some(shard) = self.zones.shards.get(&apex) else {
@@ -142,7 +143,7 @@ impl VerificationState {
                 let (apex, need) = if is_alias { (alias_apex, route.serial()) } else { (apex, shard.zone.serial) };
                 match if state == State::Right { of_name() } else { state } {
                     State::Right => {}
-                    // Where a server holds back deletions, what is new comes a moment later, under a serial that does not show it.
+                    // If a server holds back deletions, a new name arrives a moment later, under a serial that does not show it.
                     State::Failed(Fault::OldSerial) if !is_late => return None,
                     State::Unknown => return None,
                     // One fault of a server is enough.

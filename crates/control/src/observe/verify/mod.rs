@@ -1,16 +1,16 @@
-//! Live before told: a Route's `Resolvable` turns true only after every listed name server was queried over the wire and
-//! answered right, and turns false when that is no longer so. `docs/live.md` explains what that means to users.
+//! Name verification: a Route's `Resolvable` turns true only after every listed name server was queried over the network and
+//! answered correctly, and turns false when that changes. `docs/live.md` explains the meaning for users.
 //!
 //! ```text
-//!  serial allocator ── which zone holds what, under which serial ─► feed ─┐
+//!  serial allocator ── names and serial of each zone ─────► feed ─────────┐
 //!                                                                         ├─► state ─► checks ─► name servers (UDP, TCP)
-//!  Routes and RouteBindings ── which have changed ────────────────────────┘    │  ▲       │
+//!  Routes and RouteBindings ── changed objects ───────────────────────────┘    │  ▲       │
 //!                                                                              │  └───────┘
 //!                                                                              └─► conditions ─► observations
 //! ```
 //!
-//! The loop runs where the serial allocator does: only in the process that leads. It adds one write to a new Route, and a few
-//! queries per second, whatever the number of Routes: [`state`] explains why that is enough.
+//! The loop runs in the same process as the serial allocator: only in the leader. It adds one write to a new Route, and a few
+//! queries per second, for any number of Routes: [`state`] explains why that suffices.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -242,7 +242,7 @@ impl Verifier {
         self.report(&key, &route, About::Name(NameKind::System, system_name), changed);
     }
 
-    /// Whether what is known of the names is about this Route, and not about an earlier one, whose binding is still the known one.
+    /// Returns whether the known names belong to this Route, not to an earlier one whose binding is still the known one.
     fn binds(&self, known: &BindingInput, key: &ObjectKey, route: &RouteInfo) -> bool {
         let binding = self.bindings.get(key).filter(|binding| binding.route_uid == route.uid);
         binding.is_some_and(|binding| binding.input.as_ref().is_some_and(|input| input.created == known.created))
@@ -309,7 +309,7 @@ impl Verifier {
     }
 }
 
-/// Whether the Route's conditions are to be computed after this change.
+/// Returns whether the Route's conditions must be computed after this change.
 fn is_news(applied: &Applied<RouteInfo>) -> bool {
     applied.recreated || applied.now.bound && applied.before.as_ref().is_none_or(|before| *before != applied.now)
 }
@@ -322,7 +322,7 @@ fn entered(deletion_holds: &Store<DeletionHold>) -> BTreeMap<String, DeletionHol
     entered.map(|(key, deletion_hold)| (key.name, deletion_hold.spec.kind)).collect()
 }
 
-/// A rate: so much per second on average, and at most the amount of a second at once.
+/// A token bucket: this rate per second on average, and at most the amount of one second at once.
 #[derive(Debug)]
 struct TokenBucket {
     per_second: u32,

@@ -86,7 +86,7 @@ pub enum State<'a> {
     Right,
     /// That is not known, or in doubt.
     Unknown,
-    /// They are wrong.
+    /// The answers are wrong.
     Failed(&'a Fault),
 }
 
@@ -95,14 +95,14 @@ pub enum State<'a> {
 pub enum Outcome {
     /// The server has a version that is new enough, and the witness is right.
     Right(Serial),
-    /// It has an older version.
+    /// The server has an older version.
     Stale {
         /// That version.
         found: Serial,
-        /// Whether the witness is right nevertheless.
+        /// Whether the witness is correct anyway.
         is_same: bool,
     },
-    /// It answers wrong.
+    /// The server answers incorrectly.
     Fault(Fault),
 }
 
@@ -139,8 +139,8 @@ impl ServerZone {
         }
     }
 
-    /// The older version of the zone that the server has kept for so long that it may stay: from then on names are queried
-    /// nevertheless.
+    /// Returns the older version of the zone that the server has had for a long time, so that it may stay: from then on, names are
+    /// queried anyway.
     pub fn stays_at(&self, now: Instant) -> Option<Serial> {
         let (stale, _) = self.stale.as_ref().filter(|_| self.failure.is_none())?;
         self.serial.filter(|_| stale.since + DOUBT / 2 <= now)
@@ -157,7 +157,7 @@ impl ServerZone {
         self.serial
     }
 
-    /// Forgets what is known, since the zone has another version. `has_other_contents`: its names lead elsewhere, too.
+    /// Forgets the state, because the zone has another version. `has_other_contents`: its names have other targets, too.
     pub fn forget(&mut self, has_other_contents: bool) {
         (self.serial, self.stale) = (None, None);
         // A server that is not there is not there for the new version either.

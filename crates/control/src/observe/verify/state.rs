@@ -1,15 +1,15 @@
-//! The state of name verification: the zones, the routes with names in them, and what is known of both. Pure: time and chance
-//! come in as arguments.
+//! The state of name verification: the zones, the routes with names in them, and their verification results. Pure: time and
+//! randomness are arguments.
 //!
-//! A name is verified when every listed name server has the zone at least in the version in which the name appeared, and answers
-//! right. Not every name needs a query for that: a shard's wildcard answers for all of its names, and a version of the alias zone holds
-//! all aliases that were in it. So a check is one of a *zone* on a server, and verifies all names that wait for it. A name is
-//! queried for itself as well if
+//! A name is verified when every listed name server has at least the version of the zone in which the name appeared, and answers
+//! correctly. Not every name needs a query for that: a shard's wildcard answers for all of its names, and a version of the alias
+//! zone contains all aliases of that time. So a check covers a *zone* on a server, and verifies all names that wait for it. A
+//! name is also queried separately if
 //!
 //! - its Route is new and few are new, as on an idle system;
-//! - it has an answer of its own: the Router's `records` name it, or a zone file lies there;
-//! - the server has answered it wrong;
-//! - it is an alias, and the server stays at a version of the alias zone that is older, as while it holds back deletions. A right
+//! - it has an answer of its own: the Router's `records` name it, or a zone file covers it;
+//! - the server has answered incorrectly for it;
+//! - it is an alias, and the server stays at an older version of the alias zone, as while it holds back deletions. A correct
 //!   answer verifies the alias from that version on.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
@@ -30,7 +30,7 @@ use signpost_api::v1alpha1::deletion_hold::DeletionHoldKind;
 use signpost_dns::wire::Name;
 use signpost_dns::zone::Serial;
 
-/// The maximum number of servers: a route remembers in one word which of them are to be queried for its own names.
+/// The maximum number of servers: one machine word per route marks the servers that must be queried for its own names.
 pub const SERVERS_MAX: usize = 32;
 /// Each of this many routes within [`IDLE_WINDOW`] is queried by its own names.
 pub(super) const IDLE_MAX: usize = 4;
@@ -50,9 +50,9 @@ pub const PENDING: &str = "Pending";
 /// A name server that is queried.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Server {
-    /// Its name, without a dot at the end; empty if it is known by its address alone.
+    /// The server's name, without a trailing dot; empty if only the address is configured.
     pub name: String,
-    /// Its address.
+    /// The server's address.
     pub address: SocketAddr,
 }
 
@@ -108,7 +108,7 @@ pub(super) struct Zones {
     pub shards: HashMap<Name, Shard>,
     /// The Routers of zones whose serials the API refuses, and why.
     pub refused: HashMap<Name, (Box<str>, String)>,
-    /// How many contents of zones there were.
+    /// The number of zone contents so far.
     epochs: u64,
 }
 
@@ -145,7 +145,7 @@ pub(super) struct ZoneServer {
     /// The next check: its place in [`VerificationState::due`], and its time.
     pub due: Option<(usize, Instant)>,
     pub in_flight: bool,
-    /// The number of checks so far: each queries other names than the one before.
+    /// The number of checks so far: each queries different names.
     pub queried: usize,
 }
 
@@ -165,7 +165,7 @@ pub(super) struct RouteEntry {
     pub version: u64,
     /// The time since which that is known.
     pub since: Instant,
-    /// The slots in which its own names are to be queried before anything is reported.
+    /// The slots in which the route's own names must be queried before anything is reported.
     pub to_query: u64,
     /// The reason of its condition, if that is known.
     reason: Option<&'static str>,
@@ -178,7 +178,7 @@ impl RouteEntry {
     }
 }
 
-/// The routes and shards whose conditions are to be computed.
+/// The routes and shards whose conditions must be computed.
 #[derive(Debug, Default)]
 struct Changed {
     queue: VecDeque<Box<str>>,
@@ -399,19 +399,19 @@ impl VerificationState {
         }
     }
 
-    /// The route of `label` is to be judged again when it has waited for too long.
+    /// Schedules another evaluation of the route of `label` for when it has waited too long.
     pub fn queue_when_late(&mut self, label: &str, now: Instant) {
         if let Some(at) = self.routes.get(label).map(|route| route.since + DOUBT).filter(|at| *at > now) {
             self.changed.later.insert((at, label.into()));
         }
     }
 
-    /// The conditions of the route of `label` are to be computed.
+    /// Queues the computation of the conditions of the route of `label`.
     pub fn queue(&mut self, label: &str) {
         self.changed.push(label);
     }
 
-    /// The same of all routes with names in the zone.
+    /// Queues the computation for all routes with names in the zone.
     pub(super) fn queue_zone(&mut self, apex: &Name) {
         if self.is_alias(apex) {
             self.routes.keys().for_each(|label| self.changed.push(label));
@@ -420,23 +420,23 @@ impl VerificationState {
         }
     }
 
-    /// The conditions of the shard's Router are to be computed.
+    /// Queues the computation of the conditions of the shard's Router.
     pub(super) fn queue_shard(&mut self, apex: &Name) {
         self.changed.shards.insert(apex.clone());
     }
 
-    /// Takes the next route whose conditions are to be computed.
+    /// Takes the next route whose conditions must be computed.
     pub fn next_route(&mut self, now: Instant) -> Option<Box<str>> {
         std::iter::from_fn(|| self.changed.pop(now)).find(|label| self.routes.contains_key(label))
     }
 
-    /// Takes the next shard whose Router's conditions are to be computed.
+    /// Takes the next shard whose Router's conditions must be computed.
     pub fn next_shard(&mut self) -> Option<Name> {
         let apex = self.changed.shards.iter().next()?.clone();
         self.changed.shards.take(&apex)
     }
 
-    /// The time at which a route is to be judged that is not now.
+    /// Returns the time at which the next late route must be evaluated.
     pub fn next_late_at(&self) -> Option<Instant> {
         self.changed.later.first().map(|(at, _)| *at)
     }
@@ -496,7 +496,8 @@ impl VerificationState {
         self.shown.get(label)?.get(&server).copied()
     }
 
-    /// A server has the alias zone in this version: the routes that wait for it and that it had not shown before are to be judged.
+    /// Records that a server has the alias zone in this version, and queues the routes that wait for it and that the server had
+    /// not shown.
     pub(super) fn reach(&mut self, server: usize, serial: Serial) {
         let version = self.waiting.version(serial);
         let first = self.waiting.reached[server].replace(version).map_or(0, |before| before + 1);
@@ -522,7 +523,7 @@ impl VerificationState {
 }
 
 impl Sampled {
-    /// Whether a route that comes now is to be queried by its own names: few routes come, and few are queried.
+    /// Returns whether a new route must be queried by its own names: few routes arrive, and few are queried.
     fn has_room(&mut self, now: Instant) -> bool {
         while self.arrivals.front().is_some_and(|at| *at + IDLE_WINDOW <= now) {
             self.arrivals.pop_front();
@@ -536,7 +537,7 @@ impl Sampled {
 }
 
 impl Waiting {
-    /// A serial of the alias zone without its wrapping around, beside the newest so far (RFC 1982).
+    /// Returns a serial of the alias zone without wraparound, relative to the newest so far (RFC 1982).
     pub(super) fn version(&self, serial: Serial) -> u64 {
         // The low half is the serial of the newest.
         let ahead = serial.0.wrapping_sub(self.newest as u32) as i32;
