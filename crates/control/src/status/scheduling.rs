@@ -1,4 +1,4 @@
-//! What the scheduler says of a Route: why it has no Router, or why it cannot move. Pure.
+//! The scheduler's part of a Route's status: why it has no Router, or why it cannot move. Pure.
 
 use super::update;
 use crate::client::uid::Uid;
@@ -25,14 +25,14 @@ impl Finding {
         Finding { uid: uid.clone(), about: About::Unbound, statements, challenge: None }
     }
 
-    /// The Route is to move and cannot, for now.
+    /// Returns the finding that the Route must move, but currently cannot.
     pub fn move_pending(uid: &Uid, reason: &'static str, message: String) -> Self {
         let message = format!("it stays where it is: {message}");
         let statements = vec![update(MOVE_PENDING, true, reason, message)];
         Finding { uid: uid.clone(), about: About::Bound, statements, challenge: None }
     }
 
-    /// The Route was to move and is not to any more.
+    /// Returns the finding that the Route no longer has to move.
     pub fn stays(uid: &Uid) -> Self {
         let statements = vec![update(MOVE_PENDING, false, "Withdrawn", "it is not to move any more")];
         Finding { uid: uid.clone(), about: About::Bound, statements, challenge: None }
@@ -43,7 +43,7 @@ impl Finding {
         self.statements.iter().find(|statement| statement.is_true() == (statement.kind == MOVE_PENDING))
     }
 
-    /// Whether the Route says all this of its scheduling already.
+    /// Returns whether the Route's status already contains all of this.
     pub fn is_said_by(&self, route: &RouteInfo) -> bool {
         self.statements.iter().all(|statement| {
             let said = match statement.kind {
