@@ -1,4 +1,4 @@
-//! What changes of the API's objects mean for the index and the queue.
+//! The effects of changes of the API's objects on the index and the queue.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::world::route::Mark;
 use crate::world::{BindingInfo, ClaimInfo, NamespaceInfo, RouteInfo, RouterInfo};
 use signpost_api::v1alpha1::name_claim::ClaimKind;
 
-/// By how much each Router delays the writing of route counts, so that all of them together stay at fifty writes a second.
+/// The delay of writes of route counts per Router, so that all Routers together cause at most 50 writes per second.
 const COUNT_DELAY_PER_ROUTER: Duration = Duration::from_millis(20);
 
 impl Reconciler {
@@ -21,7 +21,7 @@ impl Reconciler {
         let (applied, gone) = change.into_parts();
         for (key, last) in gone {
             self.route_states.remove(&key, &last);
-            // Its deletion is certain: whoever waits for its host shall not wait for the informers to settle.
+            // The deletion is certain: a Route that waits for the host must not wait for the informers to settle.
             for name in self.planner.index.claims_of(&key) {
                 self.queue.add(Key::Claim(name), Instant::now());
             }
@@ -134,7 +134,7 @@ impl Reconciler {
         self.count_changed(&last.router);
     }
 
-    /// A binding that was there longer than its Route kept its label from being let go.
+    /// A binding that existed longer than its Route prevented the release of its label.
     fn release_label(&mut self, key: &ObjectKey) {
         self.moves.iter_mut().for_each(|moves| moves.on_binding_gone(key));
         if self.planner.objects.routes.get(key).is_none() {
@@ -142,7 +142,7 @@ impl Reconciler {
         }
     }
 
-    /// What the deletion hold keeps may lead to any Router: a DeletionHold tells but a few of the names.
+    /// RouteBindings kept by the deletion hold can be on any Router: a DeletionHold lists only a few of the names.
     pub(super) fn on_deletion_holds(&mut self) {
         let held = self
             .planner
@@ -207,7 +207,7 @@ impl Reconciler {
         self.moves.iter_mut().for_each(|moves| moves.on_routers(&change, |router| counts.contains_key(router)));
         let first = change.is_first();
         let (applied, gone) = change.into_parts();
-        // The Routers whose routes are looked at: their selectors are others, or they have gone or come.
+        // The Routers whose routes are checked: their selectors changed, or they were deleted or added.
         let mut changed: HashSet<String> = gone.into_iter().map(|(key, _)| key.name).collect();
         changed.iter().for_each(|router| self.queue.add(Key::Router(router.clone()), Instant::now()));
         let index = &self.planner.index;

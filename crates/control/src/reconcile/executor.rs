@@ -1,6 +1,6 @@
-//! Carries out what was decided: futures that run beside a loop, each for a key, in bounded time.
+//! Executes actions: futures that run outside a loop, each for a key, with a time limit.
 //!
-//! A future that does not end in time, or panics, ends as an error of its key, so that the loop treats all three alike.
+//! A future that times out, or panics, ends as an error of its key, so that the loop handles all three in the same way.
 
 use std::collections::HashMap;
 use std::io;

@@ -1,5 +1,4 @@
-//! How many Routes there are, by where they stand, as metrics: counted as the informer of Routes changes, so that a scrape
-//! costs the same whatever their number.
+//! The number of Routes by state, as metrics: counted from the changes of the informer, so that a scrape has a fixed cost.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -15,9 +14,9 @@ use crate::client::reflector::ObjectKey;
 use crate::world::RouteInfo;
 use signpost_api::route_state::RouteState;
 
-/// Reasons that are told apart. The scheduler has a handful; whatever else may stand in a condition is `other`.
+/// The most distinct reasons. The scheduler has a handful; any other text in a condition is `other`.
 const REASONS_MAX: usize = 32;
-/// The reason of a Route of which nothing was said yet.
+/// The reason of a Route without conditions.
 const NOT_LOOKED_AT: &str = "Pending";
 
 /// Counts of Routes; clones share them.
@@ -39,7 +38,7 @@ impl RouteStateCounts {
         self.counts().count(key, route, 1);
     }
 
-    /// A Route that was added is gone, or is not as it was any more.
+    /// Removes a Route that was added, because it was deleted or has changed.
     pub fn remove(&self, key: &ObjectKey, route: &RouteInfo) {
         self.counts().count(key, route, -1);
     }
