@@ -1,10 +1,10 @@
-//! Random zones, random queries: Signpost's answers beside those of `knotd` and `nsd`, over the wire, section by section.
-//! `named` is asked, too, for proofs of absence, about which the two often disagree.
+//! Random zones, random queries: compares Signpost's answers with those of `knotd` and `nsd`, over the wire, section by section.
+//! `named` is queried as well for proofs of nonexistence, on which the two often disagree.
 //!
-//! Every server loads the same zone files, half of them signed. Sets are compared without regard to order, since they rotate.
-//! What may differ is listed in [`compare`], each with the reason that the standard gives. The run is a function of its seed, but for keys:
-//! `DIFFERENTIAL_SEED` repeats one, `DIFFERENTIAL_PAIRS` says how many questions are asked (default 4,000; the long form is
-//! 50,000 and more). Each round of [`PAIRS_OF_ROUND`] questions has new zones.
+//! Every server loads the same zone files, half of them signed. Sets are compared without regard to order, because servers rotate
+//! them. [`compare`] lists the permitted differences, each with the reason in the standard. The seed determines the run, except
+//! for keys: `DIFFERENTIAL_SEED` repeats one, and `DIFFERENTIAL_PAIRS` sets the number of queries (default 4,000; the long form
+//! is 50,000 and more). Each round of [`PAIRS_OF_ROUND`] queries has new zones.
 
 mod compare;
 mod servers;

@@ -184,7 +184,7 @@ impl Plan {
                 if chance.one_in(3) {
                     self.add(&format!("ns.{owner}"), format!("300 IN AAAA 2001:db8::{}", 1 + chance.below(200)));
                 }
-                // A name server that lies below another cut, and one that is the zone's own.
+                // A name server below another zone cut, and one in the zone itself.
                 if chance.one_in(3) && !self.cuts.is_empty() {
                     let cuts: Vec<String> = self.cuts.iter().cloned().collect();
                     self.add(owner, format!("900 IN NS ns.{}", chance.pick(&cuts)));

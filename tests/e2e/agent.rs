@@ -1,4 +1,4 @@
-//! From `kubectl apply` to an HTTP response through a real HAProxy that the agent configures.
+//! The path from `kubectl apply` to an HTTP response through a real HAProxy that the agent configures.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -17,7 +17,7 @@ use signpost_testing::{DataDir, Kubectl, Ports, Process, Server, eventually, fre
 
 const DOMAIN: [&str; 4] = ["--domain", "example.org", "--nameserver", "ns1.example.org=192.0.2.53"];
 const NAME: &str = "web-shop.shard1.example.org";
-/// Between two requests of the client that never stops.
+/// The pause between two requests of the client that never stops.
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// An application that answers each request with its name. Its thread ends with the test.
@@ -218,7 +218,7 @@ fn a_route_is_served_until_its_instance_has_left() {
     agent.answers("web-late.shard1.example.org", 200, "late");
     client.check("a Route came");
 
-    // The agent adopts the proxy of the one that was killed.
+    // The new agent adopts the proxy of its killed predecessor.
     let proxy = std::fs::read_to_string(agent.proxy_id_file()).expect("HAProxy runs");
     agent.process.take().expect("it runs").kill();
     client.check("the agent was killed");
@@ -227,7 +227,7 @@ fn a_route_is_served_until_its_instance_has_left() {
     client.check("another agent started");
     assert_eq!(std::fs::read_to_string(agent.proxy_id_file()).expect("HAProxy runs"), proxy);
 
-    // Without the API, an agent and its proxy that start anew serve what was there.
+    // Without the API, a restarted agent and its proxy serve the last known state.
     server.kill();
     agent.process.take().expect("it runs").kill();
     client.check("the API was killed");

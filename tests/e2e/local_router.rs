@@ -125,7 +125,7 @@ struct Client {
 struct Shared {
     rounds: AtomicUsize,
     is_paused: AtomicBool,
-    /// What has failed.
+    /// The failures.
     failures: Mutex<Vec<String>>,
 }
 

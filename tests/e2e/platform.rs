@@ -12,7 +12,7 @@ pub fn example() -> String {
     root().join("examples/rhcloud").to_str().expect("UTF-8").to_owned()
 }
 
-/// A route as the API tells of it.
+/// A Route as the API returns it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Promise {
     pub namespace: String,
@@ -55,7 +55,7 @@ pub fn promises(kubectl: &Kubectl) -> BTreeMap<String, Promise> {
 /// The route of the example that no shard accepts.
 pub const UNSCHEDULABLE: &str = "the one route of the example that stays new";
 
-/// Applies the example and waits until all its routes but one are scheduled; gives them and the one that is not.
+/// Applies the example and waits until all its Routes except one are scheduled; returns these and the unscheduled one.
 pub fn apply_example(kubectl: &Kubectl) -> (Vec<Promise>, Promise) {
     kubectl.ok(&["apply", "-f", &example()]);
     let new = eventually(UNSCHEDULABLE, || {
@@ -88,7 +88,7 @@ fn addresses(kubectl: &Kubectl, router: &str) -> (Vec<String>, Vec<String>) {
     all.into_iter().partition(|address| !address.contains(':'))
 }
 
-/// Every name of every scheduled route answers as its Router says.
+/// Checks that every name of every scheduled Route has the answers of its Router.
 pub fn check_names(kubectl: &Kubectl, dns: SocketAddr, scheduled: &[Promise]) {
     for promise in scheduled {
         let (v4, v6) = addresses(kubectl, &promise.router);

@@ -1,4 +1,4 @@
-//! The query log as an operator uses it: off until asked for, in a file or on standard output, changed and rotated by SIGHUP.
+//! The query log from the operator's view: off by default, in a file or on standard output, changed and rotated by SIGHUP.
 
 use std::path::Path;
 
@@ -119,7 +119,7 @@ fn a_reload_turns_it_on_and_off_and_opens_the_file_anew() {
     assert!(lines(&path, 1)[0].contains("two.a.example."));
     lines(&moved, 1);
 
-    // A file that cannot be: the log goes on where it was.
+    // With an invalid path, the log continues at its former destination.
     configure("query-log.sample = 1\nquery-log.file = \"nowhere/queries.log\"\nquery-log.format = \"text\"\n");
     reload();
     eventually("the fault is told", || server.log().contains("nowhere/queries.log").then_some(()));

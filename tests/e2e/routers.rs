@@ -278,7 +278,7 @@ impl Scene {
         routes.iter().filter_map(|route| route["status"]["dns"].as_str()).map(str::to_owned).collect()
     }
 
-    /// Moves so many Routes of the other Router to one, and waits until they are ready there.
+    /// Moves `count` Routes of the other Router to one, and waits until they are ready there.
     fn move_routes(&self, count: usize, to: &str) {
         let others = self.routes(|route| route["status"]["router"] != to);
         let others: Vec<&str> =
@@ -297,7 +297,7 @@ impl Scene {
         });
     }
 
-    /// Writes a certificate for the hosts of both Routers, with another serial number than the one before.
+    /// Writes a certificate for the hosts of both Routers, with another serial number than the previous certificate.
     fn write_certificate(&mut self) {
         self.certificate += 1;
         let key = rcgen::KeyPair::generate().expect("a key");
@@ -435,7 +435,7 @@ struct Shared {
     names: RwLock<Vec<String>>,
     failures: Mutex<Vec<String>>,
     requests: AtomicU64,
-    /// How many times each client has requested all of its names.
+    /// The number of times that each client has requested all of its names.
     rounds: [AtomicU64; CLIENTS],
     tries_the_next: AtomicBool,
     stop: AtomicBool,
@@ -467,7 +467,7 @@ impl Clients {
         self.shared.requests.load(Ordering::Relaxed)
     }
 
-    /// Waits until every name was requested from each address once more, and finds that no request has failed since the start.
+    /// Waits until every name was requested from each address again, and checks that no request has failed since the start.
     #[track_caller]
     fn check(&self, when: &str) {
         let rounds = || self.shared.rounds.each_ref().map(|rounds| rounds.load(Ordering::Relaxed));
@@ -508,7 +508,7 @@ impl Shared {
         }
     }
 
-    /// Requests a name from one of its addresses, each round from the next one.
+    /// Sends a request for a name to one of its addresses, a different one in each round.
     fn request(&self, resolver: &mut Asker, name: &str, round: usize) -> Result<(), String> {
         let addresses = addresses_of(resolver, name);
         let count = addresses.len();

@@ -1,7 +1,7 @@
 //! A platform with an attacker and a bystander on it.
 //!
-//! [`Platform`] is one real process with a Router and two tenants in namespaces of their own. [`Bystander`] uses the API, DNS and
-//! the health endpoint all the time, as someone would who has nothing to do with the attack, and reports what failed.
+//! [`Platform`] is one real process with a Router and two tenants, each in its own namespace. [`Bystander`] continuously uses the
+//! API, DNS, and the health endpoint, like a client that is not involved in the attack, and reports failures.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -48,7 +48,7 @@ impl Platform {
         Platform { server, ports, data, admin }
     }
 
-    /// Stops the process in good order and starts it again, without flags.
+    /// Stops the process gracefully and restarts it, without flags.
     #[allow(dead_code, reason = "for the attacks that last")]
     pub fn restarted(self) -> Platform {
         let Platform { server, ports, data, admin } = self;
@@ -101,7 +101,7 @@ impl Platform {
         octets(std::path::Path::new(self.data.path())) >> 20
     }
 
-    /// Starts someone who uses the platform while it is attacked: a tenant of the namespace `bystander` with one Route.
+    /// Starts a client that uses the platform during the attack: a tenant of the namespace `bystander` with one Route.
     pub fn bystander(&self) -> Bystander {
         let client = self.tenant("bystander");
         let route = json!({"apiVersion": "signpost.dev/v1alpha1", "kind": "Route", "metadata": {"name": "app"},
@@ -117,17 +117,17 @@ impl Platform {
     }
 }
 
-/// Someone who uses the API, DNS and the health endpoint all the time.
+/// A client that continuously uses the API, DNS, and the health endpoint.
 pub struct Bystander {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<Report>,
 }
 
-/// What the bystander saw.
+/// The observations of the bystander.
 #[derive(Debug, Default)]
 pub struct Report {
     pub rounds: u32,
-    /// What failed, in words.
+    /// The failures as text.
     pub failures: Vec<String>,
     /// The longest that one API request, one DNS query (by a `dig` of its own) and one request for health took.
     pub slowest_api: Duration,

@@ -14,7 +14,7 @@ use signpost_testing::dns::{Answer, Asker, RecordType, ResponseCode};
 
 /// The pause between two queries.
 const PAUSE: Duration = Duration::from_millis(8);
-/// How often a query is repeated.
+/// The number of attempts of a query.
 const TRIES: usize = 3;
 
 /// The addresses of each Router.
@@ -117,7 +117,7 @@ impl Shared {
         }
     }
 
-    /// Queries a name of a promise; an error is an answer that breaks it.
+    /// Sends a query for a name of a promise; an error is an answer that breaks the promise.
     fn query(
         &self,
         asker: &mut Asker,

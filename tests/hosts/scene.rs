@@ -34,12 +34,12 @@ const ADMIN: u16 = 9453;
 /// The port of etcd for clients, and for its other members.
 const ETCD_CLIENTS: u16 = 2379;
 const ETCD_PEERS: u16 = 2380;
-/// How long a client waits for a response.
+/// The timeout of a client's request.
 const REQUEST: Duration = Duration::from_secs(5);
-/// How long an answer may take before the question counts as unanswered.
+/// The timeout of a DNS query.
 pub const ANSWER: Duration = Duration::from_secs(3);
 
-/// What a host is for.
+/// The role of a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     Etcd,
@@ -60,7 +60,7 @@ pub struct Machine {
     data: DataDir,
 }
 
-/// All of them. Fields are dropped in this order: processes before the network.
+/// The whole scene. Fields are dropped in this order: processes before the network.
 pub struct Scene {
     pub machines: Vec<Machine>,
     pub network: Network,
@@ -116,7 +116,7 @@ impl Scene {
             Role::Etcd => {
                 let url = |port| format!("http://{}", host.port(port));
                 let peers = ETCD.map(|name| format!("{name}=http://{}", self.host(name).port(ETCD_PEERS)));
-                // Processes are killed here, not machines: what is written is not lost without a sync.
+                // Processes are killed here, not machines: written data is not lost without a sync.
                 add(&["etcd", "--name", host.name(), "--data-dir", data, "--log-level", "error", "--unsafe-no-fsync"]);
                 add(&["--listen-client-urls", &url(ETCD_CLIENTS), "--advertise-client-urls", &url(ETCD_CLIENTS)]);
                 add(&["--listen-peer-urls", &url(ETCD_PEERS), "--initial-advertise-peer-urls", &url(ETCD_PEERS)]);

@@ -16,7 +16,7 @@ use crate::report::Report;
 use crate::scene::{API_SERVERS, Scene};
 use signpost_testing::client::Client;
 
-/// How long a server may send nothing. Clients write all the time.
+/// The maximum silence of a server. Clients write continuously.
 const SILENCE: Duration = Duration::from_secs(5);
 /// The pause after a watch that ended.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -35,7 +35,7 @@ struct Shared {
     /// The resourceVersion of each object.
     state: Mutex<BTreeMap<String, u64>>,
     events: AtomicU64,
-    /// How often it continued at another server.
+    /// The number of switches to another server.
     switches: AtomicU64,
     stop: AtomicBool,
 }
@@ -55,7 +55,7 @@ impl Watcher {
         self.shared.state.lock().expect("no thread panics with it").clone()
     }
 
-    /// How many events there were, and how often it continued at another server.
+    /// Returns the number of events, and the number of switches to another server.
     pub fn counts(&self) -> (u64, u64) {
         (self.shared.events.load(Ordering::Relaxed), self.shared.switches.load(Ordering::Relaxed))
     }

@@ -8,13 +8,13 @@ use signpost_testing::{DataDir, Ports, Server};
 /// A running `signpost serve` with the role `dns`. Dropping it kills it.
 pub struct Program {
     pub server: Server,
-    /// Where it answers.
+    /// The DNS address of the program.
     pub dns: SocketAddr,
     _zones: DataDir,
 }
 
 impl Program {
-    /// Starts it with these flags beside those for its addresses, and waits until it answers.
+    /// Starts the program with these flags in addition to those for its addresses, and waits until it answers.
     pub fn start(flags: &[&str]) -> Program {
         let zones = DataDir::new();
         zones.write("shard.example.zone", zone());
