@@ -65,10 +65,9 @@ const PIECE_OCTETS: usize = 64 << 10;
 const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
      connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'; \
      require-trusted-types-for 'script'; trusted-types 'none'";
-/// Which paths of the API are shown, with all below them: those that the page reads. The API decides who may read what of
-/// them.
+/// The paths of the API that are served, with all paths below them: those that the page reads. The API decides about access.
 const SHOWN: &[&str] = &["/apis/signpost.dev/v1alpha1", "/apis/events.k8s.io/v1", "/apis/coordination.k8s.io/v1"];
-/// The second exact path, with the paths directly below it: Namespaces, but not all resources inside of them.
+/// The path that is served with only its direct children: Namespaces, but not the resources inside of them.
 const NAMESPACES: &str = "/api/v1/namespaces";
 
 /// The dashboard of a process; clones are handles to one.
