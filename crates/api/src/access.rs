@@ -143,7 +143,7 @@ const LEASES_ARE_OF_ONE_ROUTER: &str =
 const BINDINGS_ARE_THE_SCHEDULERS: &str = "only the scheduler creates and changes RouteBindings, since that sets the status \
      of the Route; to move a Route by hand, run \"signpost move route\" or set its annotation signpost.dev/move-to";
 
-/// Whether an identity has rights on Leases only as an agent, and of other Routers than that of the Lease.
+/// Returns whether an identity has rights on Leases only as an agent, and of other Routers than that of the Lease.
 fn is_lease_of_another(identity: &Identity, lease: Option<&str>) -> bool {
     let mut routers =
         identity.groups.iter().filter_map(|group| group.strip_prefix(GROUP_ROUTER_AGENT_PREFIX)).peekable();

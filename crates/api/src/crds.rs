@@ -9,7 +9,7 @@ use crate::names::RESERVED_LABELS;
 use crate::rules::{self, Rule};
 use crate::{kinds, v1alpha1};
 
-/// The definitions of our kinds for a real cluster, with rules in CEL, printer columns and selectable fields. Rules about
+/// Returns the definitions of our kinds for a real cluster, with rules in CEL, printer columns and selectable fields. Rules about
 /// the platform's domain are there if it is given.
 pub fn crds(domain: Option<&str>) -> Vec<CustomResourceDefinition> {
     vec![
@@ -96,7 +96,7 @@ fn crd<T: CustomResourceExt>(kind: &Kind, domain: Option<&str>, columns: &[Print
     crd::definition::<T>(kind, columns, |schema| rules::declare(&rules_of(kind.kind, domain), schema))
 }
 
-/// The rules of a kind.
+/// Returns the rules of a kind.
 pub(crate) fn rules_of(kind: &str, domain: Option<&str>) -> Vec<Rule> {
     match kind {
         "Router" => kinds::router::rules::rules(domain),

@@ -16,7 +16,7 @@ pub const USER_NAME_SERVER: &str = "system:signpost:name-server";
 /// The agents of instances that the platform runs on this machine.
 pub const USER_ROUTER_AGENT: &str = "system:signpost:router-agent";
 
-/// Whether it is one of the platform's own loops.
+/// Returns whether it is one of the platform's own loops.
 pub fn is_of_the_platform(identity: &Identity) -> bool {
     [USER_SCHEDULER, USER_CONTROLLER, USER_NAME_SERVER].contains(&identity.user.as_str())
 }

@@ -88,7 +88,7 @@ pub fn is_label_to_have(label: &str) -> bool {
     is_host_label(label) && is_valid_if_a_label(label)
 }
 
-/// Whether `label` can be used as a label of a host name: 1 to 63 letters, digits and inner dashes (RFC 1123 §2.1).
+/// Returns whether `label` can be used as a label of a host name: 1 to 63 letters, digits and inner dashes (RFC 1123 §2.1).
 pub fn is_host_label(label: &str) -> bool {
     let bytes = label.as_bytes();
     let inner = |octet: &u8| octet.is_ascii_alphanumeric() || *octet == b'-';
@@ -119,49 +119,49 @@ impl Default for LabelRules {
 }
 
 impl LabelRules {
-    /// Whether no Route gets `label`.
+    /// Returns whether no Route gets `label`.
     pub fn is_reserved(&self, label: &str) -> bool {
         label.eq_ignore_ascii_case(ALIAS_LABEL) || self.reserved.iter().any(|one| one.eq_ignore_ascii_case(label))
     }
 }
 
-/// Whether another existing namespace than `own` has a claim to `label` by its name: the longest existing namespace whose name
-/// is the label, or the label's beginning up to a dash, is not `own`. The labels of that namespace's Routes begin so.
+/// Returns whether another existing namespace than `own` has a claim to `label` by its name: the longest existing namespace whose
+/// name is the label, or the label's beginning up to a dash, is not `own`. The labels of that namespace's Routes begin so.
 pub fn is_of_another_namespace(label: &str, own: &str, exists: impl Fn(&str) -> bool) -> bool {
     let label = label.to_ascii_lowercase();
     let namespace = namespaces_of(&label).find(|prefix| *prefix == own || exists(prefix));
     namespace.is_some_and(|namespace| namespace != own)
 }
 
-/// The names of namespaces with which `label`, in lower case, could begin, the longest first: itself, and the part before
+/// Returns the names of namespaces with which `label`, in lower case, could begin, the longest first: itself, and the part before
 /// each dash.
 pub fn namespaces_of(label: &str) -> impl Iterator<Item = &str> {
     std::iter::once(label).chain(label.rmatch_indices('-').map(|(at, _)| &label[..at]))
 }
 
-/// The Route's name on its shard: `<label>.<router dns>`; `None` over 253 octets.
+/// Returns the Route's name on its shard: `<label>.<router dns>`; `None` over 253 octets.
 pub fn system_name(label: &str, router_dns: &str) -> Option<String> {
     let name = format!("{label}.{router_dns}");
     (name.len() <= NAME_OCTETS_MAX).then_some(name)
 }
 
-/// The apex of the zone of aliases: `routes.<platform domain>`.
+/// Returns the apex of the zone of aliases: `routes.<platform domain>`.
 pub fn alias_zone(domain: &str) -> String {
     format!("{ALIAS_LABEL}.{domain}")
 }
 
-/// The Route's stable alias: `<label>.routes.<platform domain>`.
+/// Returns the Route's stable alias: `<label>.routes.<platform domain>`.
 pub fn alias_name(label: &str, domain: &str) -> String {
     format!("{label}.{}", alias_zone(domain))
 }
 
-/// The platform's domain, by a Route's alias.
+/// Returns the platform's domain, by a Route's alias.
 pub fn domain_of_alias(alias: &str) -> Option<&str> {
     let (_, zone) = alias.split_once('.')?;
     zone.strip_prefix(ALIAS_LABEL)?.strip_prefix('.')
 }
 
-/// The record that leads `host` to the Route with that alias, as a line of a zone file.
+/// Returns the record that leads `host` to the Route with that alias, as a line of a zone file.
 pub fn record_for_host(host: &str, alias: &str) -> String {
     format!("{host}. IN CNAME {alias}.")
 }
@@ -172,19 +172,19 @@ pub fn challenge_name(host: &str) -> String {
     format!("_signpost-challenge.{}", host.strip_prefix("*.").unwrap_or(&host))
 }
 
-/// The name of the NameClaim on a label: the label.
+/// Returns the name of the NameClaim on a label: the label.
 pub fn label_claim_name(label: &str) -> String {
     label.to_owned()
 }
 
-/// The name of the NameClaim on a custom host: `host.` and 32 characters of a hash, since a host may hold what an object's
-/// name may not (`*`, `_`). No label holds a dot, so the two never meet.
+/// Returns the name of the NameClaim on a custom host: `host.` and 32 characters of a hash, since a host may hold what an
+/// object's name may not (`*`, `_`). No label holds a dot, so the two never meet.
 pub fn host_claim_name(host: &str) -> String {
     let hash = digest::digest(&digest::SHA256, host.to_ascii_lowercase().as_bytes());
     format!("host.{}", BASE32HEX_NOPAD.encode(&hash.as_ref()[..20]).to_ascii_lowercase())
 }
 
-/// Whether `name` is `ancestor` or below it, by whole labels and without regard to case.
+/// Returns whether `name` is `ancestor` or below it, by whole labels and without regard to case.
 pub fn is_at_or_below(name: &str, ancestor: &str) -> bool {
     let Some(start) = name.len().checked_sub(ancestor.len()) else { return false };
     let bytes = name.as_bytes();
@@ -206,7 +206,7 @@ pub fn covers(wildcard: &str, host: &str) -> bool {
     wildcard.strip_prefix("*.").is_some_and(is_below) && !host.eq_ignore_ascii_case(wildcard)
 }
 
-/// The wildcard hosts that cover `host`, the closest first, in lower case.
+/// Returns the wildcard hosts that cover `host`, the closest first, in lower case.
 pub fn wildcards_above(host: &str) -> impl Iterator<Item = String> {
     let below = host.strip_prefix("*.").unwrap_or(host);
     below.match_indices('.').map(|(dot, _)| format!("*{}", below[dot..].to_ascii_lowercase()))

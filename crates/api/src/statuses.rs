@@ -34,7 +34,7 @@ impl Statuses {
         Ok(Statuses(ranges))
     }
 
-    /// Whether the code is one of them.
+    /// Returns whether the code is one of them.
     pub fn contains(&self, code: u16) -> bool {
         self.0.iter().any(|range| range.contains(&code))
     }

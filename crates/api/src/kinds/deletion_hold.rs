@@ -169,14 +169,14 @@ fn find<'a>(hold: &'a Value, server: &Value) -> Option<&'a Value> {
     entries(hold).find(|entry| entry["server"] == *server)
 }
 
-/// Whether the sender may decide: an administrator.
+/// Returns whether the sender may decide: an administrator.
 fn may_decide(context: &Context<'_>) -> bool {
     let wanted = Access::resource("update", GROUP, "deletionholds", None, None);
     matches!(access::decide(context.identity, &wanted), Decision::Allowed { .. })
 }
 
-/// Whether the sender may change an entry: it is the sender's, it lapsed, or the sender is an administrator. An entry that an
-/// older version stored names no user.
+/// Returns whether the sender may change an entry: it is the sender's, it lapsed, or the sender is an administrator. An entry
+/// that an older version stored names no user.
 fn may_change(context: &Context<'_>, entry: &Value) -> bool {
     let is_own = entry["user"].as_str().is_none_or(|user| user == context.identity.user);
     is_own || has_lapsed(entry, context.now) || may_decide(context)

@@ -60,7 +60,7 @@ pub struct PlatformConfig {
 }
 
 impl PlatformConfig {
-    /// A platform of which nothing is known but its domain.
+    /// Returns a platform of which nothing is known but its domain.
     pub fn new(domain: impl Into<String>) -> Self {
         PlatformConfig {
             domain: domain.into(),
@@ -102,7 +102,7 @@ pub fn kind_now(former: &str) -> Option<&'static str> {
     kinds.into_iter().find(|kind| kind.former.kind.is_some_and(|(kind, _)| kind == former)).map(|kind| kind.kind)
 }
 
-/// The settings of an API server that serves a platform.
+/// Returns the settings of an API server that serves a platform.
 pub fn server_settings(config: PlatformConfig, authenticator: Arc<Authenticator>) -> Settings {
     let object_bytes = config.limits.object_bytes;
     let product = Product { name: "signpost", title: "Signpost", version: env!("CARGO_PKG_VERSION") };

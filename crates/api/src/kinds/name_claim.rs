@@ -131,7 +131,8 @@ fn holds_host(claim: &Value) -> bool {
     claim["spec"]["type"] == "host" && !is_released(claim)
 }
 
-/// Whether a claim keeps a host from Routes of other namespaces: it is held, or was released and is kept for its namespace and name.
+/// Returns whether a claim keeps a host from Routes of other namespaces: it is held, or was released and is kept for its
+/// namespace and name.
 fn keeps_host(now: Timestamp, claim: &Value) -> bool {
     let until = claim["spec"]["quarantineUntil"].as_str().and_then(|until| until.parse::<Timestamp>().ok());
     claim["spec"]["type"] == "host" && (!is_released(claim) || until.is_some_and(|until| until > now))
@@ -185,7 +186,7 @@ async fn guard_overlap(now: Timestamp, claim: &Value, reader: &dyn Reader) -> Re
 
 static RULES: LazyLock<Vec<Rule>> = LazyLock::new(rules);
 
-/// The rules of NameClaims.
+/// Returns the rules of NameClaims.
 pub(crate) fn rules() -> Vec<Rule> {
     let is = |kind: &str| this().field("type").is(kind);
     let mut rules = rules::immutable(&["type", "value"], "field is immutable: create another NameClaim");

@@ -32,24 +32,24 @@ macro_rules! bound {
     };
 }
 
-/// The quota of Routes. The platform itself is not refused.
+/// Returns the quota of Routes. The platform itself is not refused.
 pub(super) fn routes(limits: &Limits) -> Quota {
     Quota { objects: bound!("routes"), bytes: bound!("route-bytes"), default: limits.routes, beyond_limits: None }
 }
 
-/// The quota of Events. Only the platform writes Events about a tenant's Routes, so it has some room that others cannot take
-/// from it.
+/// Returns the quota of Events. Only the platform writes Events about a tenant's Routes, so it has some room that others cannot
+/// take from it.
 pub(super) fn events(limits: &Limits) -> Quota {
     Quota { objects: bound!("events"), bytes: bound!("event-bytes"), default: limits.events, beyond_limits: Some(2) }
 }
 
-/// The quota of Services, of which each has about 1 KiB.
+/// Returns the quota of Services, of which each has about 1 KiB.
 pub(super) fn services() -> Quota {
     let default = Amount { objects: 5_000, bytes: 8 << 20 };
     Quota { objects: bound!("services"), bytes: bound!("service-bytes"), default, beyond_limits: None }
 }
 
-/// The quota of EndpointSlices: one for each Service, and about 100,000 endpoints in all.
+/// Returns the quota of EndpointSlices: one for each Service, and about 100,000 endpoints in all.
 pub(super) fn endpoint_slices() -> Quota {
     let default = Amount { objects: 5_000, bytes: 8 << 20 };
     Quota { objects: bound!("endpoint-slices"), bytes: bound!("endpoint-slice-bytes"), default, beyond_limits: None }

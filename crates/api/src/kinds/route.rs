@@ -97,7 +97,7 @@ fn live<'a>(conditions: Json<'a>, names: Json<'a>) -> Cell<'a> {
     }
 }
 
-/// Whether it must not have its host, or must not any more.
+/// Returns whether it must not have its host, or must not any more.
 fn is_refused(conditions: Json<'_>) -> bool {
     columns::condition(conditions, ADMITTED, "status").is("False")
 }
@@ -237,7 +237,7 @@ async fn guard_move(
     Err(ApiError::invalid(&ROUTE, name.unwrap_or_default(), causes))
 }
 
-/// The value of a field where empty and absent mean the same.
+/// Returns the value of a field where empty and absent mean the same.
 fn text(value: &Value) -> Option<&str> {
     value.as_str().filter(|text| !text.is_empty())
 }
@@ -246,7 +246,7 @@ fn is_scheduled(route: &Value) -> bool {
     route["status"]["phase"] == "scheduled"
 }
 
-/// The platform's name of a scheduled Route.
+/// Returns the platform's name of a scheduled Route.
 fn own_system_name(route: &Value) -> Option<&str> {
     let names = route["status"]["names"].as_array()?;
     names.iter().find(|name| name["type"] == "system").and_then(|name| name["name"].as_str())
@@ -257,8 +257,8 @@ fn requests_another_name(old: &Value, new: &Value) -> bool {
     ["host", "subdomain"].iter().any(|name| text(&old["spec"][*name]) != text(&new["spec"][*name]))
 }
 
-/// The fault of the host of a Route that is not scheduled that the rules do not see: they do not know the namespace, and take any
-/// name that ends like the Route's own. Whether a Router has the zone of its own name is looked up before the commit.
+/// Returns the fault of the host of a Route that is not scheduled that the rules do not see: they do not know the namespace, and
+/// take any name that ends like the Route's own. Whether a Router has the zone of its own name is looked up before the commit.
 fn host_fault(domain: &str, context: &Context<'_>, route: &Value) -> Option<Cause> {
     let value = &route["spec"]["host"];
     let host = text(value).filter(|_| wanted_zone(context, route).is_none())?;
@@ -272,8 +272,8 @@ fn platform_fault(domain: &str) -> Cause {
     Cause::forbidden("spec.host", &rules::of_the_platform(domain))
 }
 
-/// The zone of the Router whose system name for this very Route its host is, if it looks like one: the label that the Route
-/// would get, in front of a domain.
+/// Returns the zone of the Router whose system name for this very Route its host is, if it looks like one: the label that the
+/// Route would get, in front of a domain.
 fn wanted_zone<'a>(context: &Context<'_>, route: &'a Value) -> Option<&'a str> {
     let (label, zone) = text(&route["spec"]["host"]).filter(|host| names::check_host(host).is_ok())?.split_once('.')?;
     let name = route["metadata"]["name"].as_str().unwrap_or_default();

@@ -226,7 +226,7 @@ fn set_former_names(status: &mut Value, former_names: &Value) {
     }
 }
 
-/// The Router that a changed binding has left.
+/// Returns the Router that a changed binding has left.
 fn left<'a>(old: &'a Value, new: &Value) -> Option<&'a str> {
     let router = old["spec"]["router"].as_str()?;
     (new["spec"]["router"] != router).then_some(router)
@@ -498,7 +498,7 @@ fn route_write(context: &Context<'_>, route: &Value, change: impl FnOnce(&mut Va
     }
 }
 
-/// The member `name` of a Route's condition; null if there is no such one.
+/// Returns the member `name` of a Route's condition; null if there is no such one.
 fn condition<'a>(route: &'a Value, kind: &str, name: &str) -> &'a Value {
     let conditions = route["status"]["conditions"].as_array().map_or(&[][..], Vec::as_slice);
     conditions.iter().find(|condition| condition["type"] == kind).map_or(&Value::Null, |condition| &condition[name])

@@ -72,7 +72,7 @@ const COLUMNS: &[Column] = &[
         .wide(),
 ];
 
-/// The instances that serve and those that are wanted, as `2/2`; blank where there are none of either.
+/// Returns the instances that serve and those that are wanted, as `2/2`; blank where there are none of either.
 fn instances<'a>(ready: Json<'a>, wanted: Json<'a>, kind: Json<'a>) -> Cell<'a> {
     let is_external = kind.text().is_none_or(|kind| kind == RouterKind::External.word());
     let wanted = match (wanted.is_null(), is_external) {
@@ -87,7 +87,7 @@ fn instances<'a>(ready: Json<'a>, wanted: Json<'a>, kind: Json<'a>) -> Cell<'a> 
     }
 }
 
-/// The two limits as `soft/hard`, with a dash for one that is not set; blank without any.
+/// Returns the two limits as `soft/hard`, with a dash for one that is not set; blank without any.
 fn capacity<'a>(soft: Json<'a>, hard: Json<'a>) -> Cell<'a> {
     if soft.is_null() && hard.is_null() {
         return Cell::Blank;
@@ -208,7 +208,7 @@ fn keep_ttl_horizon(context: &Context<'_>, old: &Value, new: &mut Value) {
     }
 }
 
-/// The time of `status.ttlHorizon`.
+/// Returns the time of `status.ttlHorizon`.
 fn horizon(router: &Value) -> Option<Timestamp> {
     router["status"]["ttlHorizon"].as_str()?.parse().ok()
 }
@@ -220,7 +220,7 @@ fn set_horizon(router: &mut Value, horizon: Timestamp) {
     router["status"]["ttlHorizon"] = Value::from(horizon.strftime("%Y-%m-%dT%H:%M:%SZ").to_string());
 }
 
-/// The fault of a zone's name that the rules do not see.
+/// Returns the fault of a zone's name that the rules do not see.
 fn dns_fault(platform: &PlatformConfig, value: &Value) -> Option<Cause> {
     let dns = value.as_str()?;
     let what = if let Err(error) = names::check_a_labels(dns) {

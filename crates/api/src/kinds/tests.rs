@@ -7,7 +7,7 @@ use signpost_apiserver::schema::structural::{without_bound, without_description}
 use super::fixture::{NOW, check_create, check_update, known};
 use super::*;
 
-/// An object of a kind with what every one has, unless the case has it.
+/// Returns an object of a kind with what every one has, unless the case has it.
 fn object(kind: &str, case: &Value) -> Value {
     let names =
         json!([{"name": "n-r.s1.v3.example", "type": "system"}, {"name": "n-r.routes.v3.example", "type": "alias"}]);

@@ -74,17 +74,17 @@ pub(crate) enum Quantity {
     AtMostOne,
 }
 
-/// The value that the rule is at.
+/// Returns the value that the rule is at.
 pub(crate) fn this() -> Expr {
     Expr::Variable("self")
 }
 
-/// The same value before an update.
+/// Returns the same value before an update.
 pub(crate) fn old() -> Expr {
     Expr::Variable("oldSelf")
 }
 
-/// The item of a list.
+/// Returns the item of a list.
 pub(crate) fn item(name: &'static str) -> Expr {
     Expr::Variable(name)
 }
@@ -102,7 +102,7 @@ impl Expr {
         Expr::Entry(self.into(), key.into())
     }
 
-    /// A field that is a text, in which empty and absent mean the same.
+    /// Returns a field that is a text, in which empty and absent mean the same.
     pub(crate) fn text(self, name: &'static str) -> Expr {
         self.clone().has(name).choose(self.field(name), "")
     }
@@ -153,7 +153,7 @@ impl Expr {
         Expr::Choose(self.into(), Box::new(one.into()), Box::new(other.into()))
     }
 
-    /// Whether it holds for a scope; `None` is an error.
+    /// Returns whether it holds for a scope; `None` is an error.
     pub(crate) fn holds<'a>(&'a self, scope: &Scope<'a, '_>) -> Option<bool> {
         match self.eval(scope)? {
             Val::Bool(holds) => Some(holds),
@@ -206,7 +206,7 @@ impl Expr {
         })
     }
 
-    /// The expression in CEL.
+    /// Returns the expression in CEL.
     pub(crate) fn cel(&self) -> String {
         match self {
             Expr::Variable(name) => (*name).to_owned(),
@@ -264,7 +264,7 @@ impl Expr {
     }
 }
 
-/// Whether one side is `wanted`; an error unless the other side decides.
+/// Returns whether one side is `wanted`; an error unless the other side decides.
 fn decided<'a>(one: &'a Expr, other: &'a Expr, scope: &Scope<'a, '_>, wanted: bool) -> Option<bool> {
     let first = one.holds(scope);
     if first == Some(wanted) {
@@ -353,13 +353,13 @@ impl Function {
     }
 }
 
-/// An address as Kubernetes takes it: not an IPv4 address written as IPv6.
+/// Returns an address as Kubernetes takes it: not an IPv4 address written as IPv6.
 fn parse_ip(text: &str) -> Option<IpAddr> {
     let is_mapped = |ip: &IpAddr| matches!(ip, IpAddr::V6(address) if address.to_ipv4_mapped().is_some());
     text.parse().ok().filter(|ip| !is_mapped(ip))
 }
 
-/// The name of a field in CEL, where some are reserved words.
+/// Returns the name of a field in CEL, where some are reserved words.
 fn escaped(name: &str) -> Cow<'_, str> {
     if name == "namespace" { "__namespace__".into() } else { name.into() }
 }

@@ -103,7 +103,7 @@ impl Rule {
         Rule { cluster_only: true, ..self }
     }
 
-    /// The rule in CEL.
+    /// Returns the rule in CEL.
     pub(crate) fn cel(&self) -> String {
         let Some((list, variable, _)) = self.each else { return self.test.cel() };
         let all = |list: Expr| list.items(Quantity::All, variable, self.test.clone());
@@ -192,12 +192,12 @@ fn joined(path: &str, field: &str) -> String {
     }
 }
 
-/// The value of a field, such as `metadata.name`.
+/// Returns the value of a field, such as `metadata.name`.
 fn below<'a>(value: &'a Value, field: &str) -> &'a Value {
     field.split('.').filter(|name| !name.is_empty()).fold(value, |value, name| &value[name])
 }
 
-/// The faults of an object: of each field the first. `before` is the object as stored if it is an update.
+/// Returns the faults of an object: of each field the first. `before` is the object as stored if it is an update.
 pub(crate) fn check(rules: &[Rule], before: Option<&Value>, object: &Value) -> Vec<Cause> {
     let mut faults = Vec::new();
     rules.iter().filter(|rule| !rule.cluster_only).for_each(|rule| rule.faults(before, object, &mut faults));

@@ -46,7 +46,7 @@ fn expand(value: &mut Value) {
     }
 }
 
-/// Every field of a good object with every value; null leaves it out.
+/// Returns every field of a good object with every value; null leaves it out.
 fn changes(case: &str) -> Vec<Change> {
     let pools = &CASES["pools"];
     let list = |values: &Value| values.as_array().expect("a list").clone();

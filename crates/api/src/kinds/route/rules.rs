@@ -7,7 +7,8 @@ use crate::rules::{Rule, not_empty, shape};
 const IMMUTABLE: &str = "field is immutable once the Route is scheduled: delete the Route and create it with the new value \
                          (a name of the platform then comes back to it, since namespace and name are the same)";
 
-/// The rules of Routes, none of which gets a `reserved` label. The one about the platform's domain is there if it is given.
+/// Returns the rules of Routes, none of which gets a `reserved` label. The one about the platform's domain is there if it is
+/// given.
 pub(crate) fn rules(domain: Option<&str>, reserved: &[String]) -> Vec<Rule> {
     let reserved: Vec<String> = reserved.iter().map(|label| label.to_ascii_lowercase()).collect();
     let spec = |object: Expr| object.field("spec");

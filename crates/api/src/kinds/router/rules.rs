@@ -9,7 +9,7 @@ const RECORD_OCTETS_MAX: i64 = 8192;
 /// Longest `spec.dns`: it leaves room for a label and a dot in front.
 const DNS_OCTETS_MAX: i64 = (NAME_OCTETS_MAX - LABEL_OCTETS_MAX - 1) as i64;
 
-/// The rules of Routers. Those about the platform's domain are there if it is given.
+/// Returns the rules of Routers. Those about the platform's domain are there if it is given.
 pub(crate) fn rules(domain: Option<&str>) -> Vec<Rule> {
     let mut rules = dns_rules(domain);
     rules.extend(address_rules());
@@ -149,7 +149,7 @@ fn address_rules() -> Vec<Rule> {
     ]
 }
 
-/// The rules of health checks.
+/// Returns the rules of health checks.
 fn check_rules() -> Vec<Rule> {
     const STATUSES: &str = "spec.healthCheck.expectedStatuses";
     let is_ordered = !item("part").matches("-")
@@ -175,7 +175,7 @@ fn check_rules() -> Vec<Rule> {
     rules
 }
 
-/// The rules of a label selector.
+/// Returns the rules of a label selector.
 fn selector_rules(place: &str) -> Vec<Rule> {
     const KEY: &str = "^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?\
                        ([A-Za-z0-9][-A-Za-z0-9_.]{0,61})?[A-Za-z0-9]$";
