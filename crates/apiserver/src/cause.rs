@@ -22,7 +22,7 @@ impl Cause {
     /// The reason of [`Self::too_many`].
     pub const TOO_MANY: &'static str = "FieldValueTooMany";
 
-    /// A fault at `field`.
+    /// Returns a fault at `field`.
     pub fn new(reason: &'static str, field: impl Into<String>, message: impl Into<String>) -> Self {
         Cause { reason, field: field.into(), message: message.into() }
     }
@@ -33,12 +33,12 @@ impl Cause {
         Self::new("FieldValueRequired", field, message)
     }
 
-    /// A value that cannot be: `Invalid value: "x": what`.
+    /// Returns a value that cannot be: `Invalid value: "x": what`.
     pub fn invalid(field: impl Into<String>, value: &Value, what: &str) -> Self {
         Self::new("FieldValueInvalid", field, format!("Invalid value: {}: {what}", shown(value)))
     }
 
-    /// A value of the wrong JSON type.
+    /// Returns a value of the wrong JSON type.
     pub fn type_invalid(field: &str, value: &Value, expected: &str) -> Self {
         let found = match value {
             Value::Null => "null",
@@ -53,19 +53,19 @@ impl Cause {
         Self::new(Self::TYPE_INVALID, field, message)
     }
 
-    /// A value outside an enumeration.
+    /// Returns a value outside an enumeration.
     pub fn not_supported(field: impl Into<String>, value: &Value, supported: &[&str]) -> Self {
         let list: Vec<String> = supported.iter().map(|one| format!("{one:?}")).collect();
         let message = format!("Unsupported value: {}: supported values: {}", shown(value), list.join(", "));
         Self::new("FieldValueNotSupported", field, message)
     }
 
-    /// A value that may be there once only.
+    /// Returns a value that may be there once only.
     pub fn duplicate(field: impl Into<String>, value: &Value) -> Self {
         Self::new("FieldValueDuplicate", field, format!("Duplicate value: {}", shown(value)))
     }
 
-    /// A value that may not be set, or not by this sender.
+    /// Returns a value that may not be set, or not by this sender.
     pub fn forbidden(field: impl Into<String>, what: &str) -> Self {
         Self::new("FieldValueForbidden", field, format!("Forbidden: {what}"))
     }
@@ -80,7 +80,7 @@ impl Cause {
         Self::new(Self::TOO_LONG, field, format!("Too long: may not be more than {octets_max} bytes"))
     }
 
-    /// A list or map with too many items.
+    /// Returns a list or map with too many items.
     pub fn too_many(field: impl Into<String>, found: usize, items_max: u64) -> Self {
         Self::new(Self::TOO_MANY, field, format!("Too many: {found}: must have at most {items_max} items"))
     }
@@ -104,7 +104,7 @@ impl std::fmt::Display for Cause {
     }
 }
 
-/// A value as messages show it, cut where it is long.
+/// Returns a value as messages show it, cut where it is long.
 fn shown(value: &Value) -> String {
     const CHARACTERS_MAX: usize = 512;
     let text = value.to_string();

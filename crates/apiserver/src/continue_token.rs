@@ -33,7 +33,7 @@ const FORMAT: &str = "meta.k8s.io/v1";
 const TOKEN_OCTETS_MAX: usize = 2_048;
 
 impl ContinueToken {
-    /// The token's text.
+    /// Returns the token's text.
     pub fn encode(&self) -> String {
         let rv = self.revision.map_or(-1, |revision| i64::try_from(revision).unwrap_or(i64::MAX));
         let written =

@@ -42,7 +42,7 @@ pub struct ApiError {
 }
 
 impl ApiError {
-    /// A failure about nothing in particular.
+    /// Returns a failure about nothing in particular.
     pub fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
         ApiError {
             code,
@@ -57,7 +57,7 @@ impl ApiError {
         }
     }
 
-    /// The same failure, counted for a limit.
+    /// Returns the same failure, counted for a limit.
     pub fn limited(mut self, limit: Limit) -> Self {
         self.limit = Some(limit);
         self
@@ -225,7 +225,7 @@ impl ApiError {
         error
     }
 
-    /// Whether it is one of [`Self::damaged`].
+    /// Returns whether it is one of [`Self::damaged`].
     pub fn is_damaged(&self) -> bool {
         self.reason == DAMAGED
     }
@@ -258,7 +258,7 @@ impl ApiError {
         error
     }
 
-    /// The object `Status` of this failure.
+    /// Returns the object `Status` of this failure.
     pub fn status(&self) -> Value {
         let text = |value: &Option<String>| value.clone().filter(|value| !value.is_empty());
         let causes: Vec<Value> = self.causes.iter().map(Cause::to_value).collect();

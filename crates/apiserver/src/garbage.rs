@@ -225,7 +225,7 @@ impl<'a> Collector<'a> {
         }
     }
 
-    /// Whether an owner does not exist. Of kinds that are not served here nothing is known, so they count as there.
+    /// Returns whether an owner does not exist. Of kinds that are not served here nothing is known, so they count as there.
     async fn is_gone(&self, owner: &Owner, namespace: Option<&str>) -> Result<bool, ApiError> {
         let Some(id) = self.find(owner, namespace) else { return Ok(false) };
         if self.get(&id).is_some_and(|found| found.uid() == &*owner.uid) {

@@ -42,7 +42,7 @@ impl InFlightLimiter {
         Arc::new(InFlightLimiter { places, held: Mutex::default() })
     }
 
-    /// A place for `user`, also a reserved one if `has_reserve`; `None` if all that this user may take are taken.
+    /// Returns a place for `user`, also a reserved one if `has_reserve`; `None` if all that this user may take are taken.
     pub fn take(self: &Arc<Self>, user: &str, has_reserve: bool) -> Option<InFlightPermit> {
         let places = if has_reserve { self.places } else { self.places - self.places / RESERVED_PART };
         let mut held = self.held.lock();

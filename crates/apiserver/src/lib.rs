@@ -185,7 +185,7 @@ struct InFlight {
 }
 
 impl ApiServer {
-    /// A server over `store`. It answers 503 until [`Self::run`] has filled its cache.
+    /// Returns a server over `store`. It answers 503 until [`Self::run`] has filled its cache.
     pub fn new(store: Arc<dyn Store>, settings: Settings) -> Self {
         let shared = Shared {
             store,
@@ -241,7 +241,7 @@ impl ApiServer {
         );
     }
 
-    /// Whether requests can be answered: the cache is filled and the first namespaces are there.
+    /// Returns whether requests can be answered: the cache is filled and the first namespaces are there.
     pub fn is_ready(&self) -> bool {
         self.shared.is_ready()
     }
@@ -253,7 +253,7 @@ impl ApiServer {
         }
     }
 
-    /// The server as a service: behind the TLS listener, or as the service of a [`kube::Client`] in this process, whose
+    /// Returns the server as a service: behind the TLS listener, or as the service of a [`kube::Client`] in this process, whose
     /// requests then carry an [`Identity`] in their extensions.
     pub fn router(&self) -> axum::Router {
         axum::Router::new().fallback(serve).with_state(self.shared.clone())
@@ -339,7 +339,7 @@ impl Shared {
         Ok(self.held(response, share, proof, verb == Some(Verb::Watch)))
     }
 
-    /// A place among the requests or watches; none for what is answered from nothing but its path, and for our own loops.
+    /// Returns a place among the requests or watches; none for what is answered from nothing but its path, and for our own loops.
     fn share(
         &self,
         verb: Option<Verb>,
@@ -478,7 +478,7 @@ impl Shared {
         }
     }
 
-    /// Whether requests can be answered.
+    /// Returns whether requests can be answered.
     pub(crate) fn is_ready(&self) -> bool {
         self.cache.applied() > 0 && namespaces::are_there(self)
     }

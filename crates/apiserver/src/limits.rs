@@ -75,7 +75,7 @@ impl Quota {
     }
 }
 
-/// The faults of the annotations of a Namespace that set quotas.
+/// Returns the faults of the annotations of a Namespace that set quotas.
 pub fn annotation_faults<'a>(quotas: impl Iterator<Item = &'a Quota>, namespace: &Value) -> Vec<Cause> {
     let annotations = &namespace["metadata"]["annotations"];
     let bounds = quotas.flat_map(|quota| [&quota.objects, &quota.bytes]);
@@ -89,7 +89,7 @@ pub fn annotation_faults<'a>(quotas: impl Iterator<Item = &'a Quota>, namespace:
         .collect()
 }
 
-/// A whole number, with `Ki`, `Mi` or `Gi` after it or without.
+/// Returns a whole number, with `Ki`, `Mi` or `Gi` after it or without.
 pub fn parse_size(text: &str) -> Option<u64> {
     let units = [("Ki", 10), ("Mi", 20), ("Gi", 30)];
     let unit = units.iter().find_map(|(unit, shift)| Some((text.strip_suffix(unit)?, *shift)));
@@ -127,7 +127,7 @@ impl Limit {
         Limit::Patch,
     ];
 
-    /// The name of the limit.
+    /// Returns the name of the limit.
     pub fn name(self) -> &'static str {
         match self {
             Limit::RequestBody => "request-body",
@@ -158,7 +158,7 @@ impl Refusals {
         }
     }
 
-    /// The limits by name, each with how many requests it refused.
+    /// Returns the limits by name, each with how many requests it refused.
     pub fn counts(&self) -> impl Iterator<Item = (&'static str, u64)> {
         self.0.iter().map(|(limit, count)| (limit.name(), count.load(Ordering::Relaxed)))
     }

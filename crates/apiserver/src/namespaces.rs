@@ -34,7 +34,7 @@ const MESSAGE_CHARACTERS_MAX: usize = 4_096;
 /// The maximum number of failures in the conditions of a namespace.
 const FAILURES_TOLD_MAX: usize = 8;
 
-/// Whether the namespaces that are always there are.
+/// Returns whether the namespaces that are always there are.
 pub(crate) fn are_there(server: &Shared) -> bool {
     let kind_cache = server.cache.kind_cache(&NAMESPACE);
     ALWAYS.iter().all(|name| kind_cache.exists(name))

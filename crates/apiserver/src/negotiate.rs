@@ -25,7 +25,7 @@ pub enum MetaVersion {
 }
 
 impl MetaVersion {
-    /// The `apiVersion` of a table.
+    /// Returns the `apiVersion` of a table.
     pub fn api_version(self) -> &'static str {
         match self {
             MetaVersion::V1 => "meta.k8s.io/v1",
@@ -65,13 +65,13 @@ pub struct MediaRange<'a> {
 }
 
 impl MediaRange<'_> {
-    /// The value of a parameter, or empty text.
+    /// Returns the value of a parameter, or empty text.
     pub fn parameter(&self, key: &str) -> &str {
         self.parameters.iter().find(|(found, _)| *found == key).map_or("", |(_, value)| value)
     }
 }
 
-/// The ranges of the `Accept` header, most wanted first; `*/*` if there is none.
+/// Returns the ranges of the `Accept` header, most wanted first; `*/*` if there is none.
 pub fn accepted(headers: &HeaderMap) -> Vec<MediaRange<'_>> {
     let values = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
     let mut ranges: Vec<MediaRange<'_>> = values.flat_map(|value| value.split(',')).filter_map(media_range).collect();
@@ -92,7 +92,7 @@ fn media_range(text: &str) -> Option<MediaRange<'_>> {
     Some(MediaRange { media_type, parameters, quality: quality.unwrap_or(1.0) })
 }
 
-/// The first format the client takes and we have; 406 if there is none.
+/// Returns the first format the client takes and we have; 406 if there is none.
 pub fn format(headers: &HeaderMap, offer: Offer) -> Result<Format, ApiError> {
     for range in accepted(headers) {
         let text = match range.media_type.as_str() {
@@ -117,7 +117,7 @@ pub fn format(headers: &HeaderMap, offer: Offer) -> Result<Format, ApiError> {
     Err(ApiError::not_acceptable(OFFERED))
 }
 
-/// The media type of the body in lower case and without parameters; empty if there is none.
+/// Returns the media type of the body in lower case and without parameters; empty if there is none.
 pub fn content_type(headers: &HeaderMap) -> String {
     let value = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()

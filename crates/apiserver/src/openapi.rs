@@ -55,7 +55,7 @@ impl Documents {
     }
 }
 
-/// A digest of some content, as in a document's URL.
+/// Returns a digest of some content, as in a document's URL.
 pub fn digest(content: &[u8]) -> String {
     HEXUPPER.encode(hash(&SHA256, content).as_ref())
 }
@@ -153,7 +153,7 @@ fn root(kind: &Kind) -> String {
     }
 }
 
-/// The name of a kind's schema: `io.k8s.coordination.v1.Lease`.
+/// Returns the name of a kind's schema: `io.k8s.coordination.v1.Lease`.
 fn component(kind: &Kind) -> String {
     let group = if kind.group.is_empty() { "core" } else { kind.group };
     let reversed: Vec<&str> = group.split('.').rev().collect();

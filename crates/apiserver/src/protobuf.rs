@@ -297,12 +297,12 @@ mod tests {
         octets
     }
 
-    /// A field of a number.
+    /// Returns a field of a number.
     fn count(field: u64, value: u64) -> Vec<u8> {
         [number(field << 3), number(value)].concat()
     }
 
-    /// A field of a text or a message.
+    /// Returns a field of a text or a message.
     fn part(field: u64, content: impl AsRef<[u8]>) -> Vec<u8> {
         let content = content.as_ref();
         [number(field << 3 | 2), number(content.len() as u64), content.to_vec()].concat()

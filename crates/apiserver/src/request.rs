@@ -74,7 +74,7 @@ pub enum Verb {
 }
 
 impl Verb {
-    /// The verb's name in authorization and discovery.
+    /// Returns the verb's name in authorization and discovery.
     pub fn as_str(self) -> &'static str {
         match self {
             Verb::Get => "get",
@@ -100,7 +100,7 @@ impl Subresource {
 }
 
 impl Resource {
-    /// The object's key behind the kind's prefix.
+    /// Returns the object's key behind the kind's prefix.
     pub fn key(&self) -> String {
         object_key(self.namespace.as_deref(), self.name.as_deref().unwrap_or_default())
     }
@@ -230,35 +230,35 @@ impl Query {
         Query(form_urlencoded::parse(query).into_owned().collect())
     }
 
-    /// The first value of a parameter; `None` if it is absent or empty.
+    /// Returns the first value of a parameter; `None` if it is absent or empty.
     pub fn get(&self, key: &str) -> Option<&str> {
         self.0.iter().find(|(found, value)| found == key && !value.is_empty()).map(|(_, value)| value.as_str())
     }
 
-    /// The value, or empty text.
+    /// Returns the value, or empty text.
     pub fn text(&self, key: &str) -> &str {
         self.get(key).unwrap_or_default()
     }
 
-    /// All values of a parameter.
+    /// Returns all values of a parameter.
     pub fn all<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a str> {
         self.0.iter().filter(move |(found, _)| found == key).map(|(_, value)| value.as_str())
     }
 
-    /// Whether a parameter is `true`, `1` or there without a value.
+    /// Returns whether a parameter is `true`, `1` or there without a value.
     pub fn flag(&self, key: &str) -> bool {
         let value = self.0.iter().find(|(found, _)| found == key).map(|(_, value)| value.as_str());
         matches!(value, Some("" | "true" | "True" | "TRUE" | "t" | "T" | "1"))
     }
 
-    /// A number; 400 if it is none.
+    /// Returns a number; 400 if it is none.
     pub fn number(&self, key: &str) -> Result<Option<u64>, ApiError> {
         let Some(text) = self.get(key) else { return Ok(None) };
         let broken = |_| ApiError::bad_request(format!("{key}: {text:?} is not a whole number of 0 or more"));
         text.parse().map(Some).map_err(broken)
     }
 
-    /// All parameters, as a JSON object of texts.
+    /// Returns all parameters, as a JSON object of texts.
     pub fn to_map(&self) -> serde_json::Map<String, serde_json::Value> {
         self.0.iter().map(|(key, value)| (key.clone(), value.as_str().into())).collect()
     }

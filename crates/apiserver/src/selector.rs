@@ -89,22 +89,22 @@ impl Selector {
         joined(&self.labels)
     }
 
-    /// The requirements on fields as a query parameter.
+    /// Returns the requirements on fields as a query parameter.
     pub fn fields_text(&self) -> String {
         joined(&self.fields)
     }
 
-    /// Whether it takes everything.
+    /// Returns whether it takes everything.
     pub fn is_everything(&self) -> bool {
         self.labels.is_empty() && self.fields.is_empty()
     }
 
-    /// Whether it takes `object`, which `kind` (a view perhaps) shows.
+    /// Returns whether it takes `object`, which `kind` (a view perhaps) shows.
     pub fn matches(&self, kind: &Kind, object: &Object) -> bool {
         self.labels.iter().all(|requirement| requirement.matches(object)) && self.matches_fields(kind, object)
     }
 
-    /// Whether it takes no object of the name and namespace of `object`, of which nothing else is known.
+    /// Returns whether it takes no object of the name and namespace of `object`, of which nothing else is known.
     pub fn excludes(&self, object: &Object) -> bool {
         self.fields.iter().any(|requirement| {
             let equals = match requirement.path.as_str() {

@@ -168,7 +168,7 @@ mod tests {
         found.insert(path.to_vec(), itself);
     }
 
-    /// The same by way of all paths of both versions.
+    /// Returns the same by way of all paths of both versions.
     fn by_paths(schema: &Node, old: &Value, new: &Value) -> Changes {
         let (mut before, mut after) = (BTreeMap::new(), BTreeMap::new());
         flat(Some(schema), old, &[], &mut before);

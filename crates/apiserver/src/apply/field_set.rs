@@ -28,13 +28,13 @@ pub enum Element {
 }
 
 impl Element {
-    /// The item of a list-map with these key fields.
+    /// Returns the item of a list-map with these key fields.
     pub fn key(fields: &Map<String, Value>) -> Self {
         let sorted: BTreeMap<&String, &Value> = fields.iter().collect();
         Element::Key(serde_json::to_string(&sorted).expect("a map with names is JSON"))
     }
 
-    /// The item of a list-set with this value.
+    /// Returns the item of a list-set with this value.
     pub fn value(value: &Value) -> Self {
         Element::Value(value.to_string())
     }
@@ -91,7 +91,7 @@ struct Node {
 }
 
 impl FieldSet {
-    /// Whether nothing is in it.
+    /// Returns whether nothing is in it.
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty()
     }
@@ -113,7 +113,7 @@ impl FieldSet {
         }
     }
 
-    /// The set of these paths of plain fields, such as `["metadata", "name"]`.
+    /// Returns the set of these paths of plain fields, such as `["metadata", "name"]`.
     pub fn of_fields(paths: &[&[&str]]) -> Self {
         let mut set = FieldSet::default();
         for path in paths {
@@ -123,12 +123,12 @@ impl FieldSet {
         set
     }
 
-    /// Whether the field directly below, by `element`, is a member.
+    /// Returns whether the field directly below, by `element`, is a member.
     pub fn has(&self, element: &Element) -> bool {
         self.nodes.get(element).is_some_and(|node| node.member)
     }
 
-    /// The members below `element`.
+    /// Returns the members below `element`.
     pub fn below(&self, element: &Element) -> Option<&FieldSet> {
         self.nodes.get(element).map(|node| &node.children).filter(|children| !children.is_empty())
     }
@@ -201,7 +201,7 @@ impl FieldSet {
         }
     }
 
-    /// The set in which also each field is a member that the schema declares by name and that has members below.
+    /// Returns the set in which also each field is a member that the schema declares by name and that has members below.
     #[must_use]
     pub fn with_containers(&self, schema: Option<&Schema>, step: Step) -> FieldSet {
         let nodes = self.nodes.iter().map(|(element, node)| {
@@ -248,8 +248,8 @@ impl FieldSet {
         Some(())
     }
 
-    /// Every member's path as text, such as `.spec.to[name="n1"].weight`. At each level the members come first, then what is
-    /// below them, as Kubernetes lists them.
+    /// Returns every member's path as text, such as `.spec.to[name="n1"].weight`. At each level the members come first, then what
+    /// is below them, as Kubernetes lists them.
     pub fn paths(&self) -> Vec<String> {
         let mut found = Vec::new();
         self.collect_paths("", &mut found);
@@ -264,7 +264,7 @@ impl FieldSet {
         }
     }
 
-    /// The encoding as FieldsV1.
+    /// Returns the encoding as FieldsV1.
     pub fn encode(&self) -> Value {
         let mut object = Map::new();
         for (element, node) in &self.nodes {

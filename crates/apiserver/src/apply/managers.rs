@@ -207,7 +207,7 @@ impl Managers {
     }
 }
 
-/// A time as an entry holds it: whole seconds.
+/// Returns a time as an entry holds it: whole seconds.
 pub(super) fn seconds_text(time: Timestamp) -> String {
     Timestamp::from_second(time.as_second()).unwrap_or(time).to_string()
 }

@@ -119,7 +119,7 @@ struct Request<'a> {
 type Conflicts = Vec<(Manager, FieldSet)>;
 
 impl Request<'_> {
-    /// The object and its managers after the apply.
+    /// Returns the object and its managers after the apply.
     fn apply(&self, live: &Value, managers: &Managers, force: bool) -> Result<(Value, Managers), Conflicts> {
         let schema: Option<&Node> = Some(&self.kind.schema);
         let live = without_managed_fields(live);
@@ -160,7 +160,7 @@ impl Request<'_> {
         Ok((result, managers))
     }
 
-    /// The invented owner of all that is in an object without managers.
+    /// Returns the invented owner of all that is in an object without managers.
     fn owner_of_what_was_there(&self, live: &Value) -> Option<(Manager, Owned)> {
         let api_version = self.kind.api_version();
         let changes = compare::compare(&self.kind.schema, &json!({}), &without_managed_fields(live));
@@ -193,7 +193,7 @@ fn prune(schema: Option<&Node>, merged: &Value, before: &FieldSet, managers: &Ma
     merge::remove(schema, merged, &gone, None).unwrap_or_else(|| Value::Object(Map::new()))
 }
 
-/// The part of a configuration that an apply is about.
+/// Returns the part of a configuration that an apply is about.
 fn own_part(kind: &Kind, mut config: Value, subresource: Option<&str>) -> Value {
     // A null has no meaning here: to give up a field, leave it out.
     drop_nulls(&kind.schema, &mut config);

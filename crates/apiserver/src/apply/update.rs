@@ -73,7 +73,7 @@ impl Update<'_> {
         set_entries(new, entries)
     }
 
-    /// The fields of the new object, encoded, without those that the server sets.
+    /// Returns the fields of the new object, encoded, without those that the server sets.
     fn sent_fields(&self, new: &Value) -> Option<Map<String, Value>> {
         let schema: &Node = &self.kind.schema;
         let mut set = Map::new();
@@ -157,7 +157,7 @@ impl Update<'_> {
         set_entries(new, entries)
     }
 
-    /// The entry of this write's manager.
+    /// Returns the entry of this write's manager.
     fn entry(&self, set: Map<String, Value>) -> Value {
         present(json!({
             "manager": self.manager,
@@ -256,7 +256,7 @@ fn member(mut inner: Map<String, Value>) -> Value {
     Value::Object(inner)
 }
 
-/// Whether there are no field sets.
+/// Returns whether there are no field sets.
 fn is_nothing(entries: &Value) -> bool {
     entries.is_null() || entries.as_array().is_some_and(Vec::is_empty)
 }

@@ -126,7 +126,7 @@ impl Server {
         &self.object.as_ref().unwrap()["spec"]
     }
 
-    /// The managers with operation, subresource and fields.
+    /// Returns the managers with operation, subresource and fields.
     fn managers(&self) -> Vec<(String, Value)> {
         let entries =
             self.object.as_ref().unwrap()["metadata"]["managedFields"].as_array().cloned().unwrap_or_default();

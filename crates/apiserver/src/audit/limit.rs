@@ -28,7 +28,8 @@ struct Bucket {
 }
 
 impl Limits {
-    /// Whether there is room for an event of `user`, which is `None` for a sender without credentials. If so, the event counts.
+    /// Returns whether there is room for an event of `user`, which is `None` for a sender without credentials. If so, the event
+    /// counts.
     pub(super) fn take(&mut self, user: Option<&str>, now: Instant) -> bool {
         let Some(user) = user else { return self.strangers.take(now) };
         if !self.users.contains_key(user) {

@@ -230,7 +230,7 @@ impl Files {
         Ok(files)
     }
 
-    /// The path of a further file.
+    /// Returns the path of a further file.
     fn beside(&self, end: impl std::fmt::Display) -> PathBuf {
         let mut name = self.path.clone().into_os_string();
         name.push(format!(".{end}"));

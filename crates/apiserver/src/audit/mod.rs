@@ -79,12 +79,12 @@ pub(crate) struct CreatedObject {
 }
 
 impl Audit {
-    /// A log into `log`.
+    /// Returns a log into `log`.
     pub fn new(policy: Policy, log: Log) -> Self {
         Audit { policy, log, limits: Mutex::default() }
     }
 
-    /// The file and its numbers.
+    /// Returns the file and its numbers.
     pub fn log(&self) -> &Log {
         &self.log
     }
@@ -122,7 +122,7 @@ impl Audit {
         }
     }
 
-    /// Whether the event is a change that was made, or its sender has room for another event.
+    /// Returns whether the event is a change that was made, or its sender has room for another event.
     fn has_room(&self, facts: &RequestAttributes, code: u16) -> bool {
         let user = match &facts.sender {
             Some(sender) if sender.proof == AuthMethod::InProcess => return true,
@@ -141,7 +141,7 @@ fn is_write(facts: &RequestAttributes) -> bool {
     facts.verb.is_some_and(|verb| !matches!(verb, Verb::Get | Verb::List | Verb::Watch))
 }
 
-/// The `audit.k8s.io/v1` Event of a request.
+/// Returns the `audit.k8s.io/v1` Event of a request.
 fn event(
     id: &str,
     parts: &Parts,

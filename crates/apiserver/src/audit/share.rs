@@ -93,7 +93,7 @@ fn each_line(files: &[&Path], mut each: impl FnMut(&str, &[u8]) -> io::Result<()
     Ok(())
 }
 
-/// The largest share with which all of these sums, each cut to the share, are `octets` at most together.
+/// Returns the largest share with which all of these sums, each cut to the share, are `octets` at most together.
 fn share(mut sums: Vec<u64>, octets: u64) -> u64 {
     sums.sort_unstable();
     let (mut left, mut users) = (octets, sums.len() as u64);

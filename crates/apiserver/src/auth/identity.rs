@@ -22,12 +22,12 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// An authenticated user of no further group.
+    /// Returns an authenticated user of no further group.
     pub fn user(name: &str) -> Self {
         Identity { user: name.to_owned(), groups: vec![GROUP_AUTHENTICATED.to_owned()] }
     }
 
-    /// The server's own loops, which may do what is needed.
+    /// Returns the server's own loops, which may do what is needed.
     pub(crate) fn server() -> Self {
         Identity { user: USER_SERVER.to_owned(), groups: vec![GROUP_MASTERS.to_owned()] }
     }

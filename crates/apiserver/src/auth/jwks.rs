@@ -118,7 +118,7 @@ struct Key {
 }
 
 impl KeySet {
-    /// The set at that place. It is fetched when it is first needed.
+    /// Returns the set at that place. It is fetched when it is first needed.
     pub fn new(source: Source, pace: RefreshPolicy) -> Arc<Self> {
         Arc::new(KeySet { source, pace, loaded: ArcSwapOption::empty(), fetching: Arc::default() })
     }
@@ -239,7 +239,7 @@ async fn get(client: &reqwest::Client, url: &str) -> Result<Vec<u8>, String> {
     Ok(octets)
 }
 
-/// The keys of a set that signatures can be checked with. Others are left out: sets may hold keys of kinds to come.
+/// Returns the keys of a set that signatures can be checked with. Others are left out: sets may hold keys of kinds to come.
 fn parse(octets: &[u8]) -> Result<Vec<Key>, String> {
     if octets.len() > SET_OCTETS_MAX {
         return Err(format!("is over {SET_OCTETS_MAX} octets"));

@@ -71,7 +71,7 @@ pub struct Issuer {
 }
 
 impl Issuer {
-    /// The provider; its keys are fetched when its first token comes.
+    /// Returns the provider; its keys are fetched when its first token comes.
     pub fn new(settings: IssuerSettings, pace: RefreshPolicy) -> Self {
         let keys = KeySet::new(settings.keys.clone(), pace);
         Issuer { settings, keys }
@@ -108,7 +108,7 @@ impl fmt::Display for Refused {
     }
 }
 
-/// Whether a bearer token has the three parts of these tokens.
+/// Returns whether a bearer token has the three parts of these tokens.
 pub fn looks_like_one(token: &str) -> bool {
     token.bytes().filter(|octet| *octet == b'.').count() == 2
 }

@@ -29,7 +29,7 @@ pub struct Rule {
 /// Any verb, group, resource or path.
 pub const ANY: &[&str] = &["*"];
 
-/// The rule for verbs on resources of API groups.
+/// Returns the rule for verbs on resources of API groups.
 pub const fn on(
     verbs: &'static [&'static str],
     groups: &'static [&'static str],
@@ -70,12 +70,12 @@ pub trait Authorizer: Send + Sync + 'static {
         None
     }
 
-    /// Whether a part of the requests and watches in flight is reserved for this user and others like it.
+    /// Returns whether a part of the requests and watches in flight is reserved for this user and others like it.
     fn is_reserved_for(&self, _user: &str) -> bool {
         false
     }
 
-    /// Whether an identity writes about the objects of others, beyond the limits that hold for these.
+    /// Returns whether an identity writes about the objects of others, beyond the limits that hold for these.
     fn writes_beyond_limits(&self, identity: &Identity) -> bool {
         self.is_reserved_for(&identity.user)
     }
@@ -160,7 +160,7 @@ impl dyn Authorizer {
         }
     }
 
-    /// All that an identity may do in a namespace, as `status` of a SelfSubjectRulesReview.
+    /// Returns all that an identity may do in a namespace, as `status` of a SelfSubjectRulesReview.
     pub(crate) fn rules_of(&self, identity: &Identity, namespace: &str) -> Value {
         let (mut resources, mut paths) = (Vec::new(), Vec::new());
         for (role, scope) in grants(self, identity) {
@@ -178,7 +178,7 @@ impl dyn Authorizer {
         json!({"resourceRules": resources, "nonResourceRules": paths, "incomplete": false})
     }
 
-    /// Whether the limits of clients do not hold for an identity's writes.
+    /// Returns whether the limits of clients do not hold for an identity's writes.
     pub(crate) fn is_beyond_limits(&self, identity: &Identity) -> bool {
         identity.user == USER_SERVER || self.writes_beyond_limits(identity)
     }
@@ -220,7 +220,7 @@ impl<'a> Access<'a> {
         Access::Resource { verb, group, resource, namespace: some(namespace), name: some(name) }
     }
 
-    /// The 403 that Kubernetes would give.
+    /// Returns the 403 that Kubernetes would give.
     pub fn forbidden(&self, identity: &Identity, why: Option<&str>) -> ApiError {
         let user = &identity.user;
         let why = why.map_or(String::new(), |why| format!(": {why}"));

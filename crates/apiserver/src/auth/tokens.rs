@@ -107,13 +107,13 @@ impl Tokens {
     }
 }
 
-/// The line of a token file for `token`, with a newline at the end. `user` and `groups` hold no white space and no `#`.
+/// Returns the line of a token file for `token`, with a newline at the end. `user` and `groups` hold no white space and no `#`.
 pub fn line(token: &str, user: &str, groups: &[String]) -> String {
     let hash = HEXLOWER.encode(digest::digest(&SHA256, token.as_bytes()).as_ref());
     format!("{hash} {user} {}", groups.join(" ")).trim_end().to_owned() + "\n"
 }
 
-/// A new token: 256 random bits as 43 characters; `None` if the system has no randomness.
+/// Returns a new token: 256 random bits as 43 characters; `None` if the system has no randomness.
 pub fn generate() -> Option<String> {
     let mut octets = [0_u8; 32];
     rand::fill(&mut octets).ok()?;

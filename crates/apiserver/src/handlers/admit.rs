@@ -70,7 +70,7 @@ impl Writer<'_> {
         }
     }
 
-    /// An object that is not committed, of a dry run.
+    /// Returns an object that is not committed, of a dry run.
     pub(crate) fn shown_admitted(&self, admitted: &Admitted, revision: u64) -> Result<Object, ApiError> {
         self.object(&object_key(self.namespace, &admitted.name), &admitted.value, revision)
     }
@@ -127,7 +127,7 @@ impl Writer<'_> {
     }
 }
 
-/// The size of an object without its field sets.
+/// Returns the size of an object without its field sets.
 fn content_bytes(stored: &Value) -> usize {
     let mut content = stored.clone();
     content["metadata"].as_object_mut().map(|metadata| metadata.remove("managedFields"));

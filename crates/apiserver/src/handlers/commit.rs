@@ -180,7 +180,7 @@ impl Writer<'_> {
 }
 
 impl Written {
-    /// The answer to the client.
+    /// Returns the answer to the client.
     pub(crate) fn respond(self, kind: &'static Kind, format: Format, include: Include) -> Response {
         let mut response = respond::object(self.status, kind, format, include, &self.object);
         respond::warn(&mut response, &self.warnings);

@@ -143,7 +143,7 @@ async fn create_named(writer: &Writer<'_>, object: Value, managed: bool) -> Resu
     Err(ApiError::conflict(writer.kind, &name, "what it depends on keeps changing; please try again"))
 }
 
-/// The namespace that a new object goes to, at the revision that the commit demands, so that none is created into a
+/// Returns the namespace that a new object goes to, at the revision that the commit demands, so that none is created into a
 /// namespace whose contents were just found to be gone.
 async fn home(writer: &Writer<'_>, name: &str) -> Result<Option<(Key, Revision)>, ApiError> {
     let Some(namespace) = writer.namespace.filter(|_| writer.kind.namespaced) else { return Ok(None) };

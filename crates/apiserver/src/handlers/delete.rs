@@ -280,7 +280,7 @@ fn check_preconditions(kind: &Kind, name: &str, live: &Value, deletion: &Deletio
     Ok(())
 }
 
-/// The object marked for deletion, if something holds it; `None` if it can go at once.
+/// Returns the object marked for deletion, if something holds it; `None` if it can go at once.
 fn marked(writer: &Writer<'_>, live: &Value, deletion: &Deletion) -> Option<Value> {
     let finalizers = live["metadata"]["finalizers"].as_array().into_iter().flatten();
     let mut finalizers: Vec<&str> = finalizers.filter_map(Value::as_str).collect();

@@ -28,7 +28,7 @@ pub(super) fn with_member(old: &Value, mut wanted: Value, member: &str) -> Value
     new
 }
 
-/// Whether anything but metadata and status differs.
+/// Returns whether anything but metadata and status differs.
 pub(super) fn content_differs(kind: &Kind, old: &Value, new: &Value) -> bool {
     !same_but(old, new, if kind.has_status { &["metadata", "status"] } else { &["metadata"] })
 }

@@ -37,7 +37,7 @@ pub(crate) async fn get(call: &Call<'_>) -> Result<Response, ApiError> {
     Ok(respond::object(StatusCode::OK, kind, format, include, &object))
 }
 
-/// A `resourceVersion` parameter.
+/// Returns a `resourceVersion` parameter.
 pub(crate) fn resource_version(text: Option<&str>) -> Result<Option<u64>, ApiError> {
     let broken = |_| ApiError::bad_request(format!("invalid resource version {:?}", text.unwrap_or_default()));
     text.map(str::parse).transpose().map_err(broken)
@@ -60,7 +60,7 @@ pub(crate) async fn wait_for(call: &Call<'_>, wanted: u64) -> Result<(), ApiErro
     }
 }
 
-/// The object as the store has it.
+/// Returns the object as the store has it.
 async fn read(call: &Call<'_>) -> Result<Arc<Object>, ApiError> {
     let kind = call.server.cache.kind_cache(call.resource.kind).kind;
     let key = call.resource.key();

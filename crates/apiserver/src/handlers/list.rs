@@ -103,7 +103,7 @@ fn show_damaged(
     Ok(warnings)
 }
 
-/// The placeholders of those damaged objects that the selector may take.
+/// Returns the placeholders of those damaged objects that the selector may take.
 pub(crate) fn placeholders(call: &Call<'_>, selector: &Selector, damaged: &[DamagedKey]) -> Vec<Arc<Object>> {
     let kind = call.server.cache.kind_cache(call.resource.kind).kind;
     let marks = call.server.kinds.damage_marks();
@@ -173,7 +173,7 @@ async fn page(call: &Call<'_>, selector: &Selector) -> Result<Result<Page, Respo
     Ok(Ok(work::beside(is_large, || cached(call, selector, limit))))
 }
 
-/// The first page, from the cache.
+/// Returns the first page, from the cache.
 fn cached(call: &Call<'_>, selector: &Selector, limit: Option<usize>) -> Page {
     let kind = call.resource.kind;
     let cache = &call.server.cache;
@@ -233,7 +233,7 @@ async fn continued(
     }
 }
 
-/// The place of the next page.
+/// Returns the place of the next page.
 fn token(revision: u64, after: &str) -> ContinueToken {
     ContinueToken { revision: Some(revision), after: after.to_owned(), remaining: None }
 }
@@ -254,7 +254,7 @@ async fn count(call: &Call<'_>, revision: u64, after: &str) -> Result<u64, ApiEr
     }
 }
 
-/// A page from the store's history.
+/// Returns a page from the store's history.
 async fn from_store(
     call: &Call<'_>,
     selector: &Selector,

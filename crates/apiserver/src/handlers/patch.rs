@@ -151,7 +151,7 @@ fn check_identity(
     Ok(())
 }
 
-/// The configuration that an apply sends, which is judged without the live object.
+/// Returns the configuration that an apply sends, which is judged without the live object.
 fn applied_config(writer: &Writer<'_>, name: &str, sent: &Bytes) -> Result<Value, ApiError> {
     let kind = writer.kind;
     let (mut config, duplicates) =

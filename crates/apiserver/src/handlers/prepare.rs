@@ -87,8 +87,8 @@ impl Writer<'_> {
         Ok(object)
     }
 
-    /// The fault of the `status` that a client sent to the main resource, where only one writer sets it. `old` is the stored
-    /// object; `None`: it is created.
+    /// Returns the fault of the `status` that a client sent to the main resource, where only one writer sets it. `old` is the
+    /// stored object; `None`: it is created.
     fn sent_status_fault(&self, old: Option<&Value>, sent: &Value) -> Option<Cause> {
         let status_writer = self.hooks().status_writer()?;
         if is_empty_status(sent) || old.and_then(|old| old.get("status")) == Some(sent) {
@@ -160,7 +160,7 @@ impl Writer<'_> {
         })
     }
 
-    /// The faults of a changed object against its schema. What an earlier version stored beyond a maximum may stay.
+    /// Returns the faults of a changed object against its schema. What an earlier version stored beyond a maximum may stay.
     fn schema_faults(&self, old: &Value, new: &Value) -> Vec<Cause> {
         let mut causes = schema::validate(&self.kind.schema, new);
         let exceeds = |cause: &Cause| matches!(cause.reason, Cause::TOO_LONG | Cause::TOO_MANY);

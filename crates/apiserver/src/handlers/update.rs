@@ -62,7 +62,7 @@ pub(crate) async fn update(call: &Call<'_>, sent: &Bytes) -> Result<Response, Ap
     Ok(written.respond(kind, format, include))
 }
 
-/// The part of an object that a request is about.
+/// Returns the part of an object that a request is about.
 pub(crate) fn part(subresource: Option<Subresource>) -> Part {
     match subresource {
         None => Part::Main,

@@ -202,7 +202,7 @@ impl Watcher {
         Ok(())
     }
 
-    /// The next piece of the stream; `None` at its end.
+    /// Returns the next piece of the stream; `None` at its end.
     async fn next(&mut self) -> Option<Bytes> {
         while !self.initial.is_empty() {
             let chunk = self.initial_chunk();
@@ -309,7 +309,7 @@ impl Watcher {
         Woken::Changes(changes)
     }
 
-    /// The lines of those changes that this watch is about.
+    /// Returns the lines of those changes that this watch is about.
     fn lines(&mut self, changes: &[Arc<Change>]) -> Bytes {
         let ours: Vec<_> = changes.iter().filter(|change| change.now.key().starts_with(&self.prefix)).collect();
         if let [one] = ours.as_slice() {
@@ -353,7 +353,7 @@ impl Watcher {
         Some(event_line(event_type, &self.shown(&change.now)))
     }
 
-    /// An object in the format of this watch.
+    /// Returns an object in the format of this watch.
     fn shown(&mut self, object: &Object) -> Bytes {
         match self.format {
             Format::Objects(_) => representation::json(self.kind, object),

@@ -24,7 +24,8 @@ pub struct Column {
 }
 
 impl Column {
-    /// The column with this heading that shows the text that it reads, with a description for `kubectl explain` and tools.
+    /// Returns the column with this heading that shows the text that it reads, with a description for `kubectl explain` and
+    /// tools.
     pub const fn new(name: &'static str, reads: &'static [&'static str], description: &'static str) -> Column {
         Column { name, kind: "string", priority: 0, description, reads, cell: shown }
     }
@@ -62,7 +63,7 @@ pub enum Cell<'a> {
 }
 
 impl<'a> Cell<'a> {
-    /// A text.
+    /// Returns a text.
     pub fn text(text: impl Into<Cow<'a, str>>) -> Cell<'a> {
         Cell::Text(text.into())
     }
@@ -92,7 +93,7 @@ impl Columns {
         Columns { columns, paths: Paths::new(reads()), reads: reads().count() }
     }
 
-    /// The cells of an object of which this is the JSON as stored.
+    /// Returns the cells of an object of which this is the JSON as stored.
     pub fn cells<'a>(&self, json: &'a [u8], now: i64) -> impl Iterator<Item = Cell<'a>> {
         let found = self.paths.find(json).unwrap_or_else(|| vec![Json::default(); self.reads]);
         let mut at = 0;
@@ -103,7 +104,7 @@ impl Columns {
         })
     }
 
-    /// The cell of an object under a heading.
+    /// Returns the cell of an object under a heading.
     pub fn cell_of(&self, name: &str, object: &serde_json::Value, now: i64) -> serde_json::Value {
         let place = self.columns.iter().position(|column| column.name == name).expect("a column");
         let json = object.to_string();
@@ -142,13 +143,13 @@ pub fn since<'a>(time: Json<'a>, now: i64) -> Cell<'a> {
     }
 }
 
-/// The member `name` of the condition `kind` (`status`, `reason`, …), of all conditions; nothing if there is no such one.
+/// Returns the member `name` of the condition `kind` (`status`, `reason`, …), of all conditions; nothing if there is no such one.
 pub fn condition<'a>(conditions: Json<'a>, kind: &str, name: &str) -> Json<'a> {
     let mut each = conditions.items().map(|condition| condition.get(["type", name]));
     each.find(|[its_kind, _]| its_kind.is(kind)).map_or_else(Json::default, |[_, value]| value)
 }
 
-/// The first few of a list of texts, and how many more there are; blank for none.
+/// Returns the first few of a list of texts, and how many more there are; blank for none.
 pub fn list<'a>(items: impl Iterator<Item = Cow<'a, str>>, shown_max: usize) -> Cell<'a> {
     let items: Vec<_> = items.collect();
     match items.len() {
@@ -158,7 +159,7 @@ pub fn list<'a>(items: impl Iterator<Item = Cow<'a, str>>, shown_max: usize) -> 
     }
 }
 
-/// A duration in seconds as kubectl prints ages: `67s`, `3m5s`, `5h12m`, `4d`.
+/// Returns a duration in seconds as kubectl prints ages: `67s`, `3m5s`, `5h12m`, `4d`.
 pub fn human_duration(seconds: i64) -> String {
     let (minutes, hours) = (seconds / 60, seconds / 3600);
     let (days, years) = (hours / 24, hours / 24 / 365);

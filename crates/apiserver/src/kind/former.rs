@@ -23,7 +23,7 @@ impl FormerNames {
         known.map_or_else(String::new, |(_, now)| format!(" (now {now:?})"))
     }
 
-    /// A warning for each former annotation of an object.
+    /// Returns a warning for each former annotation of an object.
     pub(crate) fn warnings(&self, object: &Value) -> impl Iterator<Item = String> {
         let annotations = &object["metadata"]["annotations"];
         let used = self.annotations.iter().filter(|(former, _)| !annotations[*former].is_null());

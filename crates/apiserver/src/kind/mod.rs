@@ -88,7 +88,8 @@ pub struct View {
 }
 
 impl Kind {
-    /// The kind of a type that derives [`kube::CustomResource`], with one column, the age. Its names live as long as the process.
+    /// Returns the kind of a type that derives [`kube::CustomResource`], with one column, the age. Its names live as long as the
+    /// process.
     pub fn of<T: CustomResourceExt>() -> Kind {
         let definition = T::crd();
         let names = definition.spec.names;
@@ -120,8 +121,8 @@ impl Kind {
         }
     }
 
-    /// A kind of Kubernetes' own, in namespaces, with one column, the age. Adds these attributes to its schema, each at its
-    /// [place](structural::at).
+    /// Returns a kind of Kubernetes' own, in namespaces, with one column, the age. Adds these attributes to its schema, each at
+    /// its [place](structural::at).
     pub fn built_in<T>(attributes: impl IntoIterator<Item = (&'static str, Value)>) -> Kind
     where
         T: k8s_openapi::Resource + schemars::JsonSchema,
@@ -151,13 +152,13 @@ impl Kind {
         }
     }
 
-    /// Whether this is Namespace, which the server itself deals with.
+    /// Returns whether this is Namespace, which the server itself deals with.
     pub fn is_namespace(&self) -> bool {
         self.group.is_empty() && self.plural == "namespaces"
     }
 
-    /// Whether it is one of Kubernetes' own rather than of a custom API group. Those take strategic merge patches, have no
-    /// `generation`, and decode protobuf.
+    /// Returns whether it is one of Kubernetes' own rather than of a custom API group. Those take strategic merge patches, have
+    /// no `generation`, and decode protobuf.
     pub fn is_built_in(&self) -> bool {
         is_built_in_group(self.group)
     }
@@ -190,7 +191,7 @@ impl Kind {
         }
     }
 
-    /// The value of a field that can be selected by, `""` where it is absent; `None` if `path` cannot be selected by. All
+    /// Returns the value of a field that can be selected by, `""` where it is absent; `None` if `path` cannot be selected by. All
     /// kinds can be selected by `metadata.name` and, in a namespace, `metadata.namespace`.
     pub fn field(&self, object: &Value, path: &str) -> Option<String> {
         let declared = path == "metadata.name"
@@ -208,7 +209,7 @@ impl Kind {
     }
 }
 
-/// Whether a group is one of Kubernetes' own.
+/// Returns whether a group is one of Kubernetes' own.
 pub fn is_built_in_group(group: &str) -> bool {
     group.is_empty() || group.ends_with(".k8s.io")
 }

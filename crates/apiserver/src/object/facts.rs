@@ -49,7 +49,7 @@ impl IndexedFields {
     }
 }
 
-/// The text; none is an empty one.
+/// Returns the text; none is an empty one.
 fn text(value: Json<'_>) -> Box<str> {
     value.text().unwrap_or_default().into()
 }

@@ -41,7 +41,7 @@ impl Compressed {
         Compressed { octets, len, sample: Arc::clone(sample) }
     }
 
-    /// The length of the text.
+    /// Returns the length of the text.
     pub fn len(&self) -> usize {
         self.len as usize
     }
@@ -66,7 +66,7 @@ impl Compressed {
 pub struct DictionaryPool(Mutex<Option<(Arc<Dictionary>, usize)>>);
 
 impl DictionaryPool {
-    /// The sample for `text`: that of the texts before it, or after `TEXTS_A_SAMPLE` of them the text itself.
+    /// Returns the sample for `text`: that of the texts before it, or after `TEXTS_A_SAMPLE` of them the text itself.
     pub fn sample(&self, text: impl FnOnce() -> Bytes) -> Arc<Dictionary> {
         let mut state = self.0.lock();
         match &mut *state {

@@ -25,7 +25,7 @@ pub const KIND: &str = "ConflictKey";
 pub struct ConflictKey(pub String);
 
 impl ConflictKey {
-    /// The key in the store.
+    /// Returns the key in the store.
     pub fn key(&self) -> Key {
         Key(self.0.as_str().into())
     }

@@ -228,7 +228,7 @@ fn is_unset(value: &Value) -> bool {
     }
 }
 
-/// The rules for both representations, after kube-apiserver's `legacyValidateEvent`. An event with an `eventTime` can be
+/// Returns the rules for both representations, after kube-apiserver's `legacyValidateEvent`. An event with an `eventTime` can be
 /// about an object of another namespace. `controller` is the name of the field `reportingComponent` in the causes.
 fn validate(event: &Value, controller: &str) -> Vec<Cause> {
     let text = |name: &str| event[name].as_str().unwrap_or_default();
@@ -267,7 +267,7 @@ fn validate(event: &Value, controller: &str) -> Vec<Cause> {
     causes
 }
 
-/// The faults of the series of an event that is written by `events.k8s.io/v1`.
+/// Returns the faults of the series of an event that is written by `events.k8s.io/v1`.
 fn series(event: &Value) -> Vec<Cause> {
     let Some(series) = event["series"].as_object() else { return Vec::new() };
     let mut causes = Vec::new();

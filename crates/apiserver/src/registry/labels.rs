@@ -68,7 +68,7 @@ pub fn check_value(value: &str) -> Option<String> {
     }
 }
 
-/// The faults of a map of labels at `path`.
+/// Returns the faults of a map of labels at `path`.
 pub fn check_labels(path: &str, labels: Option<&Value>) -> Vec<Cause> {
     let mut causes = Vec::new();
     for (key, value) in labels.and_then(Value::as_object).into_iter().flatten() {

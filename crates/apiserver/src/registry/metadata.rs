@@ -16,12 +16,12 @@ const OWNER_TEXT_OCTETS_MAX: usize = 253;
 /// The longest base of generated names, in octets: that of a name.
 const GENERATE_NAME_OCTETS_MAX: usize = 253;
 
-/// A time as metadata hold it: whole seconds, `Z`.
+/// Returns a time as metadata hold it: whole seconds, `Z`.
 pub(crate) fn whole_seconds(time: Timestamp) -> String {
     Timestamp::from_second(time.as_second()).unwrap_or(time).to_string()
 }
 
-/// The faults of an object's metadata beyond its schema: name and namespace, keys and values of labels, keys and size of
+/// Returns the faults of an object's metadata beyond its schema: name and namespace, keys and values of labels, keys and size of
 /// annotations, finalizers, owner references. With `old`, also of its change: name, namespace, uid are immutable, and no
 /// finalizer can be added to an object that is being deleted.
 pub fn validate(kind: &Kind, old: Option<&Value>, new: &Value) -> Vec<Cause> {

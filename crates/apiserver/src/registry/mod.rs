@@ -88,12 +88,13 @@ pub trait Reader: Send + Sync {
         namespace: Option<&'a str>,
         name: &'a str,
     ) -> BoxFuture<'a, Result<Option<Arc<Value>>, ApiError>>;
-    /// All objects of a kind, of a namespace or of all.
+    /// Returns all objects of a kind, of a namespace or of all.
     fn list<'a>(&'a self, kind: &'a str, namespace: Option<&'a str>) -> BoxFuture<'a, Result<Vec<Value>, ApiError>>;
     /// Returns the number of objects of a kind, in all namespaces, with `value` in `field`, one of the kind's
     /// `selectable_fields`.
     fn count<'a>(&'a self, kind: &'a str, field: &'a str, value: &'a str) -> BoxFuture<'a, Result<usize, ApiError>>;
-    /// The objects of a kind, in all namespaces, whose `field`, one of the kind's `selectable_fields`, is as `test` wants it.
+    /// Returns the objects of a kind, in all namespaces, whose `field`, one of the kind's `selectable_fields`, is as `test` wants
+    /// it.
     fn matching<'a>(
         &'a self,
         kind: &'a str,
@@ -152,7 +153,7 @@ impl RelatedWrite {
     }
 }
 
-/// A new object that a hook of another kind makes, judged as one that a client sends.
+/// Returns a new object that a hook of another kind makes, judged as one that a client sends.
 pub fn made(context: &Context<'_>, kind: &'static Kind, mut object: Value) -> Result<Value, ApiError> {
     let causes = complete(context, kind, &mut object, false);
     match causes.is_empty() {
@@ -194,28 +195,28 @@ pub trait Hooks: Send + Sync + 'static {
     /// Sets what the server keeps of a status when it is replaced.
     fn prepare_status(&self, _context: &Context<'_>, _old: &Value, _new: &mut Value) {}
 
-    /// The faults of a new object beyond its schema.
+    /// Returns the faults of a new object beyond its schema.
     fn validate_create(&self, _context: &Context<'_>, _object: &Value) -> Vec<Cause> {
         Vec::new()
     }
 
-    /// The faults of a change by the main resource, beyond the schema; the status is the stored one already.
+    /// Returns the faults of a change by the main resource, beyond the schema; the status is the stored one already.
     fn validate_update(&self, _context: &Context<'_>, _old: &Value, _new: &Value) -> Vec<Cause> {
         Vec::new()
     }
 
-    /// The faults of a change by the `status` subresource.
+    /// Returns the faults of a change by the `status` subresource.
     fn validate_status_update(&self, _context: &Context<'_>, _old: &Value, _new: &Value) -> Vec<Cause> {
         Vec::new()
     }
 
-    /// The only writer of the status, such as `a Binding`. Then the server rejects a `status` in the main resource that differs
-    /// from the stored one. `None`: it drops such a status silently, as Kubernetes does.
+    /// Returns the only writer of the status, such as `a Binding`. Then the server rejects a `status` in the main resource that
+    /// differs from the stored one. `None`: it drops such a status silently, as Kubernetes does.
     fn status_writer(&self) -> Option<&'static str> {
         None
     }
 
-    /// The related writes that are committed with this one, or the reason that it cannot be done.
+    /// Returns the related writes that are committed with this one, or the reason that it cannot be done.
     fn before_commit<'a>(
         &'a self,
         _context: &'a Context<'a>,
@@ -225,7 +226,7 @@ pub trait Hooks: Send + Sync + 'static {
         Box::pin(async { Ok(Vec::new()) })
     }
 
-    /// Whether [`Self::warnings`] ever returns one.
+    /// Returns whether [`Self::warnings`] ever returns one.
     fn has_warnings(&self) -> bool {
         false
     }
@@ -240,8 +241,8 @@ pub trait Hooks: Send + Sync + 'static {
         Box::pin(async { Vec::new() })
     }
 
-    /// The attributes of the trace span for each new object: one for its namespace and name, one for its revision. `None`: the
-    /// creation starts no trace.
+    /// Returns the attributes of the trace span for each new object: one for its namespace and name, one for its revision.
+    /// `None`: the creation starts no trace.
     fn trace_attributes(&self) -> Option<[&'static str; 2]> {
         None
     }

@@ -19,7 +19,7 @@ impl Schema {
         Arc::new(Schema { document, root })
     }
 
-    /// The document: OpenAPI v3, structural.
+    /// Returns the document: OpenAPI v3, structural.
     pub fn document(&self) -> &Value {
         &self.document
     }
@@ -167,22 +167,22 @@ impl Node {
         }
     }
 
-    /// The schema of a field that is declared by name.
+    /// Returns the schema of a field that is declared by name.
     pub(crate) fn property(&self, name: &str) -> Option<&Node> {
         self.properties.as_deref()?.iter().find(|(found, _)| **found == *name).map(|(_, node)| node)
     }
 
-    /// The schema of the field `name`, declared by name or by `additionalProperties`.
+    /// Returns the schema of the field `name`, declared by name or by `additionalProperties`.
     pub(crate) fn field(&self, name: &str) -> Option<&Node> {
         self.property(name).or(self.additional.as_deref())
     }
 
-    /// Whether any field is declared by name.
+    /// Returns whether any field is declared by name.
     pub(crate) fn has_properties(&self) -> bool {
         self.properties.is_some()
     }
 
-    /// The default of a field that is declared by name.
+    /// Returns the default of a field that is declared by name.
     pub(crate) fn default_of(&self, name: &str) -> Option<&Value> {
         self.defaults.iter().find(|(found, _)| **found == *name).map(|(_, default)| default)
     }

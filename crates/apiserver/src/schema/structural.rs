@@ -31,7 +31,7 @@ pub fn make_structural(schema: &mut Value) {
     }
 }
 
-/// The lines of a paragraph as one; paragraphs stay apart.
+/// Returns the lines of a paragraph as one; paragraphs stay apart.
 fn joined_lines(text: &str) -> String {
     let paragraphs = text.split("\n\n").map(|paragraph| {
         let words: Vec<&str> = paragraph.split_whitespace().collect();
@@ -116,7 +116,7 @@ fn shared_types(object: &mut Map<String, Value>) {
     }
 }
 
-/// The schema at a place such as `spec.addresses[].ip`; the root is empty, the values of a map are `{}`.
+/// Returns the schema at a place such as `spec.addresses[].ip`; the root is empty, the values of a map are `{}`.
 pub fn at<'a>(schema: &'a mut Value, place: &str) -> Option<&'a mut Value> {
     let mut node = schema;
     for part in place.split('.').filter(|part| !part.is_empty()) {
@@ -161,7 +161,7 @@ pub fn bound(schema: &mut Value) {
     }
 }
 
-/// The attribute that bounds a schema and that it lacks, with the bound of built-in kinds.
+/// Returns the attribute that bounds a schema and that it lacks, with the bound of built-in kinds.
 fn unbounded_here(schema: &Map<String, Value>) -> Option<(&'static str, u64)> {
     let lacks = |key: &str| !schema.contains_key(key);
     let is_time = || schema.get("format").is_some_and(|format| format == "date-time");

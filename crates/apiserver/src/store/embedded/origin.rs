@@ -160,7 +160,7 @@ fn move_on(
     tables.start_at(first.0)
 }
 
-/// The ID of the store and the number of its latest opening.
+/// Returns the ID of the store and the number of its latest opening.
 fn identity(database: &Database) -> Result<((u64, u64), u64), redb::Error> {
     let meta = database.begin_read()?.open_table(META)?;
     let number = |name| -> Result<u64, redb::Error> { Ok(meta.get(name)?.map_or(0, |number| number.value())) };
