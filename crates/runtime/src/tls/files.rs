@@ -26,7 +26,7 @@ pub fn private_folder(path: &Path) -> Result<(), Error> {
     }
 }
 
-/// The file as text, `None` if it is not there.
+/// Returns the file as text, `None` if it is not there.
 pub fn read(path: &Path) -> Result<Option<String>, Error> {
     match std::fs::read_to_string(path) {
         Ok(text) => Ok(Some(text)),

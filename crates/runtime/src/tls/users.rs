@@ -182,7 +182,7 @@ impl UserStore {
         Ok(())
     }
 
-    /// The user of that name.
+    /// Returns the user of that name.
     pub fn user(&self, name: &str) -> Result<&User, BookError> {
         self.users.iter().find(|user| user.name == name).ok_or_else(|| BookError::NotThere(name.to_owned()))
     }
