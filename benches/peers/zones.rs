@@ -14,7 +14,7 @@ pub const ZONES: usize = 1_001;
 
 const APEX_OCTETS: usize = 20;
 
-/// The wire form of a zone's apex.
+/// Returns the wire form of a zone's apex.
 pub fn apex(zone: usize) -> [u8; APEX_OCTETS] {
     let mut apex = *b"\x07z000000\x05bench\x04test\0";
     let mut rest = zone;
@@ -52,12 +52,12 @@ impl Zones {
         Ok(Zones { count, folder, with_suffix: OnceCell::new(), without: OnceCell::new() })
     }
 
-    /// The folder of files `<apex>.zone`.
+    /// Returns the folder of files `<apex>.zone`.
     pub fn files(&self) -> std::io::Result<&Path> {
         self.written(&self.with_suffix, ".zone")
     }
 
-    /// The folder of files `<apex>`.
+    /// Returns the folder of files `<apex>`.
     pub fn bare_files(&self) -> std::io::Result<&Path> {
         self.written(&self.without, "")
     }
