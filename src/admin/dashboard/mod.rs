@@ -125,7 +125,7 @@ impl Dashboard {
         }
     }
 
-    /// Whether the API lets the user with this token see the whole platform.
+    /// Returns whether the API lets the user with this token see the whole platform.
     pub async fn sees_all(&self, token: &str) -> Result<bool, Failure> {
         session::may_list_zones(self.0.door()?, token).await
     }
@@ -171,7 +171,7 @@ impl Shared {
         answer
     }
 
-    /// The routes that this session may see.
+    /// Returns the routes that this session may see.
     async fn routes_of(&self, session: &Arc<Session>) -> Result<(u64, Vec<Keyed>), Failure> {
         let rights = self.settle(session, session.rights().await)?;
         let feeds = self.feeds.of(session, &rights).await?;
@@ -287,7 +287,7 @@ async fn live(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Answer {
     shared.settle(&session, answer)
 }
 
-/// An object or a list of the API, as the API gives it to this user.
+/// Returns an object or a list of the API, as the API gives it to this user.
 async fn object(State(shared): State<Arc<Shared>>, request: Request) -> Answer {
     let session = shared.sessions.of(request.headers())?;
     let path = request.uri().path().strip_prefix("/dashboard/api").unwrap_or_default();
@@ -335,7 +335,7 @@ fn json_response(octets: Vec<u8>) -> Response {
     ([(header::CONTENT_TYPE, "application/json"), (header::CACHE_CONTROL, "no-store")], octets).into_response()
 }
 
-/// Whether an origin such as `http://127.0.0.1:9453` is this machine.
+/// Returns whether an origin such as `http://127.0.0.1:9453` is this machine.
 fn is_loopback(origin: &str) -> bool {
     let host = origin.split("://").nth(1).unwrap_or_default();
     let host = match host.strip_prefix('[') {
