@@ -39,7 +39,7 @@ pub struct Certificates {
 }
 
 impl Certificates {
-    /// All that there are.
+    /// Returns all that there are.
     pub fn each(&self) -> impl Iterator<Item = &Arc<Source>> {
         self.admin.iter().chain(&self.dns)
     }
@@ -104,7 +104,7 @@ impl Source {
         Ok(Some(Arc::new(Source { whose: DNS, from })))
     }
 
-    /// The certificate, the newest one at each handshake.
+    /// Returns the certificate, the newest one at each handshake.
     pub fn certificate(&self) -> Arc<dyn ResolvesServerCert> {
         match &self.from {
             From::Api(access) => access.certificate(),
@@ -119,7 +119,7 @@ impl Source {
         tls::server_config(self.certificate())
     }
 
-    /// Whether the certificate is valid for this host name.
+    /// Returns whether the certificate is valid for this host name.
     pub fn is_for(&self, name: &str) -> bool {
         match &self.from {
             From::Api(access) => access.is_for(name),
@@ -129,7 +129,7 @@ impl Source {
         }
     }
 
-    /// The validity period of the certificate, in seconds since 1970.
+    /// Returns the validity period of the certificate, in seconds since 1970.
     pub fn period(&self) -> Option<Range<i64>> {
         match &self.from {
             From::Api(access) => access.periods()[0].clone(),
@@ -180,7 +180,7 @@ impl Maintenance for Source {
     }
 }
 
-/// The names and addresses of the platform's name servers, and where this one listens, for its certificate.
+/// Returns the names and addresses of the platform's name servers, and where this one listens, for its certificate.
 pub fn dns_names(settings: &Settings, platform: Option<&compiler::Settings>) -> Vec<String> {
     let listened = &settings.dns_tls.listen;
     let servers = platform.map(compiler::Settings::name_servers).unwrap_or_default();

@@ -36,7 +36,7 @@ pub fn load(places: &ConfigSources) -> Result<Settings, Errors> {
     }
 }
 
-/// The zone above those that the Routers in the manifests name.
+/// Returns the zone above those that the Routers in the manifests name.
 fn domain_of_manifests(settings: &Settings) -> Result<String, Errors> {
     let fault = |text: String| Errors(vec![Error::new(text)]);
     let documents = manifests::read(&settings.manifests)

@@ -98,7 +98,7 @@ fn stream_limits(settings: &Settings, files_max: u64) -> transport::Limits {
     }
 }
 
-/// The platform's settings as a name server at these addresses sees them.
+/// Returns the platform's settings as a name server at these addresses sees them.
 pub fn platform_settings(settings: &Settings, listened: &[SocketAddr]) -> Result<Arc<compiler::Settings>, Error> {
     let addresses: Vec<IpAddr> = listened.iter().map(SocketAddr::ip).collect();
     Ok(Arc::new(platform::settings(settings, &addresses, None)?))
@@ -391,8 +391,8 @@ async fn mark_stale(
     }
 }
 
-/// Whether an informer of the API's objects has been without a watch for too long. An open watch that is silent is idle; if it
-/// is dead, the informer finds out.
+/// Returns whether an informer of the API's objects has been without a watch for too long. An open watch that is silent is idle;
+/// if it is dead, the informer finds out.
 fn is_stale(informers: &[Health], running: Duration, after: Duration) -> bool {
     informers.iter().any(|informer| !informer.connected && informer.age.unwrap_or(running) > after)
 }

@@ -11,7 +11,7 @@ use signpost_control::scheduler::chooser::StrategyConfig;
 use signpost_control::scheduler::webhook;
 use signpost_dns::zone::Contents;
 
-/// The compiler's settings. Without name servers in the configuration there is one, at `listened`; `base` is what the
+/// Returns the compiler's settings. Without name servers in the configuration there is one, at `listened`; `base` is what the
 /// zone file of the platform's domain adds to the parent zone.
 pub fn settings(
     settings: &Settings,
