@@ -19,7 +19,7 @@ fn read(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// All words of `text` that begin with `signpost_`.
+/// Returns all words of `text` that begin with `signpost_`.
 fn series(text: &str) -> BTreeSet<String> {
     let part = |character: char| character.is_ascii_alphanumeric() || character == '_';
     text.split(|character| !part(character)).filter(|word| word.starts_with("signpost_")).map(str::to_owned).collect()
@@ -80,7 +80,7 @@ fn panels_of_the_dashboard_lie_beside_each_other() {
     assert!(seen.len() > 40);
 }
 
-/// The rules of a policy for requests to the API of a cluster: from the kustomization, and the same from the chart.
+/// Returns the rules of a policy for requests to the API of a cluster: from the kustomization, and the same from the chart.
 fn policy(name: &str) -> Vec<VapExpression> {
     let file = read("deploy/kubernetes/cluster-api/admission.yaml");
     let chart =
@@ -106,7 +106,7 @@ fn policy(name: &str) -> Vec<VapExpression> {
     rules.collect()
 }
 
-/// Whether these rules let a request pass.
+/// Returns whether these rules let a request pass.
 fn admits(rules: &[VapExpression], operation: &str, old: Option<&Value>, new: &Value) -> bool {
     let request = AdmissionRequest { operation: operation.to_owned(), ..AdmissionRequest::default() };
     let evaluator =

@@ -197,7 +197,7 @@ fn claim(number: usize) -> Value {
     })
 }
 
-/// A Route with its names, as the platform has left it.
+/// Returns a Route with its names, as the platform has left it.
 fn route(number: usize) -> Value {
     let name = format!("route-{number}");
     let (shard, alias) = (format!("default-{name}.shard1.example.org"), format!("default-{name}.routes.example.org"));

@@ -51,7 +51,7 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// All Rust files below `folder`, with their path from the root and their text, in order.
+/// Returns all Rust files below `folder`, with their path from the root and their text, in order.
 fn sources(folder: &str) -> Vec<(String, String)> {
     fn walk(folder: &Path, files: &mut Vec<PathBuf>) {
         for entry in std::fs::read_dir(folder).expect("a folder of the project") {

@@ -101,7 +101,7 @@ impl Browser {
         self.command("POST", "/execute/sync", &json!({"script": script, "args": []}))
     }
 
-    /// The text of the page's main part.
+    /// Returns the text of the page's main part.
     pub fn text(&self) -> String {
         self.script("return document.getElementById('main').innerText").as_str().unwrap_or_default().to_owned()
     }
@@ -138,7 +138,7 @@ impl Browser {
         self.script(script).as_str().unwrap_or_default().to_owned()
     }
 
-    /// The cookies that this page's server has set.
+    /// Returns the cookies that this page's server has set.
     pub fn cookies(&self) -> Vec<Value> {
         self.command("GET", "/cookie", &Value::Null).as_array().cloned().unwrap_or_default()
     }

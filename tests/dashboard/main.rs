@@ -25,7 +25,7 @@ struct Example {
 }
 
 impl Example {
-    /// The example.
+    /// Returns the example.
     fn start() -> Example {
         let manifests = root().join("examples/rhcloud");
         Example::serving(&["--manifests", manifests.to_str().expect("the repository's path is UTF-8")])
@@ -52,7 +52,7 @@ impl Example {
         ok(&[arguments, &["--data-dir", self.data.path()]].concat()).trim().to_owned()
     }
 
-    /// A tenant of namespace `myapp`.
+    /// Returns a tenant of namespace `myapp`.
     fn tenant(&self, name: &str) -> String {
         let token = self.signpost(&["user", "add", name, "--role", "tenant", "--namespace", "myapp"]);
         eventually("the server knows the tenant", || {

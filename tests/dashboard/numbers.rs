@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::{Example, cookie_of, get};
 use signpost_testing::{eventually, http_get, root, until};
 
-/// The sum of the samples of a page that are of this series; `None` if there is none. `label` is such as `zone="a."`.
+/// Returns the sum of the samples of a page that are of this series; `None` if there is none. `label` is such as `zone="a."`.
 fn sum(page: &str, name: &str, label: Option<&str>) -> Option<f64> {
     let values = page.lines().filter_map(|line| {
         let (series, value) = line.rsplit_once(' ')?;

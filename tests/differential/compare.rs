@@ -72,7 +72,7 @@ impl Answer {
         self.answer.iter().filter(|line| line.contains(" in cname ")).count()
     }
 
-    /// The addresses of name servers at or below what is delegated.
+    /// Returns the addresses of name servers at or below what is delegated.
     fn in_domain_glue(&self) -> Vec<String> {
         let Some(cut) = &self.cut else { return Vec::new() };
         let glue = self.others.iter().filter(|record| cut.zone_of(&record.name));
@@ -81,7 +81,7 @@ impl Answer {
         lines
     }
 
-    /// The additional section's records of one owner and type, sorted.
+    /// Returns the additional section's records of one owner and type, sorted.
     fn additional_rrset(&self, name: &Name, rtype: RecordType) -> Vec<String> {
         let same = self.others.iter().filter(|record| record.name == *name && record.record_type() == rtype);
         let mut lines: Vec<String> = same.map(|record| record.to_string().to_ascii_lowercase()).collect();
@@ -89,7 +89,7 @@ impl Answer {
         lines
     }
 
-    /// The types of the additional section's records of one owner.
+    /// Returns the types of the additional section's records of one owner.
     fn additional_types(&self, name: &Name) -> BTreeSet<u16> {
         self.others.iter().filter(|record| record.name == *name).map(|record| record.record_type().into()).collect()
     }
@@ -220,12 +220,12 @@ fn compare_any(ours: &Answer, theirs: &Answer) -> Result<(), String> {
     check("proofs", &ours.proof(), &theirs.proof()).map_err(text)
 }
 
-/// Whether a zone's text has NSEC3 records with the flag for opt-out.
+/// Returns whether a zone's text has NSEC3 records with the flag for opt-out.
 fn has_opt_out(zone: &str) -> bool {
     zone.lines().any(|line| line.split_ascii_whitespace().skip_while(|word| *word != "NSEC3").nth(2) == Some("1"))
 }
 
-/// Whether this is a record of NSEC or NSEC3, or a signature.
+/// Returns whether this is a record of NSEC or NSEC3, or a signature.
 fn is_of_proof(line: &str) -> bool {
     [" in nsec ", " in nsec3 ", " in rrsig "].iter().any(|rtype| line.contains(rtype))
 }

@@ -75,7 +75,7 @@ fn answers_equal_those_of_knot_and_nsd() {
     println!("{asked} questions were answered alike, seed {seed}");
 }
 
-/// A query in wire form.
+/// Returns a query in wire form.
 fn query(qname: &str, qtype: u16, edns: Option<(u16, bool)>) -> Vec<u8> {
     let mut octets = vec![0x5a, 0xa5, 0, 0, 0, 1, 0, 0, 0, 0, 0, u8::from(edns.is_some())];
     octets.extend_from_slice(&wire_name(qname));
@@ -89,7 +89,7 @@ fn query(qname: &str, qtype: u16, edns: Option<(u16, bool)>) -> Vec<u8> {
     octets
 }
 
-/// A name in wire form; escapes as in a zone file.
+/// Returns a name in wire form; escapes as in a zone file.
 fn wire_name(text: &str) -> Vec<u8> {
     let name: signpost_dns::wire::Name = text.parse().expect("a name of the test's own");
     name.as_wire().to_vec()

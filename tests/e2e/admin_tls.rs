@@ -24,7 +24,7 @@ fn is_ready(client: &Client) -> Option<()> {
     (client.get("/readyz")?.0 == 200).then_some(())
 }
 
-/// An authority and a certificate that it signed for 127.0.0.1: both in PEM, and the key.
+/// Returns an authority and a certificate that it signed for 127.0.0.1: both in PEM, and the key.
 fn certificate() -> (String, String, String) {
     let authority_key = rcgen::KeyPair::generate().expect("a key");
     let mut authority = rcgen::CertificateParams::default();

@@ -20,7 +20,7 @@ const NAME: &str = "web-shop.shard1.example.org";
 /// The pause between two requests of the client that never stops.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// An application that answers each request with its name. Its thread ends with the test.
+/// Returns an application that answers each request with its name. Its thread ends with the test.
 pub fn application(name: &'static str) -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     let address = listener.local_addr().expect("it is bound");
@@ -38,7 +38,7 @@ pub fn application(name: &'static str) -> SocketAddr {
     address
 }
 
-/// A Service with one endpoint.
+/// Returns a Service with one endpoint.
 pub fn service(name: &str, endpoint: SocketAddr) -> String {
     let (address, port) = (endpoint.ip(), endpoint.port());
     let port = json!({"name": "http", "port": port});
@@ -89,7 +89,7 @@ impl Agent {
         self.process = Some(Process::logged(command.arg("agent").args(&self.arguments).env_remove("KUBECONFIG")));
     }
 
-    /// The status and body of a response for a host.
+    /// Returns the status and body of a response for a host.
     fn get(&self, host: &str) -> Option<(u16, String)> {
         let answer = exchange(self.http, &format!("GET / HTTP/1.1\r\nHost: {host}"), "")?;
         Some((answer.status, answer.body))
@@ -178,7 +178,7 @@ pub fn platform(data: &DataDir, ports: Ports) -> (Server, Kubectl) {
     (server, Kubectl::new(data.join("kubeconfig")))
 }
 
-/// The Router shard1 with addresses, and the namespace of the Routes.
+/// Returns the Router shard1 with addresses, and the namespace of the Routes.
 pub fn router(addresses: &str) -> String {
     format!(
         "apiVersion: signpost.dev/v1alpha1\nkind: Router\nmetadata: {{name: shard1}}\nspec: {{ttl: 1, addresses: [{addresses}]}}\n---\n\

@@ -125,7 +125,7 @@ fn an_emptied_api_is_not_believed_until_someone_says_so() {
     // With an approval the names go, on both name servers, and with them the hold.
     let (done, printed) = deletion_hold(admin, &["approve", &bindings, "--dry-run"]);
     assert!(done && printed.contains("nothing was decided"), "{printed}");
-    // On a terminal, the command asks for confirmation, unless an option disables it. words:ok
+    // On a terminal, the command requires confirmation, unless an option disables it.
     let approve = |hold: &str, more: &[&str], typed: &str| {
         let arguments = [&["hold", "approve", hold, "--kubeconfig", admin][..], more].concat();
         on_terminal(200, typed, &arguments)

@@ -41,7 +41,7 @@ struct Stage {
 }
 
 impl Stage {
-    /// The root and the parent, whose zone has `delegation`.
+    /// Returns the root and the parent, whose zone has `delegation`.
     fn new(delegation: &str) -> Stage {
         let (folder, port) = (TempDir::new().expect("a temporary directory"), free_address().port());
         let mut stage = Stage { folder, port, daemons: Vec::new(), ours: Vec::new() };
@@ -136,7 +136,7 @@ impl Stage {
     }
 }
 
-/// The findings that are not good, as `severity code subject`.
+/// Returns the findings that are not good, as `severity code subject`.
 fn found(report: &Value) -> BTreeSet<String> {
     let findings = report["findings"].as_array().expect("a list").iter();
     let bad = findings.filter(|finding| finding["severity"] != "good");
@@ -144,7 +144,7 @@ fn found(report: &Value) -> BTreeSet<String> {
     bad.map(|finding| format!("{} {}", text(finding, "severity"), text(finding, "code"))).collect()
 }
 
-/// The records that the finding with this code wants added (or removed).
+/// Returns the records that the finding with this code wants added (or removed).
 fn records<'a>(report: &'a Value, code: &str, what: &str) -> Vec<&'a str> {
     let findings = report["findings"].as_array().expect("a list").iter();
     let of_code = findings.filter(|finding| finding["code"] == code);

@@ -16,13 +16,13 @@ fn route(name: &str) -> String {
     )
 }
 
-/// The arguments that name the store.
+/// Returns the arguments that name the store.
 fn store(cluster: &Cluster) -> Vec<String> {
     let endpoints = cluster.endpoints().into_iter().flat_map(|url| ["--etcd-endpoints".to_owned(), url]);
     ["--store".to_owned(), "etcd".to_owned()].into_iter().chain(endpoints).collect()
 }
 
-/// An API server with a scheduler over the cluster.
+/// Returns an API server with a scheduler over the cluster.
 fn start(cluster: &Cluster, data: &DataDir) -> Server {
     let store = store(cluster);
     let own = ["--roles", "api,scheduler,admin", "--data-dir", data.path(), "--domain", "v3.rhcloud.com"];

@@ -16,7 +16,7 @@ const ZONES: [&str; 5] = [
     "shard3.v3.rhcloud.com",
 ];
 
-/// A response with what may differ taken out: the order of sets, and the additional section, which is optional.
+/// Returns a response with what may differ taken out: the order of sets, and the additional section, which is optional.
 fn comparable(mut response: Response) -> Response {
     response.answer.sort();
     response.authority.sort();

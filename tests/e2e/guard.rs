@@ -15,7 +15,7 @@ const ZONE: &str = "\
 * 60 A 192.0.2.1
 ";
 
-/// A name server for one zone file, with this configuration.
+/// Returns a name server for one zone file, with this configuration.
 fn start(folder: &DataDir, config: &str) -> Server {
     std::fs::write(folder.join("shard.test.zone"), ZONE).expect("written");
     let file = folder.join("signpost.toml");
@@ -29,7 +29,7 @@ fn dig(server: SocketAddr, options: &[&str]) -> String {
     printed(server, "app.shard.test", "A", &[&["+time=30", "+tries=2"], options].concat())
 }
 
-/// The cookie that `dig` found good.
+/// Returns the cookie that `dig` found good.
 fn good_cookie(printed: &str) -> Option<&str> {
     let cookie = printed.lines().find_map(|line| line.strip_prefix("; COOKIE: "))?;
     cookie.strip_suffix(" (good)")

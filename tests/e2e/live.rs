@@ -31,7 +31,7 @@ fn wait(kubectl: &Kubectl, name: &str, condition: &str) {
     ]);
 }
 
-/// The reasons of the Events about a route.
+/// Returns the reasons of the Events about a route.
 fn events(kubectl: &Kubectl, name: &str) -> Vec<String> {
     let events = kubectl.json(&["events.events.k8s.io", "-n", "shop"]);
     let of_route =
@@ -161,7 +161,7 @@ fn many_routes_at_once_all_come_live() {
     assert_eq!(scrape.sum("signpost_route_create_to_resolvable_seconds_count", &[]), 60.0);
 }
 
-/// A process that only answers.
+/// Returns a process that only answers.
 fn name_server(ports: Ports, api: &DataDir, state: &DataDir) -> Server {
     let kubeconfig = api.join("name-server.kubeconfig");
     let kubeconfig = kubeconfig.to_str().expect("UTF-8");

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use signpost_testing::scrape::Family;
 use signpost_testing::{DataDir, Ports, Scrape, Server, dig, eventually, root, until};
 
-/// The row of the reference.
+/// Returns the row of the reference.
 fn row(family: &Family) -> String {
     let labels: BTreeSet<&str> = family
         .samples

@@ -38,7 +38,7 @@ fn route(name: &str, more: &str) -> String {
     )
 }
 
-/// The CNAME that a name answers with, if it does.
+/// Returns the CNAME that a name answers with, if it does.
 fn leads_to(response: &Response) -> Option<String> {
     response.data("CNAME").first().map(|target| (*target).to_owned())
 }

@@ -22,7 +22,7 @@ fn route(name: &str, host: &str) -> String {
     )
 }
 
-/// The zone of the host's owner, with this further line, under this serial.
+/// Returns the zone of the host's owner, with this further line, under this serial.
 fn zone(serial: u32, line: &str) -> String {
     format!("$TTL 60\n@ SOA ns h {serial} 2 3 4 5\n@ NS ns\nns A 127.0.0.5\n{line}\n")
 }

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use signpost_testing::{DataDir, Kubectl, PATIENCE, Ports, Server, dig, eventually, http_get, root};
 
-/// The folder with the example.
+/// Returns the folder with the example.
 pub fn example() -> String {
     root().join("examples/rhcloud").to_str().expect("UTF-8").to_owned()
 }
@@ -27,7 +27,7 @@ pub struct Promise {
     pub system: String,
 }
 
-/// All routes, by namespace and name.
+/// Returns all routes, by namespace and name.
 pub fn promises(kubectl: &Kubectl) -> BTreeMap<String, Promise> {
     let list = kubectl.json(&["routes.signpost.dev", "-A"]);
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -75,7 +75,7 @@ pub fn apply_example(kubectl: &Kubectl) -> (Vec<Promise>, Promise) {
     (scheduled, new)
 }
 
-/// The addresses of a Router's answer, by family.
+/// Returns the addresses of a Router's answer, by family.
 fn addresses(kubectl: &Kubectl, router: &str) -> (Vec<String>, Vec<String>) {
     let router = kubectl.json(&["routers.signpost.dev", router]);
     let mut all: Vec<String> = router["spec"]["addresses"]

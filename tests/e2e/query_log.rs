@@ -8,7 +8,7 @@ use signpost_testing::{DataDir, Ports, Scrape, Server, dig, eventually};
 
 const ZONE: &str = "$TTL 60\n@ SOA ns h 1 2 3 4 5\n@ NS ns\nns A 192.0.2.53\n* A 192.0.2.1\n* A 192.0.2.2\n";
 
-/// A folder with a zones folder in it that serves `a.example`.
+/// Returns a folder with a zones folder in it that serves `a.example`.
 fn folder() -> DataDir {
     let folder = DataDir::new();
     std::fs::create_dir(folder.join("zones")).expect("made");
@@ -27,7 +27,7 @@ fn ask(server: &Server, name: &str, rtype: &str, more: &[&str]) {
     dig(server.dns, name, rtype, &[&["+tries=1", "+time=30"], more].concat());
 }
 
-/// The lines of a log, when there are as many.
+/// Returns the lines of a log, when there are as many.
 fn lines(path: &Path, count: usize) -> Vec<String> {
     eventually(&format!("{count} lines are logged"), || {
         let text = std::fs::read_to_string(path).ok()?;

@@ -264,14 +264,14 @@ impl Scene {
         }
     }
 
-    /// The Routes of which this holds.
+    /// Returns the Routes of which this holds.
     fn routes(&self, holds: impl Fn(&Value) -> bool) -> Vec<Value> {
         let mut routes = self.kubectl.json(&["routes", "-n", "web"]);
         let routes = routes["items"].as_array_mut().map(std::mem::take).unwrap_or_default();
         routes.into_iter().filter(holds).collect()
     }
 
-    /// The system names of the Routes, where they are now.
+    /// Returns the system names of the Routes, where they are now.
     fn names(&self) -> Vec<String> {
         let routes = self.routes(|route| route["status"]["dns"].is_string());
         assert_eq!(routes.len(), ROUTES);
@@ -335,7 +335,7 @@ impl Instance {
         directory.join(format!("proxy/{}.pid", self.proxy))
     }
 
-    /// The identifier of its proxy's first process; empty: it has none.
+    /// Returns the identifier of its proxy's first process; empty: it has none.
     fn proxy_id(&self) -> String {
         std::fs::read_to_string(self.proxy_id_file()).unwrap_or_default().trim().to_owned()
     }
@@ -367,7 +367,7 @@ fn is_ready(route: &Value) -> bool {
     conditions.into_iter().any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
 }
 
-/// An application that answers each request with its host.
+/// Returns an application that answers each request with its host.
 pub fn application() -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     let address = listener.local_addr().expect("it is bound");
@@ -399,7 +399,7 @@ fn routers() -> String {
     json!({"apiVersion": "v1", "kind": "List", "items": [router("shard1"), router("shard2")]}).to_string()
 }
 
-/// The Routes to the application.
+/// Returns the Routes to the application.
 fn routes(application: SocketAddr) -> String {
     let mut objects = vec![
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "web"}}),
@@ -528,7 +528,7 @@ impl Shared {
     }
 }
 
-/// The name of one Route on a Router.
+/// Returns the name of one Route on a Router.
 fn name_on<'a>(router: &str, names: &'a [String]) -> &'a str {
     names.iter().find(|name| name.contains(router)).expect("it has Routes")
 }

@@ -31,7 +31,7 @@ fn explain(data: &DataDir, arguments: &[&str]) -> Ran {
     run(&[&["explain", "route"], arguments, &["--data-dir", data.path()]].concat())
 }
 
-/// The explanation; expects success.
+/// Returns the explanation; expects success.
 fn told(data: &DataDir, arguments: &[&str]) -> String {
     explain(data, arguments).ok()
 }

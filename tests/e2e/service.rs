@@ -44,7 +44,7 @@ impl Manager {
         Server::logged(ports, command)
     }
 
-    /// The next message that has a line `line`; those before it are passed over.
+    /// Returns the next message that has a line `line`; those before it are passed over.
     fn wait_for(&self, line: &str) -> String {
         let deadline = Instant::now() + PATIENCE;
         let mut buffer = [0; 4096];

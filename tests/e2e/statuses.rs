@@ -11,7 +11,7 @@ const PLATFORM: &str = "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\
      apiVersion: signpost.dev/v1alpha1\nkind: Route\nmetadata: {name: www, namespace: shop}\n\
      spec: {host: www.shop.example, to: {name: web}}\n";
 
-/// The conditions of an object, each with its status and reason.
+/// Returns the conditions of an object, each with its status and reason.
 fn conditions(object: &Value) -> Vec<(String, String, String)> {
     let text = |condition: &Value, name: &str| condition[name].as_str().unwrap_or_default().to_owned();
     let conditions = object["status"]["conditions"].as_array().into_iter().flatten();

@@ -16,12 +16,12 @@ fn signpost(data: &DataDir, arguments: &[&str]) -> Ran {
     run(&[arguments, &["--data-dir", data.path()]].concat())
 }
 
-/// The same; expects success and gives what it printed.
+/// Returns the same; expects success and gives what it printed.
 fn ok(data: &DataDir, arguments: &[&str]) -> String {
     signpost(data, arguments).ok()
 }
 
-/// A kubectl that is the user.
+/// Returns a kubectl that is the user.
 fn kubectl(data: &DataDir, user: &str, more: &[&str]) -> Kubectl {
     let path = data.join(&format!("{}.kubeconfig", user.replace('@', "-")));
     let out = path.to_str().expect("UTF-8");
@@ -42,7 +42,7 @@ fn route(namespace: &str, name: &str) -> String {
     )
 }
 
-/// The audit log's events, whole lines only.
+/// Returns the audit log's events, whole lines only.
 fn audit(data: &DataDir) -> Vec<Value> {
     let text = std::fs::read_to_string(data.join("audit.log")).expect("the audit log is there");
     let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);

@@ -39,7 +39,7 @@ impl Fixture {
         self.server.as_ref().expect("it was started")
     }
 
-    /// The address at `name`, or the response code.
+    /// Returns the address at `name`, or the response code.
     fn ask(&self, name: &str) -> Option<String> {
         ask(self.server(), name)
     }

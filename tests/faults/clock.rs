@@ -41,7 +41,7 @@ fn set_clock(file: &Path, offset: &str) {
     std::fs::rename(new, file).expect("a folder of the test");
 }
 
-/// A server whose clock the file sets.
+/// Returns a server whose clock the file sets.
 fn start(library: &Path, clock: &Path, ports: Ports, store: &Path) -> Server {
     let mut command = Command::new(program());
     command.args(["serve", "--data-dir"]).arg(store).args(arguments(&[])).args(ports.arguments());
@@ -50,7 +50,7 @@ fn start(library: &Path, clock: &Path, ports: Ports, store: &Path) -> Server {
     Server::logged(ports, command)
 }
 
-/// The serial of each zone.
+/// Returns the serial of each zone.
 fn serials(asker: &mut Asker, zones: &[String]) -> BTreeMap<String, Serial> {
     let ask = |zone: &String| {
         let serial = until(&format!("{zone} has a serial"), || {

@@ -40,7 +40,7 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// A proxy to `server`, open.
+    /// Returns a proxy to `server`, open.
     pub fn to(server: SocketAddr) -> Gate {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.expect("threads");

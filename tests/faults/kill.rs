@@ -115,7 +115,7 @@ fn note(times: &mut Vec<Duration>, started: Instant, when: &str) {
     times.push(took);
 }
 
-/// The greatest and the middle of several times.
+/// Returns the greatest and the middle of several times.
 fn figures(times: &mut [Duration]) -> String {
     times.sort();
     match (times.get(times.len() / 2), times.last()) {

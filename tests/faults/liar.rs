@@ -72,7 +72,7 @@ const SILENCE: Duration = Duration::from_secs(150);
 const TOGETHER_MAX: usize = 16;
 
 impl Liar {
-    /// An honest proxy to the API of this kubeconfig; its clients prove themselves.
+    /// Returns an honest proxy to the API of this kubeconfig; its clients prove themselves.
     pub fn before(kubeconfig: &Path) -> Liar {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.expect("threads");

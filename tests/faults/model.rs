@@ -57,13 +57,13 @@ impl Model {
         }
     }
 
-    /// The keys of objects that are there, or may be.
+    /// Returns the keys of objects that are there, or may be.
     pub fn present(&self) -> Vec<Key> {
         let there = |known: &Known| known.acknowledged.is_some() || known.doubtful.iter().any(Option::is_some);
         self.objects.iter().filter(|(_, known)| there(known)).map(|(key, _)| key.clone()).collect()
     }
 
-    /// The keys of objects that were deleted for sure.
+    /// Returns the keys of objects that were deleted for sure.
     pub fn gone(&self) -> Vec<Key> {
         let gone = |known: &Known| known.acknowledged.is_none() && known.doubtful.is_empty();
         self.objects.iter().filter(|(_, known)| gone(known)).map(|(key, _)| key.clone()).collect()

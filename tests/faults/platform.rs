@@ -37,7 +37,7 @@ pub fn arguments<'a>(own: &[&'a str]) -> Vec<&'a str> {
     [own, &COMMON].concat()
 }
 
-/// A copy of a kubeconfig that leads to `server` instead, such as `https://127.0.0.1:1234`.
+/// Returns a copy of a kubeconfig that leads to `server` instead, such as `https://127.0.0.1:1234`.
 pub fn kubeconfig_to(original: &Path, server: &str, copy: PathBuf) -> PathBuf {
     let text = std::fs::read_to_string(original).expect("the API's process wrote it");
     let lines = text.lines().map(|line| match line.split_once("server:") {
@@ -53,7 +53,7 @@ pub fn start(ports: Ports, own: &[&str]) -> Server {
     Server::start(ports, &arguments(own))
 }
 
-/// The same without waiting until it is ready.
+/// Returns the same without waiting until it is ready.
 pub fn spawn(ports: Ports, own: &[&str]) -> Server {
     Server::spawn(ports, &arguments(own))
 }
@@ -176,7 +176,7 @@ impl Objects {
         self.runtime.block_on(routes.patch(name, &how, &patch)).map(drop)
     }
 
-    /// All there is, if the API answers.
+    /// Returns all there is, if the API answers.
     pub fn present(&self) -> Result<Present, String> {
         let routers: Api<Router> = Api::all(self.client.clone());
         let routes: Api<Route> = Api::namespaced(self.client.clone(), NAMESPACE);
@@ -286,7 +286,7 @@ impl Present {
     }
 }
 
-/// The alias of a route here: nothing else claims its label.
+/// Returns the alias of a route here: nothing else claims its label.
 pub fn alias_of(route: &str) -> String {
     format!("{NAMESPACE}-{route}.routes.{DOMAIN}")
 }

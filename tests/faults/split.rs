@@ -34,7 +34,7 @@ pub struct Split {
     written: usize,
 }
 
-/// An API with these roles and flags.
+/// Returns an API with these roles and flags.
 pub fn start_api(ports: Ports, data: &DataDir, roles: &str) -> Server {
     start(ports, &["--roles", roles, "--data-dir", data.path(), "--verify-names", "false"])
 }
@@ -146,12 +146,12 @@ impl Split {
         Scrape::of(self.dns_ports.admin).sum("signpost_dns_stale", &[]) == 1.0
     }
 
-    /// Whether the name server calls itself ready.
+    /// Returns whether the name server calls itself ready.
     pub fn is_ready(&self) -> bool {
         is_ready(self.dns_ports.admin)
     }
 
-    /// A live name whose answers are marked when they may be stale.
+    /// Returns a live name whose answers are marked when they may be stale.
     pub fn name(&self) -> String {
         format!("{NAMESPACE}-r0.shard1.{}", crate::platform::DOMAIN)
     }

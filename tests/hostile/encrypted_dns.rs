@@ -34,7 +34,7 @@ impl Attacked {
         Attacked { platform, tls, client: Arc::new(client) }
     }
 
-    /// A connection over TLS from this address.
+    /// Returns a connection over TLS from this address.
     fn connect(&self, client: [u8; 4]) -> std::io::Result<StreamOwned<ClientConnection, TcpStream>> {
         let mut socket = connect_from(client, self.tls)?;
         socket.set_read_timeout(Some(Duration::from_secs(10)))?;

@@ -32,7 +32,7 @@ fn until_told(spy: &Client, name: &str, reason: &str) {
     eventually(&format!("{name} has {reason}"), || spy.send("GET", &path, None).1.contains(&quoted).then_some(()));
 }
 
-/// All paths of the API that a tenant could try, of its own and of other namespaces.
+/// Returns all paths of the API that a tenant could try, of its own and of other namespaces.
 fn paths() -> Vec<String> {
     let ours = "/apis/signpost.dev/v1alpha1";
     let mut paths: Vec<String> =

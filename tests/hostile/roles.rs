@@ -27,7 +27,7 @@ struct Resource {
     verbs: Vec<String>,
 }
 
-/// All that the server's discovery lists.
+/// Returns all that the server's discovery lists.
 fn resources(client: &Client) -> Vec<Resource> {
     let groups = ["signpost.dev/v1alpha1", "coordination.k8s.io/v1", "discovery.k8s.io/v1", "events.k8s.io/v1"];
     let bases = groups.map(|group| format!("/apis/{group}")).into_iter().chain(["/api/v1".to_owned()]);
@@ -125,7 +125,7 @@ fn documented(role: &str, namespace: &str, kinds: &[Resource]) -> BTreeSet<Strin
     allowed
 }
 
-/// Whether `kubectl auth can-i` would print yes.
+/// Returns whether `kubectl auth can-i` would print yes.
 fn can_i(client: &Client, kind: &Resource, verb: &str, namespace: &str) -> bool {
     let (resource, subresource) = kind.name.split_once('/').unwrap_or((&kind.name, ""));
     let name = if resource == "namespaces" { namespace } else { "" };
@@ -144,8 +144,8 @@ fn can_i(client: &Client, kind: &Resource, verb: &str, namespace: &str) -> bool 
     answer["status"]["allowed"] == true
 }
 
-/// Whether the server lets such a request pass. It is one that changes nothing: about an object that is not there, or without a
-/// valid body.
+/// Returns whether the server lets such a request pass. It is one that changes nothing: about an object that is not there, or
+/// without a valid body.
 fn passes(client: &Client, kind: &Resource, verb: &str, namespace: &str) -> bool {
     let (resource, subresource) = kind.name.split_once('/').map_or((&kind.name[..], ""), |(name, _)| (name, "/status"));
     let (place, object) = match (kind.namespaced, resource) {

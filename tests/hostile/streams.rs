@@ -48,7 +48,7 @@ impl Attacker {
         RUNTIME.block_on(async { Attacker::over(tcp(client, server).await?, window).await })
     }
 
-    /// The same over TLS, to the API of `platform`.
+    /// Returns the same over TLS, to the API of `platform`.
     pub fn connect_to_api(client: [u8; 4], platform: &Platform, window: u32) -> std::io::Result<Attacker> {
         let pem = std::fs::read(platform.data.join("pki/ca.crt"))?;
         let mut tls = signpost_runtime::trust::only(&pem).expect("a certificate");
@@ -80,7 +80,7 @@ impl Attacker {
         Ok(Attacker { send, window, ended })
     }
 
-    /// A GET of `url`; its response's head.
+    /// Returns a GET of `url`; its response's head.
     pub async fn get(&self, url: &str, token: Option<&str>) -> Answer {
         let mut send = self.send.clone().ready().await?;
         let mut request = Request::get(url);
@@ -114,7 +114,7 @@ fn count(answers: &[Answer], status: u16) -> usize {
     answers.iter().flatten().filter(|answer| answer.status() == status).count()
 }
 
-/// The octets of a response.
+/// Returns the octets of a response.
 async fn read(mut response: Response<RecvStream>) -> Result<usize, h2::Error> {
     let mut octets = 0;
     while let Some(data) = response.body_mut().data().await {

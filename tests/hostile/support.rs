@@ -14,12 +14,12 @@ use signpost_testing::client::{Client, trusting};
 use signpost_testing::program::ok;
 use signpost_testing::{DataDir, Kubectl, Ports, Scrape, Server, eventually, http_get, try_dig};
 
-/// The path of the Routes of a namespace in the API.
+/// Returns the path of the Routes of a namespace in the API.
 pub fn routes_path(namespace: &str) -> String {
     format!("/apis/signpost.dev/v1alpha1/namespaces/{namespace}/routes")
 }
 
-/// Whether the attacks run in their long form.
+/// Returns whether the attacks run in their long form.
 #[allow(dead_code, reason = "for the attacks that have one")]
 pub fn is_long() -> bool {
     std::env::var("HOSTILE").is_ok_and(|form| form == "long")
@@ -80,12 +80,12 @@ impl Platform {
         self.server.resident_kib() >> 10
     }
 
-    /// The value of a series of its metrics.
+    /// Returns the value of a series of its metrics.
     pub fn metric(&self, series: &str) -> f64 {
         Scrape::of(self.ports.admin).value(series)
     }
 
-    /// The size of all files in the data directory, in MiB.
+    /// Returns the size of all files in the data directory, in MiB.
     #[allow(dead_code, reason = "for the attacks on the disk")]
     pub fn disk_mib(&self) -> u64 {
         fn octets(folder: &std::path::Path) -> u64 {

@@ -337,7 +337,7 @@ impl Worker {
         self.shared.settled.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The number of the next write to a Route, which was sent from now on.
+    /// Returns the number of the next write to a Route, which was sent from now on.
     fn sending(&mut self, route: &str) -> u64 {
         let known = self.known(route);
         known.sent += 1;

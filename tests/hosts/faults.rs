@@ -62,7 +62,7 @@ impl fmt::Display for Fault {
 }
 
 impl Fault {
-    /// A fault of this kind and length, of any host.
+    /// Returns a fault of this kind and length, of any host.
     pub fn draw(scene: &Scene, random: &mut Random, kind: Kind, time: Duration) -> Fault {
         // The leader of etcd has most of the faults: the other members depend on it.
         let any = random.below(scene.machines.len());
@@ -70,7 +70,7 @@ impl Fault {
         Fault::of(scene, random, kind, if is_leader { scene.etcd_leader() } else { any }, time)
     }
 
-    /// A fault of a host.
+    /// Returns a fault of a host.
     pub fn of(scene: &Scene, random: &mut Random, kind: Kind, machine: usize, time: Duration) -> Fault {
         let all = (0..scene.machines.len()).filter(|other| *other != machine);
         let others: Vec<usize> = all.filter(|_| kind != Kind::Partition || random.below(2) == 0).collect();

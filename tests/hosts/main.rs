@@ -133,7 +133,7 @@ fn replicas_stay_correct_while_hosts_fail() {
     ));
 }
 
-/// The number in a variable.
+/// Returns the number in a variable.
 fn variable(name: &str) -> Option<u64> {
     let value = std::env::var(name).ok()?;
     Some(value.parse().unwrap_or_else(|_| panic!("{name} is not a number: {value}")))

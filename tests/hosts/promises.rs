@@ -76,7 +76,7 @@ impl Entry {
     }
 }
 
-/// The time of day in UTC, as logs show it.
+/// Returns the time of day in UTC, as logs show it.
 fn now() -> String {
     let since = SystemTime::UNIX_EPOCH.elapsed().expect("it is later");
     let (seconds, milliseconds) = (since.as_secs() % 86_400, since.subsec_millis());
@@ -131,7 +131,7 @@ impl Promises {
         }
     }
 
-    /// Whether a client ever requested to move the Route to this Router.
+    /// Returns whether a client ever requested to move the Route to this Router.
     pub fn was_requested(&self, route: &str, router: &str) -> bool {
         self.inner().routes.get(route).is_some_and(|entry| entry.targets.contains(router))
     }
@@ -199,12 +199,12 @@ impl Promises {
         after.chain(inner.routes.iter()).find_map(|(_, entry)| entry.promise.clone())
     }
 
-    /// The promise of a Route.
+    /// Returns the promise of a Route.
     pub fn of(&self, route: &str) -> Option<Promise> {
         self.inner().routes.get(route)?.promise.clone()
     }
 
-    /// Whether a promise is still the same.
+    /// Returns whether a promise is still the same.
     pub fn holds(&self, promise: &Promise) -> bool {
         let inner = self.inner();
         let now = inner.routes.get(&promise.route).and_then(|entry| entry.promise.as_ref());
@@ -228,7 +228,7 @@ impl Promises {
     }
 }
 
-/// The status of a condition.
+/// Returns the status of a condition.
 pub fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a str> {
     find(object, kind)?["status"].as_str()
 }

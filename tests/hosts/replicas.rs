@@ -133,7 +133,7 @@ fn are_bound_once(routes: &[Value], bindings: &[Value]) -> Result<(), String> {
     routes.iter().find(is_other).map_or(Ok(()), |route| Err(format!("its binding has another Router: {route}")))
 }
 
-/// The objects at a path, if both API servers have the same.
+/// Returns the objects at a path, if both API servers have the same.
 fn equal_lists(scene: &Scene, path: &str) -> Result<Vec<Value>, String> {
     let [first, second] = API_SERVERS.map(|name| list(scene, name, path));
     let (first, second) = (first?, second?);

@@ -16,7 +16,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// An empty one.
+    /// Returns an empty one.
     pub fn new() -> Report {
         Report {
             start: Instant::now(),

@@ -106,7 +106,7 @@ impl Scene {
         scene
     }
 
-    /// The program of a machine, and its arguments.
+    /// Returns the program of a machine, and its arguments.
     fn command(&self, index: usize) -> Vec<String> {
         let machine = &self.machines[index];
         let (host, data) = (&machine.host, machine.data.path());
@@ -173,7 +173,8 @@ impl Scene {
         command
     }
 
-    /// The kubeconfig of a role that one of the API servers has made, another one for the next machine: each is valid at both.
+    /// Returns the kubeconfig of a role that one of the API servers has made, another one for the next machine: each is valid at
+    /// both.
     fn kubeconfig(&self, index: usize, role: &str) -> String {
         let api_server = self.machine(API_SERVERS[index % API_SERVERS.len()]);
         api_server.data.file(&format!("{role}.kubeconfig"))
@@ -204,7 +205,7 @@ impl Scene {
         &self.machine(name).host
     }
 
-    /// A client of an API server, as an administrator.
+    /// Returns a client of an API server, as an administrator.
     pub fn client(&self, api_server: &str) -> Client {
         let machine = self.machine(api_server);
         let authority = std::fs::read_to_string(machine.data.join("pki/ca.crt")).expect("it has started once");
@@ -230,7 +231,7 @@ impl Scene {
         AGENTS.map(|name| self.host(name).address.into())
     }
 
-    /// The addresses that names on a Router may be answered with.
+    /// Returns the addresses that names on a Router may be answered with.
     pub fn addresses(&self, router: &str) -> Vec<IpAddr> {
         if router == INSTANCES {
             return self.agents().to_vec();
@@ -239,7 +240,7 @@ impl Scene {
         vec![IpAddr::from([192, 0, 2, number])]
     }
 
-    /// The member of etcd that leads.
+    /// Returns the member of etcd that leads.
     pub fn etcd_leader(&self) -> usize {
         until("etcd has a leader", || {
             let is_leader = |machine: &Machine| {
@@ -275,7 +276,7 @@ impl Scene {
     }
 }
 
-/// The serial of a zone on a name server.
+/// Returns the serial of a zone on a name server.
 pub fn serial(server: SocketAddr, zone: &str) -> Option<u32> {
     Asker::new(server).ask(zone, RecordType::SOA, ANSWER)?.serial
 }
@@ -299,7 +300,7 @@ impl Machine {
         self.process = None;
     }
 
-    /// Whether it does its work.
+    /// Returns whether it does its work.
     fn is_ready(&self) -> bool {
         match self.role {
             Role::Etcd => http_get(self.host.port(ETCD_CLIENTS), "/health").is_some_and(|(status, _)| status == 200),

@@ -50,7 +50,7 @@ impl Watcher {
         Watcher { shared, thread: Some(std::thread::spawn(move || watch.run())) }
     }
 
-    /// The objects that it has seen, and their resourceVersions.
+    /// Returns the objects that it has seen, and their resourceVersions.
     pub fn state(&self) -> BTreeMap<String, u64> {
         self.shared.state.lock().expect("no thread panics with it").clone()
     }
@@ -176,7 +176,7 @@ fn name_of(object: &Value) -> String {
     object["metadata"]["name"].as_str().unwrap_or_default().to_owned()
 }
 
-/// The resourceVersion of an object, or of a list.
+/// Returns the resourceVersion of an object, or of a list.
 pub fn revision(object: &Value) -> u64 {
     object["metadata"]["resourceVersion"].as_str().and_then(|revision| revision.parse().ok()).unwrap_or_default()
 }

@@ -54,7 +54,7 @@ struct Client {
     minor: u32,
 }
 
-/// The clients to test with; empty when there is none.
+/// Returns the clients to test with; empty when there is none.
 fn clients() -> Vec<Client> {
     let named = std::env::var_os("SIGNPOST_KUBECTL");
     let programs: Vec<PathBuf> = match &named {
@@ -127,7 +127,7 @@ impl Running {
 /// The option that makes `kubectl` log each answered request on standard error.
 const REQUESTS_ARE_TOLD: &str = "-v=6";
 
-/// Whether a line is one of `kubectl`'s own log, such as `I1122 16:20:36.123456 …`.
+/// Returns whether a line is one of `kubectl`'s own log, such as `I1122 16:20:36.123456 …`.
 fn is_log(line: &str) -> bool {
     line.strip_prefix('I').and_then(|rest| rest.get(..4)).is_some_and(|date| date.parse::<u16>().is_ok())
 }
@@ -250,7 +250,7 @@ impl<'a> Session<'a> {
         command
     }
 
-    /// The text with what was saved in its places.
+    /// Returns the text with what was saved in its places.
     fn filled(&self, text: &str) -> String {
         self.saved.iter().fold(text.to_owned(), |text, (name, value)| text.replace(name, value))
     }

@@ -154,7 +154,7 @@ fn is_upper(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|octet| octet.is_ascii_uppercase() || octet == b'_')
 }
 
-/// The words of a command line; `None` if a quote is not closed.
+/// Returns the words of a command line; `None` if a quote is not closed.
 fn split(line: &str) -> Option<Vec<String>> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;

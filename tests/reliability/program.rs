@@ -32,7 +32,7 @@ impl Deref for Program {
     }
 }
 
-/// A wildcard with four addresses, and a text of 40,000 octets at `large`.
+/// Returns a wildcard with four addresses, and a text of 40,000 octets at `large`.
 fn zone() -> String {
     let mut text = String::from(
         "$TTL 30\n@ SOA ns.example.test. admin.example.test. 1 3600 600 86400 30\n@ NS ns.example.test.\n",
