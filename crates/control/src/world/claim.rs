@@ -9,7 +9,7 @@ use signpost_api::v1alpha1::name_claim::{ClaimKind, NameClaim};
 /// A NameClaim.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ClaimInfo {
-    /// On a label or a host.
+    /// The kind of the claimed name: label or host.
     pub kind: ClaimKind,
     /// The label or the host, in lower case.
     pub value: Box<str>,
@@ -26,7 +26,7 @@ pub struct ClaimInfo {
 pub struct Released {
     /// When.
     pub at: Timestamp,
-    /// Until when it is in quarantine.
+    /// The end of the quarantine.
     pub quarantine_until: Option<Timestamp>,
 }
 

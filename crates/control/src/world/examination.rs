@@ -1,4 +1,4 @@
-//! What the compiler says of a Router's fields and names, before any name server publishes its zone.
+//! The compiler's results for a Router's fields and names, before any name server publishes its zone.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,12 +11,13 @@ use crate::controller::zone::zones::examine;
 use signpost_api::v1alpha1::router::Router;
 use signpost_dns::wire::Name;
 
-/// What the compiler says of a Router, under the settings of the platform's zones.
+/// The compiler's results for a Router, with the settings of the platform's zones.
 #[derive(Debug, Clone)]
 pub struct Examination {
-    /// What is wrong with its fields.
+    /// The problems of its fields.
     pub faults: Box<[Diagnostic]>,
-    /// Labels right below its zone's apex whose names do not lead to it, in lower case, and why, in words that follow the name.
+    /// Labels directly below the zone's apex whose names do not resolve to the Router, in lower case, with the reason as text
+    /// that follows the name.
     pub taken: BTreeMap<Box<str>, Box<str>>,
     /// Labels right below its zone's apex at which it has records of its own, in lower case: no former name can be there.
     pub record_labels: BTreeSet<Box<str>>,

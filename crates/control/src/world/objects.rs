@@ -20,17 +20,17 @@ pub struct Objects {
     pub namespaces: Store<NamespaceInfo>,
 }
 
-/// Their changes, each for this reader.
+/// The changes of the objects, each for this reader.
 pub struct ObjectChanges {
-    /// Of Routes.
+    /// The changes of Routes.
     pub routes: Changes<RouteInfo>,
-    /// Of RouteBindings.
+    /// The changes of RouteBindings.
     pub bindings: Changes<BindingInfo>,
-    /// Of NameClaims.
+    /// The changes of NameClaims.
     pub claims: Changes<ClaimInfo>,
-    /// Of Routers.
+    /// The changes of Routers.
     pub routers: Changes<RouterInfo>,
-    /// Of Namespaces.
+    /// The changes of Namespaces.
     pub namespaces: Changes<NamespaceInfo>,
 }
 
