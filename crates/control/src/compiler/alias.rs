@@ -1,7 +1,7 @@
-//! The alias zone `routes.<domain>`: for every bound Route a CNAME from its stable name to its name on the shard of now.
+//! The alias zone `routes.<domain>`: for every bound Route, a CNAME from its stable name to its current name on the shard.
 //!
-//! A custom domain's CNAME points at the alias, so that a Route that moves to another shard changes one record here and
-//! nothing at its owner's.
+//! A custom domain's CNAME points to the alias, so that a Route that moves to another shard changes one record here and none in
+//! its owner's zone.
 
 use super::apex;
 use super::inputs::BindingInput;
@@ -22,11 +22,11 @@ pub fn zone<'a>(bindings: impl IntoIterator<Item = &'a BindingInput>, settings: 
     contents
 }
 
-/// What the alias of `label` is while it leads to the zone `shard`; without one it is gone.
+/// Returns the change that points the alias of `label` to the zone `shard`, or deletes it without one.
 ///
 /// # Panics
 ///
-/// If `label` is no label, or `shard` no name with room for it: `BindingInput::read` refuses such.
+/// If `label` is not a label, or `shard` is not a name with room for it: `BindingInput::read` rejects these.
 pub fn change(label: &str, shard: Option<&str>, settings: &Settings) -> OwnerChange {
     let owner = settings.alias_apex().prepend(label.as_bytes()).expect("Settings::new leaves room for any label");
     let rrsets = shard.map(|shard| {

@@ -1,5 +1,5 @@
-//! What every zone of the platform has at its top: the SOA (RFC 1035 §3.3.13), the NS records, and the addresses of those
-//! name servers whose names lie in the zone.
+//! The apex of every zone of the platform: the SOA (RFC 1035 §3.3.13), the NS records, and the addresses of name servers whose
+//! names are in the zone.
 
 use std::net::IpAddr;
 
@@ -8,8 +8,8 @@ use signpost_dns::wire::{Name, RecordType};
 use signpost_dns::zone::Contents;
 use signpost_dns::zone::rrset::{Rdata, Rrset, Ttl};
 
-/// Puts SOA and NS at the apex, and the addresses of name servers inside the zone at their names. What was there of these
-/// types is replaced.
+/// Sets SOA and NS at the apex, and the addresses of name servers inside the zone at their names, replacing records of these
+/// types.
 pub fn dress(contents: &mut Contents, settings: &Settings, serial: u32) {
     let apex = contents.apex().clone();
     for Rrset { rtype, ttl, rdata } in soa_and_ns(settings, serial) {
@@ -83,7 +83,7 @@ pub(super) fn set(contents: &mut Contents, owner: &Name, rtype: RecordType, ttl:
 pub struct Soa {
     /// The primary name server.
     pub mname: Name,
-    /// The mailbox of who is responsible, as a name.
+    /// The mailbox of the responsible person, as a name.
     pub rname: Name,
     /// The zone's version, an RFC 1982 number.
     pub serial: u32,
@@ -92,7 +92,7 @@ pub struct Soa {
 }
 
 impl Soa {
-    /// The record's data as it stands in a message without compression.
+    /// Returns the record's data as in an uncompressed message.
     pub fn to_rdata(&self) -> Rdata {
         let Timers { refresh, retry, expire, minimum } = self.timers;
         let mut rdata = [self.mname.as_wire(), self.rname.as_wire()].concat();

@@ -1,7 +1,7 @@
-//! What is wrong with an object: the compiler's answer to input that it cannot use.
+//! Problems of objects: the compiler's result for unusable input.
 //!
-//! The API server validates before it stores, so a diagnostic is rare: an object from an older version, or a clash between
-//! two objects each of which is valid alone. It goes to the object's status and to the log; the rest of the zone serves.
+//! The API server validates before it stores, so a diagnostic is rare: an object from an older version, or a conflict between two
+//! objects that are valid separately. It appears in the object's status and in the log; the rest of the zone is served.
 
 use std::fmt;
 
@@ -30,7 +30,7 @@ pub struct Diagnostic {
     pub object: Object,
     /// The field, such as `spec.records[2]`.
     pub path: String,
-    /// What was found there and what is needed instead.
+    /// The problem, and the required form.
     pub message: String,
 }
 

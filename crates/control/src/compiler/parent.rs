@@ -88,7 +88,7 @@ pub fn zone(delegations: &Delegations, settings: &Settings, serial: u32) -> Cont
     contents
 }
 
-/// What changes in the parent zone when the delegation of `apex` has come or gone, without the SOA.
+/// Returns the changes in the parent zone when the delegation of `apex` was added or removed, without the SOA.
 pub fn changes(apex: &Name, delegations: &Delegations, settings: &Settings) -> Vec<OwnerChange> {
     let mut affected: BTreeSet<&Name> = own_names(settings).filter(|name| name.is_below(apex)).collect();
     affected.insert(apex);
@@ -106,11 +106,11 @@ pub fn apex_change(settings: &Settings, serial: u32) -> OwnerChange {
     owner_change(settings.domain(), apex_rrsets(settings, serial))
 }
 
-/// What the base has at and below names that are delegated, and does not come to be served; for a warning.
+/// Returns the names of the base at and below delegated names, which are not served; for a warning.
 pub fn hidden_base_names(delegations: &Delegations, settings: &Settings) -> Vec<Name> {
     let Some(base) = &settings.base else { return Vec::new() };
     let hidden = |owner: &Name, rrsets: &[Rrset]| match delegations.cut_of(owner, settings) {
-        // A base that delegates the same shards is how most parents look; that is no loss.
+        // A base that delegates the same shards is normal, and loses nothing.
         Some(cut) if cut == *owner => rrsets.iter().any(|rrset| rrset.rtype != RecordType::NS),
         Some(_) => !settings.name_servers().iter().any(|server| server.name == *owner),
         None => false,

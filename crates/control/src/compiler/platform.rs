@@ -1,9 +1,9 @@
-//! The platform's objects as they are at a moment, and what one changed object changes in the zones.
+//! The platform's objects at a moment, and the effects of one changed object on the zones.
 //!
-//! Each change of an object costs what it changes, whatever the number of objects: a Router touches its shard's zone and
-//! one delegation of the parent, a RouteBinding one alias and the zones of the shards that its Route has left. Conflicts are settled here: of two Routers with one `dns`, or two
-//! bindings with one label, the older serves (then the one whose name comes first), the other gets a diagnostic, and takes
-//! over when the first goes.
+//! The cost of a change depends only on its effects, not on the number of objects: a Router affects its shard's zone and one
+//! delegation of the parent, a RouteBinding one alias and the zones of the shards that its Route has left. Conflicts are resolved
+//! here: of two Routers with one `dns`, or two bindings with one label, the older one is served (with equal ages, the first by
+//! name). The other one gets a diagnostic, and takes over when the first is deleted.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, LazyLock};
@@ -16,10 +16,10 @@ use super::parent::Delegations;
 use super::settings::{Settings, text_of};
 use signpost_dns::wire::Name;
 
-/// What one changed object changes in the zones.
+/// The effect of one changed object on the zones.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
-    /// A shard's zone is to be made anew from this Router; without one it is gone.
+    /// The shard's zone must be rebuilt from this Router; without one, it is removed.
     Shard {
         /// The shard's zone.
         apex: Name,
@@ -57,7 +57,7 @@ pub enum Change {
 
 /// A kind of object that zones are made from.
 pub trait Input: Sized {
-    /// Puts an object in the place of what its name had, or forgets that; tells what this changes.
+    /// Replaces or removes the object of a name, and returns the effects.
     fn put(platform: &mut Platform, name: &str, now: Option<Arc<Self>>, changes: &mut Vec<Change>);
 }
 
@@ -109,11 +109,11 @@ pub struct Platform {
     domain: Name,
     alias_apex: Name,
     routers: HashMap<Box<str>, Arc<RouterInput>>,
-    /// Who wants to serve an apex, the one who does first.
+    /// The claimants of an apex, in order of precedence.
     claims: BTreeMap<Name, Vec<Arc<RouterInput>>>,
     delegations: Delegations,
     bindings: HashMap<Box<str>, Arc<BindingInput>>,
-    /// Who wants a label, the one who has it first; there are others only while claims are broken.
+    /// The claimants of a label, in order of precedence; there are several only while claims are broken.
     labels: HashMap<Box<str>, Vec<Arc<BindingInput>>>,
     aliases_digest: Digest,
     former_names: FormerNameIndex,
@@ -137,12 +137,12 @@ impl Platform {
         }
     }
 
-    /// Puts an object in the place of what its name had, or forgets that; tells what this changes.
+    /// Replaces or removes the object of a name, and returns the effects.
     pub fn put<I: Input>(&mut self, name: &str, now: Option<Arc<I>>, changes: &mut Vec<Change>) {
         I::put(self, name, now, changes);
     }
 
-    /// Takes the Router `name` off an apex, puts one on, and tells if that changes who serves the apex or with what.
+    /// Removes the Router `name` from an apex, adds one, and reports whether that changes the Router of the apex or its contents.
     fn claim(&mut self, apex: &Name, name: &str, on: Option<Arc<RouterInput>>, changes: &mut Vec<Change>) {
         let claims = self.claims.entry(apex.clone()).or_default();
         let before = claims.first().cloned();
@@ -180,7 +180,7 @@ impl Platform {
         changes.push(Change::Shard { apex: apex.clone(), router: now });
     }
 
-    /// Why no Router can have this zone.
+    /// Returns the reason why no Router can have this zone.
     fn unusable(&self, apex: &Name) -> Option<String> {
         if self.is_usable(apex) {
             None
@@ -195,7 +195,7 @@ impl Platform {
         *apex != self.domain && !apex.is_at_or_below(&self.alias_apex)
     }
 
-    /// Takes the binding `key` off a label, puts one on, and tells if that changes the alias.
+    /// Removes the binding `key` from a label, adds one, and reports whether that changes the alias.
     fn relabel(&mut self, label: &str, key: &str, on: Option<Arc<BindingInput>>, changes: &mut Vec<Change>) {
         let wanting = self.labels.entry(label.into()).or_default();
         let before = wanting.first().cloned();
@@ -262,7 +262,7 @@ impl Platform {
         self.bindings.get(key)
     }
 
-    /// How many Routers and bindings there are.
+    /// Returns the numbers of Routers and bindings.
     pub fn counts(&self) -> (usize, usize) {
         (self.routers.len(), self.bindings.len())
     }

@@ -1,8 +1,8 @@
 //! `spec.records` of a Router: further records of the shard's zone, in zone-file syntax (RFC 1035 §5.1).
 //!
-//! Each entry is one record, relative to the shard's zone, with the Router's TTL unless it names one. Directives are
-//! refused: an object may not make a name server read its files. What an entry must not do is said here once, so that no
-//! entry can make the zone unloadable: each bad one is left out with a diagnostic, and the others serve.
+//! Each entry is one record, relative to the shard's zone, with the Router's TTL unless it names one. Directives are rejected: an
+//! object must not make a name server read its files. The restrictions on entries are defined here once, so that no entry can
+//! make the zone unloadable: each invalid one is omitted with a diagnostic, and the others are served.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
     use signpost_api::v1alpha1::router::Mode;
 
-    /// What becomes of these entries: the records, and the places of diagnostics with a part of each message.
+    /// Checks the result of these entries: the records, and the positions of diagnostics with a part of each message.
     fn check(entries: &[&str], owners: &[&str], diagnostics: &[(&str, &str)]) {
         let apex: Name = "s.example.".parse().expect("a name");
         let router = RouterInput {
@@ -153,7 +153,7 @@ mod tests {
                 "_acme-challenge.app 5 TXT token\n",
                 "* MX 10 mail.example.",
                 "a TXT ( x ) ; why",
-                // Who asks for a place on the Public Suffix List shows so that the zone is theirs.
+                // An applicant for the Public Suffix List proves control of the zone in this way.
                 "_psl TXT \"https://github.com/publicsuffix/list/pull/1\"",
             ],
             &[

@@ -1,4 +1,4 @@
-//! What a name server's configuration adds to every zone: the platform's domain, the name servers, the SOA's numbers.
+//! The parts of a name server's configuration in every zone: the platform's domain, the name servers, the SOA's numbers.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -28,23 +28,23 @@ pub struct Settings {
 /// A name server of the platform's zones.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NameServer {
-    /// Its name, which NS records point at.
+    /// The name in NS records.
     pub name: Name,
-    /// Its addresses; needed where the name lies inside the platform's domain.
+    /// The addresses; required if the name is inside the platform's domain.
     pub addresses: Vec<IpAddr>,
 }
 
 /// The four times of an SOA (RFC 1035 §3.3.13), in seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timers {
-    /// How often a secondary asks for news.
+    /// The interval of a secondary's SOA queries.
     pub refresh: u32,
-    /// How soon it asks again after a failure.
+    /// The wait of a secondary after a failure.
     pub retry: u32,
-    /// When it stops answering without having reached the primary.
+    /// The time without contact to the primary after which a secondary stops answering.
     pub expire: u32,
-    /// How long "no such name" may be cached (RFC 2308 §5). Short, since a name asked for a moment too early should appear
-    /// soon.
+    /// The time for which NXDOMAIN can be cached (RFC 2308 §5). Short, because a name that is queried a moment too early should
+    /// appear soon.
     pub minimum: u32,
 }
 
@@ -54,10 +54,10 @@ impl Default for Timers {
     }
 }
 
-/// Why no zone can be made from a configuration.
+/// The reason why a configuration is unusable for zones.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SettingsError {
-    /// The domain is no name, or leaves no room for the labels below it.
+    /// The domain is not a valid name, or leaves no room for the labels below it.
     #[error("the platform's domain {0:?} is not a usable domain name")]
     Domain(String),
     /// A name server inside the domain has no address, so that no resolver could find it.
@@ -92,7 +92,7 @@ impl Settings {
             name_servers.push(NameServer { name, addresses: listen_addresses.to_vec() });
         }
         for server in &mut name_servers {
-            // "All addresses of this machine", which a socket may listen on, leads nobody anywhere.
+            // The unspecified address, on which a socket may listen, is not a usable target.
             server.addresses.retain(|address| !address.is_unspecified());
             server.addresses.iter_mut().for_each(|address| *address = address.to_canonical());
             server.addresses.sort_unstable();

@@ -27,10 +27,10 @@ use super::settings::Settings;
 use signpost_dns::wire::{Name, RecordType};
 use signpost_dns::zone::{Contents, Rrset};
 
-/// What stands at the wildcard of a shard without an active address.
+/// The text at the wildcard of a shard without an active address.
 const NO_ADDRESS: &[u8] = b"no active address";
 
-/// What one Router contributes to its shard's zone.
+/// The contribution of one Router to its shard's zone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shard {
     /// The wildcard, the further records, and the former names.
@@ -90,10 +90,10 @@ fn character_string(text: &[u8]) -> Box<[u8]> {
     [&[length], text].concat().into_boxed_slice()
 }
 
-/// Gives every name that blocks the wildcard what the wildcard would have answered there, for types that the name does not
-/// have itself, and so the names below it, by a wildcard of its own: a record changes its own name and no other. A name with
-/// an address of its own gets none: it leads elsewhere on purpose. A CNAME stands alone, and at and below a zone cut, and
-/// below a DNAME, the zone has no say.
+/// Gives every name that blocks the wildcard the wildcard's answer for the types that the name lacks, and also the names below
+/// it, by a wildcard of its own: a record changes only its own name. A name with an address of its own gets none, because it has
+/// a different target on purpose. A CNAME cannot coexist with other records, and the zone is not authoritative at and below a
+/// zone cut, and below a DNAME.
 fn copy_wildcard(contents: &mut Contents) {
     let apex = contents.apex().clone();
     let Ok(wildcard) = apex.wildcard() else { return };
@@ -102,9 +102,9 @@ fn copy_wildcard(contents: &mut Contents) {
         return;
     }
     let blocking = blocking(contents, &apex, &wildcard);
-    // Told before any is made: what is made here blocks nothing.
+    // Computed before any is added: names that are added here block nothing.
     let below = blocking.iter().filter(|name| !name.is_wildcard() && contents.get(name, RecordType::DNAME).is_none());
-    // There may be no room for a longer name; then nobody can ask for one either.
+    // A longer name may not fit, and then cannot be queried either.
     let below: Vec<Name> = below.filter_map(|name| name.wildcard().ok()).collect();
     let below = below.into_iter().filter(|name| contents.owner(name).is_empty()).collect::<Vec<_>>();
     for name in blocking.iter().chain(&below) {
