@@ -31,7 +31,7 @@ pub struct Kubernetes {
     settings: Settings,
     /// The objects that should be there, each with its Router.
     wanted: BTreeMap<Key, (String, Value)>,
-    /// The objects as they were applied, each with the version that it had afterwards.
+    /// The applied objects, each with its version after that.
     applied: BTreeMap<Key, (Value, String)>,
     /// The time of the next comparison, unless other objects should be there.
     next: Instant,
@@ -77,10 +77,10 @@ impl Kubernetes {
                 Some(live) if live.metadata.deletion_timestamp.is_some() => Err("it is being deleted".to_owned()),
                 Some(live) if is_as_applied(&live) => Ok(live),
                 live => {
-                    // An object of the name without our labels belongs to somebody else: what differs is a conflict.
+                    // An object of that name without Signpost's labels belongs to another owner: a difference is a conflict.
                     let parameters = PatchParams { force: live.is_some(), ..PatchParams::apply(MANAGER) };
                     let applied = bounded(self.api(key.0).patch(&key.1, &parameters, &Patch::Apply(content))).await;
-                    // Who asked for it reports an error.
+                    // The caller reports an error.
                     if applied.is_ok() {
                         tracing::info!(router, kind = ?key.0, name = key.1, "applied an object of instances");
                     }
@@ -146,7 +146,7 @@ impl Runtime for Kubernetes {
     async fn shut_down(&mut self) {}
 }
 
-/// A value that changes whenever somebody changes an object, and for a Deployment not with its status.
+/// Returns a value that changes whenever a client changes an object, and for a Deployment not with its status.
 fn version_of(object: &DynamicObject) -> String {
     match object.metadata.generation {
         Some(generation) => format!("{generation} of {}", object.uid().unwrap_or_default()),

@@ -24,7 +24,7 @@ pub const SELECTOR: &str = "app.kubernetes.io/component=router-instance,app.kube
 pub(super) const ROUTER: &str = "signpost.dev/router";
 /// The least time limit of an agent that waits for DNS, in seconds: that of `signpost agent`.
 const LEAVE: u64 = 300;
-/// The time in which name servers take up that an address is gone, beside its time to live, in seconds.
+/// The time in which name servers process the removal of an address, in addition to its TTL, in seconds.
 const PROPAGATION: u64 = 60;
 /// The time limit for connections to finish, in seconds: that of `signpost agent`.
 const DRAIN: u64 = 60;
@@ -38,7 +38,7 @@ const ADMIN_PORT: u16 = 9453;
 const DATA: &str = "/data";
 const CERTIFICATES: &str = "/etc/signpost-certificates";
 const ACCESS: &str = "/etc/signpost-access";
-/// Where client libraries look for the credential of a pod.
+/// The path at which client libraries search for the credential of a pod.
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 /// The user of the program in its images.
 const USER: u32 = 65_532;
@@ -84,7 +84,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Kind; 4] = [Kind::ServiceAccount, Kind::Service, Kind::DisruptionBudget, Kind::Deployment];
 
     /// Returns its place in the API.

@@ -1,34 +1,35 @@
-//! Which instances of a Router to start and to stop. Pure.
+//! The selection of a Router's instances to start and to stop. Pure.
 //!
-//! Another proxy or port is a new instance: with an address of its own it starts beside those that it replaces, and they stop once it
-//! serves. With an address that the Router names it starts when the one before it has left, one after the other.
+//! A changed proxy or port requires a new instance. With an address of its own, it starts in parallel with the instances that it
+//! replaces, and they stop once it serves. With an address that the Router names, it starts when its predecessor has ended, one
+//! after another.
 
 use std::net::IpAddr;
 
 use super::Wanted;
 use signpost_api::v1alpha1::router::{Ports, RouterKind};
 
-/// What an instance is made of.
+/// The configuration of an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     /// The proxy.
     pub kind: RouterKind,
-    /// Where it accepts requests.
+    /// The ports on which it accepts requests.
     pub ports: Ports,
 }
 
 /// An instance that runs, or is to run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Slot {
-    /// Its number, the same for as long as it is there.
+    /// The instance's number, constant for its lifetime.
     pub id: u32,
-    /// What it is made of; `None`: another version of the program has started it.
+    /// The instance's configuration; `None`: another version of the program has started it.
     pub shape: Option<Shape>,
-    /// Its address.
+    /// The instance's address.
     pub address: IpAddr,
-    /// Whether it was told to stop.
+    /// Whether the instance has been signaled to stop.
     pub is_stopping: bool,
-    /// Whether its Lease says that it serves.
+    /// Whether its Lease reports that it serves.
     pub is_serving: bool,
 }
 
@@ -41,7 +42,7 @@ pub enum Step {
     Stop(u32),
 }
 
-/// Which steps to take for the instances of a Router, oldest first, as they are; `None`: it is to have none.
+/// Returns the steps for the existing instances of a Router, oldest first; `None`: the Router must have none.
 pub fn steps(wanted: Option<&Wanted>, slots: &[Slot]) -> Vec<Step> {
     let running = || slots.iter().filter(|slot| !slot.is_stopping);
     let Some(wanted) = wanted else { return running().map(|slot| Step::Stop(slot.id)).collect() };

@@ -39,18 +39,18 @@ const NETWORK: Ipv4Addr = Ipv4Addr::new(127, 64, 0, 0);
 const ADMIN_PORT: u16 = 9453;
 /// The pause before an instance is started again: at first, and at most.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(30));
-/// An instance that has run for so long is started again after the first pause.
+/// The run time from which an instance is restarted with the first pause.
 const STABLE: Duration = Duration::from_secs(60);
 /// The open files of an instance, at most: four for each connection that a proxy forwards, and some.
 const FILES_MAX: u64 = 65_536;
-/// How long [`Runtime::shut_down`] waits for instances; they go on to finish their connections.
+/// The longest wait of [`Runtime::shut_down`] for instances; they continue and finish their connections.
 const SHUT_DOWN_LONGEST: Duration = Duration::from_secs(3);
-/// The pause between two looks at processes that end.
+/// The pause between two checks of processes that end.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 const RECORD: &str = "instance.json";
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// How to run instances.
+/// The settings for running instances.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The program.
@@ -67,7 +67,7 @@ pub struct Settings {
     pub name_servers: Vec<SocketAddr>,
 }
 
-/// What it counts; clones share it.
+/// The metrics; clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct Metrics {
     starts: Counter,
@@ -101,7 +101,7 @@ struct Record {
     /// The version of the program that started it.
     version: String,
     is_stopping: bool,
-    /// The process, and when the system says that it began.
+    /// The process, and its start time according to the kernel.
     process: Option<(i32, u64)>,
 }
 
@@ -111,9 +111,9 @@ struct Instance {
     /// The process, if it was not adopted.
     child: Option<Child>,
     started: Instant,
-    /// When to start it again, and the pause before that.
+    /// The time of the next start, and the pause before that.
     restart: Option<(Instant, Duration)>,
-    /// Why it ended.
+    /// The reason why it ended.
     error: Option<String>,
 }
 
@@ -286,7 +286,7 @@ impl Runtime for Processes {
     }
 
     async fn shut_down(&mut self) {
-        // The first signal has an agent leave DNS, the second has it not wait for that.
+        // At the first signal, an agent leaves DNS; at the second, it does not wait for that.
         for _ in 0..2 {
             self.instances.values_mut().for_each(Instance::signal);
             tokio::time::sleep(LOOK_INTERVAL).await;
@@ -307,7 +307,7 @@ impl Instance {
         }
     }
 
-    /// Tells the process to end, if it is the one that was started.
+    /// Signals the process to end, if it is still the started one.
     fn signal(&mut self) {
         let pid = self.record.process.map(|(pid, _)| pid).and_then(Pid::from_raw);
         if let Some(pid) = pid.filter(|_| self.is_running()) {
@@ -330,7 +330,7 @@ impl Instance {
         self.record.process = None;
     }
 
-    /// When to start it next, and the pause before that.
+    /// Returns the time of the next start, and the pause before that.
     fn next_restart(&self, now: Instant) -> (Instant, Duration) {
         let former = self.restart.filter(|_| now.duration_since(self.started) < STABLE);
         let pause = former.map_or(PAUSE.0, |(_, pause)| (pause * 2).min(PAUSE.1));
@@ -366,7 +366,7 @@ fn spawn(settings: &Settings, record: &Record, directory: &Path) -> io::Result<C
     if let Some(certificates) = &settings.certificates {
         command.arg("--certificates").arg(certificates);
     }
-    // A signal from a terminal is for this process, which tells them.
+    // A terminal's signal goes to this process, which signals the others.
     let child = command.process_group(0).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).spawn()?;
     limit(&child);
     Ok(child)
@@ -383,7 +383,7 @@ fn limit(child: &Child) {
     }
 }
 
-/// When a process began, in ticks since the system did; `None`: it has ended.
+/// Returns the start time of a process, in ticks since boot; `None`: it has ended.
 fn start_time(pid: i32) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name of the program is in parentheses, and may hold some.
@@ -407,7 +407,7 @@ fn end_remains(directory: &Path) {
     }
 }
 
-/// Moves a log to `log.1` when it is long. The process goes on to write at its end.
+/// Renames a long log to `log.1`. The process continues to write at its end.
 fn rotate(directory: &Path) {
     let log = directory.join("log");
     if std::fs::metadata(&log).is_ok_and(|metadata| metadata.len() > LOG_BYTES_MAX) {
