@@ -32,7 +32,7 @@ const TRIES: u32 = 2;
 pub const PAYLOAD_OCTETS_MAX: u16 = 1232;
 /// Datagrams that do not match and are discarded while the client waits: more are a flood, and end the try.
 pub const MISMATCHED_RESPONSES_MAX: usize = 32;
-/// Largest datagram that is read whole. Servers that heed the advertised size send less.
+/// The largest datagram that is read whole. Servers that respect the advertised size send less.
 const DATAGRAM_OCTETS_MAX: usize = 4096;
 
 type Network = dyn Fn(SocketAddr, Vec<u8>) -> BoxFuture<'static, Vec<u8>>;
@@ -70,7 +70,7 @@ impl Question {
     ///
     /// # Errors
     ///
-    /// As [`Self::ask`].
+    /// See [`Self::ask`]. words:ok
     pub async fn ask_resolver(&self, server: SocketAddr, patience: Duration) -> Result<Response, QueryError> {
         let query = Query { flags: FLAG_RD, ..Query::new(&self.name, self.rtype) };
         query.send(server, patience).await
@@ -165,14 +165,14 @@ impl<'a> Query<'a> {
 /// An encoded query with a random identifier.
 struct QueryMessage {
     octets: Vec<u8>,
-    /// Where its question ends.
+    /// The end of the question section.
     question_end: usize,
 }
 
 /// The relation of a received message to a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Match {
-    /// Its response.
+    /// The server sends its response.
     Answers,
     /// A response under its identifier, to another question.
     AnswersAnother,
@@ -270,9 +270,9 @@ mod tests {
 
     use super::*;
 
-    /// For an answer that comes.
+    /// The time limit for a response that arrives.
     const PATIENCE: Duration = Duration::from_secs(60);
-    /// For one that never comes, when all else that comes has come, even on a busy machine.
+    /// The time limit for a response that never arrives, after all others have arrived, even on a busy machine.
     const SHORT: Duration = Duration::from_millis(700);
 
     fn name() -> Name {
@@ -428,7 +428,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_port_where_nobody_listens_is_reported() {
-        // Nobody else gets the port: a socket has it that hears another peer alone, and one that does not listen.
+        // No other process gets the port: one socket has it that accepts another peer only, and one that does not listen.
         let (_udp, _tcp, address) = loop {
             let udp = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
             let address = udp.local_addr().expect("it is bound");
