@@ -260,7 +260,7 @@ fn moved_routes_leave_former_names() {
             router("shard3", 0, json!({"addresses": [{"ip": "192.0.2.3"}]})),
         ],
         bindings: vec![
-            // Moved twice: both former names lead to the name of now.
+            // Moved twice: both former names point to the current name.
             moved("ns", "web", 0, "web", "shard3.v3.example", &["shard1.v3.example", "shard2.v3.example"]),
             // There and back again, to a zone in which it has no former name; and one whose old zone is gone.
             moved("ns", "back", 0, "back", "shard2.v3.example", &["gone.v3.example"]),
@@ -460,7 +460,7 @@ proptest! {
         prop_assert_eq!(&stepwise, &whole);
         prop_assert_eq!(lines(&parent_zone), lines(zone(&whole, "v3.example.")));
         prop_assert_eq!(lines(&alias_zone), lines(zone(&whole, "routes.v3.example.")));
-        // From each former name it is one step to the name of now, which is none of a former name's.
+        // From each former name, it is one step to the current name, which is not a former name's.
         let former_name_of = |owner: &Name| whole.zones.iter().find_map(|zone| zone.contents.get(owner, RecordType::CNAME));
         for zone in whole.zones.iter().filter(|zone| zone.router.is_some()) {
             for (owner, rrsets) in zone.contents.owners() {

@@ -1,5 +1,5 @@
-//! Shards' zones as their Routers make them, asked: each test whose name begins with `trap_2_` holds one line of the
-//! project's list of what goes wrong with wildcard zones.
+//! Queries of shards' zones as built from their Routers: each test whose name begins with `trap_2_` covers one line of the
+//! project's list of problems with wildcard zones.
 
 use serde_json::{Value, json};
 use signpost_api::names::is_host_label;
@@ -16,7 +16,7 @@ use self::stage::Stage;
 #[allow(dead_code, reason = "the conformance tests of the data plane use more of it")]
 mod stage;
 
-/// These tests ask the engine alone.
+/// These tests query only the engine.
 fn also_ask(_: &Stage, _: &[u8]) {}
 
 const DOMAIN: &str = "v3.example";
@@ -93,10 +93,10 @@ fn trap_2_further_records_do_not_take_a_name_from_the_wildcard() {
             ("deep.shard1.v3.example. A", "0 A 192.0.2.1"),
             ("b.deep.shard1.v3.example. A", "0 A 192.0.2.1"),
             ("a.b.deep.shard1.v3.example. A", "0 A 192.0.2.1"),
-            // And so do names below them, and those beside them.
+            // So do names below them, and their siblings.
             ("other.app.shard1.v3.example. A", "0 A 192.0.2.1"),
             ("x.y.deep.shard1.v3.example. A", "0 A 192.0.2.1"),
-            // A record's own addresses stand alone.
+            // A record's own addresses are the only answer.
             ("own.shard1.v3.example. A", "0 A 203.0.113.9"),
         ],
     );
@@ -106,7 +106,7 @@ fn trap_2_further_records_do_not_take_a_name_from_the_wildcard() {
 fn trap_2_a_former_name_is_alone_at_its_name() {
     let plain = platform(json!({"addresses": [{"ip": "192.0.2.1"}]}));
     let former_name = "CNAME old-app.shard2.v3.example.";
-    // Where it leads is another zone's to say.
+    // The target is in another zone.
     let led = format!("0 {former_name}");
     answers(
         &plain,

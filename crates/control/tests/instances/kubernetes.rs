@@ -1,7 +1,7 @@
-//! Instances of Routers as pods: the objects that the runtime applies to a cluster, and what becomes of them.
+//! Instances of Routers as pods: the objects that the runtime applies to a cluster, and their effects.
 //!
-//! The cluster is an API server of ours that has these kinds as plain data. A part of this test does what a cluster does with a
-//! Deployment: it replaces pods in the order that the Deployment says. The agents in the pods are simulated by their Leases.
+//! The cluster is an API server of Signpost with these kinds as plain data. A part of this test acts as a cluster's Deployment
+//! controller: it replaces pods in the order of the Deployment. The Leases of the agents in the pods are simulated.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -336,7 +336,7 @@ async fn the_cluster_follows_the_routers() {
     assert_eq!(second["metadata"]["uid"], first["metadata"]["uid"]);
     assert!(second["spec"]["template"]["spec"]["containers"][0]["args"].to_string().contains("nginx"));
 
-    // What somebody else changes is changed back, at the next comparison.
+    // A change by another client is reverted at the next comparison.
     let mut runtime = cluster.runtime("image:2");
     runtime.reconcile(&changed).await;
     let patch = Patch::Merge(json!({"spec": {"replicas": 0}}));
@@ -356,7 +356,7 @@ async fn objects_go_after_the_pods() {
     assert_eq!(cluster.runtime("image").reconcile(&both).await, BTreeMap::new());
     let uid = cluster.deployments().get("router-shard1").await.expect("it is there").uid();
     let sets: Api<ReplicaSet> = Api::namespaced(cluster.client(admin()), NAMESPACE);
-    // Stands for the pods, which leave when they have drained.
+    // A placeholder for the pods, which leave when they have drained.
     let pods = serde_json::from_value(json!({
         "metadata": {"name": "pods", "finalizers": ["example.org/drain"], "ownerReferences": [{
             "apiVersion": "apps/v1", "kind": "Deployment", "name": "router-shard1", "uid": uid, "controller": true,
@@ -366,7 +366,7 @@ async fn objects_go_after_the_pods() {
     }));
     sets.create(&PostParams::default(), &pods.expect("a ReplicaSet")).await.expect("created");
 
-    // The Router was deleted while no process led. An object of somebody else stays.
+    // The Router was deleted while no process led. An object of another owner stays.
     let foreign = serde_json::from_value(json!({"metadata": {"name": "other"}})).expect("a ServiceAccount");
     let accounts: Api<ServiceAccount> = Api::namespaced(cluster.client(admin()), NAMESPACE);
     accounts.create(&PostParams::default(), &foreign).await.expect("created");
@@ -409,7 +409,7 @@ async fn objects_go_after_the_pods() {
 async fn failures_are_told() {
     let cluster = Running::cluster().await;
     let one = of_routers(&[("shard1", wanted(RouterKind::Haproxy, 2))]);
-    // An object that somebody else has made is not taken over.
+    // An object of another owner is not taken over.
     let foreign = json!({
         "metadata": {"name": "router-shard1"}, "automountServiceAccountToken": true,
     });
@@ -463,7 +463,7 @@ struct Pod {
     image: String,
 }
 
-/// What a cluster and the agents in its pods do, a step at a time.
+/// The actions of a cluster and of the agents in its pods, in steps.
 struct Pods {
     all: Vec<Pod>,
     started: u8,
@@ -484,7 +484,7 @@ impl Pods {
         let replicas = usize::try_from(spec.replicas.expect("a number")).expect("few");
         let image = spec.template.spec.as_ref().and_then(|pod| pod.containers[0].image.clone()).expect("an image");
 
-        // An agent that leaves stops when nobody finds it.
+        // An agent that leaves stops when no client can find it.
         for pod in self
             .all
             .extract_if(.., |pod| pod.agent.state == InstanceState::Leaving && !has(router, pod.agent.address))

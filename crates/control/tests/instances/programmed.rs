@@ -1,4 +1,4 @@
-//! What the condition `Programmed` says: which instances have applied a binding, and what one of them answers to a probe.
+//! The condition `Programmed`: the instances that have applied a binding, and the response of one of them to a probe.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Agent, PATIENCE, Running, admin};
 
-/// A proxy that answers probes with what the test says.
+/// A proxy that answers probes as the test defines.
 #[derive(Clone, Default)]
 struct Proxy {
     /// The identifier of the Route that it serves, by host.
@@ -180,7 +180,7 @@ async fn each_instance_has_to_apply_it_and_one_to_answer() {
     };
     tokio::time::timeout(PATIENCE, shows(Some("1"))).await.expect("the lag is shown");
 
-    // It says that it has applied the binding, and serves another Route there.
+    // The agent reports the binding as applied, but serves another Route there.
     agent.revision = scene.revision().await;
     proxy.serve(HOST, "another");
     scene.report(&agent).await;

@@ -38,7 +38,7 @@ use super::truth::Truth;
 pub enum Behaviour {
     /// Creating a RouteBinding sets its Route's status, and claims are checked, in one transaction.
     Ours,
-    /// No transactions, no rules of ours: optimistic concurrency alone.
+    /// Neither transactions nor Signpost's rules: only optimistic concurrency.
     Kubernetes,
 }
 
@@ -58,7 +58,7 @@ impl Witness {
         Witness { memory: Memory::new(), truth, log: Arc::default(), over: CancellationToken::new() }
     }
 
-    /// Writes as nobody's request: without the rules of the server.
+    /// Writes without a request, bypassing the rules of the server.
     fn put(&self, write: Write) {
         let writes = vec![write];
         let commit = self.memory.commit(Txn { expect: Vec::new(), writes: writes.clone() });
@@ -68,7 +68,8 @@ impl Witness {
         self.truth.lock().put(revision.0, &writes);
     }
 
-    /// What it was `commits` commits ago. `restored`: its revisions and the serials of zones are moved on, as a restore does it.
+    /// Returns the store's state `commits` commits ago. `restored`: its revisions and the serials of zones are advanced, as in a
+    /// restore.
     async fn earlier(&self, commits: usize, restored: bool) -> Witness {
         let mut log = self.log.lock().clone();
         log.truncate(log.len().saturating_sub(commits));
@@ -150,7 +151,7 @@ pub struct Api {
 }
 
 impl Api {
-    /// A server that answers by now.
+    /// Starts a server, and returns when it responds.
     pub async fn start(behaviour: Behaviour, truth: Arc<Mutex<Truth>>, chance: Chance) -> Api {
         let store = Witness::new(truth.clone());
         let serving = serve(behaviour, &store).await;
@@ -170,7 +171,7 @@ impl Api {
         self.replace(store).await;
     }
 
-    /// The same over a store that is what it was `commits` commits ago, put there as it is, or restored.
+    /// Restarts the server over the store's state `commits` commits ago, unchanged or restored.
     pub async fn go_back(&self, commits: usize, restored: bool) {
         let store = self.store.lock().clone();
         self.serving.lock().1.cancel();
@@ -185,7 +186,7 @@ impl Api {
         *self.serving.lock() = serving;
     }
 
-    /// Puts an object under `key` in the store, or takes away what is there, as nobody's request.
+    /// Stores or removes an object under `key`, without a request.
     pub fn put(&self, key: String, object: Option<&Value>) {
         let key = Key(key.into());
         let write = match object {
@@ -209,7 +210,7 @@ impl Api {
         store.revision().await.expect("it is there").0
     }
 
-    /// The server of now, and what fires when it ends.
+    /// Returns the current server, and a token that is cancelled when it ends.
     pub fn serving(&self) -> (axum::Router, CancellationToken) {
         self.serving.lock().clone()
     }

@@ -19,7 +19,7 @@ impl Chance {
         mix(self.0.fetch_add(1, Ordering::Relaxed)) % bound.max(1)
     }
 
-    /// One of these.
+    /// Returns a random element.
     pub fn one_of<'a, T>(&self, of: &'a [T]) -> Option<&'a T> {
         of.get(usize::try_from(self.below(of.len() as u64)).ok()?)
     }

@@ -27,7 +27,7 @@ use super::connection::Connection;
 use super::outside::OWNERS;
 use super::{DOMAIN, FORMER_NAME, GRACE, PANIC_PERCENT, QUIET, settings};
 
-/// Its loops. `verify_hosts`: whether hosts are to be verified.
+/// Returns the loops. `verify_hosts`: whether hosts must be verified.
 pub fn loops(
     connection: &Connection,
     name: &str,

@@ -1,4 +1,4 @@
-//! A simulated name server: the loops of the role `dns` over a map of zones that is asked directly.
+//! A simulated name server: the loops of the role `dns` over a map of zones that is queried directly.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -27,7 +27,7 @@ use tokio_util::sync::CancellationToken;
 use super::connection::Connection;
 use super::{QUIET, settings};
 
-/// Its loops.
+/// Returns the loops.
 pub fn loops(connection: &Connection, name: &str, db: Arc<ZoneDb>, state: PathBuf) -> Vec<BoxFuture<'static, ()>> {
     let client = connection.client(USER_NAME_SERVER);
     let platform: Arc<Settings> = settings();
@@ -66,7 +66,7 @@ pub fn answer(db: &ZoneDb, query: &[u8]) -> Option<Vec<u8>> {
     (respond(&context, query, &peer, &mut response) == Outcome::Reply).then(|| response.octets().to_vec())
 }
 
-/// What such a name server says of an address of `name`.
+/// Returns the response of such a name server for an address of `name`.
 pub fn ask(db: &ZoneDb, name: &Name) -> Rcode {
     Rcode(Header::read(&response(db, name)).expect("a header").flags & 0x0f)
 }

@@ -1,6 +1,6 @@
-//! What the API has committed and what name servers have published, and what must hold of both after every step.
+//! The commits of the API and the publications of name servers, and the invariants of both after every step.
 //!
-//! A step that breaks an invariant ends the process with the history that led there.
+//! A step that breaks an invariant ends the process with the history up to it.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -29,22 +29,23 @@ mod rest;
 
 use published::Published;
 
-/// How many of the last events a failure shows.
+/// The number of recent events that a failure shows.
 const SHOWN: usize = 300;
 
 /// The schedulers' Lease.
 pub const LEASE: &str = "/coordination.k8s.io/leases/kube-system/signpost-scheduler";
-/// How long the former name of a moved Route is to be answered at the least: less than [`super::FORMER_NAME`], since clocks are off.
+/// The minimum time for which the former name of a moved Route must be answered: less than [`super::FORMER_NAME`], because clocks
+/// have errors.
 const FORMER: Duration = Duration::from_secs(600);
 
-/// How long processes may take to list again after the store went back: who has not done so goes by what it knew.
+/// The time that processes may take to list again after the store was restored: until then, they use their earlier state.
 pub const SETTLING: Duration = Duration::from_secs(20);
 
-/// How long a write of which the answer is waited for may be under way: with the lags of the weather, tried a few times.
+/// The longest time that an awaited write can be in flight: with the delays of the network, tried a few times.
 const UNDER_WAY: Duration = Duration::from_secs(60);
-/// How long after the Lease has changed hands its former holder may write: a term, and what is under way then.
+/// The time after the Lease has a new holder in which the former one may write: a term, and the writes in flight.
 const DEPOSED: Duration = Duration::from_secs(60);
-/// How long what was found out may wait until it is written: for the API, or for a watch that tells nothing any more.
+/// The longest time that a finding can wait for its write: for the API, or for a silent watch.
 const WAITING: Duration = Duration::from_secs(180);
 
 pub struct Truth {
@@ -52,37 +53,37 @@ pub struct Truth {
     seed: Option<u64>,
     /// Whether an invariant was broken.
     broken: Cell<bool>,
-    /// Keys of objects that a test has put there as they are: the server completes them with its next write.
+    /// Keys of objects that a test has stored directly: the server completes them with its next write.
     put: BTreeSet<String>,
     /// The objects, by their keys in the store, without field sets.
     objects: BTreeMap<String, Value>,
     history: VecDeque<String>,
     /// The sum of all of it.
     sum: DefaultHasher,
-    /// When an object was written last, Leases apart.
+    /// The last write of an object, except for Leases.
     pub last_write: (Duration, String),
-    /// When Routes that are gone went, by uid.
+    /// The deletion times of Routes, by uid.
     gone: BTreeMap<String, Duration>,
-    /// Uids of the Routes that were bound, and what it is bound by.
+    /// Uids of the Routes that were bound, and the bindings.
     bound: BTreeSet<String>,
     /// The digest under each serial that the ledger names.
     ledger: BTreeMap<(String, u32), String>,
     /// All serials that it has ever named.
     named: BTreeSet<(Name, u32)>,
-    /// Names that are not to be compiled away: they were said to be live.
+    /// Names that must be answered, because they were reported as resolvable.
     live: BTreeMap<Name, LiveName>,
-    /// Whether only who holds the Lease can bind.
+    /// Whether only the Lease's holder can bind.
     pub is_fenced: bool,
-    /// Whether hosts are to be verified.
+    /// Whether hosts must be verified.
     pub verify_hosts: bool,
     /// The uids of Routes whose hosts were verified.
     verified: BTreeSet<String>,
     outside: Arc<Mutex<Outside>>,
-    /// Whether the store went back under revisions that it had before: who did not see that may stay as it was.
+    /// Whether the store was restored to revisions that it had before: a process that did not notice may keep its state.
     reused_revisions: bool,
     /// See [`SETTLING`].
     unsettled: Duration,
-    /// Who has the schedulers' Lease, and since when.
+    /// The holder of the schedulers' Lease, and the time since which it holds it.
     leads: (Option<String>, Duration),
     /// The key in the store that the administrator writes at the moment.
     pub admin_writes: Option<String>,
@@ -97,7 +98,7 @@ type ObjectChange = (String, Option<Value>, Option<Value>);
 struct LiveName {
     /// The uid of its Route.
     uid: String,
-    /// Until when, if the Route has another name by now.
+    /// The end, if the Route has another name now.
     until: Option<Duration>,
 }
 
@@ -182,7 +183,7 @@ impl Truth {
         self.objects.get(&format!("{prefix}{key}"))
     }
 
-    /// The store goes back in time, and these are all objects. What was live may be so no more.
+    /// Handles a restored store with all its objects. Resolvable names may no longer be so.
     pub fn went_back(&mut self, all: Vec<KeyValue>, restored: bool) {
         self.reused_revisions |= !restored;
         self.note("the store goes back in time");
@@ -245,7 +246,7 @@ impl Truth {
         changed
     }
 
-    /// A process has written a status: those of Routes and Routers are the leader's, and one that was deposed has looked by then.
+    /// Checks the writer of a status: those of Routes and Routers are the leader's, and a deposed one must have noticed.
     pub fn wrote_status(&self, by: &str) {
         let (holder, since) = &self.leads;
         let is_leaders = !by.starts_with("plane") || holder.as_deref() == Some(by) || elapsed() < *since + DEPOSED;
@@ -282,7 +283,7 @@ impl Truth {
     fn check_binding(&mut self, key: &str, before: Option<&Value>, now: &Value) {
         let (uid, label) = (bound_uid(now), label(now));
         if before.is_none_or(|before| bound_uid(before) != uid) {
-            // Without our hooks, a binding that was under way when its Route went can still come, and goes again.
+            // Without Signpost's hooks, a binding in flight can still arrive after its Route's deletion, and is deleted again.
             self.check(!self.bound.contains(&uid) || !self.is_there(&uid), || format!("{key} is bound twice"));
             self.bound.insert(uid.clone());
         }
@@ -331,8 +332,8 @@ impl Truth {
         let (held, holds) = (before.and_then(holder), now.and_then(holder));
         let is_new = held != holds && elapsed() > self.unsettled;
         if let Some(at) = holds.as_ref().and_then(|uid| self.gone.get(uid)).filter(|_| is_new) {
-            // A claim may have been under way when its Route went. Only who takes over another's has to ask for the Route; to who
-            // creates one nobody but a watch tells that it went.
+            // A claim can be in flight when its Route is deleted. Only a takeover of a claim must read the Route; for a new
+            // claim, only a watch shows the deletion.
             let longest = if before.is_some() { UNDER_WAY } else { WAITING };
             self.check(elapsed() < *at + longest, || {
                 format!("{key} goes to a Route that went at {:.3}", at.as_secs_f64())
@@ -378,7 +379,7 @@ impl Truth {
         }
     }
 
-    /// Notes which names are live, and which no more.
+    /// Records the names that are now resolvable, and those that no longer are.
     fn route_changed(&mut self, before: Option<&Value>, now: Option<&Value>) {
         let uid_of = |route: &Value| route["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
         if let Some(before) = before {
@@ -407,7 +408,7 @@ impl Truth {
         }
     }
 
-    /// That the host of a Route is not said to be verified without its record.
+    /// Checks that the host of a Route is not reported as verified without its record.
     fn check_verified(&mut self, before: Option<&Value>, now: &Value) {
         let is_verified = |route: &Value| reason(route, "HostVerified") == "Verified";
         if !is_verified(now) || before.is_some_and(is_verified) {
@@ -415,13 +416,13 @@ impl Truth {
         }
         let (challenge, uid) = (&now["status"]["challenge"], text(&now["metadata"]["uid"]).to_owned());
         let (name, value) = (text(&challenge["name"]), text(&challenge["value"]));
-        // What was found may have waited for the API.
+        // The finding may have waited for the API.
         let is_seen = self.outside.lock().has_text(name, value, WAITING);
         self.check(is_seen, || format!("{uid} is said to be verified without {}", challenge["record"]));
         self.verified.insert(uid);
     }
 
-    /// That a Route that comes to be `Ready` is resolvable, and served by every live instance of its Router.
+    /// Checks that a Route that becomes `Ready` is resolvable, and served by every live instance of its Router.
     fn check_ready(&self, before: Option<&Value>, now: &Value) {
         if !is_true(now, "Ready") || before.is_some_and(|before| is_true(before, "Ready")) {
             return;
@@ -438,7 +439,7 @@ impl Truth {
         let name = text(&now["status"]["names"][0]["name"]);
         let outside = self.outside.lock();
         let mut live = outside.instances.iter().filter(|(_, instance)| {
-            // One that is new or just gone is not known to everybody, and one that has not read since the store went back is late.
+            // A new or just deleted one is not known everywhere, and one that has not read since the restore is late.
             let has_read = instance.renewed + SETTLING > self.unsettled;
             has_read && elapsed() > instance.since + WAITING && elapsed() < instance.renewed + agent::LEASE / 2
         });
@@ -451,7 +452,7 @@ impl Truth {
         self.live.extend(names(route).into_iter().map(|name| (name, LiveName { uid: uid.clone(), until: None })));
     }
 
-    /// That `server` denies no name of those that were told to be live.
+    /// Checks that `server` answers all names that were reported as resolvable.
     fn check_live(&self, server: &str, of: Option<&str>) {
         let Some(db) = self.published.servers.get(server).and_then(|server| server.db.as_ref()) else { return };
         let lives = |live: &LiveName| live.until.is_none_or(|until| until > elapsed());
@@ -481,7 +482,7 @@ fn parse(value: &[u8]) -> Value {
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.remove("managedFields");
     }
-    // It moves on with every look at the record.
+    // The time advances with every check of the record.
     if let Some(challenge) = object.pointer_mut("/status/challenge").and_then(Value::as_object_mut) {
         challenge.remove("verifiedUntil");
     }
@@ -538,7 +539,7 @@ fn is_older(serial: Serial, than: Serial) -> bool {
     serial.0.wrapping_sub(than.0) > 1 << 31
 }
 
-/// What an object says, in short.
+/// Returns an object's conditions in short form.
 fn conditions(object: &Value) -> String {
     let conditions = object["status"]["conditions"].as_array().into_iter().flatten();
     let said = |one: &Value| format!("{}={}/{}", text(&one["type"]), text(&one["status"]), text(&one["reason"]));

@@ -189,7 +189,7 @@ impl NameServer {
         self.task.await.expect("it ends in good order");
     }
 
-    /// What a name has of a type: the last octet of each record, sorted.
+    /// Returns the records of a type at a name: the last byte of each address, sorted.
     pub fn records(&self, apex: &str, owner: &str, rtype: RecordType) -> Option<Vec<u8>> {
         let zone = self.db.get(&name(apex))?;
         let rrset = zone.owner(&name(owner)).into_iter().find(|rrset| rrset.rtype == rtype)?;

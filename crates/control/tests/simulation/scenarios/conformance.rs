@@ -1,4 +1,4 @@
-//! What every strategy must keep to, through the whole scheduler: those of ours, and a webhook, played by the service of
+//! The contract of every strategy, through the whole scheduler: the built-in ones, and a webhook, played by the service of
 //! `examples/webhook`.
 
 use std::collections::BTreeMap;
@@ -63,7 +63,7 @@ fn all(placer: &Placer) -> Vec<(StrategyConfig, usize)> {
         };
         (StrategyConfig::Strategy(name), spread)
     });
-    // Sixteen routes are asked about at a time, and none of them knows of the others' answers.
+    // Sixteen calls are in flight at a time, without each other's results.
     own.into_iter().chain([(placer.chooser(), 17)]).collect()
 }
 
@@ -114,7 +114,7 @@ async fn only_routers_that_may_take_it_and_never_above_capacity() {
         let expected = [("large", 20), ("small", 7), ("soft", 13)].map(|(name, count)| (name.to_owned(), count));
         assert_eq!(per_router(&api), expected.into(), "{chooser}");
         for binding in api.all("routebindings") {
-            // Where room runs out the webhook may hear of it too late, again and again.
+            // When capacity runs out, the webhook can get the information too late, repeatedly.
             let summary = binding["spec"]["explanation"]["summary"].as_str().unwrap_or_default();
             let late = summary.contains("since it was asked");
             assert!(binding["spec"]["strategy"] == chooser.name() || late, "{chooser}: {summary}");

@@ -1,4 +1,4 @@
-//! Moves and drains: who leaves a Router, when, and what is left behind.
+//! Moves and drains: the routes that leave a Router, their times, and their former names.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -100,7 +100,7 @@ async fn a_router_made_again_with_another_zone_gives_the_name_anew_and_keeps_no_
     api.delete("routers", "", "shard1");
     api.put("routers", router("shard1", &json!({"dns": "new1.v3.example"})));
     api.put("routers", router("shard2", &json!({})));
-    // To the Router of the same name, and to another one: the zone of before is nobody's, and no former name leads through it.
+    // To the Router of the same name, and to another one: the former zone has no owner, and no former name points into it.
     for (name, to, dns) in [("r000", "shard1", "new1.v3.example"), ("r001", "shard2", "shard2.v3.example")] {
         ask(&api, name, Some(to));
         until("it has a name again", || spec(&api, name)["dns"] == dns).await;
@@ -111,14 +111,14 @@ async fn a_router_made_again_with_another_zone_gives_the_name_anew_and_keeps_no_
     running.stop().await;
 }
 
-/// What is asked of a Router that is not there yet is done when it is.
+/// A request for a Router that does not exist yet is executed when the Router is created.
 #[tokio::test]
 async fn a_route_waits_for_its_router_to_be_made_again() {
     let (api, running) = placed(1, 1, |_| ()).await;
     api.put("routers", router("shard2", &json!({})));
     api.delete("routers", "", "shard1");
     ask(&api, "r000", Some("shard1"));
-    // The scheduler has heard of it when it has placed what came after it.
+    // The scheduler has received it when it has placed the next one.
     api.put("routes", route("ns", "later", &json!({})));
     until("the later one is placed", || scheduled(&api) == 2).await;
     api.put("routers", router("shard1", &json!({"dns": "new1.v3.example"})));
@@ -136,7 +136,7 @@ async fn the_end_of_very_many_former_names_keeps_no_new_route_waiting() {
         binding["spec"]["formerNames"] = json!([{"name": name, "router": "gone", "since": over, "until": over}]);
         api.put("routebindings", binding);
     }
-    // The ends go beside the attempts, few at a time: those under way take no new route's place, though none is answered.
+    // The moves run concurrently, few at a time: those in flight take no capacity from new routes, even without responses.
     api.connection.hold(Some("PUT routebindings"));
     let left = || api.all("routebindings").iter().filter(|one| one["spec"]["formerNames"].is_array()).count();
     let running = start_with(&api, |settings| settings.concurrency = 4);
@@ -169,15 +169,15 @@ async fn a_route_that_had_nowhere_to_go_leaves_when_its_own_labels_change() {
 #[tokio::test]
 async fn what_is_said_of_a_drain_that_was_called_off_in_that_moment_is_taken_back() {
     let (api, running) = placed(1, 8, |settings| settings.drain_rate = 10_000).await;
-    // The drain is called off while all its routes are being told that there is nowhere to go.
+    // The drain is cancelled while its routes get the condition that there is no target.
     api.set_weather(Weather { lag_longest: 300, ..Weather::default() });
     set_state(&api, "shard1", "draining");
     until("it is being said", || api.connection.requests("PATCH routes") >= 8).await;
     set_state(&api, "shard1", "active");
-    // Not all may have been told: conditions of other loops are written, too.
+    // Not all may have the condition: conditions of other loops are written, too.
     let says = |i, what: &str| pending(&api, &format!("r{i:03}")).is_some_and(|(status, ..)| status == what);
     until("it is taken back from one", || (0..8).any(|i| says(i, "False"))).await;
-    // What was on its way has arrived by then.
+    // All pending messages have arrived after this time.
     tokio::time::sleep(Duration::from_millis(700)).await;
     until("it is taken back from all that were told", || !(0..8).any(|i| says(i, "True"))).await;
     running.stop().await;
@@ -192,7 +192,7 @@ async fn a_route_that_cannot_move_says_why_and_moves_when_it_can() {
     let (status, reason, message) = pending(&api, "r000").expect("it is said");
     assert_eq!((status.as_str(), reason.as_str()), ("True", "Cordoned"));
     assert_eq!(message, "it stays where it is: shard2, where it is to be, is cordoned");
-    // The wish is taken back.
+    // The request is withdrawn.
     ask(&api, "r000", None);
     until("it is said", || {
         pending(&api, "r000").is_some_and(|(status, reason, _)| status == "False" && reason == "Withdrawn")
@@ -265,7 +265,7 @@ async fn who_has_nowhere_to_go_stays_and_leaves_when_there_is_room() {
     api.put("routers", router("shard3", &json!({})));
     until("they leave for the new one", || !per_router(&api).contains_key("shard1") && stuck() == 0).await;
 
-    // A drain that is called off leaves the rest where it is, and takes back what was said.
+    // A cancelled drain leaves the rest on its Router, and withdraws the conditions.
     for (name, state) in [("shard1", "cordoned"), ("shard2", "cordoned"), ("shard3", "draining")] {
         set_state(&api, name, state);
     }

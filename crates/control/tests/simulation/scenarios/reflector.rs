@@ -32,7 +32,8 @@ fn key(name: &str) -> ObjectKey {
     ObjectKey::cluster(name)
 }
 
-/// A change in short: `+a=1` applied, `~a=2` replaced, `!a=3` deleted and made anew, `-a` deleted, `R(…)` a full list.
+/// Returns a short form of a change: `+a=1` applied, `~a=2` replaced, `!a=3` deleted and re-created, `-a` deleted, `R(…)` a full
+/// list.
 fn brief(change: &Change<String>) -> String {
     let applied = |applied: &signpost_control::client::reflector::Applied<String>| {
         let sign = match (&applied.before, applied.recreated) {
@@ -204,7 +205,7 @@ async fn what_the_server_cannot_read_is_known_to_exist() {
     let (store, mut changes) = reflector(&api, settings());
     assert_eq!(next(&mut changes).await, "R(+a=1)1");
     assert_eq!((store.unknown(), restarts(&store, Restart::InvalidResponse)), (vec![key("b")], 0));
-    // What was known before is known on, and no loss.
+    // Previously known objects stay known, and are not lost.
     api.put("routers", placeholder("a"));
     api.api.forget_history().await;
     assert_eq!(next(&mut changes).await, "R(+a=1)1");
@@ -287,7 +288,7 @@ async fn readers_share_one_watch() {
     assert_eq!((next(&mut second).await, next(&mut second).await), ("R(+a=1)1".to_owned(), "+b=2".to_owned()));
     assert_eq!(other.get(&key("b")).as_deref().map(String::as_str), Some("2"));
     assert_eq!((api.connection.requests("GET routers"), api.connection.requests("WATCH routers")), (1, 1));
-    // Who comes later begins with all that is there, and nobody else hears of it.
+    // A later reader starts with all existing objects, and no other reader is notified.
     let (_, mut third) = informer.read();
     assert_eq!(next(&mut third).await, "R(+a=1 +b=2)2");
     drop(first);
@@ -308,7 +309,7 @@ async fn the_watch_closes_with_the_last_reader_and_begins_with_a_list() {
     let informer = informer(&api);
     let (store, mut changes) = informer.read();
     assert_eq!(next(&mut changes).await, "R(+a=1)1");
-    // It connects while someone polls.
+    // The informer connects while a reader polls.
     while !store.health().connected {
         assert!(tokio::time::timeout(Duration::from_millis(1), changes.next()).await.is_err(), "nothing has changed");
     }

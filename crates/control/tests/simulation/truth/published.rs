@@ -1,4 +1,4 @@
-//! What name servers have published, and what must hold of it after every publication.
+//! The publications of name servers, and their invariants after every publication.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -11,7 +11,7 @@ use signpost_dns::zone::{Serial, Zone, ZoneDb};
 use super::{Truth, is_older};
 use crate::AHEAD;
 
-/// What name servers have published.
+/// The publications of name servers.
 #[derive(Default)]
 pub(super) struct Published {
     pub(super) servers: BTreeMap<String, Server>,
@@ -21,7 +21,7 @@ pub(super) struct Published {
 
 #[derive(Default)]
 pub(super) struct Server {
-    /// Where it publishes, while it runs.
+    /// The map of zones in which it publishes, while it runs.
     pub(super) db: Option<Arc<ZoneDb>>,
     pub(super) serials: BTreeMap<Name, Serial>,
     pub(super) snapshot: Option<Arc<Snapshot>>,
@@ -29,13 +29,13 @@ pub(super) struct Server {
 }
 
 impl Truth {
-    /// From now on it publishes there; `None`: it is down.
+    /// Sets the map of zones in which a server publishes; `None`: it is down.
     pub fn serves(&mut self, server: &str, db: Option<Arc<ZoneDb>>) {
         let server = self.published.servers.entry(server.to_owned()).or_default();
         (server.db, server.snapshot, server.zones) = (db, None, Vec::new());
     }
 
-    /// Its disk is lost, and with it what it knew of serials.
+    /// Removes a server's state: its disk is lost, with its serials.
     pub fn forgets(&mut self, server: &str) {
         self.note(format!("{server} loses its disk"));
         self.published.servers.entry(server.to_owned()).or_default().serials.clear();
