@@ -63,7 +63,7 @@ impl AliasChanges {
         Some((serial, self.changes.drain(..=last)))
     }
 
-    /// Bounds the waiting changes to the number of aliases plus [`CHANGES_MAX`]: a change that no intermediate version contains is
+    /// Bounds the waiting changes to the number of aliases plus `CHANGES_MAX`: a change that no intermediate version contains is
     /// in the last one.
     pub fn merge(&mut self) {
         if self.changes.len() < self.max {

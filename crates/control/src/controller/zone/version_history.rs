@@ -12,7 +12,7 @@
 //!
 //! So an equal serial means equal contents on every name server, for any lag. If the ledger has no entry for any
 //! state for [`SERIAL_WAIT_MAX`], the newest one is published under a *provisional* serial of this server: correct answers matter
-//! more than equal serials. The ledger's serial replaces it as soon as it is newer. A serial never decreases (RFC 1982 §3.2),
+//! more than equal serials. The ledger's serial replaces it once that is newer. A serial never decreases (RFC 1982 §3.2),
 //! even across restarts, because the last one is part of the last-known-good state.
 
 use std::collections::VecDeque;
