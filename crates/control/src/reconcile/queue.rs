@@ -1,7 +1,7 @@
 //! The work queue: the due times of items, and a fair allocation of the permits when many items wait and some hold permits for
 //! long (a Router with unresponsive addresses, a namespace whose hosts' name servers are slow).
 //!
-//! An item waits once, at one time. While it is in progress, it can be added again, and then waits when that ends. A failed item
+//! An item waits once, for one due time. While it is in progress, it can be added again, and then waits when that ends. A failed item
 //! returns after an exponential backoff with jitter, which its next success resets.
 //!
 //! A permit goes to the owner with the fewest permits, and among equals to the owner that has been due longest. An owner can take
